@@ -13,29 +13,28 @@ from semcal.registry import attribute
 
 if TYPE_CHECKING:
     from semcal import errors, metrics, recalibration
+    from semcal.calibration.calibrate import calibrate
+    from semcal.calibration.calibrated import Calibration
     from semcal.engine.loading import load_equivalence, load_model
     from semcal.engine.servers.sampler import load_server
-    from semcal.pipeline.answer import Answer
-    from semcal.pipeline.ask import SemanticUQ, ask_many
-    from semcal.pipeline.calibrate import calibrate
-    from semcal.pipeline.calibrated import Calibration
     from semcal.pipeline.fitting import Fit, fit
-    from semcal.pipeline.results import Results, score
     from semcal.qa.questions import Question
+    from semcal.results import Answer, Results, score
     from semcal.semantics import confidence, confidences
+    from semcal.uncertainty import SemanticUQ, ask_many
 
 __version__ = "0.1.0"
 
 #: Name → the module that holds it, imported when the name is first used.
 _ADDRESSES = {
-    "Answer": "pipeline.answer",
-    "Calibration": "pipeline.calibrated",
+    "Answer": "results",
+    "Calibration": "calibration.calibrated",
     "Fit": "pipeline.fitting",
     "Question": "qa.questions",
-    "Results": "pipeline.results",
-    "SemanticUQ": "pipeline.ask",
-    "ask_many": "pipeline.ask",
-    "calibrate": "pipeline.calibrate",
+    "Results": "results",
+    "SemanticUQ": "uncertainty",
+    "ask_many": "uncertainty",
+    "calibrate": "calibration.calibrate",
     "confidence": "semantics",
     "confidences": "semantics",
     "errors": "",
@@ -45,7 +44,7 @@ _ADDRESSES = {
     "load_server": "engine.servers.sampler",
     "metrics": "",
     "recalibration": "",
-    "score": "pipeline.results",
+    "score": "results",
 }
 
 __all__ = [

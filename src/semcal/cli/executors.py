@@ -22,6 +22,7 @@ from semcal.engine.equivalence import names_a_server
 from semcal.errors import UsageError
 from semcal.pipeline.progress import note_block, note_resumed
 from semcal.pipeline.store import UnfinishedWork
+from semcal.rows import Row
 
 if TYPE_CHECKING:
     from semcal.engine.servers.settings import ServerSettings
@@ -120,6 +121,11 @@ def peeked(items: Iterable[Anything], block: int, limit: int | None) -> tuple[It
     return chain(first, rest), None if len(first) > block else min(1, len(first))
 
 
+def json_of(rows: Iterable[Row]) -> Rows:
+    """Rows as objects of a file."""
+    return [row.json for row in rows]
+
+
 @dataclass(frozen=True)
 class RowBlocks(Generic[Item]):
     """The blocks of a row command as jobs, a few ahead of what is written."""
@@ -128,7 +134,7 @@ class RowBlocks(Generic[Item]):
     job_of: Callable[[Sequence[Item]], Job]
     inputs: Callable[[Item], Mapping[str, Any]]  # what stands for an item where finished blocks are kept
     stage: str  # the command
-    then: Callable[[Any], Rows] = list  # turns what a job gives into rows, in this process
+    then: Callable[[Any], Rows] = json_of  # turns what a job gives into objects, in this process
     unfinished: UnfinishedWork = field(default_factory=partial(UnfinishedWork, None, {}, fresh=False))
 
     def __call__(

@@ -18,11 +18,11 @@ from semcal.errors import RowError, UsageError, printable, shown
 from semcal.registry import check_name
 
 if TYPE_CHECKING:
+    from semcal.calibration.calibrated import Calibration
     from semcal.engine.equivalence import Equivalence
     from semcal.engine.language_model import Sampler
     from semcal.engine.servers.settings import ServerSettings
     from semcal.hub_names import Location
-    from semcal.pipeline.calibrated import Calibration
     from semcal.pipeline.prompting import PromptConfig
     from semcal.pipeline.worker_state import WorkerState
     from semcal.qa.grading import Grader
@@ -366,7 +366,7 @@ def open_few_shot(path: Path | None) -> tuple[Question, ...] | None:
 def open_calibration(name: str) -> Calibration:
     """Load a calibration."""
     with loading():
-        from semcal.pipeline.calibrated import Calibration
+        from semcal.calibration.calibrated import Calibration
 
         return Calibration.from_pretrained(name)
 

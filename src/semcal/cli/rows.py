@@ -4,29 +4,29 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import count, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
+from semcal import records
 from semcal.cli.console import info, progress, warn
 from semcal.errors import InputError, QuestionError, RowError, shown
-from semcal.pipeline.rows import FAILED
 from semcal.qa.datasets import FIELDS, load_questions, read_questions
 from semcal.qa.questions import Question
 from semcal.qa.sources import read_source_rows
 from semcal.qa.tables import COMMON_NAMES, parse_columns, peek, rename
-from semcal.records import Row, dumps, read_rows, writing
+from semcal.records import dumps, read_rows, writing
 from semcal.records.jsonl import check_json_lines
+from semcal.rows import FAILED, Json, Row
 
 #: Runs of lines, and ids, that a message about many rows names.
 NAMED = 3
 #: What may differ between problems of one kind. A quoted word may be the name of a column, which may not.
 _VALUES = re.compile(r"""\(.*?\)|question '[^']*'|\d+|'\w+'|"\w+"|'[^']*'|"[^"]*\"""", re.DOTALL)
 
-Data = Mapping[str, Any]
 #: What a command works on: a row of a file, or a question.
 Item = TypeVar("Item", Row, Question)
 Anything = TypeVar("Anything")
@@ -36,7 +36,7 @@ Anything = TypeVar("Anything")
 #: function that returns its result rows; blocks may be begun ahead.
 Work: TypeAlias = Callable[
     [Iterable[list[Item]], Callable[[int], None]],
-    Iterator[tuple[list[Item], Callable[[], Sequence[Data]]]],
+    Iterator[tuple[list[Item], Callable[[], Sequence[Json]]]],
 ]
 
 
@@ -77,7 +77,7 @@ def read_labelled(
 def open_rows(
     file: str,
     columns: Sequence[str] | None,
-    check: Callable[[Data], object],
+    check: Callable[[Row], object],
     *,
     fields: Sequence[str],
     label: str,
@@ -97,21 +97,23 @@ def open_rows(
         source = read_rows(file)
     known = {name: COMMON_NAMES.get(name, ()) for name in fields}
     found, source = peek(source, known, parse_columns(columns or (), fields), notify=note)
-    rows: Iterable[Row | InputError] = rename(source, found)
-    rows = map(_listed, count(1), rows) if table else rows
+    lines = enumerate(rename(source, found), 1)
+    rows = (_row(line, number if table else None) for number, line in lines)
     return _without_partial_likelihoods(checked(rows, check), label)
 
 
-def _listed(number: int, row: Row | InputError) -> Row | InputError:
-    """A row of a table as one of JSON Lines."""
+def _row(line: records.Row | RowError, number: int | None) -> Row | InputError:
+    """A line of a file as a row; one of a table has lists in its cells, and a number for want of an id."""
     from semcal.pipeline.inputs import listed_cells
 
-    if isinstance(row, InputError):
-        return row
+    if isinstance(line, RowError):
+        return line
+    if number is None:
+        return Row(line.data, line.line)
     try:
-        return Row(row.line, {"id": str(number), **listed_cells(row.data)})
+        return Row({"id": str(number), **listed_cells(line.data)}, line.line)
     except InputError as error:
-        return _located(row, error)
+        return line.error(str(error))
 
 
 def _note_of(label: str) -> Callable[[str], None]:
@@ -123,15 +125,14 @@ def _without_partial_likelihoods(rows: Iterable[Row | InputError], label: str) -
     notes = ProblemLog()
     try:
         for row in rows:
-            given = row.data.get("log_likelihoods") if isinstance(row, Row) else None
-            if not isinstance(row, Row) or not isinstance(given, list) or None not in given:
+            values = row.json.get("log_likelihoods") if isinstance(row, Row) else None
+            if not isinstance(row, Row) or not isinstance(values, list) or None not in values:
                 notes.flush()
                 yield row
                 continue
-            reason = f"{given.count(None)} of {len(given)} log-likelihoods unknown (null): all become null"
-            error = row.error(reason)
-            notes.add(reason, line=row.line, row_id=error.row_id, where=f"{label}: ")
-            yield Row(row.line, {**row.data, "log_likelihoods": None})
+            reason = f"{values.count(None)} of {len(values)} log-likelihoods unknown (null): all become null"
+            notes.add(reason, line=row.line, row_id=row.json.get("id"), where=f"{label}: ")
+            yield row.set(log_likelihoods=None)
     finally:
         notes.close()
 
@@ -143,7 +144,7 @@ def checked(
     for item in items:
         if not isinstance(item, InputError):
             try:
-                check(item.data if isinstance(item, Row) else item)
+                check(item)
             except InputError as error:
                 yield _located(item, error)
                 continue
@@ -174,7 +175,7 @@ def run_rows(
     block: int | Cut[Item] = 256,
     limit: int | None = None,
     total: int | None = None,
-    render: Callable[[Data], str] = dumps,
+    render: Callable[[Json], str] = dumps,
 ) -> int:
     """Stream items through `work`, block by block, to `out` (or stdout) and return the exit code.
 
@@ -204,7 +205,7 @@ def block_results(
     *,
     block: int | Cut[Item] = 256,
     limit: int | None = None,
-) -> Iterator[tuple[int, Sequence[Data]]]:
+) -> Iterator[tuple[int, Sequence[Json]]]:
     """Work through blocks: of each the number of its good items, and their results.
 
     If the rows of a block raise InputError, the block is done again item by item, so that only the item at
@@ -220,11 +221,11 @@ def block_results(
         yield len(part) - _report_failures(part, results, bad), [row for row in results if FAILED not in row]
 
 
-def _report_failures(part: Sequence[Item], results: Sequence[Data], bad: BadRows) -> int:
+def _report_failures(part: Sequence[Item], results: Sequence[Json], bad: BadRows) -> int:
     """Report the items to which a server gave no answers, each once, and return how many they are."""
     failed = {row["id"]: row[FAILED] for row in results if FAILED in row}
     for item in part if failed else ():
-        name = str(item.data.get("id")) if isinstance(item, Row) else item.id
+        name = str(item.json.get("id")) if isinstance(item, Row) else item.id
         if name in failed:
             bad.report(item.error(failed[name]))
     return len(failed)
@@ -235,12 +236,12 @@ def _blocks(items: Iterator[Item], size: int) -> Iterator[list[Item]]:
         yield block
 
 
-def in_this_process(rows_of: Callable[[Sequence[Item]], Sequence[Data]]) -> Work[Item]:
+def in_this_process(rows_of: Callable[[Sequence[Item]], Sequence[Json]]) -> Work[Item]:
     """Work through one block after another."""
 
     def work(
         blocks: Iterable[list[Item]], update: Callable[[int], None]
-    ) -> Iterator[tuple[list[Item], Callable[[], Sequence[Data]]]]:
+    ) -> Iterator[tuple[list[Item], Callable[[], Sequence[Json]]]]:
         del update
         for block in blocks:
             yield block, partial(rows_of, block)
@@ -248,7 +249,7 @@ def in_this_process(rows_of: Callable[[Sequence[Item]], Sequence[Data]]) -> Work
     return work
 
 
-def _one_by_one(block: Sequence[Item], work: Work[Item], bad: BadRows) -> Iterator[Data]:
+def _one_by_one(block: Sequence[Item], work: Work[Item], bad: BadRows) -> Iterator[Json]:
     for (item,), rows in work(([item] for item in block), lambda _: None):
         try:
             yield from rows()

@@ -13,14 +13,12 @@ from numpy.typing import NDArray
 from semcal import metrics
 from semcal.errors import FitError, InputError, shown
 from semcal.metrics import SCORE_RECALIBRATORS, ScoreRecalibrator
-from semcal.qa.questions import Ties, group_of, several, ties_of
+from semcal.qa.questions import Ties, several
 from semcal.records import parse_float
 from semcal.registry import check_name
+from semcal.rows import CALIBRATED, Row
 
-Row = Mapping[str, Any]
 Name = TypeVar("Name", bound=Hashable)
-#: The measure that `probability` and `answer_correct` of a row are listed as.
-CALIBRATED = "Calibrated"
 OF_ANSWER = {"confidence": "probability", "correct": "answer_correct"}
 #: What the output says of a risk-controlled threshold.
 OF_THRESHOLD = (
@@ -57,19 +55,19 @@ class Scores:
     @property
     def order(self) -> list[float]:
         """What is ranked and compared with thresholds: the confidence; under a constant the score."""
-        known = [one for one in self.score if one is not None]
-        constant = len(known) == len(self.confidence) and len(set(self.confidence)) == 1
-        return known if constant else self.confidence
+        scores = [score for score in self.score if score is not None]
+        constant = len(scores) == len(self.confidence) and len(set(self.confidence)) == 1
+        return scores if constant else self.confidence
 
 
 def _by_measure(row: Row, key: str) -> dict[str | None, Any]:
-    value = row.get(key)
-    found = dict(value) if isinstance(value, Mapping) else {None: value}
-    if key in OF_ANSWER and all(own in row for own in OF_ANSWER.values()):
-        if CALIBRATED in found:
+    value = row.json.get(key)
+    by_measure = dict(value) if isinstance(value, Mapping) else {None: value}
+    if key in OF_ANSWER and row.has(*OF_ANSWER.values()):
+        if CALIBRATED in by_measure:
             raise InputError(f"{key!r} holds {CALIBRATED!r}, which is what 'probability' is listed as")
-        found[CALIBRATED] = row[OF_ANSWER[key]]
-    return found
+        by_measure[CALIBRATED] = row[OF_ANSWER[key]]
+    return by_measure
 
 
 def check_assessable(row: Row) -> None:
@@ -78,14 +76,14 @@ def check_assessable(row: Row) -> None:
     A row may hold `probability` and `answer_correct` besides.
     """
     for key in ("confidence", "correct"):
-        if key not in row:
+        if not row.has(key):
             raise InputError(f"no {key!r}; run `semcal measure` and `semcal grade` first, or add it")
     confidence, correct = _by_measure(row, "confidence"), _by_measure(row, "correct")
     if confidence.keys() != correct.keys():
         raise InputError(
             "'confidence' and 'correct' must be a number and a truth value, or hold the same measures"
         )
-    group_of(row)
+    _ = row.group
     for name, value in _by_measure(row, "semantic_entropy").items():
         _finite(value, _field("semantic_entropy", name))
     for name, value in confidence.items():
@@ -116,23 +114,21 @@ def scores_by_measure(rows: Iterable[Row], chosen: Sequence[str] | None = None) 
     Flat rows go under None, `probability` and `answer_correct` under "Calibrated". With `chosen` only these
     measures; UsageError if one is in no row.
     """
-    found: dict[str | None, Scores] = {}
+    by_measure: dict[str | None, Scores] = {}
     for row in rows:
         correct, entropy = _by_measure(row, "correct"), _by_measure(row, "semantic_entropy")
-        ties = ties_of(row)
         for name, confidence in _by_measure(row, "confidence").items():
-            truth = correct[name]
-            found.setdefault(name, Scores()).add(
+            by_measure.setdefault(name, Scores()).add(
                 parse_float(confidence),
-                None if truth is None else bool(truth),
+                None if correct[name] is None else bool(correct[name]),
                 parse_float(entropy.get(name)),
-                ties,
-                parse_float(row.get("score")) if name == CALIBRATED else None,
+                row.ties,
+                parse_float(row.json.get("score")) if name == CALIBRATED else None,
             )
-    if chosen and found:
-        known = [name for name in found if name is not None]
-        return {check_name(name, known, what="measure"): found[name] for name in chosen}
-    return found
+    if chosen and by_measure:
+        names = [name for name in by_measure if name is not None]
+        return {check_name(name, names, what="measure"): by_measure[name] for name in chosen}
+    return by_measure
 
 
 def assess(
@@ -154,20 +150,27 @@ def assess(
     threshold that keeps to this limit (`semcal.metrics.risk_controlled_threshold`), for which one row of each
     group counts.
     """
-    found: dict[Name, dict[str, Any]] = {}
-    for name, one in scores.items():
-        groups = several(one.ties)
-        found[name] = _measured(one, bins, groups, seed) if one.confidence else {"n": 0}
-        if risk is not None and one.confidence:
-            found[name]["risk"] = _risk(one, risk, delta, groups, seed)
+    results: dict[Name, dict[str, Any]] = {}
+    for name, values in scores.items():
+        groups = several(values.ties)
+        result = results[name] = _measured(values, bins, groups, seed) if values.confidence else {"n": 0}
+        if risk is not None and values.confidence:
+            result["risk"] = _risk(values, risk, delta, groups, seed)
         if ci and groups is not None:
-            found[name]["groups"] = int(groups.max()) + 1
-        if ci and one.confidence:
-            how: Any = {"score": one.order, "groups": groups, "bins": bins, "resamples": resamples}
-            intervals = metrics.bootstrap(one.confidence, one.correct, **how, seed=seed)
-            found[name]["se"] = {metric: each.standard_error for metric, each in intervals.items()}
-            found[name]["interval"] = {metric: [each.low, each.high] for metric, each in intervals.items()}
-    return found
+            result["groups"] = int(groups.max()) + 1
+        if ci and values.confidence:
+            intervals = metrics.bootstrap(
+                values.confidence,
+                values.correct,
+                score=values.order,
+                groups=groups,
+                bins=bins,
+                resamples=resamples,
+                seed=seed,
+            )
+            result["se"] = {metric: interval.standard_error for metric, interval in intervals.items()}
+            result["interval"] = {metric: [one.low, one.high] for metric, one in intervals.items()}
+    return results
 
 
 def _measured(scores: Scores, bins: int, groups: NDArray[np.intp] | None, seed: int) -> dict[str, Any]:
@@ -210,9 +213,7 @@ def fit_scores(rows: Iterable[Row], kind: str) -> dict[str | None, ScoreRecalibr
     return found
 
 
-def recalibrate_rows(
-    rows: Sequence[Row], fitted: Mapping[str | None, ScoreRecalibrator]
-) -> list[dict[str, Any]]:
+def recalibrate_rows(rows: Sequence[Row], fitted: Mapping[str | None, ScoreRecalibrator]) -> list[Row]:
     """Map the confidence of rows; answers, their correctness and their entropies stay as they are.
 
     Null stays null, a measure without a recalibrator becomes null, and `confidences` of the clusters are left
@@ -220,17 +221,11 @@ def recalibrate_rows(
 
     Examples
     --------
-    >>> rows = [{"confidence": 0.9, "correct": True}, {"confidence": 0.9, "correct": False}]
-    >>> recalibrate_rows(rows, fit_scores(rows, "isotonic"))[0]
+    >>> rows = [Row({"confidence": 0.9, "correct": True}), Row({"confidence": 0.9, "correct": False})]
+    >>> recalibrate_rows(rows, fit_scores(rows, "isotonic"))[0].json
     {'confidence': 0.5, 'correct': True}
     """
-    return [
-        {
-            **{key: value for key, value in row.items() if key != "confidences"},
-            "confidence": _mapped(row["confidence"], fitted),
-        }
-        for row in rows
-    ]
+    return [row.without("confidences").set(confidence=_mapped(row["confidence"], fitted)) for row in rows]
 
 
 def _mapped(confidence: Any, fitted: Mapping[str | None, ScoreRecalibrator]) -> Any:

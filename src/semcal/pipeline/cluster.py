@@ -2,47 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from semcal.engine.clustering import cluster_answers
 from semcal.engine.equivalence import Equivalence
 from semcal.engine.verdicts import CachedEquivalence
 from semcal.pipeline.executor import Progress
-from semcal.pipeline.rows import (
-    finished_of,
-    identity,
-    log_likelihoods_of,
-    question_of,
-    samples_of,
-    temperatures_of,
-)
 from semcal.pipeline.worker_state import WorkerState
 from semcal.qa.normal_form import normal_form
 from semcal.qa.values import values_read
+from semcal.rows import Clusters, Row
 
-Rows = list[dict[str, Any]]
 
-
-def check_clusterable(row: Mapping[str, Any]) -> None:
+def check_clusterable(row: Row) -> None:
     """Raise InputError unless the row can be clustered."""
-    identity(row)
-    question_of(row)
-    log_likelihoods_of(row, m := len(samples_of(row)))
-    finished_of(row, m)
-    temperatures_of(row)
+    _ = row.id, row.question, row.samples, row.log_likelihoods, row.finished, row.temperatures
+
+
+@dataclass(frozen=True)
+class ClusteredRows:
+    """Rows with clusters, and what they cost."""
+
+    rows: list[Row]
+    calls: int  # pairs that had to be decided
+    hits: int = 0  # those of them that the file of verdicts knew
 
 
 def cluster_rows(
-    rows: Sequence[Mapping[str, Any]],
+    rows: Sequence[Row],
     *,
     equivalence: Equivalence,
     linkage: str = "components",
     merge_refusals: bool = False,
     progress: Callable[[int], None] | None = None,
-) -> tuple[list[dict[str, Any]], int]:
-    """Add `normal_forms` and `clusters` to rows, and return them with the number of NLI calls made.
+) -> ClusteredRows:
+    """Add `normal_forms` and `clusters` to rows.
 
     Rows have `question` and `samples`, whose texts are taken as they are and never cut; a number at the end
     of one that is not `finished` keeps none apart. Samples of several `temperatures` are clustered apart, and
@@ -50,75 +45,62 @@ def cluster_rows(
     makes clusters of pairs; with `merge_refusals` all refusals to answer are one meaning. `progress` gets the
     number of questions that are settled.
     """
-    forms = [[normal_form(text) for text in samples_of(row)] for row in rows]
-    read = [values_read(form, finished_of(row, len(form))) for row, form in zip(rows, forms)]
-    parts = [(number, part) for number, row in enumerate(rows) for part in _drawn_alike(row)]
+    hits = _hits(equivalence)
+    forms = [[normal_form(text) for text in row.samples] for row in rows]
+    values = [values_read(form, row.finished) for row, form in zip(rows, forms)]
+    parts = [(number, part) for number, row in enumerate(rows) for part in _by_temperature(row)]
     clustering = cluster_answers(
-        [question_of(rows[number]) for number, _ in parts],
+        [rows[number].question for number, _ in parts],
         [[forms[number][i] for i in part] for number, part in parts],
         equivalence,
         linkage=linkage,
         merge_refusals=merge_refusals,
-        read_as=[[read[number][i] for i in part] for number, part in parts],
+        read_as=[[values[number][i] for i in part] for number, part in parts],
         progress=progress and (lambda done: progress(done * len(rows) // len(parts))),
     )
-    found: list[list[list[int]]] = [[] for _ in rows]
-    for (number, part), clusters in zip(parts, clustering.clusters):
-        found[number] += [[part[i] for i in cluster] for cluster in clusters]
-    added = [
-        {**row, "normal_forms": form, "clusters": sorted(clusters)}
-        for row, form, clusters in zip(rows, forms, found)
-    ]
-    return added, clustering.calls
+    clusters: list[list[list[int]]] = [[] for _ in rows]
+    for (number, part), clusters_of_part in zip(parts, clustering.clusters):
+        clusters[number] += [[part[i] for i in cluster] for cluster in clusters_of_part]
+    clustered = [row.add(Clusters(form, sorted(found))) for row, form, found in zip(rows, forms, clusters)]
+    return ClusteredRows(clustered, clustering.calls, _hits(equivalence) - hits)
 
 
-def cluster_new(
-    rows: Sequence[Mapping[str, Any]],
+def cluster_missing(
+    rows: Sequence[Row],
     *,
     equivalence: Equivalence,
-    linkage: str = "components",
+    linkage: str,
     progress: Callable[[int], None] | None = None,
-) -> list[Mapping[str, Any]]:
-    """Return rows with `clusters`: those that they hold already, the others as `cluster_rows` finds them."""
-    new = [row for row in rows if "clusters" not in row]
-    found = iter(cluster_rows(new, equivalence=equivalence, linkage=linkage, progress=progress)[0])
-    return [row if "clusters" in row else next(found) for row in rows]
+) -> list[Row]:
+    """Cluster the rows that hold no `clusters` yet; the others are as they were."""
+    new = [row for row in rows if not row.has("clusters")]
+    clustered = iter(cluster_rows(new, equivalence=equivalence, linkage=linkage, progress=progress).rows)
+    return [row if row.has("clusters") else next(clustered) for row in rows]
 
 
-def _drawn_alike(row: Mapping[str, Any]) -> list[list[int]]:
-    """The samples of each temperature; all of them where the row names none."""
-    given = temperatures_of(row) or [1.0] * len(samples_of(row))
-    return [[i for i, t in enumerate(given) if t == chosen] for chosen in dict.fromkeys(given)]
-
-
-@dataclass(frozen=True)
-class Clustered:
-    """Rows with clusters, and what they cost."""
-
-    rows: Rows
-    calls: int  # pairs that had to be decided
-    hits: int  # those of them that the file of verdicts knew
+def _by_temperature(row: Row) -> list[list[int]]:
+    """The draws of each temperature; all of them where the row names none."""
+    temperatures = row.temperatures or [1.0] * len(row.samples)
+    return [[i for i, t in enumerate(temperatures) if t == one] for one in dict.fromkeys(temperatures)]
 
 
 @dataclass(frozen=True)
 class ClusterJob:
     """Rows with `normal_forms` and `clusters`."""
 
-    rows: tuple[Mapping[str, Any], ...]
+    rows: tuple[Row, ...]
     linkage: str = "components"
     merge_refusals: bool = False
 
-    def __call__(self, state: WorkerState, progress: Progress) -> Clustered:
+    def __call__(self, state: WorkerState, progress: Progress) -> ClusteredRows:
         """Cluster."""
-        known = _hits(state.equivalence)
-        rows, calls = cluster_rows(
+        return cluster_rows(
             self.rows,
             equivalence=state.equivalence,
             linkage=self.linkage,
             merge_refusals=self.merge_refusals,
             progress=progress,
         )
-        return Clustered(rows, calls, _hits(state.equivalence) - known)
 
 
 def _hits(equivalence: Equivalence) -> int:

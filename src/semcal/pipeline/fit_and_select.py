@@ -18,8 +18,7 @@ from semcal.pipeline.cluster import cluster_rows
 from semcal.pipeline.fitting import METHODS, train_stored
 from semcal.pipeline.progress import Advance, note_block, note_resumed
 from semcal.pipeline.prompting import PromptConfig
-from semcal.pipeline.rows import FAILED, failures_of, warn_of_failures
-from semcal.pipeline.sample import BLOCK_TOKENS, asked_row, question_blocks, sample_mixed_at
+from semcal.pipeline.sampling import BLOCK_TOKENS, Sampling, question_blocks, row_to_ask, sample_runs
 from semcal.pipeline.select import Candidate, CandidateFit, Selection, candidate_fits, select
 from semcal.pipeline.store import Stage, Store
 from semcal.qa.grading import Grader
@@ -32,6 +31,7 @@ from semcal.recalibration.provenance import Provenance, warn_if_few
 from semcal.recalibration.saving import Fitted, save_pretrained
 from semcal.recalibration.temperature import TemperatureScaling
 from semcal.registry import check_name
+from semcal.rows import Json, Row, failures_of, warn_of_failures
 
 #: What `calibration.json` keeps of the scores by which it was chosen.
 KEPT_SCORES = ("measure", "measure_alpha", "gain", "brier", "ace", "auroc", "accuracy", "n")
@@ -96,21 +96,25 @@ def fit_candidates(
     return found
 
 
+@dataclass(frozen=True)
+class Clustering:
+    """How answers are grouped by meaning."""
+
+    equivalence: Equivalence
+    linkage: str = "components"
+
+
 def sample_candidates(
     model: Sampler,
     questions: Sequence[Question],
     recalibrators: Mapping[Key, AnyRecalibrator],
+    sampling: Sampling,
+    clustering: Clustering,
     *,
-    asking: PromptConfig,
-    equivalence: Equivalence,
-    m: int = 10,
-    seed: int = 0,
-    max_new_tokens: int | None = None,
-    linkage: str = "components",
     progress: Callable[[int], None] | None = None,
     keep: Store | None = None,
     on_bad_question: Callable[[QuestionError], None] | None = None,
-) -> dict[Key, list[dict[str, Any]]]:
+) -> dict[Key, list[Row]]:
     """Sample and cluster questions under every candidate: rows by candidate, in the order of the questions.
 
     The candidates share the random numbers, and in each block (`question_blocks`) one pass of the model and
@@ -118,51 +122,57 @@ def sample_candidates(
     for each. One to which a server gave no answers is left out for all, told to `on_bad_question`, by default
     with a warning.
     """
-    how: dict[str, Any] = {"m": m, "seed": seed, "max_new_tokens": max_new_tokens}
-    settings = keep and {
-        **how,
-        "model": model.revision,
-        "prompt": asking.hash(model),
-        "recalibrators": [fingerprint(recalibrator) for recalibrator in recalibrators.values()],
-        "equivalence": [equivalence.name, equivalence.revision],
-        "linkage": linkage,
-        "block_tokens": BLOCK_TOKENS,
-    }
-    stage = Stage(keep, "candidates", settings or {})
-    under = list(recalibrators.values())
-    rows: dict[Key, list[dict[str, Any]]] = {key: [] for key in recalibrators}
+    sampling = replace(sampling, recalibrators=tuple(recalibrators.values()))
+    stage = Stage(keep, "candidates", _key(model, sampling, clustering) if keep else {})
+    rows: dict[Key, list[Row]] = {key: [] for key in recalibrators}
 
-    def clustered(block: Sequence[Question], told: Callable[[int], None]) -> list[dict[str, Any]]:
-        sampled = sample_mixed_at(model, block, recalibrators=under, asking=asking, progress=told, **how)
-        drawn = [
-            {**asked_row(question), **one.scored()}
-            for of_one in sampled
-            for question, one in zip(block, of_one)
-        ]
-        answered = [row for row in drawn if FAILED not in row]
-        done = iter(cluster_rows(answered, equivalence=equivalence, linkage=linkage)[0])
-        return [row if FAILED in row else next(done) for row in drawn]
+    def sample_block(block: Sequence[Question], advance: Callable[[int], None]) -> list[Json]:
+        (run,) = sample_runs(model, block, sampling, progress=advance)
+        drawn = [one.add_to(row_to_ask(question)) for of in run for question, one in zip(block, of)]
+        clustered = iter(
+            cluster_rows(
+                [row for row in drawn if row.failure is None],
+                equivalence=clustering.equivalence,
+                linkage=clustering.linkage,
+            ).rows
+        )
+        return [row.json if row.failure else next(clustered).json for row in drawn]
 
     done = 0
-    for block in question_blocks(model, questions, m=m, ways=len(under), max_new_tokens=max_new_tokens):
-        inputs, told = [question.row() for question in block], Advance(progress, done)
-        found = stage.find(inputs)
-        if found is None:
+    for block in question_blocks(model, questions, sampling):
+        inputs, advance = [question.row() for question in block], Advance(progress, done)
+        stored = stage.find(inputs)
+        if stored is None:
             note_block(progress)
-            found = stage.keep(inputs, clustered(block, told))
+            stored = stage.keep(inputs, sample_block(block, advance))
         else:
             note_resumed(progress, len(block))
-        for number, of_one in enumerate(rows.values()):
-            of_one += found[number * len(block) : (number + 1) * len(block)]
-        told(len(block))
+        for number, candidate_rows in enumerate(rows.values()):
+            candidate_rows += map(Row, stored[number * len(block) : (number + 1) * len(block)])
+        advance(len(block))
         done += len(block)
-    failures = failures_of([row for of_one in rows.values() for row in of_one])
+    failures = failures_of(row for candidate_rows in rows.values() for row in candidate_rows)
     if on_bad_question is None:
         warn_of_failures(failures, len(questions))
     else:
         for error in failures.values():
             on_bad_question(error)
-    return {key: [row for row in of_one if row["id"] not in failures] for key, of_one in rows.items()}
+    return {key: [row for row in of if row.id not in failures] for key, of in rows.items()}
+
+
+def _key(model: Sampler, sampling: Sampling, clustering: Clustering) -> dict[str, Any]:
+    """What the rows depend on beside the questions."""
+    return {
+        "m": sampling.m,
+        "seed": sampling.seeds[0],
+        "max_new_tokens": sampling.max_new_tokens,
+        "model": model.revision,
+        "prompt": sampling.asking.hash(model),
+        "recalibrators": [fingerprint(recalibrator) for recalibrator in sampling.recalibrators],
+        "equivalence": [clustering.equivalence.name, clustering.equivalence.revision],
+        "linkage": clustering.linkage,
+        "block_tokens": BLOCK_TOKENS,
+    }
 
 
 @dataclass(frozen=True)
@@ -229,11 +239,8 @@ def fit_and_select(
         model,
         validation,
         fitted,
-        asking=asking,
-        equivalence=equivalence,
-        m=m,
-        seed=seed,
-        max_new_tokens=max_new_tokens,
+        Sampling((), asking, m, (seed,), max_new_tokens),
+        Clustering(equivalence),
         progress=shown("validation", len(validation)),
         keep=Store(keep) if keep else None,
     )

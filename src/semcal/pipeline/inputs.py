@@ -7,22 +7,22 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from semcal import records
 from semcal.arrays import as_option
 from semcal.engine.equivalence import DEFAULT, Equivalence, names_a_server
 from semcal.engine.loading import load_equivalence, load_model
 from semcal.errors import InputError, RowError, SemcalWarning, UsageError, shown
 from semcal.pipeline.cluster import check_clusterable
-from semcal.pipeline.rows import check_distinct, clusters_of, context_of
 from semcal.qa.datasets import load_questions, parse_list, questions_from_rows, references_of
-from semcal.qa.questions import Question, group_of
+from semcal.qa.questions import Question
 from semcal.qa.sources import read_source_rows
 from semcal.qa.tables import COMMON_NAMES, check_different, json_value, peek, rename
-from semcal.records import Row, row_of
+from semcal.records import row_of
 from semcal.records.parsing import TOO_DEEP, fault
+from semcal.rows import Row, RowsAt, check_distinct
 
 if TYPE_CHECKING:
     from semcal.engine.language_model import Sampler
-    from semcal.pipeline.measure import RowsAt
 
 #: Fewer draws than this have no share.
 FEWEST = 2
@@ -81,14 +81,14 @@ def checked_draws(m: Any) -> int:
 
 def check_stored_draws(rows: RowsAt) -> None:
     """Raise UsageError if rows hold one draw a question, as `checked_draws` would of a model."""
-    own = next(iter(rows.values()))
-    if own:
-        checked_draws(len(own[0]["samples"]))
+    first = next(iter(rows.values()))
+    if first:
+        checked_draws(len(first[0].samples))
 
 
-def warn_of_clusters(rows: Sequence[Mapping[str, Any]], equivalence: str) -> None:
+def warn_of_clusters(rows: Sequence[Row], equivalence: str) -> None:
     """Warn where rows hold `clusters`, used beside a calibration that names an NLI model."""
-    stored = sum("clusters" in row for row in rows)
+    stored = sum(row.has("clusters") for row in rows)
     if stored and equivalence != "exact":
         warnings.warn(
             f"{stored} of {len(rows)} rows hold 'clusters', which are used as they are, and the calibration "
@@ -123,12 +123,12 @@ def checked_temperatures(given: Any) -> list[float]:
     ]
 
 
-def checked_learning(*, risk: Any, delta: Any, seed: Any) -> dict[str, Any]:
-    """Return the options of a threshold and the seed; UsageError that names the first that is wrong."""
+def checked_learning(*, risk: Any, delta: Any, seed: Any) -> tuple[float | None, float, int]:
+    """Return risk, delta and seed; UsageError that names the first that is wrong."""
     for name, share, usual in (("risk", risk, 0.1), ("delta", delta, 0.05)):
         if share is not None or name == "delta":
             as_option(share, name, f"a share between 0 and 1, such as {usual}", low=0, high=1)
-    return {"risk": risk, "delta": delta, "seed": checked_seed(seed)}
+    return risk, delta, checked_seed(seed)
 
 
 def as_questions(given: Any, what: str = "questions", *, labelled: bool = False) -> list[Question]:
@@ -158,43 +158,39 @@ def as_questions(given: Any, what: str = "questions", *, labelled: bool = False)
     ]
 
 
-def as_sample_rows(given: Any, what: str = "samples") -> list[dict[str, Any]]:
+def as_sample_rows(samples: Any, what: str = "samples") -> list[Row]:
     """Return rows of sampled answers from a file, dicts or a DataFrame; rows without ids are numbered."""
-    if isinstance(given, str | Path):
-        _check_path(given, what)
-        rows = read_source_rows(given, names=SAMPLED)
+    if isinstance(samples, str | Path):
+        _check_path(samples, what)
+        source = read_source_rows(samples, names=SAMPLED)
     else:
-        rows = _rows(_items(given, what, "dicts"), given, what)
-    columns, rows = peek(rows, {name: COMMON_NAMES.get(name, ()) for name in SAMPLED}, {})
-    found = [_sampled(_good(row, given, what), given, what) for row in rename(rows, columns)]
-    if not found:
-        raise InputError(f"no rows in {shown(str(given)) if isinstance(given, str | Path) else what}")
-    named = sum("id" in row for row in found)
-    if 0 < named < len(found):
-        raise InputError(f"{len(found) - named} of {len(found)} rows of {what} have no id; name all, or none")
-    found = found if named else [{"id": str(number), **row} for number, row in enumerate(found, 1)]
-    check_distinct(str(row["id"]) for row in found)
-    return found
+        source = _rows(_items(samples, what, "dicts"), samples, what)
+    columns, source = peek(source, {name: COMMON_NAMES.get(name, ()) for name in SAMPLED}, {})
+    rows = [_sampled(_good(row, samples, what), samples, what) for row in rename(source, columns)]
+    if not rows:
+        raise InputError(f"no rows in {shown(str(samples)) if isinstance(samples, str | Path) else what}")
+    named = sum(row.has("id") for row in rows)
+    if 0 < named < len(rows):
+        raise InputError(f"{len(rows) - named} of {len(rows)} rows of {what} have no id; name all, or none")
+    rows = rows if named else [Row({"id": str(number), **row.json}) for number, row in enumerate(rows, 1)]
+    check_distinct(str(row.json["id"]) for row in rows)
+    return rows
 
 
-def _sampled(row: Row, given: Any, what: str) -> dict[str, Any]:
+def _sampled(line: records.Row, source: Any, what: str) -> Row:
     """The row with lists where its cells hold their text, checked."""
-    data = dict(row.data)
     try:
-        if "samples" not in data:
+        if "samples" not in line.data:
             raise InputError(
-                f"no 'samples' (its keys: {', '.join(data)[:200]}); there is one row a question, with all "
-                "its sampled answers in one list"
+                f"no 'samples' (its keys: {', '.join(line.data)[:200]}); there is one row a question, with "
+                "all its sampled answers in one list"
             )
-        data = listed_cells(data)
-        check_clusterable({"id": "", **data})
-        if "clusters" in data:
-            clusters_of(data, len(data["samples"]))
-        context_of(data)
-        group_of(data)
+        row = Row(listed_cells(line.data))
+        check_clusterable(Row({"id": "", **row.json}))
+        _ = row.clusters if row.has("clusters") else None, row.context, row.group
     except InputError as error:
-        raise _placed(row.error(str(error)), given, what) from None
-    return data
+        raise _placed(line.error(str(error)), source, what) from None
+    return row
 
 
 def listed_cells(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -258,7 +254,7 @@ def _items(given: Any, what: str, holds: str, *, may_be_empty: bool = False) -> 
     return items
 
 
-def _rows(items: list[Any], given: Any, what: str) -> Iterator[Row | RowError]:
+def _rows(items: list[Any], given: Any, what: str) -> Iterator[records.Row | RowError]:
     for place, item in enumerate(items):
         if not isinstance(item, Mapping):
             raise InputError(

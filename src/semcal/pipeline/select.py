@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 from semcal import metrics
 from semcal.errors import FitError, InputError, UsageError
 from semcal.pipeline.grade import grade_clusters, grade_together
-from semcal.pipeline.measure import measure_rows
-from semcal.pipeline.rows import check_distinct, identity
 from semcal.qa.grading import Grader, RuleGrader
-from semcal.qa.questions import several, ties_of
+from semcal.qa.questions import several
 from semcal.recalibration.provenance import CHOSEN_BY
 from semcal.registry import check_name
+from semcal.rows import Grades, Row, check_distinct
 from semcal.semantics import MEASURES
+from semcal.semantics.measuring import MeasureOptions, measure_rows
 
 #: The weight decays of ATS and Platt that the paper tries.
 WEIGHT_DECAYS = (0.0, 0.01)
@@ -36,7 +36,7 @@ WITH_ALPHA = ("T-SC", "G-SC")
 #: Scores this close to the best are tied with it: rounding must not choose.
 TIE = 1e-12
 
-Rows = Sequence[Mapping[str, Any]]
+Rows = Sequence[Row]
 Loss = tuple[str, float | None]
 _Choice = TypeVar("_Choice")
 
@@ -146,26 +146,26 @@ def paired_scores(candidates: Sequence[Rows], measure: str) -> PairedScores:
     A row without the measure counts as null. InputError if a question occurs twice, or not under all.
     """
     by_id = [_by_id(rows) for rows in candidates]
-    for other in by_id[1:]:
-        for missing in by_id[0].keys() ^ other.keys():
+    for candidate in by_id[1:]:
+        for missing in by_id[0].keys() ^ candidate.keys():
             raise InputError(
                 f"question {missing!r} is not there under every candidate; candidates are compared on the "
                 "same questions"
             )
     values = {
-        name: [(row["confidence"].get(measure), row["correct"].get(measure)) for row in rows]
-        for name, rows in zip(by_id[0], zip(*(map(one.__getitem__, by_id[0]) for one in by_id)))
+        name: [(row.measured.confidence.get(measure), row.graded.correct.get(measure)) for row in rows]
+        for name, rows in zip(by_id[0], zip(*(map(rows_of.__getitem__, by_id[0]) for rows_of in by_id)))
     }
     defined = {name: pairs for name, pairs in values.items() if not any(None in pair for pair in pairs)}
     shape = (len(defined), len(by_id), 2)
     table = np.array(list(defined.values()), dtype=np.float64).reshape(shape).transpose(2, 1, 0)
-    groups = several(ties_of(by_id[0][name]) for name in defined)
+    groups = several(by_id[0][name].ties for name in defined)
     return PairedScores(table[0], table[1] == 1, tuple(defined), len(values) - len(defined), groups)
 
 
-def _by_id(rows: Rows) -> dict[str, Mapping[str, Any]]:
-    check_distinct(map(identity, rows))
-    return {identity(row): row for row in rows}
+def _by_id(rows: Rows) -> dict[str, Row]:
+    check_distinct(row.id for row in rows)
+    return {row.id: row for row in rows}
 
 
 def candidate_scores(candidates: Mapping[str, Sequence[Rows]], *, bins: int = 15) -> dict[str, list[Score]]:
@@ -178,12 +178,12 @@ def candidate_scores(candidates: Mapping[str, Sequence[Rows]], *, bins: int = 15
         check_name(measure, MEASURES, what="measure"): paired_scores(rows, measure)
         for measure, rows in candidates.items()
     }
-    found = {measure: one.scores(bins=bins) for measure, one in paired.items() if one.ids}
-    if not found:
+    scores = {measure: pairs.scores(bins=bins) for measure, pairs in paired.items() if pairs.ids}
+    if not scores:
         raise FitError(
             "no question has a confidence under any of the measures; there is nothing to choose by"
         )
-    return found
+    return scores
 
 
 def choose(
@@ -204,7 +204,7 @@ def choose(
     ['cc', 'a']
     """
     check_name(by, CHOSEN_BY, what="rule of choice")
-    losses = [-one.gain if by == "gain" else one.brier for one in scores]
+    losses = [-score.gain if by == "gain" else score.brier for score in scores]
     least = min(losses)
     return min((choice for choice, loss in zip(choices, losses) if loss <= least + TIE), key=simplicity)
 
@@ -304,15 +304,17 @@ def select_graded(
         ]
         for measure in measures
     }
-    found = candidate_scores(
+    scores = candidate_scores(
         {measure: [rows for *_, rows in of_measure] for measure, of_measure in tried.items()}, bins=bins
     )
     entries = {
-        measure: [Entry(candidate, measure, a, one) for (candidate, a, _), one in zip(tried[measure], scored)]
-        for measure, scored in found.items()
+        measure: [
+            Entry(candidate, measure, a, score) for (candidate, a, _), score in zip(tried[measure], scored)
+        ]
+        for measure, scored in scores.items()
     }
     chosen = {
-        measure: choose(of_measure, found[measure], simplicity=Entry.simplicity, by=by)
+        measure: choose(of_measure, scores[measure], simplicity=Entry.simplicity, by=by)
         for measure, of_measure in entries.items()
     }
     return Selection(chosen, tuple(entry for of_measure in entries.values() for entry in of_measure))
@@ -331,12 +333,12 @@ def under_alphas(
     verdicts: Sequence[Sequence[bool]],
     alphas: Sequence[float] = MEASURE_ALPHAS,
     ties: str = "likelier",
-) -> list[list[dict[str, Any]]]:
+) -> list[list[Row]]:
     """Measure rows with each a, given the verdict on each cluster of each row; a list of rows for each a."""
     return [
         [
-            {**row, "correct": _correct(row["top_cluster"], verdict)}
-            for row, verdict in zip(measure_rows(rows, t_alpha=a, g_alpha=a, ties=ties), verdicts)
+            row.add(Grades(correct=_correct(row.top_clusters, verdict)))
+            for row, verdict in zip(measure_rows(rows, MeasureOptions(a, a, ties=ties)), verdicts)
         ]
         for a in alphas
     ]

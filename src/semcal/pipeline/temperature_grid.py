@@ -15,14 +15,13 @@ from typing import Any, ClassVar
 from semcal.engine.equivalence import Equivalence
 from semcal.engine.language_model import Sampler
 from semcal.errors import QuestionError, UsageError
-from semcal.pipeline.fit_and_select import sample_candidates
+from semcal.pipeline.fit_and_select import Clustering, sample_candidates
 from semcal.pipeline.grade import grade_row, grade_together
 from semcal.pipeline.inputs import as_equivalence, as_model, as_questions
-from semcal.pipeline.measure import measure_rows
 from semcal.pipeline.progress import ShowProgress, shown_progress
 from semcal.pipeline.prompting import PromptConfig
-from semcal.pipeline.rows import check_distinct
-from semcal.pipeline.select import GRID, Rows, Score, candidate_scores, choose
+from semcal.pipeline.sampling import Sampling
+from semcal.pipeline.select import GRID, Score, candidate_scores, choose
 from semcal.pipeline.store import Store
 from semcal.qa.grading import Grader, RuleGrader
 from semcal.qa.questions import Question
@@ -30,7 +29,9 @@ from semcal.recalibration.provenance import check_enough, warn_if_few
 from semcal.recalibration.saving import Fitted
 from semcal.recalibration.temperature import GridTemperature, Temperature
 from semcal.registry import check_name
+from semcal.rows import Row, check_distinct
 from semcal.semantics import MEASURES
+from semcal.semantics.measuring import DEFAULTS, MeasureOptions, measure_rows
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class TemperatureGrid:
     def at_edge(self) -> tuple[str, ...]:
         """Measures whose temperature is the lowest or highest of the grid: the best one may lie beyond."""
         ends = (min(self.grid), max(self.grid))
-        return tuple(measure for measure, chosen in self.temperatures.items() if chosen in ends)
+        return tuple(measure for measure, t in self.temperatures.items() if t in ends)
 
     def table(self) -> list[dict[str, Any]]:
         """One dict for each measure and temperature: measure, temperature, gain, brier, …, chosen."""
@@ -81,7 +82,7 @@ def _checked_grid(temperatures: Sequence[float]) -> list[float]:
 
 
 def choose_temperatures(
-    rows: Mapping[float, Rows],
+    rows: Mapping[float, Sequence[Row]],
     *,
     measures: Sequence[str] = MEASURES,
     bins: int = 15,
@@ -96,32 +97,27 @@ def choose_temperatures(
     questions = min(map(len, rows.values()))
     check_enough(questions, of="to choose a temperature by")
     warn_if_few(questions, of="to choose a temperature by")
-    found = candidate_scores({measure: list(rows.values()) for measure in measures}, bins=bins)
+    scores = candidate_scores({measure: list(rows.values()) for measure in measures}, bins=bins)
     chosen = {
-        measure: choose(grid, scores, simplicity=lambda t: (round(abs(math.log(t)), 12), -t), by=by)
-        for measure, scores in found.items()
+        measure: choose(grid, of_measure, simplicity=lambda t: (round(abs(math.log(t)), 12), -t), by=by)
+        for measure, of_measure in scores.items()
     }
-    return TemperatureGrid(chosen, tuple(grid), found, by)
+    return TemperatureGrid(chosen, tuple(grid), scores, by)
 
 
 def rows_at_temperatures(
     model: Sampler,
     questions: Sequence[Question],
     temperatures: Sequence[float],
+    sampling: Sampling,
+    clustering: Clustering,
     *,
-    equivalence: Equivalence,
     grader: Grader | None = None,
-    asking: PromptConfig | None = None,
-    m: int = 10,
-    seed: int = 0,
-    max_new_tokens: int | None = None,
-    linkage: str = "components",
-    t_alpha: float = 0.5,
-    g_alpha: float = 0.5,
+    options: MeasureOptions = DEFAULTS,
     progress: Callable[[int], None] | None = None,
     keep: Store | None = None,
     on_bad_question: Callable[[QuestionError], None] | None = None,
-) -> dict[float, list[dict[str, Any]]]:
+) -> dict[float, list[Row]]:
     """Sample, cluster, measure and grade the same questions at several temperatures: temperature → rows.
 
     The temperatures share the random numbers, and in each block of questions one pass of the model and one
@@ -135,21 +131,18 @@ def rows_at_temperatures(
         model,
         questions,
         {t: Temperature(t, method=TemperatureGrid.method) for t in grid},
-        asking=asking or PromptConfig(),
-        equivalence=equivalence,
-        m=m,
-        seed=seed,
-        max_new_tokens=max_new_tokens,
-        linkage=linkage,
+        sampling,
+        clustering,
         progress=progress,
         keep=keep,
         on_bad_question=on_bad_question,
     )
-    measured = {t: measure_rows(rows, t_alpha=t_alpha, g_alpha=g_alpha) for t, rows in sampled.items()}
+    measured = {t: measure_rows(rows, options) for t, rows in sampled.items()}
+    (seed,) = sampling.seeds
     return grade_together(
         grader or RuleGrader(),
         lambda marks: {
-            t: [{**grade_row(row, grader=marks, seed=seed), "temperature": t} for row in rows]
+            t: [grade_row(row, grader=marks, seed=seed).set(temperature=t) for row in rows]
             for t, rows in measured.items()
         },
     )
@@ -164,13 +157,20 @@ def fit_grid(
     measures: Sequence[str] = MEASURES,
     bins: int = 15,
     by: str = "gain",
+    asking: PromptConfig | None = None,
+    grader: Grader | None = None,
+    m: int = 10,
+    seed: int = 0,
+    max_new_tokens: int | None = None,
+    linkage: str = "components",
     progress: ShowProgress = True,
-    **sampling: Any,
+    keep: Store | None = None,
 ) -> TemperatureGrid:
     """Fit TS-grid: choose one temperature for each measure by the gain of sampled answers.
 
     `questions` are labelled as in `semcal.fit`, a few hundred, kept apart from those the result is tested on;
-    `sampling` as in `rows_at_temperatures`, the rest as in `choose_temperatures`.
+    `keep` as in `rows_at_temperatures`, sampling as in `semcal.calibrate`, the rest as in
+    `choose_temperatures`.
 
     Examples
     --------
@@ -186,7 +186,15 @@ def fit_grid(
     """
     model, questions = as_model(model), as_questions(questions, labelled=True)
     check_enough(len(questions), of="to choose a temperature by")
-    how: dict[str, Any] = {"equivalence": as_equivalence(equivalence), **sampling}
     with shown_progress(progress, "fit", len(questions)) as update:
-        rows = rows_at_temperatures(model, questions, temperatures, progress=update, **how)
+        rows = rows_at_temperatures(
+            model,
+            questions,
+            temperatures,
+            Sampling((), asking or PromptConfig(), m, (seed,), max_new_tokens),
+            Clustering(as_equivalence(equivalence), linkage),
+            grader=grader,
+            progress=update,
+            keep=keep,
+        )
     return choose_temperatures(rows, measures=measures, bins=bins, by=by)

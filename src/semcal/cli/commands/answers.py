@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,6 +19,7 @@ from semcal.cli.executors import (
     RowBlocks,
     ServerOptions,
     choose_workers,
+    json_of,
     open_executor,
     peeked,
     server_settings,
@@ -28,7 +29,8 @@ from semcal.cli.executors import (
 from semcal.cli.rows import BadRows, block_results, in_this_process, listed, open_rows, run_rows
 from semcal.engine.equivalence import names_a_server
 from semcal.errors import shown
-from semcal.records import Row, dumps, writing
+from semcal.records import dumps, writing
+from semcal.rows import Json, Row
 
 if TYPE_CHECKING:
     from semcal.qa.grading import Grader
@@ -73,7 +75,7 @@ def cluster(
     clusters: lists of sample indices, in the order in which the meanings first appear. Samples of several
     temperatures (temperatures: [number], one a sample) are grouped apart.
     """
-    from semcal.pipeline.cluster import Clustered, ClusterJob, check_clusterable
+    from semcal.pipeline.cluster import ClusteredRows, ClusterJob, check_clusterable
 
     equivalence = opt.named_equivalence(equivalence)
     read = open_rows(file, columns, check_clusterable, fields=CLUSTERED, label="cluster", tables=True)
@@ -81,14 +83,14 @@ def cluster(
     plan = choose_workers(workers, "cluster", device=device, blocks=blocks, equivalence=equivalence)
     cost = NLICost()
 
-    def counted(found: Clustered) -> list[dict[str, Any]]:
-        drawn = [Counter(row.get("temperatures") or [1.0] * len(row["samples"])) for row in found.rows]
-        pairs = sum(n * (n - 1) for of_row in drawn for n in of_row.values())
-        cost.add(found.calls, pairs, found.hits)
-        return found.rows
+    def counted(clustered: ClusteredRows) -> Sequence[Json]:
+        draws = [Counter(row.temperatures or [1.0] * len(row.samples)) for row in clustered.rows]
+        pairs = sum(n * (n - 1) for count in draws for n in count.values())
+        cost.add(clustered.calls, pairs, clustered.hits)
+        return json_of(clustered.rows)
 
     def job_of(block: Sequence[Row]) -> ClusterJob:
-        return ClusterJob(tuple(row.data for row in block), linkage, merge_refusals)
+        return ClusterJob(tuple(block), linkage, merge_refusals)
 
     settings = server_settings(server, equivalence)
     load = partial(opt.open_models, None, equivalence, device=device, cache=cache, settings=settings)
@@ -97,7 +99,7 @@ def cluster(
         open_executor(plan, load) as (executor, state),
         spending("cluster", equivalence=state().equivalence if asks else None),
     ):
-        work = RowBlocks(executor, job_of, stage="cluster", then=counted, inputs=lambda row: row.data)
+        work = RowBlocks(executor, job_of, stage="cluster", then=counted, inputs=Row.to_json)
         code = run_rows(rows, out, work=work, label="cluster", block=BLOCK, limit=limit)
         equivalence_name = state().equivalence.name
     if equivalence_name != "exact":
@@ -123,44 +125,45 @@ def measure(
     confidence, top_cluster and semantic_entropy, each by measure. Without log-likelihoods only E-SC.
     With --calibration also answer, the probability that it is right, threshold and abstained.
     """
-    from semcal.pipeline.measure import check_measurable, measure_rows
+    from semcal.semantics.measuring import MeasureOptions, check_measurable, measure_rows
 
-    alphas: Any = {"t_alpha": t_alpha, "g_alpha": g_alpha}
     fields: tuple[str, ...] = MEASURED
-    check, own = check_measurable, "T = 1 (or else the first)"
-    measured: Callable[[list[Any]], list[dict[str, Any]]] = partial(measure_rows, **alphas)
+    check, at = check_measurable, "T = 1 (or else the first)"
+    measured: Callable[[Sequence[Row]], list[Row]]
+    measured = partial(measure_rows, options=MeasureOptions(t_alpha, g_alpha))
     untold: set[bool] = set()
     if calibration is not None:
-        from semcal.pipeline import apply_calibration as applying
+        from semcal.calibration import apply
 
         chosen = opt.open_calibration(calibration)
         untold |= {True, False}
-        check, fields = applying.check_calibratable, (*MEASURED, "samples")
-        own = own if chosen.temperature is None else f"T = {chosen.temperature:g}"
-        measured = partial(applying.calibrated_rows, calibration=chosen, **alphas)
-    alone: list[str] = []
+        check, fields = apply.check_calibratable, (*MEASURED, "samples")
+        at = at if chosen.temperature is None else f"T = {chosen.temperature:g}"
+        measured = partial(apply.calibrated_rows, calibration=chosen, t_alpha=t_alpha, g_alpha=g_alpha)
+    unlikely: list[str] = []
     mixed: list[str] = []
 
     def tell(rows: Sequence[Row]) -> None:
         """Say once of rows with `sampled_by`, and once of others, what cannot be checked."""
-        for known in untold & {bool(row.data.get("sampled_by")) for row in rows}:
-            info(f"measure: {applying.what_cannot_be_checked(chosen, sampled_by=known)}")
-            untold.remove(known)
+        for sampled_by in untold & {bool(row.json.get("sampled_by")) for row in rows}:
+            info(f"measure: {apply.what_cannot_be_checked(chosen, sampled_by=sampled_by)}")
+            untold.remove(sampled_by)
 
-    def work(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    def work(rows: Sequence[Row]) -> Sequence[Json]:
         tell(rows)
-        found = measured([row.data for row in rows])
-        alone.extend(shown(row["id"]) for row in found if len(row["confidence"]) == 1)
-        mixed.extend(shown(row["id"]) for row in found if len(set(row.get("temperatures") or ())) > 1)
-        return found
+        results = measured(rows)
+        unlikely.extend(shown(row["id"]) for row in results if len(row.measured.confidence) == 1)
+        mixed.extend(shown(row["id"]) for row in results if len(set(row.temperatures or ())) > 1)
+        return json_of(results)
 
     rows = open_rows(file, columns, check, fields=fields, label="measure", tables=True)
     code = run_rows(rows, out, work=in_this_process(work), label="measure", block=2048, limit=limit)
-    if alone:
-        rows_have = "row has" if len(alone) == 1 else "rows have"
-        warn(f"measure: {len(alone)} {rows_have} no log-likelihoods (ids {listed(alone)}) and got E-SC alone")
+    if unlikely:
+        rows_have = "row has" if len(unlikely) == 1 else "rows have"
+        ids = listed(unlikely)
+        warn(f"measure: {len(unlikely)} {rows_have} no log-likelihoods (ids {ids}) and got E-SC alone")
     if mixed:
-        warn(f"measure: draws at several temperatures (ids {listed(mixed)}); measured are those at {own}")
+        warn(f"measure: draws at several temperatures (ids {listed(mixed)}); measured are those at {at}")
     return code
 
 
@@ -199,9 +202,9 @@ def grade(
         with spending("grade", grader=chosen):
             return _audit(file, columns, limit, out, chosen, as_json=json, name=grader, seed=seed)
 
-    def work(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    def work(rows: Sequence[Row]) -> Sequence[Json]:
         return grade_together(
-            chosen, lambda marks: [grade_row(row.data, grader=marks, seed=seed) for row in rows]
+            chosen, lambda marks: [grade_row(row, grader=marks, seed=seed).json for row in rows]
         )
 
     rows = open_rows(file, columns, check_gradable, fields=GRADED, label="grade")
@@ -221,21 +224,21 @@ def _audit(
     seed: int,
 ) -> int:
     """Compare a grader with people's labels, and print how far they agree."""
-    from semcal.pipeline.grade import audit, check_auditable, judged_rows
+    from semcal.pipeline.grade import Judgement, audit, check_auditable, judge_rows
 
-    def work(rows: Sequence[Row]) -> list[dict[str, Any]]:
-        return judged_rows([row.data for row in rows], grader)
+    def work(rows: Sequence[Row]) -> Sequence[Json]:
+        return [vars(judgement) for judgement in judge_rows(rows, grader)]
 
     rows = open_rows(file, columns, check_auditable, fields=AUDITED, label="grade")
-    judged: list[Mapping[str, Any]] = []
+    judgements: list[Judgement] = []
     with BadRows() as bad, progress("grade", limit) as update:
         for _, results in block_results(rows, bad, in_this_process(work), update, limit=limit):
-            judged += results
-            update(len(judged))
-    found = audit(judged, seed=seed)
+            judgements += [Judgement(**result) for result in results]
+            update(len(judgements))
+    agreement = audit(judgements, seed=seed)
     if as_json or out is not None or not sys.stdout.isatty():
         with writing(out) as handle:
-            handle.write(dumps({"grader": name, **found}) + "\n")
+            handle.write(dumps({"grader": name, **agreement}) + "\n")
     else:
-        show_metrics([{"measure": name, **found}])
+        show_metrics([{"measure": name, **agreement}])
     return bad.exit_code()

@@ -31,13 +31,14 @@ from semcal.cli.rows import Work, checked, counted, open_questions, run_rows
 from semcal.errors import RowError, UsageError
 from semcal.qa.questions import Question
 from semcal.records import dumps, writing
+from semcal.rows import Json, Row, failures_of, warn_of_cut_draws
 
 if TYPE_CHECKING:
-    from semcal.pipeline.ask import AskedRows, AskJob
-    from semcal.pipeline.calibrated import Calibration, Threshold
+    from semcal.calibration.calibrated import Calibration, Threshold
     from semcal.pipeline.executor import Executor
     from semcal.pipeline.worker_state import WorkerState
     from semcal.recalibration.attentive import AnyRecalibrator
+    from semcal.uncertainty import AskedRows, AskJob
 
 #: Questions of a file that are asked together.
 BLOCK = 256
@@ -108,7 +109,7 @@ def command(
     """
     single = _single(question, context)
     # only now, as it takes seconds
-    from semcal.pipeline.apply_calibration import equivalence_of, is_made_for
+    from semcal.calibration.apply import equivalence_of, is_made_for
 
     if model is None:
         info("ask: the embedded model of an invented world answers; name yours with --model")
@@ -162,8 +163,6 @@ def _answer(
 
     `many` are `limit` and `total` of `run_rows`.
     """
-    from semcal.pipeline.rows import warn_of_cut_draws
-
     cost, counts = NLICost(), Counter[str]()
     check, then = _checker(models, ways[-1]), partial(_counted, cost, counts)
     work = RowBlocks(executor, partial(_job, ways), stage="ask", then=then, inputs=Question.row)
@@ -208,7 +207,7 @@ def _calibration(
     atlas: bool,
 ) -> Calibration | None:
     """The calibration that is named, or the embedded model's (of closed-book questions) where it holds."""
-    from semcal.pipeline.apply_calibration import check_beside
+    from semcal.calibration.apply import check_beside
 
     if name is not None:
         if beside["compare"]:
@@ -251,7 +250,7 @@ def _render(json: bool, out: Path | None, *, titled: bool) -> Callable[[Mapping[
 
 
 def _job(ways: tuple[Mapping[str, Any], ...], block: Sequence[Question]) -> AskJob:
-    from semcal.pipeline.ask import AskJob
+    from semcal.uncertainty import AskJob
 
     return AskJob(tuple(block), ways)
 
@@ -267,18 +266,16 @@ def _read(
     return iter([single]), 1
 
 
-def _counted(cost: NLICost, counts: Counter[str], asked: AskedRows) -> list[dict[str, Any]]:
+def _counted(cost: NLICost, counts: Counter[str], asked: AskedRows) -> Sequence[Json]:
     cost.add(asked.nli_calls, asked.pairs)
     counts.update(draws=asked.draws, all=asked.all_draws, cut=asked.cut)
     return asked.records
 
 
 def _write_one(work: Work[Question], question: Question, out: Path | None, render: Any) -> int:
-    from semcal.pipeline.rows import failures_of
-
     ((_, rows),) = work([[question]], lambda _: None)
     records = rows()
-    for error in failures_of(records).values():
+    for error in failures_of(map(Row, records)).values():
         raise error
     with writing(out) as handle:
         handle.writelines(render(record) + "\n" for record in records)
@@ -322,12 +319,11 @@ def _methods(method: AnyRecalibrator, *, compare: bool) -> tuple[AnyRecalibrator
 
 def _checker(models: WorkerState, way: Mapping[str, Any]) -> Callable[[Question], None]:
     """Refuse contradictory options now, and return what refuses a question that does not fit the model."""
-    from semcal.pipeline.ask import SemanticUQ
-    from semcal.pipeline.sample import check_question
+    from semcal.pipeline.sampling import check_question
+    from semcal.uncertainty import SemanticUQ
 
     uq = SemanticUQ(models.model, equivalence=models.equivalence, **way)
-    how: Any = {"asking": uq.asking, "m": uq.m, "max_new_tokens": uq.max_new_tokens}
-    return partial(check_question, uq.model, recalibrators=list(uq.recalibrators.values()), **how)
+    return partial(check_question, uq.model, sampling=uq.sampling)
 
 
 def _page(record: Mapping[str, Any], *, titled: bool = False) -> str:

@@ -18,15 +18,15 @@ from semcal.cli.commands.fit import check_apart, folder_output
 from semcal.cli.console import Output, info, open_unfinished, show, successive_progress, warn
 from semcal.cli.executors import NO_SERVER, ServerOptions, server_settings, spending, takes_server_options
 from semcal.cli.rows import BadRows, good_items, open_rows, read_labelled
-from semcal.errors import InputError, UsageError, shown
-from semcal.pipeline.rows import RECALIBRATOR, SAMPLES, is_kept_by_calibrate, sampled_by_of
+from semcal.errors import InputError, RowError, UsageError, shown
 from semcal.qa.questions import data_hash
-from semcal.records import Row, dumps, own_files, read_rows
+from semcal.records import dumps, own_files, read_rows
+from semcal.rows import RECALIBRATOR, SAMPLES, Row
 
 if TYPE_CHECKING:
+    from semcal.calibration.calibrate import SamplesOrigin
+    from semcal.calibration.calibrated import Calibration
     from semcal.engine.equivalence import Equivalence
-    from semcal.pipeline.calibrate import SamplesOrigin
-    from semcal.pipeline.calibrated import Calibration
     from semcal.qa.grading import Grader
 
 #: The columns that are read of stored samples.
@@ -127,32 +127,25 @@ def command(
     """
     _check(locals())
     settings = server_settings(server, model, equivalence, grader.removeprefix("judge:"))
-    how: dict[str, Any] = {
-        "risk": risk,
-        "delta": delta,
-        "seed": seed or 0,
-        "linkage": linkage,
-        "grader": grader,
-    }
     with BadRows() as bad:
         if model is None or holds_kept_samples(file):
-            where: Any = {"cache": cache, "settings": settings}
-            judge = partial(opt.open_equivalence, equivalence, device=device, **where)
-            marks = partial(opt.open_grader, grader, **where)
+            judge = partial(opt.open_equivalence, equivalence, device=device, cache=cache, settings=settings)
+            marks = partial(opt.open_grader, grader, cache=cache, settings=settings)
             rows = _read_samples(file, columns, limit, bad, equivalence)
             origin = _origin(rows, locals())
-            how |= {"m": m, "temperatures": temperatures}
-            if seed is None and origin.provenance is not None:
-                how["seed"] = origin.provenance.seed
-            found = _from_samples(rows, origin, judge, marks, how, dry_run=dry_run)
+            kept_seed = 0 if origin.provenance is None else origin.provenance.seed
+            calibration = _from_samples(
+                rows, origin, judge, marks, locals(), seed=kept_seed if seed is None else seed
+            )
         else:
-            found = _from_model(locals(), bad, how)
-        if found is None:
+            calibration = _from_model(locals(), bad)
+        if calibration is None:
             return bad.exit_code()
-        path = _save(found, out, file, no_samples=no_samples)
-        for told in found.report.first:
-            info(f"calibrate: {told}")
-        show(_as_json(found, path) if json or not sys.stdout.isatty() else _in_words(found, path))
+        path = _save(calibration, out, file, no_samples=no_samples)
+        for line in calibration.report.first:
+            info(f"calibrate: {line}")
+        in_words = not json and sys.stdout.isatty()
+        show(_in_words(calibration, path) if in_words else _as_json(calibration, path))
         return bad.exit_code()
 
 
@@ -171,8 +164,13 @@ def holds_kept_samples(file: str | Path) -> bool:
     path = Path(file)
     first = next(iter(read_rows(path)), None) if path.suffix == ".jsonl" and path.is_file() else None
     with suppress(InputError):
-        return isinstance(first, Row) and is_kept_by_calibrate(first.data)
+        return not isinstance(first, RowError | None) and _is_kept(Row(first.data))
     return False
+
+
+def _is_kept(row: Row) -> bool:
+    """Whether the row is one that `semcal calibrate` sampled, and kept beside its calibration."""
+    return row.sampled_by.command == "calibrate"
 
 
 def output_of(options: Mapping[str, Any]) -> Output:
@@ -205,19 +203,19 @@ def _check(options: Mapping[str, Any]) -> None:
 
 def _read_samples(
     file: str, columns: Sequence[str] | None, limit: int | None, bad: BadRows, equivalence: str | None
-) -> Sequence[Mapping[str, Any]]:
+) -> Sequence[Row]:
     from itertools import islice
 
-    from semcal.pipeline.calibrate import check_labelled_samples
+    from semcal.calibration.calibrate import check_labelled_samples
 
     read = open_rows(file, columns, check_labelled_samples, fields=FIELDS, label="calibrate", tables=True)
-    rows = [row.data for row in good_items(islice(read, limit), bad)]
+    rows = list(good_items(islice(read, limit), bad))
     if not rows:
         raise InputError(
             f"no row of {file} can be used: stored samples need id, question, samples and answers; to have a "
             "model answer labelled questions, give it with --model"
         )
-    if equivalence is None and any("clusters" in row for row in rows):
+    if equivalence is None and any(row.has("clusters") for row in rows):
         raise UsageError(
             f"the rows of {file} are clustered already; say by what with --equivalence (exact, or the NLI "
             "model), since later samples must be grouped alike"
@@ -225,59 +223,78 @@ def _read_samples(
     return rows
 
 
-def _origin(rows: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> SamplesOrigin:
+def _origin(rows: Sequence[Row], options: Mapping[str, Any]) -> SamplesOrigin:
     """What stored samples are from, as the calibration beside them or the model that is named tells."""
-    from semcal.pipeline.calibrate import origin_of
+    from semcal.calibration.calibrate import origin_of
 
-    given_seed = {} if options["seed"] is None else {"seed": options["seed"]}
+    seed: int | None = options["seed"]
     if options["model"] is None:
-        return origin_of(rows, options["file"], **given_seed)
+        return origin_of(rows, options["file"], seed=seed)
     from semcal.experiment.environment import versions
+    from semcal.pipeline.calibration_set import provenance_of
 
-    how = {"device": options["device"], "dtype": options["dtype"], "settings": options["settings"]}
-    model = opt.open_model(options["model"], **how)
+    model = opt.open_model(
+        options["model"], device=options["device"], dtype=options["dtype"], settings=options["settings"]
+    )
     fitted, asking = opt.open_recalibrator(
         model, options["recalibrator"], None, options["few_shot"], force=options["force"]
     )
-    kept_seed = sampled_by_of(rows[0]).get("seed", 0)
-    known: Any = {"data": Path(options["file"]).name, "versions": versions(), "seed": kept_seed} | given_seed
+    provenance = partial(
+        provenance_of,
+        model,
+        asking=asking,
+        data=Path(options["file"]).name,
+        versions=versions(),
+        seed=rows[0].sampled_by.seed or 0 if seed is None else seed,
+    )
     under = fitted if options["recalibrator"] else None
     info(f"calibrate: {options['file']} holds samples of {model.name}; nothing is sampled again")
-    return origin_of(rows, options["file"], model=model, asking=asking, recalibrator=under, **known)
+    return origin_of(rows, options["file"], provenance=provenance, recalibrator=under)
 
 
 def _from_samples(
-    rows: Sequence[Mapping[str, Any]],
+    rows: Sequence[Row],
     origin: SamplesOrigin,
     open_judge: Callable[[], Equivalence],
     open_marks: Callable[[], Grader | str],
-    how: Mapping[str, Any],
+    options: Mapping[str, Any],
     *,
-    dry_run: bool,
+    seed: int,
 ) -> Calibration | None:
-    from semcal.pipeline.calibrate import calibrate_samples
+    from semcal.calibration.calibrate import calibrate_samples, measure_samples
+    from semcal.pipeline.fit_and_select import Clustering
     from semcal.pipeline.grade import as_grader
 
-    if dry_run:
+    if options["dry_run"]:
         warn(f"would calibrate on the samples of {len(rows)} questions")
         return None
-    judge = open_judge()
-    marks = as_grader(open_marks(), judge)
-    with spending("calibrate", equivalence=judge, grader=marks):
-        return calibrate_samples(rows, origin=origin, equivalence=judge, **{**how, "grader": marks})
+    clustering = Clustering(open_judge(), options["linkage"])
+    marks = as_grader(open_marks(), clustering.equivalence)
+    with spending("calibrate", equivalence=clustering.equivalence, grader=marks):
+        return calibrate_samples(
+            measure_samples(rows, clustering, m=options["m"], temperatures=options["temperatures"]),
+            clustering,
+            origin=origin,
+            grader=marks,
+            risk=options["risk"],
+            delta=options["delta"],
+            seed=seed,
+        )
 
 
-def _from_model(options: Mapping[str, Any], bad: BadRows, how: Mapping[str, Any]) -> Calibration | None:
-    file, m, out = options["file"], options["m"] or 10, options["out"]
+def _from_model(options: Mapping[str, Any], bad: BadRows) -> Calibration | None:
+    file, m, out, seed = options["file"], options["m"] or 10, options["out"], options["seed"] or 0
     questions = read_labelled(file, options["columns"], bad, label="calibrate", limit=options["limit"])
-    if any(map(is_kept_by_calibrate, (question.extra for question in questions))):
+    if any(_is_kept(Row(question.extra)) for question in questions):
         raise UsageError(
             f"{file} holds samples that semcal calibrate kept; give them as a file, samples.jsonl"
         )
     # only now, as it takes seconds
+    from semcal.calibration.calibrate import TEMPERATURES, calibrate
     from semcal.experiment.environment import versions
-    from semcal.pipeline.calibrate import TEMPERATURES, calibrate
+    from semcal.pipeline.sampling import Sampling, plan_sampling
     from semcal.pipeline.store import Store
+    from semcal.recalibration.temperature import Temperature
 
     settings = options["settings"]
     model = opt.open_model(
@@ -289,54 +306,76 @@ def _from_model(options: Mapping[str, Any], bad: BadRows, how: Mapping[str, Any]
     at = tuple(dict.fromkeys((1.0, *(options["temperatures"] or TEMPERATURES))))
     if options["dry_run"]:
         under = ", ".join(f"{t:g}" for t in at)
-        wanted = f"{m} answers to each of {len(questions)} questions at T = {under}"
-        warn(f"would sample {wanted}: {m * len(at) * len(questions)} answers; writes {out}")
-        from semcal.pipeline.sample import plan_sampling
-        from semcal.recalibration.temperature import Temperature
-
-        ways = [recalibrator, *map(Temperature, at[1:])]
-        sampling = {"recalibrators": ways, "asking": asking, "max_new_tokens": options["max_new_tokens"]}
-        warn("\n".join(plan_sampling(model, questions, m=m, **sampling)))
+        what = f"{m} answers to each of {len(questions)} questions at T = {under}"
+        warn(f"would sample {what}: {m * len(at) * len(questions)} answers; writes {out}")
+        ways = (recalibrator, *map(Temperature, at[1:]))
+        sampling = Sampling(ways, asking, m, max_new_tokens=options["max_new_tokens"])
+        warn("\n".join(plan_sampling(model, questions, sampling)))
         return None
-    sampling = {"m": m, "max_new_tokens": options["max_new_tokens"], "temperatures": at}
     check_apart(questions, asking.few_shot, both="a few-shot example and a labelled question")
-    key = {**sampling, "seed": how["seed"], "linkage": how["linkage"], "model": model.revision}
-    key |= {"prompt": asking.hash(model), "data": data_hash(questions), "equivalence": options["equivalence"]}
-    kept = open_unfinished(out, {**key, "recalibrator": options["recalibrator"]}, fresh=options["fresh"])
+    key = {
+        "m": m,
+        "max_new_tokens": options["max_new_tokens"],
+        "temperatures": at,
+        "seed": seed,
+        "linkage": options["linkage"],
+        "model": model.revision,
+        "prompt": asking.hash(model),
+        "data": data_hash(questions),
+        "equivalence": options["equivalence"],
+        "recalibrator": options["recalibrator"],
+    }
+    kept = open_unfinished(out, key, fresh=options["fresh"])
     by_id = {question.id: question for question in questions}
-    where: Any = {"device": options["nli_device"] or options["device"], "cache": options["cache"]}
-    where["settings"] = settings
-    equivalence = opt.open_equivalence(options["equivalence"], **where)
-    marks = opt.open_grader(how["grader"], cache=options["cache"], settings=settings)
-    asked: Any = {"model": model, "equivalence": equivalence, "grader": marks}
-    with spending("calibrate", **asked), successive_progress() as begin:
+    equivalence = opt.open_equivalence(
+        options["equivalence"],
+        device=options["nli_device"] or options["device"],
+        cache=options["cache"],
+        settings=settings,
+    )
+    marks = opt.open_grader(options["grader"], cache=options["cache"], settings=settings)
+    with (
+        spending("calibrate", model=model, equivalence=equivalence, grader=marks),
+        successive_progress() as begin,
+    ):
         kept.begin()
-        found = calibrate(
+        calibration = calibrate(
             model,
             questions,
             equivalence=equivalence,
+            temperatures=at,
             recalibrator=recalibrator if options["recalibrator"] else None,
             few_shot=asking.few_shot,
+            m=m,
+            seed=seed,
+            max_new_tokens=options["max_new_tokens"],
+            linkage=options["linkage"],
+            grader=marks,
+            risk=options["risk"],
+            delta=options["delta"],
             data=Path(file).name,
             versions=versions(),
             progress=begin("calibrate", len(questions)),
             keep=Store(kept.folder),
             on_bad_question=lambda error: bad.report(by_id[error.question_id].error(error.reason)),
-            **{**how, "grader": marks},
-            **sampling,
         )
     kept.finish()
-    return found
+    return calibration
 
 
-def _as_json(found: Calibration, path: Path) -> str:
-    threshold = None if found.threshold is None else asdict(found.threshold)
-    examples = {"examples": found.examples, "m": found.m, "threshold": threshold, "path": str(path)}
-    return dumps({**asdict(found.report), **examples})
+def _as_json(calibration: Calibration, path: Path) -> str:
+    threshold = None if calibration.threshold is None else asdict(calibration.threshold)
+    examples = {
+        "examples": calibration.examples,
+        "m": calibration.m,
+        "threshold": threshold,
+        "path": str(path),
+    }
+    return dumps({**asdict(calibration.report), **examples})
 
 
-def _in_words(found: Calibration, path: Path) -> str:
-    report = found.report
+def _in_words(calibration: Calibration, path: Path) -> str:
+    report = calibration.report
     apart = f" ({report.apart} more kept apart for the threshold)" if report.apart else ""
     names = {"accuracy": "accuracy", "mean_confidence": "confidence", "ace": "ACE", "ace_floor": "by chance"}
     names |= {"brier": "Brier", "auroc": "AUROC", "gain": "gain"}
@@ -345,7 +384,7 @@ def _in_words(found: Calibration, path: Path) -> str:
     if report.base_at_one is not None:
         rows.insert(1, ("Base, T = 1", report.base_at_one))
     lines = [
-        f"{report.n} labelled questions{apart}, {found.m} draws each",
+        f"{report.n} labelled questions{apart}, {calibration.m} draws each",
         "".join([f"{'':<12}", *(f"{names[name]:>11}" for name in columns)]),
     ]
     for label, figures in rows:
@@ -358,14 +397,19 @@ def _in_words(found: Calibration, path: Path) -> str:
     if report.answered_at is not None:
         lines.append(report.answered_at)
     unset = "No threshold was asked for; --risk sets one, below which ask abstains."
-    lines += ["", report.why, *report.advice, found.threshold.sentence if found.threshold else unset]
-    lines += ["", f"{len(found.examples)} of the answers, as they were graded:"]
-    for one in found.examples:
+    lines += [
+        "",
+        report.why,
+        *report.advice,
+        calibration.threshold.sentence if calibration.threshold else unset,
+    ]
+    lines += ["", f"{len(calibration.examples)} of the answers, as they were graded:"]
+    for one in calibration.examples:
         mark = "right" if one["correct"] else "wrong"
         answer, reference, question = (shown(one[name]) for name in ("answer", "reference", "question"))
         lines.append(f"  {mark}: {answer} to {question}; a reference: {reference}")
     lines += ["", f"written to {path}; semcal ask and measure: --calibration {path.parent}"]
-    if found.samples is not None:
+    if calibration.samples is not None:
         lines.append(
             "another --risk, --equivalence, --grader or --m: semcal calibrate "
             f"{path.parent / SAMPLES} … --out ANOTHER"

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from semcal.cli import options as opt
 from semcal.cli.console import info, warn
+from semcal.cli.executors import json_of
 from semcal.cli.rows import checked, in_this_process, run_rows
-from semcal.records import Row
+from semcal.errors import InputError
 from semcal.registry import check_name
+from semcal.rows import Json, Row
 
 FormatArgument = Annotated[str, typer.Argument(metavar="FORMAT", help="lm-eval, inspect or openai-batch.")]
 FileArgument = Annotated[
@@ -50,15 +52,16 @@ def command(
     chosen = FORMATS[check_name(format, FORMATS, what="format")]
     without = several = alike = 0
 
-    def rows_of(block: Sequence[Row]) -> list[dict[str, Any]]:
+    def rows_of(block: Sequence[Row]) -> Sequence[Json]:
         nonlocal without, several, alike
-        without += sum("log_likelihoods" not in row.data for row in block)
-        texts = [row.data["generations"] for row in block if len(row.data["generations"]) > 1]
+        without += sum(not row.has("log_likelihoods") for row in block)
+        texts = [row["generations"] for row in block if len(row["generations"]) > 1]
         several += len(texts)
-        alike += sum(len(set(of_one)) == 1 for of_one in texts)
-        return [row.data for row in block]
+        alike += sum(len(set(generations)) == 1 for generations in texts)
+        return json_of(block)
 
-    read = read_recorded(file, format, requests=requests, questions=questions)
+    lines = read_recorded(file, format, requests=requests, questions=questions)
+    read = (line if isinstance(line, InputError) else Row(line.data, line.line) for line in lines)
     work = in_this_process(rows_of)
     code = run_rows(checked(read, check_clusterable), out, work=work, label="import", limit=limit)
     if without:

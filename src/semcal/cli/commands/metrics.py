@@ -53,21 +53,21 @@ def command(
 
     rows = islice(open_rows(file, columns, check_assessable, fields=FIELDS, label="metrics"), limit)
     with BadRows() as bad:
-        found = scores_by_measure((row.data for row in good_items(rows, bad)), measure)
-    if not found:
+        by_measure = scores_by_measure(good_items(rows, bad), measure)
+    if not by_measure:
         raise InputError(
             f"no row of {file} holds confidence and correct; run `semcal measure` and `semcal grade`"
         )
-    for name, scores in found.items():
+    for name, scores in by_measure.items():
         if scores.undefined:
             info(
                 f"metrics: rows without {name or 'confidence'}, which do not count for it: {scores.undefined}"
             )
-    assessed = assess(found, bins=bins, ci=ci, seed=seed, risk=risk, delta=delta)
-    results = [({} if name is None else {"measure": name}) | one for name, one in assessed.items()]
+    assessed = assess(by_measure, bins=bins, ci=ci, seed=seed, risk=risk, delta=delta)
+    results = [({} if name is None else {"measure": name}) | values for name, values in assessed.items()]
     if risk is not None:
         info("metrics: the threshold holds only if nothing (T, map, measure) was fitted on these questions")
-        if any(several(scores.ties) is not None for scores in found.values()):
+        if any(several(scores.ties) is not None for scores in by_measure.values()):
             info("metrics: of questions that share a passage or group, which are not independent, one counts")
     if json or out is not None or not sys.stdout.isatty():
         with writing(out) as handle:

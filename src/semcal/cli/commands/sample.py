@@ -23,10 +23,10 @@ from semcal.cli.executors import (
 )
 from semcal.cli.rows import BadRows, checked, counted, good_items, open_questions, run_rows
 from semcal.errors import ModelError, RowError, ServerError
-from semcal.pipeline.rows import warn_of_cut_draws
-from semcal.pipeline.sample import BLOCK_QUESTIONS, BLOCK_TOKENS, plan_sampling, question_blocks
+from semcal.pipeline.sampling import BLOCK_QUESTIONS, BLOCK_TOKENS, Sampling, plan_sampling, question_blocks
 from semcal.qa.questions import Question
 from semcal.records import dumps
+from semcal.rows import Json, warn_of_cut_draws
 
 if TYPE_CHECKING:
     from semcal.engine.language_model import Sampler
@@ -78,25 +78,25 @@ def command(
     plan = choose_workers(workers, "sample", device=device, blocks=blocks, model=model)
     with open_executor(plan, load) as (executor, state), spending("sample", model=state().model):
         language_model = state().model
-        from semcal.pipeline.sample import SampleJob, SamplePass, check_question
+        from semcal.pipeline.sampling import SampleJob, SamplePass, check_question
 
         method, asking = under(language_model)
-        sampling: dict[str, Any] = {"m": m, "max_new_tokens": max_new_tokens}
-        key = _key(language_model, method, asking, {**sampling, "seed": seed, "dtype": dtype})
+        sampling = Sampling((method,), asking, m, (seed,), max_new_tokens)
+        key = _key(language_model, sampling, dtype)
         kept = open_unfinished(out, key, fresh=fresh)
         debug(f"sample: {language_model.name} {language_model.revision[:12]}, {key['recalibrator']}")
-        check = partial(check_question, language_model, recalibrators=[method], asking=asking, **sampling)
+        check = partial(check_question, language_model, sampling=sampling)
         passes = (SamplePass((method,), (seed,), m),)
 
         def job_of(block: Sequence[Question]) -> SampleJob:
             return SampleJob(tuple(block), asking, passes, max_new_tokens, full=True)
 
         work = RowBlocks(executor, job_of, stage="sample", unfinished=kept, inputs=Question.row)
-        cut = partial(question_blocks, language_model, m=m, ways=1, max_new_tokens=max_new_tokens)
+        cut = partial(question_blocks, language_model, sampling=sampling)
         items = checked(questions, check)
         ends = Counter[bool]()
 
-        def render(row: Mapping[str, Any]) -> str:
+        def render(row: Json) -> str:
             ends.update(row["finished"])
             return dumps(row)
 
@@ -113,14 +113,20 @@ def output_of(options: Mapping[str, Any]) -> Output | None:
     return None if out is None else Output(out, kept=unfinished(out))
 
 
-def _key(
-    model: Sampler, method: AnyRecalibrator, asking: PromptConfig, how: Mapping[str, Any]
-) -> dict[str, Any]:
+def _key(model: Sampler, sampling: Sampling, dtype: str | None) -> dict[str, Any]:
     """Everything but the questions that results depend on."""
     from semcal.recalibration.attentive import fingerprint
 
-    known = {"model": model.revision, "recalibrator": fingerprint(method), "prompt": asking.hash(model)}
-    return {**known, **how, "block_tokens": BLOCK_TOKENS}
+    return {
+        "model": model.revision,
+        "recalibrator": fingerprint(*sampling.recalibrators),
+        "prompt": sampling.asking.hash(model),
+        "m": sampling.m,
+        "max_new_tokens": sampling.max_new_tokens,
+        "seed": sampling.seeds[0],
+        "dtype": dtype,
+        "block_tokens": BLOCK_TOKENS,
+    }
 
 
 def _plan(
@@ -142,6 +148,6 @@ def _plan(
                 warn(f"tokens and time are not known: {error}")
                 return bad.exit_code()
             method, asking = under(model)
-            sampling: Any = {"recalibrators": [method], "asking": asking, "max_new_tokens": max_new_tokens}
-            warn("\n".join(plan_sampling(model, questions, m=m, **sampling)))
+            sampling = Sampling((method,), asking, m, max_new_tokens=max_new_tokens)
+            warn("\n".join(plan_sampling(model, questions, sampling)))
         return bad.exit_code()

@@ -7,45 +7,43 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from semcal.calibration.calibrated import Calibration
 from semcal.engine.equivalence import Equivalence, address_of, names_a_server
 from semcal.engine.language_model import Sampler
 from semcal.errors import InputError, SemcalWarning, UsageError, shown
 from semcal.hub_names import NLI_MODEL, is_hub_id
-from semcal.pipeline.calibrated import Calibration
-from semcal.pipeline.measure import check_measurable, measure_at, measure_rows, rows_by_temperature
-from semcal.pipeline.rows import clusters_of, identity, sampled_by_of, samples_of
 from semcal.pipeline.sample import default_max_new_tokens
 from semcal.recalibration.attentive import AnyRecalibrator, fingerprint
 from semcal.recalibration.provenance import Provenance
 from semcal.recalibration.temperature import temperature_of
+from semcal.rows import Row, rows_by_temperature
+from semcal.semantics.measuring import MeasureOptions, check_measurable, measure_at, measure_rows
 
-Row = Mapping[str, Any]
 
-
-def as_calibration(given: Any) -> Calibration:
+def as_calibration(calibration: Any) -> Calibration:
     """Return a calibration: as it is, or loaded from its directory, id or name."""
-    if isinstance(given, str | Path):
-        return Calibration.from_pretrained(given)
-    if isinstance(given, Calibration):
-        return given
+    if isinstance(calibration, str | Path):
+        return Calibration.from_pretrained(calibration)
+    if isinstance(calibration, Calibration):
+        return calibration
     raise UsageError(
-        f"the calibration is {shown(given)}; give what semcal.calibrate returns, or the directory that it "
-        "was saved in"
+        f"the calibration is {shown(calibration)}; give what semcal.calibrate returns, or the directory that "
+        "it was saved in"
     )
 
 
-def check_beside(calibration: Calibration, given: Mapping[str, Any]) -> None:
+def check_beside(calibration: Calibration, settings: Mapping[str, object]) -> None:
     """Refuse settings that a calibration makes itself: UsageError that names them.
 
-    `given` maps names, such as "m" or "--m", to values, None where they were left out. Few-shot examples are
-    free where the calibration is of stored samples and does not know them, and so is `abstain_below` where it
-    has no threshold.
+    `settings` maps names, such as "m" or "--m", to values, None where they were left out. Few-shot examples
+    are free where the calibration is of stored samples and does not know them, and so is `abstain_below`
+    where it has no threshold.
     """
     free = {"few_shot"} if calibration.provenance is None else set()
     free |= {"abstain_below"} if calibration.threshold is None else set()
     names = [
         name
-        for name, value in given.items()
+        for name, value in settings.items()
         if value is not None and name.removeprefix("--").replace("-", "_") not in free
     ]
     if names:
@@ -57,23 +55,23 @@ def check_beside(calibration: Calibration, given: Mapping[str, Any]) -> None:
 
 
 def equivalence_of(
-    calibration: Calibration, given: Equivalence | str | Path | None = None
+    calibration: Calibration, equivalence: Equivalence | str | Path | None = None
 ) -> Equivalence | str | Path:
-    """Return the equivalence of a calibration: `given` if that has its name, else the name to load.
+    """Return the equivalence of a calibration: the one that is given if it has its name, else the name.
 
     Directories go by their last part. UsageError if the names differ, or if nothing is given and the
     directory is not there.
     """
     name, embedded = calibration.equivalence, NLI_MODEL.embedded.names()
-    if given is not None:
-        other = str(given) if isinstance(given, str | Path) else address_of(given)
+    if equivalence is not None:
+        other = str(equivalence) if isinstance(equivalence, str | Path) else address_of(equivalence)
         moved = Path(other).name == Path(name).name and name not in embedded and other not in embedded
         if other != name and not moved:
             raise UsageError(
                 f"the calibration was made with the equivalence {shown(name)}, not {shown(other)}, which "
                 "would find other meanings; leave it out, or calibrate again with it"
             )
-        return given
+        return equivalence
     here = name in ("exact", *embedded) or names_a_server(name) or is_hub_id(name) or Path(name).is_dir()
     if not here:
         raise UsageError(
@@ -182,33 +180,38 @@ def check_sampled_by(
     its number of draws, temperature and token limit. What the row does not say is not checked; `what` it is
     compared with stands in the message.
     """
-    by = sampled_by_of(row)
-    name = f"question {identity(row)!r}"
-    if made is not None and {"model", "revision", "prompt_hash"} <= by.keys():
-        model, revision, prompt = (str(by[key]) for key in ("model", "revision", "prompt_hash"))
+    by = row.sampled_by
+    name = f"question {row.id!r}"
+    if made is not None and by.model is not None and by.revision is not None and by.prompt_hash is not None:
         try:
-            made.check(model=model, revision=revision, prompt_hash=prompt, what="calibration")
+            made.check(model=by.model, revision=by.revision, prompt_hash=by.prompt_hash, what="calibration")
         except UsageError:
-            differs = f"{model} (revision {shown(revision[:20])}), and {what} is of {made.model} (revision "
-            differs += f"{shown(made.revision[:20])})"
-            if revision == made.revision:
+            models = [
+                f"{model} (revision {shown(revision[:20])})"
+                for model, revision in ((by.model, by.revision), (made.model, made.revision))
+            ]
+            differs = f"{models[0]}, and {what} is of {models[1]}"
+            if by.revision == made.revision:
                 differs = f"another prompt (system message, few-shot examples or template) than {what}"
             raise UsageError(
                 f"{name} was sampled with {differs}; use what sampled it, or sample anew"
             ) from None
-    expected: dict[str, Any] = {}
+    expected: dict[str, object] = {}
     if calibration is not None:
-        open_book = row.get("context") is not None
-        limit = calibration.max_new_tokens or default_max_new_tokens(open_book=open_book)
+        limit = calibration.max_new_tokens or default_max_new_tokens(open_book=row.context is not None)
         expected = {"m": calibration.m, "max_new_tokens": limit, "temperature": calibration.temperature}
     if under is not None:
-        of_sample = "temperature" in by and temperature_of(under) is not None
-        under_name = temperature_of(under) if of_sample else fingerprint(under)
-        expected |= {"temperature" if of_sample else "recalibrator": under_name}
-    if expected.get("temperature") is None or "temperatures" in row:
+        at_temperature = by.temperature is not None and temperature_of(under) is not None
+        if at_temperature:
+            expected["temperature"] = temperature_of(under)
+        else:
+            expected["recalibrator"] = fingerprint(under)
+    if expected.get("temperature") is None or row.has("temperatures"):
         expected.pop("temperature", None)
     for key, value in expected.items():
-        stated = by.get(key, value if "temperature" not in by or key != "recalibrator" else None)
+        stated = getattr(by, key)
+        if stated is None and (by.temperature is None or key != "recalibrator"):
+            continue  # the row does not say
         if stated != value:
             raise UsageError(
                 f"{name} was sampled with {OPTIONS.get(key, key)} {shown(stated)}, and {what} is of "
@@ -216,71 +219,58 @@ def check_sampled_by(
             )
 
 
-def check_calibratable(row: Mapping[str, Any]) -> None:
+def check_calibratable(row: Row) -> None:
     """Raise InputError unless `calibrated_rows` can measure the row."""
     check_measurable(row)
-    clusters_of(row, len(samples_of(row)))
-    sampled_by_of(row)
-    if "answer" in row and "probability" not in row:
+    _ = row.samples, row.sampled_by
+    if row.has("answer") and not row.has("probability"):
+        answer = shown(row.json["answer"])
         raise InputError(
-            f"'answer' is there already ({shown(row['answer'])}), and the calibrated answer would take its "
-            "place; rename it, to 'answers' if it is the reference"
+            f"'answer' is there already ({answer}), and the calibrated answer would take its place; rename "
+            "it, to 'answers' if it is the reference"
         )
 
 
-def drawn_for(calibration: Calibration, rows: Sequence[Mapping[str, Any]]) -> dict[float | None, list[Row]]:
+def drawn_for(calibration: Calibration, rows: Sequence[Row]) -> dict[float | None, list[Row]]:
     """Split rows into those at each temperature that the calibration reads, that of the answer first.
 
     UsageError if a row lacks one.
     """
     first = calibration.temperature
-    drawn: dict[float | None, list[Row]] = {t: [] for t in (first, *calibration.temperatures)}
+    rows_at: dict[float | None, list[Row]] = {t: [] for t in (first, *calibration.temperatures)}
     for row in rows:
         split = rows_by_temperature([row])
         if calibration.recalibrator is not None and None not in split:
             raise UsageError(
-                f"question {identity(row)!r} has draws at temperatures, and the answer of the calibration is "
+                f"question {row.id!r} has draws at temperatures, and the answer of the calibration is "
                 "sampled under its recalibrator; leave 'temperatures' out where the draws are"
             )
-        own = None if None in split else next(iter(split)) if first is None else first
-        for t, of_one in drawn.items():
-            chosen = own if t == first else t
+        of_answer = None if None in split else next(iter(split)) if first is None else first
+        for t, chosen_rows in rows_at.items():
+            chosen = of_answer if t == first else t
             if chosen not in split:
                 raise UsageError(
-                    f"question {identity(row)!r} has no draws at T = {chosen:g}, and the calibration reads "
+                    f"question {row.id!r} has no draws at T = {chosen:g}, and the calibration reads "
                     "some; calibrate again for draws at one temperature (--temperatures 1), or use "
                     "`semcal ask`, which draws at all of them"
                 )
-            of_one.append(split[chosen][0])
-    return drawn
+            chosen_rows.append(split[chosen][0])
+    return rows_at
 
 
 def calibrated_rows(
-    rows: Sequence[Mapping[str, Any]], calibration: Calibration, *, t_alpha: float = 0.5, g_alpha: float = 0.5
-) -> list[dict[str, Any]]:
+    rows: Sequence[Row], calibration: Calibration, *, t_alpha: float = 0.5, g_alpha: float = 0.5
+) -> list[Row]:
     """Measure clustered rows, and add `answer`, `probability`, `threshold` and `abstained`.
 
     UsageError if a row has another number of draws than the calibration was made with, or lacks a
     temperature.
     """
-    alphas: Any = {"t_alpha": t_alpha, "g_alpha": g_alpha}
     for row in rows:
         check_sampled_by(row, calibration.provenance, calibration.recalibrator, calibration)
-    drawn = drawn_for(calibration, rows)
-    measured = measure_at(drawn, **alphas)
+    options = MeasureOptions(t_alpha, g_alpha, calibration.temperature)
     try:
-        found = calibration.apply(measured)
+        decisions = calibration.decisions(measure_at(drawn_for(calibration, rows), options))
     except InputError as error:
         raise UsageError(str(error)) from error
-    limit = calibration.threshold
-    return [
-        {
-            **row,
-            "answer": one.text,
-            "probability": one.probability,
-            "score": one.score,
-            "threshold": None if limit is None else limit.threshold,
-            "abstained": one.abstained,
-        }
-        for row, one in zip(measure_rows(rows, temperature=calibration.temperature, **alphas), found)
-    ]
+    return [row.add(decision) for row, decision in zip(measure_rows(rows, options), decisions)]

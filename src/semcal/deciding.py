@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,21 +16,17 @@ from semcal.engine.clustering import QuestionSearch, Verdicts, finish, grow
 from semcal.engine.equivalence import ExactMatch
 from semcal.errors import QuestionError, UsageError
 from semcal.metrics.frequencies import Floats
-from semcal.pipeline.answer import Answer, Meaning
-from semcal.pipeline.assess import CALIBRATED
-from semcal.pipeline.measure import likeliest, representative
-from semcal.pipeline.sample import default_max_new_tokens, sample_runs
+from semcal.pipeline.sampling import Sampling, sample_runs
 from semcal.qa.normal_form import normal_form
 from semcal.qa.values import values_differ, values_read
+from semcal.rows import CALIBRATED
+from semcal.semantics.measuring import likeliest
 
 if TYPE_CHECKING:
-    from semcal.engine.drawing import Truncation
+    from semcal.calibration.calibrated import Calibration
     from semcal.engine.equivalence import Equivalence
     from semcal.engine.language_model import Sampler
-    from semcal.pipeline.calibrated import Calibration
-    from semcal.pipeline.prompting import PromptConfig
     from semcal.qa.questions import Question
-    from semcal.recalibration.attentive import AnyRecalibrator
 
 
 @dataclass(frozen=True)
@@ -72,16 +68,17 @@ class Rule:
         or all are drawn and told apart: likelihoods then settle a tie. "Abstain" is when no group can get as
         many as `need`.
         """
-        drawn = sum(len(group.draws) for group in groups)
-        left = self.m - drawn
-        joinable = [group for group in groups if (not group.empty if self.linked and left else group.open)]
+        remaining = self.m - sum(len(group.draws) for group in groups)
+        joinable = [
+            group for group in groups if (not group.empty if self.linked and remaining else group.open)
+        ]
         apart = [group for group in groups if group not in joinable]
         answer = max(groups, key=lambda group: group.rank)
-        others = _union(group for group in joinable if group is not answer)
-        rivals = [len(others), *(len(group.draws) for group in apart if group is not answer)]
+        joined = _union(group for group in joinable if group is not answer)
+        rivals = [len(joined), *(len(group.draws) for group in apart if group is not answer)]
         low = len(answer.draws)
-        high = left + max(len(_union(joinable)), *(len(group.draws) for group in apart), 0)
-        ahead = max(rivals) + left < low or (not left and len(joinable) < 2)
+        high = remaining + max(len(_union(joinable)), *(len(group.draws) for group in apart), 0)
+        ahead = max(rivals) + remaining < low or (not remaining and len(joinable) < 2)
         answered = True if low >= self.need and ahead else False if high < self.need else None
         return Outcome(answered, answer, low, high)
 
@@ -102,8 +99,8 @@ class Rule:
 
     def fewest(self, groups: Sequence[Group]) -> int:
         """The number of further draws, at least 1, before the end of which nothing is decided."""
-        left = self.m - sum(len(group.draws) for group in groups)
-        return next(further for further in range(1, left + 1) if self.may_decide(groups, further))
+        remaining = self.m - sum(len(group.draws) for group in groups)
+        return next(further for further in range(1, remaining + 1) if self.may_decide(groups, further))
 
 
 def _union(groups: Iterable[Group]) -> tuple[int, ...]:
@@ -115,8 +112,8 @@ def _joined(groups: Sequence[Group], new: tuple[int, ...]) -> list[Group]:
     if not new or not groups:
         return [*groups, *([Group(new)] if new else [])]
     leading = max(groups, key=lambda group: group.rank)
-    others = [group for group in groups if group is not leading]
-    return [*others, Group((*leading.draws, *new), empty=leading.empty)]
+    following = [group for group in groups if group is not leading]
+    return [*following, Group((*leading.draws, *new), empty=leading.empty)]
 
 
 class PartOfDraws:
@@ -128,27 +125,28 @@ class PartOfDraws:
         self._linkage, self._exact = linkage, exact
         self._positions: dict[str, list[int]] = {}  # normal form → its draws
         self._read_as: dict[str, str] = {}
-        self._known: list[float | None] = []  # log-likelihoods of the draws
-        self._drawn = 0
+        self._log_likelihoods: list[float | None] = []  # log-likelihoods of the draws
+        self._n_drawn = 0
 
     @property
     def next_draws(self) -> int:
         """How many draws to take next; 0 where it is decided."""
-        if self._drawn and self.outcome.answered is not None:
+        if self._n_drawn and self.outcome.answered is not None:
             return 0
         return self.rule.fewest(self.groups)
 
     @property
     def outcome(self) -> Outcome:
         """What the draws so far decide."""
-        tied = self.tied(found := self.rule.outcome(self.groups))
-        return replace(found, answer=tied[likeliest([one.draws for one in tied], self.log_likelihoods)])
+        tied = self.tied(outcome := self.rule.outcome(self.groups))
+        place = likeliest([group.draws for group in tied], self.log_likelihoods)
+        return replace(outcome, answer=tied[place])
 
     @property
     def log_likelihoods(self) -> list[float] | None:
         """Those of the draws; None where one is not known."""
-        known = [u for u in self._known if u is not None]
-        return known if len(known) == self._drawn else None
+        values = [u for u in self._log_likelihoods if u is not None]
+        return values if len(values) == self._n_drawn else None
 
     def tied(self, outcome: Outcome) -> list[Group]:
         """The groups that are as large as the leading one, in the order in which they appeared."""
@@ -162,11 +160,11 @@ class PartOfDraws:
         read_as: Sequence[str] | None = None,
     ) -> None:
         """Take further draws as normal forms, and what their values are read from; `settle` groups them."""
-        self._known += log_likelihoods
-        for form, read in zip(forms, read_as or forms, strict=True):
-            self._positions.setdefault(form, []).append(self._drawn)
-            self._read_as[form] = min(read, self._read_as.get(form, read), key=len)
-            self._drawn += 1
+        self._log_likelihoods += log_likelihoods
+        for form, value in zip(forms, read_as or forms, strict=True):
+            self._positions.setdefault(form, []).append(self._n_drawn)
+            self._read_as[form] = min(value, self._read_as.get(form, value), key=len)
+            self._n_drawn += 1
 
     def search(self) -> QuestionSearch:
         """Group the draws until it is decided, or no verdict on a pair of them can decide it.
@@ -176,25 +174,26 @@ class PartOfDraws:
         forms = [form for form in self._positions if form]
         if self._linkage == "components":
             forms.sort(key=lambda form: (-len(self._positions[form]), len(form), form))
-        read, by = self._read_as, self._linkage
-        differ = lambda a, b: values_differ(read[a], read[b])  # noqa: E731
-        return QuestionSearch(self.question, grow(forms, differ, linkage=by, enough=self._is_enough))
+        values = self._read_as
+        differ = lambda a, b: values_differ(values[a], values[b])  # noqa: E731
+        search = grow(forms, differ, linkage=self._linkage, enough=self._is_enough)
+        return QuestionSearch(self.question, search)
 
-    def _is_enough(self, clusters: list[list[str]], rest: list[str]) -> bool:
+    def _is_enough(self, clusters: list[list[str]], waiting: list[str]) -> bool:
         if self._exact:
             return True
-        groups = self._grouped(clusters, rest)
+        groups = self._grouped(clusters, waiting)
         return self.rule.outcome(groups).answered is not None or not self.rule.may_decide(groups, 0)
 
     def group(self, clusters: list[list[str]]) -> None:
         """Take what the search found; answers that it did not get to are groups of their own."""
-        found = {"", *chain.from_iterable(clusters)}
-        self.groups = self._grouped(clusters, [form for form in self._positions if form not in found])
+        settled = {"", *chain.from_iterable(clusters)}
+        self.groups = self._grouped(clusters, [form for form in self._positions if form not in settled])
 
-    def _grouped(self, clusters: list[list[str]], rest: list[str]) -> list[Group]:
-        growing = len(clusters) - 1 if rest and not self._exact else None
+    def _grouped(self, clusters: list[list[str]], waiting: list[str]) -> list[Group]:
+        growing = len(clusters) - 1 if waiting and not self._exact else None
         groups = [self._group(cluster, number == growing) for number, cluster in enumerate(clusters)]
-        groups += [self._group([form], not self._exact) for form in rest]
+        groups += [self._group([form], not self._exact) for form in waiting]
         return groups + ([Group(tuple(self._positions[""]), empty=True)] if "" in self._positions else [])
 
     def _group(self, forms: Sequence[str], may_grow: bool) -> Group:
@@ -263,9 +262,9 @@ def _mapped(shares: Floats, calibration: Calibration) -> Floats:
     )
 
 
-def _threshold_of(calibration: Calibration, given: float | None) -> float | None:
+def _threshold_of(calibration: Calibration, threshold: float | None) -> float | None:
     if calibration.threshold is None:
-        return given
+        return threshold
     if calibration.threshold.threshold is None:
         raise UsageError(
             "no threshold of the calibration was shown to hold its risk, so that every answer abstains and "
@@ -284,54 +283,22 @@ class Drawn:
     failure: QuestionError | None = None
     cut: int = 0  # draws that reached the token limit
 
-    def _texts_of(self, group: Group) -> tuple[str, ...]:
-        return tuple(self.texts[i] for i in group.draws)
-
-    def answer(self, rule: DecisionRule) -> Answer:
-        """What was decided; the confidence is known where its bounds agree."""
-        outcome = self.part.outcome
-        whole = len(self.texts) == self.part.rule.m and not any(group.open for group in self.part.groups)
-        tied = len(self.part.tied(outcome)) if whole else 1
-        row = {"samples": self.texts, "log_likelihoods": self.part.log_likelihoods}
-        leading, *others = sorted(self.part.groups, key=lambda group: group is not outcome.answer)
-        groups = [leading, *sorted(others, key=lambda group: group.rank, reverse=True)]
-        meanings = [
-            Meaning(representative(row, one.draws), None, None, self._texts_of(one)) for one in groups
-        ]
-        low, high = (float(rule.confidences[count]) for count in (outcome.low, outcome.high))
-        return Answer(
-            id=self.question.id,
-            question=self.question.question,
-            text=meanings[0].text,
-            confidence=low if low == high else None,
-            measure=rule.measure,
-            abstained=not outcome.answered,
-            threshold=rule.threshold,
-            entropy=None,
-            meanings=tuple(meanings),
-            by_measure={},
-            row={**self.question.row(), "samples": self.texts, "log_likelihoods": None, "clusters": None},
-            bounds=(low, high),
-            tied=tied if tied > 1 else None,
-            m=len(rule.confidences) - 1,
-        )
-
 
 def draw_and_decide(
     model: Sampler,
     questions: Sequence[Question],
     rule: DecisionRule,
+    sampling: Sampling,
     *,
     equivalence: Equivalence,
     linkage: str,
     progress: Callable[[int], None] | None = None,
-    **sampling: Any,
 ) -> tuple[list[Drawn], int]:
     """Draw until each question is decided; return the draws, and the number of NLI calls.
 
     The decisions are those of all m draws: a question that is answered is answered with the same meaning,
     and one that abstains abstains. With the random numbers of each draw its own, the draws are the first of
-    the m; over a server they are others, distributed alike. `sampling` goes to `_draw`.
+    the m; over a server they are others, distributed alike.
     """
     exact = isinstance(equivalence, ExactMatch)
     counts = rule.counts(linked=linkage == "components" and not exact)
@@ -340,55 +307,33 @@ def draw_and_decide(
         Drawn(question, PartOfDraws(question.question, counts, linkage=linkage, exact=exact))
         for question in questions
     ]
-    left = drawn
-    while left:
-        for (_, first, m), group in groupby(sorted(left, key=_together), key=_together):
-            _draw(model, list(group), first, m, **sampling)
-        left = [one for one in left if one.failure is None]
-        settle([one.part for one in left], verdicts)
-        left = [one for one in left if one.part.next_draws]
+    undecided = drawn
+    while undecided:
+        for (_, first, m), group in groupby(sorted(undecided, key=_together), key=_together):
+            _draw(model, list(group), replace(sampling, first=first, m=m))
+        undecided = [one for one in undecided if one.failure is None]
+        settle([one.part for one in undecided], verdicts)
+        undecided = [one for one in undecided if one.part.next_draws]
         if progress is not None:
-            progress(len(drawn) - len(left))
+            progress(len(drawn) - len(undecided))
     return drawn, verdicts.calls
 
 
-def _together(one: Drawn) -> tuple[bool, int, int]:
+def _together(drawn: Drawn) -> tuple[bool, int, int]:
     """What questions that are sampled together share: a passage, draws so far, draws next."""
-    return one.question.context is not None, len(one.texts), one.part.next_draws
+    return drawn.question.context is not None, len(drawn.texts), drawn.part.next_draws
 
 
-def _draw(
-    model: Sampler,
-    together: Sequence[Drawn],
-    first: int,
-    m: int,
-    *,
-    recalibrator: AnyRecalibrator,
-    asking: PromptConfig,
-    seed: int,
-    max_new_tokens: int | None,
-    truncation: Truncation | None,
-) -> None:
-    """Take the draws `first`, …, `first` + `m` − 1 of some questions, with likelihoods: they settle ties."""
-    longest = max_new_tokens
-    if longest is None:
-        longest = default_max_new_tokens(open_book=together[0].question.context is not None)
-    ((found,),) = sample_runs(
-        model,
-        [one.question for one in together],
-        recalibrators=[recalibrator],
-        seeds=[seed],
-        asking=asking,
-        m=m,
-        first=first,
-        max_new_tokens=longest,
-        truncation=truncation,
-    )
-    for one, sampled in zip(together, found):
-        one.failure = sampled.failure
-        if one.failure is None:
+def _draw(model: Sampler, group: Sequence[Drawn], sampling: Sampling) -> None:
+    """Take further draws of some questions, with likelihoods: they settle ties."""
+    ((sampled_of,),) = sample_runs(model, [drawn.question for drawn in group], sampling)
+    for drawn, sampled in zip(group, sampled_of):
+        drawn.failure = sampled.failure
+        if drawn.failure is None:
             finished = [draw.finished for draw in sampled.draws]
-            one.cut += finished.count(False)
-            one.texts += [draw.text for draw in sampled.draws]
+            drawn.cut += finished.count(False)
+            drawn.texts += [draw.text for draw in sampled.draws]
             forms = [normal_form(draw.text) for draw in sampled.draws]
-            one.part.add(forms, [draw.log_likelihood for draw in sampled.draws], values_read(forms, finished))
+            drawn.part.add(
+                forms, [draw.log_likelihood for draw in sampled.draws], values_read(forms, finished)
+            )

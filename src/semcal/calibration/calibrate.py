@@ -6,18 +6,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from semcal.calibration.apply import check_sampled_by
+from semcal.calibration.calibrated import Calibration
+from semcal.calibration.learn import calibrate_rows
 from semcal.engine.equivalence import Equivalence, address_of
 from semcal.engine.language_model import Sampler
 from semcal.errors import InputError, QuestionError, UsageError, shown
 from semcal.hub_names import CALIBRATION
-from semcal.pipeline.apply_calibration import check_sampled_by
-from semcal.pipeline.calibrate_rows import calibrate_rows
-from semcal.pipeline.calibrated import Calibration
 from semcal.pipeline.calibration_set import provenance_of
-from semcal.pipeline.cluster import cluster_new
-from semcal.pipeline.fit_and_select import sample_candidates
+from semcal.pipeline.cluster import cluster_missing
+from semcal.pipeline.fit_and_select import Clustering, sample_candidates
 from semcal.pipeline.fitting import recalibrator_and_prompt
 from semcal.pipeline.grade import as_grader
 from semcal.pipeline.inputs import (
@@ -33,34 +33,29 @@ from semcal.pipeline.inputs import (
     warn_of_clusters,
     warn_of_rows_left_out,
 )
-from semcal.pipeline.measure import RowsAt, chosen_draws, measure_at, rows_by_temperature
 from semcal.pipeline.progress import ShowProgress, shown_progress
-from semcal.pipeline.prompting import PromptConfig
-from semcal.pipeline.rows import (
-    SAMPLES,
-    answers_of,
-    check_distinct,
-    clusters_of,
-    context_of,
-    identity,
-    is_kept_by_calibrate,
-    log_likelihoods_of,
-    question_of,
-    sampled_by_of,
-    samples_of,
-    temperatures_of,
-    warn_of_cut_draws,
-)
-from semcal.pipeline.sample import asked_row, default_max_new_tokens, sampled_by
+from semcal.pipeline.sampling import Sampling, default_max_new_tokens, row_to_ask
 from semcal.pipeline.store import Store
 from semcal.qa.grading import Grader
-from semcal.qa.questions import Question, data_hash, group_of
+from semcal.qa.questions import Question, data_hash
 from semcal.recalibration.attentive import AnyRecalibrator
 from semcal.recalibration.provenance import Provenance, check_enough
 from semcal.recalibration.saving import Fitted
 from semcal.recalibration.temperature import Temperature, temperature_of
 from semcal.records import dumps
+from semcal.rows import (
+    SAMPLES,
+    Draws,
+    Row,
+    RowsAt,
+    SampledBy,
+    check_distinct,
+    rows_by_temperature,
+    warn_of_cut_draws,
+)
+from semcal.semantics.measuring import measure_at
 
+T = TypeVar("T")
 #: Temperatures at which labelled questions are sampled: that of the answer, and a sharper one.
 TEMPERATURES = (1.0, 0.5)
 
@@ -143,78 +138,141 @@ def calibrate(
     >>> from semcal.engine.fakes import FakeLanguageModel
     >>> table = {f"Who built mill {i}?": {"Ana.": 0.9, "Bo.": 0.1} for i in range(60)}
     >>> labelled = [{"question": q, "answers": "Ana" if i % 3 else "Bo"} for i, q in enumerate(table)]
-    >>> found = calibrate(FakeLanguageModel(table), labelled)
-    >>> found.report.n, found.report.base["accuracy"]
+    >>> calibration = calibrate(FakeLanguageModel(table), labelled)
+    >>> calibration.report.n, calibration.report.base["accuracy"]
     (60, 0.667)
     """
-    learning = checked_learning(risk=risk, delta=delta, seed=seed)
-    judge = as_equivalence(equivalence)
-    how: dict[str, Any] = {"equivalence": judge, "linkage": linkage, "max_new_tokens": max_new_tokens}
-    learning |= {"grader": as_grader(grader, judge)}
+    risk, delta, seed = checked_learning(risk=risk, delta=delta, seed=seed)
+    clustering = Clustering(as_equivalence(equivalence), linkage)
+    marks = as_grader(grader, clustering.equivalence)
     if samples is not None:
         if model is not None or labelled is not None:
             raise UsageError("give samples, or a model with labelled questions, and not both")
-        asking_one: dict[str, Any] = {"temperatures": temperatures, "few_shot": few_shot}
-        asking_one |= {"recalibrator": recalibrator, "max_new_tokens": max_new_tokens}
-        _refuse_beside_samples(asking_one | {"data": data, "versions": versions, "keep": keep})
-        return _calibrate_stored(samples, progress, m=m and checked_draws(m), **how, **learning)
+        _refuse_beside_samples(
+            {
+                "temperatures": temperatures,
+                "few_shot": few_shot,
+                "recalibrator": recalibrator,
+                "max_new_tokens": max_new_tokens,
+                "data": data,
+                "versions": versions,
+                "keep": keep,
+            }
+        )
+        return _calibrate_stored(
+            samples,
+            progress,
+            clustering=clustering,
+            m=m and checked_draws(m),
+            grader=marks,
+            risk=risk,
+            delta=delta,
+            seed=seed,
+        )
     if labelled is None:
         raise UsageError("no labelled questions; give calibrate(model, labelled), or calibrate(samples=…)")
     model, questions = as_model(model), as_questions(labelled, "labelled", labelled=True)
     check_enough(len(questions), of="to calibrate on")
     check_distinct(question.id for question in questions)
-    sampling: dict[str, Any] = {"m": checked_draws(10 if m is None else m), "seed": seed}
+    m = checked_draws(10 if m is None else m)
     further = checked_temperatures(TEMPERATURES if temperatures is None else temperatures)
     fitted, asking = recalibrator_and_prompt(model, recalibrator, few_shot)
-    own: dict[float | None, AnyRecalibrator] = {1.0: Temperature(1.0)}
+    first: dict[float | None, AnyRecalibrator] = {1.0: Temperature(1.0)}
     if recalibrator is not None:
         fixed = not isinstance(fitted, Fitted) and temperature_of(fitted)
-        own = {fixed or None: fitted}
+        first = {fixed or None: fitted}
+    under = first | {t: Temperature(t) for t in further if t != 1.0}
+    sampling = Sampling(tuple(under.values()), asking, m, (seed,), max_new_tokens)
     with shown_progress(progress, "calibrate", len(questions)) as update:
-        under = own | {t: Temperature(t) for t in further if t != 1.0}
-        sampling |= {"asking": asking, "progress": update, "keep": keep, "on_bad_question": on_bad_question}
-        sampled = sample_candidates(model, questions, under, **how, **sampling)
-    cut = [done for rows in sampled.values() for row in rows for done in row["finished"]]
-    warn_of_cut_draws(cut.count(False), len(cut))
-    answered = {row["id"] for row in next(iter(sampled.values()))}
+        rows = sample_candidates(
+            model,
+            questions,
+            under,
+            sampling,
+            clustering,
+            progress=update,
+            keep=keep,
+            on_bad_question=on_bad_question,
+        )
+    finished = [ended for rows_of in rows.values() for row in rows_of for ended in row.finished]
+    warn_of_cut_draws(finished.count(False), len(finished))
+    answered = {row.id for row in next(iter(rows.values()))}
     questions = [question for question in questions if question.id in answered]
     check_enough(len(questions), of="with answers to calibrate on")
-    known: dict[str, Any] = {"data": data or name_of(labelled), "seed": seed, "versions": versions or {}}
-    provenance = provenance_of(model, questions, asking=asking, **known)
-    limits: Any = {"m": sampling["m"], "seed": seed, "max_new_tokens": max_new_tokens}
-    by = sampled_by(model, asking, under, questions, command="calibrate", **limits)
-    found = calibrate_rows(
-        measure_at(sampled),
-        **how,
-        **learning,
+    provenance = provenance_of(
+        model,
+        questions,
+        asking=asking,
+        data=data or name_of(labelled),
+        seed=seed,
+        versions=versions or {},
+    )
+    by = sampling.sampled_by(model, questions, "calibrate")
+    calibration = calibrate_rows(
+        measure_at(rows),
+        equivalence=clustering.equivalence,
+        linkage=linkage,
+        grader=marks,
+        risk=risk,
+        delta=delta,
+        seed=seed,
+        max_new_tokens=max_new_tokens,
         provenance=provenance,
         recalibrator=fitted if isinstance(fitted, Fitted) else None,
     )
-    return replace(found, samples=_kept_samples(sampled, questions, by))
+    return replace(calibration, samples=_kept_samples(rows, questions, by))
 
 
-def _kept_samples(sampled: RowsAt, questions: Sequence[Question], by: Sequence[Mapping[str, Any]]) -> str:
+def _kept_samples(rows: RowsAt, questions: Sequence[Question], by: Sequence[SampledBy]) -> str:
     """What was sampled as rows of JSON Lines, the draws at several temperatures in one row."""
     lines = []
-    for question, origin, *parts in zip(questions, by, *sampled.values()):
-        row = asked_row(question)
-        for key in ("samples", "log_likelihoods", "likelihood", "finished"):
-            known = all(part[key] is not None for part in parts)
-            row[key] = [value for part in parts for value in part[key]] if known else None
-        if len(parts) > 1:
-            row["temperatures"] = [t for t, part in zip(sampled, parts) for _ in part["samples"]]
-        lines.append(dumps({**row, "sampled_by": origin}) + "\n")
+    for question, origin, *parts in zip(questions, by, *rows.values()):
+        draws = [part.draws for part in parts if part.draws is not None]
+        joined = Draws(
+            samples=[text for draw in draws for text in draw.samples],
+            log_likelihoods=_joined([draw.log_likelihoods for draw in draws]),
+            likelihood=_joined([draw.likelihood for draw in draws]),
+            finished=[ended for draw in draws for ended in draw.finished],
+            temperatures=[t for t, draw in zip(rows, draws) for _ in draw.samples]
+            if len(draws) > 1
+            else None,
+        )
+        row = row_to_ask(question).add(joined).set(sampled_by=origin.to_json())
+        lines.append(dumps(row.json) + "\n")
     return "".join(lines)
 
 
-def _calibrate_stored(samples: Any, progress: ShowProgress, **how: Any) -> Calibration:
+def _joined(lists: Sequence[Sequence[T] | None]) -> list[T] | None:
+    """One list of several; None where one is not known."""
+    joined: list[T] = []
+    for values in lists:
+        if values is None:
+            return None
+        joined += values
+    return joined
+
+
+def _calibrate_stored(
+    samples: Any,
+    progress: ShowProgress,
+    *,
+    clustering: Clustering,
+    m: int | None,
+    grader: Grader,
+    risk: float | None,
+    delta: float,
+    seed: int,
+) -> Calibration:
     """Calibrate on those of the stored samples that have reference answers."""
-    given = as_sample_rows(samples)
-    rows = [row for row in given if "answers" in row]
-    warn_of_rows_left_out(len(given) - len(rows), of=len(given))
+    stored = as_sample_rows(samples)
+    rows = [row for row in stored if row.has("answers")]
+    warn_of_rows_left_out(len(stored) - len(rows), of=len(stored))
     origin = origin_of(rows, samples if isinstance(samples, str | Path) else None)
     with shown_progress(progress, "calibrate", len(rows)) as update:
-        return calibrate_samples(rows, progress=update, origin=origin, **how)
+        measured = measure_samples(rows, clustering, m=m, progress=update)
+    return calibrate_samples(
+        measured, clustering, origin=origin, grader=grader, risk=risk, delta=delta, seed=seed
+    )
 
 
 @dataclass(frozen=True)
@@ -232,20 +290,19 @@ NOWHERE = SamplesOrigin()
 
 
 def origin_of(
-    rows: Sequence[Mapping[str, Any]],
+    rows: Sequence[Row],
     source: str | Path | None,
     *,
-    model: Sampler | None = None,
-    asking: PromptConfig | None = None,
+    provenance: Callable[[Sequence[Question]], Provenance] | None = None,
     recalibrator: AnyRecalibrator | None = None,
-    **known: Any,
+    seed: int | None = None,
 ) -> SamplesOrigin:
     """What the rows of the file `source` are from: nothing is known unless `semcal calibrate` sampled them.
 
-    Then the calibration beside the file tells; or a `model` that is given with its prompt and what else a
-    provenance holds (`known`), which must be what sampled the rows. UsageError otherwise.
+    Then the calibration beside the file tells; or the `provenance` of their questions, of a model that is
+    given, which must be what sampled the rows. UsageError otherwise.
     """
-    kept = sum(map(is_kept_by_calibrate, rows))
+    kept = sum(row.sampled_by.command == "calibrate" for row in rows)
     if not kept:
         return NOWHERE
     if kept < len(rows):
@@ -253,24 +310,26 @@ def origin_of(
             f"{kept} of {len(rows)} rows were sampled by semcal calibrate, and the others were not; give "
             "them in files of their own"
         )
-    questions = as_questions(rows, "samples", labelled=True)
+    questions = as_questions([row.json for row in rows], "samples", labelled=True)
     is_file = source is not None and Path(source).is_file()
     text = Path(source or "").read_text(encoding="utf-8", errors="replace") if is_file else None
-    if model is None:
+    if provenance is None:
         beside = _calibration_beside(source, text)
         assert beside.provenance is not None
-        n = len(questions)
-        seed = int(known.get("seed", beside.provenance.seed))
-        hashed = data_hash(questions)
-        provenance = replace(beside.provenance, data_hash=hashed, n_questions=n, seed=seed)
-        return SamplesOrigin(provenance, beside.recalibrator, beside.max_new_tokens, text)
-    provenance = provenance_of(model, questions, asking=asking or PromptConfig(), **known)
+        made = replace(
+            beside.provenance,
+            data_hash=data_hash(questions),
+            n_questions=len(questions),
+            seed=beside.provenance.seed if seed is None else seed,
+        )
+        return SamplesOrigin(made, beside.recalibrator, beside.max_new_tokens, text)
+    made = provenance(questions)
     for row in rows:
-        check_sampled_by(row, provenance, recalibrator, what="what is given")
-    limits = {sampled_by_of(row).get("max_new_tokens", 0) for row in rows}
+        check_sampled_by(row, made, recalibrator, what="what is given")
+    limits = {row.sampled_by.max_new_tokens or 0 for row in rows}
     usual = {default_max_new_tokens(open_book=question.context is not None) for question in questions}
     fitted = recalibrator if isinstance(recalibrator, Fitted) else None
-    return SamplesOrigin(provenance, fitted, None if limits <= {0, *usual} else max(limits), text)
+    return SamplesOrigin(made, fitted, None if limits <= {0, *usual} else max(limits), text)
 
 
 def _calibration_beside(source: str | Path | None, text: str | None) -> Calibration:
@@ -282,14 +341,14 @@ def _calibration_beside(source: str | Path | None, text: str | None) -> Calibrat
             f"semcal calibrate kept these samples, and no {CALIBRATION.file} that knows their prompt stands "
             f"beside them; give the file {SAMPLES} in the directory of their calibration, or {name}"
         )
-    found = Calibration.from_pretrained(folder)
-    if found.samples_sha256 != sha256(text.encode()).hexdigest():
+    calibration = Calibration.from_pretrained(folder)
+    if calibration.samples_sha256 != sha256(text.encode()).hexdigest():
         raise UsageError(f"{source} is not what {folder / CALIBRATION.file} was made with; {name}")
-    return found
+    return calibration
 
 
-def _refuse_beside_samples(given: Mapping[str, Any]) -> None:
-    names = [name for name, value in given.items() if value is not None]
+def _refuse_beside_samples(options: Mapping[str, object]) -> None:
+    names = [name for name, value in options.items() if value is not None]
     if names:
         raise UsageError(
             f"{', '.join(names)} given beside samples, which no model is asked for; leave "
@@ -297,67 +356,84 @@ def _refuse_beside_samples(given: Mapping[str, Any]) -> None:
         )
 
 
-def check_labelled_samples(row: Mapping[str, Any]) -> None:
+def check_labelled_samples(row: Row) -> None:
     """Raise InputError unless the row holds samples and the reference answers of its question."""
-    identity(row)
-    answers = answers_of(row)
+    _ = row.id
+    answers = row.answers
     if not any(text.strip() for text in answers):
         raise InputError(f"'answers' holds no text, got {shown(answers)}: give at least one reference answer")
-    context_of(row)
-    group_of(row)
-    m = len(samples_of(row))
-    log_likelihoods_of(row, m)
-    temperatures_of(row)
-    sampled_by_of(row)
-    if "clusters" in row:
-        clusters_of(row, m)
-    else:
-        question_of(row)
+    _ = row.context, row.group, row.samples, row.log_likelihoods, row.temperatures, row.sampled_by
+    _ = row.clusters if row.has("clusters") else row.question
 
 
-def calibrate_samples(
-    rows: Sequence[Mapping[str, Any]],
+def measure_samples(
+    rows: Sequence[Row],
+    clustering: Clustering,
     *,
-    equivalence: Equivalence,
-    linkage: str = "components",
     m: int | None = None,
     temperatures: Sequence[float] | None = None,
-    origin: SamplesOrigin = NOWHERE,
     progress: Callable[[int], None] | None = None,
-    **how: Any,
-) -> Calibration:
-    """Learn from stored samples the probability that the commonest answer is right; no model is needed.
+) -> dict[float | None, list[Row]]:
+    """Cluster and measure stored samples of labelled questions, at each temperature by themselves.
 
     Each row has `id`, `question`, `samples` and `answers`; `log_likelihoods` where they are known, and
     `temperatures`, one a sample, where samples were drawn at several. Those that hold `clusters` are not
-    clustered again: a warning, if `equivalence` is another than "exact". Of each temperature the first `m`
+    clustered again: a warning, if the equivalence is another than "exact". Of each temperature the first `m`
     draws are taken, by default all; of `temperatures` beside the answer's, those that are named. `progress`
-    gets the number of questions that are clustered; `how` goes to `calibrate_rows`. UsageError for one draw a
-    question, or fewer than `m`.
+    gets the number of questions that are clustered. UsageError for one draw a question, or fewer than `m`.
     """
     for row in rows:
         try:
             check_labelled_samples(row)
         except InputError as error:
-            raise InputError(f"question {shown(row.get('id'))}: {error}") from None
-    warn_of_clusters(rows, address_of(equivalence))
+            raise InputError(f"question {shown(row.json.get('id'))}: {error}") from None
+    warn_of_clusters(rows, address_of(clustering.equivalence))
     drawn = _first_draws(_chosen_temperatures(_drawn(rows), temperatures), m)
     check_stored_draws(drawn)
-    every = [row for split in drawn.values() for row in split]
-    each = progress and (lambda done: progress(done // len(drawn)))
-    found = cluster_new(every, equivalence=equivalence, linkage=linkage, progress=each)
+    clustered = cluster_missing(
+        [row for split in drawn.values() for row in split],
+        equivalence=clustering.equivalence,
+        linkage=clustering.linkage,
+        progress=progress and (lambda done: progress(done // len(drawn))),
+    )
     n = len(rows)
-    measured = measure_at({t: found[k * n : (k + 1) * n] for k, t in enumerate(drawn)})
-    how |= {"provenance": origin.provenance, "recalibrator": origin.recalibrator}
-    how |= {"max_new_tokens": origin.max_new_tokens or how.get("max_new_tokens")}
-    calibration = calibrate_rows(measured, equivalence=equivalence, linkage=linkage, **how)
+    return measure_at({t: clustered[k * n : (k + 1) * n] for k, t in enumerate(drawn)})
+
+
+def calibrate_samples(
+    rows: RowsAt,
+    clustering: Clustering,
+    *,
+    grader: Grader | None = None,
+    risk: float | None = None,
+    delta: float = 0.05,
+    seed: int = 0,
+    max_new_tokens: int | None = None,
+    origin: SamplesOrigin = NOWHERE,
+) -> Calibration:
+    """Learn from what `measure_samples` returns the probability that the commonest answer is right.
+
+    No model is needed; the rest is as in `calibrate_rows`.
+    """
+    calibration = calibrate_rows(
+        rows,
+        equivalence=clustering.equivalence,
+        linkage=clustering.linkage,
+        grader=grader,
+        risk=risk,
+        delta=delta,
+        seed=seed,
+        max_new_tokens=origin.max_new_tokens or max_new_tokens,
+        provenance=origin.provenance,
+        recalibrator=origin.recalibrator,
+    )
     return replace(calibration, samples=origin.samples)
 
 
-def _drawn(rows: Sequence[Mapping[str, Any]]) -> RowsAt:
+def _drawn(rows: Sequence[Row]) -> RowsAt:
     """The rows of each temperature; of one, that which all of them were sampled at as far as they say."""
     drawn = rows_by_temperature(rows)
-    stated = {sampled_by_of(row).get("temperature") for row in rows}
+    stated = {row.sampled_by.temperature for row in rows}
     if list(drawn) == [None] and len(stated) == 1 and isinstance(t := stated.pop(), float):
         return {t: drawn[None]}
     return drawn
@@ -369,7 +445,7 @@ def _chosen_temperatures(drawn: RowsAt, temperatures: Sequence[float] | None) ->
         return drawn
     for t in temperatures:
         if t not in drawn:
-            held = ", ".join("none" if one is None else f"{one:g}" for one in drawn)
+            held = ", ".join("none" if at is None else f"{at:g}" for at in drawn)
             raise UsageError(f"the samples have no draws at T = {t:g}, but at {held}; name some of these")
     first = next(iter(drawn))
     return {t: rows for t, rows in drawn.items() if t == first or t in temperatures}
@@ -380,9 +456,9 @@ def _first_draws(drawn: RowsAt, m: int | None) -> RowsAt:
     if m is None:
         return drawn
     for row in (row for rows in drawn.values() for row in rows):
-        if len(row["samples"]) < m:
+        if len(row.samples) < m:
             raise UsageError(
-                f"question {identity(row)!r} has {len(row['samples'])} draws at a temperature, and m is {m}; "
+                f"question {row.id!r} has {len(row.samples)} draws at a temperature, and m is {m}; "
                 "give a smaller m, or sample anew"
             )
-    return {t: [chosen_draws(row, range(m)) for row in rows] for t, rows in drawn.items()}
+    return {t: [row.take(range(m)) for row in rows] for t, rows in drawn.items()}

@@ -9,37 +9,45 @@ from numbers import Real
 from pathlib import Path
 from typing import Any
 
-from semcal.engine.clustering import LINKAGES
-from semcal.engine.drawing import Truncation
-from semcal.engine.equivalence import Equivalence
-from semcal.engine.language_model import Sampler, check_likelihoods
-from semcal.errors import QuestionError, SemcalWarning, UsageError, shown
-from semcal.pipeline.answer import Answer, answer_of
-from semcal.pipeline.apply_calibration import (
+from semcal.calibration.apply import (
     as_calibration,
     check_beside,
     check_equivalence,
     check_model,
     equivalence_of,
 )
-from semcal.pipeline.calibrated import Calibration
+from semcal.calibration.calibrated import Calibration
+from semcal.deciding import DecisionRule, Drawn, draw_and_decide
+from semcal.engine.clustering import LINKAGES
+from semcal.engine.drawing import Truncation
+from semcal.engine.equivalence import Equivalence
+from semcal.engine.language_model import Sampler, check_likelihoods
+from semcal.errors import QuestionError, SemcalWarning, UsageError, shown
 from semcal.pipeline.cluster import cluster_rows
-from semcal.pipeline.decide import DecisionRule, draw_and_decide
 from semcal.pipeline.executor import Progress
 from semcal.pipeline.fitting import recalibrator_and_prompt
 from semcal.pipeline.inputs import as_equivalence, as_model, as_questions, checked_draws
-from semcal.pipeline.measure import RowsAt, measure_at
 from semcal.pipeline.progress import ShowProgress, shown_progress
 from semcal.pipeline.prompting import PromptConfig
-from semcal.pipeline.results import Results
-from semcal.pipeline.rows import FAILED, check_distinct, failures_of, warn_of_cut_draws, warn_of_failures
-from semcal.pipeline.sample import asked_row, sample_mixed_at
+from semcal.pipeline.sampling import Sampling, row_to_ask, sample_runs
 from semcal.pipeline.worker_state import WorkerState
 from semcal.qa.grading import RuleGrader
 from semcal.qa.questions import Question
 from semcal.recalibration.attentive import AnyRecalibrator
 from semcal.registry import check_name
+from semcal.results import Answer, Meaning, Results, answer_of
+from semcal.rows import (
+    FAILED,
+    Json,
+    Row,
+    RowsAt,
+    check_distinct,
+    failures_of,
+    warn_of_cut_draws,
+    warn_of_failures,
+)
 from semcal.semantics import MEASURES
+from semcal.semantics.measuring import MeasureOptions, measure_at, representative
 
 #: Fewer draws than this are warned about.
 FEW = 5
@@ -121,46 +129,53 @@ class SemanticUQ:
         force: bool = False,
         decide: bool = False,
     ) -> None:
-        model = as_model(model)
-        own: dict[str, Any] = {"m": m, "linkage": linkage, "max_new_tokens": max_new_tokens}
+        self.model = model = as_model(model)
         if calibration is not None:
             calibration = as_calibration(calibration)
-            others = {"recalibrator": recalibrator, "truncation": truncation, "measure": measure}
-            check_beside(calibration, own | others | {"few_shot": few_shot, "abstain_below": abstain_below})
-            own = {name: getattr(calibration, name) for name in own}
+            check_beside(
+                calibration,
+                {
+                    "m": m,
+                    "linkage": linkage,
+                    "max_new_tokens": max_new_tokens,
+                    "recalibrator": recalibrator,
+                    "truncation": truncation,
+                    "measure": measure,
+                    "few_shot": few_shot,
+                    "abstain_below": abstain_below,
+                },
+            )
+            m, linkage, max_new_tokens = calibration.m, calibration.linkage, calibration.max_new_tokens
             equivalence = equivalence_of(calibration, equivalence)
-        self.model = model
         self.calibration = calibration
-        self.m = _warn_if_few(checked_draws(10 if own["m"] is None else own["m"]))
-        self.asking, self.recalibrators = self._distribution(recalibrator, few_shot, force=force)
+        self.m = _warn_if_few(checked_draws(10 if m is None else m))
+        asking, self.recalibrators = self._distribution(recalibrator, few_shot, force=force)
         self.equivalence = as_equivalence(equivalence)
         if calibration is not None:
             check_equivalence(calibration, self.equivalence, force=force)
-        self.seed = seed
-        self.max_new_tokens: int | None = own["max_new_tokens"]
         if truncation is not None and not isinstance(truncation, Truncation):
             raise UsageError(f"truncation is {shown(truncation)}; give semcal.engine.Truncation(top_p=0.9)")
-        self.truncation = truncation
-        self.linkage = check_name(own["linkage"] or "components", LINKAGES, what="linkage")
+        self.sampling = Sampling(
+            tuple(self.recalibrators.values()), asking, self.m, (seed,), max_new_tokens, truncation
+        )
+        self.linkage = check_name(linkage or "components", LINKAGES, what="linkage")
         self.measure = check_name(measure or "E-SC", MEASURES, what="measure")
         self.threshold = _checked_threshold(abstain_below)
         self.draws = self.cut_draws = self.nli_calls = self.pairs = 0
-        self.t_alpha = t_alpha
-        self.g_alpha = g_alpha
+        self.options = MeasureOptions(t_alpha, g_alpha)
         check_likelihoods(model, self.recalibrator, self.measure)
         if decide and self.linkage == "complete":
             why = "with complete a further draw may part answers that were one meaning"
             raise UsageError(f"to decide early, give linkage components or greedy: {why}")
-        own_rule = self.m, self.measure, self.threshold, self.calibration
-        self.rule = DecisionRule.of(*own_rule) if decide else None
+        self.rule = DecisionRule.of(self.m, self.measure, self.threshold, calibration) if decide else None
 
     def _distribution(
         self, recalibrator: Any, few_shot: Any, *, force: bool
     ) -> tuple[PromptConfig, dict[float | None, AnyRecalibrator]]:
         """The prompt, and what answers are sampled under: the first gives the answer."""
-        found, asking = recalibrator_and_prompt(self.model, recalibrator, few_shot, force=force)
+        under, asking = recalibrator_and_prompt(self.model, recalibrator, few_shot, force=force)
         if self.calibration is None:
-            return asking, {None: found}
+            return asking, {None: under}
         check_model(self.calibration, self.model, force=force)
         asking = self.calibration.asking if few_shot is None else asking
         return asking, self.calibration.recalibrators
@@ -176,9 +191,9 @@ class SemanticUQ:
         The random numbers are derived from the seed and the question's text: the same question gets
         the same answer again.
         """
-        (one,) = as_questions([question], "the question")
-        one = one if context is None else replace(one, context=context)
-        return self.ask_many([one], progress=False)[0]  # which raises if that failed
+        (question,) = as_questions([question], "the question")
+        question = question if context is None else replace(question, context=context)
+        return self.ask_many([question], progress=False)[0]  # which raises if that failed
 
     def ask_many(self, questions: Any, *, progress: ShowProgress = True) -> Results:
         """Ask many questions with distinct ids; open-book and closed-book questions may be mixed.
@@ -187,41 +202,52 @@ class SemanticUQ:
         are left out with a warning, and stand in the results' `failures`.
         """
         cut, draws = self.cut_draws, self.draws
-        found = self.answer_all(questions, progress=progress)
+        results = self.answer_all(questions, progress=progress)
         warn_of_cut_draws(self.cut_draws - cut, self.draws - draws)
-        warn_of_failures(found.failures, len(found) + len(found.failures))
-        return found
+        warn_of_failures(results.failures, len(results) + len(results.failures))
+        return results
 
     def answer_all(self, questions: Any, *, progress: ShowProgress = True) -> Results:
         """As `ask_many`, without a warning; no answers at all are no error."""
         questions = as_questions(questions)
         check_distinct(question.id for question in questions)
-        how: dict[str, Any] = {"equivalence": self.equivalence, "linkage": self.linkage, "seed": self.seed}
         with shown_progress(progress, "ask", len(questions)) as update:
             if self.rule is not None:
-                answers, failures = self._decided(questions, self.rule, update)
-                rows: RowsAt = {None: [one.row for one in answers]}
-                return Results(answers, rows, grader=RuleGrader(), failures=failures, **how)
+                answers, failures = self._decide(questions, self.rule, update)
+                return self._results(answers, {None: [answer.row for answer in answers]}, failures)
             rows, failures = self._rows(questions, update)
         if self.calibration is None:
-            failures |= {row["id"]: self._unmeasured(row["id"]) for row in rows[None] if self._lacks(row)}
-            rows = {None: [row for row in rows[None] if row["id"] not in failures]}
-        own = next(iter(rows.values()))
-        limit = None if self.calibration is None else self.calibration.threshold
-        threshold = self.threshold if limit is None else limit.threshold
-        calibrated = [None] * len(own) if self.calibration is None else self.calibration.apply(rows)
-        answers = [answer_of(row, self.measure, one, threshold) for row, one in zip(own, calibrated)]
-        return Results(answers, rows, grader=RuleGrader(), failures=failures, **how)
+            failures |= {row.id: self._unmeasured(row.id) for row in rows[None] if self._lacks(row)}
+            rows = {None: [row for row in rows[None] if row.id not in failures]}
+        first = next(iter(rows.values()))
+        threshold = self.threshold if self.calibration is None else self.calibration.limit
+        calibrated = [None] * len(first) if self.calibration is None else self.calibration.apply(rows)
+        answers = [answer_of(row, self.measure, one, threshold) for row, one in zip(first, calibrated)]
+        return self._results(answers, rows, failures)
 
-    def _lacks(self, row: Mapping[str, Any]) -> bool:
+    def _results(
+        self, answers: Sequence[Answer], rows: RowsAt, failures: Mapping[str, QuestionError]
+    ) -> Results:
+        (seed,) = self.sampling.seeds
+        return Results(
+            answers,
+            rows,
+            grader=RuleGrader(),
+            equivalence=self.equivalence,
+            linkage=self.linkage,
+            seed=seed,
+            failures=failures,
+        )
+
+    def _lacks(self, row: Row) -> bool:
         """Whether the draws of a row lack the likelihoods that the measure reads."""
-        return self.measure not in row["confidence"]
+        return self.measure not in row.measured.confidence
 
     def _unmeasured(self, question_id: str) -> QuestionError:
         why = f"a draw has no likelihood, which {self.measure} reads; E-SC needs none (--measure E-SC)"
         return QuestionError(question_id, why)
 
-    def _decided(
+    def _decide(
         self, questions: Sequence[Question], rule: DecisionRule, progress: Callable[[int], None] | None
     ) -> tuple[list[Answer], dict[str, QuestionError]]:
         """The questions answered with the draws that decide, and the failures of those that are left out."""
@@ -229,21 +255,17 @@ class SemanticUQ:
             self.model,
             questions,
             rule,
+            self.sampling,
             equivalence=self.equivalence,
             linkage=self.linkage,
             progress=progress,
-            recalibrator=self.recalibrator,
-            asking=self.asking,
-            seed=self.seed,
-            max_new_tokens=self.max_new_tokens,
-            truncation=self.truncation,
         )
         self.nli_calls += calls
         self.draws += sum(len(one.texts) for one in drawn)
         self.cut_draws += sum(one.cut for one in drawn)
         self.pairs += len(drawn) * self.m * (self.m - 1)
         failures = {one.question.id: one.failure for one in drawn if one.failure is not None}
-        return [one.answer(rule) for one in drawn if one.failure is None], failures
+        return [decided_answer(one, rule) for one in drawn if one.failure is None], failures
 
     def _rows(
         self, questions: Sequence[Question], progress: Callable[[int], None] | None
@@ -252,32 +274,57 @@ class SemanticUQ:
 
         Also the failures of those that are left out.
         """
-        sampled = sample_mixed_at(
-            self.model,
-            questions,
-            recalibrators=list(self.recalibrators.values()),
-            asking=self.asking,
-            m=self.m,
-            seed=self.seed,
-            max_new_tokens=self.max_new_tokens,
-            truncation=self.truncation,
-            progress=progress,
+        (run,) = sample_runs(self.model, questions, self.sampling, progress=progress)
+        rows = [one.add_to(row_to_ask(question)) for of in run for question, one in zip(questions, of)]
+        failures = failures_of(rows)
+        clustered = cluster_rows(
+            [row for row in rows if row.id not in failures],
+            equivalence=self.equivalence,
+            linkage=self.linkage,
         )
-        drawn = [
-            {**asked_row(question), **one.fields()}
-            for of_one in sampled
-            for question, one in zip(questions, of_one)
-        ]
-        failures = failures_of(drawn)
-        drawn = [row for row in drawn if row["id"] not in failures]
-        rows, calls = cluster_rows(drawn, equivalence=self.equivalence, linkage=self.linkage)
-        self.nli_calls += calls
+        rows = clustered.rows
+        self.nli_calls += clustered.calls
         self.draws += len(rows) * self.m
-        self.cut_draws += sum(row["finished"].count(False) for row in rows)
+        self.cut_draws += sum(row.finished.count(False) for row in rows)
         self.pairs += len(rows) * self.m * (self.m - 1)
         n = len(rows) // len(self.recalibrators)
         split = {t: rows[k * n : (k + 1) * n] for k, t in enumerate(self.recalibrators)}
-        return measure_at(split, t_alpha=self.t_alpha, g_alpha=self.g_alpha), failures
+        return measure_at(split, self.options), failures
+
+
+def decided_answer(drawn: Drawn, rule: DecisionRule) -> Answer:
+    """What was decided early; the confidence is known where its bounds agree."""
+    outcome, part = drawn.part.outcome, drawn.part
+    complete = len(drawn.texts) == part.rule.m and not any(group.open for group in part.groups)
+    tied = len(part.tied(outcome)) if complete else 1
+    leading, *others = sorted(part.groups, key=lambda group: group is not outcome.answer)
+    meanings = [
+        Meaning(
+            representative(drawn.texts, group.draws, part.log_likelihoods),
+            None,
+            None,
+            tuple(drawn.texts[i] for i in group.draws),
+        )
+        for group in [leading, *sorted(others, key=lambda group: group.rank, reverse=True)]
+    ]
+    low, high = (float(rule.confidences[count]) for count in (outcome.low, outcome.high))
+    row = Row({**drawn.question.row(), "samples": drawn.texts, "log_likelihoods": None, "clusters": None})
+    return Answer(
+        id=drawn.question.id,
+        question=drawn.question.question,
+        text=meanings[0].text,
+        confidence=low if low == high else None,
+        measure=rule.measure,
+        abstained=not outcome.answered,
+        threshold=rule.threshold,
+        entropy=None,
+        meanings=tuple(meanings),
+        by_measure={},
+        row=row,
+        bounds=(low, high),
+        tied=tied if tied > 1 else None,
+        m=len(rule.confidences) - 1,
+    )
 
 
 def ask_many(
@@ -329,12 +376,12 @@ def _checked_threshold(threshold: float | None) -> float | None:
 
 @dataclass(frozen=True)
 class AskedRows:
-    """Rows of answers, and how many NLI calls and draws they took, of how many that all m would have been.
+    """Records of answers, and how many NLI calls and draws they took, of how many that all m would have been.
 
     `cut` draws reached the token limit.
     """
 
-    records: list[dict[str, Any]]
+    records: list[Json]
     nli_calls: int
     pairs: int
     draws: int
@@ -344,7 +391,7 @@ class AskedRows:
 
 @dataclass(frozen=True)
 class AskJob:
-    """Asks questions in some ways (options of `SemanticUQ`); the rows of a question stand together."""
+    """Asks questions in some ways (options of `SemanticUQ`); the records of a question stand together."""
 
     questions: tuple[Question, ...]
     ways: tuple[Mapping[str, Any], ...]
@@ -352,15 +399,21 @@ class AskJob:
     def __call__(self, models: WorkerState, progress: Progress) -> AskedRows:
         """Ask; what else the rows of the questions hold comes last."""
         uqs = [SemanticUQ(models.model, equivalence=models.equivalence, **way) for way in self.ways]
-        answered = [uq.answer_all(self.questions, progress=progress) for uq in uqs]
-        by_id = [{answer.id: answer for answer in found} for found in answered]
-        failures = {name: error for found in answered for name, error in found.failures.items()}
-        records = [
+        results = [uq.answer_all(self.questions, progress=progress) for uq in uqs]
+        by_id = [{answer.id: answer for answer in answers} for answers in results]
+        failures = {name: error for answers in results for name, error in answers.failures.items()}
+        records: list[Json] = [
             {**question.row(), FAILED: failures[question.id].reason}
             if question.id in failures
-            else (record := found[question.id].record(uq.recalibrator)) | question.row() | record
+            else (record := answers[question.id].record(uq.recalibrator)) | question.row() | record
             for question in self.questions
-            for uq, found in zip(uqs, by_id)
+            for uq, answers in zip(uqs, by_id)
         ]
-        counts = [(uq.nli_calls, uq.pairs, uq.draws, len(self.questions) * uq.m, uq.cut_draws) for uq in uqs]
-        return AskedRows(records, *map(sum, zip(*counts)))
+        return AskedRows(
+            records,
+            nli_calls=sum(uq.nli_calls for uq in uqs),
+            pairs=sum(uq.pairs for uq in uqs),
+            draws=sum(uq.draws for uq in uqs),
+            all_draws=sum(len(self.questions) * uq.m for uq in uqs),
+            cut=sum(uq.cut_draws for uq in uqs),
+        )

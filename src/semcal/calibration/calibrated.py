@@ -12,13 +12,12 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field, TypeAdapter, ValidationError
 
+from semcal.calibration.answer_features import FEATURES, falls, features_of
 from semcal.errors import InputError, SemcalWarning, StoreError, shown
 from semcal.hub_names import CALIBRATION
 from semcal.metrics.probability_maps import ProbabilityMap
 from semcal.metrics.thresholds import threshold_sentence
-from semcal.pipeline.measure import FEATURES, RowsAt, falls, features_of
 from semcal.pipeline.prompting import PromptConfig
-from semcal.pipeline.rows import RECALIBRATOR, SAMPLES, identity
 from semcal.pipeline.store import write_if_new
 from semcal.recalibration.attentive import AnyRecalibrator
 from semcal.recalibration.calibration_file import check_provenance, not_finite
@@ -32,6 +31,7 @@ from semcal.recalibration.saving import (
 )
 from semcal.recalibration.temperature import Temperature
 from semcal.records import dumps
+from semcal.rows import RECALIBRATOR, SAMPLES, Decision, Row, RowsAt
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=0)]
@@ -82,7 +82,7 @@ class CalibrationReport:
     @property
     def why(self) -> str:
         """What was chosen, and by how much it is ahead."""
-        best = max(self.candidates, key=lambda one: one["above"])
+        best = max(self.candidates, key=lambda candidate: candidate["above"])
         if self.chosen.startswith("constant"):
             p = ((self.base["accuracy"] or 0.0) * self.n + 1) / (self.n + 2)
             return (
@@ -94,7 +94,7 @@ class CalibrationReport:
                 f"The answer gets its share (as good as any map that was learnt): the best, {best['name']}, "
                 f"would gain {best['above']:+.3f} ± {best['standard_error']:.3f}, no more than chance."
             )
-        chosen = next(one for one in self.candidates if one["name"] == self.chosen)
+        chosen = next(candidate for candidate in self.candidates if candidate["name"] == self.chosen)
         return (
             f"Chosen: {self.chosen}, whose cross-validated gain is {chosen['above']:+.3f} ± "
             f"{chosen['standard_error']:.3f} above that of the share as it is."
@@ -103,7 +103,7 @@ class CalibrationReport:
     @property
     def answered_at(self) -> str | None:
         """At which temperature answers are drawn, and why; None where one alone was at hand."""
-        best = max(self.temperatures[1:], key=lambda one: one["above"], default=None)
+        best = max(self.temperatures[1:], key=lambda at: at["above"], default=None)
         if best is None:
             return None
         by = f"{best['above']:+.3f} ± {best['standard_error']:.3f}"
@@ -114,14 +114,14 @@ class CalibrationReport:
     @property
     def advice(self) -> tuple[str, ...]:
         """What further labels would bring, if there are enough to say."""
-        known = [one for one in self.learning_curve if one["labels"] <= self.n / 2]
-        if not known:
+        halves = [point for point in self.learning_curve if point["labels"] <= self.n / 2]
+        if not halves:
             return ()
-        half, whole = known[-1], self.learning_curve[-1]
-        few, now = (one["gain_above_base"] for one in (half, whole))
+        half, full = halves[-1], self.learning_curve[-1]
+        before, after = (point["gain_above_base"] for point in (half, full))
         return (
-            f"Gain above Base: {few:+.3f} with {half['labels']} labels, {now:+.3f} with {whole['labels']}; "
-            f"twice as many would add about {max(0.0, now - few) / 2:.3f}.",
+            f"Gain above Base: {before:+.3f} with {half['labels']} labels, {after:+.3f} with "
+            f"{full['labels']}; twice as many would add about {max(0.0, after - before) / 2:.3f}.",
         )
 
 
@@ -160,9 +160,9 @@ class _Contents:
 
     def check(self) -> None:
         """Raise InputError for what types cannot tell: an unknown feature, a choice that was not tried."""
-        known = {*FEATURES, *(f"{kind} at T={t:g}" for t in self.temperatures for kind in FEATURES)}
-        unknown = [name for name in self.map.candidate.features if name not in known]
-        tried = [one.get("name") for one in self.report.candidates]
+        names = {*FEATURES, *(f"{kind} at T={t:g}" for t in self.temperatures for kind in FEATURES)}
+        unknown = [name for name in self.map.candidate.features if name not in names]
+        tried = [candidate.get("name") for candidate in self.report.candidates]
         if unknown or self.report.chosen not in tried:
             what = f"feature {shown(unknown[0])}" if unknown else f"chosen map {shown(self.report.chosen)}"
             raise InputError(f"there is no {what}")
@@ -230,8 +230,8 @@ class Calibration(_Contents):
     @property
     def recalibrators(self) -> dict[float | None, AnyRecalibrator]:
         """What to sample a question under: temperature → recalibrator, that of the answer first."""
-        own = self.recalibrator or Temperature(1.0 if self.temperature is None else self.temperature)
-        return {self.temperature: own, **{t: Temperature(t) for t in self.temperatures}}
+        first = self.recalibrator or Temperature(1.0 if self.temperature is None else self.temperature)
+        return {self.temperature: first, **{t: Temperature(t) for t in self.temperatures}}
 
     @property
     def asking(self) -> PromptConfig:
@@ -259,30 +259,57 @@ class Calibration(_Contents):
                 "lack; sample at these temperatures too, or calibrate with what the rows have"
             )
         for row in (row for t in (first, *self.temperatures) for row in rows[t]):
-            if len(row["samples"]) != self.m:
+            if len(row.samples) != self.m:
                 raise InputError(
-                    f"question {identity(row)!r} has {len(row['samples'])} draws, and the calibration was "
+                    f"question {row.id!r} has {len(row.samples)} draws, and the calibration was "
                     f"made with {self.m}; sample with --m {self.m}, or calibrate again"
                 )
         features = features_of({t: rows[t] for t in (first, *self.temperatures)})
         lacking = {name: np.full(len(features.answers), np.nan) for name in self.map.candidate.features}
-        known = lacking | dict(features.values)
-        probabilities, scores = self.map.predict(known).tolist(), self.map.scores(known).tolist()
-        shares = features.values["E-SC"].tolist()
-        columns = features.answers, features.meanings, probabilities, scores, shares, rows[first]
-        return [self._answer(*one) for one in zip(*columns)]
+        values = lacking | dict(features.values)
+        return [
+            CalibratedAnswer(
+                text=text,
+                meaning=meaning,
+                probability=p,
+                probabilities=self._of_meanings(row, meaning, p),
+                abstained=self.abstains(score),
+                score=share,
+                map=self.map.candidate.name,
+            )
+            for text, meaning, p, score, share, row in zip(
+                features.answers,
+                features.meanings,
+                self.map.predict(values).tolist(),
+                self.map.scores(values).tolist(),
+                features.values["E-SC"].tolist(),
+                rows[first],
+            )
+        ]
 
-    def _answer(
-        self, text: str, meaning: int, p: float, score: float, share: float, row: Mapping[str, Any]
-    ) -> CalibratedAnswer:
-        shares = np.array([len(cluster) for cluster in row["clusters"]], dtype=np.float64)
+    @property
+    def limit(self) -> float | None:
+        """The threshold, where one was shown to hold."""
+        return None if self.threshold is None else self.threshold.threshold
+
+    def abstains(self, score: float) -> bool | None:
+        """Whether an answer of this score abstains; None without a threshold."""
+        return None if self.threshold is None else self.limit is None or score < self.limit
+
+    def _of_meanings(self, row: Row, meaning: int, p: float) -> tuple[float, ...]:
+        """The probability of each meaning: that of the answer, and the others by their shares."""
+        shares = np.array([len(cluster) for cluster in row.clusters], dtype=np.float64)
         shares[meaning] = 0.0
-        others = (1 - p) * self.further * shares / max(shares.sum(), 1.0)
-        others[meaning] = p
-        limit = None if self.threshold is None else self.threshold.threshold
-        abstained = None if self.threshold is None else limit is None or score < limit
-        made_by = abstained, share, self.map.candidate.name
-        return CalibratedAnswer(text, meaning, p, tuple(map(float, others)), *made_by)
+        probabilities = (1 - p) * self.further * shares / max(shares.sum(), 1.0)
+        probabilities[meaning] = p
+        return tuple(map(float, probabilities))
+
+    def decisions(self, rows: RowsAt) -> list[Decision]:
+        """Return what `apply` does, as it is written into rows."""
+        return [
+            Decision(one.text, one.probability, one.score, self.limit, one.abstained)
+            for one in self.apply(rows)
+        ]
 
     def save_pretrained(self, directory: str | Path) -> Path:
         """Write `directory`/calibration.json and return its path.
@@ -320,15 +347,15 @@ class Calibration(_Contents):
                 f"{path}: {where}: a finite number is expected, got {shown(value)}; calibrate again"
             )
         try:
-            found = _CONTENTS.validate_json(dumps(contents), strict=True)
-            if found.provenance is not None:
+            checked = _CONTENTS.validate_json(dumps(contents), strict=True)
+            if checked.provenance is not None:
                 check_provenance(contents["provenance"])
-            found.check()
-            found.warn_if_turned(path)
+            checked.check()
+            checked.warn_if_turned(path)
         except (ValidationError, InputError) as error:
             raise StoreError(f"{path}: {error}; calibrate again") from error
         fitted = None if inner is None else from_pretrained(path.parent / RECALIBRATOR)[0]
-        return cls(**vars(found), recalibrator=fitted)
+        return cls(**vars(checked), recalibrator=fitted)
 
 
 _CONTENTS = TypeAdapter(_Contents)

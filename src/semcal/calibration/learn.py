@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semcal import metrics
+from semcal.calibration.answer_features import AnswerFeatures, candidates_for, features_of
+from semcal.calibration.calibrated import Calibration, CalibrationReport, Threshold
 from semcal.engine.equivalence import Equivalence, address_of
 from semcal.errors import FitError, InputError, SemcalWarning, UndefinedWarning
 from semcal.metrics.frequencies import Floats, Groups
@@ -29,16 +31,15 @@ from semcal.metrics.probability_maps import (
     predict_out_of_fold,
 )
 from semcal.metrics.thresholds import likeliest_start
-from semcal.pipeline.calibrated import Calibration, CalibrationReport, Threshold
 from semcal.pipeline.grade import grade_together, grader_record
-from semcal.pipeline.measure import AnswerFeatures, RowsAt, candidates_for, features_of, representative
 from semcal.pipeline.prompting import PromptConfig
-from semcal.pipeline.rows import answers_of, check_distinct, identity
 from semcal.qa.grading import Grader, RuleGrader
 from semcal.qa.questions import Ties, several
 from semcal.qa.splits import question_ties
 from semcal.recalibration.provenance import Provenance, check_enough, warn_if_few
 from semcal.recalibration.saving import Fitted
+from semcal.rows import Row, RowsAt, check_distinct
+from semcal.semantics.measuring import representative
 
 #: The share of the labelled questions that is kept apart for a threshold.
 APART = 0.4
@@ -83,62 +84,76 @@ def calibrate_rows(
     FitError below 5 labelled questions, InputError if an id occurs twice or a row has another number of
     draws. A warning below 50; where all answers are right or all wrong; where all have one share.
     """
-    first, own = next(iter(rows.items()))
-    check_distinct(map(identity, own))
-    check_enough(len(own), of="to calibrate on")
-    warn_if_few(len(own), of="to calibrate on")
-    m = len(own[0]["samples"])
-    for row in (row for of_one in rows.values() for row in of_one):
-        if len(row["samples"]) != m:
+    first, labelled = next(iter(rows.items()))
+    n = len(labelled)
+    check_distinct(row.id for row in labelled)
+    check_enough(n, of="to calibrate on")
+    warn_if_few(n, of="to calibrate on")
+    m = len(labelled[0].samples)
+    for row in (row for rows_of in rows.values() for row in rows_of):
+        if len(row.samples) != m:
             raise InputError(
-                f"question {identity(row)!r} has {len(row['samples'])} draws and others have {m}; a "
-                "calibration is for one number of draws"
+                f"question {row.id!r} has {len(row.samples)} draws and others have {m}; a calibration is for "
+                "one number of draws"
             )
-    marks = grader or RuleGrader()
+    grader = grader or RuleGrader()
     answering = [t for t in rows if t == first or (first == 1.0 and learn_temperature)]
     features_at = [features_of({t: rows[t], **rows}) for t in answering]
-    graded = [_graded(features, own, marks) for features in features_at]
-    marked_by, of_marks = grader_record(marks)
-    ties = list(map(question_ties, own))
+    correct_at = [_grade(features, labelled, grader) for features in features_at]
+    grader_name, grader_revision = grader_record(grader)
+    ties = [question_ties(row.json) for row in labelled]
     groups = several(ties)
-    apart = kept_apart(len(own), groups, seed) if risk is not None else np.zeros(len(own), dtype=bool)
-    given = [Labelled(one.values, marks, candidates_for(one)) for one, marks in zip(features_at, graded)]
-    learnt = _Learnt.from_labels([one.part(~apart) for one in given], groups, ~apart, seed)
-    answered, features, correct = answering[learnt.kind], features_at[learnt.kind], graded[learnt.kind]
-    own, first_told = rows[answered], _to_say_first(rows[answered], correct[~apart], provenance)
+    apart = kept_apart(n, groups, seed) if risk is not None else np.zeros(n, dtype=bool)
+    labels = [
+        Labelled(features.values, correct, candidates_for(features)).part(~apart)
+        for features, correct in zip(features_at, correct_at)
+    ]
+    learnt = _Learnt.from_labels(labels, None if groups is None else groups[~apart], seed)
+    place = learnt.place
+    answered, features, correct = answering[place], features_at[place], correct_at[place]
+    answer_rows = rows[answered]
+    problems = _problems(labelled, ties, groups, apart)
+    first_lines = _to_say_first(answer_rows, correct[~apart], provenance)
     calibration = Calibration(
         map=learnt.map,
-        further=_further(own, features, correct, ~apart, marks),
+        further=_further(answer_rows, features, correct, ~apart, grader),
         m=m,
         temperature=answered,
-        temperatures=tuple(t for t in rows if t and t != answered and _needs(learnt.map, own, answered, t)),
+        temperatures=tuple(
+            t for t in rows if t and t != answered and _needs(learnt.map, answer_rows, answered, t)
+        ),
         equivalence=equivalence if isinstance(equivalence, str) else address_of(equivalence),
         linkage=linkage,
         threshold=None,
-        report=learnt.report(
-            answering, int(apart.sum()), _problems(own, ties, groups, apart), first=tuple(first_told)
-        ),
+        report=learnt.report(answering, int(apart.sum()), problems, first=tuple(first_lines)),
         max_new_tokens=max_new_tokens,
         provenance=provenance,
         equivalence_revision=None if isinstance(equivalence, str) else equivalence.revision,
-        grader=marked_by,
-        grader_revision=of_marks,
+        grader=grader_name,
+        grader_revision=grader_revision,
         recalibrator=recalibrator,
-        examples=_examples(own, features, correct),
+        examples=_examples(answer_rows, features, correct),
     )
     if risk is None:
         return calibration
-    scores, of_fitted = (learnt.map.scores(part_of(features.values, part)) for part in (apart, ~apart))
-    labels = None if groups is None else groups[apart]
-    how: dict[str, Any] = {"fitted": (of_fitted, learnt.out_of_fold), "groups": labels, "seed": seed}
-    return replace(calibration, threshold=set_threshold(scores, correct[apart], risk, delta, **how))
+    scores, fitted_scores = (learnt.map.scores(part_of(features.values, part)) for part in (apart, ~apart))
+    threshold = set_threshold(
+        scores,
+        correct[apart],
+        risk,
+        delta,
+        fitted=(fitted_scores, learnt.out_of_fold),
+        groups=None if groups is None else groups[apart],
+        seed=seed,
+    )
+    return replace(calibration, threshold=threshold)
 
 
 def _problems(
-    rows: Sequence[Mapping[str, Any]], ties: Sequence[Ties], groups: Groups | None, apart: NDArray[np.bool_]
+    rows: Sequence[Row], ties: Sequence[Ties], groups: Groups | None, apart: NDArray[np.bool_]
 ) -> Iterator[str]:
     """What looks wrong with the labelled rows, and with those `apart` for a threshold."""
-    keys = Counter(tie for of_row in ties for tie in of_row if tie[0] == "question")
+    keys = Counter(tie for row_ties in ties for tie in row_ties if tie[0] == "question")
     repeated = sum(count for count in keys.values() if count > 1)
     if repeated:
         yield (
@@ -152,53 +167,49 @@ def _problems(
             f"dependent: one of each group counts for the threshold, {independent} in all, and its promise "
             "is for questions of new groups, each as likely as another"
         )
-    lists = [row for row in rows if len(answers := answers_of(row)) == 1 and LISTED.search(answers[0])]
+    lists = [row for row in rows if len(row.answers) == 1 and LISTED.search(row.answers[0])]
     if lists:
         yield (
-            f"{len(lists)} reference answers look like several in one ({answers_of(lists[0])[0]!r}, id "
-            f"{identity(lists[0])!r}): write them as a list, or right answers are graded as wrong"
+            f"{len(lists)} reference answers look like several in one ({lists[0].answers[0]!r}, id "
+            f"{lists[0].id!r}): write them as a list, or right answers are graded as wrong"
         )
 
 
 def _examples(
-    rows: Sequence[Mapping[str, Any]], features: AnswerFeatures, correct: Floats
+    rows: Sequence[Row], features: AnswerFeatures, correct: Floats
 ) -> tuple[Mapping[str, Any], ...]:
     """The first answer that is right, the first that is wrong, and the next ones up to three."""
     first = [int(np.argmax(correct == kind)) for kind in (1.0, 0.0) if kind in correct]
     chosen = sorted(list(dict.fromkeys([*first, *range(len(rows))]))[:3])
     return tuple(
         {
-            "question": str(rows[i].get("question", "")),
+            "question": rows[i].question_or_empty,
             "answer": features.answers[i],
-            "reference": answers_of(rows[i])[0],
+            "reference": rows[i].answers[0],
             "correct": bool(correct[i]),
         }
         for i in chosen
     )
 
 
-def _needs(
-    chosen: ProbabilityMap, rows: Sequence[Mapping[str, Any]], own: float | None, temperature: float
-) -> bool:
+def _needs(chosen: ProbabilityMap, rows: Sequence[Row], answered: float | None, temperature: float) -> bool:
     """Whether further draws are read, or settle ties: sharper ones where likelihoods are unknown."""
-    ties = any("tied" in row and len(row["confidences"]) == 1 for row in rows)
+    ties = any(row.measured.tied and len(row.measured.confidences) == 1 for row in rows)
     read = any(name.endswith(f" at T={temperature:g}") for name in chosen.candidate.features)
-    return read or (ties and temperature < (1.0 if own is None else own))
+    return read or (ties and temperature < (1.0 if answered is None else answered))
 
 
-def _to_say_first(
-    rows: Sequence[Mapping[str, Any]], correct: Floats, provenance: Provenance | None
-) -> Iterator[str]:
+def _to_say_first(rows: Sequence[Row], correct: Floats, provenance: Provenance | None) -> Iterator[str]:
     """What a user should know before any figure, and what to do: a line each."""
     n, right = len(correct), int(correct.sum())
     helps = "give few-shot examples (--few-shot)"
     if right < HARDLY * n:
         yield f"the model is nearly always wrong ({right} of {n} are right): {helps}, or a larger model"
-    apart = sum(len(row["clusters"]) == len(row["samples"]) for row in rows)
-    if 2 * apart > len(rows):
-        found = f"all draws differ on {apart} of {len(rows)} questions, so that shares say little"
-        yield f"{found}: {helps}, or an equivalence model (--equivalence)"
-    finished = [one for row in rows for one in row.get("finished") or ()]
+    differ = sum(len(row.clusters) == len(row.samples) for row in rows)
+    if 2 * differ > len(rows):
+        text = f"all draws differ on {differ} of {len(rows)} questions, so that shares say little"
+        yield f"{text}: {helps}, or an equivalence model (--equivalence)"
+    finished = [ended for row in rows if row.has("finished") for ended in row.finished]
     if 2 * finished.count(False) > len(finished):
         cut = f"{finished.count(False)} of {len(finished)} draws were cut at the token limit"
         yield f"{cut}: {helps} with short answers, or more tokens (--max-new-tokens)"
@@ -206,11 +217,11 @@ def _to_say_first(
         yield f"no few-shot examples were given: {helps}, or a model answers in sentences of its own"
 
 
-def _graded(features: AnswerFeatures, rows: Sequence[Mapping[str, Any]], grader: Grader) -> Floats:
-    asked = [
-        (str(row.get("question", "")), [text], answers_of(row)) for text, row in zip(features.answers, rows)
-    ]
-    return np.array(grade_together(grader, lambda marks: [float(marks.grade(*one).correct) for one in asked]))
+def _grade(features: AnswerFeatures, rows: Sequence[Row], grader: Grader) -> Floats:
+    answers = [(row.question_or_empty, [text], row.answers) for text, row in zip(features.answers, rows)]
+    return np.array(
+        grade_together(grader, lambda marks: [float(marks.grade(*answer).correct) for answer in answers])
+    )
 
 
 def kept_apart(n: int, groups: Groups | None, seed: int) -> NDArray[np.bool_]:
@@ -222,11 +233,11 @@ def kept_apart(n: int, groups: Groups | None, seed: int) -> NDArray[np.bool_]:
             f"{sizes.max()} of {n} labelled questions share a passage or group, and the threshold needs two "
             "in five that share none with the others; label questions of more groups, or leave the risk out"
         )
-    left, apart = APART * n, []
+    room, apart = APART * n, []
     for group in np.random.default_rng([seed, 2]).permutation(len(sizes)):
-        if sizes[group] <= left:
+        if sizes[group] <= room:
             apart.append(group)
-            left -= sizes[group]
+            room -= sizes[group]
     return np.isin(label, apart)
 
 
@@ -244,19 +255,19 @@ def set_threshold(
 
     Tests start where the `fitted` ones (M,) say that they pass: by scores, and probabilities out of fold.
     """
-    of_fitted, p = fitted
+    fitted_scores, p = fitted
     questions = len(correct) if groups is None else len(np.unique(groups))
-    start = likeliest_start(of_fitted, 1 - p, questions, risk_limit=risk, delta=delta)
-    found = metrics.risk_controlled_threshold(
+    start = likeliest_start(fitted_scores, 1 - p, questions, risk_limit=risk, delta=delta)
+    test = metrics.risk_controlled_threshold(
         scores, correct, risk_limit=risk, delta=delta, start=start, groups=groups, seed=seed
     )
-    bound = None if np.isnan(found.upper_bound) else found.upper_bound
-    counts = found.questions, found.answered, found.errors
-    return Threshold(found.threshold, risk, delta, *counts, bound, found.questions_needed, found.least_risk)
+    bound = None if np.isnan(test.upper_bound) else test.upper_bound
+    counts = test.questions, test.answered, test.errors
+    return Threshold(test.threshold, risk, delta, *counts, bound, test.questions_needed, test.least_risk)
 
 
 def _further(
-    rows: Sequence[Mapping[str, Any]],
+    rows: Sequence[Row],
     features: AnswerFeatures,
     correct: Floats,
     fitted: NDArray[np.bool_],
@@ -264,25 +275,25 @@ def _further(
 ) -> float:
     """How often a further meaning is right where there is one and the answer is wrong: (k + 1) / (n + 2)."""
     wrong = np.flatnonzero(fitted & (correct == 0))
-    asked = []
+    further = []
     for i in map(int, wrong):
         row = rows[i]
         texts = [
-            representative(row, cluster)
-            for k, cluster in enumerate(row["clusters"])
+            representative(row.samples, cluster, row.log_likelihoods)
+            for k, cluster in enumerate(row.clusters)
             if k != features.meanings[i]
         ]
         if texts:
-            asked.append((str(row.get("question", "")), texts, answers_of(row)))
-    right = grade_together(grader, lambda marks: sum(marks.grade(*one).correct for one in asked))
-    return (right + 1) / (len(asked) + 2)
+            further.append((row.question_or_empty, texts, row.answers))
+    right = grade_together(grader, lambda marks: sum(marks.grade(*answer).correct for answer in further))
+    return (right + 1) / (len(further) + 2)
 
 
 @dataclass(frozen=True)
 class _Learnt:
     """The chosen map, and how good it and its rivals were."""
 
-    kind: int  # which of the temperatures answers
+    place: int  # of the temperature that answers
     choices: list[MapChoice]  # at each of them
     share: Floats  # of the answers out of fold, and with `correct` at the temperature that their fold took
     out_of_fold: Floats
@@ -294,18 +305,15 @@ class _Learnt:
     @property
     def map(self) -> ProbabilityMap:
         """What was learnt."""
-        return self.choices[self.kind].map
+        return self.choices[self.place].map
 
     @classmethod
-    def from_labels(
-        cls, given: Sequence[Labelled], groups: Groups | None, fitted: NDArray[np.bool_], seed: int
-    ) -> _Learnt:
-        how: dict[str, Any] = {"groups": None if groups is None else groups[fitted], "seed": seed}
-        kind, choices = choose_answers(given, **how)
-        out, kinds = predict_out_of_fold(given, **how)
-        values, labels, candidates = given[kind]
-        share = np.choose(kinds, [one.features["E-SC"] for one in given])
-        correct = np.choose(kinds, [one.correct for one in given])
+    def from_labels(cls, labels_at: Sequence[Labelled], groups: Groups | None, seed: int) -> _Learnt:
+        place, choices = choose_answers(labels_at, groups=groups, seed=seed)
+        out, places = predict_out_of_fold(labels_at, groups=groups, seed=seed)
+        values, labels, candidates = labels_at[place]
+        share = np.choose(places, [at.features["E-SC"] for at in labels_at])
+        correct = np.choose(places, [at.correct for at in labels_at])
         rng = np.random.default_rng([seed, 3])
         curve = []
         for part_size in SHARES:
@@ -316,76 +324,76 @@ class _Learnt:
             for _ in range(SUBSETS):
                 part = rng.permutation(len(labels)) < size
                 few = choose_map(part_of(values, part), labels[part], candidates, seed=seed, repeats=1)
-                rest = part_of(values, ~part)
-                above.append(_above(few.map.predict(rest), rest["E-SC"], labels[~part]))
+                unused = part_of(values, ~part)
+                above.append(_above(few.map.predict(unused), unused["E-SC"], labels[~part]))
             curve.append({"labels": size, "gain_above_base": float(np.mean(above))})
         curve.append({"labels": len(labels), "gain_above_base": _above(out, share, correct)})
-        return cls(kind, choices, share, out, correct, given[0], how["groups"], tuple(curve))
+        return cls(place, choices, share, out, correct, labels_at[0], groups, tuple(curve))
 
     def report(
         self, at: Sequence[float | None], apart: int, problems: Iterable[str], first: tuple[str, ...]
     ) -> CalibrationReport:
         """Figures beside those of Base, and what to be wary of: `problems` of the rows, and of the labels."""
-        scores = [one.score for one in self.choices] if len(self.choices) > 1 else []
+        scores = [choice.score for choice in self.choices] if len(self.choices) > 1 else []
         calibrated, base = _figures(self.out_of_fold, self.correct), _figures(self.share, self.correct)
         if self.map.candidate.kind == "constant":  # then the share says what is likelier to be right
             calibrated["auroc"] = base["auroc"]
-        found = CalibrationReport(
+        report = CalibrationReport(
             n=len(self.correct),
             apart=apart,
             chosen=self.map.candidate.name,
             candidates=tuple(
                 {
-                    "name": one.candidate.name,
-                    "gain": one.gain,
-                    "above": one.above,
-                    "standard_error": one.standard_error,
+                    "name": score.candidate.name,
+                    "gain": score.gain,
+                    "above": score.above,
+                    "standard_error": score.standard_error,
                 }
-                for one in self.choices[self.kind].scores
+                for score in self.choices[self.place].scores
             ),
             base=base,
             calibrated=calibrated,
             base_at_one=_figures(self.first.features["E-SC"], self.first.correct) if scores else None,
             temperatures=tuple(
-                {"temperature": t, "gain": one.gain, "above": above, "standard_error": error}
-                for t, one in zip(at, scores)
-                for above, error in [paired_difference(one.gains, scores[0].gains, self.groups)]
+                {"temperature": t, "gain": score.gain, "above": above, "standard_error": error}
+                for t, score in zip(at, scores)
+                for above, error in [paired_difference(score.gains, scores[0].gains, self.groups)]
             ),
             first=first,
             learning_curve=self.curve,
             warnings=(*problems, *self._problems()),
         )
-        for problem in found.warnings:
+        for problem in report.warnings:
             warnings.warn(problem, SemcalWarning, stacklevel=4)
-        return found
+        return report
 
     def _problems(self) -> list[str]:
         """What limits what could be learnt."""
         n, right = len(self.correct), int(self.correct.sum())
-        found = []
+        problems = []
         if right in (0, n):
-            found.append(
+            problems.append(
                 f"all {n} answers are {'right' if right else 'wrong'}, so that all get one "
                 "probability; label more questions, or harder and easier ones"
             )
         elif min(right, n - right) < FEW:
             kind = "right" if right < n - right else "wrong"
-            found.append(
+            problems.append(
                 f"only {min(right, n - right)} of {n} answers are {kind}, and a map takes {FEW} of each: all "
                 "get one probability; label more questions, or harder and easier ones"
             )
         units = n if self.groups is None else len(np.unique(self.groups))
         if units < FOLDS and right not in (0, n):
-            found.append(
+            problems.append(
                 f"the {n} labelled questions make only {units} groups, and a map takes {FOLDS}: all get one "
                 "probability; label questions of more groups"
             )
         if np.ptp(self.share) == 0:
-            found.append(
+            problems.append(
                 f"all {n} answers have the same share ({self.share[0]:g}), which tells none from another; "
                 "see that the samples were drawn at a temperature above 0 and not copied"
             )
-        return found
+        return problems
 
 
 def _above(p: Floats, share: Floats, correct: Floats) -> float:
@@ -396,5 +404,7 @@ def _above(p: Floats, share: Floats, correct: Floats) -> float:
 def _figures(p: Floats, correct: Floats) -> dict[str, float | None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UndefinedWarning)
-        found = metrics.summary(p, correct)
-    return {name: None if np.isnan(found[name]) else float(found[name]) for name in FIGURES if name in found}
+        values = metrics.summary(p, correct)
+    return {
+        name: None if np.isnan(values[name]) else float(values[name]) for name in FIGURES if name in values
+    }

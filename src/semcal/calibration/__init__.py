@@ -1,0 +1,1 @@
+"""The probability that an answer is right, learnt from labelled questions (spec section 11)."""

@@ -1,0 +1,582 @@
+"""Answers to many questions, with tables, metrics and plots of them; `semcal.score` of stored samples."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
+
+import numpy as np
+
+from semcal import metrics
+from semcal.engine.equivalence import Equivalence
+from semcal.errors import InputError, MissingExtraError, QuestionError, UndefinedWarning, UsageError, shown
+from semcal.pipeline.assess import Scores, assess, scores_by_measure
+from semcal.pipeline.cluster import cluster_missing
+from semcal.pipeline.grade import as_grader, grade_row, grade_together
+from semcal.pipeline.inputs import (
+    as_equivalence,
+    as_sample_rows,
+    check_stored_draws,
+    checked_learning,
+    checked_seed,
+    warn_of_clusters,
+    warn_of_rows_left_out,
+)
+from semcal.pipeline.progress import ShowProgress, shown_progress
+from semcal.recalibration.temperature import solver_of, temperature_of
+from semcal.registry import check_name
+from semcal.rows import CALIBRATED, Decision, Row, RowsAt, rows_by_temperature
+from semcal.semantics import MEASURES
+from semcal.semantics.measures import TIE
+from semcal.semantics.measuring import MeasureOptions, measure_at, representative
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from pandas import DataFrame
+
+    from semcal.calibration.calibrated import CalibratedAnswer, Calibration
+    from semcal.qa.grading import Grader
+    from semcal.recalibration.attentive import AnyRecalibrator
+
+#: Rows of answers that a notebook shows.
+SHOWN = 10
+#: Metrics that a notebook shows.
+FIGURES = {"n": "n", "accuracy": "accuracy", "mean_confidence": "confidence", "ace": "ACE"}
+FIGURES |= {"ace_floor": "by chance", "brier": "Brier", "auroc": "AUROC", "gain": "gain"}
+PLOTS = ("reliability", "selective")
+
+
+@dataclass(frozen=True, repr=False)
+class Meaning:
+    """One meaning among the sampled answers."""
+
+    text: str  # its commonest wording
+    share: float | None  # under the measure that chose the answer (with a calibration E-SC)
+    probability: float | None  # that it is right; None without a calibration
+    samples: tuple[str, ...]  # all wordings that were sampled, with repetitions
+
+    def __repr__(self) -> str:
+        p = "" if self.probability is None else f", probability={_rounded(self.probability)}"
+        return f"Meaning({self.text!r}, share={_rounded(self.share)}{p}, samples={len(self.samples)})"
+
+
+class MeasureAnswer(NamedTuple):
+    """The answer that one measure prefers, and its share; both None where the measure is undefined."""
+
+    answer: str | None
+    confidence: float | None
+
+
+@dataclass(frozen=True, repr=False)
+class Answer:
+    """What came of one question.
+
+    Attributes
+    ----------
+    id, question : str
+        As asked.
+    text : str
+        The commonest wording of the meaning that is answered.
+    confidence : float or None
+        Of that answer: with a calibration the probability that it is right, else its share under `measure`.
+        None where the measure is undefined.
+    measure : str
+        What `confidence` is: a measure, or "Calibrated".
+    abstained : bool or None
+        Whether `confidence` lies below `threshold`, or is undefined; None without a threshold. True as well
+        where the calibration was asked for a threshold and none could be shown to hold.
+    threshold : float or None
+    entropy : float or None
+        Semantic entropy (nats) under the measure that chose the answer (with a calibration E-SC).
+    meanings : tuple of Meaning
+        The answer's first, then by share.
+    by_measure : mapping of str to MeasureAnswer
+        For each measure its own answer, and the confidence in that.
+    row : Row
+        Everything else, as `semcal sample | cluster | measure` would have written it (`row.to_json()`).
+    bounds : tuple of two floats, optional
+        Where the question was decided early: what the confidence of all `m` draws is at least, and at most.
+        `confidence` is None unless they agree, and so are the entropy, shares, probabilities, and what else
+        takes all draws; meanings are as far as they were told apart.
+    m : int, optional
+        The draws that would have been taken; `row` holds those that were.
+    tied : int, optional
+        How many meanings share the first place, where several do: the draws do not agree on any answer.
+    score : float, optional
+        With a calibration the answer's share of the draws, by which answers are ordered under a constant.
+    map : str, optional
+        What made the probability, such as "logistic(…)"; "none(E-SC)" is the share itself.
+
+    Examples
+    --------
+    >>> import semcal
+    >>> (answer,) = semcal.score([{"question": "Who wrote it?", "samples": ["Ana", "Bo", "Ana"]}])
+    >>> answer, answer.meanings[1]
+    (Answer('Ana', confidence=0.667), Meaning('Bo', share=0.333, samples=1))
+    """
+
+    id: str
+    question: str
+    text: str
+    confidence: float | None
+    measure: str
+    abstained: bool | None
+    threshold: float | None
+    entropy: float | None
+    meanings: tuple[Meaning, ...]
+    by_measure: Mapping[str, MeasureAnswer]
+    row: Row
+    bounds: tuple[float, float] | None = None
+    m: int | None = None
+    tied: int | None = None
+    score: float | None = None
+    map: str | None = None
+
+    def __repr__(self) -> str:
+        abstained = "" if self.abstained is None else f", abstained={self.abstained}"
+        confidence = _rounded(self.confidence)
+        if self.bounds is not None and self.confidence is None:
+            confidence = " to ".join(map(_rounded, self.bounds))
+        return f"Answer({self.text!r}, confidence={confidence}{abstained})"
+
+    def record(self, recalibrator: AnyRecalibrator) -> dict[str, Any]:
+        """The answer as `semcal ask` writes it."""
+        early = {} if self.bounds is None else {"confidence_bounds": list(self.bounds), "m": self.m}
+        return {
+            "id": self.id,
+            "question": self.question,
+            "method": recalibrator.method,
+            "temperature": temperature_of(recalibrator),
+            "solver": solver_of(recalibrator),
+            "answer": self.text,
+            "confidence": self.confidence,
+            **early,
+            **({} if self.tied is None else {"tied": self.tied}),
+            **({} if self.score is None else {"score": self.score, "map": self.map}),
+            "measure": self.measure,
+            "abstained": self.abstained,
+            "threshold": self.threshold,
+            "entropy": self.entropy,
+            "meanings": [vars(meaning) for meaning in self.meanings],
+            "by_measure": {name: best._asdict() for name, best in self.by_measure.items()},
+            **{key: self.row.json[key] for key in ("samples", "log_likelihoods", "clusters")},
+        }
+
+
+def _rounded(value: float | None) -> str:
+    return "None" if value is None else f"{value:.3g}"
+
+
+def answer_of(row: Row, measure: str, calibrated: CalibratedAnswer | None, threshold: float | None) -> Answer:
+    """Return the answer of a measured row under a measure, with its probability if that is known."""
+    measures, clusters, samples = row.measured, row.clusters, row.samples
+    texts = [representative(samples, cluster, row.log_likelihoods) for cluster in clusters]
+    if calibrated is not None:
+        texts[calibrated.meaning] = calibrated.text
+    shares = measures.confidences[measure] or [None] * len(texts)
+    meanings = [
+        Meaning(
+            text,
+            share,
+            None if calibrated is None else calibrated.probabilities[k],
+            tuple(samples[i] for i in clusters[k]),
+        )
+        for k, (text, share) in enumerate(zip(texts, shares))
+    ]
+    top = calibrated.meaning if calibrated else measures.top_cluster[measure] or 0
+    confidence = calibrated.probability if calibrated else measures.confidence[measure]
+    abstained = calibrated.abstained if calibrated else None
+    if threshold is not None and abstained is None:
+        abstained = confidence is None or confidence < threshold
+    defined = [share for share in shares if share is not None]
+    tied = sum(share >= max(defined) - TIE for share in defined)
+    return Answer(
+        id=row.id,
+        question=row.question,
+        text=texts[top],
+        confidence=confidence,
+        measure=CALIBRATED if calibrated else measure,
+        abstained=abstained,
+        threshold=threshold,
+        entropy=measures.semantic_entropy[measure],
+        meanings=(
+            meanings[top],
+            *sorted(meanings[:top] + meanings[top + 1 :], key=lambda meaning: -(meaning.share or 0.0)),
+        ),
+        by_measure={
+            name: MeasureAnswer(None if k is None else texts[k], measures.confidence[name])
+            for name, k in measures.top_cluster.items()
+        },
+        row=row,
+        tied=tied if tied > 1 else None,
+        score=calibrated.score if calibrated else None,
+        map=calibrated.map if calibrated else None,
+    )
+
+
+class Plots(list[Any]):
+    """The axes of one figure, each an `Axes` of matplotlib."""
+
+    def savefig(self, file: Any, **options: Any) -> None:
+        """Save the figure, as `Figure.savefig` of matplotlib does."""
+        self[0].figure.savefig(file, **options)
+
+
+class Results(Sequence[Answer]):
+    """The answers to many questions, each a `semcal.Answer`; graded where reference answers are known.
+
+    `semcal.score`, `semcal.ask_many` and `SemanticUQ.ask_many` return it; a notebook shows the first answers
+    and their metrics.
+
+    Attributes
+    ----------
+    rows : list of dict
+        What the command line would write: samples, clusters, the measures and, where they are known, the
+        calibrated `answer` and its `probability`, and what is `correct`.
+    equivalence : str
+        What decided which answers mean the same: "exact", "default" or another model's name, or "stored
+        clusters".
+    failures : dict of str to QuestionError
+        Why a server gave no answers, by the id of a question; such questions have no answer here.
+
+    Examples
+    --------
+    >>> import semcal
+    >>> results = semcal.score([
+    ...     {"question": "Who wrote it?", "samples": ["Ana", "Ana", "Bo"], "answers": ["Ana"]},
+    ...     {"question": "Who sang it?", "samples": ["Cy", "Di", "Cy"], "answers": ["Di"]},
+    ... ])
+    >>> results
+    Results(2 answers, 2 graded; E-SC: accuracy 0.500, confidence 0.667, gain 0.222; meanings by 'default')
+    >>> results[0], results.rows[0]["correct"]
+    (Answer('Ana', confidence=0.667), {'E-SC': True})
+    >>> results.metrics()["E-SC"]["brier"]
+    0.278
+    """
+
+    def __init__(
+        self,
+        answers: Sequence[Answer],
+        rows: RowsAt,
+        *,
+        grader: Grader,
+        equivalence: Equivalence,
+        linkage: str,
+        seed: int,
+        stored: bool = False,
+        failures: Mapping[str, QuestionError] | None = None,
+        clustered_by: str | None = None,
+    ) -> None:
+        self.equivalence = clustered_by or equivalence.name
+        self.failures = dict(failures or {})
+        self._answers, self._rows_at, self._stored = list(answers), rows, stored
+        self._grader, self._equivalence, self._linkage, self._seed = grader, equivalence, linkage, seed
+
+    def __len__(self) -> int:
+        return len(self._answers)
+
+    @overload
+    def __getitem__(self, place: int) -> Answer: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Answer]: ...
+    def __getitem__(self, place: int | slice) -> Answer | Sequence[Answer]:
+        return self._answers[place]
+
+    @cached_property
+    def _graded_rows(self) -> list[Row]:
+        """A row of each answer, graded where its reference answers are known."""
+        return grade_together(self._grader, lambda grader: [self._row(answer, grader) for answer in self])
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """A row of each answer as the command line would write it."""
+        return [row.to_json() for row in self._graded_rows]
+
+    def _row(self, answer: Answer, grader: Grader) -> Row:
+        row = answer.row
+        if answer.bounds is not None:
+            row = row.set(prediction=answer.text)
+        if answer.measure == CALIBRATED:
+            decision = (answer.text, answer.confidence, answer.score, answer.threshold, answer.abstained)
+            row = row.add(Decision(*decision))
+        return grade_row(row, grader=grader, seed=self._seed) if row.is_labelled else row
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return a short dict of each answer: the rows of `to_df`."""
+        graded = self._graded() != []
+        limited = any(answer.abstained is not None for answer in self)
+        return [
+            {
+                "id": answer.id,
+                "question": answer.question,
+                "answer": answer.text,
+                "confidence": answer.confidence,
+                **({"correct": _correct(row, answer.measure)} if graded else {}),
+                **({"abstained": answer.abstained} if limited else {}),
+                "entropy": answer.entropy,
+                "meanings": len(answer.meanings),
+                **{name: best.confidence for name, best in answer.by_measure.items()},
+            }
+            for answer, row in zip(self, self._graded_rows)
+        ]
+
+    def to_df(self) -> DataFrame:
+        """Return a pandas data frame, a row a question; MissingExtraError without pandas.
+
+        Columns: id, question, answer, confidence (in that answer), correct (if any is graded), abstained (if
+        there is a threshold), entropy (nats), the number of meanings, and each measure's confidence in its
+        own answer.
+        """
+        try:
+            from pandas import DataFrame
+        except ImportError as error:
+            raise MissingExtraError("pandas") from error
+        return DataFrame(self.records())
+
+    def metrics(
+        self,
+        measure: str | Iterable[str] | None = None,
+        *,
+        bins: int = 15,
+        ci: bool = False,
+        risk: float | None = None,
+        delta: float = 0.05,
+        seed: int = 0,
+    ) -> dict[str, dict[str, Any]]:
+        """Return the metrics of each measure, "Calibrated" among them, as `semcal metrics` prints them.
+
+        `measure` chooses one or several; `ci` adds standard errors (`se`) and 95 % intervals (`interval`);
+        `risk` the threshold from which at most this share of the answers is wrong, with probability
+        1 - `delta`. InputError if no row has reference answers.
+        """
+        return assess(self._scores(measure), bins=bins, ci=ci, seed=seed, risk=risk, delta=delta)
+
+    def _graded(self) -> list[int]:
+        """The places of the graded rows."""
+        rows = enumerate(zip(self, self._graded_rows))
+        return [place for place, (answer, row) in rows if row.is_labelled and not answer.bounds]
+
+    def _scores(self, measure: str | Iterable[str] | None = None) -> dict[str, Scores]:
+        graded = [self._graded_rows[place] for place in self._graded()]
+        if not graded and any(answer.bounds for answer in self):
+            raise InputError("answers that were decided early have no exact confidence; ask without decide")
+        if not graded:
+            raise InputError(
+                "no row has reference answers, so none is graded; add a column 'answers' (there are: "
+                f"{', '.join(self._graded_rows[0].json)})"
+            )
+        single = isinstance(measure, str) or not isinstance(measure, Iterable)
+        chosen: Any = None if measure is None else [measure] if single else measure
+        return {str(name): scores for name, scores in scores_by_measure(graded, chosen).items()}
+
+    def plot(self, measure: str | None = None, *, kind: str | None = None, ax: Axes | None = None) -> Plots:
+        """Draw reliability and selective accuracy side by side with matplotlib, and return the axes.
+
+        `results.plot().savefig("plots.png")` saves the figure.
+        Of the answers' own confidence, with their threshold if they have one, or of a `measure`. With `kind`
+        ("reliability" or "selective") only one of the two, on `ax` if that is given (then reliability by
+        default).
+        """
+        name = measure or self[0].measure
+        (scores,) = self._scores(name).values()
+        kinds = PLOTS if kind is None and ax is None else (check_name(kind or PLOTS[0], PLOTS, what="plot"),)
+        axes: list[Any] = [ax]
+        if ax is not None and not hasattr(ax, "plot"):
+            raise UsageError(f"ax is {shown(ax)}; give an Axes of matplotlib, or leave it out")
+        if ax is None:
+            from matplotlib import pyplot
+
+            size = (4.6 * len(kinds), 4.2)
+            axes = list(
+                pyplot.subplots(1, len(kinds), squeeze=False, figsize=size, layout="constrained")[1][0]
+            )
+        for plot, where in zip(kinds, axes):
+            if plot == "reliability":
+                metrics.reliability_diagram(scores.confidence, scores.correct).plot(ax=where)
+            else:
+                points = np.linspace(0, max(scores.confidence), 201)
+                curve = metrics.selective_accuracy(scores.confidence, scores.correct, threshold=points)
+                curve.plot(ax=where, threshold=self[0].threshold if name == self[0].measure else None)
+            where.set_title(f"{name}, {len(scores.correct)} questions")
+        return Plots(axes)
+
+    def calibrate(self, *, risk: float | None = None, delta: float = 0.05, seed: int = 0) -> Calibration:
+        """Learn the probability that an answer is right from the graded rows of stored samples.
+
+        Parameters and errors are those of `semcal.calibrate`; UsageError where a model was asked, which a
+        calibration has to know.
+        """
+        from semcal.calibration.learn import calibrate_rows
+
+        risk, delta, seed = checked_learning(risk=risk, delta=delta, seed=seed)
+        if not self._stored:
+            raise UsageError(
+                "these answers were sampled from a model, which a calibration has to know; use "
+                "semcal.calibrate(model, labelled)"
+            )
+        places = self._graded()
+        warn_of_rows_left_out(len(self) - len(places), of=len(self))
+        graded = {t: [rows[place] for place in places] for t, rows in self._rows_at.items()}
+        check_stored_draws(graded)
+        return calibrate_rows(
+            graded,
+            equivalence=self._equivalence,
+            linkage=self._linkage,
+            grader=self._grader,
+            risk=risk,
+            delta=delta,
+            seed=seed,
+        )
+
+    def __repr__(self) -> str:
+        graded, by = len(self._graded()), f"meanings by {shown(self.equivalence)}"
+        if not graded:
+            return f"Results({len(self)} answers, none graded; {by})"
+        name = self[0].measure
+        (scores,) = self._scores(name).values()
+        figures = "undefined"
+        if scores.confidence:
+            figures = ", ".join(
+                f"{key} {value:.3f}"
+                for key, value in (
+                    ("accuracy", np.mean(scores.correct)),
+                    ("confidence", np.mean(scores.confidence)),
+                    ("gain", metrics.gain(scores.confidence, scores.correct)),
+                )
+            )
+        return f"Results({len(self)} answers, {graded} graded; {name}: {figures}; {by})"
+
+    def _repr_html_(self) -> str:
+        shown = f"<p>{escape(repr(self))}</p>{_html_table(self.records()[:SHOWN], len(self) - SHOWN)}"
+        if not self._graded():
+            return shown
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UndefinedWarning)
+            by_measure = self.metrics()
+        return shown + _html_table(
+            [
+                {"measure": name, **{head: values.get(key) for key, head in FIGURES.items()}}
+                for name, values in by_measure.items()
+            ]
+        )
+
+
+def _correct(row: Row, measure: str) -> bool | None:
+    if not row.is_labelled:
+        return None
+    correct = row.graded.answer_correct if measure == CALIBRATED else row.graded.correct[measure]
+    return None if correct is None else bool(correct)
+
+
+def _html_table(records: Sequence[dict[str, Any]], more: int = 0) -> str:
+    """A table of HTML, everything in it escaped."""
+    heads = dict.fromkeys(key for record in records for key in record)
+    rows = ["".join(f"<th>{escape(head)}</th>" for head in heads)]
+    rows += ["".join(f"<td>{escape(_shown(record.get(head)))}</td>" for head in heads) for record in records]
+    note = f"<p>… and {more} more</p>" if more > 0 else ""
+    return f"<table>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>{note}"
+
+
+def _shown(value: Any) -> str:
+    if value is None or value != value:
+        return "–"
+    return f"{value:.3f}" if isinstance(value, float) else str(value)
+
+
+def score(
+    samples: Any,
+    equivalence: Equivalence | str | Path | None = None,
+    *,
+    calibration: Calibration | str | Path | None = None,
+    grader: Grader | str | None = None,
+    measure: str | None = None,
+    t_alpha: float = 0.5,
+    g_alpha: float = 0.5,
+    linkage: str | None = None,
+    seed: int = 0,
+    progress: ShowProgress = True,
+) -> Results:
+    """Cluster and measure sampled answers, and grade them where reference answers are known; no model needed.
+
+    Parameters
+    ----------
+    samples : file, DataFrame or dicts
+        A row a question: `question`, `samples` (a list of texts or its JSON) and, where there are some,
+        `log_likelihoods` (length-normalised, nats), `answers` (references), `id`, `context`, `group`, and
+        `temperatures`, one a sample, if they differ. `clusters` in them are used as they are, unless
+        `equivalence` or `linkage` is given: then all are clustered anew.
+    equivalence : Equivalence, str or Path, optional
+        As in `semcal.calibrate`; by default the embedded model, or the calibration's.
+    calibration, measure, t_alpha, g_alpha, linkage : optional
+        As in `semcal.SemanticUQ`.
+    grader : Grader or {"rules", "nli"}, optional
+        As in `semcal.calibrate`; `seed` chooses the members of a cluster that are graded.
+    progress : bool or callable
+        A bar on a terminal or in a notebook, or a function of the number of questions that are clustered.
+
+    Raises
+    ------
+    InputError
+        If a row cannot be used, with its place and what to do.
+    UsageError
+        For a wrong argument, or is set by the calibration.
+
+    Examples
+    --------
+    >>> results = score([{"question": "Who wrote it?", "samples": ["Ana Velis", "Ana Velis.", "Bo Tarn"]}])
+    >>> results[0]
+    Answer('Ana Velis', confidence=0.667)
+    """
+    seed, stored = checked_seed(seed), as_sample_rows(samples)
+    chosen = check_name(measure or "E-SC", MEASURES, what="measure")
+    if equivalence is not None or linkage is not None:
+        stored = [row.without("clusters") for row in stored]
+    if calibration is not None:
+        from semcal.calibration import apply
+
+        calibration = apply.as_calibration(calibration)
+        apply.check_beside(calibration, {"linkage": linkage, "measure": measure})
+        equivalence, linkage = apply.equivalence_of(calibration, equivalence), calibration.linkage
+    judge, linkage = as_equivalence(equivalence), linkage or "components"
+    if calibration is not None:
+        apply.check_equivalence(calibration, judge)
+        warn_of_clusters(stored, calibration.equivalence)
+    marks = as_grader(grader, judge)
+    with shown_progress(progress, "score", len(stored)) as update:
+        clustered = cluster_missing(stored, equivalence=judge, linkage=linkage, progress=update)
+    drawn: RowsAt = rows_by_temperature(clustered)
+    if calibration is not None:
+        drawn = apply.drawn_for(calibration, clustered)
+    rows = measure_at(drawn, MeasureOptions(t_alpha, g_alpha))
+    first = next(iter(rows.values()))
+    if calibration is None:
+        lacking = [row.id for row in first if chosen not in row.measured.confidences]
+        if lacking:
+            raise InputError(
+                f"question {lacking[0]!r} has no log-likelihoods, which {chosen} needs; use E-SC"
+            )
+        answers = [answer_of(row, chosen, None, None) for row in first]
+    else:
+        limit, calibrated = calibration.limit, calibration.apply(rows)
+        answers = [answer_of(row, chosen, one, limit) for row, one in zip(first, calibrated)]
+    n_stored = sum(row.has("clusters") for row in stored)
+    by = (
+        "stored clusters"
+        if n_stored == len(stored)
+        else f"{judge.name}, and stored clusters of {n_stored} rows"
+    )
+    return Results(
+        answers,
+        rows,
+        grader=marks,
+        equivalence=judge,
+        linkage=linkage,
+        seed=seed,
+        stored=True,
+        clustered_by=by if n_stored else None,
+    )

@@ -1,0 +1,585 @@
+"""A row: one question and what is known of it so far (design.md, file contracts).
+
+This module alone knows the keys of the files. A row holds the JSON object that it was read from; its parts
+are read from that when they are asked for, each checked once, with an InputError that names the key, what was
+got and what to do. `add` gives a row with further parts, and all other keys pass through as they are.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import Any, ClassVar, TypeAlias
+
+from semcal.errors import InputError, QuestionError, RowError, SemcalWarning, shown
+from semcal.qa.questions import GROUP, Ties, group_of, reference_text, ties_of
+from semcal.records import parse_float
+from semcal.semantics.ragged import ABOVE_ZERO
+
+Json: TypeAlias = Mapping[str, Any]
+"""An object of a file."""
+
+#: Key of a row that holds no answers: why a server gave none.
+FAILED = "semcal_error"
+#: What lies beside the file of a calibration: its recalibrator, if there is one, and what was sampled.
+RECALIBRATOR, SAMPLES = "recalibrator", "samples.jsonl"
+#: The measure that `probability` and `answer_correct` of a row are listed as.
+CALIBRATED = "Calibrated"
+#: The fields of a row with one entry a sample.
+PER_SAMPLE = (
+    *("samples", "log_likelihoods", "normal_forms", "likelihood", "finished"),
+    *("generations", "token_ids", "token_log_probs"),
+)
+#: Keys that are of draws, beside those that sampling writes anew.
+OF_DRAWS = ("temperatures", "clusters", "normal_forms")
+
+
+@dataclass(frozen=True)
+class Draws:
+    """The m sampled answers of a question, and how they were sampled."""
+
+    samples: Sequence[str]  # first answers
+    log_likelihoods: Sequence[float | None] | None = None  # length-normalised (nats a token); None: unknown
+    likelihood: Sequence[str | None] | None = None  # "sampled" or "rescored"
+    finished: Sequence[bool] = ()  # whether each ended before the token limit
+    temperatures: Sequence[float | None] | None = None  # None where all are under one recalibrator
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """What draws were cut from; None where a server tells nothing."""
+
+    prompt_token_ids: Sequence[int] | None
+    generations: Sequence[str]
+    token_ids: Sequence[Sequence[int]] | None
+    token_log_probs: Sequence[Sequence[float]] | None
+    truncated_to: str | None = None  # how a server has cut the distribution, where that is accepted
+
+
+@dataclass(frozen=True)
+class Clusters:
+    """Draws grouped by meaning: lists of sample indices that hold each of 0 … m − 1 once."""
+
+    normal_forms: Sequence[str]
+    clusters: Sequence[Sequence[int]]
+
+
+@dataclass(frozen=True)
+class Measures:
+    """Confidences and entropies by measure; None where a measure is undefined."""
+
+    confidences: Mapping[str, Sequence[float | None] | None]  # of each cluster
+    confidence: Mapping[str, float | None]  # of the top cluster
+    top_cluster: Mapping[str, int | None]
+    semantic_entropy: Mapping[str, float | None]  # nats
+    tied: int | None = None  # meanings that share the first place of E-SC, if more than one
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grades:
+    """Whether answers are right, and by which rule; by measure, or of a given prediction."""
+
+    answer_correct: bool | None = None  # the answer of a `Decision`
+    correct: Any  # bool, or by measure bool or None
+    rule: Any = None  # str, or by measure str or None
+    cluster_correct: Sequence[bool] | None = None  # of each cluster
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The answer with the probability that it is right, and whether it is given."""
+
+    answer: str
+    probability: float | None
+    score: float | None  # its share of the draws
+    threshold: float | None
+    abstained: bool | None  # None without a threshold
+
+
+Part: TypeAlias = Draws | Tokens | Clusters | Measures | Grades | Decision
+#: Fields of parts that are left out of a row where they are None.
+_LEFT_OUT = ("tied", "rule", "answer_correct", "cluster_correct", "temperatures", "truncated_to")
+
+
+@dataclass(frozen=True)
+class SampledBy:
+    """How a row was sampled, as far as it says: the key `sampled_by`."""
+
+    model: str | None = None
+    revision: str | None = None
+    prompt_hash: str | None = None
+    temperature: float | None = None
+    recalibrator: str | None = None  # fingerprint, of what has no temperature of its own
+    command: str | None = None
+    m: int | None = None
+    seed: int | None = None
+    max_new_tokens: int | None = None
+
+    KINDS: ClassVar[Mapping[str, tuple[type, ...]]] = {
+        **dict.fromkeys(("command", "model", "revision", "prompt_hash", "recalibrator"), (str,)),
+        **dict.fromkeys(("m", "seed", "max_new_tokens"), (int,)),
+        "temperature": (int, float),
+    }
+
+    def to_json(self) -> dict[str, str | float]:
+        """Return what is known as an object of a file."""
+        return {key: value for key, value in vars(self).items() if value is not None}
+
+
+def _required(json: Json, key: str, made_by: str) -> Any:
+    if key not in json:
+        raise InputError(f"no {key!r}; {made_by}")
+    return json[key]
+
+
+def _strings(json: Json, key: str, made_by: str) -> list[str]:
+    value = _required(json, key, made_by)
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise InputError(f"{key!r} must be a list of strings, got {shown(value)}")
+    return value
+
+
+@dataclass(frozen=True)
+class Row:
+    """One question and what is known of it so far.
+
+    Examples
+    --------
+    >>> row = Row.from_json({"id": 7, "question": "Who?", "samples": ["Ana", "Bo"], "note": "kept"})
+    >>> row.id, row.samples, row.log_likelihoods, row.measures
+    ('7', ['Ana', 'Bo'], None, None)
+    >>> row.add(Clusters(["ana", "bo"], [[0], [1]])).to_json()["clusters"], row.extra
+    ([[0], [1]], {'note': 'kept'})
+    """
+
+    json: Json
+    line: int | None = field(default=None, compare=False)  # in its file, from 1
+
+    @classmethod
+    def from_json(cls, json: Json, line: int | None = None) -> Row:
+        """Take an object of a file; its keys are checked when they are read."""
+        return cls(json, line)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the row as an object of a file: the keys that it was read with, then those added."""
+        return dict(self.json)
+
+    def add(self, *parts: Part) -> Row:
+        """Return the row with these parts in place of what it had of them."""
+        json = dict(self.json)
+        for part in parts:
+            for key in (one.name for one in fields(part)):
+                value = getattr(part, key)
+                if value is not None or key not in _LEFT_OUT:
+                    json[key] = value
+                else:
+                    json.pop(key, None)
+        return Row(json, self.line)
+
+    def set(self, **values: Any) -> Row:
+        """Return the row with other keys."""
+        return Row({**self.json, **values}, self.line)
+
+    def without(self, *keys: str) -> Row:
+        """Return the row without some keys."""
+        return Row({key: value for key, value in self.json.items() if key not in keys}, self.line)
+
+    def has(self, *keys: str) -> bool:
+        """Whether the row has all of some keys."""
+        return all(key in self.json for key in keys)
+
+    def error(self, reason: str) -> RowError | QuestionError:
+        """Return the error that the row cannot be used, with its line, if known, and its id."""
+        value = self.json.get("id")
+        name = value if isinstance(value, (str, int)) and not isinstance(value, bool) else None
+        return QuestionError(str(name), reason) if self.line is None else RowError(self.line, reason, name)
+
+    def __getitem__(self, key: str) -> Any:
+        """Return the value of a key as the file holds it."""
+        return self.json[key]
+
+    @property
+    def extra(self) -> dict[str, Any]:
+        """The keys that pass through."""
+        return {key: value for key, value in self.json.items() if key not in _KNOWN}
+
+    @cached_property
+    def id(self) -> str:
+        """The row's id as text."""
+        value = _required(self.json, "id", "every row needs an id of its own")
+        if isinstance(value, bool) or not isinstance(value, (str, int)):
+            raise InputError(f"'id' must be a string or a whole number, got {shown(value)}")
+        return str(value)
+
+    @property
+    def question(self) -> str:
+        """The row's question."""
+        value = _required(self.json, "question", "every row needs its question")
+        if not isinstance(value, str) or not value.strip():
+            raise InputError(f"'question' must be a text that is not empty, got {shown(value)}")
+        return value
+
+    @property
+    def question_or_empty(self) -> str:
+        """The question, for who can do without."""
+        return str(self.json.get("question", ""))
+
+    @property
+    def context(self) -> str | None:
+        """The row's passage, if it has one."""
+        value = self.json.get("context")
+        if value is None or isinstance(value, str):
+            return value
+        raise InputError(f"'context' must be the passage as a text, or null, got {shown(value)}")
+
+    @property
+    def group(self) -> str | float | None:
+        """What the row shares with others of its group, if it says."""
+        return group_of(self.json)
+
+    @property
+    def ties(self) -> Ties:
+        """What ties the row to others of its passage and group."""
+        return ties_of(self.json)
+
+    @cached_property
+    def answers(self) -> list[str]:
+        """The reference answers, at least one."""
+        value = self.json.get("answers")
+        if isinstance(value, str | int | float):
+            return [reference_text(value)]
+        made_by = "it holds the reference answers"
+        for key in self.json:
+            if key.lower() == "answer":
+                made_by += f"; {key!r} counts as the model's"
+                if {"by_measure", "probability"}.isdisjoint(self.json):
+                    made_by += f": if it is not, give --columns answers={key}"
+                else:  # written by `ask` or `measure --calibration`
+                    made_by += "; give the questions their 'answers' before they are sampled or asked"
+        answers = _required(self.json, "answers", made_by)
+        if not answers or not isinstance(answers, list):
+            raise InputError(
+                f"'answers' is empty or no list of at least one reference answer, got {shown(answers)}"
+            )
+        return [reference_text(answer) for answer in answers]
+
+    @property
+    def is_labelled(self) -> bool:
+        """Whether there are reference answers."""
+        return bool(self.json.get("answers"))
+
+    # ---- Draws
+
+    @cached_property
+    def samples(self) -> list[str]:
+        """The sampled answers, at least one; an answer may be empty."""
+        samples = _strings(
+            self.json, "samples", "it holds the sampled answers, as `semcal sample` writes them"
+        )
+        if not samples:
+            raise InputError("'samples' is empty: at least one sampled answer is needed")
+        return samples
+
+    @property
+    def m(self) -> int:
+        """The number of draws: that of the samples, or of what clusters hold."""
+        if self.json.get("samples") is not None:
+            return len(self.samples)
+        return sum(map(len, self.clusters))
+
+    @property
+    def draws(self) -> Draws | None:
+        """What was sampled; None where nothing was."""
+        if "samples" not in self.json:
+            return None
+        likelihood = self.json.get("likelihood")
+        return Draws(self.samples, self.log_likelihoods, likelihood, self.finished, self.temperatures)
+
+    @cached_property
+    def log_likelihoods(self) -> list[float] | None:
+        """The length-normalised log-likelihoods of the draws, or None where one of them is not known."""
+        value = self.json.get("log_likelihoods")
+        if value is None:
+            return None
+        m = self.m
+        if not isinstance(value, list) or len(value) != m:
+            raise InputError(f"'log_likelihoods' must hold {m} numbers, one a sample, got {shown(value)}")
+        numbers = [number for number in map(_log_likelihood, value) if number is not None]
+        if m and numbers == [-math.inf] * m:
+            raise InputError(
+                "'log_likelihoods' are all -inf: at least one sample must have a likelihood above 0"
+            )
+        return numbers if len(numbers) == m else None
+
+    @property
+    def finished(self) -> list[bool]:
+        """Whether each draw ended before the token limit; all where the row does not say."""
+        m = len(self.samples)
+        value = self.json.get("finished", [True] * m)
+        if not isinstance(value, list) or [type(item) for item in value] != [bool] * m:
+            expected = f"'finished' must hold true or false for each of {m} samples, or be left out"
+            raise InputError(f"{expected}; got {shown(value)}")
+        return value
+
+    @cached_property
+    def temperatures(self) -> list[float | None] | None:
+        """The temperature of each draw, or None where the row does not say.
+
+        That of a draw is None where it was drawn under the recalibrator that `sampled_by` names.
+        """
+        value = self.json.get("temperatures")
+        if value is None:
+            return None
+        m = len(self.samples)
+        if not isinstance(value, list) or len(value) != m:
+            raise InputError(f"'temperatures' must hold {m} numbers, one a sample, got {shown(value)}")
+        free = self.sampled_by.recalibrator is not None
+        return [None if item is None and free else _temperature(item) for item in value]
+
+    @cached_property
+    def sampled_by(self) -> SampledBy:
+        """How the row was sampled; nothing where it does not say."""
+        value = self.json.get("sampled_by") or {}
+        if not isinstance(value, Mapping):
+            raise InputError(
+                f"'sampled_by' must be an object, as `semcal sample` writes it, got {shown(value)}"
+            )
+        for key, kinds in SampledBy.KINDS.items():
+            if key in value and type(value[key]) not in kinds:
+                kind = "a text" if str in kinds else "a number"
+                raise InputError(f"{key!r} in 'sampled_by' must be {kind}, got {shown(value[key])}")
+        return SampledBy(**{key: value[key] for key in SampledBy.KINDS if key in value})
+
+    @property
+    def failure(self) -> QuestionError | None:
+        """Why a server gave no answers, where it gave none."""
+        return QuestionError(str(self.json["id"]), self.json[FAILED]) if FAILED in self.json else None
+
+    def take(self, chosen: Sequence[int]) -> Row:
+        """Return the row with some of its draws, and their clusters, without `temperatures`."""
+        place = {sample: number for number, sample in enumerate(chosen)}
+        m = len(self.samples)
+        cut: dict[str, Any] = {
+            key: [self.json[key][i] for i in chosen]
+            for key in PER_SAMPLE
+            if isinstance(self.json.get(key), list) and len(self.json[key]) == m
+        }
+        if "clusters" in self.json:
+            clusters = [[place[i] for i in cluster if i in place] for cluster in self.json["clusters"]]
+            cut["clusters"] = sorted(cluster for cluster in clusters if cluster)
+        return self.without("temperatures").set(**cut)
+
+    # ---- Meanings and measures
+
+    @cached_property
+    def clusters(self) -> list[list[int]]:
+        """The clusters: lists of sample indices that hold each of 0 … m − 1 once."""
+        value = _required(self.json, "clusters", "run `semcal cluster` first")
+        if not isinstance(value, list) or not all(isinstance(c, list) and c for c in value):
+            raise InputError(f"'clusters' must be a list of non-empty lists, got {shown(value)}")
+        if not value:
+            raise InputError("'clusters' is empty: it must hold every sample index once")
+        members = [member for cluster in value for member in cluster]
+        if not all(isinstance(member, int) and not isinstance(member, bool) for member in members):
+            raise InputError(f"'clusters' must hold sample indices (whole numbers), got {shown(value)}")
+        m = len(members) if self.json.get("samples") is None else len(self.samples)
+        if sorted(members) != list(range(m)):
+            raise InputError(
+                f"'clusters' must hold every sample index from 0 to {m - 1} once, got {shown(value)}"
+            )
+        return value
+
+    @property
+    def measures(self) -> Measures | None:
+        """What `semcal measure` has written; None where nothing was measured."""
+        if not self.has("confidences", "confidence", "top_cluster", "semantic_entropy"):
+            return None
+        keys = ("confidences", "confidence", "top_cluster", "semantic_entropy", "tied")
+        return Measures(*(self.json.get(key) for key in keys))  # type: ignore[arg-type]
+
+    @property
+    def measured(self) -> Measures:
+        """The measures of a row that has some."""
+        measures = self.measures
+        assert measures is not None
+        return measures
+
+    @property
+    def top_clusters(self) -> dict[str, int | None]:
+        """For each measure the index of its most confident cluster (None where it is undefined)."""
+        made_by = "run `semcal measure` first, or give a 'prediction'"
+        made_by += ", such as with --columns prediction=answer" if "answer" in self.json else ""
+        value = _required(self.json, "top_cluster", made_by)
+        if not isinstance(value, dict):
+            raise InputError(f"'top_cluster' must map measures to cluster numbers, got {shown(value)}")
+        for measure, index in value.items():
+            if index is not None and not (type(index) is int and 0 <= index < len(self.clusters)):
+                raise InputError(
+                    f"'top_cluster' of {measure} must be in 0 … {len(self.clusters) - 1}, got {shown(index)}"
+                )
+        return dict(value)
+
+    # ---- Grades and decisions
+
+    @property
+    def predictions(self) -> list[str] | None:
+        """The predictions to grade, or None where the row holds samples and clusters instead."""
+        if "prediction" not in self.json:
+            return None
+        value = self.json["prediction"]
+        if isinstance(value, str):
+            return [value]
+        predictions = _strings(self.json, "prediction", "")
+        if not predictions:
+            raise InputError("'prediction' is an empty list: give one prediction or more")
+        return predictions
+
+    @property
+    def human(self) -> bool | None:
+        """Whether people call the prediction right; None where they did not agree."""
+        if "human" not in self.json:
+            raise InputError(
+                "no 'human'; it says whether people call the prediction right (--columns human=label)"
+            )
+        value = self.json["human"]
+        if value is None or value in (0, 1):
+            return None if value is None else bool(value)
+        if isinstance(value, float) and 0 < value < 1:
+            return None
+        raise InputError(f"'human' must be true or false (1 or 0), or null if undecided, got {shown(value)}")
+
+    @property
+    def decision(self) -> Decision | None:
+        """The answer with its probability; None where the row has none."""
+        if not self.has("answer", "probability"):
+            return None
+        if not isinstance(self.json["answer"], str):
+            raise InputError(
+                f"'answer' beside 'probability' must be a text, got {shown(self.json['answer'])}"
+            )
+        return Decision(*(self.json.get(one.name) for one in fields(Decision)))  # type: ignore[arg-type]
+
+    @property
+    def grades(self) -> Grades | None:
+        """Whether the answers are right; None where nothing was graded."""
+        if "correct" not in self.json:
+            return None
+        keys = ("correct", "rule", "cluster_correct", "answer_correct")
+        return Grades(**{key: self.json.get(key) for key in keys})
+
+    @property
+    def graded(self) -> Grades:
+        """The grades of a row that has some."""
+        grades = self.grades
+        assert grades is not None
+        return grades
+
+
+#: Keys of files that a part or a property stands for.
+_KNOWN = frozenset(
+    [
+        *("id", "question", "context", GROUP, "answers", "prediction", "human", "sampled_by", FAILED),
+        *(one.name for part in (Draws, Tokens, Clusters, Measures, Grades, Decision) for one in fields(part)),
+    ]
+)
+
+
+def _temperature(value: Any) -> float:
+    try:
+        number = parse_float(value)
+    except InputError as error:
+        raise InputError(f"'temperatures': {error}") from None
+    if number is None or not 0 < number < math.inf:
+        raise InputError(f"'temperatures' must be positive numbers, got {shown(value)}")
+    return number
+
+
+def _log_likelihood(value: Any) -> float | None:
+    try:
+        number = parse_float(value)
+    except InputError as error:
+        raise InputError(f"'log_likelihoods': {error}") from None
+    if number is not None and not number <= ABOVE_ZERO:
+        raise InputError(
+            f"'log_likelihoods' must be natural logarithms of probabilities, at most 0, got {shown(value)}: "
+            "mend it, or leave 'log_likelihoods' out"
+        )
+    return number
+
+
+RowsAt: TypeAlias = Mapping[float | None, Sequence[Row]]
+"""Temperature → rows of the same questions, clustered and measured at that temperature by themselves.
+
+The first entry holds the draws from which the answer is taken; its key is None where these are under a
+recalibrator, or of a temperature that nobody knows.
+"""
+
+
+def rows_by_temperature(rows: Sequence[Row]) -> RowsAt:
+    """Split rows whose samples were drawn at several `temperatures` into rows of one temperature each.
+
+    Those under a recalibrator come first, then those at T = 1, or else of the first sample of the first row.
+    Clusters are cut down to the samples of each temperature. Rows without the field stand under None.
+    InputError if only some rows have `temperatures`, or a row lacks samples at one of them.
+
+    >>> row = Row({"id": "1", "samples": ["Ana", "Bo", "Ana"], "temperatures": [0.5, 1.0, 1.0]})
+    >>> {t: [row.samples for row in split] for t, split in rows_by_temperature([row]).items()}
+    {1.0: [['Bo', 'Ana']], 0.5: [['Ana']]}
+    """
+    if not any(row.temperatures for row in rows):
+        return {None: rows}
+    temperatures = list(dict.fromkeys(t for row in rows for t in row.temperatures or ()))
+    split: dict[float | None, Sequence[Row]] = {}
+    for temperature in sorted(temperatures, key=lambda t: (t is not None, t != 1.0, temperatures.index(t))):
+        rows_at = []
+        for row in rows:
+            chosen = [i for i, t in enumerate(row.temperatures or ()) if t == temperature]
+            if not chosen:
+                at = "under the recalibrator" if temperature is None else f"at T = {temperature:g}"
+                raise InputError(
+                    f"question {row.id!r} has no sample {at}, and others have; draw as many at each "
+                    "temperature for every question"
+                )
+            rows_at.append(row.take(chosen))
+        split[temperature] = rows_at
+    return split
+
+
+def check_distinct(ids: Iterable[str]) -> None:
+    """Raise InputError if an id of a question occurs twice."""
+    ids_before: set[str] = set()
+    for item in ids:
+        if item in ids_before:
+            raise InputError(f"the question id {item!r} occurs twice; ids must be distinct")
+        ids_before.add(item)
+
+
+def warn_of_cut_draws(cut: int, of: int) -> None:
+    """Say how many draws were cut at the token limit, where they are more than a tenth."""
+    if 10 * cut > of:
+        remedy = "give more tokens (--max-new-tokens) or examples of short answers (--few-shot)"
+        text = f"{cut} of {of} draws reached the token limit before the answer ended; {remedy}"
+        warnings.warn(text, SemcalWarning, stacklevel=3)
+
+
+def failures_of(rows: Iterable[Row]) -> dict[str, QuestionError]:
+    """The failure of each question that has one in any of the rows, by its id."""
+    return {failure.question_id: failure for row in rows if (failure := row.failure) is not None}
+
+
+def warn_of_failures(failures: Mapping[str, QuestionError], of: int) -> None:
+    """Name questions to which a server gave no answers; the first is raised if none got any."""
+    errors = list(failures.values())
+    if errors and len(errors) == of:
+        raise errors[0]
+    if errors:
+        ids = ", ".join([shown(name) for name in failures][:3]) + ", …" * (len(errors) > 3)
+        warnings.warn(
+            f"{len(errors)} of {of} questions got no answers (ids {ids}), and are left out: "
+            f"{errors[0].reason}",
+            SemcalWarning,
+            stacklevel=3,
+        )
