@@ -9,6 +9,7 @@ from typer.core import TyperCommand
 #: (command, option) → what to use instead.
 OPTIONS = {
     ("fit", "--learning-curve"): "semcal calibrate shows how many labels are enough",
+    ("export", "--fold"): "every server takes a temperature, which --format writes",
 }
 
 
