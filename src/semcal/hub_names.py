@@ -255,26 +255,23 @@ def snapshot(
     *,
     revision: str | None = None,
     only: tuple[str, ...] | None = None,
-    without: tuple[str, ...] | None = None,
     cached: bool = False,
-    error_class: type[SemcalError] = StoreError,
 ) -> Path:
     """Fetch the files of a hub repository, or find them in the client's cache, and return their folder.
 
-    `revision` is a branch, tag or commit, by default the newest; `only` and `without` are patterns of the
-    files to fetch or to leave out. With `cached` the client's cache is used and the hub not asked.
-    `error_class` is raised when the hub cannot be reached or has no such repository.
+    `revision` is a branch, tag or commit, by default the newest; `only` are patterns of the
+    files to fetch. With `cached` the client's cache is used and the hub not asked. StoreError if the hub
+    cannot be reached or has no such repository.
     """
     from huggingface_hub import snapshot_download
 
     advice = "no directory here, so the hub was asked; if it cannot be reached, give the path of a directory"
-    with _as_one_error(f"cannot fetch {repo_id!r} from the hub", advice, error_class):
+    with _as_one_error(f"cannot fetch {repo_id!r} from the hub", advice, StoreError):
         return Path(
             snapshot_download(
                 repo_id,
                 revision=revision,
                 allow_patterns=list(only) if only else None,
-                ignore_patterns=list(without) if without else None,
                 local_files_only=cached,
             )
         )

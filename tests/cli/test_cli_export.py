@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from semcal.cli.app import app
 from semcal.export import sampling_parameters
-from semcal.export.checkpoint import FOLDED, open_checkpoint
+from semcal.export.sampling_parameters import read_checkpoint_settings
 from semcal.recalibration import Provenance, TemperatureScaling, save_pretrained, saving
 
 
@@ -27,7 +27,7 @@ def fitted(model: Path, tmp_path: Path) -> tuple[str, float]:
     """A recalibrator of the model, and its T."""
     z = torch.eye(4) * 3
     ts = TemperatureScaling().fit(z, [0, 1, 2, 0])
-    revision = open_checkpoint(model).revision
+    revision = read_checkpoint_settings(model).revision
     provenance = Provenance("tiny", revision, {}, "p0", "made-up", "d0", 4)
     save_pretrained(ts, tmp_path / "ts", provenance=provenance)
     return str(tmp_path / "ts"), ts.temperature_
@@ -53,21 +53,19 @@ def test_request_parameters_go_to_stdout_and_their_origin_to_stderr(
 def test_a_temperature_that_was_edited_in_is_handed_to_no_program(
     value: Any, model: Path, fitted: tuple[str, float], tmp_path: Path
 ) -> None:
-    """The checksum is right: what `sample` refuses no format exports, and nothing is folded."""
+    """The checksum is right: what `sample` refuses no format exports."""
     path = Path(fitted[0]) / "calibration.json"
     content = {**json.loads(path.read_text()), "temperature": value}
     del content["sha256"]
     path.write_text(json.dumps({**content, "sha256": saving._checksum(content)}))
     (tmp_path / "q.jsonl").write_text('{"id": "1", "question": "Which?"}\n')
     ways = [["export", fitted[0], "--format", format] for format in ("vllm", "generation-config")]
-    ways += [["export", fitted[0], "--fold", "--model", model, "--out", tmp_path / "folded"]]
     ways += [["sample", tmp_path / "q.jsonl", "--model", model, "--recalibrator", fitted[0]]]
     for way in ways:
         code, out, err = semcal(*way)
         assert (code, out) == (1, "")
         assert f"error: {path}: temperature: " in err
         assert len(err) < 400
-    assert not (tmp_path / "folded").exists()
 
 
 def test_a_generation_config_carries_its_origin_and_the_special_tokens_of_the_model(
@@ -112,45 +110,27 @@ def test_the_logits_processor_snippet_runs_wherever_it_is_moved(fitted: tuple[st
     assert names["output"].shape[0] == 1
 
 
-def test_folding_writes_a_marked_checkpoint_and_reports_its_error(
-    model: Path, fitted: tuple[str, float], tmp_path: Path
-) -> None:
-    out = tmp_path / "folded"
-    code, text, _ = semcal("export", fitted[0], "--fold", "--model", model, "--out", out)
-    done = json.loads(text)
-    assert (code, done["directory"], done["changed"]) == (0, str(out), ["lm_head.weight"])
-    assert done["error"] < done["tolerance"] == 1e-5
-    assert json.loads((out / "config.json").read_text())[FOLDED] == fitted[1]
-    assert json.loads((out / "generation_config.json").read_text())["semcal"]["model"] == "tiny"
-    for action in (("--fold", "--out", tmp_path / "twice"), ("--format", "generation-config")):
-        code, _, err = semcal("export", fitted[0], *action, "--model", out, "--force")
-        assert code == 1
-        assert "folded in" in err
-
-
 def test_another_model_is_refused_unless_forced(fitted: tuple[str, float], tmp_path: Path) -> None:
     other = tiny_models.save(tmp_path / "other", seed=1)
-    options = ("export", fitted[0], "--fold", "--model", other, "--out", tmp_path / "folded")
+    options = ("export", fitted[0], "--format", "generation-config", "--model", other)
     code, _, err = semcal(*options)
     assert code == 2
     assert "fitted on tiny" in err
     assert semcal(*options, "--force")[0] == 0
 
 
-def test_a_plan_writes_nothing(model: Path, fitted: tuple[str, float], tmp_path: Path) -> None:
+def test_a_plan_writes_nothing(fitted: tuple[str, float], tmp_path: Path) -> None:
     out = tmp_path / "out"
-    for action in (("--fold", "--model", model), ("--format", "vllm")):
-        code, text, err = semcal("export", fitted[0], *action, "--out", out, "--dry-run")
-        assert (code, text, "would " in err, out.exists()) == (0, "", True, False)
+    code, text, err = semcal("export", fitted[0], "--format", "vllm", "--out", out, "--dry-run")
+    assert (code, text, "would " in err, out.exists()) == (0, "", True, False)
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ((), "give either --format"),
-        (("--format", "vllm", "--fold"), "give either --format"),
+        ((), "Missing option '--format'"),
         (("--format", "vlm"), "did you mean 'vllm'"),
-        (("--fold", "--out", "somewhere"), "--fold needs the checkpoint"),
+        (("--fold", "--out", "somewhere"), "--fold is gone: every server takes a temperature"),
     ],
 )
 def test_wrong_usage_says_what_is_right(

@@ -1,4 +1,4 @@
-"""`semcal fit`: plots, the learning curve, what is kept of gradient steps, and going on after a kill."""
+"""`semcal fit`: plots, what is kept of gradient steps, and going on after a kill."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import torch
 from invoking import semcal, write
 from running import finish, start
 
-from semcal.cli.commands.fit import _in_words, curve_in_words
+from semcal.cli.commands.fit import _in_words
 from semcal.cli.fit_options import FitOptions
 from semcal.errors import UsageError
 from semcal.recalibration import from_pretrained
@@ -71,36 +71,11 @@ def test_a_saved_ts_by_sgd_says_so_wherever_it_is_used(
     assert (code, "is what 16 gradient steps reached" in stderr) == (0, True)
 
 
-def test_a_learning_curve_is_a_table_of_every_size_beside_the_fit(
-    model: str, files: tuple[str, str], tmp_path: Path
-) -> None:
-    out = tmp_path / "fit"
-    options = ("--model", model, "--out", out, "--learning-curve", "--validation", files[1])
-    short = ("--m", "2", "--max-new-tokens", "2", "--plot", tmp_path / "curve.pdf")
-    code, (result,), _ = semcal("fit", files[0], *options, *short)
-    _, (plain,), _ = semcal("fit", files[0], "--model", model, "--out", tmp_path / "plain")
-    assert (code, result["temperature"]) == (0, plain["temperature"])
-    table = [json.loads(line) for line in (out / "learning-curve.jsonl").read_text().splitlines()]
-    assert table == result["learning_curve"]
-    assert {(row["n"], row["subsets"]) for row in table} == {(0, 1), (25, 20), (30, 1)}
-    last = [row["temperature"] for row in table if row["n"] == 30]
-    assert last == [pytest.approx(plain["temperature"], rel=1e-4)] * len(last)
-    assert set(result["labels_needed"].values()) <= {0, 25, 30}
-    assert (out / "calibration.json").is_file()
-    assert (tmp_path / "curve.pdf").read_bytes().startswith(b"%PDF")
-    text = curve_in_words(table, "L-SC", result["labels_needed"]).splitlines()
-    assert [line.split()[0] for line in text[2:5]] == ["none", "25", "30"]
-    row = next(r for r in table if (r["measure"], r["metric"], r["n"]) == ("L-SC", "brier", 25))
-    assert f"{row['mean']:.3f} [{row['subset_low']:.3f}, {row['subset_high']:.3f}]" in text[3]
-
-
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--learning-curve",), "--learning-curve measures on questions of their own"),
-        (("--learning-curve", "--method", "ATS", "--validation", "v"), "is of the exact solution of TS"),
-        (("--learning-curve", "--select", "--validation", "v"), "is of the exact solution of TS"),
-        (("--validation", "v"), "--validation goes with --select or --learning-curve"),
+        (("--learning-curve",), "--learning-curve is gone: semcal calibrate shows how many labels"),
+        (("--validation", "v"), "--validation goes with --select"),
         (("--plot", "loss.gif"), "a plot is written as .pdf, .png, .svg"),
         (("--plot", "loss.png", "--method", "TS-grid"), "--plot draws one fit"),
         (("--measure", "E-CS"), "did you mean 'E-SC'"),
@@ -171,7 +146,6 @@ def test_a_plan_says_what_would_be_sampled(model: str, files: tuple[str, str], t
     for extra, said in [
         ((), "read 30 questions once"),
         (("--select", *validation), "10 answers to each of 10 questions under each of 5 candidates"),
-        (("--learning-curve", *validation), "10 questions under those near the fitted ones of 17"),
         (("--method", "TS-grid", "--m", "3"), ", sample 3 answers to each of 30"),
     ]:
         code, rows, stderr = semcal("fit", files[0], *options, *extra)
@@ -233,7 +207,6 @@ def test_a_larger_learning_rate_goes_further(model: str, files: tuple[str, str],
         ("--method", "Platt"),
         ("--method", "TS-grid"),
         ("--select", "--validation"),
-        ("--learning-curve", "--validation"),
     ],
 )
 def test_fewer_than_five_labelled_questions_are_refused_by_every_method(
@@ -255,15 +228,16 @@ def test_a_fit_to_few_questions_is_warned_of_and_validation_on_its_passages_too(
     judging[7] = {**QUESTIONS[19], "question": "Who's built mill numbers 3?"}
     fit = write(tmp_path / "q.jsonl", [*labelled, QUESTIONS[30] | {"question": "Who built mill number 3 ?!"}])
     out, options = tmp_path / "fit", ("--m", "2", "--max-new-tokens", "2")
-    code, (result,), stderr = semcal(
+    code, _, stderr = semcal(
         "fit", fit, "--model", model, "--out", out, *options,
-        "--learning-curve", "--validation", write(tmp_path / "v.jsonl", judging),
+        "--select", "--validation", write(tmp_path / "v.jsonl", judging),
     )  # fmt: skip
     assert code == 0
     assert "warning: there are only 13 labelled questions to fit to" in stderr
     assert "warning: 6 questions ('q12', 'q13', 'q14', …) share a passage or a group with questions" in stderr
     assert "warning: a pair of questions asks the same in nearly the same words in different parts" in stderr
-    assert result["n_groups"] == 7
+    code, (result,), _ = semcal("fit", fit, "--model", model, "--out", tmp_path / "plain")
+    assert (code, result["n_groups"]) == (0, 7)
 
 
 def test_the_loss_any_is_fitted_saved_and_says_what_becomes_of_right_draws(
@@ -278,7 +252,7 @@ def test_the_loss_any_is_fitted_saved_and_says_what_becomes_of_right_draws(
     assert ("warning: out of fold" in stderr) == (float(after[:-1]) < float(before[:-1]))
     again, _ = from_pretrained(tmp_path / "any")
     assert (again.loss, again.temperature_) == ("any", fitted["temperature"])
-    text = _in_words(fitted, "E-SC")
+    text = _in_words(fitted)
     assert f"(any per question {fitted['loss_before']:.4f} at T = 1" in text
 
 
@@ -298,7 +272,7 @@ def test_a_server_has_no_loss_any(files: tuple[str, str], tmp_path: Path) -> Non
     options = FitOptions.of(
         {
             "method": "TS", "solver": None, "loss": "any", "alpha": None, "weight_decay": 0.0,
-            "learning_rate": None, "select": False, "by": None, "learning_curve": False,
+            "learning_rate": None, "select": False, "by": None,
             "measure": "E-SC", "seed": 0,
         }
     )  # fmt: skip

@@ -324,13 +324,12 @@ def test_a_report_is_written_to_a_folder_of_reports_alone(tmp_path: Path) -> Non
 
 
 def test_export_writes_beside_its_own_files_alone(tmp_path: Path) -> None:
-    options = {"out": tmp_path / "settings", "fold": False}
+    options = {"out": tmp_path / "settings"}
     options["out"].mkdir()
     (options["out"] / "vllm.json").write_text("{}")
     assert refused(export.output_of(options)) == ""
     (options["out"] / "model.safetensors").write_text("")
     assert "give --overwrite" in refused(export.output_of(options))
-    assert "did not write" in refused(export.output_of({**options, "fold": True}), overwrite=True)
 
 
 def test_what_is_kept_is_said_with_how_to_go_on(tmp_path: Path) -> None:

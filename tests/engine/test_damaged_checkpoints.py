@@ -17,7 +17,6 @@ import semcal
 from semcal.engine.checkpoints import check_settings
 from semcal.engine.language_model import Prompt
 from semcal.errors import ModelError
-from semcal.export.checkpoint import open_checkpoint
 from semcal.hub_names import LANGUAGE_MODEL, locate
 from semcal.qa.questions import chat
 from semcal.recalibration import Base
@@ -162,11 +161,3 @@ def test_a_wrong_value_of_an_nli_model_is_one_error(nli: Path, value: dict[str, 
     change(nli, **value)
     with pytest.raises(ModelError, match="cannot load the NLI model 'nli': its config"):
         semcal.load_equivalence(nli)
-
-
-@pytest.mark.parametrize("map_", [7, {"a": "../other.safetensors"}, {"a": "gone.safetensors"}, {"a": 7}])
-def test_an_index_names_files_beside_it_alone(checkpoint: Path, map_: Any) -> None:
-    (checkpoint.parent / "other.safetensors").write_bytes(b"")
-    (checkpoint / "model.safetensors.index.json").write_text(json.dumps({"weight_map": map_}))
-    with pytest.raises(ModelError, match="weight_map must map weights to files beside it"):
-        open_checkpoint(checkpoint)

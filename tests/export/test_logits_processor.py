@@ -9,9 +9,8 @@ import tiny_models
 import torch
 from transformers import LogitsProcessorList
 
-from semcal.engine import load_model
 from semcal.errors import UsageError
-from semcal.export import TemperatureProcessor, fold
+from semcal.export import TemperatureProcessor
 from semcal.recalibration import Provenance, TemperatureScaling, save_pretrained
 
 PROVENANCE = Provenance("tiny", "abc123", {}, "p0", "made-up", "d0", 3)
@@ -34,24 +33,10 @@ def test_scores_are_logits_over_t_and_inputs_stay(fitted: tuple[Path, float]) ->
     assert torch.equal(z, kept[1])
 
 
-def test_a_model_of_ours_is_taken_and_anything_else_refused(
-    fitted: tuple[Path, float], tmp_path: Path
-) -> None:
-    directory, t = fitted
-    ours = load_model(tiny_models.save(tmp_path / "tiny"))
-    assert TemperatureProcessor.from_pretrained(directory, model=ours).temperature == t
-    folded = load_model(fold(tmp_path / "tiny", tmp_path / "folded", temperature=2.0).directory)
-    for model in (folded, folded.network.model):
-        with pytest.raises(UsageError, match="has T = 2 folded in"):
-            TemperatureProcessor(1.5, model=model)
-    with pytest.raises(UsageError, match=r"what semcal\.load_model returns, got str"):
-        TemperatureProcessor(1.5, model="tiny")
-
-
 def test_generate_draws_from_exactly_logits_over_t(fitted: tuple[Path, float]) -> None:
     directory, t = fitted
     model = tiny_models.model("llama")
-    processor = TemperatureProcessor.from_pretrained(directory, model=model)
+    processor = TemperatureProcessor.from_pretrained(directory)
     output = model.generate(
         input_ids=torch.tensor([[1, 9, 11]]),
         attention_mask=torch.ones((1, 3), dtype=torch.long),
@@ -67,15 +52,6 @@ def test_generate_draws_from_exactly_logits_over_t(fitted: tuple[Path, float]) -
     )
     for scores, logits in zip(output.scores, output.logits):
         assert torch.equal(scores, logits / t)
-
-
-def test_a_model_with_t_folded_in_is_refused(fitted: tuple[Path, float], tmp_path: Path) -> None:
-    fold(tiny_models.save(tmp_path / "model"), tmp_path / "folded", temperature=2.0)
-    from transformers import AutoModelForCausalLM
-
-    model = AutoModelForCausalLM.from_pretrained(tmp_path / "folded")
-    with pytest.raises(UsageError, match="T = 2 folded in"):
-        TemperatureProcessor.from_pretrained(fitted[0], model=model)
 
 
 @pytest.mark.parametrize("t", [0.0, -1.0, float("nan"), float("inf")])

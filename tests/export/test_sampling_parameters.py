@@ -146,7 +146,6 @@ class FakeHub:
         *,
         revision: str | None,
         allow_patterns: list[str],
-        ignore_patterns: None,
         local_files_only: bool,
     ) -> str:
         assert not local_files_only

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from semcal.pipeline.grade import grade_row
 from semcal.pipeline.measure import measure_rows
 from semcal.pipeline.sample import sample_questions
 from semcal.pipeline.select import GRID, paired_scores
+from semcal.pipeline.store import Store
 from semcal.pipeline.temperature_grid import choose_temperatures, fit_grid, rows_at_temperatures
 from semcal.qa.grading import RuleGrader
 from semcal.qa.questions import Question
@@ -237,3 +239,36 @@ def test_what_cannot_be_chosen_from_is_refused() -> None:
 def test_few_questions_are_warned_of() -> None:
     with pytest.warns(SemcalWarning, match="there are only 10 labelled questions to choose a temperature by"):
         choose_temperatures({1.0: five(row("1", 0.5, True), row("2", 0.5, True))})
+
+
+class Stopping(FakeLanguageModel):
+    """A model that is killed after so many calls of `sample`, and counts them."""
+
+    def __init__(self, calls: int) -> None:
+        super().__init__({f"Who built mill {i}?": {"Ana.": 0.5, "Bo.": 0.5} for i in range(90)})
+        self.limit, self.calls = calls, 0
+
+    def sample(self, *args: Any, **kwargs: Any) -> Any:
+        if self.calls == self.limit:
+            raise KeyboardInterrupt
+        self.calls += 1
+        return super().sample(*args, **kwargs)
+
+
+def test_finished_blocks_are_not_sampled_again(tmp_path: Path) -> None:
+    _, questions = world(90)
+
+    def rows_of(model: Stopping, *temperatures: float, keep: bool = True) -> Any:
+        store = Store(tmp_path) if keep else None
+        return rows_at_temperatures(model, questions, temperatures, equivalence=SAME, m=3, keep=store)
+
+    with pytest.raises(KeyboardInterrupt):
+        rows_of(Stopping(1), 1.0, 2.0)
+    after = Stopping(99)
+    rows = rows_of(after, 1.0, 2.0)
+    assert after.calls == 1
+    assert rows == rows_of(Stopping(99), 1.0, 2.0, keep=False)
+    assert [row["id"] for row in rows[2.0]] == [question.id for question in questions]
+    other = Stopping(99)
+    rows_of(other, 1.0, 3.0)
+    assert other.calls == 2

@@ -23,7 +23,6 @@ from semcal.demo.paths import language_model_dir
 from semcal.errors import InputError, UndefinedWarning, UsageError
 from semcal.experiment.grid_settings import Fitting
 from semcal.pipeline.inputs import as_questions
-from semcal.pipeline.learning_curve import subset_fit
 from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.select import candidate_fits
 from semcal.recalibration import (
@@ -229,13 +228,6 @@ def test_on_the_embedded_model_it_is_what_plain_transformers_and_a_search_give()
     assert fitted.recalibrator.loss == "any"
     again = semcal.fit(model, [{**one, "answers": one["answers"] * 2} for one in QUESTIONS], loss="any")
     assert again.temperature == fitted.temperature
-
-
-def test_subsets_of_questions_have_the_t_that_a_fit_to_them_has() -> None:
-    one = made(7, questions=20, references=3, temperature=2.0)
-    model: Any = type("Model", (), {"logits": staticmethod(one.head)})
-    fit = subset_fit(model, one.features, loss="any")
-    assert fit(np.arange(20)) == pytest.approx(fit_any(one).temperature, rel=1e-4)
 
 
 def test_an_impossible_token_is_named() -> None:

@@ -38,6 +38,7 @@ from semcal.cli.commands import (
     sample,
 )
 from semcal.cli.console import Output, flush, kept_message, output_file, reserved, show, warn
+from semcal.cli.removed import CommandWithRemovals
 from semcal.errors import SemcalError, SemcalWarning, UsageError, shown
 from semcal.records.parsing import HALF
 
@@ -228,4 +229,5 @@ def _show_warning(
 
 
 for _name, _command, _output_of in COMMANDS:
-    app.command(name=_name, cls=run.CLASS if _name == "run" else None)(_guarded(_command, _output_of))
+    _class = run.CLASS if _name == "run" else CommandWithRemovals
+    app.command(name=_name, cls=_class)(_guarded(_command, _output_of))

@@ -227,7 +227,6 @@ class Output:
 
     path: Path
     is_folder: bool = False  # a folder, or one file
-    inside: bool = True  # files are written into the folder; False: the folder appears as a whole
     begun: bool = False  # this command began the folder, so it resumes there or replaces it
     replaceable: bool = True  # --overwrite may write to a folder that is not empty
     holds: str = "files already"  # what is in a folder that may be replaced
@@ -260,8 +259,7 @@ class Output:
     def locked(self) -> Iterator[None]:
         """Keep other processes from writing there while the block runs."""
         path = self.path.absolute()
-        inside = self.is_folder and self.inside
-        folder, name = (path, LOCK) if inside else (path.parent, f".{path.name}{LOCK}")
+        folder, name = (path, LOCK) if self.is_folder else (path.parent, f".{path.name}{LOCK}")
         busy = f"another process is writing to {self.path}; wait until it has ended, or name another --out"
         with ExitStack() as held:
             try:

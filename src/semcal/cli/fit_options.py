@@ -24,7 +24,6 @@ class FitOptions:
     learning_rate: float | None
     select: bool
     by: str | None
-    learning_curve: bool
     measure: str
     seed: int
 
@@ -35,8 +34,8 @@ class FitOptions:
 
     @property
     def samples(self) -> bool:
-        """Whether answers have to be sampled."""
-        return self.select or self.learning_curve or self.method == "TS-grid"
+        """Whether answers are sampled, and one of many fits is chosen by them."""
+        return self.select or self.method == "TS-grid"
 
     @property
     def chosen_by(self) -> str:
@@ -69,24 +68,19 @@ class FitOptions:
                 refuse_existing("--plot", plot)
 
     def _contradictions(self, *, validation: str | None, plot: Path | None) -> Iterator[str]:
-        chooses = self.select or self.method == "TS-grid"
         if self.select and self.method == "TS-grid":
             yield "TS-grid chooses on FILE itself; leave --select out"
         if self.select and validation is None:
             yield "--select chooses on questions of their own; give them with --validation FILE"
-        if self.learning_curve and (self.select or not self.exact):
-            yield "--learning-curve is of the exact solution of TS; leave --select, --method and --solver out"
-        if self.learning_curve and validation is None:
-            yield "--learning-curve measures on questions of their own; give them with --validation FILE"
-        if validation is not None and not (self.select or self.learning_curve):
-            yield "--validation goes with --select or --learning-curve"
+        if validation is not None and not self.select:
+            yield "--validation goes with --select"
         for option, value in (("--weight-decay", self.weight_decay), ("--learning-rate", self.learning_rate)):
             if value and (self.exact or self.method == "TS-grid"):
                 yield f"{option} is for --solver sgd; the exact solution of TS and TS-grid have none"
-        if self.by is not None and not chooses:
+        if self.by is not None and not self.samples:
             yield "--by goes with --select or TS-grid"
-        if plot is not None and chooses:
-            yield "--plot draws one fit or a learning curve; leave --select and TS-grid out"
+        if plot is not None and self.samples:
+            yield "--plot draws one fit; leave --select and TS-grid out"
 
     def check_server(self, name: str, *, features: Path | None, plot: Path | None) -> None:
         """Raise UsageError for what cannot be had from a server."""
@@ -94,7 +88,6 @@ class FitOptions:
             self.method if self.method in ("ATS", "Platt") else None: "reads hidden states",
             "--solver sgd" if self.solver == "sgd" else None: "reads hidden states",
             "--select" if self.select else None: "fits to hidden states",
-            "--learning-curve" if self.learning_curve else None: "fits to hidden states",
             "--loss any" if self.loss == "any" else None: "fits to hidden states",
             "--features" if features is not None else None: "keeps hidden states",
             "--plot" if plot is not None else None: "draws the loss at all temperatures",

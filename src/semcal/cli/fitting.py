@@ -1,4 +1,4 @@
-"""What `semcal fit` does once its options are read: one fit, a choice among many, or a learning curve."""
+"""What `semcal fit` does once its options are read: one fit, or a choice among many."""
 
 from __future__ import annotations
 
@@ -26,10 +26,8 @@ if TYPE_CHECKING:
 
 #: A candidate below this share of the best accuracy gives a warning.
 WORTH = 0.8
-#: The tables beside the recalibrator: of all candidates, and of the learning curve.
-SELECTION, CURVE = "selection.jsonl", "learning-curve.jsonl"
-#: How far from the ACE of all labels few labels may be to count as enough.
-MARGIN = 0.01
+#: The table of all candidates beside the recalibrator.
+SELECTION = "selection.jsonl"
 
 
 @dataclass(frozen=True)
@@ -75,11 +73,10 @@ class FitWork:
         from semcal.pipeline.select import candidate_fits
         from semcal.recalibration.exact_fit import PAPER_LOSSES
 
-        parts, grid = [], self._grid()
+        parts, questions, under = [], self.validation, ""
         if options.method == "TS-grid":
-            asked, under = self._to_sample(sampling, lambda _: None), f"{len(grid)} temperatures"
+            questions, under = self._to_sample(sampling, lambda _: None), f"{len(self._grid())} temperatures"
         else:
-            asked, under = self.validation, f"those near the fitted ones of {len(grid)} temperatures"
             read_by: Any = self.model
             labelled = CalibrationSet.of(
                 read_by, self.questions, asking=self.asking, on_bad_question=lambda _: None
@@ -89,7 +86,8 @@ class FitWork:
             count = sum(len(fit.losses) for fit in candidate_fits([options.method], losses=PAPER_LOSSES))
             under = f"each of {count} candidates"
         if options.samples:
-            parts.append(f"sample {sampling['m']} answers to each of {len(asked)} questions under {under}")
+            count = len(questions)
+            parts.append(f"sample {sampling['m']} answers to each of {count} questions under {under}")
         warn(f"would, with {self.model.name}, {', '.join(parts)}, and write {self.out / 'calibration.json'}")
         return self.bad.exit_code()
 
@@ -161,8 +159,6 @@ class FitWork:
             self.language_model, self.questions, asking=self.asking, on_bad_question=self._leave_out
         )
         provenance = provenance_of(self.model, labelled.questions, asking=self.asking, **known)
-        if options.learning_curve:
-            return self._learning_curve(options, labelled, provenance, how, unfinished.folder, plot)
         return self._select(options, labelled, provenance, how, unfinished.folder)
 
     def _fit(self, options: FitOptions, keep: Path, plot: Path | None) -> dict[str, Any]:
@@ -262,57 +258,6 @@ class FitWork:
         info(f"fit: {tried} candidates on {self.model.name}, their scores under each measure in {place}")
         return {"measure": measure, "by": by, "chosen": found, "path": str(self.out / "calibration.json")}
 
-    def _learning_curve(
-        self,
-        options: FitOptions,
-        labelled: CalibrationSet,
-        provenance: Provenance,
-        how: Mapping[str, Any],
-        keep: Path,
-        plot: Path | None,
-    ) -> dict[str, Any]:
-        """Fit TS to all questions and to some of them, and measure each fit on validation."""
-        from semcal.pipeline.calibration_set import calibration_features
-        from semcal.pipeline.fitting import fit_exactly
-        from semcal.pipeline.learning_curve import curve_of_labels
-        from semcal.recalibration.provenance import warn_if_few
-        from semcal.recalibration.saving import save_pretrained
-
-        warn_if_few(len(labelled.questions))
-        loss: Any = {"loss": options.loss, "alpha": options.alpha}
-        with progress("fit", len(labelled.questions)) as update:
-            features = calibration_features(
-                self.language_model,
-                labelled,
-                asking=self.asking,
-                whole=self.features is not None,
-                store=self.features,
-                progress=update,
-            )
-        fitted, report = fit_exactly(
-            self.language_model, features, seed=options.seed, groups=labelled.groups(), **loss
-        )
-        path = save_pretrained(fitted, self.out, provenance=provenance)
-        with successive_progress() as begin:
-            curve = curve_of_labels(
-                self.language_model, features, self.validation, progress=begin, keep=keep, **loss, **how
-            )
-        if curve.outside:
-            info(f"fit: {curve.outside} temperatures lie beyond the grid; its nearest end stands for them")
-        write_rows(self.out / CURVE, curve.table())
-        if plot is not None:
-            from semcal.report import learning_curve_figure, write_figure
-
-            write_figure(learning_curve_figure(curve, measures=(options.measure,)), plot)
-        measures = dict.fromkeys(point.measure for point in curve.points)
-        return {
-            **_result(fitted, {**report, "n_tokens": len(features.targets)}, provenance),
-            "learning_curve": curve.table(),
-            "labels_needed": {name: curve.labels_needed(name, margin=MARGIN) for name in measures},
-            **({} if plot is None else {"plot": str(plot)}),
-            "path": str(path),
-        }
-
     def _leave_out(self, error: QuestionError) -> None:
         """Report a question that does not fit the model, by its line and id."""
         question = next(question for question in self.questions if question.id == error.question_id)
@@ -340,8 +285,6 @@ def remove_older_results(out: Path, options: FitOptions) -> None:
         for folder in (out / measure for measure in MEASURES):
             if (folder / "calibration.json").is_file():
                 rmtree(folder)
-    if not options.learning_curve:
-        (out / CURVE).unlink(missing_ok=True)
 
 
 def _steps_shown(begin: Callable[[str, int], Callable[[int], None]]) -> Callable[[int, int], None]:

@@ -1,4 +1,4 @@
-"""A fitted temperature for other programs: sampling settings, logits processor, folded checkpoint, hub."""
+"""A fitted temperature for other programs: sampling settings, logits processor, hub."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from semcal.registry import attribute
 _ADDRESSES = {
     "SERVERS": "sampling_parameters",
     "TemperatureProcessor": "logits_processor",
-    "fold": "folding",
     "generation_config": "sampling_parameters",
     "origin": "sampling_parameters",
     "push_to_hub": "sampling_parameters",

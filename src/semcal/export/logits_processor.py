@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from torch import Tensor
-from transformers import LogitsProcessor, PretrainedConfig
+from transformers import LogitsProcessor
 
-from semcal.engine.causal_lm import CausalLanguageModel
-from semcal.errors import UsageError
-from semcal.export.checkpoint import refuse_folded
 from semcal.recalibration.saving import from_pretrained
 from semcal.recalibration.temperature import Temperature, single_temperature
 
@@ -25,13 +22,11 @@ class TemperatureProcessor(LogitsProcessor):  # type: ignore[misc]
     ----------
     temperature : float
         T > 0, finite.
-    model : transformers.PreTrainedModel or CausalLanguageModel, optional
-        The model that will generate; one that has a temperature folded in is refused.
 
     Raises
     ------
     UsageError
-        If T is not a temperature, would be applied twice, or `model` is not a model.
+        If T is not a temperature.
 
     Examples
     --------
@@ -40,21 +35,17 @@ class TemperatureProcessor(LogitsProcessor):  # type: ignore[misc]
     tensor([[ 0.5000, -1.5000]])
     """
 
-    def __init__(self, temperature: float, *, model: Any = None) -> None:
-        if model is not None:
-            refuse_folded(_config(model), UsageError)
+    def __init__(self, temperature: float) -> None:
         self.temperature = Temperature(temperature).temperature
 
     @classmethod
-    def from_pretrained(
-        cls, path_or_id: str | Path, *, revision: str | None = None, model: Any = None
-    ) -> Self:
+    def from_pretrained(cls, path_or_id: str | Path, *, revision: str | None = None) -> Self:
         """Take the temperature from a directory that `semcal fit` wrote, or from the hub (at a `revision`).
 
-        UsageError if there is no recalibrator, it has no single temperature, or T would be applied twice.
+        UsageError if there is no recalibrator, or it has no single temperature.
         """
         recalibrator, _ = from_pretrained(path_or_id, revision=revision)
-        return cls(single_temperature(recalibrator), model=model)
+        return cls(single_temperature(recalibrator))
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:  # noqa: ARG002
         """Return scores / T, shape (batch, V); `input_ids` are ignored and nothing is changed in place."""
@@ -62,13 +53,3 @@ class TemperatureProcessor(LogitsProcessor):  # type: ignore[misc]
 
     def __repr__(self) -> str:
         return f"TemperatureProcessor({self.temperature:.6g})"
-
-
-def _config(model: Any) -> dict[str, Any]:
-    """The configuration of a model of transformers, or of the one inside a `CausalLanguageModel`."""
-    inner = model.network.model if isinstance(model, CausalLanguageModel) else model
-    if not isinstance(getattr(inner, "config", None), PretrainedConfig):
-        raise UsageError(
-            f"expected a model of transformers, or what semcal.load_model returns, got {type(model).__name__}"
-        )
-    return dict(inner.config.to_dict())

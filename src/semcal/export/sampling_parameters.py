@@ -7,11 +7,11 @@ it; by default programs truncate (top-k 40 or 50, top-p 0.9, …).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from semcal.hub_names import upload
+from semcal.hub_names import LANGUAGE_MODEL, locate, upload
 from semcal.recalibration.provenance import Provenance
 from semcal.recalibration.saving import from_pretrained
 from semcal.registry import check_name
@@ -119,6 +119,37 @@ def generation_config(
     own = checkpoint or {}
     kept = {key: own[key] for key in _KEPT if own.get(key) is not None}
     return {**sampling, **kept, **({"semcal": dict(comment)} if comment else {})}
+
+
+@dataclass(frozen=True)
+class CheckpointSettings:
+    """What an exported temperature needs of the checkpoint that it belongs to."""
+
+    name: str  # with `revision` as `load_model` gives them: what a recalibrator's provenance is compared with
+    revision: str
+    generation_config: Mapping[str, Any]  # its own, or that of its config where it has none
+
+
+def read_checkpoint_settings(path_or_id: str | Path) -> CheckpointSettings:
+    """Read the settings of a directory, GGUF or hub id, and no weights; ModelError if it is no checkpoint."""
+    import torch
+    from transformers import GenerationConfig
+
+    from semcal.engine.checkpoints import as_model_error, read_config, revision_of, silenced
+    from semcal.engine.gguf import unpacked
+
+    location = locate(path_or_id, LANGUAGE_MODEL)
+    what = f"cannot read the settings of {location.name!r}"
+    if location.gguf:
+        location = unpacked(what, location, torch.float32)
+    config = read_config(what, location, None)
+    with silenced(), as_model_error(what, location.source):
+        try:
+            options = {"local_files_only": location.cached}
+            generation = GenerationConfig.from_pretrained(location.source, **options)
+        except OSError:  # not every checkpoint has one
+            generation = GenerationConfig.from_model_config(config)
+    return CheckpointSettings(location.name, revision_of(location, config), generation.to_diff_dict())
 
 
 def origin(temperature: float, provenance: Provenance, *, solver: str | None = None) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Tables, figures and the self-contained page of a run."""
 
 from semcal.report.figures import write_figure
-from semcal.report.fit_figures import learning_curve_figure, loss_figure, steps_figure
+from semcal.report.fit_figures import loss_figure, steps_figure
 from semcal.report.opening import in_words
 from semcal.report.table_writers import markdown
 from semcal.report.tables import Cell, Column, Table, deviation_table
@@ -12,7 +12,6 @@ __all__ = [
     "Table",
     "deviation_table",
     "in_words",
-    "learning_curve_figure",
     "loss_figure",
     "markdown",
     "steps_figure",

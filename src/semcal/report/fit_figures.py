@@ -1,9 +1,8 @@
-"""How a fit went: its loss against T with a certificate, the loss of every step, and the learning curve."""
+"""How a fit went: its loss against T with a certificate, and the loss of every step."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,17 +13,13 @@ from matplotlib.ticker import NullFormatter, NullLocator
 from semcal.report.figures import (
     BAND,
     INK,
-    MEASURE_MARKERS,
-    METHOD_COLOURS,
     QUIET,
     RULE,
-    measure_marker,
     method_colour,
     style,
 )
 
 if TYPE_CHECKING:
-    from semcal.pipeline.learning_curve import LearningCurve
     from semcal.recalibration.exact_fit import TemperatureFit
     from semcal.recalibration.provenance import GradientSteps
 
@@ -122,56 +117,3 @@ def _grid(axes: Axes) -> None:
     axes.grid(axis="y", color=RULE, linewidth=0.5)
     axes.set_axisbelow(True)
     axes.title.set_color(INK)
-
-
-CURVE_LABELS = {"ace": "ACE (lower is better)", "brier": "Brier score (lower is better)"}
-#: One colour a measure: here all is TS.
-COLOURS = dict(zip(MEASURE_MARKERS, [*METHOD_COLOURS.values(), "#000000"]))
-
-
-def _draw_learning_curve(axes: Axes, curve: LearningCurve, measure: str, metric: str) -> None:
-    """Draw one curve: the mean over subsets, their spread as a band, bars for other validation questions.
-
-    The sizes are spaced evenly, 0 (T = 1) first.
-    """
-    points = curve.of(measure, metric)
-    place = np.arange(len(points))
-    mean = np.array([point.mean for point in points])
-    ends = np.array([[mean - point.low, point.high - mean] for mean, point in zip(mean, points)]).T
-    colour = COLOURS.get(measure, "#000000")
-    spread = np.array([[point.subset_low, point.subset_high] for point in points]).T
-    axes.fill_between(place, *spread, color=colour, alpha=0.18, linewidth=0)
-    axes.errorbar(
-        place,
-        mean,
-        yerr=ends,
-        color=colour,
-        marker=measure_marker(measure),
-        markersize=4,
-        linewidth=1.3,
-        elinewidth=0.5,
-        label=measure,
-    )
-    axes.set_xticks(place, [str(point.n) if point.n else "none" for point in points])
-    axes.set_xlabel("labelled questions")
-    axes.set_ylabel(CURVE_LABELS[metric])
-    axes.grid(axis="y", color=RULE, linewidth=0.5)
-    axes.set_axisbelow(True)
-
-
-@style()
-def learning_curve_figure(
-    curve: LearningCurve, *, measures: Sequence[str] = ("E-SC", "L-SC", "G-SC")
-) -> Figure:
-    """ACE and Brier score on validation against the number of labelled questions; a line a measure.
-
-    Band: quantiles over subsets (which questions one labels). Bars: bootstrap interval over validation
-    questions, which is wider, and which all points of a line share for the most part.
-    """
-    figure = Figure(figsize=(3.2 * len(CURVE_LABELS) + 0.2, 2.9), layout="constrained")
-    for axes, metric in zip(figure.subplots(1, len(CURVE_LABELS)), CURVE_LABELS):
-        for measure in measures:
-            _draw_learning_curve(axes, curve, measure, metric)
-    handles, labels = figure.axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
-    return figure

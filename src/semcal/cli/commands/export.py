@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
-from dataclasses import asdict
 from json import loads
 from pathlib import Path
 from textwrap import fill
@@ -19,7 +17,7 @@ from semcal.records import dumps, own_files, writing
 from semcal.registry import check_name
 
 if TYPE_CHECKING:
-    from semcal.export.checkpoint import Checkpoint
+    from semcal.export.sampling_parameters import CheckpointSettings
     from semcal.recalibration.provenance import Provenance
     from semcal.recalibration.saving import Fitted
 
@@ -30,7 +28,7 @@ SNIPPET = """\
 from semcal.export import TemperatureProcessor
 from transformers import LogitsProcessorList
 
-processors = LogitsProcessorList([TemperatureProcessor({temperature!r}, model=model)])
+processors = LogitsProcessorList([TemperatureProcessor({temperature!r})])
 sampling = {{"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0}}
 output = model.generate(**inputs, logits_processor=processors, max_new_tokens=32, **sampling)
 """
@@ -40,11 +38,8 @@ RecalibratorArgument = Annotated[
     str, typer.Argument(metavar="RECALIBRATOR", help="Directory that semcal fit wrote, or a hub id.")
 ]
 FormatOption = Annotated[
-    str | None,
+    str,
     typer.Option(help="generation-config, logits-processor, openai, vllm, sglang, llama.cpp or ollama."),
-]
-FoldOption = Annotated[
-    bool, typer.Option("--fold", help="Copy the checkpoint of --model to --out, T folded into its weights.")
 ]
 FittedModelOption = Annotated[
     str | None, typer.Option("--model", metavar="DIR", help="The model that it was fitted on.")
@@ -59,42 +54,29 @@ FolderOption = Annotated[
 
 def command(
     recalibrator: RecalibratorArgument,
-    format: FormatOption = None,
-    fold: FoldOption = False,
+    format: FormatOption,
     model: FittedModelOption = None,
     out: FolderOption = None,
     overwrite: opt.OverwriteOption = False,
     force: opt.ForceOption = False,
     json: opt.JsonOption = False,
-    device: opt.DeviceOption = None,
-    dtype: opt.DtypeOption = None,
     dry_run: opt.DryRunOption = False,
 ) -> int:
     """Hand a fitted temperature over to the program that runs the model.
 
-    As sampling settings with everything that truncates switched off, as a logits processor for
-    transformers, or (--fold) as a checkpoint whose logits are divided by T already.
+    As sampling settings with everything that truncates switched off, or as a logits processor for
+    transformers.
     """
     from semcal.export.sampling_parameters import SERVERS, origin
     from semcal.recalibration.saving import from_pretrained
     from semcal.recalibration.temperature import single_temperature, solver_of
 
-    if (format is None) != fold:
-        raise UsageError("give either --format NAME or --fold --model DIR --out DIR")
-    if format is not None:
-        check_name(format, ("generation-config", "logits-processor", *SERVERS), what="format")
+    check_name(format, ("generation-config", "logits-processor", *SERVERS), what="format")
     fitted, provenance = from_pretrained(recalibrator)
     temperature = single_temperature(fitted)
     note = origin(temperature, provenance, solver=solver_of(fitted))
     _warn_of_steps(fitted)
     checkpoint = _open(model, provenance, force=force)
-    if format is None:
-        if checkpoint is None or out is None:
-            raise UsageError("--fold needs the checkpoint (--model DIR) and where its copy goes (--out DIR)")
-        if dry_run:
-            return _fold_plan(temperature, checkpoint, out)
-        how = {"device": device, "dtype": dtype or "float32", "overwrite": overwrite}
-        return _fold(checkpoint, out, as_json=json, temperature=temperature, origin=note, **how)
     name, text = _content(format, temperature, note, provenance, checkpoint)
     if dry_run:
         warn(f"would write T = {temperature:g} as {format} to {'stdout' if out is None else out / name}")
@@ -109,16 +91,10 @@ def command(
 
 
 def output_of(options: Mapping[str, Any]) -> Output | None:
-    """A folder for files of this command alone, or the copy of a checkpoint."""
+    """A folder for files of this command alone."""
     out = options["out"]
     if out is None:
         return None
-    if options["fold"]:
-        from semcal.export.checkpoint import is_folded
-
-        return Output(
-            out, is_folder=True, inside=False, replaceable=is_folded(out), holds="a folded checkpoint already"
-        )
     from semcal.export.sampling_parameters import SERVERS
 
     own = {"generation_config.json", "logits_processor.py", *(f"{server}.json" for server in SERVERS)}
@@ -142,14 +118,13 @@ def _warn_of_steps(fitted: Fitted) -> None:
         )
 
 
-def _open(model: str | None, provenance: Provenance, *, force: bool) -> Checkpoint | None:
-    """The checkpoint of --model: the one that was fitted on, with no temperature folded in."""
-    from semcal.export.checkpoint import open_checkpoint, refuse_folded
+def _open(model: str | None, provenance: Provenance, *, force: bool) -> CheckpointSettings | None:
+    """The settings of --model, which is the one that was fitted on."""
+    from semcal.export.sampling_parameters import read_checkpoint_settings
 
     if model is None:
         return None
-    checkpoint = open_checkpoint(model)
-    refuse_folded(checkpoint.config)
+    checkpoint = read_checkpoint_settings(model)
     if not force:
         provenance.check(model=checkpoint.name, revision=checkpoint.revision)
     return checkpoint
@@ -160,7 +135,7 @@ def _content(
     temperature: float,
     note: Mapping[str, Any],
     provenance: Provenance,
-    checkpoint: Checkpoint | None,
+    checkpoint: CheckpointSettings | None,
 ) -> tuple[str, str]:
     """Name and text of the file that says T in this format."""
     from semcal.export.sampling_parameters import generation_config, request_parameters
@@ -170,7 +145,7 @@ def _content(
         comment = fill(belonging, 100, initial_indent="# ", subsequent_indent="# ")
         return "logits_processor.py", SNIPPET.format(origin=comment, temperature=temperature)
     if format == "generation-config":
-        own = checkpoint.special_tokens() if checkpoint else None
+        own = checkpoint.generation_config if checkpoint else None
         content = generation_config(temperature, checkpoint=own, comment=note)
         return "generation_config.json", dumps(content, indent=2) + "\n"
     return f"{format}.json", dumps(request_parameters(format, temperature), indent=2) + "\n"
@@ -184,7 +159,9 @@ def _belonging(temperature: float, provenance: Provenance, revision: str) -> str
     )
 
 
-def _note(format: str, temperature: float, provenance: Provenance, checkpoint: Checkpoint | None) -> None:
+def _note(
+    format: str, temperature: float, provenance: Provenance, checkpoint: CheckpointSettings | None
+) -> None:
     """Say on stderr what the format has no room for."""
     info(f"export: {_belonging(temperature, provenance, provenance.revision[:19])}")
     if format == "generation-config" and checkpoint is None:
@@ -204,30 +181,3 @@ def _write(path: Path, text: str) -> None:
         )
     with writing(path) as handle:
         handle.write(text)
-
-
-def _fold_plan(temperature: float, checkpoint: Checkpoint, out: Path) -> int:
-    size = checkpoint.size() / 1e9
-    warn(
-        f"would copy {checkpoint.name} ({size:.2f} GB) to {out} with T = {temperature:g} folded in, and "
-        "compare the logits of both"
-    )
-    return 0
-
-
-def _fold(checkpoint: Checkpoint, out: Path, *, as_json: bool, **how: Any) -> int:
-    """Fold T into a copy of the checkpoint, and print where and how exactly."""
-    from semcal.export.folding import fold
-
-    done = fold(checkpoint, out, **how)
-    if done.left_out:
-        info(f"export: not copied, for T is not folded into them: {', '.join(done.left_out)}")
-    if as_json or not sys.stdout.isatty():
-        show(dumps({**asdict(done), "directory": str(done.directory)}))
-    else:
-        show(
-            f"T = {done.temperature:.4f} is folded into {', '.join(done.changed)}\n"
-            f"largest error of the logits, relative to their scale: {done.error:.1e} "
-            f"(allowed: {done.tolerance:.0e})\nwritten to {done.directory}; sample from it at temperature 1"
-        )
-    return 0

@@ -16,7 +16,7 @@ from semcal.cli import options as opt
 from semcal.cli.console import Output, open_unfinished, show, unfinished, warn
 from semcal.cli.executors import NO_SERVER, ServerOptions, server_settings, spending, takes_server_options
 from semcal.cli.fit_options import FitOptions
-from semcal.cli.fitting import MARGIN, FitWork, remove_older_results
+from semcal.cli.fitting import FitWork, remove_older_results
 from semcal.cli.rows import BadRows, listed, read_labelled
 from semcal.engine.equivalence import names_a_server
 from semcal.engine.language_model import check_likelihoods
@@ -68,26 +68,16 @@ ByOption = Annotated[
         "the paper's rule, which prefers answers that are nearly all wrong and known to be.",
     ),
 ]
-LearningCurveOption = Annotated[
-    bool,
-    typer.Option(
-        "--learning-curve",
-        help="Show how many labels TS needs: also fit 25, 50, 100, … of the questions and measure ACE and "
-        "Brier score of each fit on --validation; the table is DIR/learning-curve.jsonl.",
-    ),
-]
 ValidationOption = Annotated[
-    str | None, typer.Option(metavar="FILE", help="Labelled questions to choose or to measure on.")
+    str | None, typer.Option(metavar="FILE", help="Labelled questions to choose on.")
 ]
-MeasureOption = Annotated[
-    str, typer.Option(help="The measure whose choice is in DIR itself, or whose learning curve is shown.")
-]
+MeasureOption = Annotated[str, typer.Option(help="The measure whose choice is in DIR itself.")]
 PlotOption = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
         callback=opt.out_path,
-        help="Draw the loss against T, the loss of the steps, or the learning curve (.pdf, .png, .svg).",
+        help="Draw the loss against T, or the loss of the steps (.pdf, .png, .svg).",
     ),
 ]
 
@@ -107,7 +97,6 @@ def command(
     features: FeaturesOption = None,
     select: SelectOption = False,
     by: ByOption = None,
-    learning_curve: LearningCurveOption = False,
     validation: ValidationOption = None,
     measure: MeasureOption = "E-SC",
     plot: PlotOption = None,
@@ -130,9 +119,9 @@ def command(
     """Fit a recalibrator to labelled questions and write it to a directory.
 
     The frozen model reads every question and its answers once. TS is then solved exactly; ATS and Platt (and
-    TS with --solver sgd) take the paper's gradient steps on the model's hidden states. TS-grid, --select and
-    --learning-curve also sample answers. Interrupted fits resume with the same command and give identical
-    results; --fresh starts again.
+    TS with --solver sgd) take the paper's gradient steps on the model's hidden states. TS-grid and --select
+    also sample answers. Interrupted fits resume with the same command and give identical results; --fresh
+    starts again.
     """
     options = FitOptions.of(locals())
     options.check(validation, plot, replace_plot=overwrite or output_of({"out": out}).begun)
@@ -158,7 +147,7 @@ def command(
             result = work.run(options, judge, sampling, kept, plot)
         remove_older_results(out, options)
         kept.finish()
-        show(dumps(result) if json or not sys.stdout.isatty() else _in_words(result, measure))
+        show(dumps(result) if json or not sys.stdout.isatty() else _in_words(result))
         return bad.exit_code()
 
 
@@ -197,7 +186,7 @@ def _read(
     limit: int | None,
     bad: BadRows,
 ) -> tuple[list[Question], list[Question], PromptConfig]:
-    """The questions to fit to, those to choose or to measure on, and the few-shot examples: kept apart."""
+    """The questions to fit to, those to choose on, and the few-shot examples: kept apart."""
     examples = opt.open_few_shot(few_shot) or ()
     questions = read_labelled(file, columns, bad, label="fit", limit=limit)
     check_apart(questions, examples, both="a few-shot example and a question to fit on")
@@ -228,14 +217,8 @@ def check_apart(labelled: Sequence[Question], others: Sequence[Question], *, bot
     warn_of_near_duplicates(near_duplicates({"fitted to": labelled, "others": others}))
 
 
-def _in_words(result: Mapping[str, Any], measure: str) -> str:
-    if "chosen" in result:
-        text = _choices_in_words(result)
-    elif "learning_curve" in result:
-        curve = curve_in_words(result["learning_curve"], measure, result["labels_needed"])
-        text = f"{_fit_in_words(result)}\n\n{curve}"
-    else:
-        text = _fit_in_words(result)
+def _in_words(result: Mapping[str, Any]) -> str:
+    text = _choices_in_words(result) if "chosen" in result else _fit_in_words(result)
     drawn = f", plot in {result['plot']}" if "plot" in result else ""
     return f"{text}\nwritten to {result['path']}{drawn}"
 
@@ -298,30 +281,3 @@ def _route_in_words(result: Mapping[str, Any]) -> str:
         f"{text}\nthe {known['k']} likeliest tokens alone: T between {low:.3f} and {high:.3f} for certain, "
         f"{known['estimate']:.3f} with power-law tails"
     )
-
-
-def curve_in_words(table: Sequence[Mapping[str, Any]], measure: str, needed: Mapping[str, int]) -> str:
-    """The curve of one measure, a line for each number of labels."""
-    of_measure = [row for row in table if row["measure"] == measure]
-    by_metric = {
-        metric: {row["n"]: row for row in of_measure if row["metric"] == metric}
-        for metric in ("ace", "brier")
-    }
-    head = f"{'labels':>7} {'T':>7}" + "".join(
-        f"   {name:>6} {'of subsets':>14} {'95 %':>14}" for name in ("ACE", "Brier")
-    )
-    lines = [f"{measure} on validation", head]
-    for n, row in by_metric["ace"].items():
-        cells = "".join(_curve_cells(by_metric[metric][n]) for metric in by_metric)
-        lines.append(f"{n or 'none':>7} {row['temperature']:>7.3f}{cells}")
-    most = max(by_metric["ace"])
-    lines.append(
-        f"from {needed[measure]} labels on nearly every subset comes within {MARGIN:g} of the ACE of {most}"
-    )
-    return "\n".join(lines)
-
-
-def _curve_cells(row: Mapping[str, Any]) -> str:
-    luck = f"[{row['subset_low']:.3f}, {row['subset_high']:.3f}]" if row["subsets"] > 1 else ""
-    interval = f"[{row['low']:.3f}, {row['high']:.3f}]"
-    return f"   {row['mean']:>6.3f} {luck:>14} {interval:>14}"

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
 from semcal.cli import options as opt
 from semcal.cli.commands.run_folder import warn_of_less_accurate
 from semcal.cli.console import Output, debug, info, progress, show, warn
 from semcal.cli.executors import choose_workers, open_executor, show_peak
+from semcal.cli.removed import CommandWithRemovals
 from semcal.cli.rows import ProblemLog
 from semcal.errors import UsageError
 from semcal.records import dumps
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from semcal.pipeline.executor import Executor
 
 
-class CLASS(TyperCommand):
+class CLASS(CommandWithRemovals):
     """`--ray` without an address, last or before another option, means a local cluster."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

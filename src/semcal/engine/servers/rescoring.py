@@ -80,11 +80,8 @@ def why_unknown(profile: ServerProfile, temperature: float) -> str:
         cut = f"{where} gives log-probabilities of what its truncation leaves ({profile.truncated_to})"
         return f"{cut}, {cost}; switch that off at the server"
     flag = {"vLLM": "start vLLM with --logprobs-mode processed_logprobs"}.get(profile.server)
-    helps = " or ".join(filter(None, (flag, "serve a checkpoint with T folded in (semcal export)")))
-    return (
-        f"{where} gives log-probabilities at T = 1 alone, and draws are at T = {temperature:g}, {cost}; to "
-        f"have likelihoods, {helps}"
-    )
+    alone = f"{where} gives log-probabilities at T = 1 alone, and draws are at T = {temperature:g}, {cost}"
+    return f"{alone}; to have likelihoods, {flag}" if flag else alone
 
 
 #: Alternatives that are asked for before all of them are.
