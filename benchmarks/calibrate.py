@@ -23,18 +23,16 @@ from typing import Any
 import numpy as np
 
 from semcal import fit, load_equivalence, load_model, metrics
+from semcal.calibration.calibrate import calibrate
 from semcal.demo.questions import load_set
 from semcal.engine.equivalence import Equivalence
 from semcal.engine.language_model import LanguageModel
 from semcal.errors import SemcalWarning
-from semcal.pipeline.calibrate import calibrate, calibrate_samples
-from semcal.pipeline.fit_and_select import sample_candidates
-from semcal.pipeline.grade import grade_row
-from semcal.pipeline.measure import measure_rows
 from semcal.pipeline.prompting import PromptConfig
 from semcal.qa.grading import RuleGrader
 from semcal.qa.questions import Question
 from semcal.recalibration.temperature import Temperature
+from tests.json_rows import calibrate_samples, grade_row, measure_rows, sample_candidates
 
 MODELS = ("atlas", "atlas-mistral", "atlas-qwen2")
 SETS = ("atlas-trivia", "atlas-rare", "atlas-reading")

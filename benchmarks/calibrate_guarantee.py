@@ -26,9 +26,9 @@ import numpy as np
 from scipy.special import expit
 from scipy.stats import binomtest
 
+from semcal.calibration.answer_features import AnswerFeatures, candidates_for
+from semcal.calibration.learn import kept_apart, set_threshold
 from semcal.metrics.probability_maps import Labelled, choose_map, part_of, predict_out_of_fold
-from semcal.pipeline.calibrate_rows import kept_apart, set_threshold
-from semcal.pipeline.measure import AnswerFeatures, candidates_for
 
 WORLDS, LABELS, NEW, DELTA = 1000, 500, 20_000, 0.05
 RISKS = (0.05, 0.1, 0.2)

@@ -33,9 +33,9 @@ from semcal.engine import cluster_answers, load_equivalence, load_model
 from semcal.engine.equivalence import side_of
 from semcal.errors import SemcalError
 from semcal.pipeline.prompting import PromptConfig
-from semcal.pipeline.sample import sample_questions
 from semcal.qa.normal_form import normal_form
 from semcal.recalibration import Temperature
+from tests.json_rows import sample_questions
 
 WIDTH = 32768
 EVERY = 3  # of the questions, with the wide model

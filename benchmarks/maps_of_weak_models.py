@@ -22,8 +22,8 @@ from scipy.special import expit
 from scipy.stats import binomtest
 
 from semcal import metrics
+from semcal.calibration.answer_features import AnswerFeatures, candidates_for
 from semcal.metrics.probability_maps import choose_map
-from semcal.pipeline.measure import AnswerFeatures, candidates_for
 
 WORLDS, FRESH, M = 100, 4000, 10
 ACCURACIES, LABELS = (0.02, 0.05, 0.1, 0.15), (60, 100, 250)

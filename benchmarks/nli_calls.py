@@ -48,9 +48,9 @@ from semcal.engine.equivalence import Equivalence, Triple
 from semcal.engine.verdicts import CachedEquivalence
 from semcal.errors import SemcalWarning
 from semcal.pipeline.prompting import PromptConfig
-from semcal.pipeline.sample import sample_questions
 from semcal.qa.normal_form import normal_form, values_differ
 from semcal.recalibration import Temperature
+from tests.json_rows import sample_questions
 
 QUESTIONS, ATLAS_QUESTIONS, M, POOL = 2000, 40, 10, 16
 TEMPERATURES = (1.0, 0.5, 1.3, 1.2, 1.1)

@@ -43,15 +43,12 @@ from benchmarks.nli_calls import SEEDS, simulated
 from benchmarks.sampling import END, STEPS, VOCABULARY, M, network
 from semcal.engine import CausalLanguageModel
 from semcal.engine.nli import CrossEncoder
-from semcal.pipeline.cluster import cluster_rows
-from semcal.pipeline.grade import grade_row
-from semcal.pipeline.measure import measure_rows
 from semcal.pipeline.prompting import PromptConfig
-from semcal.pipeline.sample import sample_runs
 from semcal.qa.grading import RuleGrader
 from semcal.qa.questions import Question
 from semcal.recalibration import ATS, SE, AnyRecalibrator, Base, Platt, Temperature, temperature_of
 from semcal.semantics import components
+from tests.json_rows import cluster_rows, grade_row, measure_rows, sample_runs
 
 OURS, PLAIN, RUNS, WORDS = 24, 2, 4, 20
 #: Share of a question's answers that mean the same, and of other ordered pairs that are entailed.

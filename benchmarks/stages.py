@@ -37,12 +37,10 @@ from semcal.engine.scoring import Rescoring
 from semcal.experiment.analyses.answers import exponent
 from semcal.metrics import summaries
 from semcal.pipeline import sample as sampling
-from semcal.pipeline.cluster import cluster_rows
-from semcal.pipeline.grade import grade_row
-from semcal.pipeline.measure import measure_rows
 from semcal.pipeline.prompting import PromptConfig
 from semcal.qa.grading import RuleGrader
 from semcal.recalibration import Base
+from tests.json_rows import cluster_rows, grade_row, measure_rows
 
 QUESTIONS, ROUNDS = 16, 2
 M, LENGTH, LIMIT = 10, 6, 4  # answers of four times that length are cut

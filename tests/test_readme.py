@@ -13,9 +13,9 @@ from typing import Any
 import typer
 from typer.testing import CliRunner
 
+from semcal.calibration.calibrated import Calibration
 from semcal.cli.app import app
 from semcal.cli.commands import ask
-from semcal.pipeline.calibrated import Calibration
 from tools import reference_pages
 
 ROOT = Path(__file__).parents[1]

@@ -9,9 +9,9 @@ import pytest
 import tiny_models
 from invoking import semcal, write
 
+from semcal.calibration.calibrated import Calibration
 from semcal.cli.commands import ask
 from semcal.engine import load_model
-from semcal.pipeline.calibrated import Calibration
 from semcal.recalibration import Temperature, TemperatureScaling, save_pretrained
 from tests.pipeline.made_up_calibration import OF_ANOTHER_TEMPERATURE, calibration, provenance, threshold
 

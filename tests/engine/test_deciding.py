@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from semcal.deciding import Group, PartOfDraws, Rule, settle
 from semcal.engine.clustering import Verdicts, cluster_answers
 from semcal.engine.equivalence import Equivalence, ExactMatch
 from semcal.engine.fakes import FakeEquivalence
-from semcal.pipeline.decide import Group, PartOfDraws, Rule, settle
 
 FORMS = ["ash", "birch wood", "cedar", "date palm", "elm", "fir tree", ""]
 

@@ -15,6 +15,7 @@ import mill_grid as mills
 import pytest
 import test_grid_killed as killed
 
+from semcal.calibration.calibrated import Calibration
 from semcal.errors import FitError, StoreError, UsageError
 from semcal.experiment.analyses import analyse
 from semcal.experiment.finished import read_finished
@@ -22,7 +23,6 @@ from semcal.experiment.folders import merge, state_of
 from semcal.experiment.forecast import forecast
 from semcal.experiment.grid_blocks import Shard
 from semcal.experiment.reading import read_settings, settings_of
-from semcal.pipeline.calibrated import Calibration
 from semcal.pipeline.store import read_block
 from semcal.qa.grading import RuleGrader
 

@@ -14,9 +14,10 @@ from semcal.errors import InputError
 from semcal.experiment.forecast import forecast
 from semcal.experiment.reading import read_settings
 from semcal.pipeline.prompting import PromptConfig
-from semcal.pipeline.sample import sample_runs, scored_without_passages
+from semcal.pipeline.sampling import scored_without_passages
 from semcal.qa.questions import Question
 from semcal.recalibration import SE, Base
+from tests.json_rows import sample_runs
 
 pytestmark = pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
 

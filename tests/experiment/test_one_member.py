@@ -19,8 +19,8 @@ from semcal.experiment.analyses.grid_scores import GridScores
 from semcal.experiment.analyses.scores_by_method import entropy
 from semcal.experiment.finished import FinishedRun, read_finished
 from semcal.experiment.grid_settings import run_seed
-from semcal.pipeline.grade import grade_clusters
 from semcal.qa.grading import RuleGrader
+from tests.json_rows import grade_clusters
 
 MEASURE = "L-SC"
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 import semcal
-from semcal.pipeline.results import Results
+from semcal.results import Results
 from tests.golden.questions import made_up_samples, questions_of
 
 

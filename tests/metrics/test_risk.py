@@ -10,10 +10,10 @@ import pytest
 from scipy.stats import binom, binomtest
 
 from semcal import metrics
+from semcal.calibration.learn import set_threshold
 from semcal.errors import InputError, UsageError
 from semcal.metrics import risk_controlled_threshold
 from semcal.metrics.thresholds import likeliest_start
-from semcal.pipeline.calibrate_rows import set_threshold
 
 
 def plain_threshold(p, c, risk, delta, grid, start):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from semcal.calibration.calibrated import Calibration, CalibrationReport, Threshold
 from semcal.engine.language_model import LanguageModel
 from semcal.metrics.probability_maps import MapCandidate, ProbabilityMap
-from semcal.pipeline.calibrated import Calibration, CalibrationReport, Threshold
 from semcal.pipeline.prompting import PromptConfig
 from semcal.recalibration.provenance import Provenance
 

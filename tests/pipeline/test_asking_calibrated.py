@@ -17,13 +17,13 @@ from made_up_calibration import (
 )
 
 import semcal
+from semcal.calibration.apply import what_cannot_be_checked
+from semcal.calibration.calibrated import Calibration
 from semcal.demo.paths import nli_model_dir
 from semcal.engine.drawing import Truncation
 from semcal.engine.equivalence import ExactMatch
 from semcal.engine.fakes import FakeEquivalence, FakeLanguageModel
 from semcal.errors import InputError, SemcalWarning, StoreError, UsageError
-from semcal.pipeline.apply_calibration import what_cannot_be_checked
-from semcal.pipeline.calibrated import Calibration
 from semcal.pipeline.prompting import PromptConfig
 from semcal.qa.questions import Question
 from semcal.recalibration import TemperatureScaling, save_pretrained

@@ -7,7 +7,8 @@ import pytest
 
 from semcal import metrics
 from semcal.errors import InputError
-from semcal.pipeline.assess import assess, check_assessable, fit_scores, scores_by_measure
+from semcal.pipeline.assess import assess
+from tests.json_rows import check_assessable, fit_scores, scores_by_measure
 
 
 def rows(n: int, seed: int = 0) -> list[dict]:

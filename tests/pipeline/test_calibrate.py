@@ -11,20 +11,27 @@ import pytest
 from made_up_calibration import calibration, threshold
 from scipy.stats import binomtest
 
+from semcal.calibration.answer_features import candidates_for
+from semcal.calibration.calibrate import calibrate
+from semcal.calibration.calibrated import Calibration
+from semcal.deciding import DecisionRule
 from semcal.engine import load_equivalence
 from semcal.engine.fakes import FakeEquivalence, FakeLanguageModel
 from semcal.errors import FitError, InputError, SemcalWarning, StoreError, UsageError
 from semcal.metrics.probability_maps import MapCandidate, ProbabilityMap, choose_map
-from semcal.pipeline.answer import answer_of
-from semcal.pipeline.apply_calibration import calibrated_rows
-from semcal.pipeline.calibrate import calibrate, calibrate_samples
-from semcal.pipeline.calibrate_rows import calibrate_rows
-from semcal.pipeline.calibrated import Calibration
-from semcal.pipeline.cluster import cluster_rows
-from semcal.pipeline.decide import DecisionRule
-from semcal.pipeline.measure import candidates_for, features_of, measure_at, measure_rows, rows_by_temperature
 from semcal.qa.questions import Question
 from semcal.recalibration import TemperatureScaling
+from tests.json_rows import (
+    answer_of,
+    calibrate_rows,
+    calibrate_samples,
+    calibrated_rows,
+    cluster_rows,
+    features_of,
+    measure_at,
+    measure_rows,
+    rows_by_temperature,
+)
 
 EXACT = load_equivalence("exact")
 
@@ -290,7 +297,7 @@ def test_a_threshold_is_set_on_questions_that_nothing_else_was_fitted_on() -> No
 
 
 def _apart(rows: list[dict[str, Any]]) -> set[int]:
-    from semcal.pipeline.calibrate_rows import kept_apart
+    from semcal.calibration.learn import kept_apart
 
     return set(np.flatnonzero(kept_apart(len(rows), None, 0)).tolist())
 
@@ -306,7 +313,7 @@ def test_below_the_threshold_it_abstains() -> None:
 
 
 def test_questions_of_one_passage_or_asked_twice_are_kept_apart_together() -> None:
-    from semcal.pipeline.calibrate_rows import kept_apart
+    from semcal.calibration.learn import kept_apart
 
     groups = np.repeat(np.arange(30), 5)
     apart = kept_apart(150, groups, 0)

@@ -9,19 +9,19 @@ from typing import Any
 import pytest
 
 import semcal
+from semcal.calibration.calibrate import calibrate
 from semcal.engine.equivalence import ExactMatch
 from semcal.engine.fakes import FakeLanguageModel
 from semcal.errors import FitError, QuestionError, SemcalWarning
-from semcal.pipeline.ask import AskJob
-from semcal.pipeline.calibrate import calibrate
 from semcal.pipeline.prompting import PromptConfig
-from semcal.pipeline.rows import FAILED
-from semcal.pipeline.sample import SampleJob, SamplePass
+from semcal.pipeline.sampling import SampleJob, SamplePass
 from semcal.pipeline.store import Store
-from semcal.pipeline.temperature_grid import rows_at_temperatures
 from semcal.pipeline.worker_state import WorkerState
 from semcal.qa.questions import Question
 from semcal.recalibration import Base
+from semcal.rows import FAILED
+from semcal.uncertainty import AskJob
+from tests.json_rows import rows_at_temperatures
 
 TABLE = {f"Who built mill {i}?": {"Ana.": 0.9, "Bo.": 0.1} for i in range(24)}
 QUESTIONS = tuple(Question(f"q{i}", text, ("Ana" if i % 2 else "Bo",)) for i, text in enumerate(TABLE))

@@ -9,11 +9,11 @@ import pytest
 
 from semcal import metrics
 from semcal.errors import InputError, RowError
-from semcal.pipeline.assess import assess, check_assessable, scores_by_measure
-from semcal.pipeline.select import paired_scores
+from semcal.pipeline.assess import assess
 from semcal.qa.datasets import question_from_row
 from semcal.qa.questions import Question, data_hash, group_labels, ties_of
 from semcal.records import Row
+from tests.json_rows import check_assessable, paired_scores, scores_by_measure
 
 
 def rows(key: str | None, value: Any = lambda group: f"Passage {group}.") -> list[dict[str, Any]]:

@@ -13,10 +13,11 @@ import semcal
 from semcal.engine.fakes import FakeLanguageModel
 from semcal.errors import FitError, InputError, ModelError, SemcalError, UsageError
 from semcal.pipeline.fitting import as_recalibrator
-from semcal.pipeline.inputs import as_questions, as_sample_rows
+from semcal.pipeline.inputs import as_questions
 from semcal.pipeline.temperature_grid import fit_grid
 from semcal.qa.questions import Question
 from semcal.records import write_rows
+from tests.json_rows import as_sample_rows
 
 polars = pytest.importorskip("polars")
 

@@ -14,18 +14,23 @@ from semcal import metrics
 from semcal.engine.fakes import FakeEquivalence, FakeLanguageModel
 from semcal.errors import FitError, InputError, SemcalWarning, UsageError
 from semcal.experiment.grid_blocks import grid_temperatures
-from semcal.pipeline.cluster import cluster_rows
-from semcal.pipeline.grade import grade_row
-from semcal.pipeline.measure import measure_rows
-from semcal.pipeline.sample import sample_questions
-from semcal.pipeline.select import GRID, paired_scores
+from semcal.pipeline.select import GRID
 from semcal.pipeline.store import Store
-from semcal.pipeline.temperature_grid import choose_temperatures, fit_grid, rows_at_temperatures
+from semcal.pipeline.temperature_grid import fit_grid
 from semcal.qa.grading import RuleGrader
 from semcal.qa.questions import Question
 from semcal.recalibration import Temperature
 from semcal.records import dumps
 from semcal.semantics import MEASURES
+from tests.json_rows import (
+    choose_temperatures,
+    cluster_rows,
+    grade_row,
+    measure_rows,
+    paired_scores,
+    rows_at_temperatures,
+    sample_questions,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore::semcal.errors.UndefinedWarning")
 SAME = FakeEquivalence([{"ana", "dr ana"}])

@@ -10,11 +10,17 @@ import pytest
 from semcal.engine.equivalence import ExactMatch
 from semcal.engine.fakes import FakeEquivalence
 from semcal.errors import InputError, UndefinedWarning
-from semcal.pipeline.cluster import check_clusterable, cluster_rows
-from semcal.pipeline.grade import EntailmentGrader, check_gradable, grade_row
-from semcal.pipeline.measure import check_measurable, measure_rows
-from semcal.pipeline.rows import warn_of_cut_draws
+from semcal.pipeline.grade import EntailmentGrader
 from semcal.qa.grading import RuleGrader
+from semcal.rows import warn_of_cut_draws
+from tests.json_rows import (
+    check_clusterable,
+    check_gradable,
+    check_measurable,
+    cluster_rows,
+    grade_row,
+    measure_rows,
+)
 
 ROW = {"id": "q", "clusters": [[0, 2], [1]], "log_likelihoods": [-1.0, -2.0, -1.0], "note": "kept"}
 

@@ -8,9 +8,9 @@ import pytest
 
 from semcal.engine.fakes import FakeLanguageModel
 from semcal.pipeline.prompting import PromptConfig
-from semcal.pipeline.sample import sample_questions, sample_runs
 from semcal.qa.questions import Question
 from semcal.recalibration import SE, Base
+from tests.json_rows import sample_questions, sample_runs
 
 TABLE = {
     "Who?": {"Ana Velis.": 0.5, "Bo.": 0.25, "Bo. He wrote it.": 0.15, "": 0.1},

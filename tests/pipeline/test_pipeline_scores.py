@@ -7,7 +7,7 @@ import pytest
 
 from semcal.errors import FitError, UsageError
 from semcal.metrics import BetaCalibration, ace
-from semcal.pipeline.assess import fit_scores, recalibrate_rows
+from tests.json_rows import fit_scores, recalibrate_rows
 
 
 def rows(n: int, seed: int) -> list[dict]:

@@ -12,12 +12,18 @@ from made_up_calibration import OF_ANOTHER_TEMPERATURE, calibration, threshold
 from semcal.engine.equivalence import ExactMatch
 from semcal.engine.fakes import FakeEquivalence
 from semcal.errors import InputError, UndefinedWarning, UsageError
-from semcal.pipeline.apply_calibration import calibrated_rows, check_calibratable
-from semcal.pipeline.cluster import check_clusterable, cluster_rows
-from semcal.pipeline.grade import check_gradable, grade_row
-from semcal.pipeline.measure import check_measurable, measure_rows
 from semcal.qa.grading import RuleGrader
 from semcal.recalibration import TemperatureScaling
+from tests.json_rows import (
+    calibrated_rows,
+    check_calibratable,
+    check_clusterable,
+    check_gradable,
+    check_measurable,
+    cluster_rows,
+    grade_row,
+    measure_rows,
+)
 
 ROW: dict[str, Any] = {
     "id": "1",

@@ -9,11 +9,11 @@ import pytest
 
 from semcal import metrics
 from semcal.errors import FitError, InputError, UsageError
-from semcal.pipeline.grade import grade_row
-from semcal.pipeline.measure import measure_rows
-from semcal.pipeline.select import Candidate, select
+from semcal.pipeline.select import Candidate
 from semcal.qa.grading import Grade, RuleGrader
 from semcal.semantics import MEASURES
+from tests.json_rows import grade_row, measure_rows
+from tests.json_rows import select_candidates as select
 
 BASE = Candidate("Base")
 NLL = Candidate("TS NLL", "NLL")

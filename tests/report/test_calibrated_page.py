@@ -17,7 +17,6 @@ from semcal.experiment.cell_calibration import ApplyJob
 from semcal.experiment.finished import read_finished
 from semcal.experiment.grid_settings import Grading
 from semcal.experiment.paths import calibrated_path, calibration_folder
-from semcal.pipeline.calibrate_rows import calibrate_rows
 from semcal.pipeline.worker_state import WorkerState
 from semcal.records import dumps
 from semcal.report import in_words
@@ -25,6 +24,7 @@ from semcal.report.build import remake
 from semcal.report.grid_figures import grid_figures
 from semcal.report.grid_tables import grid_tables
 from semcal.report.opening import calibrated_findings
+from tests.json_rows import calibrate_rows
 
 DATASET = "made-up-trivia"
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import semcal
+from semcal.calibration.apply import is_made_for
+from semcal.calibration.calibrated import Calibration
 from semcal.errors import SemcalWarning, UsageError
-from semcal.pipeline.apply_calibration import is_made_for
-from semcal.pipeline.calibrated import Calibration
 from tests.cli.invoking import semcal as command
 from tests.cli.invoking import write
 from tests.servers import fake_model

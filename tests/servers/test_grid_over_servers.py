@@ -13,6 +13,7 @@ from typing import Any
 import mill_grid as mills
 import pytest
 
+from semcal.calibration.calibrated import Calibration
 from semcal.engine.language_model import Sampler
 from semcal.engine.servers.client import RequestFailed, ServerClient, ServerRequest
 from semcal.errors import SemcalWarning, ServerError, UsageError
@@ -24,7 +25,6 @@ from semcal.experiment.grid_blocks import Shard
 from semcal.experiment.grid_settings import GridSettings, Model
 from semcal.experiment.grid_state import GridState
 from semcal.experiment.reading import claim_folder
-from semcal.pipeline.calibrated import Calibration
 from semcal.pipeline.executor import SerialExecutor
 from semcal.pipeline.process_executor import PRELOAD, start_context
 from semcal.report import build

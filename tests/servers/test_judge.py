@@ -17,9 +17,10 @@ from semcal.engine.equivalence import ExactMatch, FakeEquivalence
 from semcal.engine.servers import entailment
 from semcal.engine.servers.profile import ServerProfile
 from semcal.errors import SemcalWarning, UsageError
-from semcal.pipeline.grade import EntailmentGrader, as_grader, grade_row, grade_together
+from semcal.pipeline.grade import EntailmentGrader, as_grader, grade_together
 from semcal.pipeline.judge import JUDGEMENT, JudgeGrader, load_judge
 from semcal.qa.grading import Grade, RuleGrader
+from tests.json_rows import grade_row
 from tests.servers.fake_server import Refused
 from tests.servers.verdict_server import VerdictServer
 

@@ -11,10 +11,10 @@ from typing import Annotated
 
 import typer
 
+from semcal.calibration.calibrate import calibrate
 from semcal.demo.paths import calibration_dir
 from semcal.demo.questions import load_set
 from semcal.experiment.environment import versions
-from semcal.pipeline.calibrate import calibrate
 
 LABELS, RISK, LONGEST = 500, 0.3, 24
 

@@ -358,8 +358,8 @@ def fit_recalibrator() -> None:
 
 def calibrate_embedded() -> None:
     """Calibrate the embedded model, as `semcal ask` uses it: 500 questions of each closed-book set."""
+    from semcal.calibration.calibrate import calibrate
     from semcal.experiment.environment import versions
-    from semcal.pipeline.calibrate import calibrate
 
     trivia, rare = load_set("atlas-trivia"), load_set("atlas-rare")
     found = calibrate(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from shutil import rmtree
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
     from semcal.engine.equivalence import Equivalence
     from semcal.engine.language_model import LanguageModel, Sampler
     from semcal.pipeline.calibration_set import CalibrationSet
+    from semcal.pipeline.fit_and_select import Clustering
     from semcal.pipeline.prompting import PromptConfig
+    from semcal.pipeline.sampling import Sampling
     from semcal.pipeline.store import UnfinishedWork
     from semcal.recalibration.provenance import Provenance
     from semcal.recalibration.saving import Fitted
@@ -55,11 +58,17 @@ class FitWork:
         """Whether the model is behind a server."""
         return not hasattr(self.model, "features")
 
-    def key(self, options: FitOptions, sampling: Mapping[str, Any]) -> dict[str, Any]:
+    def key(self, options: FitOptions, sampling: Sampling, equivalence: str | None) -> dict[str, Any]:
         """Everything that the result depends on."""
+        how_sampled = {
+            "m": sampling.m,
+            "seed": sampling.seeds[0],
+            "max_new_tokens": sampling.max_new_tokens,
+            "equivalence": equivalence,
+        }
         return {
             **asdict(options),
-            **(sampling if options.samples else {}),
+            **(how_sampled if options.samples else {}),
             "model": self.model.revision,
             "prompt": self.asking.hash(self.model),
             "data": data_hash(self.questions),
@@ -67,7 +76,7 @@ class FitWork:
             "features": None if self.features is None else str(self.features),
         }
 
-    def plan(self, options: FitOptions, sampling: Mapping[str, Any]) -> int:
+    def plan(self, options: FitOptions, sampling: Sampling) -> int:
         """Print what would be read and written; the model is loaded and not run on any question."""
         from semcal.pipeline.calibration_set import CalibrationSet
         from semcal.pipeline.select import candidate_fits
@@ -87,7 +96,7 @@ class FitWork:
             under = f"each of {count} candidates"
         if options.samples:
             count = len(questions)
-            parts.append(f"sample {sampling['m']} answers to each of {count} questions under {under}")
+            parts.append(f"sample {sampling.m} answers to each of {count} questions under {under}")
         warn(f"would, with {self.model.name}, {', '.join(parts)}, and write {self.out / 'calibration.json'}")
         return self.bad.exit_code()
 
@@ -113,21 +122,22 @@ class FitWork:
         return grid
 
     def _to_sample(
-        self, sampling: Mapping[str, Any], leave_out: Callable[[QuestionError], None]
+        self, sampling: Sampling, leave_out: Callable[[QuestionError], None]
     ) -> Sequence[Question]:
         """The questions of TS-grid: a server is asked them without their answers."""
         from semcal.pipeline.calibration_set import CalibrationSet
-        from semcal.pipeline.sample import check_question
+        from semcal.pipeline.sampling import check_question
         from semcal.recalibration.provenance import check_enough
 
-        how: Any = {"asking": self.asking}
         if not self.over_server:
             model = self.language_model
-            return CalibrationSet.of(model, self.questions, on_bad_question=leave_out, **how).questions
-        kept, how = [], {"m": sampling["m"], "max_new_tokens": sampling["max_new_tokens"], **how}
+            return CalibrationSet.of(
+                model, self.questions, asking=self.asking, on_bad_question=leave_out
+            ).questions
+        kept = []
         for question in self.questions:
             try:
-                check_question(self.model, question, recalibrators=[], **how)
+                check_question(self.model, question, sampling)
                 kept.append(question)
             except QuestionError as error:
                 leave_out(error)
@@ -138,28 +148,36 @@ class FitWork:
         self,
         options: FitOptions,
         open_equivalence: Callable[[], Equivalence],
-        sampling: Mapping[str, Any],
+        sampling: Sampling,
         unfinished: UnfinishedWork,
         plot: Path | None,
     ) -> dict[str, Any]:
         """Fit and save what the options ask for, and return the result to print."""
         from semcal.experiment.environment import versions
         from semcal.pipeline.calibration_set import CalibrationSet, provenance_of
+        from semcal.pipeline.fit_and_select import Clustering
 
         if not options.samples:
             if not options.exact or self.over_server:
                 unfinished.begin()
             return self._fit(options, unfinished.folder, plot)
-        how = {"asking": self.asking, "equivalence": open_equivalence(), **sampling}
+        clustering = Clustering(open_equivalence())
         unfinished.begin()
-        known: Any = {"data": self.data, "seed": options.seed, "versions": versions()}
+        provenance_for = partial(
+            provenance_of,
+            self.model,
+            asking=self.asking,
+            data=self.data,
+            seed=options.seed,
+            versions=versions(),
+        )
         if options.method == "TS-grid":
-            return self._fit_grid(options, how, unfinished.folder, known)
+            return self._fit_grid(options, sampling, clustering, unfinished.folder, provenance_for)
         labelled = CalibrationSet.of(
             self.language_model, self.questions, asking=self.asking, on_bad_question=self._leave_out
         )
-        provenance = provenance_of(self.model, labelled.questions, asking=self.asking, **known)
-        return self._select(options, labelled, provenance, how, unfinished.folder)
+        provenance = provenance_for(labelled.questions)
+        return self._select(options, labelled, provenance, sampling, clustering, unfinished.folder)
 
     def _fit(self, options: FitOptions, keep: Path, plot: Path | None) -> dict[str, Any]:
         """Fit one recalibrator and save it."""
@@ -195,7 +213,8 @@ class FitWork:
         options: FitOptions,
         labelled: CalibrationSet,
         provenance: Provenance,
-        how: Mapping[str, Any],
+        sampling: Sampling,
+        clustering: Clustering,
         keep: Path,
     ) -> dict[str, Any]:
         """Fit every candidate and choose one for each measure."""
@@ -206,38 +225,50 @@ class FitWork:
                 self.language_model,
                 labelled,
                 self.validation,
+                sampling,
+                clustering,
                 methods=[options.method],
                 store=self.features,
                 learning_rate=options.learning_rate,
                 by=options.chosen_by,
                 progress=begin,
                 keep=keep,
-                **how,
             )
         return self._save(selected.recalibrators, selected.selection.table(), provenance, options)
 
     def _fit_grid(
-        self, options: FitOptions, how: Mapping[str, Any], keep: Path, known: Mapping[str, Any]
+        self,
+        options: FitOptions,
+        sampling: Sampling,
+        clustering: Clustering,
+        keep: Path,
+        provenance_for: Callable[[Sequence[Question]], Provenance],
     ) -> dict[str, Any]:
         """Choose a temperature of the grid for each measure."""
-        from semcal.pipeline.calibration_set import provenance_of
         from semcal.pipeline.store import Store
         from semcal.pipeline.temperature_grid import choose_temperatures, rows_at_temperatures
 
-        questions = self._to_sample(how, self._leave_out)
-        further: Any = {"keep": Store(keep), "on_bad_question": self._leave_out, **how}
+        questions = self._to_sample(sampling, self._leave_out)
         with progress("TS-grid", len(questions)) as update:
-            rows = rows_at_temperatures(self.model, questions, self._grid(), progress=update, **further)
-        found = choose_temperatures(rows, by=options.chosen_by)
-        if found.at_edge:
+            rows = rows_at_temperatures(
+                self.model,
+                questions,
+                self._grid(),
+                sampling,
+                clustering,
+                progress=update,
+                keep=Store(keep),
+                on_bad_question=self._leave_out,
+            )
+        grid = choose_temperatures(rows, by=options.chosen_by)
+        if grid.at_edge:
             info(
-                f"fit: the best temperature for {', '.join(found.at_edge)} is the last of the grid; "
+                f"fit: the best temperature for {', '.join(grid.at_edge)} is the last of the grid; "
                 "it may lie beyond"
             )
-        sampled = {row["id"] for of_one in rows.values() for row in of_one}
-        kept = [question for question in questions if question.id in sampled]
-        provenance = provenance_of(self.model, kept, asking=self.asking, **known)
-        return self._save(found.recalibrators, found.table(), provenance, options)
+        sampled = {row.id for rows_of in rows.values() for row in rows_of}
+        provenance = provenance_for([question for question in questions if question.id in sampled])
+        return self._save(grid.recalibrators, grid.table(), provenance, options)
 
     def _save(
         self,

@@ -17,16 +17,16 @@ from semcal.experiment.grid_settings import Clustering, Grading
 from semcal.pipeline.cluster import ClusterJob
 from semcal.pipeline.executor import Progress
 from semcal.pipeline.grade import grade_clusters, grade_row
-from semcal.pipeline.measure import measure_rows
 from semcal.pipeline.prompting import PromptConfig
-from semcal.pipeline.rows import FAILED
 from semcal.pipeline.worker_state import RecalibratorSource, WorkerState
 from semcal.qa.first_answer import first_answer
 from semcal.qa.grading import members_to_grade
 from semcal.qa.normal_form import normal_form, text_form
 from semcal.qa.questions import Question
+from semcal.rows import FAILED, Clusters, Row
+from semcal.semantics.measuring import MeasureOptions, measure_rows
 
-Rows = list[dict[str, Any]]
+Rows = list[Row]
 Lines = Sequence[str]
 
 
@@ -50,17 +50,17 @@ class AnswerBlock:
 
     def drawn(self) -> Rows:
         """The rows with their questions, cut to each number of draws."""
-        asked = {question.id: question.question for question in self.questions}
-        rows = cut_to_counts(list(map(json.loads, self.sampled)), self.m)
-        return [{**row, "question": asked[row["id"]]} for row in rows]
+        texts = {question.id: question.question for question in self.questions}
+        rows = cut_to_counts([Row(json.loads(line)) for line in self.sampled], self.m)
+        return [row.set(question=texts[row.id]) for row in rows]
 
-    def rows(self) -> Iterator[dict[str, Any]]:
+    def rows(self) -> Iterator[Row]:
         """The rows with questions, reference answers and clusters."""
         assert self.clustered is not None
         answers = {question.id: list(question.answers) for question in self.questions}
         for row, groups in zip(self.drawn(), map(json.loads, self.clustered), strict=True):
             assert row["id"] == groups["id"]
-            yield {**row, **groups, "answers": answers[row["id"]]}
+            yield row.set(**groups, answers=answers[row.id])
 
     def grades(self) -> Iterator[dict[str, Any]]:
         """The grades of the clusters of each row."""
@@ -68,18 +68,17 @@ class AnswerBlock:
         return map(json.loads, self.graded)
 
 
-def cut_to_counts(rows: Sequence[Mapping[str, Any]], m: int) -> Rows:
+def cut_to_counts(rows: Sequence[Row], m: int) -> Rows:
     """Cut rows to their first m draws, and those with `counts` to each of these as well.
 
-    >>> drawn = {"samples": ["a", "b", "c"], "log_likelihoods": [-1, -2, -3], "likelihood": ["sampled"] * 3}
-    >>> [one["samples"] for one in cut_to_counts([{"id": "1", "counts": [1, 3], **drawn}], 2)]
+    >>> row = Row({"id": "1", "counts": [1, 3], "samples": ["a", "b", "c"], "log_likelihoods": [-1, -2, -3]})
+    >>> [cut.samples for cut in cut_to_counts([row], 2)]
     [['a', 'b'], ['a'], ['a', 'b', 'c']]
     """
-    drawn = ("samples", "log_likelihoods", "likelihood", "finished")
     return [
-        {**row, "m": count, **{key: row[key] and row[key][:count] for key in drawn if key in row}}
+        row.take(range(count)).set(m=count) if row.failure is None else row.set(m=count)
         for row in rows
-        for count in (m, *row.get("counts", ()))
+        for count in (m, *row.json.get("counts", ()))
     ]
 
 
@@ -126,15 +125,15 @@ class GreedyJob:
             recalibrator = state.recalibrator(one.source)
             for kind in one.kinds:
                 generate: Any = model.greedy if kind == "greedy" else state.language_model.beam
-                found = generate(prompts, recalibrator=recalibrator, max_new_tokens=self.max_new_tokens)
-                for question, generation in zip(self.questions, found):
-                    row = {"id": question.id, "candidate": one.source.name, "run": one.run, "kind": kind}
+                generations = generate(prompts, recalibrator=recalibrator, max_new_tokens=self.max_new_tokens)
+                for question, generation in zip(self.questions, generations):
+                    row = Row({"id": question.id, "candidate": one.source.name, "run": one.run, "kind": kind})
                     if isinstance(generation, QuestionError):
-                        rows.append({**row, FAILED: generation.reason})
+                        rows.append(row.set(**{FAILED: generation.reason}))
                         continue
                     text = first_answer(generation.text, question.question).text
                     grade = grader.grade(question.question, [text], question.answers)
-                    rows.append({**row, "text": text, "correct": grade.correct})
+                    rows.append(row.set(text=text, correct=grade.correct))
         return rows
 
 
@@ -152,9 +151,9 @@ class ClusterAnswersJob:
 
     def __call__(self, state: WorkerState, progress: Progress) -> Rows:
         """Cluster."""
-        how = self.clustering
-        found = ClusterJob(tuple(self.block.drawn()), how.linkage, how.merge_refusals)(state, progress)
-        return [{key: row[key] for key in ("id", "normal_forms", "clusters")} for row in found.rows]
+        job = ClusterJob(tuple(self.block.drawn()), self.clustering.linkage, self.clustering.merge_refusals)
+        rows = job(state, progress).rows
+        return [Row({key: row[key] for key in ("id", "normal_forms", "clusters")}) for row in rows]
 
 
 @dataclass(frozen=True)
@@ -174,7 +173,7 @@ class GradeJob:
     def __call__(self, state: WorkerState, progress: Progress) -> Rows:
         """Grade."""
         del state, progress
-        grader, rows = self.grading.grader(), []
+        grader, rows = self.grading.grader(), list[Row]()
         for row in self.block.rows():
             grades = grade_clusters(
                 row,
@@ -183,8 +182,8 @@ class GradeJob:
                 limit=self.grading.members,
                 likeliest=self.grading.choice == "likeliest",
             )
-            correct, rule = [one.correct for one in grades], [one.rule for one in grades]
-            rows.append({"id": row["id"], "correct": correct, "rule": rule})
+            correct, rule = [grade.correct for grade in grades], [grade.rule for grade in grades]
+            rows.append(Row({"id": row["id"], "correct": correct, "rule": rule}))
         return rows
 
 
@@ -217,13 +216,15 @@ class EntailmentJob:
         ).clusters
         same = {pair for pair, clusters in zip(pairs, found) if len(clusters) == 1}
         return [
-            {
-                "id": row["id"],
-                "correct_nli": {
-                    measure: None if index is None else any(pair in same for pair in of_row[index])
-                    for measure, index in row["top_cluster"].items()
-                },
-            }
+            Row(
+                {
+                    "id": row["id"],
+                    "correct_nli": {
+                        measure: None if index is None else any(pair in same for pair in of_row[index])
+                        for measure, index in row["top_cluster"].items()
+                    },
+                }
+            )
             for row, of_row in zip(self.rows, pairs_of)
         ]
 
@@ -286,7 +287,7 @@ class TextFormsJob:
             read_as=[[normal_form(text) for text in row["samples"]] for row in self.rows],
         )
         clustered = [
-            {**row, "normal_forms": form, "clusters": clusters}
+            Row(row).add(Clusters(form, clusters))
             for row, form, clusters in zip(self.rows, forms, found.clusters)
         ]
         t_alpha, g_alpha = self.measure_alphas
@@ -299,6 +300,6 @@ class TextFormsJob:
                 limit=grading.members,
                 likeliest=grading.choice == "likeliest",
             )
-            for row in measure_rows(clustered, t_alpha=t_alpha, g_alpha=g_alpha, ties=self.clustering.ties)
+            for row in measure_rows(clustered, MeasureOptions(t_alpha, g_alpha, ties=self.clustering.ties))
         )
-        return [{key: row[key] for key in self.ADDED} for row in graded]
+        return [Row({key: row[key] for key in self.ADDED}) for row in graded]

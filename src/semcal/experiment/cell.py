@@ -19,10 +19,10 @@ from semcal.experiment.grid_settings import GridSettings, Model
 from semcal.experiment.paths import slug
 from semcal.experiment.question_sets import Parts, Problem, essentials
 from semcal.pipeline.prompting import PromptConfig
-from semcal.pipeline.rows import FAILED
-from semcal.pipeline.sample import SampleJob, SamplePass
+from semcal.pipeline.sampling import SampleJob, SamplePass
 from semcal.pipeline.worker_state import RecalibratorSource
 from semcal.qa.questions import Question, data_hash
+from semcal.rows import FAILED
 
 
 class Incomplete(Exception):

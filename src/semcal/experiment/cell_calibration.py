@@ -18,17 +18,17 @@ from semcal.experiment.grid_settings import Calibrating, Grading
 from semcal.experiment.paths import calibrated_path, calibration_folder, rows_path
 from semcal.experiment.row_jobs import passage_and_group
 from semcal.pipeline.executor import Progress
-from semcal.pipeline.measure import measure_rows
 from semcal.pipeline.prompting import PromptConfig
-from semcal.pipeline.sample import SamplePass
+from semcal.pipeline.sampling import SamplePass
 from semcal.pipeline.worker_state import WorkerState
 from semcal.qa.questions import Question, data_hash
+from semcal.rows import Row, RowsAt
+from semcal.semantics.measuring import MeasureOptions, measure_rows
 
 if TYPE_CHECKING:
-    from semcal.pipeline.measure import RowsAt
     from semcal.recalibration.provenance import Provenance
 
-Rows = list[dict[str, Any]]
+Rows = list[Row]
 
 
 @dataclass(frozen=True)
@@ -62,9 +62,9 @@ class CalibrateJob:
             **{name: getattr(self, name) for name in names},
         }
 
-    def __call__(self, state: WorkerState, progress: Progress) -> Rows:
+    def __call__(self, state: WorkerState, progress: Progress) -> list[dict[str, Any]]:
         """Learn."""
-        from semcal.pipeline.calibrate_rows import calibrate_rows
+        from semcal.calibration.learn import calibrate_rows
 
         del progress
         asked = {question.id: question for block in self.blocks for question in block.questions}
@@ -72,11 +72,14 @@ class CalibrateJob:
         drawn: dict[str, Rows] = {name: [] for name in self.candidates.values()}
         for row in (row for block in self.blocks for row in block.rows()):
             if row["id"] in chosen and (row["m"], row["run"]) == (self.m, 0) and row["candidate"] in drawn:
-                drawn[row["candidate"]].append({**row, **passage_and_group(chosen[row["id"]])})
+                drawn[row["candidate"]].append(row.set(**passage_and_group(chosen[row["id"]])))
         with warnings.catch_warnings():  # of few questions the grid has warned; the rest is in the report
             warnings.simplefilter("ignore", SemcalWarning)
             found = calibrate_rows(
-                {t: measure_rows(drawn[name], ties=self.ties) for t, name in self.candidates.items()},
+                {
+                    t: measure_rows(drawn[name], MeasureOptions(ties=self.ties))
+                    for t, name in self.candidates.items()
+                },
                 learn_temperature=False,  # Calibrated gives Base's answers
                 equivalence=self.equivalence,
                 linkage=self.linkage,
@@ -89,15 +92,14 @@ class CalibrateJob:
             )
         found.save_pretrained(state.folder / self.folder)
         threshold = None if found.threshold is None else asdict(found.threshold)
-        return [
-            {
-                "temperatures": list(found.temperatures),
-                "map": asdict(found.map),
-                "further": found.further,
-                "threshold": threshold,
-                "report": asdict(found.report),
-            }
-        ]
+        learnt = {
+            "temperatures": list(found.temperatures),
+            "map": asdict(found.map),
+            "further": found.further,
+            "threshold": threshold,
+            "report": asdict(found.report),
+        }
+        return [learnt]
 
     def _provenance(self, state: WorkerState, labelled: Sequence[Question]) -> Provenance:
         from semcal.recalibration.provenance import Provenance
@@ -137,17 +139,17 @@ class ApplyJob:
 
     def __call__(self, state: WorkerState, progress: Progress) -> Rows:
         """Apply."""
-        from semcal.pipeline.calibrated import Calibration
+        from semcal.calibration.calibrated import Calibration
 
         del progress
         calibration = Calibration.from_pretrained(state.folder / self.folder)
-        grader, found = self.grading.grader(), []
+        grader, found = self.grading.grader(), list[Row]()
         for lines_at in self.runs:
-            rows: RowsAt = {t: list(map(json.loads, lines)) for t, lines in lines_at.items()}
+            rows: RowsAt = {t: [Row(json.loads(line)) for line in lines] for t, lines in lines_at.items()}
             for row, one in zip(next(iter(rows.values())), calibration.apply(rows)):
                 grade = grader.grade(row["question"], [one.text], row["answers"])
                 share = len(row["clusters"][one.meaning]) / len(row["samples"])
-                found.append({"id": row["id"], **asdict(one), "share": share, "correct": grade.correct})
+                found.append(Row({"id": row["id"], **asdict(one), "share": share, "correct": grade.correct}))
         return found
 
 

@@ -26,7 +26,7 @@ from semcal.experiment.grid_settings import CALIBRATED
 from semcal.experiment.paths import rows_path, selection_path
 from semcal.experiment.question_sets import PARTS, essentials
 from semcal.experiment.row_jobs import MeasureJob, SelectJob
-from semcal.pipeline.sample import SamplePass
+from semcal.pipeline.sampling import SamplePass
 from semcal.pipeline.store import write_if_new
 from semcal.pipeline.worker_state import RecalibratorSource
 from semcal.qa.questions import group_ties, several

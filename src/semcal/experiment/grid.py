@@ -34,10 +34,10 @@ from semcal.experiment.question_sets import Parts, Problem, essentials, load_par
 from semcal.experiment.reading import claim_folder
 from semcal.pipeline.executor import Executor
 from semcal.pipeline.prompting import PromptConfig
-from semcal.pipeline.rows import warn_of_cut_draws
 from semcal.pipeline.store import Store, write_if_new
 from semcal.recalibration.provenance import check_enough, warn_if_few
 from semcal.records import dumps, read_object, remove_leftovers, write_rows
+from semcal.rows import warn_of_cut_draws
 
 if TYPE_CHECKING:
     from semcal.experiment.grid_state import GridState

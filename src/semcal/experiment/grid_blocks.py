@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from semcal.errors import ServerError
 from semcal.experiment.grid_settings import CALIBRATED, GridSettings, Model
 from semcal.pipeline.executor import Executor, Progress
-from semcal.pipeline.rows import failures_of
 from semcal.pipeline.select import GRID, WITH_ALPHA, Candidate, CandidateFit, candidate_fits
 from semcal.pipeline.store import Store, digest, read_block
 from semcal.records import dumps
+from semcal.rows import Json, Row, failures_of
 from semcal.semantics import MEASURES
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class RowsJob(Protocol):
     def key(self) -> dict[str, Any]:
         """What its rows depend on."""
 
-    def __call__(self, state: Any, progress: Progress, /) -> list[dict[str, Any]]:
+    def __call__(self, state: Any, progress: Progress, /) -> Sequence[Row | Json]:
         """Make the rows."""
 
 
@@ -129,7 +129,7 @@ class RowsJob(Protocol):
 class BlockJob:
     """A job of the grid with the models that it needs; its rows are lines of JSON."""
 
-    job: Callable[[Any, Progress], list[dict[str, Any]]]
+    job: Callable[[Any, Progress], Sequence[Row | Json]]
     model: Model
     equivalence: str
     block: str | None = None  # relative to the run folder: read instead if it is there by now
@@ -139,15 +139,15 @@ class BlockJob:
         if self.block is not None and (state.folder / self.block).exists():
             return read_block(state.folder / self.block).lines
         state.choose(self.model, self.equivalence)
-        rows = self.job(state, progress)
-        _check_answered(rows)
-        return list(map(dumps, rows))
+        results = self.job(state, progress)
+        _check_answered([row for row in results if isinstance(row, Row)])
+        return [dumps(row.json if isinstance(row, Row) else row) for row in results]
 
 
-def _check_answered(rows: Sequence[Mapping[str, Any]]) -> None:
+def _check_answered(rows: Sequence[Row]) -> None:
     """Raise ServerError if a server answered none of the questions: such a block is not to be kept."""
     failed = list(failures_of(rows).values())
-    if failed and len(failed) == len({row["id"] for row in rows}):
+    if failed and len(failed) == len({row.id for row in rows}):
         raise ServerError(
             f"the server answered none of {len(failed)} questions asked together, first {failed[0]}; run the "
             "same command again, which goes on here, or take such questions out of the data"

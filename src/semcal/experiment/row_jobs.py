@@ -10,13 +10,14 @@ from typing import Any, ClassVar
 from semcal.experiment.answer_jobs import AnswerBlock
 from semcal.pipeline.assess import scores_by_measure
 from semcal.pipeline.executor import Progress
-from semcal.pipeline.measure import measure_rows
 from semcal.pipeline.select import Candidate, Selection, select_graded, under_alphas
 from semcal.pipeline.worker_state import WorkerState
 from semcal.qa.questions import GROUP, Question
+from semcal.rows import Row
+from semcal.semantics.measuring import MeasureOptions, measure_rows
 
-Rows = list[dict[str, Any]]
-Graded = dict[str, list[list[dict[str, Any]]]]
+Rows = list[Row]
+Graded = dict[str, list[list[Row]]]
 LOSSES = ("NLL", "SS")
 
 
@@ -64,7 +65,7 @@ class SelectJob:
                 of_loss = [candidate for candidate in candidates if candidate.loss == loss]
                 if of_loss:
                     found[method] = _choices(self._chosen(graded[self.m], of_loss))
-        return [
+        result = [
             {
                 "methods": {method: _choices(selection) for method, selection in chosen.items()},
                 "by_loss": by_loss,
@@ -82,6 +83,7 @@ class SelectJob:
                 **({"validation_scores": self._of_base(graded[self.m], chosen)} if self.score_maps else {}),
             }
         ]
+        return list(map(Row, result))
 
     def _of_base(self, graded: Graded, chosen: Mapping[str, Selection]) -> dict[str, dict[str, list[Any]]]:
         """Measure → confidence and correctness of Base on validation, from which score maps are learnt."""
@@ -108,7 +110,7 @@ class SelectJob:
             for row, grades in zip(block.rows(), block.grades(), strict=True):
                 key = row["m"], row["candidate"]
                 rows.setdefault(key, []).append(
-                    {name: row[name] for name in ("id", "clusters", "log_likelihoods")}
+                    Row({name: row[name] for name in ("id", "clusters", "log_likelihoods")})
                 )
                 verdicts.setdefault(key, []).append(grades["correct"])
         found: dict[int, Graded] = {}
@@ -164,7 +166,7 @@ class MeasureJob:
         groups: dict[tuple[str, int, int], Rows] = {}
         for row, grades in zip(self.block.rows(), self.block.grades(), strict=True):
             key = (row["candidate"], row["run"], row["m"])
-            groups.setdefault(key, []).append({**row, "grades": grades})
+            groups.setdefault(key, []).append(row.set(grades=grades))
         shared = {question.id: passage_and_group(question) for question in self.block.questions}
         answers = {
             (row["kind"], row["candidate"], row["run"], row["id"]): row
@@ -175,16 +177,16 @@ class MeasureJob:
             alphas = self.measure_alphas_at.get(str(count), self.measure_alphas)[candidate]
             rows += [
                 self._row(row, shared[row["id"]], answers)
-                for row in measure_rows(of_group, t_alpha=alphas[0], g_alpha=alphas[1], ties=self.ties)
+                for row in measure_rows(of_group, MeasureOptions(alphas[0], alphas[1], ties=self.ties))
             ]
         return rows
 
     def _row(
         self,
-        row: Mapping[str, Any],
+        row: Row,
         shared: Mapping[str, Any],
         answers: Mapping[tuple[str, str, int, str], Mapping[str, Any]],
-    ) -> dict[str, Any]:
+    ) -> Row:
         """A finished row; its greedy answer is Base's where the method keeps the argmax."""
         name, run, id = row["candidate"], row["run"], row["id"]
 
@@ -194,7 +196,7 @@ class MeasureJob:
         single = answer("greedy") or answers["greedy", "Base", 0, id]
         beam = answer("beam")
         top, grades = row["top_cluster"], row["grades"]
-        return {
+        fields = {
             "id": id,
             "question": row["question"],
             "answers": row["answers"],
@@ -212,6 +214,7 @@ class MeasureJob:
             "greedy_correct": single["correct"],
             **({"beam": beam["text"], "beam_correct": beam["correct"]} if beam else {}),
         }
+        return Row(fields)
 
 
 def passage_and_group(question: Question) -> dict[str, Any]:

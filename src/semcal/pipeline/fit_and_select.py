@@ -17,7 +17,6 @@ from semcal.pipeline.calibration_set import CalibrationSet, calibration_features
 from semcal.pipeline.cluster import cluster_rows
 from semcal.pipeline.fitting import METHODS, train_stored
 from semcal.pipeline.progress import Advance, note_block, note_resumed
-from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.sampling import BLOCK_TOKENS, Sampling, question_blocks, row_to_ask, sample_runs
 from semcal.pipeline.select import Candidate, CandidateFit, Selection, candidate_fits, select
 from semcal.pipeline.store import Stage, Store
@@ -42,7 +41,7 @@ Key = TypeVar("Key", bound=Hashable)
 def fit_candidate(
     model: LanguageModel,
     features: CalibrationFeatures,
-    one: CandidateFit,
+    fit: CandidateFit,
     *,
     learning_rate: float | None = None,
     batch_size: int = 4,
@@ -51,24 +50,24 @@ def fit_candidate(
     table: LogPartitionTable | None = None,
 ) -> dict[Candidate, Fitted]:
     """Carry out one fit on stored features; TS by sgd has its own learning rate."""
-    if one.solver == "exact":
-        found = fit_temperatures(features, model.logits, losses=list(one.losses), seed=seed)
-        return dict(zip(one.candidates, [TemperatureScaling.from_fit(exact) for exact in found]))
+    if fit.solver == "exact":
+        fits = fit_temperatures(features, model.logits, losses=list(fit.losses), seed=seed)
+        return dict(zip(fit.candidates, map(TemperatureScaling.from_fit, fits)))
     return {
         candidate: train_stored(
             model,
             features,
-            method=one.method,
+            method=fit.method,
             loss=loss,
             alpha=alpha,
-            weight_decay=one.weight_decay or 0.0,
-            learning_rate=None if one.method == "TS" else learning_rate,
+            weight_decay=fit.weight_decay or 0.0,
+            learning_rate=None if fit.method == "TS" else learning_rate,
             batch_size=batch_size,
             warm_up=warm_up,
             seed=seed,
             table=table,
         ).recalibrator
-        for candidate, (loss, alpha) in zip(one.candidates, one.losses)
+        for candidate, (loss, alpha) in zip(fit.candidates, fit.losses)
     }
 
 
@@ -88,12 +87,12 @@ def fit_candidates(
     for method in methods:
         check_name(method, METHODS, what="method")
     table = tabulate(features, model.logits) if "ATS" in methods else None
-    found: dict[Candidate, Fitted] = {}
-    for one in candidate_fits(methods, losses=PAPER_LOSSES):
-        found |= fit_candidate(model, features, one, learning_rate=learning_rate, seed=seed, table=table)
+    fitted: dict[Candidate, Fitted] = {}
+    for fit in candidate_fits(methods, losses=PAPER_LOSSES):
+        fitted |= fit_candidate(model, features, fit, learning_rate=learning_rate, seed=seed, table=table)
         if progress is not None:
-            progress(len(found))
-    return found
+            progress(len(fitted))
+    return fitted
 
 
 @dataclass(frozen=True)
@@ -192,15 +191,12 @@ def fit_and_select(
     model: LanguageModel,
     labelled: CalibrationSet,
     validation: Sequence[Question],
+    sampling: Sampling,
+    clustering: Clustering,
     *,
-    asking: PromptConfig,
-    equivalence: Equivalence,
     methods: Sequence[str] = METHODS,
     grader: Grader | None = None,
     store: Path | None = None,
-    m: int = 10,
-    seed: int = 0,
-    max_new_tokens: int | None = None,
     learning_rate: float | None = None,
     by: str = "gain",
     progress: Callable[[str, int], Callable[[int], None]] | None = None,
@@ -218,12 +214,12 @@ def fit_and_select(
         return None if progress is None else progress(label, total)
 
     warn_if_few(len(labelled.questions))
-    whole = "ATS" in methods or store is not None
+    (seed,) = sampling.seeds
     features = calibration_features(
         model,
         labelled,
-        asking=asking,
-        whole=whole,
+        asking=sampling.asking,
+        whole="ATS" in methods or store is not None,
         store=store,
         progress=shown("features", len(labelled.questions)),
     )
@@ -239,8 +235,8 @@ def fit_and_select(
         model,
         validation,
         fitted,
-        Sampling((), asking, m, (seed,), max_new_tokens),
-        Clustering(equivalence),
+        sampling,
+        clustering,
         progress=shown("validation", len(validation)),
         keep=Store(keep) if keep else None,
     )

@@ -241,8 +241,8 @@ def audit(judgements: Sequence[Judgement], *, seed: int = 0) -> dict[str, Any]:
     if not decided:
         raise InputError("no row has a human label that is true or false; there is nothing to compare with")
     agreement = metrics.agreement(
-        [one.correct for one in decided],
-        [one.human for one in decided],
+        [bool(one.correct) for one in decided],
+        [bool(one.human) for one in decided],
         groups=several(one.ties for one in decided),
         seed=seed,
     )

@@ -125,12 +125,14 @@ def command(
     """
     options = FitOptions.of(locals())
     options.check(validation, plot, replace_plot=overwrite or output_of({"out": out}).begun)
-    sampling = {"m": m, "seed": seed, "max_new_tokens": max_new_tokens}
     with BadRows() as bad:
         read = _read(file, validation, few_shot, columns, limit, bad)
         settings = server_settings(server, model, equivalence)
         language_model = opt.open_model(model, device=device, dtype=dtype, settings=settings)
         work = FitWork(language_model, *read, Path(file).name, features, out, bad)
+        from semcal.pipeline.sampling import Sampling
+
+        sampling = Sampling((), work.asking, m, (seed,), max_new_tokens)
         if work.over_server:
             options.check_server(language_model.name, features=features, plot=plot)
             if options.method == "TS-grid":
@@ -139,7 +141,7 @@ def command(
                 check_likelihoods(language_model, SE(), measure)
         if dry_run:
             return work.plan(options, sampling)
-        kept = open_unfinished(out, work.key(options, {**sampling, "equivalence": equivalence}), fresh=fresh)
+        kept = open_unfinished(out, work.key(options, sampling, equivalence), fresh=fresh)
         where: Any = {"device": nli_device or device, "cache": cache, "settings": settings}
         judge = cached(partial(opt.open_equivalence, equivalence, **where))
         served = judge() if names_a_server(equivalence) else None

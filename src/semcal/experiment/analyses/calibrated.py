@@ -31,9 +31,10 @@ from semcal.experiment.analyses.grid_scores import (
 from semcal.experiment.analyses.scores_by_method import scores_of
 from semcal.experiment.finished import FinishedRun, Pair
 from semcal.experiment.grid_settings import CALIBRATED, Grading
-from semcal.pipeline.measure import representative
 from semcal.qa.grading import Grader
 from semcal.qa.questions import several
+from semcal.rows import Row
+from semcal.semantics.measuring import representative
 
 Rows = list[dict[str, Any]]
 MEASURE = "E-SC"
@@ -78,7 +79,8 @@ def _answers(
     """The confidence of E-SC in each answer of a method, and whether its commonest wording is right."""
     found = []
     for row in run.rows(*pair, run.choice(*pair, method, MEASURE)["candidate"], number):
-        text = representative(row, row["clusters"][row["top_cluster"][MEASURE]])
+        cluster = row["clusters"][row["top_cluster"][MEASURE]]
+        text = representative(row["samples"], cluster, Row(row).log_likelihoods)
         grade = grader.grade(row["question"], [text], row["answers"])
         found.append((row["confidence"][MEASURE], grade.correct))
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
@@ -18,14 +18,13 @@ from typing_extensions import TypedDict
 from semcal.errors import InputError, StoreError
 from semcal.experiment.finished import FinishedRun
 from semcal.experiment.grid_settings import Grading, run_seed
-from semcal.pipeline.rows import identity, log_likelihoods_of
 from semcal.qa.first_answer import is_refusal
 from semcal.qa.grading import Grader, members_to_grade
 from semcal.qa.questions import Ties, ties_of
+from semcal.rows import Json, Row
 
 Floats = NDArray[np.float64]
-Row = Mapping[str, Any]
-Rows = Sequence[Row]
+Rows = Sequence[Json]
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,7 +151,7 @@ def one_member_correct(run: FinishedRun, model: str, dataset: str, candidate: st
 
 
 def _member_verdicts(
-    run: FinishedRun, row: Row, grader: Grader, *, seed: int, likeliest: bool
+    run: FinishedRun, row: Json, grader: Grader, *, seed: int, likeliest: bool
 ) -> list[float | None]:
     """The verdicts on a row, a measure each; a meaning that several measures select is graded once."""
     tops = [row["top_cluster"].get(name) for name in run.measures]
@@ -169,8 +168,8 @@ def _member_verdicts(
     return [known.get(top) for top in tops]
 
 
-def _is_right(row: Row, cluster: list[int], grader: Grader, *, seed: int, likeliest: bool) -> bool:
-    known = log_likelihoods_of(row, len(row["samples"])) if likeliest else None
+def _is_right(row: Json, cluster: list[int], grader: Grader, *, seed: int, likeliest: bool) -> bool:
+    known = Row(row).log_likelihoods if likeliest else None
     first = None if known is None else max(cluster, key=known.__getitem__)
-    (member,) = members_to_grade(cluster, seed=seed, question_id=identity(row), limit=1, first=first)
+    (member,) = members_to_grade(cluster, seed=seed, question_id=Row(row).id, limit=1, first=first)
     return grader.grade(row["question"], [row["samples"][member]], row["answers"]).correct

@@ -1,0 +1,188 @@
+"""Functions on rows, given and returning the objects of files: what most tests of rows are written in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import wraps
+from typing import Any
+
+from semcal import rows
+from semcal.calibration import answer_features, apply, calibrate, learn
+from semcal.pipeline import assess, cluster, fit_and_select, grade, inputs, sampling, select, temperature_grid
+from semcal.pipeline.fit_and_select import Clustering
+from semcal.pipeline.prompting import PromptConfig
+from semcal.pipeline.sampling import Sampling
+from semcal.results import answer_of as answer_of_row
+from semcal.rows import Row
+from semcal.semantics import measuring
+from semcal.semantics.measuring import MeasureOptions
+
+Json = Mapping[str, Any]
+
+
+def as_rows(value: Any) -> Any:
+    """Objects as rows, within lists, and mappings to lists, of them; everything else as it is."""
+    if isinstance(value, list | tuple):
+        return [Row(item) if isinstance(item, Mapping) else as_rows(item) for item in value]
+    if isinstance(value, Mapping):
+        return {key: as_rows(item) for key, item in value.items()}
+    return value
+
+
+def as_json(value: Any) -> Any:
+    """Rows as objects, within lists and mappings of them."""
+    if isinstance(value, Row):
+        return value.to_json()
+    if isinstance(value, dict):
+        return {key: as_json(item) for key, item in value.items()}
+    return [as_json(item) for item in value] if isinstance(value, list) else value
+
+
+def on_json(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, given its first argument as objects and returning objects."""
+
+    @wraps(function)
+    def call(rows: Any, *args: Any, **options: Any) -> Any:
+        return as_json(function(as_rows(rows), *args, **options))
+
+    return call
+
+
+def on_row(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, given one object and returning one."""
+    return lambda row, *args, **options: as_json(function(Row(row), *args, **options))
+
+
+check_measurable = on_row(measuring.check_measurable)
+check_clusterable = on_row(cluster.check_clusterable)
+check_gradable = on_row(grade.check_gradable)
+check_auditable = on_row(grade.check_auditable)
+check_assessable = on_row(assess.check_assessable)
+check_calibratable = on_row(apply.check_calibratable)
+grade_row = on_row(grade.grade_row)
+grade_clusters = on_row(grade.grade_clusters)
+answer_of = on_row(answer_of_row)
+measure_at = on_json(measuring.measure_at)
+features_of = on_json(answer_features.features_of)
+rows_by_temperature = on_json(rows.rows_by_temperature)
+calibrate_rows = on_json(learn.calibrate_rows)
+calibrated_rows = on_json(apply.calibrated_rows)
+paired_scores = on_json(select.paired_scores)
+select_candidates = on_json(select.select)
+choose_temperatures = on_json(temperature_grid.choose_temperatures)
+fit_scores = on_json(assess.fit_scores)
+recalibrate_rows = on_json(assess.recalibrate_rows)
+scores_by_measure = on_json(assess.scores_by_measure)
+judged_rows = on_json(grade.judge_rows)
+
+
+def measure_rows(objects: Sequence[Json], *, sharper: Sequence[Sequence[str]] = (), **options: Any) -> Any:
+    """`measure_rows`, with the options of `MeasureOptions`."""
+    return as_json(measuring.measure_rows(as_rows(objects), MeasureOptions(**options), sharper=sharper))
+
+
+def cluster_rows(objects: Sequence[Json], **options: Any) -> tuple[list[dict[str, Any]], int]:
+    """`cluster_rows`: the rows, and the number of NLI calls."""
+    clustered = cluster.cluster_rows(as_rows(objects), **options)
+    return as_json(clustered.rows), clustered.calls
+
+
+def calibrate_samples(
+    objects: Sequence[Json],
+    *,
+    equivalence: Any,
+    linkage: str = "components",
+    m: int | None = None,
+    temperatures: Sequence[float] | None = None,
+    progress: Callable[[int], None] | None = None,
+    **options: Any,
+) -> Any:
+    """`measure_samples`, then `calibrate_samples`."""
+    clustering = Clustering(equivalence, linkage)
+    measured = calibrate.measure_samples(
+        as_rows(objects), clustering, m=m, temperatures=temperatures, progress=progress
+    )
+    return calibrate.calibrate_samples(measured, clustering, **options)
+
+
+def as_sample_rows(samples: Any, what: str = "samples") -> list[dict[str, Any]]:
+    """`as_sample_rows`."""
+    return as_json(inputs.as_sample_rows(samples, what))
+
+
+def sampling_of(
+    recalibrators: Sequence[Any] = (),
+    asking: PromptConfig | None = None,
+    m: int = 10,
+    seed: int = 0,
+    max_new_tokens: int | None = 10,
+    truncation: Any = None,
+) -> Sampling:
+    """A `Sampling` of one run."""
+    return Sampling(tuple(recalibrators), asking or PromptConfig(), m, (seed,), max_new_tokens, truncation)
+
+
+def sample_questions(model: Any, questions: Any, *, progress: Any = None, **options: Any) -> Any:
+    """The draws of one run: ``[recalibrator][question]``."""
+    (run,) = sampling.sample_runs(model, questions, sampling_of(**options), progress=progress)
+    return run
+
+
+def sample_runs(
+    model: Any, questions: Any, *, seeds: Sequence[int], first: int = 0, progress: Any = None, **options: Any
+) -> Any:
+    """The draws of several runs: ``[run][recalibrator][question]``."""
+    made = replace(sampling_of(**options), seeds=tuple(seeds), first=first)
+    return sampling.sample_runs(model, questions, made, progress=progress)
+
+
+def sample_candidates(
+    model: Any,
+    questions: Any,
+    recalibrators: Mapping[Any, Any],
+    *,
+    asking: PromptConfig,
+    equivalence: Any,
+    linkage: str = "components",
+    m: int = 10,
+    seed: int = 0,
+    max_new_tokens: int | None = None,
+    **options: Any,
+) -> Any:
+    """`sample_candidates`: rows by candidate."""
+    made = Sampling((), asking, m, (seed,), max_new_tokens)
+    clustering = Clustering(equivalence, linkage)
+    return as_json(
+        fit_and_select.sample_candidates(model, questions, recalibrators, made, clustering, **options)
+    )
+
+
+def rows_at_temperatures(
+    model: Any,
+    questions: Any,
+    temperatures: Sequence[float],
+    *,
+    equivalence: Any,
+    linkage: str = "components",
+    asking: PromptConfig | None = None,
+    m: int = 10,
+    seed: int = 0,
+    max_new_tokens: int | None = None,
+    t_alpha: float = 0.5,
+    g_alpha: float = 0.5,
+    **options: Any,
+) -> Any:
+    """`rows_at_temperatures`: temperature → rows."""
+    made = Sampling((), asking or PromptConfig(), m, (seed,), max_new_tokens)
+    return as_json(
+        temperature_grid.rows_at_temperatures(
+            model,
+            questions,
+            temperatures,
+            made,
+            Clustering(equivalence, linkage),
+            options=MeasureOptions(t_alpha, g_alpha),
+            **options,
+        )
+    )
