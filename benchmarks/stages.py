@@ -36,7 +36,7 @@ from semcal.engine.scheduling import PrefixCache
 from semcal.engine.scoring import Rescoring
 from semcal.experiment.analyses.answers import exponent
 from semcal.metrics import summaries
-from semcal.pipeline import sample as sampling
+from semcal.pipeline import sampling
 from semcal.pipeline.prompting import PromptConfig
 from semcal.qa.grading import RuleGrader
 from semcal.recalibration import Base

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import wraps
 from typing import Any
@@ -24,7 +24,7 @@ Json = Mapping[str, Any]
 def as_rows(value: Any) -> Any:
     """Objects as rows, within lists, and mappings to lists, of them; everything else as it is."""
     if isinstance(value, list | tuple):
-        return [Row(item) if isinstance(item, Mapping) else as_rows(item) for item in value]
+        return [Row(dict(item)) if isinstance(item, Mapping) else as_rows(item) for item in value]
     if isinstance(value, Mapping):
         return {key: as_rows(item) for key, item in value.items()}
     return value
@@ -135,6 +135,24 @@ def sample_runs(
     """The draws of several runs: ``[run][recalibrator][question]``."""
     made = replace(sampling_of(**options), seeds=tuple(seeds), first=first)
     return sampling.sample_runs(model, questions, made, progress=progress)
+
+
+def fields_of(sampled: Any) -> dict[str, Any]:
+    """What a `Sampled` adds to a row of `semcal sample`."""
+    return sampled.add_to(Row({}), tokens=True).to_json()
+
+
+def question_blocks(
+    model: Any, questions: Any, *, m: int, ways: int, max_new_tokens: int | None
+) -> Iterator[Any]:
+    """`question_blocks` for draws in several ways."""
+    made = sampling_of([None] * ways, m=m, max_new_tokens=max_new_tokens)
+    return sampling.question_blocks(model, questions, made)
+
+
+def plan_sampling(model: Any, questions: Any, **options: Any) -> list[str]:
+    """`plan_sampling`."""
+    return sampling.plan_sampling(model, questions, sampling_of(**options))
 
 
 def sample_candidates(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, ClassVar, TypeAlias
@@ -142,9 +142,9 @@ def _strings(json: Json, key: str, made_by: str) -> list[str]:
     return value
 
 
-@dataclass(frozen=True)
-class Row:
-    """One question and what is known of it so far.
+@dataclass(frozen=True, eq=False)
+class Row(Mapping[str, Any]):
+    """One question and what is known of it so far; as a mapping, the object of a file.
 
     Examples
     --------
@@ -198,8 +198,13 @@ class Row:
         return QuestionError(str(name), reason) if self.line is None else RowError(self.line, reason, name)
 
     def __getitem__(self, key: str) -> Any:
-        """Return the value of a key as the file holds it."""
         return self.json[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.json)
+
+    def __len__(self) -> int:
+        return len(self.json)
 
     @property
     def extra(self) -> dict[str, Any]:
@@ -395,16 +400,16 @@ class Row:
     @property
     def measures(self) -> Measures | None:
         """What `semcal measure` has written; None where nothing was measured."""
-        if not self.has("confidences", "confidence", "top_cluster", "semantic_entropy"):
+        keys = ("confidences", "confidence", "top_cluster", "semantic_entropy")
+        if not any(isinstance(self.json.get(key), Mapping) for key in keys):
             return None
-        keys = ("confidences", "confidence", "top_cluster", "semantic_entropy", "tied")
-        return Measures(*(self.json.get(key) for key in keys))  # type: ignore[arg-type]
+        return Measures(*(self.json.get(key, {}) for key in keys), tied=self.json.get("tied"))
 
     @property
     def measured(self) -> Measures:
-        """The measures of a row that has some."""
-        measures = self.measures
-        assert measures is not None
+        """The measures of a row that needs some."""
+        if (measures := self.measures) is None:
+            raise InputError(f"question {self.id!r} has no 'confidence' by measure; run `semcal measure` first")
         return measures
 
     @property
@@ -472,9 +477,9 @@ class Row:
 
     @property
     def graded(self) -> Grades:
-        """The grades of a row that has some."""
-        grades = self.grades
-        assert grades is not None
+        """The grades of a row that needs some."""
+        if (grades := self.grades) is None:
+            raise InputError(f"question {self.id!r} has no 'correct'; run `semcal grade` first")
         return grades
 
 
@@ -508,6 +513,11 @@ def _log_likelihood(value: Any) -> float | None:
             "mend it, or leave 'log_likelihoods' out"
         )
     return number
+
+
+def as_rows(rows: Iterable[Row | Json]) -> list[Row]:
+    """Return objects of a file as rows."""
+    return [row if isinstance(row, Row) else Row(row) for row in rows]
 
 
 RowsAt: TypeAlias = Mapping[float | None, Sequence[Row]]

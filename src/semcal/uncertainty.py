@@ -181,6 +181,11 @@ class SemanticUQ:
         return asking, self.calibration.recalibrators
 
     @property
+    def asking(self) -> PromptConfig:
+        """The few-shot examples before every question."""
+        return self.sampling.asking
+
+    @property
     def recalibrator(self) -> AnyRecalibrator:
         """What the answer is sampled under."""
         return next(iter(self.recalibrators.values()))
@@ -220,7 +225,9 @@ class SemanticUQ:
             failures |= {row.id: self._unmeasured(row.id) for row in rows[None] if self._lacks(row)}
             rows = {None: [row for row in rows[None] if row.id not in failures]}
         first = next(iter(rows.values()))
-        threshold = self.threshold if self.calibration is None else self.calibration.limit
+        threshold = self.threshold
+        if self.calibration is not None and self.calibration.threshold is not None:
+            threshold = self.calibration.limit
         calibrated = [None] * len(first) if self.calibration is None else self.calibration.apply(rows)
         answers = [answer_of(row, self.measure, one, threshold) for row, one in zip(first, calibrated)]
         return self._results(answers, rows, failures)

@@ -38,7 +38,7 @@ from pathlib import Path
 import torch, transformers
 import semcal.engine.causal_lm, semcal.pipeline.fit_and_select, semcal.cli.commands.fit
 from semcal.cli import main
-from semcal.pipeline import calibration_set, sample
+from semcal.pipeline import calibration_set, sampling as sample
 
 torch.set_num_threads(1)
 calibration_set.BLOCK, sample.BLOCK_TOKENS = 8, 16

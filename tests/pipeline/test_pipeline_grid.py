@@ -25,6 +25,7 @@ from semcal.semantics import MEASURES
 from tests.json_rows import (
     choose_temperatures,
     cluster_rows,
+    fields_of,
     grade_row,
     measure_rows,
     paired_scores,
@@ -104,7 +105,7 @@ def test_every_score_is_that_of_the_stages_run_one_by_one() -> None:
     for temperature in (0.7, 1.9):
         (sampled,) = sample_questions(model, questions, recalibrators=[Temperature(temperature)], m=5, seed=3)
         rows, _ = cluster_rows(
-            [{**q.row(), **s.fields()} for q, s in zip(questions, sampled)], equivalence=SAME
+            [{**q.row(), **fields_of(s)} for q, s in zip(questions, sampled)], equivalence=SAME
         )
         rows = [grade_row(r, grader=RuleGrader(), seed=3) for r in measure_rows(rows)]
         for measure in MEASURES:

@@ -10,7 +10,7 @@ from semcal.engine.fakes import FakeLanguageModel
 from semcal.pipeline.prompting import PromptConfig
 from semcal.qa.questions import Question
 from semcal.recalibration import SE, Base
-from tests.json_rows import sample_questions, sample_runs
+from tests.json_rows import fields_of, sample_questions, sample_runs
 
 TABLE = {
     "Who?": {"Ana Velis.": 0.5, "Bo.": 0.25, "Bo. He wrote it.": 0.15, "": 0.1},
@@ -66,7 +66,7 @@ def test_recalibrators_share_their_random_numbers_and_a_seed_is_a_run() -> None:
 
 
 def test_a_row_holds_what_the_file_contract_says() -> None:
-    fields = draws(m=2)[0].fields()
+    fields = fields_of(draws(m=2)[0])
     per_draw = {
         "generations",
         "token_ids",
@@ -133,4 +133,4 @@ def test_a_draw_is_unfinished_where_its_first_answer_reaches_the_limit() -> None
     )
     ends = {d.text: d.finished for d in sampled[0].draws}
     assert ends == {"Ana Velis": False, "Bo": True, "Cy": True}
-    assert sampled[0].fields()["finished"] == [d.finished for d in sampled[0].draws]
+    assert fields_of(sampled[0])["finished"] == [d.finished for d in sampled[0].draws]

@@ -15,11 +15,11 @@ from semcal.engine.equivalence import ExactMatch
 from semcal.engine.fakes import FakeLanguageModel
 from semcal.pipeline.progress import Advance, ProgressClock, duration, note_block, note_resumed
 from semcal.pipeline.prompting import PromptConfig
-from semcal.pipeline.sampling import BLOCK_QUESTIONS, BLOCK_TOKENS, CHARACTERS, plan_sampling, question_blocks
+from semcal.pipeline.sampling import BLOCK_QUESTIONS, BLOCK_TOKENS, CHARACTERS
 from semcal.pipeline.store import Store
 from semcal.qa.questions import Question
 from semcal.recalibration.temperature import Temperature
-from tests.json_rows import sample_candidates
+from tests.json_rows import plan_sampling, question_blocks, sample_candidates
 
 MODEL = FakeLanguageModel({f"Who built mill {i}?": {"Ana.": 0.6, "Bo.": 0.4} for i in range(70)})
 QUESTIONS = [Question(f"q{i}", f"Who built mill {i}?", ("Ana",)) for i in range(70)]

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.servers
 
 
 def cut(_: Prompt, generation: Generation) -> tuple[int, int]:
-    """As `semcal.pipeline.sample` cuts."""
+    """As `semcal.pipeline.sampling` cuts."""
     end = first_answer(generation.text).end
     return 0, len(generation.text) if generation.finished and not generation.text[end:].strip() else end
 

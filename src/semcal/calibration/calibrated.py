@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
@@ -31,7 +31,7 @@ from semcal.recalibration.saving import (
 )
 from semcal.recalibration.temperature import Temperature
 from semcal.records import dumps
-from semcal.rows import RECALIBRATOR, SAMPLES, Decision, Row, RowsAt
+from semcal.rows import RECALIBRATOR, SAMPLES, Decision, Json, Row, RowsAt, as_rows
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=0)]
@@ -238,7 +238,7 @@ class Calibration(_Contents):
         """The few-shot examples before every question."""
         return PromptConfig.from_description({} if self.provenance is None else self.provenance.prompt)
 
-    def apply(self, rows: RowsAt) -> list[CalibratedAnswer]:
+    def apply(self, rows: Mapping[float | None, Sequence[Row | Json]]) -> list[CalibratedAnswer]:
         """Return the answer to each question with its probability.
 
         Parameters
@@ -251,7 +251,7 @@ class Calibration(_Contents):
         InputError
             If a row has not `m` draws, or a temperature is missing.
         """
-        first = next(iter(rows))
+        first, rows = next(iter(rows)), {t: as_rows(part) for t, part in rows.items()}
         missing = [t for t in self.temperatures if t not in rows]
         if missing:
             raise InputError(

@@ -1,6 +1,6 @@
 """Jobs of a grid on one block of questions: greedy answers, clusters and grades.
 
-`semcal.pipeline.sample.SampleJob` draws the answers. Rows are told apart by (candidate, run, m, id), and
+`semcal.pipeline.sampling.SampleJob` draws the answers. Rows are told apart by (candidate, run, m, id), and
 every job keeps the order of the rows that it is given.
 """
 

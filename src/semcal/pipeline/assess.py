@@ -16,7 +16,7 @@ from semcal.metrics import SCORE_RECALIBRATORS, ScoreRecalibrator
 from semcal.qa.questions import Ties, several
 from semcal.records import parse_float
 from semcal.registry import check_name
-from semcal.rows import CALIBRATED, Row
+from semcal.rows import CALIBRATED, Json, Row, as_rows
 
 Name = TypeVar("Name", bound=Hashable)
 OF_ANSWER = {"confidence": "probability", "correct": "answer_correct"}
@@ -108,14 +108,16 @@ def _field(key: str, measure: str | None) -> str:
     return repr(key) if measure is None else f"{key!r} of {measure}"
 
 
-def scores_by_measure(rows: Iterable[Row], chosen: Sequence[str] | None = None) -> dict[str | None, Scores]:
+def scores_by_measure(
+    rows: Iterable[Row | Json], chosen: Sequence[str] | None = None
+) -> dict[str | None, Scores]:
     """Gather confidence, correctness and entropy of rows (each accepted by `check_assessable`) by measure.
 
     Flat rows go under None, `probability` and `answer_correct` under "Calibrated". With `chosen` only these
     measures; UsageError if one is in no row.
     """
     by_measure: dict[str | None, Scores] = {}
-    for row in rows:
+    for row in as_rows(rows):
         correct, entropy = _by_measure(row, "correct"), _by_measure(row, "semantic_entropy")
         for name, confidence in _by_measure(row, "confidence").items():
             by_measure.setdefault(name, Scores()).add(
@@ -197,7 +199,7 @@ def _risk(
     return {"limit": limit} | {key: getattr(found, key) for key in OF_THRESHOLD}
 
 
-def fit_scores(rows: Iterable[Row], kind: str) -> dict[str | None, ScoreRecalibrator]:
+def fit_scores(rows: Iterable[Row | Json], kind: str) -> dict[str | None, ScoreRecalibrator]:
     """Fit a recalibrator of scores ("isotonic", "beta" or "platt") to the confidences of each measure.
 
     Nulls do not count; a measure that is null everywhere gets none. FitError if no row has a confidence.
@@ -213,7 +215,7 @@ def fit_scores(rows: Iterable[Row], kind: str) -> dict[str | None, ScoreRecalibr
     return found
 
 
-def recalibrate_rows(rows: Sequence[Row], fitted: Mapping[str | None, ScoreRecalibrator]) -> list[Row]:
+def recalibrate_rows(rows: Sequence[Row | Json], fitted: Mapping[str | None, ScoreRecalibrator]) -> list[Row]:
     """Map the confidence of rows; answers, their correctness and their entropies stay as they are.
 
     Null stays null, a measure without a recalibrator becomes null, and `confidences` of the clusters are left
@@ -221,11 +223,13 @@ def recalibrate_rows(rows: Sequence[Row], fitted: Mapping[str | None, ScoreRecal
 
     Examples
     --------
-    >>> rows = [Row({"confidence": 0.9, "correct": True}), Row({"confidence": 0.9, "correct": False})]
+    >>> rows = [{"confidence": 0.9, "correct": True}, {"confidence": 0.9, "correct": False}]
     >>> recalibrate_rows(rows, fit_scores(rows, "isotonic"))[0].json
     {'confidence': 0.5, 'correct': True}
     """
-    return [row.without("confidences").set(confidence=_mapped(row["confidence"], fitted)) for row in rows]
+    return [
+        row.without("confidences").set(confidence=_mapped(row["confidence"], fitted)) for row in as_rows(rows)
+    ]
 
 
 def _mapped(confidence: Any, fitted: Mapping[str | None, ScoreRecalibrator]) -> Any:

@@ -29,7 +29,7 @@ from semcal.recalibration.provenance import check_enough, warn_if_few
 from semcal.recalibration.saving import Fitted
 from semcal.recalibration.temperature import GridTemperature, Temperature
 from semcal.registry import check_name
-from semcal.rows import Row, check_distinct
+from semcal.rows import Json, Row, as_rows, check_distinct
 from semcal.semantics import MEASURES
 from semcal.semantics.measuring import DEFAULTS, MeasureOptions, measure_rows
 
@@ -82,7 +82,7 @@ def _checked_grid(temperatures: Sequence[float]) -> list[float]:
 
 
 def choose_temperatures(
-    rows: Mapping[float, Sequence[Row]],
+    rows: Mapping[float, Sequence[Row | Json]],
     *,
     measures: Sequence[str] = MEASURES,
     bins: int = 15,
@@ -97,7 +97,7 @@ def choose_temperatures(
     questions = min(map(len, rows.values()))
     check_enough(questions, of="to choose a temperature by")
     warn_if_few(questions, of="to choose a temperature by")
-    scores = candidate_scores({measure: list(rows.values()) for measure in measures}, bins=bins)
+    scores = candidate_scores({measure: list(map(as_rows, rows.values())) for measure in measures}, bins=bins)
     chosen = {
         measure: choose(grid, of_measure, simplicity=lambda t: (round(abs(math.log(t)), 12), -t), by=by)
         for measure, of_measure in scores.items()
