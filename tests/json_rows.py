@@ -147,7 +147,8 @@ def question_blocks(
 ) -> Iterator[Any]:
     """`question_blocks` for draws in several ways."""
     made = sampling_of([None] * ways, m=m, max_new_tokens=max_new_tokens)
-    return sampling.question_blocks(model, questions, made)
+    blocks = sampling.question_blocks(model, map(Row.of, questions), made)
+    return ([row.to_question() for row in block] for block in blocks)
 
 
 def plan_sampling(model: Any, questions: Any, **options: Any) -> list[str]:

@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Any, ClassVar, TypeAlias
 
 from semcal.errors import InputError, QuestionError, RowError, SemcalWarning, shown
-from semcal.qa.questions import GROUP, Ties, group_of, reference_text, ties_of
+from semcal.qa.questions import GROUP, Question, Ties, group_of, reference_text, ties_of
 from semcal.records import parse_float
 from semcal.semantics.ragged import ABOVE_ZERO
 
@@ -227,6 +227,17 @@ class Row(Mapping[str, Any]):
             raise InputError(f"'question' must be a text that is not empty, got {shown(value)}")
         return value
 
+    @classmethod
+    def of(cls, question: Question) -> Row:
+        """The row of a question."""
+        return cls(question.row(), question.line)
+
+    def to_question(self) -> Question:
+        """The question that the row asks."""
+        extra = self.without("id", "question", "context", "answers").json
+        answers = tuple(self.answers) if self.is_labelled else ()
+        return Question(self.id, self.question, answers, self.context, extra, self.line)
+
     @property
     def question_or_empty(self) -> str:
         """The question, for who can do without."""
@@ -401,15 +412,17 @@ class Row(Mapping[str, Any]):
     def measures(self) -> Measures | None:
         """What `semcal measure` has written; None where nothing was measured."""
         keys = ("confidences", "confidence", "top_cluster", "semantic_entropy")
-        if not any(isinstance(self.json.get(key), Mapping) for key in keys):
+        confidences, confidence, top, entropy = (self.json.get(key, {}) for key in keys)
+        if not any(isinstance(value, Mapping) and value for value in (confidences, confidence, top)):
             return None
-        return Measures(*(self.json.get(key, {}) for key in keys), tied=self.json.get("tied"))
+        return Measures(confidences, confidence, top, entropy, self.json.get("tied"))
 
     @property
     def measured(self) -> Measures:
         """The measures of a row that needs some."""
         if (measures := self.measures) is None:
-            raise InputError(f"question {self.id!r} has no 'confidence' by measure; run `semcal measure` first")
+            name = f"question {self.id!r}"
+            raise InputError(f"{name} has no 'confidence' by measure; run `semcal measure` first")
         return measures
 
     @property

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from semcal.calibration.apply import (
     as_calibration,
@@ -38,7 +38,6 @@ from semcal.registry import check_name
 from semcal.results import Answer, Meaning, Results, answer_of
 from semcal.rows import (
     FAILED,
-    Json,
     Row,
     RowsAt,
     check_distinct,
@@ -382,45 +381,35 @@ def _checked_threshold(threshold: float | None) -> float | None:
 
 
 @dataclass(frozen=True)
-class AskedRows:
-    """Records of answers, and how many NLI calls and draws they took, of how many that all m would have been.
+class AskStep:
+    """Asks the questions of rows in some ways (options of `SemanticUQ`): its records stand together.
 
-    `cut` draws reached the token limit.
+    It counts `calls` of the NLI model of all `pairs`, `draws` of `all` that would have been taken, and those
+    `cut` at the token limit.
     """
 
-    records: list[Json]
-    nli_calls: int
-    pairs: int
-    draws: int
-    all_draws: int
-    cut: int
-
-
-@dataclass(frozen=True)
-class AskJob:
-    """Asks questions in some ways (options of `SemanticUQ`); the records of a question stand together."""
-
-    questions: tuple[Question, ...]
+    name: ClassVar[str] = "ask"
     ways: tuple[Mapping[str, Any], ...]
 
-    def __call__(self, models: WorkerState, progress: Progress) -> AskedRows:
+    def __call__(self, rows: Sequence[Row], models: WorkerState, progress: Progress) -> list[Row]:
         """Ask; what else the rows of the questions hold comes last."""
+        questions = [row.to_question() for row in rows]
         uqs = [SemanticUQ(models.model, equivalence=models.equivalence, **way) for way in self.ways]
-        results = [uq.answer_all(self.questions, progress=progress) for uq in uqs]
+        results = [uq.answer_all(questions, progress=progress) for uq in uqs]
+        for uq in uqs:
+            models.costs.update(
+                calls=uq.nli_calls,
+                pairs=uq.pairs,
+                draws=uq.draws,
+                all=len(questions) * uq.m,
+                cut=uq.cut_draws,
+            )
         by_id = [{answer.id: answer for answer in answers} for answers in results]
         failures = {name: error for answers in results for name, error in answers.failures.items()}
-        records: list[Json] = [
-            {**question.row(), FAILED: failures[question.id].reason}
-            if question.id in failures
-            else (record := answers[question.id].record(uq.recalibrator)) | question.row() | record
-            for question in self.questions
+        return [
+            row.set(**{FAILED: failures[row.id].reason})
+            if row.id in failures
+            else Row((record := answers[row.id].record(uq.recalibrator)) | question.row() | record)
+            for row, question in zip(rows, questions)
             for uq, answers in zip(uqs, by_id)
         ]
-        return AskedRows(
-            records,
-            nli_calls=sum(uq.nli_calls for uq in uqs),
-            pairs=sum(uq.pairs for uq in uqs),
-            draws=sum(uq.draws for uq in uqs),
-            all_draws=sum(len(self.questions) * uq.m for uq in uqs),
-            cut=sum(uq.cut_draws for uq in uqs),
-        )

@@ -14,13 +14,13 @@ from semcal.engine.equivalence import ExactMatch
 from semcal.engine.fakes import FakeLanguageModel
 from semcal.errors import FitError, QuestionError, SemcalWarning
 from semcal.pipeline.prompting import PromptConfig
-from semcal.pipeline.sampling import SampleJob, SamplePass
+from semcal.pipeline.sampling import SampleStep, Sampling
 from semcal.pipeline.store import Store
 from semcal.pipeline.worker_state import WorkerState
 from semcal.qa.questions import Question
 from semcal.recalibration import Base
-from semcal.rows import FAILED
-from semcal.uncertainty import AskJob
+from semcal.rows import FAILED, Row
+from semcal.uncertainty import AskStep
 from tests.json_rows import rows_at_temperatures
 
 TABLE = {f"Who built mill {i}?": {"Ana.": 0.9, "Bo.": 0.1} for i in range(24)}
@@ -56,8 +56,8 @@ def state(model: Failing) -> WorkerState:
 
 
 def test_a_row_of_samples_says_why_there_are_none() -> None:
-    job = SampleJob(QUESTIONS[:3], PromptConfig(), (SamplePass((Base(),), (0,), 4),), 10, full=True)
-    rows = job(state(Failing("q1")), lambda _: None)
+    step = SampleStep(Sampling((Base(),), PromptConfig(), 4, (0,), 10), full=True)
+    rows = step(list(map(Row.of, QUESTIONS[:3])), state(Failing("q1")), lambda _: None)
     assert [FAILED in row for row in rows] == [False, True, False]
     assert rows[1] == {**QUESTIONS[1].row(), FAILED: "HTTP 400: too long"}
 
@@ -83,10 +83,10 @@ def test_all_questions_that_failed_raise_the_first() -> None:
 
 def test_a_job_of_ask_keeps_the_place_of_a_question_that_failed() -> None:
     ways: Any = ({"recalibrator": 0.5}, {"recalibrator": 1.0})
-    rows = AskJob(QUESTIONS[:3], ways)(state(Failing("q1")), lambda _: None).records
+    rows = AskStep(ways)(list(map(Row.of, QUESTIONS[:3])), state(Failing("q1")), lambda _: None)
     assert [row["id"] for row in rows] == ["q0", "q0", "q1", "q1", "q2", "q2"]
     assert [FAILED in row for row in rows] == [False, False, True, True, False, False]
-    none = AskJob(QUESTIONS[1:2], ways)(state(Failing("q1")), lambda _: None).records
+    none = AskStep(ways)(list(map(Row.of, QUESTIONS[1:2])), state(Failing("q1")), lambda _: None)
     assert [row[FAILED] for row in none] == ["HTTP 400: too long"] * 2
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from semcal.calibration.calibrated import Calibration
 from semcal.engine.equivalence import Equivalence, address_of, names_a_server
@@ -274,3 +275,17 @@ def calibrated_rows(
     except InputError as error:
         raise UsageError(str(error)) from error
     return [row.add(decision) for row, decision in zip(measure_rows(rows, options), decisions)]
+
+
+@dataclass(frozen=True)
+class CalibrationStep:
+    """Measures clustered rows and applies a calibration: `calibrated_rows`."""
+
+    name: ClassVar[str] = "measure"
+    calibration: Calibration
+    t_alpha: float = 0.5
+    g_alpha: float = 0.5
+
+    def __call__(self, rows: Sequence[Row], *_: object) -> list[Row]:
+        """Measure and apply."""
+        return calibrated_rows(rows, self.calibration, t_alpha=self.t_alpha, g_alpha=self.g_alpha)

@@ -251,20 +251,20 @@ class Calibration(_Contents):
         InputError
             If a row has not `m` draws, or a temperature is missing.
         """
-        first, rows = next(iter(rows)), {t: as_rows(part) for t, part in rows.items()}
-        missing = [t for t in self.temperatures if t not in rows]
+        first, rows_at = next(iter(rows)), {t: as_rows(part) for t, part in rows.items()}
+        missing = [t for t in self.temperatures if t not in rows_at]
         if missing:
             raise InputError(
                 f"the calibration reads draws at T = {', '.join(f'{t:g}' for t in missing)}, which the rows "
                 "lack; sample at these temperatures too, or calibrate with what the rows have"
             )
-        for row in (row for t in (first, *self.temperatures) for row in rows[t]):
+        for row in (row for t in (first, *self.temperatures) for row in rows_at[t]):
             if len(row.samples) != self.m:
                 raise InputError(
                     f"question {row.id!r} has {len(row.samples)} draws, and the calibration was "
                     f"made with {self.m}; sample with --m {self.m}, or calibrate again"
                 )
-        features = features_of({t: rows[t] for t in (first, *self.temperatures)})
+        features = features_of({t: rows_at[t] for t in (first, *self.temperatures)})
         lacking = {name: np.full(len(features.answers), np.nan) for name in self.map.candidate.features}
         values = lacking | dict(features.values)
         return [
@@ -283,7 +283,7 @@ class Calibration(_Contents):
                 self.map.predict(values).tolist(),
                 self.map.scores(values).tolist(),
                 features.values["E-SC"].tolist(),
-                rows[first],
+                rows_at[first],
             )
         ]
 

@@ -4,34 +4,27 @@ from __future__ import annotations
 
 import os
 import sys
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import cache, partial, wraps
 from itertools import chain, islice
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from semcal.cli.console import debug, info, note_in_progress
 from semcal.cli.options import ApiKeyFileOption, add_options, countable
-from semcal.cli.rows import Item
 from semcal.engine.equivalence import names_a_server
 from semcal.errors import UsageError
-from semcal.pipeline.progress import note_block, note_resumed
-from semcal.pipeline.store import UnfinishedWork
-from semcal.rows import Row
 
 if TYPE_CHECKING:
     from semcal.engine.servers.settings import ServerSettings
-    from semcal.pipeline.executor import Executor, Job
-    from semcal.pipeline.worker_state import WorkerPlan, WorkerState
+    from semcal.pipeline.executor import Executor
+    from semcal.pipeline.worker_state import WorkerPlan
 
 #: Stages whose jobs use the NLI model.
 NLI_STAGES = ("cluster", "nli", "plain")
-Rows = Sequence[Mapping[str, Any]]
 Anything = TypeVar("Anything")
 
 
@@ -119,59 +112,6 @@ def peeked(items: Iterable[Anything], block: int, limit: int | None) -> tuple[It
     rest = islice(items, limit)
     first = list(islice(rest, block + 1))
     return chain(first, rest), None if len(first) > block else min(1, len(first))
-
-
-def json_of(rows: Iterable[Row]) -> Rows:
-    """Rows as objects of a file."""
-    return [row.json for row in rows]
-
-
-@dataclass(frozen=True)
-class RowBlocks(Generic[Item]):
-    """The blocks of a row command as jobs, a few ahead of what is written."""
-
-    executor: Executor[WorkerState]
-    job_of: Callable[[Sequence[Item]], Job]
-    inputs: Callable[[Item], Mapping[str, Any]]  # what stands for an item where finished blocks are kept
-    stage: str  # the command
-    then: Callable[[Any], Rows] = json_of  # turns what a job gives into objects, in this process
-    unfinished: UnfinishedWork = field(default_factory=partial(UnfinishedWork, None, {}, fresh=False))
-
-    def __call__(
-        self, blocks: Iterable[list[Item]], update: Callable[[int], None]
-    ) -> Iterator[tuple[list[Item], Callable[[], Rows]]]:
-        """Each block in order with a function that returns its rows; the next ones are begun meanwhile."""
-        n_done: Counter[int] = Counter()
-
-        def progress(number: int, count: int) -> None:
-            n_done[number] = count
-            update(n_done.total())
-
-        note_block(update)
-        waiting: deque[tuple[list[Item], Callable[[], Rows]]] = deque()
-        for number, block in enumerate(blocks):
-            waiting.append((block, self._begin(block, partial(progress, number), update)))
-            if len(waiting) >= self.executor.n_ahead:
-                yield waiting.popleft()
-        yield from waiting
-
-    def _begin(
-        self, block: Sequence[Item], progress: Callable[[int], None], update: Callable[[int], None]
-    ) -> Callable[[], Rows]:
-        inputs = [self.inputs(item) for item in block]
-        found = self.unfinished.find(inputs)
-        if found is not None:
-            note_resumed(update, len(block))
-            progress(len(block))
-            return lambda: found
-
-        def keep(result: Any) -> Rows:
-            progress(len(block))
-            note_block(update)
-            return self.unfinished.keep(inputs, self.then(result))
-
-        job = self.job_of(block)
-        return self.executor.submit(job, stage=self.stage, then=keep, progress=progress).result
 
 
 ServerOptions = Mapping[str, Any]

@@ -6,55 +6,49 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeVar
 
 from semcal import records
 from semcal.cli.console import info, progress, warn
 from semcal.errors import InputError, QuestionError, RowError, shown
+from semcal.pipeline.executor import Executor, SerialExecutor
+from semcal.pipeline.worker_state import WorkerState
 from semcal.qa.datasets import FIELDS, load_questions, read_questions
 from semcal.qa.questions import Question
 from semcal.qa.sources import read_source_rows
 from semcal.qa.tables import COMMON_NAMES, parse_columns, peek, rename
 from semcal.records import dumps, read_rows, writing
 from semcal.records.jsonl import check_json_lines
-from semcal.rows import FAILED, Json, Row
+from semcal.rows import Row
+from semcal.steps import Block, Cut, KeptBlocks, Step, located, run_steps
 
 #: Runs of lines, and ids, that a message about many rows names.
 NAMED = 3
 #: What may differ between problems of one kind. A quoted word may be the name of a column, which may not.
 _VALUES = re.compile(r"""\(.*?\)|question '[^']*'|\d+|'\w+'|"\w+"|'[^']*'|"[^"]*\"""", re.DOTALL)
 
-#: What a command works on: a row of a file, or a question.
-Item = TypeVar("Item", Row, Question)
 Anything = TypeVar("Anything")
 
 
-#: Maps blocks of items, and a function that gets the number of finished items, to each block in order with a
-#: function that returns its result rows; blocks may be begun ahead.
-Work: TypeAlias = Callable[
-    [Iterable[list[Item]], Callable[[int], None]],
-    Iterator[tuple[list[Item], Callable[[], Sequence[Json]]]],
-]
+def as_line(row: Row) -> str:
+    """The row as a line of a file."""
+    return dumps(row.json)
 
 
-#: Cuts items into blocks.
-Cut: TypeAlias = Callable[[Iterator[Item]], Iterator[list[Item]]]
-
-
-def open_questions(file: str, columns: Sequence[str] | None, *, label: str) -> Iterator[Question | RowError]:
-    """Read questions; `columns` is the option."""
-    return read_questions(file, columns=parse_columns(columns or (), FIELDS), notify=_note_of(label))
+def open_questions(file: str, columns: Sequence[str] | None, *, label: str) -> Iterator[Row | RowError]:
+    """Read questions as rows; `columns` is the option."""
+    questions = read_questions(file, columns=parse_columns(columns or (), FIELDS), notify=_note_of(label))
+    return (one if isinstance(one, RowError) else Row.of(one) for one in questions)
 
 
 def counted(file: str, items: Iterator[Anything]) -> tuple[Iterator[Anything], int | None]:
     """The items of a file, read to its end, with their number; those of a stream as they come, and None."""
     if not os.path.isfile(file):  # noqa: PTH113 - a name that is too long is no file, and no error yet
         return items, None
-    found = list(items)
-    return iter(found), len(found)
+    in_memory = list(items)
+    return iter(in_memory), len(in_memory)
 
 
 def read_labelled(
@@ -95,9 +89,9 @@ def open_rows(
     else:
         check_json_lines(file)
         source = read_rows(file)
-    known = {name: COMMON_NAMES.get(name, ()) for name in fields}
-    found, source = peek(source, known, parse_columns(columns or (), fields), notify=note)
-    lines = enumerate(rename(source, found), 1)
+    names = {name: COMMON_NAMES.get(name, ()) for name in fields}
+    renamed, source = peek(source, names, parse_columns(columns or (), fields), notify=note)
+    lines = enumerate(rename(source, renamed), 1)
     rows = (_row(line, number if table else None) for number, line in lines)
     return _without_partial_likelihoods(checked(rows, check), label)
 
@@ -137,124 +131,72 @@ def _without_partial_likelihoods(rows: Iterable[Row | InputError], label: str) -
         notes.close()
 
 
-def checked(
-    items: Iterable[Item | InputError], check: Callable[[Any], object]
-) -> Iterator[Item | InputError]:
-    """Replace each item that `check` refuses (InputError) by its error, before blocks are cut."""
-    for item in items:
-        if not isinstance(item, InputError):
+def checked(rows: Iterable[Row | InputError], check: Callable[[Row], object]) -> Iterator[Row | InputError]:
+    """Replace each row that `check` refuses (InputError) by its error, before blocks are cut."""
+    for row in rows:
+        if isinstance(row, Row):
             try:
-                check(item)
+                check(row)
             except InputError as error:
-                yield _located(item, error)
+                yield located(row, error)
                 continue
-        yield item
+        yield row
 
 
-def _located(item: Row | Question, error: InputError) -> InputError:
-    """The error with the line and the id of its item."""
-    return item.error(error.reason if isinstance(error, QuestionError) else str(error))
-
-
-def good_items(items: Iterable[Item | InputError], bad: BadRows) -> Iterator[Item]:
-    """Report errors and yield the other items."""
-    for item in items:
-        if isinstance(item, InputError):
-            bad.report(item)
+def good_rows(rows: Iterable[Row | InputError], bad: BadRows) -> Iterator[Row]:
+    """Report errors and yield the other rows."""
+    for row in rows:
+        if isinstance(row, InputError):
+            bad.report(row)
         else:
             bad.flush()
-            yield item
+            yield row
 
 
 def run_rows(
-    items: Iterable[Item | InputError],
+    rows: Iterable[Row | InputError],
     out: Path | None,
+    steps: Sequence[Step],
     *,
-    work: Work[Item],
     label: str,
-    block: int | Cut[Item] = 256,
+    workers: Executor[WorkerState] | None = None,
+    cut: int | Cut = 256,
+    store: KeptBlocks | None = None,
     limit: int | None = None,
     total: int | None = None,
-    render: Callable[[Json], str] = dumps,
+    render: Callable[[Row], str] = as_line,
+    on_block: Callable[[Block], None] = lambda _: None,
 ) -> int:
-    """Stream items through `work`, block by block, to `out` (or stdout) and return the exit code.
+    """Stream rows through steps, block by block, to `out` (or stdout) and return the exit code.
 
-    A block holds `block` items, or that cuts it. `out` appears whole or not at all; `render` writes a result
-    row as text; `total` is how many items there are, where that is known.
+    As in `run_steps`, by default in this process. `limit` counts bad rows as well. `out` appears whole or not
+    at all; `render` writes a result row as text; `total` is how many rows there are, where that is known, and
+    `on_block` is told of each block.
     """
     done = 0
     total = limit if total is None else min(total, limit or total)
     with BadRows() as bad, writing(out) as handle, progress(label, total) as update:
-        for count, results in block_results(items, bad, work, update, block=block, limit=limit):
-            handle.writelines(render(row) + "\n" for row in results)
+        for block in run_steps(
+            good_rows(islice(rows, limit), bad),
+            steps,
+            workers=workers or SerialExecutor(WorkerState()),
+            cut=cut,
+            store=store,
+            progress=update,
+            on_bad_row=bad.report,
+        ):
+            for row, reason in block.failures:
+                bad.report(row.error(reason))
+            handle.writelines(render(row) + "\n" for row in block.rows)
             handle.flush()
-            done += count
+            done += block.n_rows
+            on_block(block)
             update(done)
     if not done and not bad.count:
         info(f"{label}: the input holds no rows")
     if out is not None:
         info(f"{label}: {done} rows in {out}")
     return bad.exit_code()
-
-
-def block_results(
-    items: Iterable[Item | InputError],
-    bad: BadRows,
-    work: Work[Item],
-    update: Callable[[int], None],
-    *,
-    block: int | Cut[Item] = 256,
-    limit: int | None = None,
-) -> Iterator[tuple[int, Sequence[Json]]]:
-    """Work through blocks: of each the number of its good items, and their results.
-
-    If the rows of a block raise InputError, the block is done again item by item, so that only the item at
-    fault is lost. `limit` counts bad items as well.
-    """
-    good = good_items(islice(items, limit), bad)
-    blocks = _blocks(good, block) if isinstance(block, int) else block(good)
-    for part, result in work(blocks, update):
-        try:
-            results = list(result())
-        except InputError:
-            results = list(_one_by_one(part, work, bad))
-        yield len(part) - _report_failures(part, results, bad), [row for row in results if FAILED not in row]
-
-
-def _report_failures(part: Sequence[Item], results: Sequence[Json], bad: BadRows) -> int:
-    """Report the items to which a server gave no answers, each once, and return how many they are."""
-    failed = {row["id"]: row[FAILED] for row in results if FAILED in row}
-    for item in part if failed else ():
-        name = str(item.json.get("id")) if isinstance(item, Row) else item.id
-        if name in failed:
-            bad.report(item.error(failed[name]))
-    return len(failed)
-
-
-def _blocks(items: Iterator[Item], size: int) -> Iterator[list[Item]]:
-    while block := list(islice(items, size)):
-        yield block
-
-
-def in_this_process(rows_of: Callable[[Sequence[Item]], Sequence[Json]]) -> Work[Item]:
-    """Work through one block after another."""
-
-    def work(
-        blocks: Iterable[list[Item]], update: Callable[[int], None]
-    ) -> Iterator[tuple[list[Item], Callable[[], Sequence[Json]]]]:
-        del update
-        for block in blocks:
-            yield block, partial(rows_of, block)
-
-    return work
-
-
-def _one_by_one(block: Sequence[Item], work: Work[Item], bad: BadRows) -> Iterator[Json]:
-    for (item,), rows in work(([item] for item in block), lambda _: None):
-        try:
-            yield from rows()
-        except InputError as error:
-            bad.report(_located(item, error))
 
 
 class BadRows:
@@ -382,7 +324,7 @@ def _pattern(reason: str, row_id: str | int | None) -> str:
     """What problems of one kind have in common: the reason without id, numbers and what was got."""
     text = reason.partition(", got ")[0]
     text = text if row_id is None else text.replace(shown(row_id), "")
-    return _VALUES.sub(lambda found: found[0] if found[0][1:-1].isidentifier() else "", text)
+    return _VALUES.sub(lambda match: match[0] if match[0][1:-1].isidentifier() else "", text)
 
 
 def listed(names: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from semcal.engine.clustering import cluster_answers
 from semcal.errors import QuestionError
 from semcal.experiment.grid_settings import Clustering, Grading
-from semcal.pipeline.cluster import ClusterJob
+from semcal.pipeline.cluster import ClusterStep
 from semcal.pipeline.executor import Progress
 from semcal.pipeline.grade import grade_clusters, grade_row
 from semcal.pipeline.prompting import PromptConfig
@@ -151,8 +151,8 @@ class ClusterAnswersJob:
 
     def __call__(self, state: WorkerState, progress: Progress) -> Rows:
         """Cluster."""
-        job = ClusterJob(tuple(self.block.drawn()), self.clustering.linkage, self.clustering.merge_refusals)
-        rows = job(state, progress).rows
+        step = ClusterStep(self.clustering.linkage, self.clustering.merge_refusals)
+        rows = step(self.block.drawn(), state, progress)
         return [Row({key: row[key] for key in ("id", "normal_forms", "clusters")}) for row in rows]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from semcal.engine.clustering import cluster_answers
 from semcal.engine.equivalence import Equivalence
@@ -85,22 +86,29 @@ def _by_temperature(row: Row) -> list[list[int]]:
 
 
 @dataclass(frozen=True)
-class ClusterJob:
-    """Rows with `normal_forms` and `clusters`."""
+class ClusterStep:
+    """Groups the answers of rows by meaning: `cluster_rows`."""
 
-    rows: tuple[Row, ...]
+    name: ClassVar[str] = "cluster"
     linkage: str = "components"
     merge_refusals: bool = False
 
-    def __call__(self, state: WorkerState, progress: Progress) -> ClusteredRows:
-        """Cluster."""
-        return cluster_rows(
-            self.rows,
-            equivalence=state.equivalence,
+    def __call__(self, rows: Sequence[Row], models: WorkerState, progress: Progress) -> list[Row]:
+        """Cluster those rows that a server has answered."""
+        answered = [row for row in rows if row.failure is None]
+        clustered = cluster_rows(
+            answered,
+            equivalence=models.equivalence,
             linkage=self.linkage,
             merge_refusals=self.merge_refusals,
             progress=progress,
         )
+        n_draws = [len(part) for row in answered for part in _by_temperature(row)]
+        models.costs.update(
+            calls=clustered.calls, hits=clustered.hits, pairs=sum(n * (n - 1) for n in n_draws)
+        )
+        done = iter(clustered.rows)
+        return [row if row.failure else next(done) for row in rows]
 
 
 def _hits(equivalence: Equivalence) -> int:

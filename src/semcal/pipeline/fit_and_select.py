@@ -14,12 +14,13 @@ from semcal.engine.equivalence import Equivalence
 from semcal.engine.language_model import LanguageModel, Sampler
 from semcal.errors import QuestionError
 from semcal.pipeline.calibration_set import CalibrationSet, calibration_features
-from semcal.pipeline.cluster import cluster_rows
+from semcal.pipeline.cluster import ClusterStep
+from semcal.pipeline.executor import SerialExecutor
 from semcal.pipeline.fitting import METHODS, train_stored
-from semcal.pipeline.progress import Advance, note_block, note_resumed
-from semcal.pipeline.sampling import BLOCK_TOKENS, Sampling, question_blocks, row_to_ask, sample_runs
+from semcal.pipeline.sampling import BLOCK_TOKENS, SampleStep, Sampling, question_blocks
 from semcal.pipeline.select import Candidate, CandidateFit, Selection, candidate_fits, select
 from semcal.pipeline.store import Stage, Store
+from semcal.pipeline.worker_state import WorkerState
 from semcal.qa.grading import Grader
 from semcal.qa.questions import Question
 from semcal.recalibration.attentive import AnyRecalibrator, fingerprint
@@ -30,7 +31,8 @@ from semcal.recalibration.provenance import Provenance, warn_if_few
 from semcal.recalibration.saving import Fitted, save_pretrained
 from semcal.recalibration.temperature import TemperatureScaling
 from semcal.registry import check_name
-from semcal.rows import Json, Row, failures_of, warn_of_failures
+from semcal.rows import Row, warn_of_failures
+from semcal.steps import run_steps
 
 #: What `calibration.json` keeps of the scores by which it was chosen.
 KEPT_SCORES = ("measure", "measure_alpha", "gain", "brier", "ace", "auroc", "accuracy", "n")
@@ -122,41 +124,26 @@ def sample_candidates(
     with a warning.
     """
     sampling = replace(sampling, recalibrators=tuple(recalibrators.values()))
-    stage = Stage(keep, "candidates", _key(model, sampling, clustering) if keep else {})
-    rows: dict[Key, list[Row]] = {key: [] for key in recalibrators}
-
-    def sample_block(block: Sequence[Question], advance: Callable[[int], None]) -> list[Json]:
-        (run,) = sample_runs(model, block, sampling, progress=advance)
-        drawn = [one.add_to(row_to_ask(question)) for of in run for question, one in zip(block, of)]
-        clustered = iter(
-            cluster_rows(
-                [row for row in drawn if row.failure is None],
-                equivalence=clustering.equivalence,
-                linkage=clustering.linkage,
-            ).rows
-        )
-        return [row.json if row.failure else next(clustered).json for row in drawn]
-
-    done = 0
-    for block in question_blocks(model, questions, sampling):
-        inputs, advance = [question.row() for question in block], Advance(progress, done)
-        stored = stage.find(inputs)
-        if stored is None:
-            note_block(progress)
-            stored = stage.keep(inputs, sample_block(block, advance))
-        else:
-            note_resumed(progress, len(block))
-        for number, candidate_rows in enumerate(rows.values()):
-            candidate_rows += map(Row, stored[number * len(block) : (number + 1) * len(block)])
-        advance(len(block))
-        done += len(block)
-    failures = failures_of(row for candidate_rows in rows.values() for row in candidate_rows)
+    names = tuple(map(str, range(len(recalibrators))))
+    rows: dict[str, list[Row]] = {name: [] for name in names}
+    failures: dict[str, QuestionError] = {}
+    for block in run_steps(
+        map(Row.of, questions),
+        [SampleStep(sampling, names=names), ClusterStep(clustering.linkage)],
+        workers=SerialExecutor(WorkerState(model, clustering.equivalence)),
+        cut=lambda questions: question_blocks(model, questions, sampling),
+        store=Stage(keep, "candidates", _key(model, sampling, clustering) if keep else {}),
+        progress=progress or (lambda _: None),
+    ):
+        for row in block.rows:
+            rows[row["candidate"]].append(row.without("candidate"))
+        failures |= {row.id: QuestionError(row.id, reason) for row, reason in block.failures}
     if on_bad_question is None:
         warn_of_failures(failures, len(questions))
     else:
         for error in failures.values():
             on_bad_question(error)
-    return {key: [row for row in of if row.id not in failures] for key, of in rows.items()}
+    return dict(zip(recalibrators, rows.values()))
 
 
 def _key(model: Sampler, sampling: Sampling, clustering: Clustering) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, ClassVar, Protocol, TypeVar, cast
 
 from semcal import metrics
 from semcal.engine.clustering import cluster_answers
@@ -189,6 +189,21 @@ def grade_row(row: Row, *, grader: Grader, seed: int = 0, limit: int = 4, likeli
             cluster_correct=[grade.correct for grade in grades],
         )
     )
+
+
+@dataclass(frozen=True)
+class GradeStep:
+    """Grades rows: `grade_row`; all that a grader is asked about a block is asked at once."""
+
+    name: ClassVar[str] = "grade"
+    grader: Grader
+    seed: int = 0
+
+    def __call__(self, rows: Sequence[Row], *_: object) -> list[Row]:
+        """Grade."""
+        return grade_together(
+            self.grader, lambda marks: [grade_row(row, grader=marks, seed=self.seed) for row in rows]
+        )
 
 
 # ---- Comparison with people

@@ -54,7 +54,7 @@ class Sampling:
     truncation: Truncation | None = None
     first: int = 0  # number of the first draw: those before it are left out
 
-    def limit(self, question: Question) -> int:
+    def limit(self, question: Question | Row) -> int:
         """The longest generation."""
         if self.max_new_tokens is None:
             return default_max_new_tokens(open_book=question.context is not None)
@@ -247,9 +247,7 @@ def default_max_new_tokens(*, open_book: bool) -> int:
     return 32 if open_book else 10
 
 
-def question_blocks(
-    model: Sampler, questions: Iterable[Question], sampling: Sampling
-) -> Iterator[list[Question]]:
+def question_blocks(model: Sampler, rows: Iterable[Row], sampling: Sampling) -> Iterator[list[Row]]:
     """Cut questions into blocks: what is sampled in one piece, and lost if that is interrupted.
 
     The blocks depend on counts alone (questions, recalibrators, tokens), so the same questions make the same
@@ -258,14 +256,14 @@ def question_blocks(
     ways = len(sampling.recalibrators)
     most = questions_a_block(model, sampling.m, ways, BLOCK_QUESTIONS)
     budget = math.inf if hasattr(model, "questions_a_block") else BLOCK_TOKENS
-    block, tokens = list[Question](), 0
-    for question in questions:
-        size = sampling.m * ways * sampling.limit(question)
-        size += len(question.question + (question.context or "")) // CHARACTERS
+    block, tokens = list[Row](), 0
+    for row in rows:
+        size = sampling.m * ways * sampling.limit(row)
+        size += len(row.question + (row.context or "")) // CHARACTERS
         if block and (len(block) == most or tokens + size > budget):
             yield block
             block, tokens = [], 0
-        block.append(question)
+        block.append(row)
         tokens += size
     if block:
         yield block
@@ -328,6 +326,38 @@ def plan_sampling(model: Sampler, questions: Sequence[Question], sampling: Sampl
 
 
 @dataclass(frozen=True)
+class SampleStep:
+    """Samples answers to the questions of rows: `sample_runs` of one run, recalibrator after recalibrator.
+
+    With `full` rows hold the tokens, and `sampled_by`; with `names` the key `candidate`, a name for each
+    recalibrator.
+    """
+
+    name: ClassVar[str] = "sample"
+    sampling: Sampling
+    full: bool = False
+    names: tuple[str, ...] = ()
+
+    def __call__(self, rows: Sequence[Row], models: WorkerState, progress: Progress) -> list[Row]:
+        """Sample."""
+        questions = [row.to_question() for row in rows]
+        (run,) = sample_runs(models.model, questions, self.sampling, progress=progress)
+        sampled_rows: list[Row] = []
+        for place, (recalibrator, draws) in enumerate(zip(self.sampling.recalibrators, run)):
+            candidate = {"candidate": self.names[place]} if self.names else {}
+            for question, sampled in zip(questions, draws):
+                sampled_rows.append(sampled.add_to(row_to_ask(question), tokens=self.full).set(**candidate))
+            if self.full:
+                made_with = replace(self.sampling, recalibrators=(recalibrator,))
+                by = made_with.sampled_by(models.model, questions, "sample")
+                sampled_rows[-len(rows) :] = [
+                    row if row.failure else row.set(sampled_by=origin.to_json())
+                    for row, origin in zip(sampled_rows[-len(rows) :], by)
+                ]
+        return sampled_rows
+
+
+@dataclass(frozen=True)
 class SamplePass:
     """Draws that share a pass of the model: `m` of each question in each run under each recalibrator."""
 
@@ -345,10 +375,9 @@ class SamplePass:
 
 @dataclass(frozen=True)
 class SampleJob:
-    """Answers to some questions: what `semcal sample` and the grid have workers do.
+    """Answers to some questions, in several passes: what the grid has workers do.
 
-    Rows come by pass, run, recalibrator and question. By default they hold what later stages read. `full`
-    rows are those of `semcal sample`, without truncation.
+    Rows come by pass, run, recalibrator and question, and hold what later stages read.
     """
 
     stage: ClassVar[str] = "sample"
@@ -358,7 +387,6 @@ class SampleJob:
     max_new_tokens: int | None
     truncation: tuple[int, float] | None = None  # top-k and top-p
     scored_in: str = "whole prompt"
-    full: bool = False
 
     def key(self) -> dict[str, Any]:
         """What its rows depend on beside the model, as it names their block."""
@@ -379,13 +407,12 @@ class SampleJob:
 
     def __call__(self, state: WorkerState, progress: Progress) -> list[Row]:
         """Sample."""
-        rows_of = self._full_rows if self.full else self._rows
-        return [row for one_pass in self.passes for row in rows_of(state, one_pass, progress)]
+        return [row for one_pass in self.passes for row in self._rows(state, one_pass, progress)]
 
-    def _sampling(self, state: WorkerState, one_pass: SamplePass) -> Sampling:
+    def _rows(self, state: WorkerState, one_pass: SamplePass, progress: Progress) -> Iterator[Row]:
         from semcal.engine.drawing import Truncation
 
-        return Sampling(
+        sampling = Sampling(
             recalibrators=tuple(map(state.recalibrator, one_pass.recalibrators)),
             asking=self.asking,
             m=one_pass.m,
@@ -393,26 +420,12 @@ class SampleJob:
             max_new_tokens=self.max_new_tokens,
             truncation=Truncation(*self.truncation) if self.truncation else None,
         )
-
-    def _full_rows(self, state: WorkerState, one_pass: SamplePass, progress: Progress) -> Iterator[Row]:
-        sampling = self._sampling(state, one_pass)
-        for seed, run in zip(
-            one_pass.seeds, sample_runs(state.model, self.questions, sampling, progress=progress)
-        ):
-            for recalibrator, sampled_of in zip(sampling.recalibrators, run):
-                made_with = replace(sampling, seeds=(seed,), recalibrators=(recalibrator,))
-                by = made_with.sampled_by(state.model, self.questions, "sample")
-                for question, sampled, origin in zip(self.questions, sampled_of, by):
-                    row = sampled.add_to(row_to_ask(question), tokens=True)
-                    yield row if sampled.failure else row.set(sampled_by=origin.to_json())
-
-    def _rows(self, state: WorkerState, one_pass: SamplePass, progress: Progress) -> Iterator[Row]:
-        sampling = self._sampling(state, one_pass)
+        counts: Mapping[str, Any] = {"counts": list(one_pass.counts)} if one_pass.counts else {}
         runs = sample_runs(state.model, self.questions, sampling, progress=progress)
         for run, sampled in zip(one_pass.runs, runs):
             if self.scored_in == "prompt without passage":
                 sampled = score_without_passages(state.language_model, self.questions, sampled, sampling)
-            for source, sampled_of in zip(one_pass.sources, sampled):
-                counts: Mapping[str, Any] = {"counts": list(one_pass.counts)} if one_pass.counts else {}
-                for question, one in zip(self.questions, sampled_of):
-                    yield one.add_to(Row({"id": question.id, "candidate": source.name, "run": run, **counts}))
+            for source, draws in zip(one_pass.sources, sampled):
+                for question, one in zip(self.questions, draws):
+                    row = Row({"id": question.id, "candidate": source.name, "run": run, **counts})
+                    yield one.add_to(row)

@@ -15,6 +15,7 @@ import os
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -283,6 +284,7 @@ class WorkerState:
         self._language_model = language_model
         self._equivalence = equivalence
         self._fitted: dict[str, AnyRecalibrator] = {}
+        self.costs: Counter[str] = Counter()  # what the job under way has spent: calls, draws, …
 
     @property
     def model(self) -> Sampler:

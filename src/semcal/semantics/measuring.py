@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -210,3 +211,15 @@ def _with_form(row: Row, texts: Sequence[str]) -> list[float]:
         return [0.0] * len(row.clusters)
     count, forms = Counter(map(normal_form, texts)), [normal_form(text) for text in row.samples]
     return [float(sum(count[form] for form in {forms[i] for i in cluster})) for cluster in row.clusters]
+
+
+@dataclass(frozen=True)
+class MeasureStep:
+    """Measures clustered rows: `measure_rows`."""
+
+    name: ClassVar[str] = "measure"
+    options: MeasureOptions = DEFAULTS
+
+    def __call__(self, rows: Sequence[Row], *_: object) -> list[Row]:
+        """Measure."""
+        return measure_rows(rows, self.options)

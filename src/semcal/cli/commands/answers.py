@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,21 +16,20 @@ from semcal.cli.commands.metrics import show_metrics
 from semcal.cli.console import NLICost, info, progress, warn
 from semcal.cli.executors import (
     NO_SERVER,
-    RowBlocks,
     ServerOptions,
     choose_workers,
-    json_of,
     open_executor,
     peeked,
     server_settings,
     spending,
     takes_server_options,
 )
-from semcal.cli.rows import BadRows, block_results, in_this_process, listed, open_rows, run_rows
+from semcal.cli.rows import BadRows, good_rows, listed, open_rows, run_rows
 from semcal.engine.equivalence import names_a_server
 from semcal.errors import shown
 from semcal.records import dumps, writing
-from semcal.rows import Json, Row
+from semcal.rows import Row
+from semcal.steps import Block, Step
 
 if TYPE_CHECKING:
     from semcal.qa.grading import Grader
@@ -75,23 +74,13 @@ def cluster(
     clusters: lists of sample indices, in the order in which the meanings first appear. Samples of several
     temperatures (temperatures: [number], one a sample) are grouped apart.
     """
-    from semcal.pipeline.cluster import ClusteredRows, ClusterJob, check_clusterable
+    from semcal.pipeline.cluster import ClusterStep, check_clusterable
 
     equivalence = opt.named_equivalence(equivalence)
     read = open_rows(file, columns, check_clusterable, fields=CLUSTERED, label="cluster", tables=True)
     rows, blocks = peeked(read, BLOCK, limit)
     plan = choose_workers(workers, "cluster", device=device, blocks=blocks, equivalence=equivalence)
     cost = NLICost()
-
-    def counted(clustered: ClusteredRows) -> Sequence[Json]:
-        draws = [Counter(row.temperatures or [1.0] * len(row.samples)) for row in clustered.rows]
-        pairs = sum(n * (n - 1) for count in draws for n in count.values())
-        cost.add(clustered.calls, pairs, clustered.hits)
-        return json_of(clustered.rows)
-
-    def job_of(block: Sequence[Row]) -> ClusterJob:
-        return ClusterJob(tuple(block), linkage, merge_refusals)
-
     settings = server_settings(server, equivalence)
     load = partial(opt.open_models, None, equivalence, device=device, cache=cache, settings=settings)
     asks = names_a_server(equivalence)
@@ -99,8 +88,16 @@ def cluster(
         open_executor(plan, load) as (executor, state),
         spending("cluster", equivalence=state().equivalence if asks else None),
     ):
-        work = RowBlocks(executor, job_of, stage="cluster", then=counted, inputs=Row.to_json)
-        code = run_rows(rows, out, work=work, label="cluster", block=BLOCK, limit=limit)
+        code = run_rows(
+            rows,
+            out,
+            [ClusterStep(linkage, merge_refusals)],
+            label="cluster",
+            workers=executor,
+            cut=BLOCK,
+            limit=limit,
+            on_block=lambda block: cost.add(*(block.costs[name] for name in ("calls", "pairs", "hits"))),
+        )
         equivalence_name = state().equivalence.name
     if equivalence_name != "exact":
         cached = f", {cost.known} of them known from {cache}" if cache else ""
@@ -125,12 +122,11 @@ def measure(
     confidence, top_cluster and semantic_entropy, each by measure. Without log-likelihoods only E-SC.
     With --calibration also answer, the probability that it is right, threshold and abstained.
     """
-    from semcal.semantics.measuring import MeasureOptions, check_measurable, measure_rows
+    from semcal.semantics.measuring import MeasureOptions, MeasureStep, check_measurable
 
     fields: tuple[str, ...] = MEASURED
     check, at = check_measurable, "T = 1 (or else the first)"
-    measured: Callable[[Sequence[Row]], list[Row]]
-    measured = partial(measure_rows, options=MeasureOptions(t_alpha, g_alpha))
+    step: Step = MeasureStep(MeasureOptions(t_alpha, g_alpha))
     untold: set[bool] = set()
     if calibration is not None:
         from semcal.calibration import apply
@@ -139,25 +135,23 @@ def measure(
         untold |= {True, False}
         check, fields = apply.check_calibratable, (*MEASURED, "samples")
         at = at if chosen.temperature is None else f"T = {chosen.temperature:g}"
-        measured = partial(apply.calibrated_rows, calibration=chosen, t_alpha=t_alpha, g_alpha=g_alpha)
+        step = apply.CalibrationStep(chosen, t_alpha, g_alpha)
     unlikely: list[str] = []
     mixed: list[str] = []
 
-    def tell(rows: Sequence[Row]) -> None:
+    def tell(row: Row) -> None:
         """Say once of rows with `sampled_by`, and once of others, what cannot be checked."""
-        for sampled_by in untold & {bool(row.json.get("sampled_by")) for row in rows}:
+        check(row)
+        for sampled_by in untold & {bool(row.get("sampled_by"))}:
             info(f"measure: {apply.what_cannot_be_checked(chosen, sampled_by=sampled_by)}")
             untold.remove(sampled_by)
 
-    def work(rows: Sequence[Row]) -> Sequence[Json]:
-        tell(rows)
-        results = measured(rows)
-        unlikely.extend(shown(row["id"]) for row in results if len(row.measured.confidence) == 1)
-        mixed.extend(shown(row["id"]) for row in results if len(set(row.temperatures or ())) > 1)
-        return json_of(results)
+    def note(block: Block) -> None:
+        unlikely.extend(shown(row["id"]) for row in block.rows if len(row.measured.confidence) == 1)
+        mixed.extend(shown(row["id"]) for row in block.rows if len(set(row.temperatures or ())) > 1)
 
-    rows = open_rows(file, columns, check, fields=fields, label="measure", tables=True)
-    code = run_rows(rows, out, work=in_this_process(work), label="measure", block=2048, limit=limit)
+    rows = open_rows(file, columns, tell, fields=fields, label="measure", tables=True)
+    code = run_rows(rows, out, [step], label="measure", cut=2048, limit=limit, on_block=note)
     if unlikely:
         rows_have = "row has" if len(unlikely) == 1 else "rows have"
         ids = listed(unlikely)
@@ -192,7 +186,7 @@ def grade(
     With --audit it prints how far the grader and people agree, Cohen's kappa and the confusion matrix, with
     95 % intervals; answers to one question (or of one context or group) are resampled together.
     """
-    from semcal.pipeline.grade import as_grader, check_gradable, grade_row, grade_together
+    from semcal.pipeline.grade import GradeStep, as_grader, check_gradable
 
     nli = equivalence if grader == "nli" else "exact"
     how: Any = {"cache": cache, "settings": server_settings(server, nli, grader.removeprefix("judge:"))}
@@ -202,14 +196,9 @@ def grade(
         with spending("grade", grader=chosen):
             return _audit(file, columns, limit, out, chosen, as_json=json, name=grader, seed=seed)
 
-    def work(rows: Sequence[Row]) -> Sequence[Json]:
-        return grade_together(
-            chosen, lambda marks: [grade_row(row, grader=marks, seed=seed).json for row in rows]
-        )
-
     rows = open_rows(file, columns, check_gradable, fields=GRADED, label="grade")
     with spending("grade", grader=chosen):
-        return run_rows(rows, out, work=in_this_process(work), label="grade", limit=limit)
+        return run_rows(rows, out, [GradeStep(chosen, seed)], label="grade", limit=limit)
 
 
 def _audit(
@@ -224,17 +213,13 @@ def _audit(
     seed: int,
 ) -> int:
     """Compare a grader with people's labels, and print how far they agree."""
-    from semcal.pipeline.grade import Judgement, audit, check_auditable, judge_rows
-
-    def work(rows: Sequence[Row]) -> Sequence[Json]:
-        return [vars(judgement) for judgement in judge_rows(rows, grader)]
+    from semcal.pipeline.grade import audit, check_auditable, judge_rows
 
     rows = open_rows(file, columns, check_auditable, fields=AUDITED, label="grade")
-    judgements: list[Judgement] = []
     with BadRows() as bad, progress("grade", limit) as update:
-        for _, results in block_results(rows, bad, in_this_process(work), update, limit=limit):
-            judgements += [Judgement(**result) for result in results]
-            update(len(judgements))
+        audited = list(good_rows(islice(rows, limit), bad))
+        judgements = judge_rows(audited, grader)
+        update(len(judgements))
     agreement = audit(judgements, seed=seed)
     if as_json or out is not None or not sys.stdout.isatty():
         with writing(out) as handle:

@@ -18,7 +18,6 @@ from semcal.cli.commands.calibrate import ModelOption
 from semcal.cli.console import NLICost, as_shown, info
 from semcal.cli.executors import (
     NO_SERVER,
-    RowBlocks,
     ServerOptions,
     choose_workers,
     open_executor,
@@ -27,18 +26,19 @@ from semcal.cli.executors import (
     spending,
     takes_server_options,
 )
-from semcal.cli.rows import Work, checked, counted, open_questions, run_rows
-from semcal.errors import RowError, UsageError
+from semcal.cli.rows import as_line, checked, counted, open_questions, run_rows
+from semcal.errors import QuestionError, RowError, UsageError
 from semcal.qa.questions import Question
-from semcal.records import dumps, writing
-from semcal.rows import Json, Row, failures_of, warn_of_cut_draws
+from semcal.records import writing
+from semcal.rows import Row, warn_of_cut_draws
+from semcal.steps import run_steps
 
 if TYPE_CHECKING:
     from semcal.calibration.calibrated import Calibration, Threshold
     from semcal.pipeline.executor import Executor
     from semcal.pipeline.worker_state import WorkerState
     from semcal.recalibration.attentive import AnyRecalibrator
-    from semcal.uncertainty import AskedRows, AskJob
+    from semcal.uncertainty import AskStep
 
 #: Questions of a file that are asked together.
 BLOCK = 256
@@ -145,33 +145,43 @@ def command(
                 info(f"ask: {_promise(chosen.threshold)}")
             distinct = [{"calibration": chosen, "few_shot": opt.open_few_shot(few_shot), "force": force}]
         ways = tuple({"seed": seed, "decide": decide, **sampling, **one} for one in distinct)
-        many = {"limit": limit, "total": total}
-        return _answer(executor, models, ways, single or questions, out=out, json=json, **many)
+        asked = single or questions
+        return _answer(executor, models, ways, asked, out=out, json=json, limit=limit, total=total)
 
 
 def _answer(
     executor: Executor[Any],
     models: WorkerState,
     ways: tuple[Mapping[str, Any], ...],
-    asked: Question | Iterator[Question | RowError],
+    asked: Question | Iterator[Row | RowError],
     *,
     out: Path | None,
     json: bool,
-    **many: int | None,
+    limit: int | None,
+    total: int | None,
 ) -> int:
-    """Answer one question or many, write the answers, and say what they cost.
+    """Answer one question or many, write the answers, and say what they cost."""
+    from semcal.uncertainty import AskStep
 
-    `many` are `limit` and `total` of `run_rows`.
-    """
-    cost, counts = NLICost(), Counter[str]()
-    check, then = _checker(models, ways[-1]), partial(_counted, cost, counts)
-    work = RowBlocks(executor, partial(_job, ways), stage="ask", then=then, inputs=Question.row)
+    counts = Counter[str]()
+    check, step = _checker(models, ways[-1]), AskStep(ways)
     if isinstance(asked, Question):
-        code = _write_one(work, asked, out, _render(json, out, titled=False))
+        code = _write_one(executor, step, asked, out, _render(json, out, titled=False), counts)
     else:
-        render = _render(json, out, titled=True)
-        read = checked(asked, check)
-        code = run_rows(read, out, work=work, label="ask", block=BLOCK, render=render, **many)
+        code = run_rows(
+            checked(asked, check),
+            out,
+            [step],
+            label="ask",
+            workers=executor,
+            cut=BLOCK,
+            limit=limit,
+            total=total,
+            render=_render(json, out, titled=True),
+            on_block=lambda block: counts.update(block.costs),
+        )
+    cost = NLICost()
+    cost.add(counts["calls"], counts["pairs"])
     warn_of_cut_draws(counts["cut"], counts["draws"])
     nli = models.equivalence.name != "exact"
     if ways[-1]["decide"]:
@@ -244,41 +254,36 @@ def _option(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _render(json: bool, out: Path | None, *, titled: bool) -> Callable[[Mapping[str, Any]], str]:
+def _render(json: bool, out: Path | None, *, titled: bool) -> Callable[[Row], str]:
     people = not (json or out) and sys.stdout.isatty()
-    return (lambda record: as_shown(_page(record, titled=titled))) if people else dumps
-
-
-def _job(ways: tuple[Mapping[str, Any], ...], block: Sequence[Question]) -> AskJob:
-    from semcal.uncertainty import AskJob
-
-    return AskJob(tuple(block), ways)
+    return (lambda record: as_shown(_page(record, titled=titled))) if people else as_line
 
 
 def _read(
     single: Question | None, given: str, columns: Sequence[str] | None
-) -> tuple[Iterator[Question | RowError], int | None]:
+) -> tuple[Iterator[Row | RowError], int | None]:
     """The question that was given, or those of the file; and how many they are."""
     if single is None:
         return counted(given, open_questions(given, columns, label="ask"))
     if columns:
         raise UsageError("--columns is for a file of questions; leave it out")
-    return iter([single]), 1
+    return iter([Row.of(single)]), 1
 
 
-def _counted(cost: NLICost, counts: Counter[str], asked: AskedRows) -> Sequence[Json]:
-    cost.add(asked.nli_calls, asked.pairs)
-    counts.update(draws=asked.draws, all=asked.all_draws, cut=asked.cut)
-    return asked.records
-
-
-def _write_one(work: Work[Question], question: Question, out: Path | None, render: Any) -> int:
-    ((_, rows),) = work([[question]], lambda _: None)
-    records = rows()
-    for error in failures_of(map(Row, records)).values():
-        raise error
+def _write_one(
+    executor: Executor[WorkerState],
+    step: AskStep,
+    question: Question,
+    out: Path | None,
+    render: Callable[[Row], str],
+    counts: Counter[str],
+) -> int:
+    (block,) = run_steps([Row.of(question)], [step], workers=executor)
+    for row, reason in block.failures:
+        raise QuestionError(row.id, reason)
+    counts.update(block.costs)
     with writing(out) as handle:
-        handle.writelines(render(record) + "\n" for record in records)
+        handle.writelines(render(record) + "\n" for record in block.rows)
     return 0
 
 
@@ -317,13 +322,13 @@ def _methods(method: AnyRecalibrator, *, compare: bool) -> tuple[AnyRecalibrator
     return (*usual, method)
 
 
-def _checker(models: WorkerState, way: Mapping[str, Any]) -> Callable[[Question], None]:
+def _checker(models: WorkerState, way: Mapping[str, Any]) -> Callable[[Row], None]:
     """Refuse contradictory options now, and return what refuses a question that does not fit the model."""
     from semcal.pipeline.sampling import check_question
     from semcal.uncertainty import SemanticUQ
 
     uq = SemanticUQ(models.model, equivalence=models.equivalence, **way)
-    return partial(check_question, uq.model, sampling=uq.sampling)
+    return lambda row: check_question(uq.model, row.to_question(), uq.sampling)
 
 
 def _page(record: Mapping[str, Any], *, titled: bool = False) -> str:

@@ -17,7 +17,7 @@ from semcal.cli import options as opt
 from semcal.cli.commands.fit import check_apart, folder_output
 from semcal.cli.console import Output, info, open_unfinished, show, successive_progress, warn
 from semcal.cli.executors import NO_SERVER, ServerOptions, server_settings, spending, takes_server_options
-from semcal.cli.rows import BadRows, good_items, open_rows, read_labelled
+from semcal.cli.rows import BadRows, good_rows, open_rows, read_labelled
 from semcal.errors import InputError, RowError, UsageError, shown
 from semcal.qa.questions import data_hash
 from semcal.records import dumps, own_files, read_rows
@@ -209,7 +209,7 @@ def _read_samples(
     from semcal.calibration.calibrate import check_labelled_samples
 
     read = open_rows(file, columns, check_labelled_samples, fields=FIELDS, label="calibrate", tables=True)
-    rows = list(good_items(islice(read, limit), bad))
+    rows = list(good_rows(islice(read, limit), bad))
     if not rows:
         raise InputError(
             f"no row of {file} can be used: stored samples need id, question, samples and answers; to have a "

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
 from semcal.cli import options as opt
 from semcal.cli.console import info, warn
-from semcal.cli.executors import json_of
-from semcal.cli.rows import checked, in_this_process, run_rows
+from semcal.cli.rows import checked, run_rows
 from semcal.errors import InputError
 from semcal.registry import check_name
-from semcal.rows import Json, Row
+from semcal.rows import Row
+from semcal.steps import Block
 
 FormatArgument = Annotated[str, typer.Argument(metavar="FORMAT", help="lm-eval, inspect or openai-batch.")]
 FileArgument = Annotated[
@@ -52,18 +51,16 @@ def command(
     chosen = FORMATS[check_name(format, FORMATS, what="format")]
     without = several = alike = 0
 
-    def rows_of(block: Sequence[Row]) -> Sequence[Json]:
+    def note(block: Block) -> None:
         nonlocal without, several, alike
-        without += sum(not row.has("log_likelihoods") for row in block)
-        texts = [row["generations"] for row in block if len(row["generations"]) > 1]
+        without += sum(not row.has("log_likelihoods") for row in block.rows)
+        texts = [row["generations"] for row in block.rows if len(row["generations"]) > 1]
         several += len(texts)
         alike += sum(len(set(generations)) == 1 for generations in texts)
-        return json_of(block)
 
     lines = read_recorded(file, format, requests=requests, questions=questions)
     read = (line if isinstance(line, InputError) else Row(line.data, line.line) for line in lines)
-    work = in_this_process(rows_of)
-    code = run_rows(checked(read, check_clusterable), out, work=work, label="import", limit=limit)
+    code = run_rows(checked(read, check_clusterable), out, [], label="import", limit=limit, on_block=note)
     if without:
         rows = "row has" if without == 1 else "rows have"
         info(f"import: {without} {rows} no log-likelihoods (E-SC alone): {chosen.no_likelihoods}")

@@ -11,7 +11,7 @@ import typer
 
 from semcal.cli import options as opt
 from semcal.cli.console import as_shown, info, show
-from semcal.cli.rows import BadRows, good_items, open_rows
+from semcal.cli.rows import BadRows, good_rows, open_rows
 from semcal.errors import InputError
 from semcal.records import dumps, writing
 
@@ -53,7 +53,7 @@ def command(
 
     rows = islice(open_rows(file, columns, check_assessable, fields=FIELDS, label="metrics"), limit)
     with BadRows() as bad:
-        by_measure = scores_by_measure(good_items(rows, bad), measure)
+        by_measure = scores_by_measure(good_rows(rows, bad), measure)
     if not by_measure:
         raise InputError(
             f"no row of {file} holds confidence and correct; run `semcal measure` and `semcal grade`"

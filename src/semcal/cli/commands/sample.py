@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,6 @@ from semcal.cli import options as opt
 from semcal.cli.console import Output, debug, open_unfinished, unfinished, warn
 from semcal.cli.executors import (
     NO_SERVER,
-    RowBlocks,
     ServerOptions,
     choose_workers,
     open_executor,
@@ -21,12 +20,10 @@ from semcal.cli.executors import (
     spending,
     takes_server_options,
 )
-from semcal.cli.rows import BadRows, checked, counted, good_items, open_questions, run_rows
+from semcal.cli.rows import BadRows, as_line, checked, counted, good_rows, open_questions, run_rows
 from semcal.errors import ModelError, RowError, ServerError
 from semcal.pipeline.sampling import BLOCK_QUESTIONS, BLOCK_TOKENS, Sampling, plan_sampling, question_blocks
-from semcal.qa.questions import Question
-from semcal.records import dumps
-from semcal.rows import Json, warn_of_cut_draws
+from semcal.rows import Row, warn_of_cut_draws
 
 if TYPE_CHECKING:
     from semcal.engine.language_model import Sampler
@@ -78,30 +75,31 @@ def command(
     plan = choose_workers(workers, "sample", device=device, blocks=blocks, model=model)
     with open_executor(plan, load) as (executor, state), spending("sample", model=state().model):
         language_model = state().model
-        from semcal.pipeline.sampling import SampleJob, SamplePass, check_question
+        from semcal.pipeline.sampling import SampleStep, check_question
 
         method, asking = under(language_model)
         sampling = Sampling((method,), asking, m, (seed,), max_new_tokens)
         key = _key(language_model, sampling, dtype)
         kept = open_unfinished(out, key, fresh=fresh)
         debug(f"sample: {language_model.name} {language_model.revision[:12]}, {key['recalibrator']}")
-        check = partial(check_question, language_model, sampling=sampling)
-        passes = (SamplePass((method,), (seed,), m),)
-
-        def job_of(block: Sequence[Question]) -> SampleJob:
-            return SampleJob(tuple(block), asking, passes, max_new_tokens, full=True)
-
-        work = RowBlocks(executor, job_of, stage="sample", unfinished=kept, inputs=Question.row)
-        cut = partial(question_blocks, language_model, sampling=sampling)
-        items = checked(questions, check)
         ends = Counter[bool]()
 
-        def render(row: Json) -> str:
-            ends.update(row["finished"])
-            return dumps(row)
+        def render(row: Row) -> str:
+            ends.update(row.finished)
+            return as_line(row)
 
-        how: Any = {"label": "sample", "block": cut, "limit": limit, "total": total, "render": render}
-        code = run_rows(items, out, work=work, **how)
+        code = run_rows(
+            checked(questions, lambda row: check_question(language_model, row.to_question(), sampling)),
+            out,
+            [SampleStep(sampling, full=True)],
+            label="sample",
+            workers=executor,
+            cut=partial(question_blocks, language_model, sampling=sampling),
+            store=kept,
+            limit=limit,
+            total=total,
+            render=render,
+        )
         warn_of_cut_draws(ends[False], ends.total())
         kept.finish()
     return code
@@ -130,7 +128,7 @@ def _key(model: Sampler, sampling: Sampling, dtype: str | None) -> dict[str, Any
 
 
 def _plan(
-    read: Iterator[Question | RowError],
+    read: Iterator[Row | RowError],
     load: Callable[[], WorkerState],
     under: Callable[[Sampler], tuple[AnyRecalibrator, PromptConfig]],
     *,
@@ -139,7 +137,7 @@ def _plan(
 ) -> int:
     """Print how many answers sampling would take, and if the model can be had what they take."""
     with BadRows() as bad:
-        questions = list(good_items(read, bad))
+        questions = [row.to_question() for row in good_rows(read, bad)]
         warn(f"would sample {m} answers to each of {len(questions)} questions: {m * len(questions)} answers")
         if questions:
             try:

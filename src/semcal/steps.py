@@ -1,0 +1,178 @@
+"""Steps that make rows of rows, and the one loop that runs them over the rows of a file.
+
+A step is given the rows of a block in one piece, so what it makes does not depend on how many workers there
+are. Sampling, clustering, measuring, grading and asking are steps.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
+from typing import Any, Protocol, TypeAlias
+
+from semcal.errors import InputError, QuestionError
+from semcal.pipeline.executor import Executor, Progress
+from semcal.pipeline.progress import note_block, note_resumed
+from semcal.pipeline.worker_state import WorkerState
+from semcal.rows import Json, Row
+
+Cut: TypeAlias = Callable[[Iterator[Row]], Iterator[list[Row]]]
+"""Cuts rows into blocks."""
+
+
+class Step(Protocol):
+    """Makes rows of the rows of a block; it can be pickled."""
+
+    @property
+    def name(self) -> str:
+        """What its cost is counted towards, and its blocks are kept under."""
+
+    def __call__(self, rows: Sequence[Row], models: WorkerState, progress: Progress, /) -> Sequence[Row]:
+        """Make rows; `progress` is told how many questions are done, `models.costs` what was spent."""
+
+
+class KeptBlocks(Protocol):
+    """Finished blocks, found by the rows that they are made of."""
+
+    def find(self, inputs: Sequence[Json]) -> list[dict[str, Any]] | None:
+        """Return the rows made of some, None if they are not there; StoreError if they are damaged."""
+
+    def keep(self, inputs: Sequence[Json], rows: Sequence[Json]) -> list[dict[str, Any]]:
+        """Write the rows made of some, and return them as they will be read again."""
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """The rows that steps have made of a block, and what they have spent."""
+
+    rows: Sequence[Row]
+    costs: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class BlockJob:
+    """Steps on the rows of a block, one after another, as a job of a worker."""
+
+    steps: tuple[Step, ...]
+    rows: tuple[Row, ...]
+
+    def __call__(self, models: WorkerState, progress: Progress) -> StepResult:
+        """Run the steps."""
+        models.costs = Counter()
+        rows: Sequence[Row] = self.rows
+        for step in self.steps:
+            rows = step(rows, models, progress)
+        return StepResult(rows, models.costs)
+
+
+@dataclass(frozen=True)
+class Block:
+    """What came of a block."""
+
+    n_rows: int  # of those that it was made of, without those that failed
+    rows: Sequence[Row]
+    costs: Mapping[str, int]
+    failures: Sequence[tuple[Row, str]]  # rows that a server gave no answers to, and why
+
+
+def run_steps(
+    rows: Iterable[Row],
+    steps: Sequence[Step],
+    *,
+    workers: Executor[WorkerState],
+    cut: Cut | int = 256,
+    store: KeptBlocks | None = None,
+    progress: Progress = lambda _: None,
+    on_bad_row: Callable[[InputError], None] | None = None,
+) -> Iterator[Block]:
+    """Run steps over rows, block by block, and yield what came of each block in order.
+
+    `cut` is a number of rows or cuts them into blocks; the next blocks are begun while one is waited for.
+    Blocks that `store` holds are read, the others are kept there. If the rows of a block raise InputError and
+    `on_bad_row` is there to be told, the steps are run row by row, so that only the row at fault is lost.
+    `progress` is told how many rows are done.
+    """
+    n_done: Counter[int] = Counter()
+
+    def advance(number: int, count: int) -> None:
+        n_done[number] = count
+        progress(n_done.total())
+
+    def begin(block: Sequence[Row], number: int) -> Callable[[], StepResult]:
+        inputs = [row.json for row in block]
+        stored = None if store is None else store.find(inputs)
+        if stored is not None:
+            note_resumed(progress, len(block))
+            advance(number, len(block))
+            result = StepResult([Row(json) for json in stored])
+            return lambda: result
+
+        def keep(result: StepResult) -> StepResult:
+            advance(number, len(block))
+            note_block(progress)
+            if store is None:
+                return result
+            json = store.keep(inputs, [row.json for row in result.rows])
+            return StepResult([Row(one) for one in json], result.costs)
+
+        job = BlockJob(tuple(steps), tuple(block))
+        future: Future[StepResult] = workers.submit(
+            job, stage=steps[0].name if steps else "rows", then=keep, progress=partial(advance, number)
+        )
+        return future.result
+
+    def finish(block: Sequence[Row], result: Callable[[], StepResult]) -> Block:
+        try:
+            made = result()
+        except InputError:
+            if on_bad_row is None:
+                raise
+            made = _row_by_row(block, begin, on_bad_row)
+        reasons = {row.id: failure.reason for row in made.rows if (failure := row.failure) is not None}
+        if not reasons:
+            return Block(len(block), made.rows, made.costs, ())
+        failures = [(row, reasons[row.id]) for row in block if row.id in reasons]
+        answered = [row for row in made.rows if row.id not in reasons]
+        return Block(len(block) - len(failures), answered, made.costs, failures)
+
+    note_block(progress)
+    waiting: deque[tuple[list[Row], Callable[[], StepResult]]] = deque()
+    for number, block in enumerate(_blocks(rows, cut) if isinstance(cut, int) else cut(iter(rows))):
+        waiting.append((block, begin(block, number)))
+        if len(waiting) >= workers.n_ahead:
+            yield finish(*waiting.popleft())
+    while waiting:
+        yield finish(*waiting.popleft())
+
+
+def _row_by_row(
+    block: Sequence[Row],
+    begin: Callable[[Sequence[Row], int], Callable[[], StepResult]],
+    on_bad_row: Callable[[InputError], None],
+) -> StepResult:
+    rows: list[Row] = []
+    costs: Counter[str] = Counter()
+    for number, row in enumerate(block):
+        try:
+            result = begin([row], -1 - number)()
+        except InputError as error:
+            on_bad_row(located(row, error))
+        else:
+            rows += result.rows
+            costs.update(result.costs)
+    return StepResult(rows, costs)
+
+
+def located(row: Row, error: InputError) -> InputError:
+    """The error with the line and the id of its row."""
+    return row.error(error.reason if isinstance(error, QuestionError) else str(error))
+
+
+def _blocks(rows: Iterable[Row], size: int) -> Iterator[list[Row]]:
+    remaining = iter(rows)
+    while block := list(islice(remaining, size)):
+        yield block
