@@ -14,10 +14,9 @@ from semcal.errors import InputError
 from semcal.experiment.forecast import forecast
 from semcal.experiment.reading import read_settings
 from semcal.pipeline.prompting import PromptConfig
-from semcal.pipeline.sampling import scored_without_passages
 from semcal.qa.questions import Question
 from semcal.recalibration import SE, Base
-from tests.json_rows import sample_runs
+from tests.json_rows import sample_runs, scored_without_passages
 
 pytestmark = pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
 
