@@ -123,5 +123,5 @@ def run(folder: Path, preset: str = "reference") -> GridSettings:
     """Run the world under a preset."""
     chosen = settings(folder, preset)
     state = GridState(folder, lambda _: model(), lambda _: FakeEquivalence(CHAIN, entailments=[ONE_WAY]))
-    assert Grid(chosen, folder, SerialExecutor(state), mills.silent).run().complete
+    Grid(chosen, folder, SerialExecutor(state), mills.silent).run()
     return chosen

@@ -7,7 +7,7 @@ import os
 import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,17 +16,13 @@ from semcal.experiment.answer_jobs import AnswerBlock, ClusterAnswersJob, GradeJ
 from semcal.experiment.fit_jobs import CalibrationSource, ModelIdentity
 from semcal.experiment.grid_blocks import GridBlocks, Lines, PlannedBlock, RowsJob, grid_temperatures
 from semcal.experiment.grid_settings import GridSettings, Model
-from semcal.experiment.paths import slug
+from semcal.experiment.paths import SCRATCH, slug
 from semcal.experiment.question_sets import Parts, Problem, essentials
 from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.rows import FAILED
 from semcal.pipeline.sample import SampleJob, SamplePass
 from semcal.pipeline.worker_state import RecalibratorSource
 from semcal.qa.questions import Question, data_hash
-
-
-class Incomplete(Exception):
-    """The blocks of other shards are needed to go on."""
 
 
 class AgainJob(RowsJob, Protocol):
@@ -45,7 +41,6 @@ class Cell:
     parts: Parts
     known: Mapping[str, Any]  # what the models say of themselves, as `IdentifyJob` gives it
     blocks: GridBlocks
-    scratch: str  # folder for features, relative to the run folder
     priority: int = 0  # of its jobs
     not_served: Sequence[str] = ()  # methods and extras of the run that the model cannot serve
     problems: list[Problem] = field(default_factory=list)  # questions that do not fit, or a server failed at
@@ -79,8 +74,8 @@ class Cell:
         """The calibration questions, and where their features lie."""
         return CalibrationSource(
             self.asking,
-            questions=f"{self.scratch}/questions/{slug(self.parts.name)}.jsonl",
-            features=f"{self.scratch}/features/{slug(self.model.name)}/{slug(self.parts.name)}",
+            questions=f"{SCRATCH}/questions/{slug(self.parts.name)}.jsonl",
+            features=f"{SCRATCH}/features/{slug(self.model.name)}/{slug(self.parts.name)}",
             data_hash=data_hash(self.parts.calibration_train),
             whole="ATS" in self.settings.methods,
         )
@@ -144,21 +139,14 @@ class Cell:
 
     def answered(
         self, part: str, passes: Sequence[SamplePass], before: Callable[[], None]
-    ) -> list[AnswerBlock | None]:
-        """Draw, cluster and grade answers to the questions of a part; None where blocks are missing.
+    ) -> list[AnswerBlock]:
+        """Draw, cluster and grade answers to the questions of a part.
 
         `before` brings the recalibrators that this needs.
         """
-        grouped, settings = self.clustered(part, passes, before), self.settings
-        grading = [
-            None if one is None else GradeJob(one, settings.grading, settings.seeds) for one in grouped
-        ]
-        return [
-            None
-            if one is None or lines is None
-            else AnswerBlock(one.questions, one.m, one.sampled, one.clustered, lines)
-            for one, lines in zip(grouped, self.done(part, grading))
-        ]
+        blocks, settings = self.clustered(part, passes, before), self.settings
+        jobs = [GradeJob(block, settings.grading, settings.seeds) for block in blocks]
+        return [replace(block, graded=lines) for block, lines in zip(blocks, self.done(part, jobs))]
 
     def clustered(
         self,
@@ -166,88 +154,72 @@ class Cell:
         passes: Sequence[SamplePass],
         before: Callable[[], None],
         first: int | None = None,
-    ) -> list[AnswerBlock | None]:
+    ) -> list[AnswerBlock]:
         """Draw and cluster answers to the questions of a part, or to its first; as `answered`."""
         settings = self.settings
         sampled = self._sampled(part, passes, before, first)
-        drawn = [
-            None if lines is None else AnswerBlock(block, settings.sampling.m, lines)
-            for (_, block), lines in zip(self.cut(part, first), sampled)
+        blocks = [
+            AnswerBlock(questions, settings.sampling.m, lines)
+            for (_, questions), lines in zip(self.cut(part, first), sampled)
         ]
-        jobs = [None if one is None else ClusterAnswersJob(one, settings.clustering) for one in drawn]
-        return [
-            None if one is None or lines is None else AnswerBlock(one.questions, one.m, one.sampled, lines)
-            for one, lines in zip(drawn, self.done(part, jobs))
-        ]
+        jobs = [ClusterAnswersJob(block, settings.clustering) for block in blocks]
+        return [replace(block, clustered=lines) for block, lines in zip(blocks, self.done(part, jobs))]
 
     def _sampled(
         self, part: str, passes: Sequence[SamplePass], before: Callable[[], None], first: int | None
-    ) -> list[Lines | None]:
+    ) -> list[Lines]:
         sampling = self.settings.sampling
         truncated = sampling.top_k is not None or sampling.top_p is not None
         jobs = [
             SampleJob(
-                block,
+                questions,
                 self.asking,
                 tuple(passes),
                 self.max_new_tokens,
                 truncation=(sampling.top_k or 0, sampling.top_p or 1.0) if truncated else None,
                 scored_in=sampling.scored_in if self.parts.open_book else "whole prompt",
             )
-            for _, block in self.cut(part, first)
+            for _, questions in self.cut(part, first)
         ]
-        found = self.done(part, jobs, before=before)
-        told = "".join(line.rpartition('"finished":')[2] for lines in found for line in lines or ())
-        self.blocks.ends.append((told.count("false"), told.count("true")))
-        return self.without_failed(part, found)
+        blocks = self.done(part, jobs, before=before)
+        ends = "".join(line.rpartition('"finished":')[2] for lines in blocks for line in lines)
+        self.blocks.ends.append((ends.count("false"), ends.count("true")))
+        return self.without_failed(part, blocks)
 
-    def without_failed(self, part: str, found: Sequence[Lines | None]) -> list[Lines | None]:
+    def without_failed(self, part: str, blocks: Sequence[Lines]) -> list[Lines]:
         """Rows without the questions that a server failed to answer, which are left out from here on."""
         failed = {
             row["id"]: row[FAILED]
-            for lines in found
-            for line in lines or ()
+            for lines in blocks
+            for line in lines
             if f'"{FAILED}"' in line and FAILED in (row := json.loads(line))
         }
         if not failed:
-            return list(found)
-        self.left_out |= {(part, one) for one in failed}
+            return list(blocks)
+        self.left_out |= {(part, id) for id in failed}
         self.problems += [
-            Problem(self.parts.name, None, f"question {one!r}: {reason}", self.model.name)
-            for one, reason in failed.items()
+            Problem(self.parts.name, None, f"question {id!r}: {reason}", self.model.name)
+            for id, reason in failed.items()
         ]
-        return [lines and [line for line in lines if json.loads(line)["id"] not in failed] for lines in found]
+        return [[line for line in lines if json.loads(line)["id"] not in failed] for lines in blocks]
 
     def done(
-        self, part: str, jobs: Sequence[RowsJob | None], before: Callable[[], None] | None = None
-    ) -> list[Lines | None]:
-        """The rows of one job for each block of a part; None for a block that is not there."""
-        planned = [
-            None if job is None else self.block(job, part, number)
-            for (number, _), job in zip(self.cut(part), jobs)
-        ]
+        self, part: str, jobs: Sequence[RowsJob], before: Callable[[], None] | None = None
+    ) -> list[Lines]:
+        """The rows of one job for each block of a part."""
+        planned = [self.block(job, part, number) for (number, _), job in zip(self.cut(part), jobs)]
         return self.blocks.rows(planned, self.priority, before=before)
 
     def again(
-        self, parts: Sequence[Lines], job_of: Callable[[tuple[dict[str, Any], ...]], AgainJob]
-    ) -> list[list[dict[str, Any]] | None]:
-        """Rows of the test questions, by block, with what a job on finished rows adds to each.
-
-        An empty block is one that is not there; None stands for one that is not there afterwards.
-        """
+        self, blocks: Sequence[Lines], job_of: Callable[[tuple[dict[str, Any], ...]], AgainJob]
+    ) -> list[list[dict[str, Any]]]:
+        """Rows of the test questions, by block, with what a job on finished rows adds to each."""
         needs = job_of(()).needs
-        rows = [[json.loads(line) for line in lines] for lines in parts]
-        planned = [
-            self.block(job_of(tuple({key: row[key] for key in needs} for row in block)), "test", number)
-            if block
-            else None
-            for number, block in enumerate(rows)
-        ]
+        rows = [[json.loads(line) for line in lines] for lines in blocks]
+        jobs = [job_of(tuple({key: row[key] for key in needs} for row in block)) for block in rows]
         return [
-            None
-            if lines is None
-            else [{**row, **json.loads(line)} for row, line in zip(block, lines, strict=True)]
-            for block, lines in zip(rows, self.blocks.rows(planned, self.priority))
+            [{**row, **json.loads(line)} for row, line in zip(block, lines, strict=True)]
+            for block, lines in zip(rows, self.done("test", jobs))
         ]
 
     def remove_features(self) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from semcal.errors import SemcalWarning
 from semcal.experiment.answer_jobs import AnswerBlock
-from semcal.experiment.cell import Cell, Incomplete
+from semcal.experiment.cell import Cell
 from semcal.experiment.environment import versions
 from semcal.experiment.fit_jobs import ModelIdentity
 from semcal.experiment.grid_blocks import Lines, known_temperatures, labelled_beside
@@ -151,11 +151,11 @@ class ApplyJob:
         return found
 
 
-Blocks = Sequence[AnswerBlock | None]
+Blocks = Sequence[AnswerBlock]
 
 
 def labelled_blocks(cell: Cell, validation: Sequence[AnswerBlock]) -> Blocks:
-    """Blocks of the labelled questions, answered and clustered; None where one is not there.
+    """Blocks of the labelled questions, answered and clustered.
 
     They are those of `validation`, if these questions are asked anyway, and then the first of
     calibration-train, which Base alone is asked.
@@ -174,8 +174,7 @@ def calibrated_rows(
     """Learn a calibration once, and give Base's test answers of every run their probabilities.
 
     `asked` is file → finished rows of the test questions, a list a block; what is returned, file → its
-    lines. `with_se`: the labelled questions were also drawn at the temperature of SE. Incomplete where
-    blocks of other shards are missing.
+    lines. `with_se`: the labelled questions were also drawn at the temperature of SE.
     """
     names, settings = (cell.model.name, cell.parts.name), cell.settings
     known = known_temperatures()
@@ -195,8 +194,6 @@ def calibrated_rows(
     ]
     found: dict[str, list[Lines]] = {calibrated_path(*names, run): [] for run in runs}
     for lines, (_, block) in zip(cell.done("test", jobs), cell.cut("test")):
-        if lines is None:
-            raise Incomplete
         for run, of_run in enumerate(found.values()):
             of_run.append(lines[run * len(block) : (run + 1) * len(block)])
     return found
@@ -205,11 +202,8 @@ def calibrated_rows(
 def _learnt(cell: Cell, labelled: Blocks, candidates: Mapping[float, str], folder: str) -> Lines:
     """The row of the calibration."""
     settings = cell.settings
-    known = tuple(block for block in labelled if block is not None)
-    if len(known) < len(labelled):
-        raise Incomplete
     job = CalibrateJob(
-        known,
+        tuple(labelled),
         settings.sampling.m,
         candidates,
         settings.calibrated,
@@ -226,5 +220,5 @@ def _learnt(cell: Cell, labelled: Blocks, candidates: Mapping[float, str], folde
     )
     needs = (cell.root / folder / "calibration.json",)
     planned = cell.block(job, "calibration_train", "all", needs=needs)
-    (lines,) = cell.blocks.rows([planned], cell.priority, everyone=True)
-    return lines or []
+    (lines,) = cell.blocks.rows([planned], cell.priority)
+    return lines

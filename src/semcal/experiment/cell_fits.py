@@ -46,8 +46,8 @@ def _check(cell: Cell) -> None:
     hashes = {part: data_hash(questions) for part, questions in parts.items()}
     bare = {part: tuple(map(essentials, questions)) for part, questions in parts.items()}
     job = CheckJob(cell.asking, bare, hashes, cell.max_new_tokens)
-    (lines,) = cell.blocks.rows([cell.block(job, "all", 0)], cell.priority, everyone=True)
-    first, *bad = map(json.loads, lines or [])
+    (lines,) = cell.blocks.rows([cell.block(job, "all", 0)], cell.priority)
+    first, *bad = map(json.loads, lines)
     cell.prompt = first["prompt"]
     cell.left_out = {(row["part"], row["id"]) for row in bad}
     cell.problems = [
@@ -63,7 +63,7 @@ def _read(cell: Cell) -> None:
     """Let the model read the calibration questions."""
     needs = (cell.root / cell.calibration.features / "blocks.jsonl",)
     block = cell.block(FeaturesJob(cell.calibration), "calibration_train", 0, needs=needs)
-    cell.blocks.rows([block], cell.priority, everyone=True)
+    cell.blocks.rows([block], cell.priority)
 
 
 def refit(cell: Cell, names: Sequence[str]) -> None:
@@ -91,8 +91,8 @@ def fit_again(cell: Cell, wanted: Iterable[RecalibratorSource]) -> None:
 def _fit(cell: Cell, fits: Sequence[CandidateFit], *, kept: bool = False) -> None:
     """Do the fits that are not done; with `kept` those as well whose recalibrators were not kept."""
     blocks = [_block(cell, one, kept=kept) for one in fits]
-    found = cell.blocks.rows(blocks, cell.priority, everyone=True, before=lambda: _read(cell))
-    for row in map(json.loads, chain.from_iterable(lines or [] for lines in found)):
+    found = cell.blocks.rows(blocks, cell.priority, before=lambda: _read(cell))
+    for row in map(json.loads, chain.from_iterable(found)):
         cell.fitted[row["candidate"], row["run"]] = row
 
 
@@ -152,8 +152,8 @@ def diagnose(cell: Cell) -> list[Spec]:
         fit_again(cell, sources)
 
     block = cell.block(job, "validation", "all candidates")
-    (lines,) = cell.blocks.rows([block], cell.priority, everyone=True, before=needed)
-    return [_described(cell, row, *known[row["candidate"]]) for row in map(json.loads, lines or [])]
+    (lines,) = cell.blocks.rows([block], cell.priority, before=needed)
+    return [_described(cell, row, *known[row["candidate"]]) for row in map(json.loads, lines)]
 
 
 def _described(cell: Cell, row: Mapping[str, Any], method: str, candidate: Candidate) -> Spec:

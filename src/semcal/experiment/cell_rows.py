@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Any
 
 from semcal.experiment.answer_jobs import AnswerBlock, EntailmentJob, GreedyJob, GreedyPass, TextFormsJob
-from semcal.experiment.cell import Cell, Incomplete
+from semcal.experiment.cell import Cell
 from semcal.experiment.cell_calibration import calibrated_rows, labelled_blocks
 from semcal.experiment.cell_fits import diagnose, fit_again, refit
 from semcal.experiment.fit_jobs import OverheadJob
@@ -40,37 +40,31 @@ DEFAULT_ALPHA = 0.5
 TIMED = 8
 
 
-def answer(cell: Cell, temperatures: Mapping[str, float]) -> bool:
+def answer(cell: Cell, temperatures: Mapping[str, float]) -> None:
     """Fit, choose on validation, ask the test questions, and write rows and selection of a prepared cell.
 
-    `temperatures` are those of other data sets, to be tried here. False where blocks of other shards are
-    missing.
+    `temperatures` are those of other data sets, to be tried here.
     """
     fits = diagnose(cell)
-    try:
-        chosen, validation = _choose(cell)
-        wanted = _names(chosen["methods"], *chosen["by_draws"].values(), *chosen["by_loss"].values())
-        refit(cell, wanted)
-        used = _names(chosen["methods"])
-        fit_again(cell, map(cell.source, used))
-        cell.remove_fits([(name, run) for name, run in cell.fitted if name not in wanted])
-        labelled = labelled_blocks(cell, validation) if CALIBRATED in cell.settings.methods else None
-        moved = {f"T of {name}": temperature for name, temperature in temperatures.items()}
-        asked = _TestQuestions(cell, chosen, _passes(cell, chosen, moved)).rows()
-        calibrated = {}
-        if labelled is not None:
-            with_se = "SE" in cell.settings.methods and labelled is validation
-            calibrated = calibrated_rows(cell, labelled, asked, with_se=with_se)
-    except Incomplete:
-        cell.remove_features()
-        return False
+    chosen, validation = _choose(cell)
+    wanted = _names(chosen["methods"], *chosen["by_draws"].values(), *chosen["by_loss"].values())
+    refit(cell, wanted)
+    used = _names(chosen["methods"])
+    fit_again(cell, map(cell.source, used))
+    cell.remove_fits([(name, run) for name, run in cell.fitted if name not in wanted])
+    labelled = labelled_blocks(cell, validation) if CALIBRATED in cell.settings.methods else None
+    moved = {f"T of {name}": temperature for name, temperature in temperatures.items()}
+    asked = _TestQuestions(cell, chosen, _passes(cell, chosen, moved)).rows()
+    calibrated = {}
+    if labelled is not None:
+        with_se = "SE" in cell.settings.methods and labelled is validation
+        calibrated = calibrated_rows(cell, labelled, asked, with_se=with_se)
     cell.remove_fits([(name, run) for name, run in cell.fitted if name not in used or run > 0])
     for path, blocks in {**asked, **calibrated}.items():
         write_if_new(cell.root / path, "".join(line + "\n" for line in chain.from_iterable(blocks)))
     content = _selection(cell, chosen, temperatures, fits)
     selection = cell.root / selection_path(cell.model.name, cell.parts.name)
     write_if_new(selection, dumps(content, indent=1) + "\n")
-    return True
 
 
 def _selection(cell: Cell, chosen: Spec, temperatures: Mapping[str, float], fits: Sequence[Spec]) -> Spec:
@@ -149,13 +143,10 @@ def _choose(cell: Cell) -> tuple[Spec, tuple[AnswerBlock, ...]]:
     counts = settings.chosen_at
     sources = tuple(map(cell.source, names))
     passes = [SamplePass(sources, settings.seeds[:1], max(settings.sampling.m, *counts, 0), (0,), counts)]
-    blocks = cell.answered("validation", passes, _needed(cell, passes))
-    known = tuple(block for block in blocks if block is not None)
-    if len(known) < len(blocks):
-        raise Incomplete
+    blocks = tuple(cell.answered("validation", passes, _needed(cell, passes)))
     job = SelectJob(
         candidates,
-        known,
+        blocks,
         settings.sampling.m,
         counts,
         settings.selection.measure_alphas,
@@ -164,8 +155,8 @@ def _choose(cell: Cell) -> tuple[Spec, tuple[AnswerBlock, ...]]:
         score_maps=bool(maps) and "Base" in settings.methods,
         ties=settings.clustering.ties,
     )
-    (lines,) = cell.blocks.rows([cell.block(job, "validation", "all")], cell.priority, everyone=True)
-    return json.loads((lines or [])[0]), known
+    (lines,) = cell.blocks.rows([cell.block(job, "validation", "all")], cell.priority)
+    return json.loads(lines[0]), blocks
 
 
 def _needed(cell: Cell, passes: Sequence[SamplePass]) -> Callable[[], None]:
@@ -231,19 +222,14 @@ class _TestQuestions:
         for (_, block), lines in zip(cell.cut("test"), measured):
             for place, of_file in enumerate(files.values()):
                 start = place * len(block)
-                of_file.append([] if lines is None else lines[start : start + len(block)])
+                of_file.append(lines[start : start + len(block)])
         base = rows_path(*names, "Base", 0)
-        by_entailment: list[Lines | None] = []
         if base in files and cell.settings.extras.entailment:
-            by_entailment = self._by_entailment(files[base])
-            files[base] = [lines or [] for lines in by_entailment]
-        plain: list[Lines | None] = []
+            files[base] = self._by_entailment(files[base])
         if cell.settings.extras.without_normal_forms:
             reference = reference_candidate(self.chosen["methods"])
             plain = self._without_normal_forms(files[rows_path(*names, reference, 0)], reference)
-            files[rows_path(*names, _without_forms(reference), 0)] = [lines or [] for lines in plain]
-        if any(lines is None for lines in (*measured, *by_entailment, *plain)):
-            raise Incomplete
+            files[rows_path(*names, _without_forms(reference), 0)] = plain
         return files
 
     def _sources(self) -> list[tuple[SamplePass, RecalibratorSource]]:
@@ -254,7 +240,7 @@ class _TestQuestions:
             if isinstance(source, RecalibratorSource)
         ]
 
-    def _greedy(self) -> list[Lines | None]:
+    def _greedy(self) -> list[Lines]:
         """Greedy and beam answers; methods that keep the argmax share Base's."""
         cell = self.cell
         beams = cell.settings.grading.vanilla == "beam"
@@ -273,19 +259,14 @@ class _TestQuestions:
         ]
         return cell.without_failed("test", cell.done("test", jobs, before=_needed(cell, self.passes)))
 
-    def _measured(
-        self, blocks: Sequence[AnswerBlock | None], greedy: Sequence[Lines | None]
-    ) -> list[Lines | None]:
+    def _measured(self, blocks: Sequence[AnswerBlock], greedy: Sequence[Lines]) -> list[Lines]:
         alphas = self._alphas(self.chosen)
         alphas_at = {
             count: self._alphas({"methods": methods, "by_loss": {}})
             for count, methods in self.chosen["by_draws"].items()
         }
         names = (self.cell.model.name, self.cell.parts.name, self.cell.settings.clustering.ties)
-        jobs = [
-            None if block is None or lines is None else MeasureJob(block, lines, alphas, alphas_at, *names)
-            for block, lines in zip(blocks, greedy)
-        ]
+        jobs = [MeasureJob(block, lines, alphas, alphas_at, *names) for block, lines in zip(blocks, greedy)]
         return self.cell.done("test", jobs)
 
     def _files(self) -> list[str]:
@@ -309,13 +290,13 @@ class _TestQuestions:
             found[name] = [_alpha(chosen, method, name, measure) for measure in ("T-SC", "G-SC")]
         return found
 
-    def _by_entailment(self, parts: Sequence[Lines]) -> list[Lines | None]:
-        """Rows of Base with `correct_nli`; None for a block that is not there."""
+    def _by_entailment(self, parts: Sequence[Lines]) -> list[Lines]:
+        """Rows of Base with `correct_nli`."""
         settings = self.cell.settings
         found = self.cell.again(parts, lambda rows: EntailmentJob(rows, settings.grading, settings.seeds[0]))
-        return [None if rows is None else list(map(dumps, rows)) for rows in found]
+        return [list(map(dumps, rows)) for rows in found]
 
-    def _without_normal_forms(self, parts: Sequence[Lines], reference: str) -> list[Lines | None]:
+    def _without_normal_forms(self, parts: Sequence[Lines], reference: str) -> list[Lines]:
         """Rows of a candidate in run 0 with the clusters that text alone gives."""
         settings = self.cell.settings
         t_alpha, g_alpha = self._alphas(self.chosen)[reference]
@@ -330,7 +311,7 @@ class _TestQuestions:
             left = {key: value for key, value in row.items() if key != "correct_nli"}
             return dumps({**left, "candidate": _without_forms(row["candidate"])})
 
-        return [None if rows is None else list(map(line, rows)) for rows in found]
+        return [list(map(line, rows)) for rows in found]
 
 
 def _alpha(chosen: Spec, method: str, name: str, measure: str) -> float:

@@ -1,22 +1,21 @@
-"""What is in a run folder: its state, starting a stage again, and merging the folders of shards."""
+"""What is in a run folder: its state, and starting a stage again."""
 
 from __future__ import annotations
 
 import json
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from semcal.engine.verdicts import add_verdicts
 from semcal.errors import StoreError, UsageError
 from semcal.experiment.grid_blocks import STAGES, expected_blocks
 from semcal.experiment.grid_settings import GridSettings
 from semcal.experiment.paths import QUESTIONS, selection_path
-from semcal.experiment.reading import FILE, claim_folder, read_settings
+from semcal.experiment.reading import FILE, read_settings
 from semcal.pipeline.store import read_block
-from semcal.records import atomic_write, clear_folder, own_files, read_object
+from semcal.records import clear_folder, own_files, read_object
 from semcal.registry import check_name
 
 
@@ -116,86 +115,3 @@ def forget(folder: Path) -> None:
         clear_folder(folder)
     elif folder.exists() and own_files(folder):
         raise UsageError(f"{folder} is no run folder (it has no {FILE}), so --fresh leaves it alone")
-
-
-VERDICTS = "verdicts.sqlite"
-
-
-@dataclass(frozen=True)
-class Merged:
-    """What came of putting folders together."""
-
-    copied: int  # blocks and recalibrators that were brought in
-    present: int  # those that were there already
-    refused: tuple[str, ...]  # damaged blocks, and files that two folders hold with unlike contents
-
-
-def merge(run: Path, shards: Sequence[Path]) -> Merged:
-    """Bring the blocks, recalibrators and NLI verdicts of shards into a run folder, made if it is not there.
-
-    One of the shards may be it. What is refused of them is named, the rest is brought in. UsageError if one
-    is no run folder, or has other settings. StoreError if one was begun with other questions, or their
-    verdicts contradict each other.
-    """
-    others = [shard for shard in shards if not (run.exists() and shard.samefile(run))]
-    for shard in others:
-        claim_folder(run, settings_in(shard))
-        _same(run, shard, QUESTIONS)
-    counts = [0, 0]
-    refused: list[str] = []
-    for shard in others:
-        for path in [*_sound(shard, refused), *_recalibrators(shard), *_calibrations(shard)]:
-            target = run / path.relative_to(shard)
-            if not target.exists():
-                _copy(path, target)
-                counts[0] += 1
-            elif target.read_bytes() == path.read_bytes():
-                counts[1] += 1
-            else:
-                refused.append(
-                    f"{path} and {target} differ, though both are made of the same; they were made on unlike "
-                    "machines or by unlike versions, or one was edited: delete the wrong one"
-                )
-    for shard in others:
-        if (shard / VERDICTS).exists():
-            add_verdicts(run / VERDICTS, shard / VERDICTS)
-    return Merged(counts[0], counts[1], tuple(refused))
-
-
-def _same(run: Path, shard: Path, name: str) -> None:
-    """Bring a file in, or check that it is the same."""
-    if not (shard / name).exists():
-        return
-    if not (run / name).exists():
-        _copy(shard / name, run / name)
-    elif (shard / name).read_bytes() != (run / name).read_bytes():
-        raise StoreError(
-            f"{shard} and {run} were begun with other questions ({name} differs); begin one anew"
-        )
-
-
-def _sound(shard: Path, refused: list[str]) -> Iterator[Path]:
-    """The blocks of a shard that are whole."""
-    for path in blocks_in(shard):
-        try:
-            read_block(path)
-        except StoreError as error:
-            refused.append(str(error))
-        else:
-            yield path
-
-
-def _recalibrators(shard: Path) -> list[Path]:
-    """The files of all recalibrators, weights before the files that vouch for them."""
-    files = [path for path in (shard / "recalibrators").rglob("*") if path.is_file()]
-    return sorted(files, key=lambda path: (path.suffix == ".json", path))
-
-
-def _calibrations(shard: Path) -> list[Path]:
-    return sorted((shard / "calibrations").rglob("calibration.json"))
-
-
-def _copy(path: Path, target: Path) -> None:
-    """Copy a file so that it appears whole or not at all."""
-    with path.open("rb") as source, atomic_write(target) as copy:
-        shutil.copyfileobj(source, copy)

@@ -23,13 +23,12 @@ from semcal.experiment.grid_blocks import (
     FITTED,
     BlockJob,
     GridBlocks,
-    Shard,
     candidates_of,
     expected_blocks,
     nothing_to_choose,
 )
 from semcal.experiment.grid_settings import CALIBRATED, GridSettings, Model
-from semcal.experiment.paths import QUESTIONS, slug
+from semcal.experiment.paths import QUESTIONS, SCRATCH, slug
 from semcal.experiment.question_sets import Parts, Problem, essentials, load_parts
 from semcal.experiment.reading import claim_folder
 from semcal.pipeline.executor import Executor
@@ -47,19 +46,6 @@ NUMERIC = ("semcal", "torch", "transformers", "numpy", "rapidfuzz")
 ProgressFactory = Callable[[str, int | None], AbstractContextManager[Callable[[int], None]]]
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What came of a run."""
-
-    problems: tuple[Problem, ...]  # rows of the data, and questions, that were refused
-    missing: Counter[str]  # blocks of other shards that are needed to go on, by stage
-
-    @property
-    def complete(self) -> bool:
-        """Whether all rows are there."""
-        return not self.missing.total()
-
-
 @dataclass
 class Grid:
     """One run folder in the making; finished blocks in it are used again."""
@@ -68,7 +54,6 @@ class Grid:
     folder: Path
     executor: Executor[GridState]  # its workers hold a `GridState` of the folder
     progress: ProgressFactory  # (label, total) → context manager of a function of the number of blocks done
-    shard: Shard | None = None  # the share of the blocks that is done here; all by default
     on_problem: Callable[[Problem], None] = lambda _: None  # is told of each problem as it is found
     clock: Clock = field(default_factory=Clock)
     on_remade: Callable[[str], None] = lambda _: None  # is told what is made again as it was not kept
@@ -76,16 +61,15 @@ class Grid:
     made: Counter[str] = field(default_factory=Counter, init=False)
     overhead: dict[str, list[dict[str, Any]]] = field(default_factory=dict, init=False)
 
-    def run(self) -> Outcome:
-        """Do what is not done yet.
+    def run(self) -> list[Problem]:
+        """Do what is not done yet; return the rows of the data, and questions, that were refused.
 
         UsageError if the folder holds a run with other settings. StoreError if a block is damaged, or the
         data are not those that the folder was begun with.
         """
         claim_folder(self.folder, self.settings)
         self._check_versions()
-        if self.shard is None:  # another shard may be at work in the same folder, on another machine
-            remove_leftovers(self.folder, deep=True)
+        remove_leftovers(self.folder, deep=True)
         sets = [load_parts(dataset) for dataset in self.settings.datasets]
         self._check_enough(sets)
         problems = [problem for parts in sets for problem in parts.problems]
@@ -95,9 +79,7 @@ class Grid:
         own = [self.settings.of_model(model) for model in self.settings.models]
         total = sum(expected_blocks(one, parts.sizes()).total() for one in own for parts in sets)
         self._warn_of_what_is_left_out()
-        blocks = GridBlocks(
-            Store(self.folder), self.executor, self.shard, made=self.made, on_remade=self.on_remade
-        )
+        blocks = GridBlocks(Store(self.folder), self.executor, made=self.made, on_remade=self.on_remade)
         with self.progress("run", total) as update:
             done = count(1)
             blocks.step = lambda _stage: update(min(next(done), total))  # fits of later runs are not counted
@@ -106,7 +88,7 @@ class Grid:
         if problems:
             write_if_new(self.folder / "problems.jsonl", "".join(dumps(one.row()) + "\n" for one in problems))
         warn_of_cut_draws(sum(cut for cut, _ in blocks.ends), sum(map(sum, blocks.ends)))
-        return Outcome(tuple(problems), blocks.missing)
+        return problems
 
     def _check_enough(self, sets: Sequence[Parts]) -> None:
         """Refuse too few questions to fit to before a model is loaded, and warn of few."""
@@ -153,10 +135,6 @@ class Grid:
         path = self.folder / "environment.json"
         return read_object(path, remedy="delete it; it holds no results") if path.exists() else {}
 
-    @property
-    def _scratch(self) -> str:
-        return "work" if self.shard is None else f"work/shard{self.shard.number}of{self.shard.of}"
-
     def _claim_questions(self, sets: Sequence[Parts]) -> None:
         """Write down which questions there are; refuse a folder that was begun with others."""
         path = self.folder / QUESTIONS
@@ -172,7 +150,7 @@ class Grid:
         write_if_new(path, dumps(described, indent=1) + "\n")
         for parts in sets:
             write_rows(
-                self.folder / self._scratch / "questions" / f"{slug(parts.name)}.jsonl",
+                self.folder / SCRATCH / "questions" / f"{slug(parts.name)}.jsonl",
                 (essentials(question).row() for question in parts.calibration_train),
             )
 
@@ -192,9 +170,7 @@ class Grid:
         (line,) = identified.result()
         known: dict[str, Any] = json.loads(line)
         cells = [
-            Cell(
-                settings, model, parts, known, blocks, self._scratch, priority, self.settings.left_out(model)
-            )
+            Cell(settings, model, parts, known, blocks, priority, self.settings.left_out(model))
             for priority, parts in enumerate(sets)
         ]
         one_by_one = self.settings.keep == "chosen"

@@ -16,7 +16,7 @@ from semcal.experiment.grid_settings import CALIBRATED, GridSettings, Model
 from semcal.pipeline.executor import Executor, Progress
 from semcal.pipeline.rows import failures_of
 from semcal.pipeline.select import GRID, WITH_ALPHA, Candidate, CandidateFit, candidate_fits
-from semcal.pipeline.store import Store, digest, read_block
+from semcal.pipeline.store import Store, digest
 from semcal.records import dumps
 from semcal.semantics import MEASURES
 
@@ -132,12 +132,9 @@ class BlockJob:
     job: Callable[[Any, Progress], list[dict[str, Any]]]
     model: Model
     equivalence: str
-    block: str | None = None  # relative to the run folder: read instead if it is there by now
 
     def __call__(self, state: GridState, progress: Progress) -> Lines:
         """Do it."""
-        if self.block is not None and (state.folder / self.block).exists():
-            return read_block(state.folder / self.block).lines
         state.choose(self.model, self.equivalence)
         rows = self.job(state, progress)
         _check_answered(rows)
@@ -177,73 +174,36 @@ class PlannedBlock:
         return self.counted_as or self.job.stage
 
 
-@dataclass(frozen=True)
-class Shard:
-    """A share of the blocks: of every `of` that follow one another the one at `number` (from 1)."""
-
-    number: int
-    of: int
-
-    def holds(self, place: int) -> bool:
-        """Whether the block at a place (from 0) is in it."""
-        return place % self.of == self.number - 1
-
-    def __str__(self) -> str:
-        return f"{self.number}/{self.of}"
-
-
 @dataclass
 class GridBlocks:
-    """The blocks of a run folder, and what is missing of them; several threads may ask at a time."""
+    """The blocks of a run folder, found or made; several threads may ask at a time."""
 
     store: Store
     executor: Executor[Any]
-    shard: Shard | None = None  # None makes everything
     step: Callable[[str], None] = lambda _stage: None  # is told of every block that is there
-    missing: Counter[str] = field(default_factory=Counter)  # blocks of other shards, by stage
     made: Counter[str] = field(default_factory=Counter)  # rows made just now, by what they count towards
     ends: list[tuple[int, int]] = field(default_factory=list)  # draws at the token limit, and the others
     on_remade: Callable[[str], None] = lambda _: None  # is told what has to be made again
-    _lock: Lock = field(default_factory=Lock, init=False, repr=False)  # of both counts
+    _lock: Lock = field(default_factory=Lock, init=False, repr=False)  # of `made`
 
     def rows(
-        self,
-        blocks: Sequence[PlannedBlock | None],
-        priority: int,
-        *,
-        everyone: bool = False,
-        before: Callable[[], None] | None = None,
-    ) -> list[Lines | None]:
-        """The rows of each block; None for a block of another shard that is not there, and for None.
-
-        `everyone` is for what each shard needs whole: its own share first, then those of others.
-        `before` is called first if there is a block to be made.
-        """
-        found = [None if block is None else self._find(block) for block in blocks]
-        wanted = [i for i, block in enumerate(blocks) if block is not None and found[i] is None]
-        own = [i for i in wanted if self.shard is None or self.shard.holds(i)]
-        others = [i for i in wanted if i not in set(own)]
-        now = [*own, *others] if everyone else own
-        if now and before is not None:
+        self, blocks: Sequence[PlannedBlock], priority: int, *, before: Callable[[], None] | None = None
+    ) -> list[Lines]:
+        """The rows of each block; `before` is called first if there is a block to be made."""
+        stored = [self._find(block) for block in blocks]
+        missing = [block for block, lines in zip(blocks, stored) if lines is None]
+        if missing and before is not None:
             before()
-        begun: dict[Future[Lines], int] = {}
-        for i in now:
-            future = self._begin(blocks[i], priority)
-            begun[future] = i
+        futures = []
+        for block in missing:
+            future = self._begin(block, priority)
+            futures.append(future)
             if future.done() and not future.cancelled():
                 future.result()  # an error of a serial executor ends the stage before more is done
-        for future in as_completed(begun):
-            found[begun[future]] = future.result()
-        for i in [] if everyone else others:
-            block = blocks[i]
-            assert block is not None
-            found[i] = self._find(block)
-            self._add(self.missing, block.job.stage, int(found[i] is None))
-        return found
-
-    def _add(self, counts: Counter[str], name: str, more: int) -> None:
-        with self._lock:
-            counts[name] += more
+        for future in as_completed(futures):
+            future.result()
+        finished = iter(futures)
+        return [next(finished).result() if lines is None else lines for lines in stored]
 
     def has(self, block: PlannedBlock) -> bool:
         """Whether a block is there, as far as can be told without reading it."""
@@ -258,17 +218,15 @@ class GridBlocks:
             self.step(block.job.stage)
         return lines
 
-    def _begin(self, block: PlannedBlock | None, priority: int) -> Future[Lines]:
-        assert block is not None
-        path = self.store.path(block.job.stage, block.key).relative_to(self.store.root)
-        shared = self.shard is not None and all(one.exists() for one in block.needs)
-        job = BlockJob(block.job, block.model, block.equivalence, str(path) if shared else None)
+    def _begin(self, block: PlannedBlock, priority: int) -> Future[Lines]:
+        job = BlockJob(block.job, block.model, block.equivalence)
         keep = partial(self._keep, block)
         return self.executor.submit(job, stage=block.cost, then=keep, priority=priority)
 
     def _keep(self, block: PlannedBlock, lines: Lines) -> Lines:
         self.step(block.job.stage)
-        self._add(self.made, block.cost, len(lines))
+        with self._lock:
+            self.made[block.cost] += len(lines)
         return self.store.keep_lines(block.job.stage, block.key, lines, block.label)
 
 

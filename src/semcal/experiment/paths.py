@@ -10,6 +10,8 @@ from semcal.errors import UsageError
 
 #: The sizes and hashes of the parts of every data set.
 QUESTIONS = "questions.json"
+#: The folder of calibration questions and features.
+SCRATCH = "work"
 #: Characters of a name: files are named by a model and a data set, and file systems stop at 255.
 LONGEST = 80
 

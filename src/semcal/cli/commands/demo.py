@@ -73,9 +73,9 @@ def command(
     if fresh:
         forget(folder)
     how = {"device": device, "nli_device": nli_device, "memory": settings.memory}
-    outcome = carry_out(settings, folder, None, workers, None, how)
+    problems = carry_out(settings, folder, workers, None, how)
     _show(folder, as_json=json)
-    return 1 if outcome.problems else 0
+    return 1 if problems else 0
 
 
 def output_of(options: Mapping[str, Any]) -> Output:

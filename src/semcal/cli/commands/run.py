@@ -3,33 +3,32 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
 from semcal.cli import options as opt
 from semcal.cli.commands.run_folder import warn_of_less_accurate
 from semcal.cli.console import Output, debug, info, progress, show, warn
 from semcal.cli.executors import choose_workers, open_executor, show_peak
+from semcal.cli.removed import CommandWithRemovals
 from semcal.cli.rows import ProblemLog
 from semcal.errors import UsageError
 from semcal.records import dumps
 
 if TYPE_CHECKING:
-    from semcal.experiment.grid import Grid, Outcome
-    from semcal.experiment.grid_blocks import Shard
+    from semcal.experiment.grid import Grid
     from semcal.experiment.grid_settings import GridSettings
     from semcal.experiment.grid_state import GridState
     from semcal.experiment.question_sets import Problem
     from semcal.pipeline.executor import Executor
 
 
-class CLASS(TyperCommand):
+class CLASS(CommandWithRemovals):
     """`--ray` without an address, last or before another option, means a local cluster."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -62,9 +61,6 @@ LimitOption = Annotated[
 FromOption = Annotated[
     str | None, typer.Option("--from", metavar="STAGE", help="Do this stage and all after it again.")
 ]
-ShardOption = Annotated[
-    str | None, typer.Option(metavar="I/N", help="Do the I-th of N shares of the blocks (see semcal merge).")
-]
 RayOption = Annotated[
     str | None,
     typer.Option(
@@ -82,7 +78,6 @@ def command(
     overrides: SetOption = None,
     limit: LimitOption = None,
     start: FromOption = None,
-    shard: ShardOption = None,
     ray: RayOption = None,
     json: opt.JsonOption = False,
     device: opt.DeviceOption = None,
@@ -107,30 +102,21 @@ def command(
     folder = _folder(out, config)
     if dry_run:
         return _plan(settings, folder, device=device, as_json=json)
-    share = _shard(shard)
     if fresh:
         forget(folder)
     if start is not None:
         forget_from(folder, start)
     how: dict[str, Any] = {"device": device, "nli_device": nli_device, "memory": settings.memory}
     how["api_key_file"] = api_key_file
-    outcome = carry_out(settings, folder, share, workers, ray, how)
-    _print_outcome(outcome, folder, share, as_json=json)
-    return 1 if outcome.problems else 0
+    problems = carry_out(settings, folder, workers, ray, how)
+    _print_outcome(problems, folder, as_json=json)
+    return 1 if problems else 0
 
 
 def output_of(options: Mapping[str, Any]) -> Output:
-    """The run folder; shards share it, unless one of them removes what is there."""
+    """The run folder."""
     folder = _folder(options["out"], options["config"])
-    share = _shard(options["shard"])
-    shared = share is not None and not (options["fresh"] or options["start"])
-    return Output(
-        folder,
-        is_folder=True,
-        begun=(folder / "settings.yaml").is_file(),
-        kept=folder,
-        shard=f"{share.number} of {share.of}" if share is not None and shared else "",
-    )
+    return Output(folder, is_folder=True, begun=(folder / "settings.yaml").is_file(), kept=folder)
 
 
 def _folder(out: Path | None, config: Path) -> Path:
@@ -151,17 +137,6 @@ def _plan(settings: GridSettings, folder: Path, *, device: str | None, as_json: 
     for line in plan.lines():
         show(line)
     return 0
-
-
-def _shard(text: str | None) -> Shard | None:
-    if text is None:
-        return None
-    from semcal.experiment.grid_blocks import Shard
-
-    number, _, of = text.partition("/")
-    if not (number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of)):
-        raise UsageError(f"--shard {text}: expected I/N with I from 1 to N, such as 2/3")
-    return Shard(int(number), int(of))
 
 
 @contextmanager
@@ -214,12 +189,11 @@ def _open(folder: Path, **how: Any) -> GridState:
 def carry_out(
     settings: GridSettings,
     folder: Path,
-    share: Shard | None,
     workers: int | None,
     ray: str | None,
     how: dict[str, Any],
-) -> Outcome:
-    """Run a grid in a folder, and write its report when all of it is there."""
+) -> list[Problem]:
+    """Run a grid in a folder and write its report; return what was refused."""
     from semcal.experiment.environment import Clock
     from semcal.experiment.grid import Grid
 
@@ -242,19 +216,17 @@ def carry_out(
             folder,
             executor,
             shown,
-            share,
             on_problem=left_out,
             clock=clock,
             on_remade=info,
             while_starting=_import_report,
         )
         try:
-            outcome = grid.run()
-            if outcome.complete:
-                _release(executor, state)
-                _record(grid)  # the report shows it
-                with clock.stage("report"):
-                    _report(folder, executor)
+            refused = grid.run()
+            _release(executor, state)
+            _record(grid)  # the report shows it
+            with clock.stage("report"):
+                _report(folder, executor)
         finally:
             problems.close()
             if (folder / "settings.yaml").exists():
@@ -262,7 +234,7 @@ def carry_out(
     clock.add(executor.seconds)
     for line in clock.table():
         debug(line)
-    return outcome
+    return refused
 
 
 def _release(executor: Executor[GridState], state: GridState | None) -> None:
@@ -296,20 +268,12 @@ def _report(folder: Path, executor: Executor[Any]) -> None:
     warn_of_less_accurate(folder)
 
 
-def _print_outcome(outcome: Outcome, folder: Path, share: Shard | None, *, as_json: bool) -> None:
-    missing = {stage: count for stage, count in outcome.missing.items() if count}
-    content = {"run": str(folder), "complete": outcome.complete, "problems": len(outcome.problems)}
+def _print_outcome(problems: Sequence[Problem], folder: Path, *, as_json: bool) -> None:
     if as_json:
-        show(dumps({**content, "missing": missing}))
+        show(dumps({"run": str(folder), "complete": True, "problems": len(problems)}))
     else:
-        show(f"{folder}: {'all done' if outcome.complete else 'not all done'}")
-        for name in ("results.md", "report.html") if outcome.complete else ():
+        show(f"{folder}: all done")
+        for name in ("results.md", "report.html"):
             show(folder / name)
-    if missing:
-        blocks = ", ".join(f"{count} of {stage}" for stage, count in missing.items())
-        info(
-            f"shard {share}: done as far as it goes without the other shards' blocks ({blocks}); put the "
-            "folders together with semcal merge, and run again"
-        )
-    if outcome.problems:
-        warn(f"{len(outcome.problems)} rows of the data were left out: {folder / 'problems.jsonl'}")
+    if problems:
+        warn(f"{len(problems)} rows of the data were left out: {folder / 'problems.jsonl'}")
