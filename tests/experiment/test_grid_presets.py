@@ -128,7 +128,6 @@ def test_a_forecast_needs_neither_models_nor_data() -> None:
     assert plan.jobs["features"] == 9
     twice = forecast(settings.model_copy(update={"models": settings.models[:1] * 2}))
     once = forecast(settings.model_copy(update={"models": settings.models[:1]}))
-    assert twice.tokens == once.tokens + once.tokens
-    assert twice.seconds.total() == pytest.approx(2 * once.seconds.total(), rel=1e-3)
-    assert plan.nli_calls < plan.nli_calls_at_most
-    assert any("hours" in line and "H100" in line for line in plan.lines())
+    assert twice.cells == once.cells + once.cells
+    assert plan.cells[0].question_tokens is None
+    assert (plan.seconds, plan.timing) == (None, "not measured, since TriviaQA is not on this machine")

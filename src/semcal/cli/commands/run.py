@@ -17,7 +17,7 @@ from semcal.cli.console import Output, debug, info, progress, show, warn
 from semcal.cli.executors import choose_workers, open_executor, show_peak
 from semcal.cli.removed import CommandWithRemovals
 from semcal.cli.rows import ProblemLog
-from semcal.errors import UsageError
+from semcal.errors import ModelError, UsageError
 from semcal.records import dumps
 
 if TYPE_CHECKING:
@@ -100,14 +100,14 @@ def command(
     given = [*(overrides or ()), *([] if memory is None else [f"memory={memory}"])]
     settings = read_settings(config, given, limit=limit)
     folder = _folder(out, config)
+    how: dict[str, Any] = {"device": device, "nli_device": nli_device, "memory": settings.memory}
+    how["api_key_file"] = api_key_file
     if dry_run:
-        return _plan(settings, folder, device=device, as_json=json)
+        return _plan(settings, folder, partial(_open, folder, **how), as_json=json)
     if fresh:
         forget(folder)
     if start is not None:
         forget_from(folder, start)
-    how: dict[str, Any] = {"device": device, "nli_device": nli_device, "memory": settings.memory}
-    how["api_key_file"] = api_key_file
     problems = carry_out(settings, folder, workers, ray, how)
     _print_outcome(problems, folder, as_json=json)
     return 1 if problems else 0
@@ -123,10 +123,14 @@ def _folder(out: Path | None, config: Path) -> Path:
     return out or Path("runs") / config.stem
 
 
-def _plan(settings: GridSettings, folder: Path, *, device: str | None, as_json: bool) -> int:
+def _plan(settings: GridSettings, folder: Path, open_state: Callable[[], GridState], *, as_json: bool) -> int:
     from semcal.experiment.forecast import forecast
 
-    plan = forecast(settings, device=device)
+    try:
+        model_is_here = opt.weights_of(model=settings.models[0].path) is not None
+    except ModelError:
+        model_is_here = False
+    plan = forecast(settings, open_state if model_is_here else None)
     if as_json:
         show(dumps(plan.tree()))
         return 0
