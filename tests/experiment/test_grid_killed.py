@@ -199,7 +199,7 @@ def test_a_run_that_keeps_what_was_chosen_is_killed_while_it_removes_and_ends_at
         for stage in ("fit", "measure")
     ]
     folder = tmp_path / "killed"
-    for removal, moment in zip((2, 3), moments):
+    for removal, moment in zip((2, 1), moments):
         assert ended(folder, data, more=REMOVING, removal=removal) == -signal.SIGKILL
         assert ended(folder, data, moment, more=REMOVING) in (-signal.SIGKILL, 0), moment
     assert ended(folder, data, more=REMOVING) == 0

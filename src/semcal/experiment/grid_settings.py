@@ -7,7 +7,7 @@ Every value has the default of preset `sound`; the preset, the file and `--set` 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
@@ -273,7 +273,7 @@ class Extras(SettingsGroup):
 class GridSettings(SettingsGroup):
     """Settings of a grid."""
 
-    preset: Literal["sound", "paper", "reference"] = "sound"  # whose defaults lie below the file
+    preset: Literal["sound", "paper"] = "sound"  # whose defaults lie below the file
     seed: Annotated[int, Field(ge=0, lt=2**62)] = 0  # see `run_seed`
     models: Annotated[tuple[Model, ...], Field(min_length=1)]
     datasets: Annotated[tuple[DataSet, ...], Field(min_length=1)]
@@ -398,3 +398,18 @@ def run_seed(seed: int, run: int) -> int:
     (1735201683, 3278692055, 2238400176)
     """
     return int.from_bytes(hashlib.blake2b(f"{seed}/{run}".encode(), digest_size=4).digest(), "big")
+
+
+#: Preset → what it changes in the defaults, which are those of `sound`.
+PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "sound": {},
+    "paper": {
+        "runs": {"count": 4, "refit": True},
+        "sampling": {"max_new_tokens": {"closed_book": 10, "open_book": 10}},
+        "fitting": {"solver": "sgd"},
+        "selection": {"by": "brier"},
+        "clustering": {"linkage": "greedy", "ties": "first"},
+        "grading": {"fuzzy_above": True, "numerals": False},
+        "keep": "chosen",
+    },
+}

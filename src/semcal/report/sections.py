@@ -215,7 +215,7 @@ SECTIONS = (
     Section("prompts", "Data and prompts", tables=("01-splits",), behind=True),
 )
 #: Shown apart from the sections.
-APART = ("claims", "deviations")
+APART = ("claims",)
 #: What the figures of a number are told apart by.
 TOLD_APART = {"11": ("Model", "Measure"), "4": ("Model",), "5": ("Model",)}
 
