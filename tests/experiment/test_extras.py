@@ -12,7 +12,7 @@ import pytest
 
 from semcal.demo.paths import settings_file
 from semcal.experiment.analyses import analyse
-from semcal.experiment.folders import state_of
+from semcal.experiment.finished import state_of
 from semcal.experiment.grid_blocks import expected_blocks
 from semcal.experiment.grid_settings import Fitting
 from semcal.experiment.reading import read_settings, settings_text

@@ -17,8 +17,7 @@ import test_grid_killed as killed
 
 from semcal.errors import FitError, StoreError, UsageError
 from semcal.experiment.analyses import analyse
-from semcal.experiment.finished import read_finished
-from semcal.experiment.folders import state_of
+from semcal.experiment.finished import read_finished, state_of
 from semcal.experiment.forecast import forecast
 from semcal.experiment.reading import read_settings, settings_of
 from semcal.pipeline.calibrated import Calibration

@@ -11,7 +11,7 @@ import mill_grid as mills
 import pytest
 
 from semcal.experiment.analyses import analyse
-from semcal.experiment.folders import forget_from, state_of
+from semcal.experiment.finished import forget_from, state_of
 from semcal.experiment.grid import Grid
 from semcal.experiment.grid_blocks import BlockJob
 from semcal.pipeline.executor import SerialExecutor

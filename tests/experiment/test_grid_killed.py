@@ -195,11 +195,11 @@ def test_a_run_that_keeps_what_was_chosen_is_killed_while_it_removes_and_ends_at
     expected, written = whole_run(tmp_path / "whole", data, REMOVING)
     rng = random.Random(5)
     moments = [
-        Moment(rng.choice([name for name in written if stage_of(name) == stage]), rng.choice(HOW))
+        Moment([name for name in written if stage_of(name) == stage][-1], rng.choice(HOW))
         for stage in ("fit", "measure")
     ]
     folder = tmp_path / "killed"
-    for removal, moment in zip((2, 1), moments):
+    for removal, moment in zip((2, 3), moments):
         assert ended(folder, data, more=REMOVING, removal=removal) == -signal.SIGKILL
         assert ended(folder, data, moment, more=REMOVING) in (-signal.SIGKILL, 0), moment
     assert ended(folder, data, more=REMOVING) == 0

@@ -12,7 +12,7 @@ import mill_grid as mills
 import pytest
 
 from semcal.errors import InputError, SemcalWarning, StoreError, UsageError
-from semcal.experiment.folders import forget_from, state_of
+from semcal.experiment.finished import forget_from, state_of
 from semcal.experiment.grid_blocks import STAGES
 from semcal.experiment.question_sets import load_parts
 from semcal.pipeline.process_executor import ProcessExecutor

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from semcal.errors import UsageError
-from semcal.experiment.paths import check_slugs, slug
+from semcal.experiment.grid_settings import check_slugs, slug
 from semcal.experiment.reading import claim_folder, read_settings, settings_of, settings_text
 
 CONFIGS = Path(__file__).parents[2] / "configs"

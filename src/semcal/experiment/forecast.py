@@ -100,11 +100,11 @@ def forecast(settings: GridSettings, open_state: Callable[[], GridState] | None 
     """
     parts = [_parts_here(dataset) for dataset in settings.datasets]
     cells = tuple(
-        _cell(settings.of_model(model), model, dataset, here)
+        _cell(settings.of_model(model), model, dataset, questions)
         for model in settings.models
-        for dataset, here in zip(settings.datasets, parts)
+        for dataset, questions in zip(settings.datasets, parts)
     )
-    problems = sum(len(here.problems) for here in parts if here is not None)
+    problems = sum(len(questions.problems) for questions in parts if questions is not None)
     seconds, timing = _time_first_question(settings, cells[0], parts[0], open_state)
     return Forecast(cells, problems, seconds, timing)
 
@@ -129,17 +129,17 @@ def _cell(settings: GridSettings, model: Model, dataset: DataSet, parts: Parts |
     chosen = {method: min(len(tried), CHOSEN) for method, tried in candidates_of(settings).items()}
     if settings.runs.refit:
         jobs["fit"] += (settings.runs.count - 1) * sum(chosen.get(method, 0) for method in FITTED)
-    drawn, m = _drawn(settings, sizes, chosen), settings.sampling.m
+    draws, m = _drawn(settings, sizes, chosen), settings.sampling.m
     plain = sizes["test"] * m * settings.extras.without_normal_forms  # clustered a second time
     return CellForecast(
         model=model.name,
         dataset=dataset.name,
         questions=sizes,
         jobs=jobs,
-        answers=drawn + sizes["test"],
-        answer_tokens=(drawn + sizes["test"]) * longest,
+        answers=draws + sizes["test"],
+        answer_tokens=(draws + sizes["test"]) * longest,
         question_tokens=None if parts is None else characters // CHARACTERS,
-        nli_calls=0 if settings.equivalence == "exact" else (drawn + plain) * (m - 1),
+        nli_calls=0 if settings.equivalence == "exact" else (draws + plain) * (m - 1),
     )
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, as_completed
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Protocol
+
+from pydantic import BaseModel, ConfigDict
 
 from semcal.errors import ServerError
 from semcal.experiment.grid_settings import CALIBRATED, GridSettings, Model
@@ -52,26 +54,58 @@ def _candidates(method: str, settings: GridSettings) -> list[Candidate]:
 
 def nothing_to_choose(settings: GridSettings, candidates: Mapping[str, Sequence[Candidate]]) -> bool:
     """Whether each method has one candidate, and nothing else is learnt on validation: none is asked then."""
-    one_each = all(len(given) == 1 for given in candidates.values())
+    one_each = all(len(tried) == 1 for tried in candidates.values())
     return one_each and len(settings.selection.measure_alphas) == 1 and not settings.extras.score_maps
 
 
-def only_choices(settings: GridSettings, candidates: Mapping[str, Sequence[Candidate]]) -> dict[str, Any]:
-    """What is chosen where there is nothing to choose, as the job `select` gives it; without scores."""
-    (measure_alpha,) = settings.selection.measure_alphas
+class Choice(BaseModel):
+    """The candidate that a method uses for a measure, and that measure's a."""
+
+    model_config = ConfigDict(frozen=True)
+
+    candidate: str
+    measure_alpha: float | None  # of T-SC and G-SC
+    loss: str | None
+    alpha: float | None  # of selective smoothing
+    weight_decay: float | None
+
+    @classmethod
+    def of(cls, candidate: Candidate, measure_alpha: float | None) -> Choice:
+        """A candidate with an a."""
+        return cls(
+            candidate=candidate.name,
+            measure_alpha=measure_alpha,
+            loss=candidate.loss,
+            alpha=candidate.alpha,
+            weight_decay=candidate.weight_decay,
+        )
+
+
+#: By method and measure.
+Choices = Mapping[str, Mapping[str, Choice]]
+
+
+class Selected(BaseModel):
+    """What is chosen on validation, as `SelectJob` tells it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    methods: Choices  # at m draws, from all candidates
+    by_loss: Mapping[str, Choices]  # from those of one loss
+    by_draws: Mapping[str, Choices]  # at other numbers of draws
+    table: list[dict[str, Any]]  # every candidate's scores
+    validation_scores: dict[str, dict[str, list[Any]]] | None = None  # of Base: what score maps learn from
+
+
+def only_choices(settings: GridSettings, candidates: Mapping[str, Sequence[Candidate]]) -> Selected:
+    """What is chosen where there is nothing to choose; without scores."""
+    (alpha,) = settings.selection.measure_alphas
     methods = {
-        method: {
-            measure: {
-                "candidate": one.name,
-                "measure_alpha": measure_alpha if measure in WITH_ALPHA else None,
-                **{key: value for key, value in asdict(one).items() if key != "name"},
-            }
-            for measure in MEASURES
-        }
-        for method, (one,) in candidates.items()
+        method: {name: Choice.of(only, alpha if name in WITH_ALPHA else None) for name in MEASURES}
+        for method, (only,) in candidates.items()
     }
     by_draws = {str(count): methods for count in settings.chosen_at}
-    return {"methods": methods, "by_loss": {}, "by_draws": by_draws, "table": []}
+    return Selected(methods=methods, by_loss={}, by_draws=by_draws, table=[])
 
 
 def labelled_beside(settings: GridSettings, validation: int) -> int:
@@ -208,7 +242,7 @@ class GridBlocks:
     def has(self, block: PlannedBlock) -> bool:
         """Whether a block is there, as far as can be told without reading it."""
         path = self.store.path(block.job.stage, block.key)
-        return all(one.exists() for one in (*block.needs, path))
+        return all(needed.exists() for needed in (*block.needs, path))
 
     def _find(self, block: PlannedBlock) -> Lines | None:
         if not all(path.exists() for path in block.needs):
@@ -235,19 +269,19 @@ def expected_blocks(settings: GridSettings, sizes: Mapping[str, int]) -> Counter
     validation, test = block_count(settings, sizes["validation"]), block_count(settings, sizes["test"])
     extras = settings.extras
     chosen = nothing_to_choose(settings, candidates_of(settings))
-    asked = test if chosen else validation + test
-    found = Counter({"check": 1, "select": 1 - chosen, "greedy": test, "measure": test})
-    found += Counter(dict.fromkeys(("sample", "cluster", "grade"), asked))
+    sampled = test if chosen else validation + test
+    blocks = Counter({"check": 1, "select": 1 - chosen, "greedy": test, "measure": test})
+    blocks += Counter(dict.fromkeys(("sample", "cluster", "grade"), sampled))
     if set(settings.methods) & set(FITTED):
         fits = len(fits_of(settings, FITTED))
-        found += Counter({"features": 1, "diagnose": int(extras.token_losses), "fit": fits})
-    found["plain"] = test * extras.without_normal_forms
+        blocks += Counter({"features": 1, "diagnose": int(extras.token_losses), "fit": fits})
+    blocks["plain"] = test * extras.without_normal_forms
     if CALIBRATED in settings.methods:
-        further = labelled_beside(settings, 0 if chosen else sizes["validation"])
-        labelled = block_count(settings, min(further, sizes["calibration_train"]))
-        found += Counter({"sample": labelled, "cluster": labelled, "calibrate": 1, "apply": test})
-    found["nli"] = test * extras.entailment * ("Base" in settings.methods)
-    return +found
+        more = labelled_beside(settings, 0 if chosen else sizes["validation"])
+        labelled = block_count(settings, min(more, sizes["calibration_train"]))
+        blocks += Counter({"sample": labelled, "cluster": labelled, "calibrate": 1, "apply": test})
+    blocks["nli"] = test * extras.entailment * ("Base" in settings.methods)
+    return +blocks
 
 
 def block_count(settings: GridSettings, questions: int) -> int:

@@ -16,7 +16,7 @@ from typing import Any
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from semcal.experiment.paths import slug
+from semcal.experiment.grid_settings import slug
 from semcal.report.figures import BAND, INK, METHOD_COLOURS, OTHER, QUIET, RELIABILITY_NOTE, RULE, style
 from semcal.report.grid_figures import GridFigure
 from semcal.report.tables import Table

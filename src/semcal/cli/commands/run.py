@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -26,6 +27,16 @@ if TYPE_CHECKING:
     from semcal.experiment.grid_state import GridState
     from semcal.experiment.question_sets import Problem
     from semcal.pipeline.executor import Executor
+
+
+@dataclass(frozen=True)
+class LoadOptions:
+    """What the models of a grid are loaded with."""
+
+    device: str | None = None
+    nli_device: str | None = None
+    memory: str | int | None = None
+    api_key_file: Path | None = None
 
 
 class CLASS(CommandWithRemovals):
@@ -94,21 +105,20 @@ def command(
     evaluated once on the test questions. Interrupted runs resume with the same command and give identical
     results. Bad rows of the data are named and left out; the exit code is then 1.
     """
-    from semcal.experiment.folders import forget, forget_from
+    from semcal.experiment.finished import forget, forget_from
     from semcal.experiment.reading import read_settings
 
     given = [*(overrides or ()), *([] if memory is None else [f"memory={memory}"])]
     settings = read_settings(config, given, limit=limit)
     folder = _folder(out, config)
-    how: dict[str, Any] = {"device": device, "nli_device": nli_device, "memory": settings.memory}
-    how["api_key_file"] = api_key_file
+    loading = LoadOptions(device, nli_device, settings.memory, api_key_file)
     if dry_run:
-        return _plan(settings, folder, partial(_open, folder, **how), as_json=json)
+        return _plan(settings, folder, partial(_open, folder, loading), as_json=json)
     if fresh:
         forget(folder)
     if start is not None:
         forget_from(folder, start)
-    problems = carry_out(settings, folder, workers, ray, how)
+    problems = carry_out(settings, folder, workers, ray, loading)
     _print_outcome(problems, folder, as_json=json)
     return 1 if problems else 0
 
@@ -145,7 +155,7 @@ def _plan(settings: GridSettings, folder: Path, open_state: Callable[[], GridSta
 
 @contextmanager
 def _executor(
-    settings: GridSettings, folder: Path, workers: int | None, ray: str | None, how: dict[str, Any]
+    settings: GridSettings, folder: Path, workers: int | None, ray: str | None, loading: LoadOptions
 ) -> Iterator[tuple[Executor[GridState], GridState | None]]:
     """This process, worker processes, or a Ray cluster; and what this process holds.
 
@@ -155,7 +165,7 @@ def _executor(
         from semcal.experiment.ray_executor import RayExecutor
 
         with RayExecutor(
-            ray, partial(_open, folder.resolve(), **how), n_workers=workers, device=how["device"]
+            ray, partial(_open, folder.resolve(), loading), n_workers=workers, device=loading.device
         ) as cluster:
             debug(f"run: up to {cluster.n_workers} tasks at a time on Ray ({ray})")
             yield cluster, None
@@ -169,25 +179,31 @@ def _executor(
     plan = choose_workers(
         workers,
         "run",
-        device=how["device"],
+        device=loading.device,
         blocks=None,
         model=largest,
         equivalence=settings.equivalence,
         at_once=True,
     )
-    devices = (how["device"], how["nli_device"])
-    with open_executor(plan, partial(_open, folder, **how), at_once=True, devices=devices) as (
+    devices = (loading.device, loading.nli_device)
+    with open_executor(plan, partial(_open, folder, loading), at_once=True, devices=devices) as (
         executor,
         state,
     ):
         yield executor, state() if plan.n_workers == 1 else None
 
 
-def _open(folder: Path, **how: Any) -> GridState:
+def _open(folder: Path, loading: LoadOptions) -> GridState:
     """What a process that works holds."""
     from semcal.experiment.grid_state import open_grid_state
 
-    return open_grid_state(folder, **how)
+    return open_grid_state(
+        folder,
+        device=loading.device,
+        nli_device=loading.nli_device,
+        memory=loading.memory,
+        api_key_file=loading.api_key_file,
+    )
 
 
 def carry_out(
@@ -195,7 +211,7 @@ def carry_out(
     folder: Path,
     workers: int | None,
     ray: str | None,
-    how: dict[str, Any],
+    loading: LoadOptions,
 ) -> list[Problem]:
     """Run a grid in a folder and write its report; return what was refused."""
     from semcal.experiment.environment import Clock
@@ -213,7 +229,7 @@ def carry_out(
         problems.flush()  # the data are read, and work begins
         return progress(label, total)
 
-    with _executor(settings, folder, workers, ray, how) as (executor, state):
+    with _executor(settings, folder, workers, ray, loading) as (executor, state):
         clock.add({"start": time.process_time()})
         grid = Grid(
             settings,
