@@ -49,7 +49,7 @@ TERMS = {
     "NLI": "Natural language inference: does one text imply, contradict, or leave open another?",
     "normal form": "An answer without what does not matter: case, articles, spelling of numbers and dates.",
     "open book": "A question with a passage that holds the answer.",
-    "preset": "A set of settings of a grid: `sound` (default), `paper`, `reference`.",
+    "preset": "A set of settings of a grid: `sound` (default), `paper`.",
     "recalibrator": "What changes the model's token probabilities: Base, SE, TS, ATS, Platt.",
     "reference answer": "An answer that people wrote; a label.",
     "risk": "The share of given answers that are wrong.",

@@ -1,9 +1,8 @@
-"""`semcal run`, `status` and `merge` as a user types them, on a world without weights."""
+"""`semcal run` and `status` as a user types them, on a world without weights."""
 
 from __future__ import annotations
 
 import json
-import shutil
 import weakref
 from functools import partial
 from pathlib import Path
@@ -65,7 +64,7 @@ def test_no_model_is_held_while_the_report_is_made(
 def test_a_run_ends_complete_and_status_says_so(config: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     code, (told,), _ = semcal("run", config, "--json", "--out", out, "--workers", 1)
-    assert (code, told["complete"], told["problems"], told["missing"]) == (0, True, 0, {})
+    assert (code, told["complete"], told["problems"]) == (0, True, 0)
     environment = json.loads((out / "environment.json").read_text())
     stages = {"sample", "cluster", "grade", "select", "measure"}
     assert stages <= set(environment["cpu_seconds"])
@@ -84,22 +83,6 @@ def test_a_run_ends_complete_and_status_says_so(config: Path, tmp_path: Path) ->
     assert (code, semcal("status", out)[0]) == (0, 0)
 
 
-def test_shards_tell_what_they_wait_for_and_are_merged(config: Path, tmp_path: Path) -> None:
-    for number in (1, 2):
-        code, (told,), stderr = semcal(
-            "run", config, "--json", "--out", tmp_path / str(number), "--shard", f"{number}/2", "--workers", 1
-        )
-        assert (code, told["complete"]) == (0, False)
-        assert "semcal merge" in stderr
-    shutil.rmtree(tmp_path / "2" / "blocks" / "grade")
-    code, (told,), _ = semcal("merge", tmp_path / "all", tmp_path / "1", tmp_path / "2")
-    assert (code, told["refused"], told["missing"]["select"]) == (0, [], 2)
-    other = yaml.safe_load((tmp_path / "2" / "settings.yaml").read_text())
-    (tmp_path / "2" / "settings.yaml").write_text(yaml.safe_dump({**other, "seed": 9}))
-    code, _, stderr = semcal("merge", tmp_path / "all", tmp_path / "2")
-    assert (code, "other settings (seed)" in stderr) == (2, True)
-
-
 def test_bad_rows_are_told_and_the_exit_code_says_so(tmp_path: Path) -> None:
     config = configured(tmp_path)
     data = tmp_path / "mill.jsonl"
@@ -116,13 +99,18 @@ def test_bad_rows_are_told_and_the_exit_code_says_so(tmp_path: Path) -> None:
     ("arguments", "told"),
     [
         (("--set", "samplin.m=3"), "unknown setting 'samplin'; did you mean 'sampling'?"),
-        (("--shard", "3/2"), "--shard 3/2: expected I/N"),
+        (("--shard", "1/2"), "--shard is gone: semcal run CONFIG --workers N works in N processes"),
         (("--from", "clustr"), "unknown stage 'clustr'; did you mean 'cluster'?"),
     ],
 )
 def test_wrong_usage_is_named(config: Path, tmp_path: Path, arguments: tuple[str, str], told: str) -> None:
     code, _, stderr = semcal("run", config, "--json", "--out", tmp_path / "run", *arguments)
     assert (code, told in stderr) == (2, True)
+
+
+def test_merge_says_what_has_become_of_it(tmp_path: Path) -> None:
+    code, _, stderr = semcal("merge", tmp_path / "all", tmp_path / "1", tmp_path / "2")
+    assert (code, "merge is gone: there are no shards any more; semcal run CONFIG" in stderr) == (2, True)
 
 
 def test_fresh_leaves_a_folder_of_others_alone(config: Path, tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,8 +24,8 @@ from semcal.cli.commands import demo
 from semcal.cli.commands.metrics import metrics_tables
 from semcal.demo.paths import settings_file
 from semcal.engine import load_model
-from semcal.experiment.grid import Outcome
 from semcal.experiment.grid_settings import GridSettings
+from semcal.experiment.question_sets import Problem
 from semcal.experiment.reading import read_settings
 from semcal.semantics import MEASURES
 
@@ -127,9 +126,9 @@ def test_the_demo_prints_words_into_a_pipe_and_json_on_demand(
     """The work itself is left out: what counts is where its results go."""
     ran: list[GridSettings] = []
 
-    def carry_out(settings: GridSettings, *_: object) -> Outcome:
+    def carry_out(settings: GridSettings, *_: object) -> list[Problem]:
         ran.append(settings)
-        return Outcome((), Counter())
+        return []
 
     monkeypatch.setattr(demo, "carry_out", carry_out)
     monkeypatch.setattr("semcal.experiment.finished.read_results", lambda _: {"made": "up"})
@@ -209,7 +208,7 @@ def test_the_shell_completes_commands() -> None:
         COMP_WORDS="semcal me",
         COMP_CWORD="1",
     )
-    assert words.split() == ["merge", "measure", "metrics"]
+    assert words.split() == ["measure", "metrics"]
 
 
 class Terminal(io.StringIO):

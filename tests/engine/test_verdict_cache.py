@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from semcal.engine.fakes import FakeEquivalence
-from semcal.engine.verdicts import CHUNK, CachedEquivalence, add_verdicts
+from semcal.engine.verdicts import CHUNK, CachedEquivalence
 from semcal.errors import StoreError
 
 ASKED = [("Where?", "nyc", "new york"), ("Where?", "new york", "nyc"), ("Where?", "nyc", "rome")]
@@ -221,8 +221,6 @@ def test_a_file_that_declares_anything_else_is_damaged(statement: str, tmp_path:
     path = declared(filled(tmp_path / "v.sqlite"), statement)
     with pytest.raises(StoreError, match=r"v\.sqlite is damaged \(its table is not the one that was made\)"):
         CachedEquivalence(fake(), path)
-    with pytest.raises(StoreError, match=r"v\.sqlite is damaged"):
-        add_verdicts(tmp_path / "new.sqlite", path)
 
 
 @pytest.mark.parametrize("value", ["2", "-1", "0.5", "'yes'", "x'00'"])
@@ -236,17 +234,6 @@ def test_a_verdict_that_is_neither_yes_nor_no_is_damage(value: str, tmp_path: Pa
         cached.entails([("q6?", "answer 6", "answer 7")])
     with pytest.raises(StoreError, match=r"v\.sqlite is damaged \(CHECK constraint failed"):
         CachedEquivalence(fake(), path)
-    with pytest.raises(StoreError, match=r"v\.sqlite is damaged \(CHECK constraint failed"):
-        add_verdicts(tmp_path / "new.sqlite", path)
-
-
-def test_adding_a_file_to_itself_changes_nothing_and_returns(tmp_path: Path) -> None:
-    path = filled(tmp_path / "v.sqlite")
-    (tmp_path / "link").symlink_to(path)
-    before = path.read_bytes()
-    for one, other in ((path, path), (tmp_path / "link", path), (tmp_path / "." / "v.sqlite", path)):
-        add_verdicts(one, other)
-    assert path.read_bytes() == before
 
 
 def test_a_flipped_byte_is_found_or_changes_no_verdict(tmp_path: Path) -> None:

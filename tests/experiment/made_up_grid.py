@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from semcal.experiment.paths import slug
+from semcal.experiment.grid_settings import slug
 from semcal.qa.normal_form import normal_form
 from semcal.records import dumps, write_rows
 from semcal.semantics import MEASURES, confidences

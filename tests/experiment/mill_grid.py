@@ -16,10 +16,10 @@ from semcal.engine.equivalence import Equivalence
 from semcal.engine.fakes import FakeEquivalence, FakeLanguageModel
 from semcal.engine.language_model import LanguageModel
 from semcal.engine.verdicts import CachedEquivalence
-from semcal.experiment.grid import Grid, Outcome
-from semcal.experiment.grid_blocks import Shard
+from semcal.experiment.grid import Grid
 from semcal.experiment.grid_settings import GridSettings, Model
 from semcal.experiment.grid_state import GridState
+from semcal.experiment.question_sets import Problem
 from semcal.experiment.reading import settings_of
 from semcal.pipeline.executor import Executor, SerialExecutor
 
@@ -134,13 +134,12 @@ def run(
     folder: Path,
     chosen: GridSettings,
     *,
-    shard: Shard | None = None,
     executor: Executor[GridState] | None = None,
-) -> Outcome:
-    grid = Grid(chosen, folder, executor or SerialExecutor(state_of(folder)), silent, shard)
-    outcome = grid.run()
+) -> list[Problem]:
+    grid = Grid(chosen, folder, executor or SerialExecutor(state_of(folder)), silent)
+    problems = grid.run()
     grid.write_costs()
-    return outcome
+    return problems
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -1,4 +1,7 @@
-"""A made-up open-book world under preset `reference`: what is stored, and a model that does read passages."""
+"""A made-up open-book world under the rules of the paper's published code (docs/paper.md).
+
+What is stored, and a model that does read passages.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +29,19 @@ GARDEN = {"Cy Ana.": 0.2, "Cy Eva.": 0.2, "Bo.": 0.35, "Di.": 0.25}
 CHAIN = ({"babo", "bado"}, {"bado", "bafo"})
 ONE_WAY = ("bago", "bako")
 CALIBRATION = {"Babo.": 0.6, "Bado.": 0.3, "Bafo.": 0.1}
+#: What the published code does otherwise than preset `sound`.
+PUBLISHED: dict[str, dict[str, Any]] = {
+    "sampling": {
+        "max_new_tokens": {"closed_book": 10, "open_book": 10},
+        "top_k": 50,
+        "top_p": 0.9,
+        "scored_in": "prompt without passage",
+    },
+    "fitting": {"solver": "sgd", "warm_up": 0.05},
+    "selection": {"by": "brier"},
+    "grading": {"numerals": False, "rouge_l": 0.3, "members": 2, "choice": "likeliest", "vanilla": "beam"},
+    "evaluation": {"ace": "reference", "auroc_one_class": 0.5},
+}
 COUNTS = {"calibration_train": 80, "validation": 6, "few_shot": 1}
 TEST = 20
 
@@ -96,10 +112,12 @@ def write_questions(path: Path, kind: str, count: int) -> str:
     return str(path)
 
 
-def settings(folder: Path, preset: str) -> GridSettings:
-    """What a preset resolves to, on two files of questions."""
+def settings(folder: Path, rules: str = "published") -> GridSettings:
+    """What a preset or the published code resolves to, on two files of questions."""
+    published = PUBLISHED if rules == "published" else {}
     given: dict[str, Any] = {
-        "preset": preset,
+        **published,
+        "preset": "sound" if published else rules,
         "models": [{"name": "one", "path": "one"}],
         "datasets": [
             {
@@ -112,16 +130,16 @@ def settings(folder: Path, preset: str) -> GridSettings:
         ],
         "equivalence": "fake",
         "methods": ["Base", "SE", "TS"],
-        "sampling": {"counts": []},
-        "evaluation": {"resamples": 100},
+        "sampling": {**published.get("sampling", {}), "counts": []},
+        "evaluation": {**published.get("evaluation", {}), "resamples": 100},
         "block": 8,
     }
     return settings_of(given, ())
 
 
-def run(folder: Path, preset: str = "reference") -> GridSettings:
-    """Run the world under a preset."""
-    chosen = settings(folder, preset)
+def run(folder: Path, rules: str = "published") -> GridSettings:
+    """Run the world under the rules of a preset, or of the published code."""
+    chosen = settings(folder, rules)
     state = GridState(folder, lambda _: model(), lambda _: FakeEquivalence(CHAIN, entailments=[ONE_WAY]))
-    assert Grid(chosen, folder, SerialExecutor(state), mills.silent).run().complete
+    Grid(chosen, folder, SerialExecutor(state), mills.silent).run()
     return chosen

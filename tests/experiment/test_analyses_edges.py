@@ -106,7 +106,7 @@ def test_all_answers_right_leaves_discrimination_undefined(tmp_path: Path) -> No
     assert by_key["discrimination"] == by_key["SE_conf"] == "not decidable here"
 
 
-def test_preset_reference_measures_ace_in_row_order_and_one_class_as_a_half(tmp_path: Path) -> None:
+def test_ace_of_the_published_code_is_in_row_order_and_auroc_of_one_class_a_half(tmp_path: Path) -> None:
     folder = configured(
         write_grid(tmp_path, Grid(**SMALL)),
         evaluation={"ace": "reference", "auroc_one_class": 0.5},

@@ -17,7 +17,7 @@ from sklearn.isotonic import IsotonicRegression
 from sklearn.metrics import brier_score_loss, roc_auc_score
 
 from semcal.experiment.analyses.scores_by_method import chance_volatility
-from semcal.experiment.paths import slug
+from semcal.experiment.grid_settings import slug
 from semcal.metrics import bootstrap, joint_bootstrap, paired_test
 
 RUNS = range(3)

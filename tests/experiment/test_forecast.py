@@ -1,25 +1,17 @@
-"""What a dry run says: questions that are counted, disk at its peak, time here and on a GPU."""
+"""What a dry run says: questions that are counted, answers, tokens and calls, a question timed."""
 
 from __future__ import annotations
 
-import gzip
-import itertools
 import json
-import os
 from pathlib import Path
-from statistics import mean
 
+import mill_grid as mills
 import pytest
 
-from semcal.errors import InputError
-from semcal.experiment import forecast as forecasting
-from semcal.experiment import forecast_cells
-from semcal.experiment.forecast import ASSUMED, forecast
-from semcal.experiment.forecast_cells import H100, REFERENCES, Machine, shape_of, this_machine
-from semcal.experiment.reading import read_settings, settings_of
-
-CONFIGS = Path(__file__).parents[2] / "configs"
-GB = 10**9
+from semcal.errors import InputError, ModelError
+from semcal.experiment.forecast import forecast
+from semcal.experiment.grid_state import GridState
+from semcal.experiment.reading import settings_of
 
 
 def of_file(path: Path, *overrides: str):
@@ -64,77 +56,39 @@ def test_a_file_with_too_few_questions_is_the_error_that_the_run_would_give(tmp_
         forecast(of_file(rows(tmp_path / "q.jsonl"), "datasets.0.test=500"))
 
 
-def test_features_count_the_answers_and_passages_that_are_there(tmp_path: Path) -> None:
-    """88 questions, about two references of 5 states each, 100 tokens of passage for every two or fewer."""
-    path = rows(tmp_path / "q.jsonl")
-    plan = forecast(of_file(path))
-    wide = forecast(of_file(path, "methods=[Base, TS]"))
-    (width,) = {one.width for one in map(shape_of, of_file(path).models)}
-    states = plan.bytes["features"] / 4 / width
-    assert 88 * (ASSUMED.question + 1.6 * 5 + 50) < states < 88 * (ASSUMED.question + 2.4 * 5 + 100)
-    assert wide.bytes["features"] < plan.bytes["features"] / 5
+def test_the_tokens_of_a_file_are_reckoned_from_its_characters(tmp_path: Path) -> None:
+    alone = ("methods=[Base]", "selection.measure_alphas=[0.5]")
+    (cell,) = forecast(of_file(rows(tmp_path / "q.jsonl"), *alone)).cells
+    assert cell.question_tokens == pytest.approx(156 * (400 + 30) / 4, rel=0.01)
+    draws = 10 * 4 + 15  # of four runs, and 25 in the first
+    assert (cell.answers, cell.answer_tokens) == (40 * (draws + 1), 40 * (draws + 1) * 32)
+    assert cell.nli_calls == 40 * (draws + 10) * 9
 
 
-def test_the_paper_grid_fits_on_100_gb_where_all_that_it_makes_would_take_five_times_that() -> None:
-    chosen = forecast(read_settings(CONFIGS / "paper.yaml"))
-    every = forecast(read_settings(CONFIGS / "paper.yaml", ["keep=all"]))
-    assert chosen.peak.total() < 100 * GB
-    assert chosen.bytes.total() < chosen.peak.total()
-    assert every.peak.total() > 5 * chosen.peak.total()
-    assert "features" not in chosen.bytes
-    assert any(line.startswith("disk at its peak: 9") for line in chosen.lines())
-    assert chosen.tree()["peak_bytes"] == chosen.peak.total()
+def test_the_first_question_of_the_first_cell_is_timed_with_its_model_loaded_once(tmp_path: Path) -> None:
+    loaded = []
+
+    def load(model):
+        loaded.append(model.name)
+        return mills.model_of(model)
+
+    plan = forecast(
+        mills.settings(tmp_path, "models=[{name: one, path: one}, {name: two, path: two}]"),
+        lambda: GridState(tmp_path, load, lambda _: pytest.fail("no equivalence is needed")),
+    )
+    assert (loaded, plan.seconds is not None and plan.seconds > 0) == (["one"], True)
+    assert plan.timing.startswith(
+        "one, loaded for this, answered the first test question of mill 4 times in "
+    )
 
 
-def test_time_here_is_said_with_what_it_rests_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    def machine(speed: float) -> Machine:
-        return Machine("this machine (stated)", speed, reading=0.5, drawing=0.2, training=0.3)
+def test_what_cannot_be_timed_says_why(tmp_path: Path) -> None:
+    def refuse(model):
+        raise ModelError(f"no model {model.name}")
 
-    settings = read_settings(CONFIGS / "paper.yaml")
-    plans = []
-    for speed in (1e12, 2e12):
-        monkeypatch.setattr(forecasting, "this_machine", lambda _device, speed=speed: machine(speed))
-        plans.append(forecast(settings))
-    assert plans[0].seconds_here.total() == pytest.approx(2 * plans[1].seconds_here.total())
-    assert plans[0].seconds == plans[1].seconds
-    assert any(line.startswith("time on this machine (stated): ") for line in plans[0].lines())
-    assert any(line.startswith(f"time on {H100.name}: ") for line in plans[0].lines())
-
-
-def test_processors_are_measured_and_a_gpu_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = this_machine("cpu")
-    assert found.peak > 1e8
-    assert "GFLOP/s each in float32 products of numpy, measured now" in found.name
-    monkeypatch.setattr("semcal.experiment.forecast_cells.has_gpu", lambda: True)
-    assert "without its GPU, whose speed is not measured" in this_machine().name
-    assert "GPU" not in this_machine("cpu").name
-
-
-@pytest.mark.parametrize(
-    ("variable", "threads"), [(None, 4), ("OMP_NUM_THREADS", 1), ("OPENBLAS_NUM_THREADS", 2)]
-)
-def test_the_speed_of_a_processor_does_not_depend_on_the_threads_asked_for(
-    monkeypatch: pytest.MonkeyPatch, variable: str | None, threads: int
-) -> None:
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-        monkeypatch.delenv(name, raising=False)
-    if variable is not None:
-        monkeypatch.setenv(variable, str(threads))
-    monkeypatch.setattr(forecast_cells, "cores", lambda: 4)
-    clock = itertools.count()
-    monkeypatch.setattr(forecast_cells.time, "perf_counter", lambda: next(clock) / threads)
-    assert this_machine("cpu").peak == pytest.approx(4 * 2 * forecast_cells.SIDE**3)
-
-
-@pytest.mark.skipif("SEMCAL_DATA" not in os.environ, reason="needs the public development data")
-@pytest.mark.parametrize(
-    ("source", "file"), [("triviaqa", "triviaqa"), ("nq-open", "nq_open"), ("squad", "squad")]
-)
-def test_the_references_of_public_data_sets_are_as_assumed(source: str, file: str) -> None:
-    path = Path(os.environ["SEMCAL_DATA"]) / f"{file}_train_sample.jsonl.gz"
-    with gzip.open(path, "rt", encoding="utf-8") as lines:
-        found = [json.loads(line) for line in lines]
-    assert round(mean(len(row["answers"]) for row in found)) == REFERENCES[source]
-    if "context" in found[0]:
-        characters = mean(len(row["context"]) for row in found)
-        assert characters / 5 < ASSUMED.passage < characters / ASSUMED.characters
+    settings = mills.settings(tmp_path)
+    state = GridState(tmp_path, refuse, lambda _: pytest.fail("no equivalence is needed"))
+    assert forecast(settings, lambda: state).timing == "not known: no model one"
+    assert forecast(settings).timing == "not measured, since one is not on this machine"
+    server = mills.settings(tmp_path, "models=[{name: s, path: 'openai:http://127.0.0.1:9/v1#x'}]")
+    assert forecast(server).timing == "not measured, since a server may charge for a first question"

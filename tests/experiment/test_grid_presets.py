@@ -32,7 +32,7 @@ def rows(folder: Path, name: str) -> list[dict[str, Any]]:
 
 def test_runs_of_the_paper_preset_fit_anew_and_share_what_was_chosen(tmp_path: Path) -> None:
     settings = mills.settings(tmp_path, *ONE, "methods=[Base, TS, Platt]", preset="paper", keep="all")
-    assert mills.run(tmp_path, settings).complete
+    mills.run(tmp_path, settings)
     chosen = json.loads((tmp_path / "selection/one/mill.json").read_text())
     platt = chosen["methods"]["Platt"]["E-SC"]["candidate"].replace(" ", "_")
     folder = tmp_path / "recalibrators" / "one" / "mill" / platt
@@ -46,9 +46,9 @@ def test_runs_of_the_paper_preset_fit_anew_and_share_what_was_chosen(tmp_path: P
     assert {row["run"] for row in found} == {1}
 
 
-def test_rows_of_the_reference_preset_have_beam_answers_under_each_method(tmp_path: Path) -> None:
-    settings = mills.settings(tmp_path, *ONE, "methods=[Base, SE, TS]", preset="reference")
-    assert mills.run(tmp_path, settings).complete
+def test_rows_have_beam_answers_under_each_method_where_those_are_graded(tmp_path: Path) -> None:
+    settings = mills.settings(tmp_path, *ONE, "methods=[Base, SE, TS]", "grading.vanilla=beam")
+    mills.run(tmp_path, settings)
     for candidate in ("Base", "SE"):
         for row in rows(tmp_path, f"{candidate}/run1.jsonl"):
             assert row["beam_correct"] == row["greedy_correct"] == (row["answers"] == ["Ana"])
@@ -89,15 +89,15 @@ BAD = {
 def test_bad_rows_are_told_one_by_one_and_change_nothing_else(tmp_path: Path) -> None:
     clean, dirty = tmp_path / "clean", tmp_path / "dirty"
     small = (*ONE, "methods=[Base]", "models=[{name: one, path: one}]")
-    outcomes = []
+    problems = []
     for folder in (clean, dirty):
         folder.mkdir()
         settings = mills.settings(folder, *small)
         path = Path(settings.datasets[0].source)
         if folder == dirty:
             path.write_bytes(path.read_bytes() + b"\n".join(line for line, _ in BAD.values()) + b"\n")
-        outcomes.append(mills.run(folder, settings))
-    assert outcomes[0].problems == ()
+        problems.append(mills.run(folder, settings))
+    assert problems[0] == []
     told = [json.loads(line) for line in (dirty / "problems.jsonl").read_text().splitlines()]
     assert [(one["dataset"], wanted in one["reason"]) for one, (_, wanted) in zip(told, BAD.values())] == [
         ("mill", True)
@@ -128,7 +128,6 @@ def test_a_forecast_needs_neither_models_nor_data() -> None:
     assert plan.jobs["features"] == 9
     twice = forecast(settings.model_copy(update={"models": settings.models[:1] * 2}))
     once = forecast(settings.model_copy(update={"models": settings.models[:1]}))
-    assert twice.tokens == once.tokens + once.tokens
-    assert twice.seconds.total() == pytest.approx(2 * once.seconds.total(), rel=1e-3)
-    assert plan.nli_calls < plan.nli_calls_at_most
-    assert any("hours" in line and "H100" in line for line in plan.lines())
+    assert twice.cells == once.cells + once.cells
+    assert plan.cells[0].question_tokens is None
+    assert (plan.seconds, plan.timing) == (None, "not measured, since TriviaQA is not on this machine")

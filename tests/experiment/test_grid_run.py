@@ -12,8 +12,8 @@ import mill_grid as mills
 import pytest
 
 from semcal.errors import InputError, SemcalWarning, StoreError, UsageError
-from semcal.experiment.folders import forget_from, merge, state_of
-from semcal.experiment.grid_blocks import STAGES, Shard
+from semcal.experiment.finished import forget_from, state_of
+from semcal.experiment.grid_blocks import STAGES
 from semcal.experiment.question_sets import load_parts
 from semcal.pipeline.process_executor import ProcessExecutor
 from semcal.semantics import MEASURES, confidences
@@ -27,7 +27,7 @@ SMALL = ("methods=[Base, TS]", "sampling.counts=[6]", "fitting.losses=[[NLL, nul
 def whole(tmp_path_factory) -> Path:
     """A finished run of four methods on two data sets."""
     folder = tmp_path_factory.mktemp("whole")
-    assert mills.run(folder, mills.settings(folder)).complete
+    mills.run(folder, mills.settings(folder))
     return folder
 
 
@@ -35,7 +35,7 @@ def whole(tmp_path_factory) -> Path:
 def small(tmp_path_factory) -> Path:
     """A finished run of two methods."""
     folder = tmp_path_factory.mktemp("small")
-    assert mills.run(folder, mills.settings(folder, *SMALL)).complete
+    mills.run(folder, mills.settings(folder, *SMALL))
     return folder
 
 
@@ -107,7 +107,7 @@ def test_the_answers_to_test_questions_choose_nothing(small: Path, tmp_path: Pat
         path = Path(dataset.source)
         changed = [{**row, "answers": ["Bo"] if row["id"] in test else row["answers"]} for row in rows(path)]
         path.write_text("".join(json.dumps(row) + "\n" for row in changed))
-    assert mills.run(tmp_path / "run", settings).complete
+    mills.run(tmp_path / "run", settings)
     before, after = selection(small), selection(tmp_path / "run")
     assert after["table"] == before["table"]
     correct = [rows(folder / "samples/one/mill/Base/run0.jsonl") for folder in (small, tmp_path / "run")]
@@ -128,45 +128,6 @@ def test_two_models_share_nothing_but_the_questions(small: Path, tmp_path: Path)
     assert mills.contents(small).items() <= mills.contents(tmp_path).items()
     names = [tmp_path / "samples" / model / "mill" / "Base" / "run0.jsonl" for model in ("one", "two")]
     assert [row["samples"] for row in rows(names[0])] != [row["samples"] for row in rows(names[1])]
-
-
-def test_three_shards_put_together_are_the_serial_run(small: Path, tmp_path: Path) -> None:
-    settings = mills.settings(small, *SMALL)
-    shards = [tmp_path / f"shard{number}" for number in (1, 2, 3)]
-    for number, folder in enumerate(shards, 1):
-        outcome = mills.run(folder, settings, shard=Shard(number, 3))
-        assert (outcome.complete, outcome.missing["sample"] > 0) == (False, True)
-    merged = tmp_path / "merged"
-    assert merge(merged, shards).refused == ()
-    for number, folder in enumerate(shards, 1):
-        shutil.rmtree(folder)
-        shutil.copytree(merged, folder)
-        assert not mills.run(folder, settings, shard=Shard(number, 3)).complete
-    assert merge(merged, shards).refused == ()
-    missing = state_of(merged).missing()
-    assert {stage for stage, count in missing.items() if count} == set()
-    assert mills.run(merged, settings).complete
-    assert mills.contents(merged) == mills.contents(small)
-    assert state_of(merged).complete
-
-
-def test_shards_that_share_a_folder_need_no_merge(small: Path, tmp_path: Path) -> None:
-    settings = mills.settings(small, *SMALL)
-    for turn in (1, 2):
-        outcomes = [mills.run(tmp_path, settings, shard=Shard(number, 2)) for number in (1, 2)]
-        assert [outcome.complete for outcome in outcomes] == [turn == 2] * 2
-    assert mills.contents(tmp_path) == mills.contents(small)
-
-
-@pytest.mark.parametrize("stage", ["measure", "nli", "plain"])
-def test_rows_wait_for_every_block_that_they_are_made_of(stage: str, small: Path, tmp_path: Path) -> None:
-    shutil.copytree(small, tmp_path, dirs_exist_ok=True)
-    shutil.rmtree(tmp_path / "samples")
-    shutil.rmtree(tmp_path / "blocks" / stage)
-    outcome = mills.run(tmp_path, mills.settings(small, *SMALL), shard=Shard(2, 2))
-    assert set(outcome.missing) == {stage}
-    for path in (tmp_path / "samples").rglob("*.jsonl"):
-        assert path.read_bytes() == (small / path.relative_to(tmp_path)).read_bytes()
 
 
 @pytest.mark.slow
@@ -224,14 +185,6 @@ def test_a_damaged_block_of_any_stage_is_named_and_refused(
     assert mills.contents(tmp_path) == mills.contents(small)
 
 
-def test_a_damaged_block_is_left_out_of_a_merge(small: Path, tmp_path: Path) -> None:
-    shutil.copytree(small, tmp_path, dirs_exist_ok=True)
-    block = sorted((tmp_path / "blocks" / "sample").iterdir())[1]
-    damaged(block, "cut")
-    merged = merge(tmp_path / "merged", [tmp_path])
-    assert [block.name in reason for reason in merged.refused] == [True]
-
-
 @pytest.mark.parametrize("damage", ["edit", "cut"])
 def test_a_damaged_recalibrator_is_named_and_refused(damage: str, whole: Path, tmp_path: Path) -> None:
     """It is read where something is still to be sampled with it."""
@@ -243,17 +196,6 @@ def test_a_damaged_recalibrator_is_named_and_refused(damage: str, whole: Path, t
     found.write_text(text.replace(str(temperature), "9.5") if damage == "edit" else text[: len(text) // 2])
     with pytest.raises((StoreError, InputError), match="TS_NLL"):
         mills.run(tmp_path, mills.settings(whole))
-
-
-def test_blocks_that_contradict_each_other_are_named(small: Path, tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        shutil.copytree(small, tmp_path / name)
-    block = next((tmp_path / "a" / "blocks" / "grade").iterdir())
-    other = sorted((tmp_path / "a" / "blocks" / "sample").iterdir())[0]
-    block.write_bytes(other.read_bytes())
-    merged = merge(tmp_path / "b", [tmp_path / "a"])
-    assert [block.name in reason for reason in merged.refused] == [True]
-    assert merged.copied == 0
 
 
 def test_going_on_with_another_version_is_warned_of(small: Path, tmp_path: Path) -> None:

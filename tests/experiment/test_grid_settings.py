@@ -1,4 +1,4 @@
-"""Settings of a grid: what is read, what is refused and how, and how it differs from the paper."""
+"""Settings of a grid: what is read, what is refused and how."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from semcal.errors import UsageError
-from semcal.experiment.paths import check_slugs, slug
-from semcal.experiment.presets import PRESETS, against_paper, deviations
+from semcal.experiment.grid_settings import check_slugs, slug
 from semcal.experiment.reading import claim_folder, read_settings, settings_of, settings_text
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -17,7 +16,6 @@ SMALL = {
     "datasets": [{"name": "trivia", "source": "atlas-trivia"}],
     "equivalence": "atlas",
 }
-SIZES = {"trivia": {"calibration_train": 7, "validation": 5, "test": 3}}
 
 
 @pytest.mark.parametrize(
@@ -26,6 +24,7 @@ SIZES = {"trivia": {"calibration_train": 7, "validation": 5, "test": 3}}
         ("sampling.mm=4", r"unknown setting 'sampling.mm'; did you mean 'm'\?"),
         ("models.0.pth=x", r"unknown setting 'models.0.pth'; did you mean 'path'\?"),
         ("preset=papper", r"unknown preset 'papper'; did you mean 'paper'\?"),
+        ("preset=reference", r"preset reference is gone; take paper or sound, .* \(docs/paper.md\)"),
         ("methods=[Base, TSS]", r"methods.1: .*got 'TSS'"),
         ("fitting.losses=[[SS, null]]", r"\[SS, α\] needs an α"),
         ("models.3.path=x", "'3' is no place in a list of 1"),
@@ -82,29 +81,6 @@ def test_a_folder_with_other_settings_is_refused_and_the_difference_named(tmp_pa
 def test_runs_of_neighbouring_seeds_share_no_run() -> None:
     seeds = [seed for grid in range(50) for seed in settings_of(SMALL, [f"seed={grid}"]).seeds]
     assert len(set(seeds)) == 200
-
-
-def test_the_paper_preset_deviates_only_in_what_is_asked() -> None:
-    paper = settings_of({**SMALL, "preset": "paper"})
-    expected = {"language models", "NLI model", "data sets", "calibration-train", "calibration-validation"}
-    assert {row.setting for row in deviations(paper, SIZES)} == expected | {"test"}
-
-
-def test_every_setting_of_a_preset_shows_among_the_deviations() -> None:
-    """A value in which a preset differs from `paper` changes at least one row of the table."""
-    paper = {row.setting: row.here for row in against_paper(settings_of({**SMALL, "preset": "paper"}), SIZES)}
-    for preset, parts in PRESETS.items():
-        for part, values in parts.items():
-            for key in values if part != "keep" else ():  # no result depends on what is kept
-                one = settings_of({**SMALL, "preset": preset})
-                value = getattr(getattr(one, part), key)
-                base = settings_of({**SMALL, "preset": "paper"})
-                if getattr(getattr(base, part), key) == value:
-                    continue
-                plain = value.model_dump() if hasattr(value, "model_dump") else value
-                only = settings_of({**SMALL, "preset": "paper", part: {key: plain}})
-                rows = {row.setting: row.here for row in against_paper(only, SIZES)}
-                assert rows != paper, (preset, part, key)
 
 
 def test_slugs_keep_plain_names() -> None:

@@ -69,7 +69,7 @@ def test_different_values_stay_apart_without_normal_forms_as_well() -> None:
 @pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
 def test_where_no_number_is_told_the_stage_changes_nothing(tmp_path: Path) -> None:
     settings = mills.settings(tmp_path, "methods=[Base]", "sampling.counts=[4]", "runs.count=1")
-    assert mills.run(tmp_path, settings).complete
+    mills.run(tmp_path, settings)
     folder = tmp_path / "samples" / "one" / "mill"
     rows = [
         [json.loads(line) for line in (folder / name / "run0.jsonl").read_text().splitlines()]

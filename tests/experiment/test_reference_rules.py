@@ -1,4 +1,4 @@
-"""Preset `reference` against literal transcriptions of what spec.md says of the authors' code."""
+"""The rules of the paper's published code against literal transcriptions of what spec.md says of them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Row = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of the made-up world under preset `reference`."""
+    """A run of the made-up world under the rules of the published code."""
     folder = tmp_path_factory.mktemp("reference")
     world.run(folder)
     return folder
@@ -72,7 +72,7 @@ def number_of(row: Row) -> int:
 
 
 def test_draws_are_truncated_to_top_k_50_and_then_to_top_p_90_percent(finished: Path) -> None:
-    seeds = world.settings(finished, "reference").seeds
+    seeds = world.settings(finished).seeds
     ruled_out = 0.0
     for row, temperature, run in stored(finished):
         if number_of(row) > 1:
@@ -175,7 +175,7 @@ def one_answer(number: int, prediction: str, reference: str) -> Row:
 
 def test_words_are_graded_by_the_authors_thresholds(tmp_path: Path) -> None:
     assert {pair: rule_of(*pair) for pair in PAIRS} == PAIRS
-    found = graded(tmp_path, "reference", [one_answer(n, *pair) for n, pair in enumerate(PAIRS)])
+    found = graded(tmp_path, "published", [one_answer(n, *pair) for n, pair in enumerate(PAIRS)])
     assert {pair: row["rule"][0] for pair, row in zip(PAIRS, found)} == PAIRS
 
 
@@ -188,7 +188,7 @@ def test_the_paper_preset_lacks_rouge_l_and_asks_for_more_than_90(tmp_path: Path
 
 def test_a_meaning_is_right_if_its_likeliest_member_or_one_more_is(tmp_path: Path) -> None:
     """Eight members, another one right in each row: that of the greatest likelihood, or the one drawn."""
-    seed = world.settings(tmp_path, "reference").seeds[0]
+    seed = world.settings(tmp_path).seeds[0]
     rng = np.random.default_rng(0)
     rows, expected = [], []
     for number in range(80):
@@ -204,13 +204,13 @@ def test_a_meaning_is_right_if_its_likeliest_member_or_one_more_is(tmp_path: Pat
             }
         )
         expected.append(right in graded_members(range(8), likelihoods, seed, str(number)))
-    found = [row["correct"][0] for row in graded(tmp_path, "reference", rows)]
+    found = [row["correct"][0] for row in graded(tmp_path, "published", rows)]
     assert found == expected
     assert 5 < sum(found) < 40
 
 
 def test_stored_answers_have_the_verdict_of_their_two_members(finished: Path) -> None:
-    seeds = world.settings(finished, "reference").seeds
+    seeds = world.settings(finished).seeds
     for row, _, run in stored(finished):
         for measure, top in row["top_cluster"].items():
             cluster = row["clusters"][top]

@@ -150,17 +150,6 @@ def test_a_lock_is_refused_to_a_second_process_and_free_when_the_first_is_killed
     assert names(tmp_path) == []
 
 
-def test_a_shared_lock_is_shared_and_keeps_out_who_wants_it_alone(tmp_path: Path) -> None:
-    path = tmp_path / LOCK
-    with file_lock(path, "busy", shared=True):
-        with file_lock(path, "busy", shared=True):
-            pass
-        assert path.exists()
-        with pytest.raises(UsageError, match="busy"), file_lock(path, "busy"):
-            pass
-    assert not path.exists()
-
-
 def test_clearing_a_folder_leaves_its_lock_alone(tmp_path: Path) -> None:
     (tmp_path / "kept").mkdir()
     (tmp_path / "run").mkdir()

@@ -13,10 +13,9 @@ import yaml
 from read_page import Page
 
 from semcal.experiment.analyses import analyse
-from semcal.experiment.cell_calibration import ApplyJob
-from semcal.experiment.finished import read_finished
+from semcal.experiment.answer_jobs import ApplyJob
+from semcal.experiment.finished import calibrated_path, calibration_folder, read_finished
 from semcal.experiment.grid_settings import Grading
-from semcal.experiment.paths import calibrated_path, calibration_folder
 from semcal.pipeline.worker_state import WorkerState
 from semcal.records import dumps
 from semcal.report import in_words

@@ -250,7 +250,6 @@ def test_a_run_of_one_method_without_runs_or_draws_still_has_its_tables(own_grid
         "runs": 1,
         "m": 10,
         "claims": [],
-        "deviations": [],
         "analyses": {
             name: []
             for name in (

@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-from semcal.report import Cell, Column, Table, deviation_table, markdown
-
-
-def test_deviations_are_a_table_where_the_run_tells_them() -> None:
-    table = deviation_table({"deviations": [{"setting": "linkage", "here": "components", "paper": "greedy"}]})
-    assert table is not None
-    assert [[cell.text for cell in row] for row in table.rows] == [["linkage", "components", "greedy"]]
-    assert deviation_table({}) is None
+from semcal.report import Cell, Column, Table, markdown
 
 
 def test_markdown_has_one_line_a_row_and_survives_pipes_in_names() -> None:

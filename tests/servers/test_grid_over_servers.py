@@ -19,9 +19,7 @@ from semcal.engine.servers.client import RequestFailed, ServerClient, ServerRequ
 from semcal.errors import SemcalWarning, ServerError, UsageError
 from semcal.experiment.analyses import analyse
 from semcal.experiment.finished import read_finished
-from semcal.experiment.folders import merge
 from semcal.experiment.forecast import forecast
-from semcal.experiment.grid_blocks import Shard
 from semcal.experiment.grid_settings import GridSettings, Model
 from semcal.experiment.grid_state import GridState
 from semcal.experiment.reading import claim_folder
@@ -103,8 +101,7 @@ def state_of(folder: Path, server: Any, refused: tuple[str, ...] = (), last: int
 
 
 def run(folder: Path, chosen: GridSettings, server: Any, **how: Any) -> Any:
-    shard = how.pop("shard", None)
-    return mills.run(folder, chosen, shard=shard, executor=SerialExecutor(state_of(folder, server, **how)))
+    return mills.run(folder, chosen, executor=SerialExecutor(state_of(folder, server, **how)))
 
 
 def shown(folder: Path, out: Path) -> str:
@@ -118,7 +115,7 @@ def shown(folder: Path, out: Path) -> str:
 @pytest.fixture(scope="module")
 def whole(data: Path, server: FakeServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("whole")
-    assert run(folder, settings(data, server.url), server).complete
+    run(folder, settings(data, server.url), server)
     analyse(folder)
     return folder
 
@@ -166,18 +163,6 @@ def test_it_is_said_on_stderr_once_for_each_server(data: Path, server: FakeServe
         run(tmp_path, settings(data, server.url, "datasets.0.test=3", "datasets.1.test=3"), server)
 
 
-def test_shards_of_a_grid_over_a_server_give_the_same_bytes(
-    data: Path, server: FakeServer, whole: Path, tmp_path: Path
-) -> None:
-    chosen = settings(data, server.url)
-    for number in (1, 2):
-        run(tmp_path / str(number), chosen, server, shard=Shard(number, 2))
-    merge(tmp_path / "both", [tmp_path / "1", tmp_path / "2"])
-    run(tmp_path / "both", chosen, server, shard=None)
-    same = {name: one for name, one in mills.contents(whole).items() if "recalibrators" not in name}
-    assert same.items() <= mills.contents(tmp_path / "both").items()
-
-
 def _die(folder: Path, data: Path, url: str, server: Any, last: int) -> None:
     run(folder, settings(data, url), server, last=last)
 
@@ -199,7 +184,7 @@ def test_killed_while_the_server_is_asked_it_goes_on_and_asks_nothing_twice_but_
     process.start()
     process.join(120)
     assert process.exitcode == -signal.SIGKILL
-    assert run(tmp_path, settings(data, server.url), server).complete
+    run(tmp_path, settings(data, server.url), server)
     assert mills.contents(tmp_path) == mills.contents(whole)
     bodies = [json.dumps(body, sort_keys=True) for _, body in server.requests[before:]]
     assert len(bodies) - len(set(bodies)) <= 3 * 2 * 2 * 2  # a block of 3 questions at most
@@ -210,11 +195,10 @@ def test_questions_that_the_server_fails_at_are_reported_and_left_out_everywhere
 ) -> None:
     refused = ("mill 7?", "mill 11?", "barn 20?", "mill 31?", "barn 2?")
     chosen = settings(data, server.url)
-    outcome = run(tmp_path / "a", chosen, server, refused=refused)
-    assert outcome.complete
-    named = {(one.dataset, one.model) for one in outcome.problems}
+    problems = run(tmp_path / "a", chosen, server, refused=refused)
+    named = {(one.dataset, one.model) for one in problems}
     assert named == {("mill", "served"), ("barn", "served")}
-    assert all("HTTP 400: not this one" in one.reason for one in outcome.problems)
+    assert all("HTTP 400: not this one" in one.reason for one in problems)
     found = read_finished(tmp_path / "a")
     asked = {"mill": 0, "barn": 0}
     for dataset in asked:
@@ -230,7 +214,7 @@ def test_questions_that_the_server_fails_at_are_reported_and_left_out_everywhere
     assert ids <= {"mill7", "mill11", "barn20", "mill31", "barn2"}
     assert "Left out for served" in shown(tmp_path / "a", tmp_path)
     again = run(tmp_path / "a", chosen, server, refused=refused)
-    assert again.problems == outcome.problems
+    assert again == problems
 
 
 def test_a_block_without_any_answer_stops_the_run_and_is_not_kept(
@@ -239,7 +223,7 @@ def test_a_block_without_any_answer_stops_the_run_and_is_not_kept(
     chosen = settings(data, server.url)
     with pytest.raises(ServerError, match=r"the server answered none of .* questions asked together"):
         run(tmp_path, chosen, server, refused=("Who",))
-    assert run(tmp_path, chosen, server).complete
+    run(tmp_path, chosen, server)
     assert mills.contents(tmp_path) == mills.contents(whole)
 
 
@@ -253,7 +237,7 @@ def test_without_likelihoods_the_server_has_one_measure_and_the_local_model_seve
         return mills.model_of(which) if local else model_of(server, log_probs=None, max_n=4)
 
     state = GridState(tmp_path, load, partial(mills.equivalence_of, tmp_path))
-    assert mills.run(tmp_path, chosen, executor=SerialExecutor(state)).complete
+    mills.run(tmp_path, chosen, executor=SerialExecutor(state))
     shown(tmp_path, tmp_path)
     results = json.loads((tmp_path / "results.json").read_text())
     found = {(row["model"], row["measure"]) for row in results["analyses"]["confidence"]}
@@ -265,7 +249,7 @@ def test_servers_alone_make_a_report_of_the_methods_that_they_serve(
     data: Path, server: FakeServer, tmp_path: Path
 ) -> None:
     chosen = mills.settings(data, *SMALL, models=models(server.url)[1:])
-    assert run(tmp_path, chosen, server).complete
+    run(tmp_path, chosen, server)
     text = shown(tmp_path, tmp_path)
     assert json.loads((tmp_path / "results.json").read_text())["methods"] == ["Base", "SE"]
     assert "Claims are judged on the other" not in text
@@ -305,10 +289,7 @@ def test_how_a_server_is_asked_may_change_when_a_run_goes_on_but_not_what_it_is_
         claim_folder(tmp_path, settings(data, url, "models.1.server.tokenizer=somewhere"))
 
 
-def test_a_forecast_counts_the_answers_of_servers_and_no_time_of_this_machine_for_them(data: Path) -> None:
-    url = "http://127.0.0.1:9/v1"
-    both, alone = (forecast(one, device="cpu") for one in (settings(data, url), mills.settings(data, *SMALL)))
-    assert both.answers == {"served": 2 * (9 * 2 * 4 + 11 * 2 * 4 + 11)}
-    assert any("served 342" in line for line in both.lines())
-    assert both.tokens["features"] == alone.tokens["features"]
-    assert both.peak["features"] == alone.peak["features"]
+def test_a_forecast_counts_the_answers_of_servers(data: Path) -> None:
+    plan = forecast(settings(data, "http://127.0.0.1:9/v1"))
+    answers = [cell.answers for cell in plan.cells if cell.model == "served"]
+    assert answers == [9 * 2 * 4 + 11 * 2 * 4 + 11] * 2

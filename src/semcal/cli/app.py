@@ -38,7 +38,7 @@ from semcal.cli.commands import (
     sample,
 )
 from semcal.cli.console import Output, flush, kept_message, output_file, reserved, show, warn
-from semcal.cli.removed import CommandWithRemovals
+from semcal.cli.removed import CommandWithRemovals, GroupWithRemovals
 from semcal.errors import SemcalError, SemcalWarning, UsageError, shown
 from semcal.records.parsing import HALF
 
@@ -52,7 +52,6 @@ COMMANDS: tuple[tuple[str, Command, OutputOf], ...] = (
     ("calibrate", calibrate.command, calibrate.output_of),
     ("fit", fit.command, fit.output_of),
     ("run", run.command, run.output_of),
-    ("merge", run_folder.merge, run_folder.merge_output),
     ("status", run_folder.status, output_file),
     ("sample", sample.command, sample.output_of),
     ("import", import_.command, output_file),
@@ -74,6 +73,7 @@ _ADVICE = {
 }
 
 app = typer.Typer(
+    cls=GroupWithRemovals,
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -229,5 +229,6 @@ def _show_warning(
 
 
 for _name, _command, _output_of in COMMANDS:
-    _class = run.CLASS if _name == "run" else CommandWithRemovals
-    app.command(name=_name, cls=_class)(_guarded(_command, _output_of))
+    app.command(name=_name, cls=run.CLASS if _name == "run" else CommandWithRemovals)(
+        _guarded(_command, _output_of)
+    )

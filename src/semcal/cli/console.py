@@ -231,7 +231,6 @@ class Output:
     replaceable: bool = True  # --overwrite may write to a folder that is not empty
     holds: str = "files already"  # what is in a folder that may be replaced
     kept: Path | None = None  # the folder in which finished work is kept
-    shard: str = ""  # the share of a run that is done, beside others in the same folder
 
     def check(self, *, overwrite: bool) -> None:
         """Raise UsageError if something else is there."""
@@ -264,9 +263,7 @@ class Output:
         with ExitStack() as held:
             try:
                 held.enter_context(_made(folder))
-                held.enter_context(file_lock(folder / name, busy, shared=bool(self.shard)))
-                if self.shard:
-                    held.enter_context(file_lock(folder / f".shard {self.shard}{LOCK}", busy))
+                held.enter_context(file_lock(folder / name, busy))
             except OSError as error:
                 error.filename = str(self.path)
                 raise

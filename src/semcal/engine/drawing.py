@@ -264,7 +264,7 @@ def _weights(log_probs: Tensor) -> Tensor:
 
 
 REFERENCE = Truncation(top_k=50, top_p=0.9)
-"""How the preset `reference` samples (docs: analyses, "Presets"); `sound` and `paper` rule out nothing."""
+"""How the paper's published code samples; presets `sound` and `paper` rule out nothing."""
 
 
 class Distributions:

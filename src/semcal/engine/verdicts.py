@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from semcal.engine.equivalence import Deciding, Equivalence, ExactMatch, Triple, address_of
+from semcal.engine.equivalence import Deciding, Equivalence, Triple, address_of
 from semcal.errors import StoreError, shown
 
 #: Identify our files ("smcl" in ASCII) and their layout.
@@ -51,11 +51,6 @@ _FIND = """
 WITH wanted (question, premise, hypothesis) AS (VALUES {rows})
 SELECT question, premise, hypothesis, entails FROM wanted JOIN verdicts USING (question, premise, hypothesis)
 WHERE model = ?
-"""
-_CONTRADICTION = """
-SELECT model, question, premise, hypothesis
-FROM verdicts AS one JOIN other.verdicts AS two USING (model, question, premise, hypothesis)
-WHERE one.entails != two.entails LIMIT 1
 """
 
 
@@ -219,27 +214,6 @@ def _close(database: sqlite3.Connection) -> None:
 def _tables(database: sqlite3.Connection) -> list[tuple[str, str, str]]:
     """Everything that a database declares: type, name and statement."""
     return database.execute("SELECT type, name, sql FROM sqlite_master").fetchall()
-
-
-def add_verdicts(path: Path, other: Path) -> None:
-    """Add the verdicts of another file to one that is created if needed; a file adds nothing to itself.
-
-    StoreError if either is damaged, or they contradict each other.
-    """
-    CachedEquivalence(ExactMatch(), other)
-    mine = CachedEquivalence(ExactMatch(), path)
-    if path.samefile(other):
-        return
-    with mine._open() as database:
-        database.execute("ATTACH ? AS other", (str(other),))
-        found = database.execute(_CONTRADICTION).fetchone()
-        if found is not None:
-            raise StoreError(
-                f"{path} and {other} contradict each other: {found[0]} on {shown(found[1])}, whether "
-                f"{shown(found[2])} entails {shown(found[3])}; delete the wrong file"
-            )
-        with _writing(database):
-            database.execute("INSERT OR IGNORE INTO verdicts SELECT * FROM other.verdicts")
 
 
 @contextmanager

@@ -18,13 +18,13 @@ PACKAGES = ("semcal", "torch", "transformers", "numpy", "scipy", "rapidfuzz", "m
 
 def versions() -> dict[str, str | None]:
     """Return the installed version of each package that results depend on (None if absent)."""
-    found: dict[str, str | None] = {"python": platform.python_version()}
+    installed: dict[str, str | None] = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
-            found[package] = version(package)
+            installed[package] = version(package)
         except PackageNotFoundError:
-            found[package] = None
-    return found
+            installed[package] = None
+    return installed
 
 
 def environment() -> dict[str, Any]:
@@ -65,9 +65,9 @@ class Clock:
 
     def table(self) -> list[str]:
         """A line for each stage: its CPU seconds, and its share of all of them; the largest first."""
-        whole = sum(self.seconds.values()) or 1.0
+        total = sum(self.seconds.values()) or 1.0
         ranked = sorted(self.seconds.items(), key=lambda pair: -pair[1])
-        return [f"{name:<18} {spent:7.1f} s {spent / whole:5.0%}" for name, spent in ranked]
+        return [f"{name:<18} {spent:7.1f} s {spent / total:5.0%}" for name, spent in ranked]
 
 
 Record = Mapping[str, Any]
@@ -97,10 +97,10 @@ def added(
     fits = {model: dict(of_model) for model, of_model in before.get("fits", {}).items()}
     for label in dict.fromkeys(label for label in (*seconds, *made) if label.startswith(_FIT)):
         method, _, model = label.removeprefix(_FIT).partition(" ")
-        known = fits.setdefault(model, {}).get(method, {"seconds": 0.0, "fits": 0})
+        recorded = fits.setdefault(model, {}).get(method, {"seconds": 0.0, "fits": 0})
         fits[model][method] = {
-            "seconds": known["seconds"] + seconds.get(label, 0.0),
-            "fits": known["fits"] + made.get(label, 0),
+            "seconds": recorded["seconds"] + seconds.get(label, 0.0),
+            "fits": recorded["fits"] + made.get(label, 0),
         }
     return {"cpu_seconds": dict(spent), "peak_memory_mb_by_stage": highest, "fits": fits}
 
@@ -114,8 +114,8 @@ def higher(before: Record, peak: Peak) -> dict[str, Any]:
     >>> higher(before, Peak(800.0, "something else"))["peak_memory_mb"]
     800.0
     """
-    known = before.get("peak_memory_mb", 0.0) if before.get("peak_memory_counts") == peak.counts else 0.0
-    return Peak(max(peak.mb, known), peak.counts).record()
+    recorded = before.get("peak_memory_mb", 0.0) if before.get("peak_memory_counts") == peak.counts else 0.0
+    return Peak(max(peak.mb, recorded), peak.counts).record()
 
 
 def _stage(label: str) -> str:

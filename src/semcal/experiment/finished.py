@@ -1,11 +1,14 @@
-"""A finished run of the grid, read back from its folder: settings, selections, rows on demand, results.json.
+"""The run folder of a grid: where things lie in it, how far it is, and a finished run read back from it.
 
-Analyses, tables, figures and the page know a run through this alone, so no model is needed for any of them.
+Analyses, tables, figures and the page know a run through `FinishedRun` alone, so no model is needed for them.
 """
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -15,12 +18,153 @@ from typing import Any
 from pydantic_core import from_json
 
 from semcal.errors import InputError, StoreError, UsageError
-from semcal.experiment.grid_settings import CALIBRATED
-from semcal.experiment.paths import calibrated_path, calibration_folder, rows_path, selection_path
-from semcal.experiment.reading import read_yaml, settings_of
-from semcal.records import Row, read_object, read_rows
+from semcal.experiment.grid_blocks import STAGES, expected_blocks
+from semcal.experiment.grid_settings import CALIBRATED, GridSettings, slug
+from semcal.experiment.reading import FILE, read_settings, read_yaml, settings_of
+from semcal.pipeline.store import read_block
+from semcal.records import Row, clear_folder, own_files, read_object, read_rows
 from semcal.records.parsing import DEEPEST
+from semcal.registry import check_name
 from semcal.semantics import MEASURES
+
+#: The sizes and hashes of the parts of every data set.
+QUESTIONS = "questions.json"
+#: The folder of calibration questions and features.
+SCRATCH = "work"
+
+
+def recalibrator_folder(model: str, dataset: str, candidate: str, run: int = 0) -> str:
+    """Where a recalibrator lies; refits of further runs lie inside that of the first.
+
+    >>> recalibrator_folder("llama", "trivia", "TS NLL")
+    'recalibrators/llama/trivia/TS_NLL'
+    """
+    base = f"recalibrators/{slug(model)}/{slug(dataset)}/{slug(candidate)}"
+    return base if run == 0 else f"{base}/run{run}"
+
+
+def calibration_folder(model: str, dataset: str) -> str:
+    """Where the calibration of one model and data set lies, as `semcal ask --calibration` takes it."""
+    return f"calibrations/{slug(model)}/{slug(dataset)}"
+
+
+def calibrated_path(model: str, dataset: str, run: int) -> str:
+    """Where the test answers of a run with their calibrated probabilities lie."""
+    return f"{calibration_folder(model, dataset)}/run{run}.jsonl"
+
+
+def selection_path(model: str, dataset: str) -> str:
+    """Where the choice for one model and data set lies."""
+    return f"selection/{slug(model)}/{slug(dataset)}.json"
+
+
+def rows_path(model: str, dataset: str, candidate: str, run: int, count: int | None = None) -> str:
+    """Where the rows of a candidate lie: at m draws, or at another number of them.
+
+    >>> rows_path("llama", "trivia", "TS SS 0.1", 2, 25)
+    'samples/llama/trivia/TS_SS_0.1/run2.n25.jsonl'
+    """
+    draws = "" if count is None else f".n{count}"
+    return str(Path("samples", slug(model), slug(dataset), slug(candidate), f"run{run}{draws}.jsonl"))
+
+
+@dataclass(frozen=True)
+class RunState:
+    """How far a run is."""
+
+    done: dict[tuple[str, str], Counter[str]]  # blocks that are there, by (model, data set) and stage
+    expected: dict[tuple[str, str], Counter[str]]  # blocks that there will be
+    rows: int  # cells whose rows are written
+    damaged: tuple[str, ...]  # what is wrong with the blocks that cannot be used
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing is missing or damaged."""
+        return not self.damaged and self.rows == len(self.expected) and not any(self.missing().values())
+
+    def missing(self) -> Counter[str]:
+        """Blocks that are not there, by stage, in the order of the stages."""
+        missing: Counter[str] = Counter()
+        for cell, expected in self.expected.items():
+            for stage in STAGES:
+                missing[stage] += max(0, expected[stage] - self.done.get(cell, Counter())[stage])
+        return missing
+
+    def total(self, stage: str) -> int:
+        """Blocks that a stage has in all."""
+        return sum(expected[stage] for expected in self.expected.values())
+
+
+def settings_in(folder: Path) -> GridSettings:
+    """The settings of a run folder; UsageError where it is none."""
+    if not (folder / FILE).is_file():
+        raise UsageError(f"{folder} is no run folder: it has no {FILE}; make one with `semcal run CONFIG`")
+    return read_settings(folder / FILE)
+
+
+def blocks_in(folder: Path) -> Iterator[Path]:
+    """The blocks of a run folder, stage by stage."""
+    for stage in STAGES:
+        yield from sorted((folder / "blocks" / stage).glob("*.jsonl"))
+
+
+def state_of(folder: Path) -> RunState:
+    """Read every block of a run folder, and say what is missing.
+
+    UsageError if it is no run folder.
+    """
+    settings = settings_in(folder)
+    path = folder / QUESTIONS
+    remedy = "delete it and run the same command again"
+    described = read_object(path, remedy=remedy) if path.exists() else {}
+    sizes = {
+        dataset.name: described[dataset.name]["sizes"]
+        if dataset.name in described
+        else {part: getattr(dataset, part) or 0 for part in ("calibration_train", "validation", "test")}
+        for dataset in settings.datasets
+    }
+    expected = {
+        (model.name, dataset.name): expected_blocks(settings, sizes[dataset.name])
+        for model in settings.models
+        for dataset in settings.datasets
+    }
+    damaged, places = [], set()
+    for block in blocks_in(folder):
+        try:
+            label = read_block(block).label
+        except StoreError as error:
+            damaged.append(str(error))
+            continue
+        place = json.dumps([label.get("part"), label.get("block")])
+        places.add((label.get("model"), label.get("dataset"), block.parent.name, place))
+    counts: dict[tuple[str, str], Counter[str]] = {}
+    for model, dataset, stage, _ in places:
+        counts.setdefault((str(model), str(dataset)), Counter())[stage] += 1
+    rows = sum((folder / selection_path(*cell)).exists() for cell in expected)
+    return RunState(counts, expected, rows, tuple(damaged))
+
+
+def forget_from(folder: Path, stage: str) -> None:
+    """Remove the blocks of a stage and of those after it; NLI verdicts stay.
+
+    UsageError if there is no such stage.
+    """
+    check_name(stage, (*STAGES, "rows"), what="stage")
+    stages = STAGES[STAGES.index(stage) :] if stage in STAGES else ()
+    folders = [f"blocks/{name}" for name in stages]
+    folders += ["recalibrators"] if "fit" in stages else []
+    folders += ["work/features"] if "features" in stages else []
+    for name in [*folders, "calibrations", "samples", "selection"]:
+        shutil.rmtree(folder / name, ignore_errors=True)
+
+
+def forget(folder: Path) -> None:
+    """Remove a run folder of ours, and nothing else."""
+    if (folder / FILE).is_file():
+        clear_folder(folder)
+    elif folder.exists() and own_files(folder):
+        raise UsageError(f"{folder} is no run folder (it has no {FILE}), so --fresh leaves it alone")
+
 
 Rows = list[dict[str, Any]]
 Pair = tuple[str, str]
@@ -72,9 +216,9 @@ class FinishedRun:
 
         All but Calibrated, and but those that no model of these can serve.
         """
-        asked = [self.selections[pair]["methods"] for pair in self.pairs]
-        every = self.settings["methods"]
-        return [name for name in every if name != CALIBRATED and any(name in one for one in asked)]
+        served = [self.selections[pair]["methods"] for pair in self.pairs]
+        names = self.settings["methods"]
+        return [name for name in names if name != CALIBRATED and any(name in methods for methods in served)]
 
     @property
     def calibrated(self) -> bool:
@@ -84,14 +228,18 @@ class FinishedRun:
     @cached_property
     def measures(self) -> list[str]:
         """The measures that some selection that is looked at chose for all methods, in the paper's order."""
-        asked = [self.selections[pair]["methods"].values() for pair in self.pairs]
-        return [name for name in MEASURES if any(all(name in one for one in of) for of in asked)]
+        choices_of_pairs = [self.selections[pair]["methods"].values() for pair in self.pairs]
+        return [
+            name
+            for name in MEASURES
+            if any(all(name in choice for choice in choices) for choices in choices_of_pairs)
+        ]
 
     @property
     def left_out(self) -> dict[str, list[str]]:
         """Model → the methods and extras that it cannot serve, where there are some."""
-        found = {model: self.selections[model, self.datasets[0]].get("left_out") for model in self.models}
-        return {model: list(names) for model, names in found.items() if names}
+        left_out = {model: self.selections[model, self.datasets[0]].get("left_out") for model in self.models}
+        return {model: list(names) for model, names in left_out.items() if names}
 
     @property
     def fullest(self) -> str:
@@ -163,8 +311,8 @@ class FinishedRun:
         """
         selection = self.selections[model, dataset]
         methods = selection.get("by_draws", {}).get(str(draws), selection["methods"])
-        found: Mapping[str, Any] = methods[method][measure]
-        return found
+        choice: Mapping[str, Any] = methods[method][measure]
+        return choice
 
     def samples_path(
         self, model: str, dataset: str, candidate: str, run: int, *, draws: int | None = None
@@ -218,8 +366,8 @@ class FinishedRun:
     def draws_of(self, model: str, dataset: str, candidate: str, run: int = 0) -> list[int]:
         """The numbers of draws for which there are rows of a candidate and run, ascending."""
         folder = self.samples_path(model, dataset, candidate, run).parent
-        found = [re.fullmatch(rf"run{run}(?:\.n(\d+))?\.jsonl", path.name) for path in folder.glob("run*")]
-        return sorted(int(match[1] or self.m) for match in found if match)
+        matches = [re.fullmatch(rf"run{run}(?:\.n(\d+))?\.jsonl", path.name) for path in folder.glob("run*")]
+        return sorted(int(match[1] or self.m) for match in matches if match)
 
 
 def is_grid_run(folder: Path) -> bool:
@@ -243,38 +391,38 @@ def read_finished(folder: Path) -> FinishedRun:
 
 def _settings(path: Path) -> dict[str, Any]:
     try:
-        found = read_yaml(path)
+        settings = read_yaml(path)
     except UsageError as error:
         raise StoreError(f"{path} is damaged ({error}): run `semcal run` again") from error
     needed = {"preset", "seed", "models", "datasets", "methods", "runs", "sampling", "evaluation"}
-    if not isinstance(found, dict) or not found.keys() >= needed:
-        lacking = sorted(needed - (found.keys() if isinstance(found, dict) else set()))
+    if not isinstance(settings, dict) or not settings.keys() >= needed:
+        lacking = sorted(needed - (settings.keys() if isinstance(settings, dict) else set()))
         raise StoreError(f"{path} lacks {', '.join(lacking)}: run `semcal run` again")
     try:
-        settings_of(found)
+        settings_of(settings)
     except UsageError as error:
         raise StoreError(
             f"{path} was edited or is of another version ({error}): run `semcal run` again"
         ) from error
-    return found
+    return settings
 
 
 def _selection(run: FinishedRun, model: str, dataset: str) -> dict[str, Any]:
     path = run.folder / selection_path(model, dataset)
     if not path.is_file():
         raise StoreError(f"{path} is missing: {AGAIN}")
-    found = read_object(path, remedy=f"delete it and {AGAIN}")
-    lacking = [key for key in ("sizes", "open_book", "methods") if key not in found]
-    needed = {*run.settings["methods"]} - {CALIBRATED, *found.get("left_out", ())}
-    if lacking or not found["methods"].keys() >= needed:
-        what = ", ".join(lacking) or "some of the run's methods"
-        raise StoreError(f"{path} lacks {what}: delete it and {AGAIN}")
-    return found
+    selection = read_object(path, remedy=f"delete it and {AGAIN}")
+    lacking = [key for key in ("sizes", "open_book", "methods") if key not in selection]
+    needed = {*run.settings["methods"]} - {CALIBRATED, *selection.get("left_out", ())}
+    if lacking or not selection["methods"].keys() >= needed:
+        names = ", ".join(lacking) or "some of the run's methods"
+        raise StoreError(f"{path} lacks {names}: delete it and {AGAIN}")
+    return selection
 
 
 def _rows(path: Path) -> Rows:
-    found = _quickly(path)
-    return list(_undamaged(path)) if found is None else found
+    rows = _quickly(path)
+    return list(_undamaged(path)) if rows is None else rows
 
 
 def _quickly(path: Path) -> Rows | None:
@@ -301,11 +449,11 @@ def read_results(folder: Path) -> Mapping[str, Any]:
     path = folder / "results.json"
     if not path.is_file():
         raise StoreError(f"{path} is missing: `semcal report {folder}` makes it")
-    again = f"`semcal report {folder}` makes it again"
-    found = read_object(path, remedy=again)
-    if found.get("schema") != RESULTS_SCHEMA:
-        raise StoreError(f"{path} has schema {found.get('schema')!r}, expected {RESULTS_SCHEMA}: {again}")
-    return found
+    remedy = f"`semcal report {folder}` makes it again"
+    results = read_object(path, remedy=remedy)
+    if results.get("schema") != RESULTS_SCHEMA:
+        raise StoreError(f"{path} has schema {results.get('schema')!r}, expected {RESULTS_SCHEMA}: {remedy}")
+    return results
 
 
 def read_environment(folder: Path) -> dict[str, Any]:

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from pydantic import BaseModel, ConfigDict
+
 from semcal.engine.language_model import LanguageModel, Sampler
 from semcal.errors import QuestionError
 from semcal.experiment.environment import versions
@@ -17,10 +19,11 @@ from semcal.pipeline.worker_state import RecalibratorSource, WorkerState
 from semcal.qa.questions import Question, plain_text
 from semcal.qa.token_classes import token_classes
 
-if TYPE_CHECKING:  # jobs are made by processes that need no torch
+if TYPE_CHECKING:
     from semcal.experiment.grid_state import GridState
     from semcal.recalibration.attentive import AnyRecalibrator
     from semcal.recalibration.saving import Fitted
+
 
 Rows = list[dict[str, Any]]
 Point = tuple[str, float | None]
@@ -56,6 +59,31 @@ class CalibrationSource:
         return {"whole": self.whole, "data_hash": self.data_hash}
 
 
+class Identities(BaseModel):
+    """What the models of a cell say of themselves."""
+
+    model_config = ConfigDict(frozen=True)
+
+    revision: str
+    equivalence: tuple[str, str]  # name and revision
+    prompts: dict[str, str]  # hash of how the questions of a data set are asked
+
+
+class Fit(BaseModel):
+    """A candidate that was fitted and kept."""
+
+    model_config = ConfigDict(frozen=True)
+
+    candidate: str
+    run: int
+    folder: str  # relative to the run folder
+    fingerprint: str
+    temperature: float | None
+    at_bound: bool | None
+    parameters: int
+    train_nll: float
+
+
 @dataclass(frozen=True)
 class IdentifyJob:
     """Revisions of the models, and hashes of the prompts of all data sets."""
@@ -67,14 +95,12 @@ class IdentifyJob:
         """Identify."""
         del progress
         model, equivalence = state.model, state.equivalence
-        return [
-            {
-                "name": model.name,
-                "revision": model.revision,
-                "equivalence": [equivalence.name, equivalence.revision],
-                "prompts": {name: one.hash(model) for name, one in self.asking.items()},
-            }
-        ]
+        identities = Identities(
+            revision=model.revision,
+            equivalence=(equivalence.name, equivalence.revision),
+            prompts={name: asking.hash(model) for name, asking in self.asking.items()},
+        )
+        return [identities.model_dump()]
 
 
 @dataclass(frozen=True)
@@ -141,8 +167,10 @@ class FeaturesJob:
     def __call__(self, state: GridState, progress: Progress) -> Rows:
         """Read."""
         del progress
-        found = state.calibration(self.source)
-        return [{"questions": len(found.labelled.questions), "tokens": len(found.features.targets)}]
+        calibration = state.calibration(self.source)
+        return [
+            {"questions": len(calibration.labelled.questions), "tokens": len(calibration.features.targets)}
+        ]
 
 
 @dataclass(frozen=True)
@@ -179,10 +207,10 @@ class FitJob:
         from semcal.recalibration.temperature import temperature_of
 
         del progress
-        found, model = state.calibration(self.source), state.language_model
+        calibration, model = state.calibration(self.source), state.language_model
         provenance = provenance_of(
             model,
-            found.labelled.questions,
+            calibration.labelled.questions,
             asking=self.source.asking,
             data=f"{self.dataset}, calibration-train",
             seed=self.seed,
@@ -192,18 +220,17 @@ class FitJob:
         for candidate, recalibrator in self._fitted(state).items():
             folder = self.folders[candidate.name]
             save_pretrained(recalibrator, state.folder / folder, provenance=provenance)
-            rows.append(
-                {
-                    "candidate": candidate.name,
-                    "run": self.fit.run,
-                    "folder": folder,
-                    "fingerprint": fingerprint(recalibrator),
-                    "temperature": temperature_of(recalibrator),
-                    "at_bound": _at_bound(recalibrator),
-                    "parameters": _parameters(recalibrator),
-                    "train_nll": mean_loss_of(model, found.features, recalibrator),
-                }
+            fit = Fit(
+                candidate=candidate.name,
+                run=self.fit.run,
+                folder=folder,
+                fingerprint=fingerprint(recalibrator),
+                temperature=temperature_of(recalibrator),
+                at_bound=_at_bound(recalibrator),
+                parameters=_parameters(recalibrator),
+                train_nll=mean_loss_of(model, calibration.features, recalibrator),
             )
+            rows.append(fit.model_dump())
         return rows
 
     def _fitted(self, state: GridState) -> dict[Candidate, Fitted]:
@@ -253,7 +280,7 @@ class DiagnoseJob:
         return {
             **self.source.key(),
             "validation": [question.row() for question in self.validation],
-            "recalibrators": [one.key() for one in self.recalibrators],
+            "recalibrators": [source.key() for source in self.recalibrators],
             "plain": list(self.unfitted),
         }
 
@@ -269,10 +296,10 @@ class DiagnoseJob:
             model, self.validation, asking=asking, on_bad_question=lambda _: None, fitted_to=False
         )
         states = calibration_features(model, held_out, asking=asking, whole=self.source.whole)
-        every = {one.name: state.recalibrator(one) for one in self.recalibrators}
+        recalibrators = {source.name: state.recalibrator(source) for source in self.recalibrators}
         classes = _classes(model, held_out.answers)
         train = state.calibration(self.source).features
-        train_nll = {name: mean_loss_of(model, train, every[name]) for name in self.unfitted}
+        train_nll = {name: mean_loss_of(model, train, recalibrators[name]) for name in self.unfitted}
         return [
             {
                 "candidate": name,
@@ -282,7 +309,7 @@ class DiagnoseJob:
                 "order_changed": float(effects.order_changed.mean()),
                 "classes": effects.by_class(classes) if classes else {},
             }
-            for name, effects in token_effects(model, states, every).items()
+            for name, effects in token_effects(model, states, recalibrators).items()
         ]
 
 
@@ -293,8 +320,8 @@ def _classes(model: LanguageModel, answers: Sequence[Sequence[tuple[int, ...]]])
         return []
     return [
         name
-        for given in answers
-        for answer in given
+        for of_question in answers
+        for answer in of_question
         for name in token_classes(
             tokenizer.convert_ids_to_tokens(answer), end_of_turn=[token in chat.stops for token in answer]
         )
@@ -323,17 +350,17 @@ class OverheadJob:
 
         del progress
         model, prompts = state.language_model, self.asking.prompts(state.model, self.questions)
-        (drawn,) = model.sample(
+        (answers_of_questions,) = model.sample(
             prompts, recalibrators=[Base()], m=self.m, seed=0, max_new_tokens=self.max_new_tokens
         )
-        answers = [[one.token_ids for one in of_question] for of_question in drawn]
-        every = {method: state.recalibrator(one) for method, one in self.recalibrators.items()}
-        seconds = dict.fromkeys(every, float("inf"))
+        answers = [[draw.token_ids for draw in of_question] for of_question in answers_of_questions]
+        recalibrators = {method: state.recalibrator(source) for method, source in self.recalibrators.items()}
+        seconds = dict.fromkeys(recalibrators, float("inf"))
         started = time.process_time()
         for number in range(MOST):
             if number >= LEAST and time.process_time() - started > SECONDS:
                 break
-            for method, recalibrator in every.items():
+            for method, recalibrator in recalibrators.items():
                 begun = time.process_time()
                 model.score(prompts, answers, recalibrator=recalibrator)
                 seconds[method] = min(seconds[method], time.process_time() - begun)
@@ -344,5 +371,5 @@ class OverheadJob:
                 "tokens": sum(len(answer) for of_question in answers for answer in of_question),
                 "seconds": seconds[method],
             }
-            for method in every
+            for method in recalibrators
         ]

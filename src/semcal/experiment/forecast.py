@@ -1,53 +1,77 @@
-"""What a grid will take, before it is begun: jobs, tokens, NLI calls, disk, and time on a GPU and here.
+"""What a grid takes, before it is begun: jobs, answers, tokens and calls of each cell; a question is timed.
 
-Models and data need not be there; data that are here are counted. What neither says is assumed, and the
-assumptions are printed; the shares of drawn tokens that run and of pairs that are asked about were measured
-on the embedded world.
+Data on the hub need not be there: the sizes of the settings stand for them.
 """
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from semcal.experiment.forecast_cells import (
-    ASSUMED,
-    H100,
-    CellForecast,
-    Machine,
-    nli_parameters,
-    parts_here,
-    shape_of,
-    this_machine,
+from semcal.errors import ModelError
+from semcal.experiment.grid_blocks import (
+    FITTED,
+    candidates_of,
+    expected_blocks,
+    labelled_beside,
+    nothing_to_choose,
 )
-from semcal.experiment.grid_settings import GridSettings
-from semcal.experiment.question_sets import PARTS
+from semcal.experiment.grid_settings import CALIBRATED, DataSet, GridSettings, Model
+from semcal.experiment.question_sets import PARTS, Parts, essentials, load_parts, sizes_of_built_in
+from semcal.pipeline.progress import duration
+from semcal.pipeline.prompting import PromptConfig
+from semcal.pipeline.sampling import CHARACTERS, SampleJob, SamplePass
+from semcal.pipeline.worker_state import RecalibratorSource
+
+if TYPE_CHECKING:
+    from semcal.experiment.grid_state import GridState
+
+#: Candidates of a method that are reckoned to be chosen for some measure or loss.
+CHOSEN = 5
+
+
+@dataclass(frozen=True)
+class CellForecast:
+    """What one model on one data set takes."""
+
+    model: str
+    dataset: str
+    questions: dict[str, int]  # by part
+    jobs: Counter[str]  # by stage
+    answers: int  # drawn and greedy
+    answer_tokens: int  # of these at most
+    question_tokens: int | None  # of questions and passages, each read once; None where they are not here
+    nli_calls: int  # at most: for every ordered pair of answers to a question
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """What a grid will take."""
+    """What a grid takes."""
 
-    jobs: Counter[str]  # by stage
-    questions: dict[str, int]  # by part, over all data sets
-    tokens: Counter[str]  # that language models read or draw, by stage
-    nli_calls: int  # typical
-    nli_calls_at_most: int  # if every ordered pair were asked about
-    bytes: Counter[str]  # on disk when the run is done, by what it is
-    peak: Counter[str]  # on disk at the moment when it is most
-    seconds: Counter[str]  # on the GPU, by stage
-    here: Machine  # this machine
-    seconds_here: Counter[str]  # on it, by stage
+    cells: tuple[CellForecast, ...]
     problems: int  # rows of the data that would be left out
-    answers: Mapping[str, int] = field(default_factory=dict)  # that servers are asked for, by model
+    seconds: float | None  # that a first question took; None where it was not measured
+    timing: str  # in words: what was timed, or why nothing was
+
+    @property
+    def jobs(self) -> Counter[str]:
+        """The jobs of all cells, by stage."""
+        return sum((cell.jobs for cell in self.cells), Counter())
+
+    @property
+    def questions(self) -> dict[str, int]:
+        """The questions of all data sets, by part."""
+        datasets = {cell.dataset: cell.questions for cell in self.cells}
+        return {part: sum(sizes[part] for sizes in datasets.values()) for part in PARTS}
 
     def tree(self) -> dict[str, Any]:
         """As plain data."""
-        machines = {"gpu": H100.name, "here": self.here.name}
-        peak = {"peak_bytes": self.peak.total(), "peak": dict(self.peak)}
-        return {**vars(self), **machines, **peak, "assumed": vars(ASSUMED)}
+        totals = {"jobs": self.jobs, "questions": self.questions, "problems": self.problems}
+        return {**totals, "cells": list(map(vars, self.cells)), "first_question_seconds": self.seconds}
 
     def lines(self) -> Iterator[str]:
         """In words."""
@@ -55,117 +79,112 @@ class Forecast:
         yield f"jobs: {self.jobs.total()} ({jobs})"
         refused = f" (rows of the data that would be left out: {self.problems})" if self.problems else ""
         yield "questions: " + ", ".join(f"{n} {part}" for part, n in self.questions.items()) + refused
-        tokens = ", ".join(f"{stage} {_short(count)}" for stage, count in self.tokens.items())
-        yield f"model forwards: {_short(self.tokens.total())} tokens ({tokens})"
-        yield (
-            f"NLI calls: about {_short(self.nli_calls)}, at most {_short(self.nli_calls_at_most)} "
-            f"({ASSUMED.asked:.0%} of the ordered pairs are asked about)"
-        )
-        if self.answers:
-            asked = ", ".join(f"{name} {_short(count)}".rstrip() for name, count in self.answers.items())
-            yield f"answers that servers are asked for, whose time and price are not counted: {asked}"
-        yield f"disk at its peak: {_bytes(self.peak)}; at the end: {_bytes(self.bytes)}"
-        yield f"time on {H100.name}: {_times(self.seconds)}"
-        yield f"time on {self.here.name}: {_times(self.seconds_here)}"
-        a = ASSUMED
-        yield (
-            f"assumed: {H100.reading:.0%} of the peak when reading, {H100.drawing:.0%} when drawing, "
-            f"{H100.training:.0%} when fitting; of data that are not here {a.question} tokens a question, "
-            f"{a.passage} a passage that {a.sharing:g} questions share, {a.answer} an answer; {a.chosen} "
-            f"candidates of a method chosen for some measure or loss, {a.used} for a measure; "
-            f"{a.distinct:.0%} of the drawn tokens run through the model, for draws share beginnings"
-        )
+        for cell in self.cells:
+            read = (
+                f", about {cell.question_tokens:,} of questions and passages" if cell.question_tokens else ""
+            )
+            yield (
+                f"{cell.model} on {cell.dataset}: {cell.answers:,} answers; tokens: at most "
+                f"{cell.answer_tokens:,} of answers{read}; NLI calls: at most {cell.nli_calls:,}"
+            )
+        yield f"assumed: {CHOSEN} candidates of a method chosen for some measure or loss"
+        yield f"time: {self.timing}"
 
 
-def forecast(settings: GridSettings, *, device: str | None = None) -> Forecast:
-    """Estimate what a grid takes, if its models run on `device`.
+def forecast(settings: GridSettings, open_state: Callable[[], GridState] | None = None) -> Forecast:
+    """Count what a grid takes, and time the first test question of its first cell.
 
     Questions of data sets that are here are counted; of others a calibration-train part without a size counts
-    as 60 000. InputError if a data set that is here has too few questions.
+    as 60 000. `open_state` gives what loads the model of the first cell; without it nothing is timed.
+    InputError if a data set that is here has too few questions.
     """
-    here = this_machine(device)
-    parts = [parts_here(dataset) for dataset in settings.datasets]
-    grid = [
-        [CellForecast(own, one, found, shape_of(model)) for one, found in zip(settings.datasets, parts)]
+    parts = [_parts_here(dataset) for dataset in settings.datasets]
+    cells = tuple(
+        _cell(settings.of_model(model), model, dataset, questions)
         for model in settings.models
-        for own in [settings.of_model(model)]
-    ]
-    cells = [cell for of_model in grid for cell in of_model]
-    pairs = sum(cell.pairs() for cell in cells)
-    asked = round(pairs * ASSUMED.asked)
-    nli = asked * 2 * nli_parameters(settings.equivalence) * 2 * (ASSUMED.question + ASSUMED.answer)
-    seconds, seconds_here = (
-        _added(*(cell.seconds(machine) for cell in cells))
-        + Counter({"cluster": nli / (machine.peak * machine.reading) + asked * machine.per_call})
-        for machine in (H100, here)
+        for dataset, questions in zip(settings.datasets, parts)
     )
-    return Forecast(
-        jobs=_added(*(cell.jobs() for cell in cells)),
-        questions={part: sum(cell.size(part) for cell in grid[0]) for part in PARTS},
-        tokens=_added(*(cell.read() + cell.drawn() for cell in cells)),
-        nli_calls=asked,
-        nli_calls_at_most=pairs,
-        bytes=_added(*(cell.left() for cell in cells)),
-        peak=_peak(grid),
-        seconds=seconds,
-        here=here,
-        seconds_here=seconds_here,
-        problems=sum(len(one.problems) for one in parts if one is not None),
-        answers={
-            model.name: sum(cell.answers() for cell in of_model)
-            for model, of_model in zip(settings.models, grid)
-            if model.is_server
-        },
+    problems = sum(len(questions.problems) for questions in parts if questions is not None)
+    seconds, timing = _time_first_question(settings, cells[0], parts[0], open_state)
+    return Forecast(cells, problems, seconds, timing)
+
+
+def _parts_here(dataset: DataSet) -> Parts | None:
+    """The questions of a data set that need not be fetched."""
+    paths = (dataset.source, dataset.test_source or dataset.source)
+    built_in = sizes_of_built_in(dataset.source) is not None
+    return load_parts(dataset) if built_in or all(Path(path).exists() for path in paths) else None
+
+
+def _cell(settings: GridSettings, model: Model, dataset: DataSet, parts: Parts | None) -> CellForecast:
+    characters = 0
+    if parts is None:
+        sizes = {part: int(getattr(dataset, part) or 60_000) for part in PARTS}
+        longest = settings.max_new_tokens(open_book="squad" in dataset.source.lower())
+    else:
+        sizes, longest = parts.sizes(), settings.max_new_tokens(open_book=parts.open_book)
+        questions = (question for part in PARTS for question in parts.part(part))
+        characters = sum(len(question.question) + len(question.context or "") for question in questions)
+    jobs = expected_blocks(settings, sizes)
+    chosen = {method: min(len(tried), CHOSEN) for method, tried in candidates_of(settings).items()}
+    if settings.runs.refit:
+        jobs["fit"] += (settings.runs.count - 1) * sum(chosen.get(method, 0) for method in FITTED)
+    draws, m = _drawn(settings, sizes, chosen), settings.sampling.m
+    plain = sizes["test"] * m * settings.extras.without_normal_forms  # clustered a second time
+    return CellForecast(
+        model=model.name,
+        dataset=dataset.name,
+        questions=sizes,
+        jobs=jobs,
+        answers=draws + sizes["test"],
+        answer_tokens=(draws + sizes["test"]) * longest,
+        question_tokens=None if parts is None else characters // CHARACTERS,
+        nli_calls=0 if settings.equivalence == "exact" else (draws + plain) * (m - 1),
     )
 
 
-def _added(*counters: Counter[str]) -> Counter[str]:
-    return sum(counters, Counter())
+def _drawn(settings: GridSettings, sizes: dict[str, int], chosen: dict[str, int]) -> int:
+    """Answers that are drawn."""
+    sampling, candidates = settings.sampling, candidates_of(settings)
+    tried = {candidate.name for of_method in candidates.values() for candidate in of_method}
+    validation = 0 if nothing_to_choose(settings, candidates) else sizes["validation"]
+    labelled = labelled_beside(settings, validation) if CALIBRATED in settings.methods else 0
+    moved = len(settings.datasets) - 1 if settings.extras.transfer else 0  # temperatures of other data sets
+    more = max([0, *(count - sampling.m for count in settings.counts)]) * sampling.counts_runs
+    return (
+        validation * len(tried) * max([sampling.m, *settings.chosen_at])
+        + min(labelled, sizes["calibration_train"]) * sampling.m
+        + sizes["test"] * (sum(chosen.values()) + moved) * (settings.runs.count * sampling.m + more)
+    )
 
 
-def _peak(grid: Sequence[Sequence[CellForecast]]) -> Counter[str]:
-    """What lies on the disk when it is most, as `Grid` makes and removes it (docs/grid.md, What is kept)."""
-    before: Counter[str] = Counter()
-    moments = [before]
-    for of_model in grid:
-        if not of_model[0].removes:
-            before += _added(*(cell.left() for cell in of_model))
-            moments.append(before + of_model[0].training())
-            continue
-        for cell in of_model:
-            moments += [before + moment for moment in cell.moments()]
-            before = before + cell.left()
-    return max([*moments, before], key=Counter.total)
-
-
-def _bytes(sizes: Counter[str]) -> str:
-    parts = ", ".join(f"{name} {_short(size)}B" for name, size in sizes.items())
-    return f"{_short(sizes.total())}B ({parts})"
-
-
-def _times(seconds: Counter[str]) -> str:
-    parts = ", ".join(f"{stage} {_time(count)}" for stage, count in seconds.items())
-    return f"{_time(seconds.total())} ({parts})"
-
-
-def _time(seconds: float) -> str:
-    """A time in the unit that suits it.
-
-    >>> _time(30_600), _time(1600), _time(0.04)
-    ('8.5 hours', '27 minutes', '0.04 seconds')
-    """
-    if seconds >= 3600:
-        return f"{seconds / 3600:,.{int(seconds < 360_000)}f} hours"
-    return f"{seconds / 60:.0f} minutes" if seconds >= 90 else f"{seconds:.2g} seconds"
-
-
-def _short(number: float) -> str:
-    """A large number as people write it.
-
-    >>> _short(1_234_567), _short(999)
-    ('1.2 M', '999 ')
-    """
-    for unit, size in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if number >= size:
-            return f"{number / size:.1f} {unit}"
-    return f"{number:.0f} "
+def _time_first_question(
+    settings: GridSettings,
+    cell: CellForecast,
+    parts: Parts | None,
+    open_state: Callable[[], GridState] | None,
+) -> tuple[float | None, str]:
+    """Seconds that Base's answers to the first test question of the first cell take, in words as well."""
+    model = settings.models[0]
+    if model.is_server:
+        return None, "not measured, since a server may charge for a first question"
+    if parts is None or open_state is None:
+        missing = cell.dataset if parts is None else cell.model
+        return None, f"not measured, since {missing} is not on this machine"
+    asking = PromptConfig(tuple(map(essentials, parts.few_shot)))
+    passes = (SamplePass((RecalibratorSource("Base"),), settings.seeds[:1], settings.sampling.m),)
+    longest = settings.max_new_tokens(open_book=parts.open_book)
+    job, state, seconds = SampleJob(parts.test[:1], asking, passes, longest), open_state(), 0.0
+    try:
+        state.choose(model, settings.equivalence)
+        for _ in range(2):  # the first time also loads the model, and reads what all prompts begin with
+            begun = time.perf_counter()
+            job(state, lambda _: None)
+            seconds = time.perf_counter() - begun
+    except ModelError as error:
+        return None, f"not known: {error}"
+    m, all_answers = settings.sampling.m, duration(cell.answers / settings.sampling.m * seconds)
+    return seconds, (
+        f"{model.name}, loaded for this, answered the first test question of {cell.dataset} {m} times in "
+        f"{seconds:.2g} s: {all_answers} for all answers of this cell, less where they share a pass"
+    )

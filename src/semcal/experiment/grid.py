@@ -14,22 +14,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from semcal.errors import SemcalWarning, StoreError
-from semcal.experiment.cell import Cell
-from semcal.experiment.cell_fits import prepare
-from semcal.experiment.cell_rows import answer, overhead_job
+from semcal.experiment.cell import Cell, answer, overhead_job, prepare
 from semcal.experiment.environment import Clock, added, environment, higher, versions
-from semcal.experiment.fit_jobs import IdentifyJob
+from semcal.experiment.finished import QUESTIONS, SCRATCH
+from semcal.experiment.fit_jobs import IdentifyJob, Identities
 from semcal.experiment.grid_blocks import (
     FITTED,
     BlockJob,
     GridBlocks,
-    Shard,
     candidates_of,
     expected_blocks,
     nothing_to_choose,
 )
-from semcal.experiment.grid_settings import CALIBRATED, GridSettings, Model
-from semcal.experiment.paths import QUESTIONS, slug
+from semcal.experiment.grid_settings import CALIBRATED, GridSettings, Model, slug
 from semcal.experiment.question_sets import Parts, Problem, essentials, load_parts
 from semcal.experiment.reading import claim_folder
 from semcal.pipeline.executor import Executor
@@ -47,19 +44,6 @@ NUMERIC = ("semcal", "torch", "transformers", "numpy", "rapidfuzz")
 ProgressFactory = Callable[[str, int | None], AbstractContextManager[Callable[[int], None]]]
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What came of a run."""
-
-    problems: tuple[Problem, ...]  # rows of the data, and questions, that were refused
-    missing: Counter[str]  # blocks of other shards that are needed to go on, by stage
-
-    @property
-    def complete(self) -> bool:
-        """Whether all rows are there."""
-        return not self.missing.total()
-
-
 @dataclass
 class Grid:
     """One run folder in the making; finished blocks in it are used again."""
@@ -68,7 +52,6 @@ class Grid:
     folder: Path
     executor: Executor[GridState]  # its workers hold a `GridState` of the folder
     progress: ProgressFactory  # (label, total) → context manager of a function of the number of blocks done
-    shard: Shard | None = None  # the share of the blocks that is done here; all by default
     on_problem: Callable[[Problem], None] = lambda _: None  # is told of each problem as it is found
     clock: Clock = field(default_factory=Clock)
     on_remade: Callable[[str], None] = lambda _: None  # is told what is made again as it was not kept
@@ -76,37 +59,40 @@ class Grid:
     made: Counter[str] = field(default_factory=Counter, init=False)
     overhead: dict[str, list[dict[str, Any]]] = field(default_factory=dict, init=False)
 
-    def run(self) -> Outcome:
-        """Do what is not done yet.
+    def run(self) -> list[Problem]:
+        """Do what is not done yet; return the rows of the data, and questions, that were refused.
 
         UsageError if the folder holds a run with other settings. StoreError if a block is damaged, or the
         data are not those that the folder was begun with.
         """
         claim_folder(self.folder, self.settings)
         self._check_versions()
-        if self.shard is None:  # another shard may be at work in the same folder, on another machine
-            remove_leftovers(self.folder, deep=True)
+        remove_leftovers(self.folder, deep=True)
         sets = [load_parts(dataset) for dataset in self.settings.datasets]
         self._check_enough(sets)
         problems = [problem for parts in sets for problem in parts.problems]
         for problem in problems:
             self.on_problem(problem)
         self._claim_questions(sets)
-        own = [self.settings.of_model(model) for model in self.settings.models]
-        total = sum(expected_blocks(one, parts.sizes()).total() for one in own for parts in sets)
-        self._warn_of_what_is_left_out()
-        blocks = GridBlocks(
-            Store(self.folder), self.executor, self.shard, made=self.made, on_remade=self.on_remade
+        settings_of_models = [self.settings.of_model(model) for model in self.settings.models]
+        total = sum(
+            expected_blocks(settings, parts.sizes()).total()
+            for settings in settings_of_models
+            for parts in sets
         )
+        self._warn_of_what_is_left_out()
+        blocks = GridBlocks(Store(self.folder), self.executor, made=self.made, on_remade=self.on_remade)
         with self.progress("run", total) as update:
-            done = count(1)
-            blocks.step = lambda _stage: update(min(next(done), total))  # fits of later runs are not counted
-            for model, settings in zip(self.settings.models, own):
+            finished = count(1)
+            # Fits of later runs are not counted.
+            blocks.step = lambda _stage: update(min(next(finished), total))
+            for model, settings in zip(self.settings.models, settings_of_models):
                 problems += self._carry_out(model, settings, sets, blocks)
         if problems:
-            write_if_new(self.folder / "problems.jsonl", "".join(dumps(one.row()) + "\n" for one in problems))
+            lines = (dumps(problem.row()) + "\n" for problem in problems)
+            write_if_new(self.folder / "problems.jsonl", "".join(lines))
         warn_of_cut_draws(sum(cut for cut, _ in blocks.ends), sum(map(sum, blocks.ends)))
-        return Outcome(tuple(problems), blocks.missing)
+        return problems
 
     def _check_enough(self, sets: Sequence[Parts]) -> None:
         """Refuse too few questions to fit to before a model is loaded, and warn of few."""
@@ -116,8 +102,8 @@ class Grid:
             warn_if_few(count, of=of)
         for parts in sets if CALIBRATED in self.settings.methods else ():
             unasked = nothing_to_choose(self.settings, candidates_of(self.settings))
-            known = len(parts.calibration_train) + (0 if unasked else len(parts.validation))
-            count, of = min(self.settings.calibrated.questions, known), f"to calibrate on in {parts.name}"
+            available = len(parts.calibration_train) + (0 if unasked else len(parts.validation))
+            count, of = min(self.settings.calibrated.questions, available), f"to calibrate on in {parts.name}"
             check_enough(count, of=of)
             warn_if_few(count, of=of)
 
@@ -135,9 +121,9 @@ class Grid:
         """Warn of a run that was begun with other versions of what its numbers depend on."""
         before = self._before.get("versions", {})
         differing = [
-            f"{name} {before[name]}, now {now}"
-            for name, now in versions().items()
-            if name in NUMERIC and before.get(name, now) != now
+            f"{name} {before[name]}, now {installed}"
+            for name, installed in versions().items()
+            if name in NUMERIC and before.get(name, installed) != installed
         ]
         if differing:
             warnings.warn(
@@ -153,17 +139,13 @@ class Grid:
         path = self.folder / "environment.json"
         return read_object(path, remedy="delete it; it holds no results") if path.exists() else {}
 
-    @property
-    def _scratch(self) -> str:
-        return "work" if self.shard is None else f"work/shard{self.shard.number}of{self.shard.of}"
-
     def _claim_questions(self, sets: Sequence[Parts]) -> None:
         """Write down which questions there are; refuse a folder that was begun with others."""
         path = self.folder / QUESTIONS
         described = {parts.name: parts.described() for parts in sets}
         if path.exists():
             before = read_object(path, remedy="delete it and run the same command again")
-            changed = [name for name, one in described.items() if before.get(name) != one]
+            changed = [name for name, content in described.items() if before.get(name) != content]
             if changed:
                 raise StoreError(
                     f"{self.folder} was begun with other questions of {', '.join(changed)}: the "
@@ -172,7 +154,7 @@ class Grid:
         write_if_new(path, dumps(described, indent=1) + "\n")
         for parts in sets:
             write_rows(
-                self.folder / self._scratch / "questions" / f"{slug(parts.name)}.jsonl",
+                self.folder / SCRATCH / "questions" / f"{slug(parts.name)}.jsonl",
                 (essentials(question).row() for question in parts.calibration_train),
             )
 
@@ -190,11 +172,9 @@ class Grid:
         identified = self.executor.submit(job, stage="identify")
         self.while_starting()
         (line,) = identified.result()
-        known: dict[str, Any] = json.loads(line)
+        identities = Identities.model_validate_json(line)
         cells = [
-            Cell(
-                settings, model, parts, known, blocks, self._scratch, priority, self.settings.left_out(model)
-            )
+            Cell(settings, model, parts, identities, blocks, priority, self.settings.left_out(model))
             for priority, parts in enumerate(sets)
         ]
         one_by_one = self.settings.keep == "chosen"
@@ -204,12 +184,12 @@ class Grid:
         else:
             for group in groups:
                 self.executor.run_together([partial(_prepare_and_answer, cell) for cell in group])
-        found = [problem for cell in cells for problem in cell.problems]
-        for problem in found:
+        problems = [problem for cell in cells for problem in cell.problems]
+        for problem in problems:
             self.on_problem(problem)
         if settings.extras.timing:
             self._time_recalibrators(cells[0])
-        return found
+        return problems
 
     def _answer_under_all_temperatures(self, groups: Sequence[Sequence[Cell]]) -> None:
         """Fit every temperature first: each data set is asked under those of the others, too.
@@ -221,13 +201,13 @@ class Grid:
             if group is not groups[0]:
                 group[0].remove_features()
         cells = [cell for group in groups for cell in group]
-        found = {cell.parts.name: cell.temperature for cell in cells}
+        temperatures = {cell.parts.name: cell.temperature for cell in cells}
         for group in groups:
-            asked = [
-                (cell, {name: t for name, t in found.items() if t is not None and name != cell.parts.name})
+            elsewhere = [
+                {name: t for name, t in temperatures.items() if t is not None and name != cell.parts.name}
                 for cell in group
             ]
-            self.executor.run_together([partial(answer, cell, others) for cell, others in asked])
+            self.executor.run_together([partial(answer, *pair) for pair in zip(group, elsewhere)])
 
     def _time_recalibrators(self, cell: Cell) -> None:
         """Time the recalibrators of a model on a few questions, unless that is on record."""

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, as_completed
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Protocol
 
+from pydantic import BaseModel, ConfigDict
+
 from semcal.errors import ServerError
 from semcal.experiment.grid_settings import CALIBRATED, GridSettings, Model
 from semcal.pipeline.executor import Executor, Progress
 from semcal.pipeline.select import GRID, WITH_ALPHA, Candidate, CandidateFit, candidate_fits
-from semcal.pipeline.store import Store, digest, read_block
+from semcal.pipeline.store import Store, digest
 from semcal.records import dumps
 from semcal.rows import Json, Row, failures_of
 from semcal.semantics import MEASURES
@@ -52,26 +54,58 @@ def _candidates(method: str, settings: GridSettings) -> list[Candidate]:
 
 def nothing_to_choose(settings: GridSettings, candidates: Mapping[str, Sequence[Candidate]]) -> bool:
     """Whether each method has one candidate, and nothing else is learnt on validation: none is asked then."""
-    one_each = all(len(given) == 1 for given in candidates.values())
+    one_each = all(len(tried) == 1 for tried in candidates.values())
     return one_each and len(settings.selection.measure_alphas) == 1 and not settings.extras.score_maps
 
 
-def only_choices(settings: GridSettings, candidates: Mapping[str, Sequence[Candidate]]) -> dict[str, Any]:
-    """What is chosen where there is nothing to choose, as the job `select` gives it; without scores."""
-    (measure_alpha,) = settings.selection.measure_alphas
+class Choice(BaseModel):
+    """The candidate that a method uses for a measure, and that measure's a."""
+
+    model_config = ConfigDict(frozen=True)
+
+    candidate: str
+    measure_alpha: float | None  # of T-SC and G-SC
+    loss: str | None
+    alpha: float | None  # of selective smoothing
+    weight_decay: float | None
+
+    @classmethod
+    def of(cls, candidate: Candidate, measure_alpha: float | None) -> Choice:
+        """A candidate with an a."""
+        return cls(
+            candidate=candidate.name,
+            measure_alpha=measure_alpha,
+            loss=candidate.loss,
+            alpha=candidate.alpha,
+            weight_decay=candidate.weight_decay,
+        )
+
+
+#: By method and measure.
+Choices = Mapping[str, Mapping[str, Choice]]
+
+
+class Selected(BaseModel):
+    """What is chosen on validation, as `SelectJob` tells it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    methods: Choices  # at m draws, from all candidates
+    by_loss: Mapping[str, Choices]  # from those of one loss
+    by_draws: Mapping[str, Choices]  # at other numbers of draws
+    table: list[dict[str, Any]]  # every candidate's scores
+    validation_scores: dict[str, dict[str, list[Any]]] | None = None  # of Base: what score maps learn from
+
+
+def only_choices(settings: GridSettings, candidates: Mapping[str, Sequence[Candidate]]) -> Selected:
+    """What is chosen where there is nothing to choose; without scores."""
+    (alpha,) = settings.selection.measure_alphas
     methods = {
-        method: {
-            measure: {
-                "candidate": one.name,
-                "measure_alpha": measure_alpha if measure in WITH_ALPHA else None,
-                **{key: value for key, value in asdict(one).items() if key != "name"},
-            }
-            for measure in MEASURES
-        }
-        for method, (one,) in candidates.items()
+        method: {name: Choice.of(only, alpha if name in WITH_ALPHA else None) for name in MEASURES}
+        for method, (only,) in candidates.items()
     }
     by_draws = {str(count): methods for count in settings.chosen_at}
-    return {"methods": methods, "by_loss": {}, "by_draws": by_draws, "table": []}
+    return Selected(methods=methods, by_loss={}, by_draws=by_draws, table=[])
 
 
 def labelled_beside(settings: GridSettings, validation: int) -> int:
@@ -132,12 +166,9 @@ class BlockJob:
     job: Callable[[Any, Progress], Sequence[Row | Json]]
     model: Model
     equivalence: str
-    block: str | None = None  # relative to the run folder: read instead if it is there by now
 
     def __call__(self, state: GridState, progress: Progress) -> Lines:
         """Do it."""
-        if self.block is not None and (state.folder / self.block).exists():
-            return read_block(state.folder / self.block).lines
         state.choose(self.model, self.equivalence)
         results = self.job(state, progress)
         _check_answered([row for row in results if isinstance(row, Row)])
@@ -177,78 +208,41 @@ class PlannedBlock:
         return self.counted_as or self.job.stage
 
 
-@dataclass(frozen=True)
-class Shard:
-    """A share of the blocks: of every `of` that follow one another the one at `number` (from 1)."""
-
-    number: int
-    of: int
-
-    def holds(self, place: int) -> bool:
-        """Whether the block at a place (from 0) is in it."""
-        return place % self.of == self.number - 1
-
-    def __str__(self) -> str:
-        return f"{self.number}/{self.of}"
-
-
 @dataclass
 class GridBlocks:
-    """The blocks of a run folder, and what is missing of them; several threads may ask at a time."""
+    """The blocks of a run folder, found or made; several threads may ask at a time."""
 
     store: Store
     executor: Executor[Any]
-    shard: Shard | None = None  # None makes everything
     step: Callable[[str], None] = lambda _stage: None  # is told of every block that is there
-    missing: Counter[str] = field(default_factory=Counter)  # blocks of other shards, by stage
     made: Counter[str] = field(default_factory=Counter)  # rows made just now, by what they count towards
     ends: list[tuple[int, int]] = field(default_factory=list)  # draws at the token limit, and the others
     on_remade: Callable[[str], None] = lambda _: None  # is told what has to be made again
-    _lock: Lock = field(default_factory=Lock, init=False, repr=False)  # of both counts
+    _lock: Lock = field(default_factory=Lock, init=False, repr=False)  # of `made`
 
     def rows(
-        self,
-        blocks: Sequence[PlannedBlock | None],
-        priority: int,
-        *,
-        everyone: bool = False,
-        before: Callable[[], None] | None = None,
-    ) -> list[Lines | None]:
-        """The rows of each block; None for a block of another shard that is not there, and for None.
-
-        `everyone` is for what each shard needs whole: its own share first, then those of others.
-        `before` is called first if there is a block to be made.
-        """
-        found = [None if block is None else self._find(block) for block in blocks]
-        wanted = [i for i, block in enumerate(blocks) if block is not None and found[i] is None]
-        own = [i for i in wanted if self.shard is None or self.shard.holds(i)]
-        others = [i for i in wanted if i not in set(own)]
-        now = [*own, *others] if everyone else own
-        if now and before is not None:
+        self, blocks: Sequence[PlannedBlock], priority: int, *, before: Callable[[], None] | None = None
+    ) -> list[Lines]:
+        """The rows of each block; `before` is called first if there is a block to be made."""
+        stored = [self._find(block) for block in blocks]
+        missing = [block for block, lines in zip(blocks, stored) if lines is None]
+        if missing and before is not None:
             before()
-        begun: dict[Future[Lines], int] = {}
-        for i in now:
-            future = self._begin(blocks[i], priority)
-            begun[future] = i
+        futures = []
+        for block in missing:
+            future = self._begin(block, priority)
+            futures.append(future)
             if future.done() and not future.cancelled():
                 future.result()  # an error of a serial executor ends the stage before more is done
-        for future in as_completed(begun):
-            found[begun[future]] = future.result()
-        for i in [] if everyone else others:
-            block = blocks[i]
-            assert block is not None
-            found[i] = self._find(block)
-            self._add(self.missing, block.job.stage, int(found[i] is None))
-        return found
-
-    def _add(self, counts: Counter[str], name: str, more: int) -> None:
-        with self._lock:
-            counts[name] += more
+        for future in as_completed(futures):
+            future.result()
+        finished = iter(futures)
+        return [next(finished).result() if lines is None else lines for lines in stored]
 
     def has(self, block: PlannedBlock) -> bool:
         """Whether a block is there, as far as can be told without reading it."""
         path = self.store.path(block.job.stage, block.key)
-        return all(one.exists() for one in (*block.needs, path))
+        return all(needed.exists() for needed in (*block.needs, path))
 
     def _find(self, block: PlannedBlock) -> Lines | None:
         if not all(path.exists() for path in block.needs):
@@ -258,17 +252,15 @@ class GridBlocks:
             self.step(block.job.stage)
         return lines
 
-    def _begin(self, block: PlannedBlock | None, priority: int) -> Future[Lines]:
-        assert block is not None
-        path = self.store.path(block.job.stage, block.key).relative_to(self.store.root)
-        shared = self.shard is not None and all(one.exists() for one in block.needs)
-        job = BlockJob(block.job, block.model, block.equivalence, str(path) if shared else None)
+    def _begin(self, block: PlannedBlock, priority: int) -> Future[Lines]:
+        job = BlockJob(block.job, block.model, block.equivalence)
         keep = partial(self._keep, block)
         return self.executor.submit(job, stage=block.cost, then=keep, priority=priority)
 
     def _keep(self, block: PlannedBlock, lines: Lines) -> Lines:
         self.step(block.job.stage)
-        self._add(self.made, block.cost, len(lines))
+        with self._lock:
+            self.made[block.cost] += len(lines)
         return self.store.keep_lines(block.job.stage, block.key, lines, block.label)
 
 
@@ -277,19 +269,19 @@ def expected_blocks(settings: GridSettings, sizes: Mapping[str, int]) -> Counter
     validation, test = block_count(settings, sizes["validation"]), block_count(settings, sizes["test"])
     extras = settings.extras
     chosen = nothing_to_choose(settings, candidates_of(settings))
-    asked = test if chosen else validation + test
-    found = Counter({"check": 1, "select": 1 - chosen, "greedy": test, "measure": test})
-    found += Counter(dict.fromkeys(("sample", "cluster", "grade"), asked))
+    sampled = test if chosen else validation + test
+    blocks = Counter({"check": 1, "select": 1 - chosen, "greedy": test, "measure": test})
+    blocks += Counter(dict.fromkeys(("sample", "cluster", "grade"), sampled))
     if set(settings.methods) & set(FITTED):
         fits = len(fits_of(settings, FITTED))
-        found += Counter({"features": 1, "diagnose": int(extras.token_losses), "fit": fits})
-    found["plain"] = test * extras.without_normal_forms
+        blocks += Counter({"features": 1, "diagnose": int(extras.token_losses), "fit": fits})
+    blocks["plain"] = test * extras.without_normal_forms
     if CALIBRATED in settings.methods:
-        further = labelled_beside(settings, 0 if chosen else sizes["validation"])
-        labelled = block_count(settings, min(further, sizes["calibration_train"]))
-        found += Counter({"sample": labelled, "cluster": labelled, "calibrate": 1, "apply": test})
-    found["nli"] = test * extras.entailment * ("Base" in settings.methods)
-    return +found
+        more = labelled_beside(settings, 0 if chosen else sizes["validation"])
+        labelled = block_count(settings, min(more, sizes["calibration_train"]))
+        blocks += Counter({"sample": labelled, "cluster": labelled, "calibrate": 1, "apply": test})
+    blocks["nli"] = test * extras.entailment * ("Base" in settings.methods)
+    return +blocks
 
 
 def block_count(settings: GridSettings, questions: int) -> int:

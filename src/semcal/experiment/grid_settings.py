@@ -7,7 +7,8 @@ Every value has the default of preset `sound`; the preset, the file and `--set` 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
@@ -15,13 +16,42 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 from semcal.engine.loading import parse_size
 from semcal.engine.servers.settings import PREFIX, Endpoint, ServerSettings
 from semcal.errors import UsageError, shown
-from semcal.experiment.paths import check_slugs
 from semcal.qa.grading import RuleGrader, Thresholds
 
+#: Characters of a name: files are named by a model and a data set, and file systems stop at 255.
+LONGEST = 80
 Size = Annotated[int, Field(ge=1, lt=2**31)]
 Positive = Annotated[float, Field(gt=0)]
 #: The extras that need states, logits or beams, which servers do not give.
 NOT_SERVED = ("beams", "transfer", "token_losses", "timing")
+
+
+def slug(name: str) -> str:
+    """A name as a folder: what is no letter, digit, dot, hyphen or underscore of ASCII becomes "_".
+
+    >>> slug("ATS SS 0.25"), slug("meta-llama/Llama-3.1")
+    ('ATS_SS_0.25', 'meta-llama_Llama-3.1')
+    """
+    return re.sub(r"[^A-Za-z0-9._-]", "_", name)
+
+
+def check_slugs(names: Sequence[str], *, what: str) -> None:
+    """Raise UsageError for names that would share a folder, or that no folder can have."""
+    name_of: dict[str, str] = {}
+    for name in names:
+        folder = slug(name)
+        if folder.strip(".") == "":
+            raise UsageError(f"{what} {name!r} cannot name a folder; give it letters or digits")
+        if len(folder) > LONGEST:
+            raise UsageError(
+                f"{what} {name[:40]!r}… has {len(name)} characters, more than files can be named by; give it "
+                f"at most {LONGEST}"
+            )
+        first = name_of.setdefault(folder, name)
+        if first != name or names.count(name) > 1:
+            raise UsageError(
+                f"{what} {name!r} and {first!r} would share the folder {folder}; give each a name of its own"
+            )
 
 
 class SettingsGroup(BaseModel):
@@ -33,8 +63,8 @@ class SettingsGroup(BaseModel):
     @classmethod
     def _no_number_is_a_bool(cls, value: Any, about: ValidationInfo) -> Any:
         """Refuse what pydantic would take as 1 or 0: `count: yes` is true in YAML."""
-        wanted = cls.model_fields[str(about.field_name)].annotation
-        if wanted is not bool and any(one is True or one is False for one in _inside(value)):
+        annotation = cls.model_fields[str(about.field_name)].annotation
+        if annotation is not bool and any(part is True or part is False for part in _inside(value)):
             raise ValueError(
                 "expected a number or a text, not true or false (YAML reads yes, no, on and off so as well; "
                 "put a text into quotes)"
@@ -45,8 +75,8 @@ class SettingsGroup(BaseModel):
 def _inside(value: Any) -> Iterator[Any]:
     """A value, or all that a list holds; the parts of a mapping check their own."""
     if isinstance(value, (list, tuple)):
-        for one in value:
-            yield from _inside(one)
+        for part in value:
+            yield from _inside(part)
     else:
         yield value
 
@@ -273,7 +303,7 @@ class Extras(SettingsGroup):
 class GridSettings(SettingsGroup):
     """Settings of a grid."""
 
-    preset: Literal["sound", "paper", "reference"] = "sound"  # whose defaults lie below the file
+    preset: Literal["sound", "paper"] = "sound"  # whose defaults lie below the file
     seed: Annotated[int, Field(ge=0, lt=2**62)] = 0  # see `run_seed`
     models: Annotated[tuple[Model, ...], Field(min_length=1)]
     datasets: Annotated[tuple[DataSet, ...], Field(min_length=1)]
@@ -328,7 +358,7 @@ class GridSettings(SettingsGroup):
             "sampling.scored_in": self.sampling.scored_in != "whole prompt",
             "grading.vanilla": self.grading.vanilla == "beam",
         }
-        wrong = [name for name, given in needed.items() if given and model.is_server]
+        wrong = [name for name, is_set in needed.items() if is_set and model.is_server]
         if wrong:
             raise ValueError(
                 f"the model {model.name} is behind a server, which draws from the whole distribution, scores "
@@ -398,3 +428,18 @@ def run_seed(seed: int, run: int) -> int:
     (1735201683, 3278692055, 2238400176)
     """
     return int.from_bytes(hashlib.blake2b(f"{seed}/{run}".encode(), digest_size=4).digest(), "big")
+
+
+#: Preset → what it changes in the defaults, which are those of `sound`.
+PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "sound": {},
+    "paper": {
+        "runs": {"count": 4, "refit": True},
+        "sampling": {"max_new_tokens": {"closed_book": 10, "open_book": 10}},
+        "fitting": {"solver": "sgd"},
+        "selection": {"by": "brier"},
+        "clustering": {"linkage": "greedy", "ties": "first"},
+        "grading": {"fuzzy_above": True, "numerals": False},
+        "keep": "chosen",
+    },
+}

@@ -59,21 +59,21 @@ class GridState(WorkerState):
     @property
     def model(self) -> Sampler:
         """The language model that was chosen, or a server."""
-        wanted, _ = self._chosen
-        if self._loaded[0] != wanted or self._language_model is None:
-            assert wanted is not None
+        chosen, _ = self._chosen
+        if self._loaded[0] != chosen or self._language_model is None:
+            assert chosen is not None
             self._clear_model()  # the old model goes before the new one comes
-            self._language_model = self._load_model(wanted)
-            self._loaded = wanted, self._loaded[1]
+            self._language_model = self._load_model(chosen)
+            self._loaded = chosen, self._loaded[1]
         return self._language_model
 
     @property
     def equivalence(self) -> Equivalence:
         """The equivalence that was chosen."""
-        _, wanted = self._chosen
-        if self._loaded[1] != wanted or self._equivalence is None:
-            self._equivalence = self._load_equivalence(wanted)
-            self._loaded = self._loaded[0], wanted
+        _, chosen = self._chosen
+        if self._loaded[1] != chosen or self._equivalence is None:
+            self._equivalence = self._load_equivalence(chosen)
+            self._loaded = self._loaded[0], chosen
         return self._equivalence
 
     def clear(self) -> None:
@@ -112,10 +112,10 @@ class GridState(WorkerState):
 
     def table(self, source: CalibrationSource) -> LogPartitionTable:
         """The log-partition table of the features, for fits by gradient steps."""
-        found = self.calibration(source)
-        if found.table is None:
-            found.table = tabulate(found.features, self.language_model.logits)
-        return found.table
+        calibration = self.calibration(source)
+        if calibration.table is None:
+            calibration.table = tabulate(calibration.features, self.language_model.logits)
+        return calibration.table
 
 
 def _file(path: Path) -> int | None:
@@ -138,8 +138,8 @@ def open_grid_state(
 
     def load(model: Model) -> Sampler:
         if model.is_server:
-            asked = {} if model.server is None else model.server.model_dump()
-            return load_server(model.path, ServerSettings(**asked, api_key=read_api_key(api_key_file)))
+            options = {} if model.server is None else model.server.model_dump()
+            return load_server(model.path, ServerSettings(**options, api_key=read_api_key(api_key_file)))
         return load_model(
             model.path, device=device, dtype=model.dtype, revision=model.revision, memory=memory
         )

@@ -34,8 +34,8 @@ class Problem:
 
     def row(self) -> dict[str, Any]:
         """As a row of problems.jsonl."""
-        given = asdict(self).items()
-        return {key: value for key, value in given if key not in ("model", "row_id") or value is not None}
+        fields = asdict(self).items()
+        return {key: value for key, value in fields if key not in ("model", "row_id") or value is not None}
 
     @property
     def where(self) -> str:
@@ -66,9 +66,9 @@ class Parts:
 
     def part(self, name: str) -> tuple[Question, ...]:
         """The questions of "calibration_train", "validation" or "test"."""
-        found = {part: getattr(self, part) for part in PARTS}[name]
-        assert isinstance(found, tuple)
-        return found
+        questions = {part: getattr(self, part) for part in PARTS}[name]
+        assert isinstance(questions, tuple)
+        return questions
 
     def sizes(self) -> dict[str, int]:
         """How many questions each part has."""
@@ -132,10 +132,10 @@ def _good(rows: Iterator[Question | RowError], name: str, bad: list[Problem]) ->
 
 
 def _built_in(dataset: DataSet) -> Parts:
-    whole = ATLAS.load(dataset.source)(dataset.source)
-    few_shot = whole.few_shot if dataset.few_shot is None else whole.few_shot[: dataset.few_shot]
+    embedded = ATLAS.load(dataset.source)(dataset.source)
+    few_shot = embedded.few_shot if dataset.few_shot is None else embedded.few_shot[: dataset.few_shot]
     train, validation, test = (
-        _first(getattr(whole, part), getattr(dataset, part), part, dataset) for part in PARTS
+        _first(getattr(embedded, part), getattr(dataset, part), part, dataset) for part in PARTS
     )
     return Parts(dataset.name, few_shot, train, validation, test)
 

@@ -15,8 +15,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from semcal.errors import WIDTH, UsageError, shown
-from semcal.experiment.grid_settings import ASKED_WITH, GridSettings
-from semcal.experiment.presets import PRESETS
+from semcal.experiment.grid_settings import ASKED_WITH, PRESETS, GridSettings
 from semcal.experiment.question_sets import sizes_of_built_in
 from semcal.records import writing
 from semcal.records.parsing import DEEPEST
@@ -53,6 +52,11 @@ def settings_of(
     own = deepcopy(dict(content))
     for override in overrides:
         _set(own, override)
+    if own.get("preset") == "reference":
+        raise UsageError(
+            f"{where}: preset reference is gone; take paper or sound, and set what the published code does "
+            "otherwise setting by setting (docs/paper.md)"
+        )
     preset = check_name(str(own.get("preset", "sound")), PRESETS, what="preset")
     try:
         settings = GridSettings.model_validate(_over(PRESETS[preset], own))

@@ -99,7 +99,7 @@ def ace_in_row_order(confidence: ArrayLike, correct: ArrayLike, *, bins: int = 1
 
     The rows are sorted by confidence, rows of equal confidence as they come, and cut into min(M, N) bins
     whose sizes differ by at most one, the larger ones first. Other orders of the same rows give other
-    values, so this is for comparison with published figures alone (preset `reference`); use :func:`ace`.
+    values, so this is to compare with published figures alone (`ace: reference` in a grid); use :func:`ace`.
 
     Parameters, result and errors are those of :func:`ece`.
 

@@ -120,13 +120,13 @@ def atomic_folder(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def file_lock(path: Path, busy: str, *, shared: bool = False, patience: float = PATIENCE) -> Iterator[None]:
+def file_lock(path: Path, busy: str, *, patience: float = PATIENCE) -> Iterator[None]:
     """Hold the lock file `path`, whose name ends in `LOCK`, while the block runs; its last holder removes it.
 
-    If another process holds it (with `shared`: exclusively) for `patience` seconds, UsageError says `busy`.
+    If another process holds it for `patience` seconds, UsageError says `busy`.
     The lock of a process ends with it, however it ends.
     """
-    handle = _locked(path, busy, fcntl.LOCK_SH if shared else fcntl.LOCK_EX, patience)
+    handle = _locked(path, busy, patience)
     try:
         yield
     finally:
@@ -189,12 +189,12 @@ def _new_folder(path: Path) -> tuple[Path, int]:
         os.close(handle)
 
 
-def _locked(path: Path, busy: str, kind: int, patience: float) -> int:
+def _locked(path: Path, busy: str, patience: float) -> int:
     """The open lock file."""
     deadline = time.monotonic() + patience
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-        if _flock(handle, kind | fcntl.LOCK_NB) and _is_at(path, handle):
+        if _flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB) and _is_at(path, handle):
             return handle
         os.close(handle)
         if time.monotonic() > deadline:

@@ -4,13 +4,12 @@ from semcal.report.figures import write_figure
 from semcal.report.fit_figures import loss_figure, steps_figure
 from semcal.report.opening import in_words
 from semcal.report.table_writers import markdown
-from semcal.report.tables import Cell, Column, Table, deviation_table
+from semcal.report.tables import Cell, Column, Table
 
 __all__ = [
     "Cell",
     "Column",
     "Table",
-    "deviation_table",
     "in_words",
     "loss_figure",
     "markdown",

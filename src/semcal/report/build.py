@@ -36,7 +36,7 @@ SHOWN = (
     "calibrated",
     *("03-main", "03b-ace-by-chance", "08c-gain", "04-entropy-short", "02-accuracies", "07-temperatures"),
     *("09-ace-mcb", "11-volatility-mcb"),
-    *("transfer-ace", "score-maps", "13-agreement", "deciding-rules", "01-splits", "deviations"),
+    *("transfer-ace", "score-maps", "13-agreement", "deciding-rules", "01-splits"),
 )
 #: Tables that stand beside findings, with their intervals.
 BESIDE = ("remedies", "remedies-scores")

@@ -11,7 +11,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from semcal.experiment.finished import FinishedRun
-from semcal.experiment.paths import slug
+from semcal.experiment.grid_settings import slug
 from semcal.report.distribution_figures import (
     before_after_figure,
     correlation_figure,

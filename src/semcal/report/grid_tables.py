@@ -15,7 +15,7 @@ from semcal.report.further_tables import CANDIDATE, further_tables
 from semcal.report.paper_tables import paper_tables
 from semcal.report.published import published_tables
 from semcal.report.table_writers import csv_lines, csv_text, markdown, markdown_text, table_latex
-from semcal.report.tables import Field, Row, Table, deviation_table, flat_table, in_order
+from semcal.report.tables import Field, Row, Table, flat_table, in_order
 
 Results = Mapping[str, Any]
 
@@ -23,8 +23,8 @@ Results = Mapping[str, Any]
 def grid_tables(results: Results) -> list[Table]:
     """Every table of a run: the paper's in its order, published numbers beside ours, and those beyond."""
     tables = [*paper_tables(results), *published_tables(results), *further_tables(results)]
-    rest = (_growth(results["analyses"].get("growth")), deviation_table(results))
-    tables += [table for table in rest if table is not None]
+    growth = _growth(results["analyses"].get("growth"))
+    tables += [] if growth is None else [growth]
     note = resampled_groups(results)
     if not note:
         return tables

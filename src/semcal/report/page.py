@@ -26,7 +26,7 @@ from semcal.report.explorer import Explorer, script_json
 from semcal.report.grid_tables import cost_tables, grid_tables
 from semcal.report.opening import calibrated_findings, calibrated_headline
 from semcal.report.sections import PageFigure, sections_of
-from semcal.report.tables import MISSING, Cell, Column, Table, deviation_table
+from semcal.report.tables import MISSING, Cell, Column, Table
 
 Results = Mapping[str, Any]
 
@@ -102,7 +102,7 @@ def page(run: FinishedRun, results: Results, figures: Iterable[PageFigure], expl
     found, calibrated = summary.findings(results), calibrated_findings(results)
     sections = sections_of(results, figures, [*grid_tables(results), *cost_tables(results, environment)])
     script = _files("explorer.js", "page.js")
-    closing = (deviation_table(results), _problem_table(run))
+    problems = _problem_table(run)
     text: str = _template().render(
         title=f"{summary.listed(run.models)} on {summary.listed(run.datasets)}",
         facts=summary.facts(run, results),
@@ -121,7 +121,7 @@ def page(run: FinishedRun, results: Results, figures: Iterable[PageFigure], expl
         explorer_note=_explorer_note(run, explorer),
         claims_in_words=summary.claims_in_words(results),
         rules_note=summary.rules_note(results),
-        closing_tables=[table for table in closing if table is not None],
+        closing_tables=[] if problems is None else [problems],
         settings=(run.folder / "settings.yaml").read_text(encoding="utf-8"),
         environment=environment,
         glossary=GLOSSARY,

@@ -9,7 +9,7 @@ from itertools import product
 from typing import Any
 
 from semcal.experiment.analyses.scores_by_method import SHORT
-from semcal.experiment.paths import slug
+from semcal.experiment.grid_settings import slug
 from semcal.report.against_base import flagged, less_accurate_note
 from semcal.report.tables import (
     NAMES,

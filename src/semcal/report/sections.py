@@ -16,7 +16,7 @@ from typing import Any
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from semcal.experiment.paths import slug
+from semcal.experiment.grid_settings import slug
 from semcal.report.figures import BAND, INK, METHOD_COLOURS, OTHER, QUIET, RELIABILITY_NOTE, RULE, style
 from semcal.report.grid_figures import GridFigure
 from semcal.report.tables import Table
@@ -215,7 +215,7 @@ SECTIONS = (
     Section("prompts", "Data and prompts", tables=("01-splits",), behind=True),
 )
 #: Shown apart from the sections.
-APART = ("claims", "deviations")
+APART = ("claims",)
 #: What the figures of a number are told apart by.
 TOLD_APART = {"11": ("Model", "Measure"), "4": ("Model",), "5": ("Model",)}
 

@@ -273,19 +273,3 @@ def means_of(rows: Iterable[Row], keys: Sequence[str], **values: tuple[str, ...]
         means = {name: sum(some) / len(some) if some else None for name, some in known.items()}
         found.append(dict(zip(keys, head)) | means)
     return found
-
-
-def deviation_table(results: Row) -> Table | None:
-    """How the run deviates from the paper's settings; None where results.json does not say."""
-    deviations = results.get("deviations")
-    if deviations is None:
-        return None
-    rows = [{key: _setting_text(value) for key, value in row.items()} for row in deviations]
-    index = {"setting": "Setting", "here": "Here", "paper": "Paper"}
-    return replace(flat_table("deviations", "Where this run deviates from the paper", rows, index), heads=1)
-
-
-def _setting_text(value: Any) -> str:
-    if value is None:
-        return MISSING
-    return (", ".join(map(str, value)) if isinstance(value, list) else str(value)) or MISSING

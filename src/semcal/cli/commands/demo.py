@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from semcal.cli import options as opt
-from semcal.cli.commands.run import carry_out
+from semcal.cli.commands.run import LoadOptions, carry_out
 from semcal.cli.console import Output, info, show, warn
 from semcal.records import dumps
 
@@ -58,7 +58,7 @@ def command(
     it was. Its settings are a file for semcal run, src/semcal/demo/demo.yaml (quick.yaml).
     """
     from semcal.demo.paths import settings_file
-    from semcal.experiment.folders import forget
+    from semcal.experiment.finished import forget
     from semcal.experiment.reading import read_settings
 
     given = {"sampling.m": m, "seed": seed, "models.0.dtype": dtype, "memory": memory}
@@ -72,10 +72,9 @@ def command(
         return _plan(settings, folder)
     if fresh:
         forget(folder)
-    how = {"device": device, "nli_device": nli_device, "memory": settings.memory}
-    outcome = carry_out(settings, folder, None, workers, None, how)
+    problems = carry_out(settings, folder, workers, None, LoadOptions(device, nli_device, settings.memory))
     _show(folder, as_json=json)
-    return 1 if outcome.problems else 0
+    return 1 if problems else 0
 
 
 def output_of(options: Mapping[str, Any]) -> Output:

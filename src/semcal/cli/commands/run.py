@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,16 +18,25 @@ from semcal.cli.console import Output, debug, info, progress, show, warn
 from semcal.cli.executors import choose_workers, open_executor, show_peak
 from semcal.cli.removed import CommandWithRemovals
 from semcal.cli.rows import ProblemLog
-from semcal.errors import UsageError
+from semcal.errors import ModelError, UsageError
 from semcal.records import dumps
 
 if TYPE_CHECKING:
-    from semcal.experiment.grid import Grid, Outcome
-    from semcal.experiment.grid_blocks import Shard
+    from semcal.experiment.grid import Grid
     from semcal.experiment.grid_settings import GridSettings
     from semcal.experiment.grid_state import GridState
     from semcal.experiment.question_sets import Problem
     from semcal.pipeline.executor import Executor
+
+
+@dataclass(frozen=True)
+class LoadOptions:
+    """What the models of a grid are loaded with."""
+
+    device: str | None = None
+    nli_device: str | None = None
+    memory: str | int | None = None
+    api_key_file: Path | None = None
 
 
 class CLASS(CommandWithRemovals):
@@ -62,9 +72,6 @@ LimitOption = Annotated[
 FromOption = Annotated[
     str | None, typer.Option("--from", metavar="STAGE", help="Do this stage and all after it again.")
 ]
-ShardOption = Annotated[
-    str | None, typer.Option(metavar="I/N", help="Do the I-th of N shares of the blocks (see semcal merge).")
-]
 RayOption = Annotated[
     str | None,
     typer.Option(
@@ -82,7 +89,6 @@ def command(
     overrides: SetOption = None,
     limit: LimitOption = None,
     start: FromOption = None,
-    shard: ShardOption = None,
     ray: RayOption = None,
     json: opt.JsonOption = False,
     device: opt.DeviceOption = None,
@@ -99,48 +105,42 @@ def command(
     evaluated once on the test questions. Interrupted runs resume with the same command and give identical
     results. Bad rows of the data are named and left out; the exit code is then 1.
     """
-    from semcal.experiment.folders import forget, forget_from
+    from semcal.experiment.finished import forget, forget_from
     from semcal.experiment.reading import read_settings
 
     given = [*(overrides or ()), *([] if memory is None else [f"memory={memory}"])]
     settings = read_settings(config, given, limit=limit)
     folder = _folder(out, config)
+    loading = LoadOptions(device, nli_device, settings.memory, api_key_file)
     if dry_run:
-        return _plan(settings, folder, device=device, as_json=json)
-    share = _shard(shard)
+        return _plan(settings, folder, partial(_open, folder, loading), as_json=json)
     if fresh:
         forget(folder)
     if start is not None:
         forget_from(folder, start)
-    how: dict[str, Any] = {"device": device, "nli_device": nli_device, "memory": settings.memory}
-    how["api_key_file"] = api_key_file
-    outcome = carry_out(settings, folder, share, workers, ray, how)
-    _print_outcome(outcome, folder, share, as_json=json)
-    return 1 if outcome.problems else 0
+    problems = carry_out(settings, folder, workers, ray, loading)
+    _print_outcome(problems, folder, as_json=json)
+    return 1 if problems else 0
 
 
 def output_of(options: Mapping[str, Any]) -> Output:
-    """The run folder; shards share it, unless one of them removes what is there."""
+    """The run folder."""
     folder = _folder(options["out"], options["config"])
-    share = _shard(options["shard"])
-    shared = share is not None and not (options["fresh"] or options["start"])
-    return Output(
-        folder,
-        is_folder=True,
-        begun=(folder / "settings.yaml").is_file(),
-        kept=folder,
-        shard=f"{share.number} of {share.of}" if share is not None and shared else "",
-    )
+    return Output(folder, is_folder=True, begun=(folder / "settings.yaml").is_file(), kept=folder)
 
 
 def _folder(out: Path | None, config: Path) -> Path:
     return out or Path("runs") / config.stem
 
 
-def _plan(settings: GridSettings, folder: Path, *, device: str | None, as_json: bool) -> int:
+def _plan(settings: GridSettings, folder: Path, open_state: Callable[[], GridState], *, as_json: bool) -> int:
     from semcal.experiment.forecast import forecast
 
-    plan = forecast(settings, device=device)
+    try:
+        model_is_here = opt.weights_of(model=settings.models[0].path) is not None
+    except ModelError:
+        model_is_here = False
+    plan = forecast(settings, open_state if model_is_here else None)
     if as_json:
         show(dumps(plan.tree()))
         return 0
@@ -153,20 +153,9 @@ def _plan(settings: GridSettings, folder: Path, *, device: str | None, as_json: 
     return 0
 
 
-def _shard(text: str | None) -> Shard | None:
-    if text is None:
-        return None
-    from semcal.experiment.grid_blocks import Shard
-
-    number, _, of = text.partition("/")
-    if not (number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of)):
-        raise UsageError(f"--shard {text}: expected I/N with I from 1 to N, such as 2/3")
-    return Shard(int(number), int(of))
-
-
 @contextmanager
 def _executor(
-    settings: GridSettings, folder: Path, workers: int | None, ray: str | None, how: dict[str, Any]
+    settings: GridSettings, folder: Path, workers: int | None, ray: str | None, loading: LoadOptions
 ) -> Iterator[tuple[Executor[GridState], GridState | None]]:
     """This process, worker processes, or a Ray cluster; and what this process holds.
 
@@ -176,7 +165,7 @@ def _executor(
         from semcal.experiment.ray_executor import RayExecutor
 
         with RayExecutor(
-            ray, partial(_open, folder.resolve(), **how), n_workers=workers, device=how["device"]
+            ray, partial(_open, folder.resolve(), loading), n_workers=workers, device=loading.device
         ) as cluster:
             debug(f"run: up to {cluster.n_workers} tasks at a time on Ray ({ray})")
             yield cluster, None
@@ -190,36 +179,41 @@ def _executor(
     plan = choose_workers(
         workers,
         "run",
-        device=how["device"],
+        device=loading.device,
         blocks=None,
         model=largest,
         equivalence=settings.equivalence,
         at_once=True,
     )
-    devices = (how["device"], how["nli_device"])
-    with open_executor(plan, partial(_open, folder, **how), at_once=True, devices=devices) as (
+    devices = (loading.device, loading.nli_device)
+    with open_executor(plan, partial(_open, folder, loading), at_once=True, devices=devices) as (
         executor,
         state,
     ):
         yield executor, state() if plan.n_workers == 1 else None
 
 
-def _open(folder: Path, **how: Any) -> GridState:
+def _open(folder: Path, loading: LoadOptions) -> GridState:
     """What a process that works holds."""
     from semcal.experiment.grid_state import open_grid_state
 
-    return open_grid_state(folder, **how)
+    return open_grid_state(
+        folder,
+        device=loading.device,
+        nli_device=loading.nli_device,
+        memory=loading.memory,
+        api_key_file=loading.api_key_file,
+    )
 
 
 def carry_out(
     settings: GridSettings,
     folder: Path,
-    share: Shard | None,
     workers: int | None,
     ray: str | None,
-    how: dict[str, Any],
-) -> Outcome:
-    """Run a grid in a folder, and write its report when all of it is there."""
+    loading: LoadOptions,
+) -> list[Problem]:
+    """Run a grid in a folder and write its report; return what was refused."""
     from semcal.experiment.environment import Clock
     from semcal.experiment.grid import Grid
 
@@ -235,26 +229,24 @@ def carry_out(
         problems.flush()  # the data are read, and work begins
         return progress(label, total)
 
-    with _executor(settings, folder, workers, ray, how) as (executor, state):
+    with _executor(settings, folder, workers, ray, loading) as (executor, state):
         clock.add({"start": time.process_time()})
         grid = Grid(
             settings,
             folder,
             executor,
             shown,
-            share,
             on_problem=left_out,
             clock=clock,
             on_remade=info,
             while_starting=_import_report,
         )
         try:
-            outcome = grid.run()
-            if outcome.complete:
-                _release(executor, state)
-                _record(grid)  # the report shows it
-                with clock.stage("report"):
-                    _report(folder, executor)
+            refused = grid.run()
+            _release(executor, state)
+            _record(grid)  # the report shows it
+            with clock.stage("report"):
+                _report(folder, executor)
         finally:
             problems.close()
             if (folder / "settings.yaml").exists():
@@ -262,7 +254,7 @@ def carry_out(
     clock.add(executor.seconds)
     for line in clock.table():
         debug(line)
-    return outcome
+    return refused
 
 
 def _release(executor: Executor[GridState], state: GridState | None) -> None:
@@ -296,20 +288,12 @@ def _report(folder: Path, executor: Executor[Any]) -> None:
     warn_of_less_accurate(folder)
 
 
-def _print_outcome(outcome: Outcome, folder: Path, share: Shard | None, *, as_json: bool) -> None:
-    missing = {stage: count for stage, count in outcome.missing.items() if count}
-    content = {"run": str(folder), "complete": outcome.complete, "problems": len(outcome.problems)}
+def _print_outcome(problems: Sequence[Problem], folder: Path, *, as_json: bool) -> None:
     if as_json:
-        show(dumps({**content, "missing": missing}))
+        show(dumps({"run": str(folder), "complete": True, "problems": len(problems)}))
     else:
-        show(f"{folder}: {'all done' if outcome.complete else 'not all done'}")
-        for name in ("results.md", "report.html") if outcome.complete else ():
+        show(f"{folder}: all done")
+        for name in ("results.md", "report.html"):
             show(folder / name)
-    if missing:
-        blocks = ", ".join(f"{count} of {stage}" for stage, count in missing.items())
-        info(
-            f"shard {share}: done as far as it goes without the other shards' blocks ({blocks}); put the "
-            "folders together with semcal merge, and run again"
-        )
-    if outcome.problems:
-        warn(f"{len(outcome.problems)} rows of the data were left out: {folder / 'problems.jsonl'}")
+    if problems:
+        warn(f"{len(problems)} rows of the data were left out: {folder / 'problems.jsonl'}")

@@ -1,4 +1,4 @@
-"""Commands on a run folder, as `semcal run` writes it: `merge`, `status` and `report`."""
+"""Commands on a run folder, as `semcal run` writes it: `status` and `report`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from semcal.cli import options as opt
-from semcal.cli.console import Output, info, show, warn
+from semcal.cli.console import Output, show, warn
 from semcal.errors import UsageError
 from semcal.records import dumps, own_files
 
@@ -25,44 +25,12 @@ REPORTING = ("semcal.experiment.analyses", "semcal.report.build")
 REPORT = ("results.json", "results.md", "report.html", "report-files.json", "tables", "figures")
 
 
-def merge(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The run folder to copy into.")],
-    shards: Annotated[
-        list[Path], typer.Argument(metavar="SHARD...", help="Run folders that semcal run --shard wrote.")
-    ],
-    json: opt.JsonOption = False,
-) -> int:
-    """Copy the finished blocks of shards into one run folder; name damaged or contradictory ones."""
-    from semcal.experiment.folders import merge, state_of
-
-    merged = merge(run, shards)
-    for reason in merged.refused:
-        warn(f"error: {reason}")
-    state = state_of(run)
-    missing = {stage: count for stage, count in state.missing().items() if count}
-    if json or not sys.stdout.isatty():
-        content = {"run": str(run), "copied": merged.copied, "present": merged.present, "missing": missing}
-        show(dumps({**content, "refused": list(merged.refused)}))
-    lacking = ", ".join(f"{count} of {stage}" for stage, count in missing.items())
-    info(
-        f"merge: {merged.copied} files brought in, {merged.present} were there; "
-        + (f"missing: {lacking}" if lacking else "all blocks are there: semcal run writes the rest")
-    )
-    return 1 if merged.refused else 0
-
-
-def merge_output(options: Mapping[str, Any]) -> Output:
-    """The run folder, if it is one; anything else is left alone."""
-    run = options["run"]
-    return Output(run, is_folder=True, begun=(run / "settings.yaml").is_file(), replaceable=False)
-
-
 def status(run: opt.RunArgument, json: opt.JsonOption = False, verbose: opt.VerboseOption = False) -> int:
     """Show how many blocks of each stage are done, and name damaged ones; exit code 0 if all are done.
 
     With -v also for each model and data set.
     """
-    from semcal.experiment.folders import state_of
+    from semcal.experiment.finished import state_of
     from semcal.experiment.grid_blocks import STAGES
 
     state = state_of(run)

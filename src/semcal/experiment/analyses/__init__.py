@@ -5,7 +5,7 @@
     {"schema": 3, "preset", "seed", "models", "datasets", "methods", "measures", "runs", "m",
      "sources": {"models": {name: path}, "datasets": {name: source}},
      "analyses": {name: rows}, "rules": {"version", "since"}, "claims": [...], "findings": [...],
-     "deviations": [...], "problems": n}
+     "problems": n}
 
 Rows are objects; their fields are in the docstring of the function that makes them. *Over runs* means
 {mean, se, runs, interval}: mean and standard error over runs (the paper's ±; `se` null for one run), the
@@ -53,8 +53,7 @@ calibrated          model, dataset, method; there only with    `calibrated.calib
 =================== ========================================== ============================================
 
 The sheet of table 12 has no number: the report writes it (`answers.audit_sheet`). Claims and findings, which
-go beyond the paper, are rows of `claims.statements.Claim`, judged by the rules of that version; deviations
-are {setting, here, paper} in the order of the presets' table, without those in which run and paper are alike.
+go beyond the paper, are rows of `claims.statements.Claim`, judged by the rules of that version.
 """
 
 from __future__ import annotations
@@ -102,8 +101,6 @@ from semcal.experiment.analyses.scores_by_method import (
 )
 from semcal.experiment.analyses.scores_by_setting import generations, losses, score_maps, transfer
 from semcal.experiment.finished import RESULTS_SCHEMA, FinishedRun, read_finished
-from semcal.experiment.grid_settings import GridSettings
-from semcal.experiment.presets import deviations
 from semcal.pipeline.executor import Executor, SerialExecutor
 from semcal.records import dumps, writing
 
@@ -184,7 +181,6 @@ def results(run: FinishedRun, executor: Executor[Any]) -> dict[str, Any]:
         "rules": RULES,
         "claims": claims,
         "findings": beyond,
-        "deviations": _deviations(run),
         "problems": run.problems,
     }
 
@@ -232,9 +228,3 @@ def pair_analysis(run: FinishedRun) -> PairAnalysis:
                 "selective": [names | selective_of(wordings, KEY)],
             }
     return PairAnalysis(rows, scores.pair(*pair), scores.by_draws(*pair), twice, wordings, of_calibrated)
-
-
-def _deviations(run: FinishedRun) -> Rows:
-    settings = GridSettings.model_validate(run.settings)
-    sizes = {dataset: run.selections[run.models[0], dataset]["sizes"] for dataset in run.datasets}
-    return [row.model_dump() for row in deviations(settings, sizes)]
