@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import signal
 import stat
@@ -150,17 +151,6 @@ def test_a_lock_is_refused_to_a_second_process_and_free_when_the_first_is_killed
     assert names(tmp_path) == []
 
 
-def test_a_shared_lock_is_shared_and_keeps_out_who_wants_it_alone(tmp_path: Path) -> None:
-    path = tmp_path / LOCK
-    with file_lock(path, "busy", shared=True):
-        with file_lock(path, "busy", shared=True):
-            pass
-        assert path.exists()
-        with pytest.raises(UsageError, match="busy"), file_lock(path, "busy"):
-            pass
-    assert not path.exists()
-
-
 def test_clearing_a_folder_leaves_its_lock_alone(tmp_path: Path) -> None:
     (tmp_path / "kept").mkdir()
     (tmp_path / "run").mkdir()
@@ -186,12 +176,12 @@ def test_a_file_system_without_locks_is_written_to_and_its_leftovers_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left = tmp_path / ".left.0123456789abcdef.semcal.part"
-    left.write_text("")
+    left.mkdir()
 
     def refuse(*_: object) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr(module.fcntl, "flock", refuse)
+    monkeypatch.setattr(fcntl, "flock", refuse)
     with file_lock(tmp_path / LOCK, "busy"), writing(tmp_path / "out") as handle:
         handle.write("x")
     assert names(tmp_path) == [left.name, "out"]

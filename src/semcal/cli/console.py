@@ -266,9 +266,8 @@ class Output:
         with ExitStack() as held:
             try:
                 held.enter_context(_made(folder))
-                held.enter_context(file_lock(folder / name, busy, shared=bool(self.shard)))
-                if self.shard:
-                    held.enter_context(file_lock(folder / f".shard {self.shard}{LOCK}", busy))
+                name = f".shard {self.shard}{LOCK}" if self.shard else name
+                held.enter_context(file_lock(folder / name, busy))
             except OSError as error:
                 error.filename = str(self.path)
                 raise
