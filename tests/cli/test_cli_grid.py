@@ -10,12 +10,12 @@ from pathlib import Path
 
 import mill_grid as mills
 import pytest
-import yaml
 from invoking import semcal
 
 from semcal.cli.commands import run as run_command
 from semcal.experiment.grid_settings import Model
 from semcal.experiment.grid_state import GridState
+from semcal.experiment.reading import parse_yaml, yaml_text
 
 pytestmark = pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
 
@@ -25,7 +25,7 @@ def configured(folder: Path) -> Path:
     settings = mills.settings(folder, "methods=[Base, TS]", "sampling.counts=[6]")
     tree = {**settings.tree(), "models": [{"name": "one", "path": "atlas"}], "equivalence": "atlas"}
     path = folder / "grid.yaml"
-    path.write_text(yaml.safe_dump(tree))
+    path.write_text(yaml_text(tree))
     return path
 
 
@@ -94,8 +94,8 @@ def test_shards_tell_what_they_wait_for_and_are_merged(config: Path, tmp_path: P
     shutil.rmtree(tmp_path / "2" / "blocks" / "grade")
     code, (told,), _ = semcal("merge", tmp_path / "all", tmp_path / "1", tmp_path / "2")
     assert (code, told["refused"], told["missing"]["select"]) == (0, [], 2)
-    other = yaml.safe_load((tmp_path / "2" / "settings.yaml").read_text())
-    (tmp_path / "2" / "settings.yaml").write_text(yaml.safe_dump({**other, "seed": 9}))
+    other = parse_yaml((tmp_path / "2" / "settings.yaml").read_text(), what="settings")
+    (tmp_path / "2" / "settings.yaml").write_text(yaml_text({**other, "seed": 9}))
     code, _, stderr = semcal("merge", tmp_path / "all", tmp_path / "2")
     assert (code, "other settings (seed)" in stderr) == (2, True)
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import made_up_grid as made_up
 import pytest
-import yaml
 from read_page import Page
 
 from semcal.experiment.analyses import analyse
@@ -17,6 +16,7 @@ from semcal.experiment.cell_calibration import ApplyJob
 from semcal.experiment.finished import read_finished
 from semcal.experiment.grid_settings import Grading
 from semcal.experiment.paths import calibrated_path, calibration_folder
+from semcal.experiment.reading import parse_yaml, yaml_text
 from semcal.pipeline.calibrate_rows import calibrate_rows
 from semcal.pipeline.worker_state import WorkerState
 from semcal.records import dumps
@@ -43,9 +43,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         tmp_path_factory.mktemp("labelled"), made_up.Grid(**{**vars(grid), "n": 220, "seed": 1})
     )
     folder = made_up.write_grid(tmp_path_factory.mktemp("run"), grid)
-    settings = yaml.safe_load((folder / "settings.yaml").read_text())
+    settings = parse_yaml((folder / "settings.yaml").read_text(), what="settings")
     settings["methods"].append("Calibrated")
-    (folder / "settings.yaml").write_text(yaml.safe_dump(settings))
+    (folder / "settings.yaml").write_text(yaml_text(settings))
     answered = read_finished(other).rows("alpha", DATASET, "Base")
     labelled = list({row["question"]: row for row in answered}.values())[:200]
     at = calibration_folder("alpha", DATASET)
