@@ -290,24 +290,14 @@ def test_a_run_goes_on_with_its_own_folder_alone(tmp_path: Path) -> None:
     assert refused(run.output_of(options)) == ""
 
 
-def test_a_second_process_on_a_run_is_refused_and_another_shard_is_not(tmp_path: Path) -> None:
+def test_a_second_process_on_a_run_is_refused(tmp_path: Path) -> None:
     config = tmp_path / "grid.yaml"
     config.write_text(GRID)
     folder = tmp_path / "run"
     options = {"out": folder, "config": config, "shard": None, "fresh": False, "start": None}
     with run.output_of(options).locked():
-        for more in ((), ("--shard", "1/2")):
-            code, _, stderr = semcal("run", config, "--out", folder, *more)
-            assert (code, f"another process is writing to {folder}" in stderr) == (2, True)
-    with run.output_of({**options, "shard": "1/2"}).locked():
-        for shard, busy in (("1/2", True), ("2/2", False), (None, True)):
-            output = run.output_of({**options, "shard": shard})
-            if busy:
-                with pytest.raises(UsageError, match="another process is writing"), output.locked():
-                    pass
-            else:
-                with output.locked():
-                    pass
+        code, _, stderr = semcal("run", config, "--out", folder)
+        assert (code, f"another process is writing to {folder}" in stderr) == (2, True)
     assert not folder.exists()
 
 

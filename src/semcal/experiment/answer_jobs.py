@@ -15,7 +15,6 @@ from semcal.engine.clustering import cluster_answers
 from semcal.errors import QuestionError
 from semcal.experiment.grid_settings import Clustering, Grading
 from semcal.pipeline.cluster import ClusterJob
-from semcal.pipeline.executor import Progress
 from semcal.pipeline.grade import grade_clusters, grade_row
 from semcal.pipeline.measure import measure_rows
 from semcal.pipeline.prompting import PromptConfig
@@ -25,6 +24,7 @@ from semcal.qa.first_answer import first_answer
 from semcal.qa.grading import members_to_grade
 from semcal.qa.normal_form import normal_form, text_form
 from semcal.qa.questions import Question
+from semcal.workers import Progress
 
 Rows = list[dict[str, Any]]
 Lines = Sequence[str]

@@ -17,12 +17,12 @@ from semcal.experiment.grid_blocks import Lines, known_temperatures, labelled_be
 from semcal.experiment.grid_settings import Calibrating, Grading
 from semcal.experiment.paths import calibrated_path, calibration_folder, rows_path
 from semcal.experiment.row_jobs import passage_and_group
-from semcal.pipeline.executor import Progress
 from semcal.pipeline.measure import measure_rows
 from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.sample import SamplePass
 from semcal.pipeline.worker_state import WorkerState
 from semcal.qa.questions import Question, data_hash
+from semcal.workers import Progress
 
 if TYPE_CHECKING:
     from semcal.pipeline.measure import RowsAt

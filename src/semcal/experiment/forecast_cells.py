@@ -24,7 +24,7 @@ from semcal.experiment.grid_blocks import (
 from semcal.experiment.grid_settings import CALIBRATED, DataSet, GridSettings, Model
 from semcal.experiment.question_sets import PARTS, Parts, load_parts, sizes_of_built_in
 from semcal.hub_names import LANGUAGE_MODEL, NLI_MODEL, locate
-from semcal.pipeline.worker_state import cores, has_gpu, on_disk
+from semcal.workers import cores, has_gpu, on_disk
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from semcal.errors import ServerError
 from semcal.experiment.grid_settings import CALIBRATED, GridSettings, Model
-from semcal.pipeline.executor import Executor, Progress
 from semcal.pipeline.rows import failures_of
 from semcal.pipeline.select import GRID, WITH_ALPHA, Candidate, CandidateFit, candidate_fits
 from semcal.pipeline.store import Store, digest, read_block
 from semcal.records import dumps
 from semcal.semantics import MEASURES
+from semcal.workers import Executor, Progress
 
 if TYPE_CHECKING:
     from semcal.experiment.grid_state import GridState
@@ -264,7 +264,7 @@ class GridBlocks:
         shared = self.shard is not None and all(one.exists() for one in block.needs)
         job = BlockJob(block.job, block.model, block.equivalence, str(path) if shared else None)
         keep = partial(self._keep, block)
-        return self.executor.submit(job, stage=block.cost, then=keep, priority=priority)
+        return self.executor.submit(job, stage=block.cost, finish=keep, priority=priority)
 
     def _keep(self, block: PlannedBlock, lines: Lines) -> Lines:
         self.step(block.job.stage)

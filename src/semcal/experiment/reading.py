@@ -261,9 +261,9 @@ def _one_line(text: str) -> str:
     return text if len(text) <= 200 else text[:197] + "..."
 
 
-def _yaml() -> YAML:
+def _yaml() -> Any:
     """A reader and writer of plain data as YAML 1.1, in which `yes` is true, as most programs have it."""
-    yaml = YAML(typ="safe", pure=True)
+    yaml: Any = YAML(typ="safe", pure=True)
     yaml.version, yaml.max_depth = (1, 1), DEEPEST
     yaml.Constructor, yaml.Resolver = _Constructor, _Resolver
     yaml.width, yaml.default_flow_style, yaml.sort_base_mapping_type_on_output = 100, False, False

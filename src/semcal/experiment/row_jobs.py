@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 
 from semcal.experiment.answer_jobs import AnswerBlock
 from semcal.pipeline.assess import scores_by_measure
-from semcal.pipeline.executor import Progress
 from semcal.pipeline.measure import measure_rows
 from semcal.pipeline.select import Candidate, Selection, select_graded, under_alphas
 from semcal.pipeline.worker_state import WorkerState
 from semcal.qa.questions import GROUP, Question
+from semcal.workers import Progress
 
 Rows = list[dict[str, Any]]
 Graded = dict[str, list[list[dict[str, Any]]]]

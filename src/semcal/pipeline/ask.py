@@ -25,7 +25,6 @@ from semcal.pipeline.apply_calibration import (
 from semcal.pipeline.calibrated import Calibration
 from semcal.pipeline.cluster import cluster_rows
 from semcal.pipeline.decide import DecisionRule, draw_and_decide
-from semcal.pipeline.executor import Progress
 from semcal.pipeline.fitting import recalibrator_and_prompt
 from semcal.pipeline.inputs import as_equivalence, as_model, as_questions, checked_draws
 from semcal.pipeline.measure import RowsAt, measure_at
@@ -40,6 +39,7 @@ from semcal.qa.questions import Question
 from semcal.recalibration.attentive import AnyRecalibrator
 from semcal.registry import check_name
 from semcal.semantics import MEASURES
+from semcal.workers import Progress
 
 #: Fewer draws than this are warned about.
 FEW = 5

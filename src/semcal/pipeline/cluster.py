@@ -9,7 +9,6 @@ from typing import Any
 from semcal.engine.clustering import cluster_answers
 from semcal.engine.equivalence import Equivalence
 from semcal.engine.verdicts import CachedEquivalence
-from semcal.pipeline.executor import Progress
 from semcal.pipeline.rows import (
     finished_of,
     identity,
@@ -21,6 +20,7 @@ from semcal.pipeline.rows import (
 from semcal.pipeline.worker_state import WorkerState
 from semcal.qa.normal_form import normal_form
 from semcal.qa.values import values_read
+from semcal.workers import Progress
 
 Rows = list[dict[str, Any]]
 

@@ -15,18 +15,9 @@ import typer
 
 from semcal.cli import options as opt
 from semcal.cli.commands.calibrate import ModelOption
-from semcal.cli.console import NLICost, as_shown, info
-from semcal.cli.executors import (
-    NO_SERVER,
-    RowBlocks,
-    ServerOptions,
-    choose_workers,
-    open_executor,
-    peeked,
-    server_settings,
-    spending,
-    takes_server_options,
-)
+from semcal.cli.console import NLICost, as_shown, info, spending
+from semcal.cli.executors import RowBlocks, choose_workers, open_executor, peeked
+from semcal.cli.options import NO_SERVER, ServerOptions, server_settings, takes_server_options
 from semcal.cli.rows import Work, checked, counted, open_questions, run_rows
 from semcal.errors import RowError, UsageError
 from semcal.qa.questions import Question
@@ -35,9 +26,9 @@ from semcal.records import dumps, writing
 if TYPE_CHECKING:
     from semcal.pipeline.ask import AskedRows, AskJob
     from semcal.pipeline.calibrated import Calibration, Threshold
-    from semcal.pipeline.executor import Executor
     from semcal.pipeline.worker_state import WorkerState
     from semcal.recalibration.attentive import AnyRecalibrator
+    from semcal.workers import Executor
 
 #: Questions of a file that are asked together.
 BLOCK = 256

@@ -9,18 +9,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from semcal.cli import options as opt
-from semcal.cli.console import Output, debug, open_unfinished, unfinished, warn
-from semcal.cli.executors import (
-    NO_SERVER,
-    RowBlocks,
-    ServerOptions,
-    choose_workers,
-    open_executor,
-    peeked,
-    server_settings,
-    spending,
-    takes_server_options,
-)
+from semcal.cli.console import Output, debug, open_unfinished, spending, unfinished, warn
+from semcal.cli.executors import RowBlocks, choose_workers, open_executor, peeked
+from semcal.cli.options import NO_SERVER, ServerOptions, server_settings, takes_server_options
 from semcal.cli.rows import BadRows, checked, counted, good_items, open_questions, run_rows
 from semcal.errors import ModelError, RowError, ServerError
 from semcal.pipeline.rows import warn_of_cut_draws

@@ -104,8 +104,8 @@ from semcal.experiment.analyses.scores_by_setting import generations, losses, sc
 from semcal.experiment.finished import RESULTS_SCHEMA, FinishedRun, read_finished
 from semcal.experiment.grid_settings import GridSettings
 from semcal.experiment.presets import deviations
-from semcal.pipeline.executor import Executor, SerialExecutor
 from semcal.records import dumps, writing
+from semcal.workers import Executor, SerialExecutor
 
 __all__ = ["analyse", "pair_analysis", "results"]
 
