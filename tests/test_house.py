@@ -27,7 +27,7 @@ LATER = (
     "torch",
     "transformers",
 )
-LATER += ("matplotlib", "pandas", "pyarrow", "rich", "asyncio", "httpx", "jinja2", "yaml")
+LATER += ("matplotlib", "pandas", "pyarrow", "rich", "asyncio", "httpx", "jinja2", "ruamel.yaml")
 
 
 def loaded_by(statement: str) -> set[str]:

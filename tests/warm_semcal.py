@@ -47,7 +47,7 @@ def warm_semcal(folder: Path) -> Iterator[Path]:
 
 
 def serve(address: str) -> None:
-    from semcal.pipeline.process_executor import PRELOAD
+    from semcal.workers import PRELOAD
 
     for name in (*PRELOAD, "transformers.models.auto.modeling_auto", "semcal.cli.app"):
         resolve_name(name)

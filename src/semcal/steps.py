@@ -15,10 +15,10 @@ from itertools import islice
 from typing import Any, Protocol, TypeAlias
 
 from semcal.errors import InputError, QuestionError
-from semcal.pipeline.executor import Executor, Progress
 from semcal.pipeline.progress import note_block, note_resumed
 from semcal.pipeline.worker_state import WorkerState
 from semcal.rows import Json, Row
+from semcal.workers import Executor, Progress
 
 Cut: TypeAlias = Callable[[Iterator[Row]], Iterator[list[Row]]]
 """Cuts rows into blocks."""
@@ -121,7 +121,7 @@ def run_steps(
 
         job = BlockJob(tuple(steps), tuple(block))
         future: Future[StepResult] = workers.submit(
-            job, stage=steps[0].name if steps else "rows", then=keep, progress=partial(advance, number)
+            job, stage=steps[0].name if steps else "rows", finish=keep, progress=partial(advance, number)
         )
         return future.result
 

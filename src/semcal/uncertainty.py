@@ -24,7 +24,6 @@ from semcal.engine.equivalence import Equivalence
 from semcal.engine.language_model import Sampler, check_likelihoods
 from semcal.errors import QuestionError, SemcalWarning, UsageError, shown
 from semcal.pipeline.cluster import cluster_rows
-from semcal.pipeline.executor import Progress
 from semcal.pipeline.fitting import recalibrator_and_prompt
 from semcal.pipeline.inputs import as_equivalence, as_model, as_questions, checked_draws
 from semcal.pipeline.progress import ShowProgress, shown_progress
@@ -47,6 +46,7 @@ from semcal.rows import (
 )
 from semcal.semantics import MEASURES
 from semcal.semantics.measuring import MeasureOptions, measure_at, representative
+from semcal.workers import Progress
 
 #: Fewer draws than this are warned about.
 FEW = 5

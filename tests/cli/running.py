@@ -14,7 +14,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
-from semcal.pipeline.process_executor import PRELOAD, start_context
+from semcal.workers import PRELOAD, start_context
 
 
 def start(

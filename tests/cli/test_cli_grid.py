@@ -9,12 +9,12 @@ from pathlib import Path
 
 import mill_grid as mills
 import pytest
-import yaml
 from invoking import semcal
 
 from semcal.cli.commands import run as run_command
 from semcal.experiment.grid_settings import Model
 from semcal.experiment.grid_state import GridState
+from semcal.experiment.reading import yaml_text
 
 pytestmark = pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
 
@@ -24,7 +24,7 @@ def configured(folder: Path) -> Path:
     settings = mills.settings(folder, "methods=[Base, TS]", "sampling.counts=[6]")
     tree = {**settings.tree(), "models": [{"name": "one", "path": "atlas"}], "equivalence": "atlas"}
     path = folder / "grid.yaml"
-    path.write_text(yaml.safe_dump(tree))
+    path.write_text(yaml_text(tree))
     return path
 
 

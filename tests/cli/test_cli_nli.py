@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from semcal.cli.app import app
 from semcal.cli.console import NLICost
 from semcal.engine.fakes import FakeEquivalence, FakeLanguageModel
-from semcal.pipeline.worker_state import WorkerPlan
+from semcal.workers import WorkerPlan
 
 SAMPLES = ["a boat", "the ship", "a ship", "four", "five", "boat"]  # ship, boat, 4 and 5
 ROWS = [{"id": f"q{i}", "question": "What is it?", "samples": SAMPLES} for i in range(3)]
@@ -33,7 +33,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
     monkeypatch.setattr("semcal.cli.options.open_model", language_model)
     monkeypatch.setattr("semcal.cli.options.open_equivalence", equivalence)
-    one = WorkerPlan(n_workers=1, n_threads=1, reason="it is a test", asked=True)
+    one = WorkerPlan(n_workers=1, n_threads=1, reason="it is a test", requested=True)
     for command in ("ask", "answers"):
         monkeypatch.setattr(f"semcal.cli.commands.{command}.choose_workers", lambda *_, **__: one)
     return devices

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from semcal.cli.app import app
 from semcal.cli.executors import open_executor
-from semcal.pipeline.worker_state import WorkerPlan
+from semcal.workers import WorkerPlan
 
 pytestmark = pytest.mark.filterwarnings("always::semcal.errors.SemcalWarning")
 #: All that is said by a quiet command here: the small model seldom ends an answer.

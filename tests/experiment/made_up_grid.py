@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
 from semcal.experiment.grid_settings import slug
+from semcal.experiment.reading import yaml_text
 from semcal.qa.normal_form import normal_form
 from semcal.records import dumps, write_rows
 from semcal.semantics import MEASURES, confidences
@@ -130,7 +130,7 @@ def write_grid(folder: Path, grid: Grid | None = None, *, problems: Sequence[Map
     """Write a whole run folder, all but what `analyse` and the report write, and return it."""
     grid = grid or Grid()
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "settings.yaml").write_text(yaml.safe_dump(settings(grid), sort_keys=False))
+    (folder / "settings.yaml").write_text(yaml_text(settings(grid)))
     (folder / "environment.json").write_text(dumps({"versions": {"semcal": "0.1.0"}, "cores": 2}))
     if problems:
         write_rows(folder / "problems.jsonl", problems)

@@ -21,7 +21,7 @@ from semcal.experiment.grid_settings import GridSettings, Model
 from semcal.experiment.grid_state import GridState
 from semcal.experiment.question_sets import Problem
 from semcal.experiment.reading import settings_of
-from semcal.pipeline.executor import Executor, SerialExecutor
+from semcal.workers import Executor, SerialExecutor
 
 COUNT = 40
 

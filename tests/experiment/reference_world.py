@@ -19,7 +19,7 @@ from semcal.experiment.grid import Grid
 from semcal.experiment.grid_settings import GridSettings
 from semcal.experiment.grid_state import GridState
 from semcal.experiment.reading import settings_of
-from semcal.pipeline.executor import SerialExecutor
+from semcal.workers import SerialExecutor
 
 #: Sixty names, more than a top-k of 50 leaves.
 NAMES = tuple(f"{a}{b}o".capitalize() for a in ("ba", "de", "ki", "lu", "mo", "sa") for b in "bdfgklmnrt")

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from made_up_grid import Grid, write_grid
 
 from semcal.errors import InputError, StoreError
 from semcal.experiment.analyses import analyse
 from semcal.experiment.analyses.answers import audit_result, audit_sheet
 from semcal.experiment.finished import read_finished
+from semcal.experiment.reading import parse_yaml, yaml_text
 from semcal.metrics import ace_in_row_order
 
 SMALL: dict[str, Any] = {
@@ -35,10 +35,10 @@ def edited(folder: Path, change: Any, pattern: str = "samples/**/*.jsonl") -> Pa
 
 def configured(folder: Path, **parts: dict[str, Any]) -> Path:
     path = folder / "settings.yaml"
-    settings = yaml.safe_load(path.read_text())
+    settings = parse_yaml(path.read_text(), what="settings")
     for part, values in parts.items():
         settings[part] |= values
-    path.write_text(yaml.safe_dump(settings))
+    path.write_text(yaml_text(settings))
     return folder
 
 

@@ -16,7 +16,7 @@ from semcal.experiment.analyses.answers import growth
 from semcal.experiment.environment import Clock, added, fit_label
 from semcal.experiment.finished import read_finished
 from semcal.experiment.grid import Grid
-from semcal.pipeline.executor import SerialExecutor
+from semcal.workers import SerialExecutor
 
 pytestmark = pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
 SMALL = (

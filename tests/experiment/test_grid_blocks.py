@@ -15,8 +15,8 @@ import pytest
 from semcal.experiment.grid import Grid
 from semcal.experiment.grid_blocks import GridBlocks, PlannedBlock
 from semcal.experiment.grid_settings import Model
-from semcal.pipeline.executor import SerialExecutor
 from semcal.pipeline.store import Store
+from semcal.workers import SerialExecutor
 
 THREADS, BLOCKS = 8, 6
 

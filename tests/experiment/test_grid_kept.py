@@ -14,7 +14,7 @@ from semcal.experiment.analyses import analyse
 from semcal.experiment.finished import forget_from, state_of
 from semcal.experiment.grid import Grid
 from semcal.experiment.grid_blocks import BlockJob
-from semcal.pipeline.executor import SerialExecutor
+from semcal.workers import SerialExecutor
 
 pytestmark = pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
 

@@ -17,7 +17,7 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 from semcal.experiment.analyses import analyse
-from semcal.pipeline.process_executor import PRELOAD, start_context
+from semcal.workers import PRELOAD, start_context
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning"),
@@ -88,7 +88,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     """What must be the same, without the unfinished files of processes that were killed."""
     path = folder / "results.json"
     found = mills.contents(folder) | ({path.name: path.read_bytes()} if path.exists() else {})
-    return {name: content for name, content in found.items() if not name.endswith(".part")}
+    return {name: content for name, content in found.items() if ".semcal.part" not in name}
 
 
 @pytest.fixture(scope="module")

@@ -15,8 +15,8 @@ from semcal.errors import InputError, SemcalWarning, StoreError, UsageError
 from semcal.experiment.finished import forget_from, state_of
 from semcal.experiment.grid_blocks import STAGES
 from semcal.experiment.question_sets import load_parts
-from semcal.pipeline.process_executor import ProcessExecutor
 from semcal.semantics import MEASURES, confidences
+from semcal.workers import ProcessExecutor
 
 pytestmark = pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
 

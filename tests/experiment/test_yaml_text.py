@@ -28,7 +28,7 @@ WRONG = {
     "a tag that does not fit": ("seed: !!int x", "'x' is no int"),
     "an empty float": ("seed: !!float ''", "'' is no float"),
     "a binary number without digits": ("seed: 0b_", "'0b_' is no int"),
-    "a timestamp by tag": ("seed: !!timestamp x", "'x' is no timestamp"),
+    "a timestamp by tag": ("seed: !!timestamp x", 'failed to construct timestamp from "x"'),
     "a thousand lists in one another": (f"seed: {'[' * 1000}{']' * 1000}", "nested more than 100 deep"),
     "lists that never end": (f"seed: {'[' * 100_000}", "nested more than 100 deep"),
     "a size of 400 digits": (f"block: {'9' * 400}", "a whole number of about 400 digits is too large"),

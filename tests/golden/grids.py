@@ -10,8 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from semcal.experiment.reading import yaml_text
 from tests.golden.invoking import store_output
 from tests.golden.questions import mill_questions, questions_of, write_rows
 from tests.servers.fake_server import FakeServer
@@ -37,7 +36,7 @@ BLOCKS = 12
 def write_killed_grid() -> None:
     """The grid of the paper's methods in a process that is killed, and in another that resumes it."""
     config, run = Path("config.yaml"), Path("run")
-    config.write_text(yaml.safe_dump(SOUND, sort_keys=False))
+    config.write_text(yaml_text(SOUND))
     command = [sys.executable, "-m", "semcal", "run", str(config), "--out", str(run), "--workers", "1", "-q"]
     with subprocess.Popen(command) as process:
         while process.poll() is None and _finished_blocks(run) < BLOCKS:
@@ -62,7 +61,7 @@ def write_calibrated_grid() -> None:
     write_rows("mixed.jsonl", mixed)
     with FakeServer(log_probs="scaled") as server:
         served = {"name": "served", "path": server.name, "server": {"concurrency": 1}}
-        Path("config.yaml").write_text(yaml.safe_dump(_calibrated(served), sort_keys=False))
+        Path("config.yaml").write_text(yaml_text(_calibrated(served)))
         store_output("run", "run", "config.yaml", "--out", "run", "--json")
 
 

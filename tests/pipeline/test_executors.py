@@ -18,9 +18,15 @@ import jobs_for_workers as jobs
 import pytest
 
 from semcal.errors import MissingExtraError, QuestionError, RowError, SemcalWarning, UsageError, WorkerError
-from semcal.pipeline.executor import JobOutcome, SerialExecutor, TwoDeviceExecutor
-from semcal.pipeline.process_executor import AdaptiveExecutor, ProcessExecutor, run_recorded
-from semcal.pipeline.worker_state import available_memory, cores, on_disk, plan_workers
+from semcal.workers import (
+    JobOutcome,
+    ProcessExecutor,
+    SerialExecutor,
+    cores,
+    on_disk,
+    plan_workers,
+    run_recorded,
+)
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +58,7 @@ def test_products_have_the_same_bits_in_any_process(two) -> None:
 
 def test_results_are_kept_as_they_come_and_progress_is_told(two) -> None:
     kept, told = [], []
-    done(two, *[jobs.Add(n, 0.1) for n in range(4)], stage="add", then=kept.append, progress=told.append)
+    done(two, *[jobs.Add(n, 0.1) for n in range(4)], stage="add", finish=kept.append, progress=told.append)
     assert sorted(kept) == [10, 11, 12, 13]
     assert sorted(told) == [0, 1, 2, 3]
     assert two.seconds["add"] >= 0
@@ -60,14 +66,12 @@ def test_results_are_kept_as_they_come_and_progress_is_told(two) -> None:
 
 def test_jobs_of_low_priority_numbers_go_first() -> None:
     order: list[int] = []
-    with TwoDeviceExecutor(0, ["cluster"]) as executor:
-        hold = threading.Event()
-        executor.submit(lambda *_: hold.wait(60))
-        futures = [executor.submit(jobs.Add(n), then=order.append, priority=n) for n in (3, 1, 2, 0)]
-        hold.set()
+    with ProcessExecutor(jobs.ten, 1, preload=()) as executor:
+        executor.submit(jobs.Add(9, seconds=0.5))
+        futures = [executor.submit(jobs.Add(n), finish=order.append, priority=n) for n in (3, 1, 2, 0)]
         for future in futures:
             future.result()
-    assert order == [0, 1, 2, 3]
+    assert order == [10, 11, 12, 13]
 
 
 def test_an_error_of_ours_arrives_as_it_is(two) -> None:
@@ -192,10 +196,10 @@ def interrupted(executor) -> None:
 
 
 def test_others_are_hired_when_that_pays_and_not_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    with AdaptiveExecutor(jobs.ten, 2, 20) as executor:
+    with ProcessExecutor(jobs.ten, 2, state=20) as executor:
         assert done(executor, *[jobs.Add(n) for n in range(5)]) == [20, 21, 22, 23, 24]
         assert executor.n_processes == 0
-        monkeypatch.setattr("semcal.pipeline.process_executor.START", 0.0)
+        monkeypatch.setattr("semcal.workers.START", 0.0)
         assert done(executor, *[jobs.Add(n) for n in range(5)]) == [10, 11, 12, 13, 14]
         assert executor.n_processes >= 1
 
@@ -234,7 +238,7 @@ def test_a_result_that_could_not_be_kept_is_an_error() -> None:
         raise OSError("the disk is full")
 
     executor = SerialExecutor(10)
-    kept, other = executor.submit(jobs.Add(1), then=keep), executor.submit(jobs.Add(2))
+    kept, other = executor.submit(jobs.Add(1), finish=keep), executor.submit(jobs.Add(2))
     with pytest.raises(OSError, match="full"):
         kept.result()
     assert other.result() == 12
@@ -268,9 +272,9 @@ def test_a_worker_that_is_ended_leaves_no_temporary_file(tmp_path: Path) -> None
         while not any(path.stat().st_size for path in tmp_path.iterdir()) and time.monotonic() < deadline:
             time.sleep(0.02)
         assert [path.name.startswith(".file.") for path in tmp_path.iterdir()] == [True]
-        pool = executor._pool
+        (worker,) = executor._workers.values()
         executor.shutdown(cancel=True)
-    assert list(pool.exit_codes.values()) == [128 + signal.SIGTERM]
+    assert worker.process.exitcode == 128 + signal.SIGTERM
     assert list(tmp_path.iterdir()) == []
 
 
@@ -278,9 +282,9 @@ SCRIPT = """
 import os, sys
 from pathlib import Path
 import jobs_for_workers as jobs
-from semcal.pipeline.process_executor import ProcessExecutor
+from semcal.workers import ProcessExecutor
 if __name__ == "__main__":
-    with ProcessExecutor(jobs.ten, 2, ()) as executor:
+    with ProcessExecutor(jobs.ten, 2, preload=()) as executor:
         pids = [future.result() for future in [executor.submit(jobs.Process()) for _ in range(6)]]
         print(*sorted(set(pids)), flush=True)
         executor.submit(jobs.Add(1, seconds=60)).result()
@@ -340,71 +344,24 @@ GB = 10**9
 def test_processes_are_chosen_by_processors_memory_and_blocks(given, expected) -> None:
     found = plan_workers(None, **given)
     assert (found.n_workers, found.n_threads) == expected
-    assert not found.asked
+    assert not found.requested
 
 
 def test_a_number_that_is_asked_for_is_taken() -> None:
     found = plan_workers(3, weights=10**12, processors=1, memory=1, blocks=1)
-    assert (found.n_workers, found.n_threads, found.asked) == (3, 1, True)
+    assert (found.n_workers, found.n_threads, found.requested) == (3, 1, True)
     with pytest.raises(UsageError, match="--workers is 0"):
         plan_workers(0, weights=1)
 
 
 def test_this_machine_says_what_it_has(tmp_path: Path) -> None:
     assert 1 <= cores() <= (os.cpu_count() or 1)
-    memory = available_memory()
-    assert memory is None or memory > 10**6
     (tmp_path / "model.safetensors").write_bytes(bytes(1000))
     (tmp_path / "pytorch_model.bin").write_bytes(bytes(10))
     assert on_disk(tmp_path) == 1000
 
 
-def test_a_stage_with_a_device_of_its_own_is_worked_on_beside_the_others() -> None:
-    begun = threading.Event()
-
-    def sample(held: int, _: object) -> bool:
-        return begun.wait(timeout=60)
-
-    def cluster(held: int, _: object) -> int:
-        begun.set()
-        return held
-
-    with TwoDeviceExecutor(10, ["cluster"]) as executor:
-        futures = [executor.submit(sample, stage="sample"), executor.submit(cluster, stage="cluster")]
-        assert [future.result() for future in futures] == [True, 10]
-        assert set(executor.seconds) <= {"sample", "cluster"}
-
-
-def test_two_devices_give_what_one_gives_and_raise_what_it_raises() -> None:
-    with TwoDeviceExecutor(10, ["cluster"]) as executor:
-        stages = ["cluster" if n % 2 else "sample" for n in range(9)]
-        futures = [executor.submit(jobs.Add(n), stage=stage, priority=-n) for n, stage in enumerate(stages)]
-        found = [future.result() for future in futures]
-        assert found == done(SerialExecutor(10), *[jobs.Add(n) for n in range(9)])
-        with pytest.raises(QuestionError, match="it is no question"):
-            done(executor, jobs.Refuse(), stage="cluster")
-        assert done(executor, jobs.Add(1), stage="cluster") == [11]
-        with pytest.raises(RuntimeError, match="SystemExit: left"):
-            done(executor, jobs.Leave(), stage="cluster")
-        assert done(executor, jobs.Add(1), stage="cluster") == [11]
-
-
-def test_a_thread_computes_no_more_when_its_executor_is_interrupted() -> None:
-    begun = threading.Event()
-
-    def sample(held: int, tell) -> None:
-        begun.set()
-        end = time.monotonic() + 60
-        while time.monotonic() < end:
-            tell(1)
-
-    def interrupted(executor) -> None:
-        for stage in ("sample", "cluster", "sample"):
-            executor.submit(sample, stage=stage)
-        assert begun.wait(timeout=60)
-        raise KeyboardInterrupt
-
-    before = set(threading.enumerate())
-    with pytest.raises(KeyboardInterrupt), TwoDeviceExecutor(10, ["cluster"]) as executor:
-        interrupted(executor)
-    assert set(threading.enumerate()) <= before
+def test_what_is_no_exception_is_an_error_and_the_process_goes_on(two) -> None:
+    with pytest.raises(RuntimeError, match="SystemExit: left"):
+        done(two, jobs.Leave(), stage="cluster")
+    assert done(two, jobs.Add(1)) == [11]

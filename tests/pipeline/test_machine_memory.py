@@ -13,11 +13,19 @@ from multiprocessing import forkserver
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
-from semcal.pipeline import worker_state
-from semcal.pipeline.executor import SerialExecutor, run_job
-from semcal.pipeline.worker_state import SUMMED, TOGETHER, MemoryMonitor, Peak, memory_in_use_mb, trim_memory
+from semcal.workers import (
+    RESIDENT,
+    TOGETHER,
+    MemoryMonitor,
+    Peak,
+    SerialExecutor,
+    memory_in_use,
+    run_job,
+    trim_memory,
+)
 
 pytestmark = pytest.mark.skipif(
     not Path("/proc/self/smaps_rollup").exists(), reason="the system does not say what processes share"
@@ -27,12 +35,12 @@ HOLD = "held = b'x' * int(200e6); print('held', flush=True); input()"
 IN_A_CHILD = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {HOLD!r}])"
 FORK = """
 import os
-from semcal.pipeline.worker_state import memory_in_use_mb
+from semcal.workers import memory_in_use
 held = b"x" * int(200e6)
-before = memory_in_use_mb()
+before = memory_in_use().mb
 reader, writer = os.pipe()
 if os.fork():
-    print(before, memory_in_use_mb())
+    print(before, memory_in_use().mb)
 else:
     os.close(writer)
     os.read(reader, 1)  # until the first has written its line, or has failed
@@ -67,25 +75,25 @@ def watched() -> MemoryMonitor:
 
 
 def test_what_two_processes_hold_one_after_the_other_is_counted_once(watched: MemoryMonitor) -> None:
-    before = memory_in_use_mb()
+    before = memory_in_use().mb
     for _ in range(2):
         with holding():
             watched.look()
-    assert 200 <= watched.peak_mb - before < 300
+    assert 200 <= watched.peak.mb - before < 300
 
 
 def test_what_two_processes_hold_at_the_same_time_is_added_up(watched: MemoryMonitor) -> None:
-    before = memory_in_use_mb()
+    before = memory_in_use().mb
     with holding(), holding():
         watched.look()
-    assert 390 <= watched.peak_mb - before < 500
+    assert 390 <= watched.peak.mb - before < 500
 
 
 def test_the_children_of_a_child_count(watched: MemoryMonitor) -> None:
-    before = memory_in_use_mb()
+    before = memory_in_use().mb
     with holding(IN_A_CHILD):
         watched.look()
-    assert 200 <= watched.peak_mb - before < 300
+    assert 200 <= watched.peak.mb - before < 300
 
 
 def test_pages_that_two_processes_share_count_once() -> None:
@@ -98,37 +106,32 @@ def test_pages_that_two_processes_share_count_once() -> None:
 def test_a_thread_looks_until_it_is_stopped() -> None:
     watched = MemoryMonitor(interval=0.01)
     watched.start()
-    before, deadline = watched.peak_mb, time.monotonic() + 30
+    before, deadline = watched.peak.mb, time.monotonic() + 30
     with holding():
-        while watched.peak_mb < before + 200 and time.monotonic() < deadline:
+        while watched.peak.mb < before + 200 and time.monotonic() < deadline:
             time.sleep(0.01)
     watched.stop()
-    assert watched.peak_mb >= before + 200
+    assert watched.peak.mb >= before + 200
     assert not [thread for thread in threading.enumerate() if thread.name == "semcal footprint"]
 
 
 def test_a_crew_says_what_all_took_together_and_at_least_what_one_took() -> None:
     with SerialExecutor(None) as executor:
         with holding():
-            now = memory_in_use_mb()
+            now = memory_in_use().mb
             assert executor.peak_memory.mb >= now
         executor.peaks["sample"] = now + 500.0
         assert executor.peak_memory == Peak(now + 500.0, TOGETHER)
 
 
-def test_where_the_system_does_not_say_the_largest_of_each_are_added_up_and_that_is_said(
+def test_where_the_system_does_not_say_resident_memory_is_added_up_and_that_is_said(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def unknown(_: int) -> int:
-        raise FileNotFoundError
-
-    monkeypatch.setattr(worker_state, "_pss", unknown)
-    threads = threading.active_count()
+    monkeypatch.setattr(psutil.Process, "memory_full_info", psutil.Process.memory_info)
     with SerialExecutor(None) as executor:
-        assert threading.active_count() == threads
-        assert executor.peak_memory.counts == SUMMED
+        assert executor.peak_memory.counts == RESIDENT
         assert executor.peak_memory.mb > 20
-    assert str(Peak(1234.5, SUMMED)).startswith("1234 MB (the sum of what each process took at most")
+    assert str(Peak(1234.5, RESIDENT)) == f"1234 MB ({RESIDENT})"
 
 
 def freed() -> np.ndarray:
@@ -139,16 +142,16 @@ def freed() -> np.ndarray:
 
 def test_freed_memory_goes_back_to_the_system_when_it_is_told_to() -> None:
     kept = freed()
-    before = memory_in_use_mb()
+    before = memory_in_use().mb
     trim_memory()
-    assert before - memory_in_use_mb() > 150
+    assert before - memory_in_use().mb > 150
     assert kept.all()
 
 
 @pytest.mark.parametrize(("seconds", "least", "most"), [(1.0, -math.inf, 50), (0.0, 100, 250)])
 def test_a_long_job_leaves_nothing_that_it_has_freed(seconds: float, least: float, most: float) -> None:
     trim_memory()
-    before, clock = memory_in_use_mb(), iter([0.0, seconds])
+    before, clock = memory_in_use().mb, iter([0.0, seconds])
     outcome = run_job(lambda *_: freed(), None, lambda _: None, clock=lambda: next(clock))
     assert outcome.error is None
-    assert least <= memory_in_use_mb() - before <= most
+    assert least <= memory_in_use().mb - before <= most

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import signal
 import stat
@@ -175,12 +176,12 @@ def test_a_file_system_without_locks_is_written_to_and_its_leftovers_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left = tmp_path / ".left.0123456789abcdef.semcal.part"
-    left.write_text("")
+    left.mkdir()
 
     def refuse(*_: object) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr(module.fcntl, "flock", refuse)
+    monkeypatch.setattr(fcntl, "flock", refuse)
     with file_lock(tmp_path / LOCK, "busy"), writing(tmp_path / "out") as handle:
         handle.write("x")
     assert names(tmp_path) == [left.name, "out"]

@@ -9,13 +9,13 @@ from typing import Any
 
 import made_up_grid as made_up
 import pytest
-import yaml
 from read_page import Page
 
 from semcal.experiment.analyses import analyse
 from semcal.experiment.answer_jobs import ApplyJob
 from semcal.experiment.finished import calibrated_path, calibration_folder, read_finished
 from semcal.experiment.grid_settings import Grading
+from semcal.experiment.reading import parse_yaml, yaml_text
 from semcal.pipeline.worker_state import WorkerState
 from semcal.records import dumps
 from semcal.report import in_words
@@ -42,9 +42,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         tmp_path_factory.mktemp("labelled"), made_up.Grid(**{**vars(grid), "n": 220, "seed": 1})
     )
     folder = made_up.write_grid(tmp_path_factory.mktemp("run"), grid)
-    settings = yaml.safe_load((folder / "settings.yaml").read_text())
+    settings = parse_yaml((folder / "settings.yaml").read_text(), what="settings")
     settings["methods"].append("Calibrated")
-    (folder / "settings.yaml").write_text(yaml.safe_dump(settings))
+    (folder / "settings.yaml").write_text(yaml_text(settings))
     answered = read_finished(other).rows("alpha", DATASET, "Base")
     labelled = list({row["question"]: row for row in answered}.values())[:200]
     at = calibration_folder("alpha", DATASET)

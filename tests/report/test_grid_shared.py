@@ -11,9 +11,8 @@ from made_up_grid import Grid, write_grid
 from semcal.errors import StoreError
 from semcal.experiment.analyses import analyse, pair_analysis
 from semcal.experiment.finished import read_finished
-from semcal.pipeline.executor import Executor
-from semcal.pipeline.process_executor import ProcessExecutor
 from semcal.report import build
+from semcal.workers import Executor, ProcessExecutor
 
 TWO = Grid(
     models=("alpha-1b",),

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from browser import CHROMIUM, driven, dump
 from made_up_grid import Grid, write_grid
 
 from semcal.experiment.analyses import analyse
 from semcal.experiment.finished import FinishedRun, read_finished
+from semcal.experiment.reading import parse_yaml, yaml_text
 from semcal.records import dumps
 from semcal.report.explorer import explorer_blocks
 from semcal.report.grid_figures import planned_figures
@@ -108,9 +108,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> FinishedRun:
         path.write_text("".join(dumps(row) + "\n" for row in rows))
     for path in folder.glob("selection/*/*.json"):
         path.write_text(dumps(json.loads(path.read_text()) | {"prompt": "\n".join(SHORT)}))
-    settings = yaml.safe_load((folder / "settings.yaml").read_text())
+    settings = parse_yaml((folder / "settings.yaml").read_text(), what="settings")
     settings["equivalence"] = "\n".join(text for text in SHORT if "\0" not in text)  # NUL is refused
-    (folder / "settings.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))
+    (folder / "settings.yaml").write_text(yaml_text(settings))
     (folder / "environment.json").write_text(dumps({"versions": {"semcal": HOSTILE[0]}, HOSTILE[2]: SHORT}))
     analyse(folder)
     return read_finished(folder)

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from made_up_grid import Grid, write_grid
 
 from semcal.experiment.analyses import analyse
+from semcal.experiment.reading import parse_yaml, yaml_text
 from semcal.report.published import TABLES, dataset_in_paper, model_in_paper, published, published_tables
 
 BY_METHOD = [name for name in TABLES if "metric" in published(name)["rows"][0]]
@@ -127,10 +127,10 @@ def test_the_audits_are_stated_in_the_text(paper: str) -> None:
 
 def published_run(folder: Path, model: str, source: str) -> dict[str, Any]:
     write_grid(folder, Grid(models=("m",), datasets={"d": False}, counts=(), runs=2, n=15))
-    settings = yaml.safe_load((folder / "settings.yaml").read_text())
+    settings = parse_yaml((folder / "settings.yaml").read_text(), what="settings")
     settings["models"][0]["path"] = model
     settings["datasets"][0]["source"] = source
-    (folder / "settings.yaml").write_text(yaml.safe_dump(settings))
+    (folder / "settings.yaml").write_text(yaml_text(settings))
     return analyse(folder)
 
 

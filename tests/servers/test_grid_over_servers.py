@@ -23,11 +23,10 @@ from semcal.experiment.forecast import forecast
 from semcal.experiment.grid_settings import GridSettings, Model
 from semcal.experiment.grid_state import GridState
 from semcal.experiment.reading import claim_folder
-from semcal.pipeline.executor import SerialExecutor
-from semcal.pipeline.process_executor import PRELOAD, start_context
 from semcal.report import build
 from semcal.report.explorer import explorer_blocks
 from semcal.report.grid_tables import write_tables
+from semcal.workers import PRELOAD, SerialExecutor, start_context
 from tests.servers.fake_chat import model_of
 from tests.servers.fake_server import FakeServer
 

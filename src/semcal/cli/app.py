@@ -167,8 +167,8 @@ def _exit_code(command: Command, output_of: OutputOf, options: dict[str, Any]) -
         warn(f"error: {error}")
     except KeyboardInterrupt as error:
         terminated = isinstance(error, Terminated)
-        kept = kept_message(output, options) or _nothing_kept(output, options)
-        warn(f"{'terminated' if terminated else 'interrupted'}; {kept}")
+        remains = kept_message(output, options) or _nothing_kept(output, options)
+        warn(f"{'terminated' if terminated else 'interrupted'}; {remains}")
         flush(sys.stdout)
         return 143 if terminated else 130
     except BrokenPipeError:  # nobody reads our output any more
@@ -181,8 +181,8 @@ def _exit_code(command: Command, output_of: OutputOf, options: dict[str, Any]) -
         advice = _ADVICE.get(error.errno or 0, "")
         warn(f"error: {error.strerror or error}: {error.filename or 'standard output'}{advice}")
         flush(sys.stdout)
-    if output is not None and output.kept is not None and (kept := kept_message(output, options)):
-        warn(kept)
+    if output is not None and output.kept is not None and (remains := kept_message(output, options)):
+        warn(remains)
     return 1
 
 
@@ -192,7 +192,7 @@ def _as_text(name: str, value: Any) -> Any:
     Python keeps bytes that it cannot decode as halves of characters.
     """
     if isinstance(value, list):
-        return [_as_text(name, one) for one in value]
+        return [_as_text(name, part) for part in value]
     if value is None or not HALF.search(value) or os.path.lexists(value):
         return value
     try:

@@ -37,11 +37,11 @@ class _Running:
 
     label: str
     show: Callable[[int], None]
-    done: int = 0
+    n_done: int = 0
 
-    def __call__(self, done: int) -> None:
-        self.done = done
-        self.show(done)
+    def __call__(self, n_done: int) -> None:
+        self.n_done = n_done
+        self.show(n_done)
 
     def resume(self, count: int) -> None:
         note_resumed(self.show, count)
@@ -136,7 +136,7 @@ def progress(label: str, total: int | None) -> Iterator[Callable[[int], None]]:
         yield lambda _done: None
     elif _running and _running[-1].label == label:
         around = _running[-1]
-        yield lambda done: around.show(around.done + done)
+        yield lambda n_done: around.show(around.n_done + n_done)
     else:
         alone = sys.stderr.isatty() and not _in_a_pipe()
         with bar(label, total, _noted) if alone else nullcontext(_lines(label, total)) as show:
@@ -189,14 +189,14 @@ def _is_pipe(stream: TextIO | None) -> bool:
 def _lines(label: str, total: int | None) -> ProgressClock:
     start = last = time.monotonic()
 
-    def show(done: int, seconds: float | None) -> None:
+    def show(n_done: int, seconds: float | None) -> None:
         nonlocal last
-        now = time.monotonic()
-        if now - last >= INTERVAL:
-            last = now
-            of = f" of {total}" if total else ""
-            left = f", {duration(seconds)} left" if seconds else ""
-            warn(_noted(f"{label}: {done}{of} ({duration(now - start)}{left})"))
+        time_now = time.monotonic()
+        if time_now - last >= INTERVAL:
+            last = time_now
+            of_total = f" of {total}" if total else ""
+            remaining = f", {duration(seconds)} left" if seconds else ""
+            warn(_noted(f"{label}: {n_done}{of_total} ({duration(time_now - start)}{remaining})"))
 
     return ProgressClock(show, total)
 
@@ -219,6 +219,40 @@ class NLICost:
         if not self.calls:
             return text
         return f"{text}, {self.pairs / self.calls:.1f} times fewer than for all {self.pairs} ordered pairs"
+
+
+@contextmanager
+def spending(label: str, **roles: object) -> Iterator[None]:
+    """Show in progress what `model`, `equivalence` and `grader` spend on servers, and say it at the end."""
+    clients: dict[Any, str] = {}
+    for role, inner in roles.items():
+        for part in ("judge", "equivalence", "inner"):
+            inner = getattr(inner, part, inner)
+        if (client := getattr(inner, "client", None)) is not None:
+            clients.setdefault(client, role)
+
+    def spent() -> list[str]:
+        return [
+            f"{role}: {client.usage.text()}" if len(clients) > 1 else client.usage.text()
+            for client, role in clients.items()
+            if client.usage.requests
+        ]
+
+    if not clients:
+        yield
+        return
+    try:
+        with note_in_progress(lambda: "; ".join(spent())):
+            yield
+    finally:
+        for line in spent():
+            info(f"{label}: {line}")
+        thinking = getattr(roles.get("model"), "thinking", None)
+        if thinking is not None and thinking.answers:
+            cut = f", {thinking.cut} of them cut off by the token limit" if thinking.cut else ""
+            info(f"{label}: {thinking.answers} answers came after thinking, which is left out{cut}")
+        for client in clients:  # now, not when they are collected: there Python ignores Ctrl-C
+            client.close()
 
 
 @dataclass(frozen=True)
@@ -339,8 +373,8 @@ def kept_message(output: Output | None, options: Mapping[str, Any]) -> str:
             places.append(options[option])
     if not places:
         return ""
-    again = {"fresh": "--fresh", "start": "--from"}
-    without = " and ".join(name for option, name in again.items() if options.get(option))
+    restarting = {"fresh": "--fresh", "start": "--from"}
+    without = " and ".join(name for option, name in restarting.items() if options.get(option))
     command = f"the same command without {without}" if without else "the same command"
     return f"what is finished is kept in {' and '.join(map(str, places))}; {command} resumes from there"
 

@@ -1,35 +1,27 @@
-"""What carries out a command: worker processes for blocks of rows, or a server with options of its own."""
+"""What carries out a command: this process or worker processes, which do blocks of rows."""
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import cache, partial, wraps
+from functools import cache, partial
 from itertools import chain, islice
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import typer
-
-from semcal.cli.console import debug, info, note_in_progress
-from semcal.cli.options import ApiKeyFileOption, add_options, countable
+from semcal.cli.console import debug
+from semcal.cli.options import weights_of
 from semcal.engine.equivalence import names_a_server
 from semcal.errors import UsageError
 
 if TYPE_CHECKING:
-    from semcal.engine.servers.settings import ServerSettings
-    from semcal.pipeline.executor import Executor
-    from semcal.pipeline.worker_state import WorkerPlan
+    from semcal.workers import Executor, WorkerPlan
 
-#: Stages whose jobs use the NLI model.
-NLI_STAGES = ("cluster", "nli", "plain")
 Anything = TypeVar("Anything")
 
 
 def choose_workers(
-    asked: int | None,
+    requested: int | None,
     label: str,
     *,
     device: str | None,
@@ -39,45 +31,47 @@ def choose_workers(
     at_once: bool = False,
 ) -> WorkerPlan:
     """Choose how many processes a command uses, `at_once` or when that pays; -v says so."""
-    from semcal.cli.options import weights_of
-    from semcal.pipeline.worker_state import WorkerPlan, cores, plan_workers, uses_cpu
+    from semcal.workers import WorkerPlan, cores, plan_workers
 
     if names_a_server(model) or names_a_server(equivalence):
-        if asked is not None:
+        if requested is not None:
             raise UsageError("one process asks a server; leave --workers out, and use --concurrency")
         return WorkerPlan(1, cores(), "a server answers")
     weights = weights_of(model=model, equivalence=equivalence)
-    plan = plan_workers(asked, weights=weights, blocks=blocks, on_cpu=uses_cpu(device))
-    surely = at_once or plan.asked or plan.n_workers == 1
+    plan = plan_workers(requested, weights=weights, blocks=blocks, on_cpu=_uses_cpu(device))
+    surely = at_once or plan.requested or plan.n_workers == 1
     debug(f"{label}: {'' if surely else 'up to '}{plan}")
     return plan
 
 
+def _uses_cpu(device: str | None) -> bool:
+    """Whether models run on the CPU; where a GPU may be, PyTorch is asked."""
+    from semcal.workers import has_gpu
+
+    if device is not None or not has_gpu():
+        return device in (None, "cpu")
+    from semcal.engine.checkpoints import choose_device
+
+    return choose_device().type == "cpu"
+
+
 @contextmanager
 def open_executor(
-    plan: WorkerPlan,
-    load: Callable[[], Anything],
-    *,
-    at_once: bool = False,
-    devices: tuple[str | None, str | None] = (None, None),
+    plan: WorkerPlan, load: Callable[[], Anything], *, at_once: bool = False
 ) -> Iterator[tuple[Executor[Anything], Callable[[], Anything]]]:
     """Give the executor, and what loads this process's own state; say at the end what memory it took.
 
     Workers that were asked for start `at_once`, and this process loads nothing before it is asked to; workers
-    that were chosen start when that pays. One process whose language model and NLI model have a device each
-    (`devices`) clusters while it samples.
+    that were chosen start when that pays.
     """
-    from semcal.pipeline.executor import SerialExecutor, TwoDeviceExecutor
-    from semcal.pipeline.process_executor import AdaptiveExecutor, ProcessExecutor
+    from semcal.workers import ProcessExecutor, SerialExecutor
 
     state = cache(partial(_loaded, load, plan.n_threads))
     chosen: Executor[Anything]
-    if plan.n_workers > 1 and (at_once or plan.asked):
-        chosen = ProcessExecutor(load, plan.n_workers)
-    elif plan.n_workers > 1:
-        chosen = AdaptiveExecutor(load, plan.n_workers, state())
+    if plan.n_workers == 1:
+        chosen = SerialExecutor(state())
     else:
-        chosen = TwoDeviceExecutor(state(), NLI_STAGES) if _differ(*devices) else SerialExecutor(state())
+        chosen = ProcessExecutor(load, plan.n_workers, state=None if at_once or plan.requested else state())
     with chosen as executor:
         yield executor, state
         show_peak(executor)
@@ -92,119 +86,14 @@ def _loaded(load: Callable[[], Anything], n_threads: int) -> Anything:
     return state
 
 
-def _differ(device: str | None, nli_device: str | None) -> bool:
-    """Whether the NLI model was given a device that the language model is not on."""
-    if nli_device is None:
-        return False
-    from semcal.engine.checkpoints import choose_device
-
-    return choose_device(device) != choose_device(nli_device)
-
-
 def show_peak(executor: Executor[Any]) -> None:
     """Say with -v how much memory was used at most."""
-    of = f" of this process and {executor.n_processes} more" if executor.n_processes else ""
-    debug(f"peak memory{of}: {executor.peak_memory}")
+    workers = f" of this process and {executor.n_processes} more" if executor.n_processes else ""
+    debug(f"peak memory{workers}: {executor.peak_memory}")
 
 
 def peeked(items: Iterable[Anything], block: int, limit: int | None) -> tuple[Iterator[Anything], int | None]:
     """The items up to the limit, and the number of blocks that they make: 0, 1, or None for more."""
-    rest = islice(items, limit)
-    first = list(islice(rest, block + 1))
-    return chain(first, rest), None if len(first) > block else min(1, len(first))
-
-
-ServerOptions = Mapping[str, Any]
-"""The options of servers that a command was given."""
-NO_SERVER: ServerOptions = MappingProxyType({})
-
-
-def _option(kind: Any, name: str, metavar: str, text: str) -> Any:
-    callback = countable if kind is int else None
-    return Annotated[kind | None, typer.Option(name, metavar=metavar, callback=callback, help=text)]
-
-
-_OPTIONS: dict[str, Any] = {
-    "tokenizer": _option(
-        str, "--tokenizer", "DIR", "The server's model as a directory or hub id: token ids are sent."
-    ),
-    "api_key_file": ApiKeyFileOption,
-    "concurrency": _option(int, "--concurrency", "N", "Requests to a server at a time: 16 by default."),
-    "retries": _option(int, "--retries", "N", "How often a request that fails is tried again: 5 by default."),
-    "timeout": _option(float, "--timeout", "SECONDS", "How long a try may take: 120 by default."),
-    "allow_truncation": Annotated[
-        bool,
-        typer.Option("--allow-truncation", help="Sample although a server truncates; it is recorded."),
-    ],
-    "max_tokens_total": _option(
-        int, "--max-tokens-total", "N", "Stop before servers have read and written more tokens, all together."
-    ),
-    "max_cost": _option(float, "--max-cost", "COST", "Stop before more is spent, by the prices."),
-    "price_in": _option(float, "--price-in", "PRICE", "Of a million prompt tokens."),
-    "price_out": _option(float, "--price-out", "PRICE", "Of a million completion tokens."),
-}
-
-
-def takes_server_options(command: Callable[..., int]) -> Callable[..., int]:
-    """Give a command the options of servers, which it takes together as `server`."""
-
-    @wraps(command)
-    def run(**options: Any) -> int:
-        server = {name: options.pop(name, None) for name in _OPTIONS}
-        return command(**options, server=server)
-
-    add_options(run, command, _OPTIONS, instead_of="server")
-    return run
-
-
-def server_settings(given: ServerOptions, *names: str | None) -> ServerSettings | None:
-    """How servers are asked; without a server among the names None, and UsageError for an option of one."""
-    chosen = {name: value for name, value in given.items() if value is not None and value is not False}
-    if not any(names_a_server(name) for name in names):
-        for name in chosen:
-            raise UsageError(
-                f"--{name.replace('_', '-')} is for a model behind a server (openai:URL#NAME); leave it out"
-            )
-        return None
-    from semcal.engine.servers.settings import JUDGE_KEY_VARIABLE, Endpoint, ServerSettings, read_api_key
-
-    key = read_api_key(chosen.pop("api_key_file", None))
-    hosts = {Endpoint.parse(name).host: None for name in names if name is not None and names_a_server(name)}
-    if key is not None and len(hosts) > 1 and JUDGE_KEY_VARIABLE not in os.environ:
-        raise UsageError(
-            f"the API key would be sent to {' and '.join(hosts)}; give what decides on meanings and grades "
-            f"its own by {JUDGE_KEY_VARIABLE} (empty: none)"
-        )
-    return ServerSettings(api_key=key, **chosen)
-
-
-@contextmanager
-def spending(label: str, **asked: object) -> Iterator[None]:
-    """Show in progress what `model`, `equivalence` and `grader` spend on servers, and say it at the end."""
-    clients: dict[Any, str] = {}
-    for role, inner in asked.items():
-        for part in ("judge", "equivalence", "inner"):
-            inner = getattr(inner, part, inner)
-        if (client := getattr(inner, "client", None)) is not None:
-            clients.setdefault(client, role)
-
-    def spent() -> list[str]:
-        several = len(clients) > 1
-        used = {one: role for one, role in clients.items() if one.usage.requests}
-        return [f"{role}: {one.usage.text()}" if several else one.usage.text() for one, role in used.items()]
-
-    if not clients:
-        yield
-        return
-    try:
-        with note_in_progress(lambda: "; ".join(spent())):
-            yield
-    finally:
-        for one in spent():
-            info(f"{label}: {one}")
-        thinking = getattr(asked.get("model"), "thinking", None)
-        if thinking is not None and thinking.answers:
-            cut = f", {thinking.cut} of them cut off by the token limit" if thinking.cut else ""
-            info(f"{label}: {thinking.answers} answers came after thinking, which is left out{cut}")
-        for client in clients:  # now, not when they are collected: there Python ignores Ctrl-C
-            client.close()
+    limited = islice(items, limit)
+    first = list(islice(limited, block + 1))
+    return chain(first, limited), None if len(first) > block else min(1, len(first))

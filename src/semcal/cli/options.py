@@ -6,8 +6,11 @@ Used as `from semcal.cli import options as opt`.
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Mapping
+from functools import wraps
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
@@ -231,16 +234,16 @@ def add_options(
     run: Callable[..., Any], command: Callable[..., Any], further: Mapping[str, Any], *, instead_of: str = ""
 ) -> None:
     """Give `run`, which calls a command, that command's options, and further ones that it lacks."""
-    own = inspect.signature(command, eval_str=True)
-    kept = [one for one in own.parameters.values() if one.name != instead_of]
-    added = [
+    signature = inspect.signature(command, eval_str=True)
+    parameters = [item for item in signature.parameters.values() if item.name != instead_of]
+    parameters += [
         inspect.Parameter(
-            name, kept[0].kind, default=False if get_args(one)[0] is bool else None, annotation=one
+            name, parameters[0].kind, default=False if get_args(kind)[0] is bool else None, annotation=kind
         )
-        for name, one in further.items()
-        if name not in own.parameters
+        for name, kind in further.items()
+        if name not in signature.parameters
     ]
-    run.__signature__ = own.replace(parameters=[*kept, *added])  # type: ignore[attr-defined]
+    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
 
 
 def open_model(
@@ -298,21 +301,23 @@ def open_models(
     settings: ServerSettings | None = None,
 ) -> WorkerState:
     """Load the models that a worker needs: either, or both."""
-    own: Any = {"device": device, "dtype": dtype, "memory": memory, "settings": settings}
-    nli: Any = {"device": nli_device or device, "cache": cache, "settings": settings}
     with loading():
         from semcal.pipeline.worker_state import WorkerState
 
         return WorkerState(
-            None if model is None else open_model(model, **own),
-            None if equivalence is None else open_equivalence(equivalence, **nli),
+            None
+            if model is None
+            else open_model(model, device=device, dtype=dtype, memory=memory, settings=settings),
+            None
+            if equivalence is None
+            else open_equivalence(equivalence, device=nli_device or device, cache=cache, settings=settings),
         )
 
 
 def weights_of(*, model: str | None = None, equivalence: str | None = None) -> int | None:
     """Bytes of the weights of models that are named as in the options; None if one is not on this disk."""
     from semcal.hub_names import LANGUAGE_MODEL, NLI_MODEL, locate
-    from semcal.pipeline.worker_state import on_disk
+    from semcal.workers import on_disk
 
     if names_a_server(model) or names_a_server(equivalence):
         return None
@@ -332,8 +337,8 @@ def _folder(place: Location) -> Path | None:
         return Path(place.source)
     from huggingface_hub import try_to_load_from_cache
 
-    found = try_to_load_from_cache(place.source, "config.json")
-    return Path(found).parent if isinstance(found, str) else None
+    config = try_to_load_from_cache(place.source, "config.json")
+    return Path(config).parent if isinstance(config, str) else None
 
 
 def open_grader(
@@ -379,5 +384,75 @@ def open_recalibrator(
 
     if name is not None and temperature is not None:
         raise UsageError("give --recalibrator or --temperature, not both")
-    given = temperature if name is None else name
-    return recalibrator_and_prompt(model, given, open_few_shot(few_shot), force=force)
+    recalibrator = temperature if name is None else name
+    return recalibrator_and_prompt(model, recalibrator, open_few_shot(few_shot), force=force)
+
+
+# ---- Servers -----------------------------------------------------------------------------------------------
+
+ServerOptions = Mapping[str, Any]
+"""The options of servers that a command was given."""
+NO_SERVER: ServerOptions = MappingProxyType({})
+
+
+def _server_option(kind: Any, name: str, metavar: str, text: str) -> Any:
+    callback = countable if kind is int else None
+    return Annotated[kind | None, typer.Option(name, metavar=metavar, callback=callback, help=text)]
+
+
+_SERVER_OPTIONS: dict[str, Any] = {
+    "tokenizer": _server_option(
+        str, "--tokenizer", "DIR", "The server's model as a directory or hub id: token ids are sent."
+    ),
+    "api_key_file": ApiKeyFileOption,
+    "concurrency": _server_option(
+        int, "--concurrency", "N", "Requests to a server at a time: 16 by default."
+    ),
+    "retries": _server_option(
+        int, "--retries", "N", "How often a request that fails is tried again: 5 by default."
+    ),
+    "timeout": _server_option(float, "--timeout", "SECONDS", "How long a try may take: 120 by default."),
+    "allow_truncation": Annotated[
+        bool,
+        typer.Option("--allow-truncation", help="Sample although a server truncates; it is recorded."),
+    ],
+    "max_tokens_total": _server_option(
+        int, "--max-tokens-total", "N", "Stop before servers have read and written more tokens, all together."
+    ),
+    "max_cost": _server_option(float, "--max-cost", "COST", "Stop before more is spent, by the prices."),
+    "price_in": _server_option(float, "--price-in", "PRICE", "Of a million prompt tokens."),
+    "price_out": _server_option(float, "--price-out", "PRICE", "Of a million completion tokens."),
+}
+
+
+def takes_server_options(command: Callable[..., int]) -> Callable[..., int]:
+    """Give a command the options of servers, which it takes together as `server`."""
+
+    @wraps(command)
+    def run(**options: Any) -> int:
+        server = {name: options.pop(name, None) for name in _SERVER_OPTIONS}
+        return command(**options, server=server)
+
+    add_options(run, command, _SERVER_OPTIONS, instead_of="server")
+    return run
+
+
+def server_settings(options: ServerOptions, *names: str | None) -> ServerSettings | None:
+    """How servers are asked; without a server among the names None, and UsageError for an option of one."""
+    chosen = {name: value for name, value in options.items() if value is not None and value is not False}
+    if not any(names_a_server(name) for name in names):
+        for name in chosen:
+            raise UsageError(
+                f"--{name.replace('_', '-')} is for a model behind a server (openai:URL#NAME); leave it out"
+            )
+        return None
+    from semcal.engine.servers.settings import JUDGE_KEY_VARIABLE, Endpoint, ServerSettings, read_api_key
+
+    key = read_api_key(chosen.pop("api_key_file", None))
+    hosts = {Endpoint.parse(name).host: None for name in names if name is not None and names_a_server(name)}
+    if key is not None and len(hosts) > 1 and JUDGE_KEY_VARIABLE not in os.environ:
+        raise UsageError(
+            f"the API key would be sent to {' and '.join(hosts)}; give what decides on meanings and grades "
+            f"its own by {JUDGE_KEY_VARIABLE} (empty: none)"
+        )
+    return ServerSettings(api_key=key, **chosen)

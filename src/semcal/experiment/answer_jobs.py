@@ -20,7 +20,6 @@ from semcal.experiment.grid_blocks import Choice, Choices, Selected
 from semcal.experiment.grid_settings import Calibrating, Clustering, Grading
 from semcal.pipeline.assess import scores_by_measure
 from semcal.pipeline.cluster import ClusterStep
-from semcal.pipeline.executor import Progress
 from semcal.pipeline.grade import grade_clusters, grade_row
 from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.select import Candidate, Selection, select_graded, under_alphas
@@ -31,6 +30,7 @@ from semcal.qa.normal_form import normal_form, text_form
 from semcal.qa.questions import GROUP, Question, data_hash
 from semcal.rows import FAILED, Clusters, Json, Row, RowsAt
 from semcal.semantics.measuring import MeasureOptions, measure_rows
+from semcal.workers import Progress
 
 if TYPE_CHECKING:
     from semcal.recalibration.provenance import Provenance

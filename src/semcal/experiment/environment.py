@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from semcal.pipeline.worker_state import Peak
+from semcal.workers import Peak
 
 PACKAGES = ("semcal", "torch", "transformers", "numpy", "scipy", "rapidfuzz", "matplotlib")
 

@@ -12,12 +12,12 @@ from pydantic import BaseModel, ConfigDict
 from semcal.engine.language_model import LanguageModel, Sampler
 from semcal.errors import QuestionError
 from semcal.experiment.environment import versions
-from semcal.pipeline.executor import Progress
 from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.select import Candidate, CandidateFit
 from semcal.pipeline.worker_state import RecalibratorSource, WorkerState
 from semcal.qa.questions import Question, plain_text
 from semcal.qa.token_classes import token_classes
+from semcal.workers import Progress
 
 if TYPE_CHECKING:
     from semcal.experiment.grid_state import GridState

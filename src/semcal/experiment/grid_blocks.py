@@ -15,12 +15,12 @@ from pydantic import BaseModel, ConfigDict
 
 from semcal.errors import ServerError
 from semcal.experiment.grid_settings import CALIBRATED, GridSettings, Model
-from semcal.pipeline.executor import Executor, Progress
 from semcal.pipeline.select import GRID, WITH_ALPHA, Candidate, CandidateFit, candidate_fits
 from semcal.pipeline.store import Store, digest
 from semcal.records import dumps
 from semcal.rows import Json, Row, failures_of
 from semcal.semantics import MEASURES
+from semcal.workers import Executor, Progress
 
 if TYPE_CHECKING:
     from semcal.experiment.grid_state import GridState
@@ -255,7 +255,7 @@ class GridBlocks:
     def _begin(self, block: PlannedBlock, priority: int) -> Future[Lines]:
         job = BlockJob(block.job, block.model, block.equivalence)
         keep = partial(self._keep, block)
-        return self.executor.submit(job, stage=block.cost, then=keep, priority=priority)
+        return self.executor.submit(job, stage=block.cost, finish=keep, priority=priority)
 
     def _keep(self, block: PlannedBlock, lines: Lines) -> Lines:
         self.step(block.job.stage)

@@ -16,9 +16,19 @@ from pathlib import Path
 from typing import Any
 
 from semcal.errors import MissingExtraError, UsageError, WorkerError
-from semcal.pipeline.executor import Job, JobOutcome, State, Task, ThreadedExecutor, peak_memory_mb, run_job
-from semcal.pipeline.process_executor import ONE_THREAD, run_recorded
-from semcal.pipeline.worker_state import SUMMED, Peak
+from semcal.workers import (
+    ONE_THREAD,
+    SUMMED,
+    Job,
+    JobOutcome,
+    Peak,
+    State,
+    Task,
+    ThreadedExecutor,
+    peak_memory_mb,
+    run_job,
+    run_recorded,
+)
 
 #: Stands for a cluster of this machine, that ends with the run.
 LOCAL = "local"
@@ -73,7 +83,7 @@ class RayExecutor(ThreadedExecutor[State]):
         needs = {"num_cpus": 1, "num_gpus": int((device or "cpu").startswith("cuda"))}
         self._do = ray.remote(**needs, max_retries=0, max_calls=0)(do)
         self._load = load
-        super().__init__([2 * count])  # so that the next task is there when one ends
+        super().__init__(2 * count)  # so that the next task is there when one ends
         self.n_workers = count
 
     @property

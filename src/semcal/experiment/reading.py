@@ -6,13 +6,21 @@ YAML as settings are written in it: every key once, no more than settings need, 
 from __future__ import annotations
 
 import difflib
+import io
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
+from itertools import islice
 from pathlib import Path
 from typing import Any, get_args
 
-import yaml
 from pydantic import BaseModel, ValidationError
+from ruamel.yaml import YAML
+from ruamel.yaml.composer import MaxDepthExceededError
+from ruamel.yaml.constructor import SafeConstructor
+from ruamel.yaml.error import MarkedYAMLError, YAMLError, YAMLWarning
+from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+from ruamel.yaml.resolver import VersionedResolver
 
 from semcal.errors import WIDTH, UsageError, shown
 from semcal.experiment.grid_settings import ASKED_WITH, PRESETS, GridSettings
@@ -49,21 +57,21 @@ def settings_of(
     where: str = "settings",
 ) -> GridSettings:
     """Settings from plain data; parameters and errors as in `read_settings`."""
-    own = deepcopy(dict(content))
+    tree = deepcopy(dict(content))
     for override in overrides:
-        _set(own, override)
-    if own.get("preset") == "reference":
+        _set(tree, override)
+    if tree.get("preset") == "reference":
         raise UsageError(
             f"{where}: preset reference is gone; take paper or sound, and set what the published code does "
             "otherwise setting by setting (docs/paper.md)"
         )
-    preset = check_name(str(own.get("preset", "sound")), PRESETS, what="preset")
+    preset = check_name(str(tree.get("preset", "sound")), PRESETS, what="preset")
     try:
-        settings = GridSettings.model_validate(_over(PRESETS[preset], own))
+        settings = GridSettings.model_validate(_over(PRESETS[preset], tree))
     except ValidationError as error:
-        found = list(_complaints(error))
-        more = f"; and {len(found) - NAMED} more" if len(found) > NAMED else ""
-        raise UsageError(f"{where}: " + "; ".join(found[:NAMED]) + more) from None
+        complaints = list(_complaints(error))
+        more = f"; and {len(complaints) - NAMED} more" if len(complaints) > NAMED else ""
+        raise UsageError(f"{where}: " + "; ".join(complaints[:NAMED]) + more) from None
     return resolved(settings, limit=limit)
 
 
@@ -93,10 +101,10 @@ def _cut(text: str) -> str:
 def _step(target: Any, key: str, what: str) -> Any:
     if isinstance(target, list):
         return target[_index(target, key, what)]
-    found = target.setdefault(key, {})
-    if not isinstance(found, (dict, list)):
+    child = target.setdefault(key, {})
+    if not isinstance(child, (dict, list)):
         raise UsageError(f"{what}: {shown(key)} holds no keys")
-    return found
+    return child
 
 
 def _index(target: list[Any], key: str, what: str) -> int:
@@ -110,26 +118,26 @@ def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(below)
     for key, value in above.items():
         under = merged.get(key)
-        both = isinstance(value, dict) and isinstance(under, Mapping)
-        merged[key] = _over(under, value) if both else value  # type: ignore[arg-type]
+        is_tree = isinstance(value, dict) and isinstance(under, Mapping)
+        merged[key] = _over(under, value) if is_tree else value  # type: ignore[arg-type]
     return merged
 
 
 def _complaints(error: ValidationError) -> Iterator[str]:
-    for one in error.errors():
-        where = ".".join(_cut(str(part)) for part in one["loc"])
-        if one["type"] == "extra_forbidden":
-            known = _keys_at(one["loc"][:-1])
-            near = difflib.get_close_matches(str(one["loc"][-1]), known, n=1)
+    for detail in error.errors():
+        where = ".".join(_cut(str(part)) for part in detail["loc"])
+        if detail["type"] == "extra_forbidden":
+            keys = _keys_at(detail["loc"][:-1])
+            near = difflib.get_close_matches(str(detail["loc"][-1]), keys, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else "."
-            yield f"unknown setting {where!r}{hint} Known: {', '.join(known)}"
-        elif one["type"] == "missing":
+            yield f"unknown setting {where!r}{hint} Known: {', '.join(keys)}"
+        elif detail["type"] == "missing":
             yield f"{where} is missing"
-        elif one["type"] == "too_short" and one["input"]:
+        elif detail["type"] == "too_short" and detail["input"]:
             continue  # what is wrong with its items is told
         else:
-            message = one["msg"].removeprefix("Value error, ")
-            yield f"{where}: {message}, got {shown(one['input'])}" if where else message
+            message = detail["msg"].removeprefix("Value error, ")
+            yield f"{where}: {message}, got {shown(detail['input'])}" if where else message
 
 
 def _keys_at(place: Sequence[int | str]) -> list[str]:
@@ -137,8 +145,8 @@ def _keys_at(place: Sequence[int | str]) -> list[str]:
     part: type[BaseModel] = GridSettings
     for key in place:
         if isinstance(key, str):
-            found = part.model_fields[key].annotation
-            part = next(one for one in (found, *get_args(found)) if hasattr(one, "model_fields"))
+            kind = part.model_fields[key].annotation
+            part = next(option for option in (kind, *get_args(kind)) if hasattr(option, "model_fields"))
     return list(part.model_fields)
 
 
@@ -146,14 +154,11 @@ def resolved(settings: GridSettings, *, limit: int | None = None) -> GridSetting
     """The settings with the sizes of all data sets written out, and none above the limit."""
     datasets = []
     for dataset in settings.datasets:
-        known = sizes_of_built_in(dataset.source) or {
-            "validation": 2000,
-            "test": 2000,
-        }
+        defaults = sizes_of_built_in(dataset.source) or {"validation": 2000, "test": 2000}
         sizes: dict[str, int | None] = {}
         for part in ("calibration_train", "validation", "test"):
             size = getattr(dataset, part)
-            size = known.get(part) if size is None else size
+            size = defaults.get(part) if size is None else size
             sizes[part] = limit if size is None else size if limit is None else min(size, limit)
         datasets.append(dataset.model_copy(update=sizes))
     return settings.model_copy(update={"datasets": tuple(datasets)})
@@ -161,7 +166,7 @@ def resolved(settings: GridSettings, *, limit: int | None = None) -> GridSetting
 
 def settings_text(settings: GridSettings) -> str:
     """All settings as YAML."""
-    return yaml.safe_dump(settings.tree(), sort_keys=False, allow_unicode=True, width=100)
+    return yaml_text(settings.tree())
 
 
 def claim_folder(folder: Path, settings: GridSettings) -> None:
@@ -193,10 +198,10 @@ def _that_matters(tree: Any) -> Any:
     if not isinstance(tree, dict):
         return tree
     models = [
-        {**one, "server": {name: value for name, value in server.items() if name in ASKED_WITH}}
-        if isinstance(server := one.get("server"), dict)
-        else one
-        for one in tree.get("models", [])
+        {**model, "server": {name: value for name, value in server.items() if name in ASKED_WITH}}
+        if isinstance(server := model.get("server"), dict)
+        else model
+        for model in tree.get("models", [])
     ]
     return {name: value for name, value in tree.items() if name != "keep"} | {"models": models}
 
@@ -214,7 +219,7 @@ def _differing(old: Any, new: Any, where: str = "") -> Iterator[str]:
 LONGEST, MOST = 1_000_000, 10_000
 #: Whole numbers are below this: what NumPy and files of other programs can hold.
 LARGEST = 2**63
-#: What PyYAML raises where a value is not what its form or its tag says (`2020-13-45`, `!!int x`).
+#: What the library raises where a value is not what its form or its tag says (`2020-13-45`, `!!int x`).
 _WRONG = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError)
 
 
@@ -233,12 +238,15 @@ def parse_yaml(text: str, *, what: str) -> Any:
     if len(text) > LONGEST:
         raise UsageError(f"{what}: longer than the {LONGEST} characters that settings may have")
     try:
-        return _Loader(text).get_single_data()
-    except yaml.MarkedYAMLError as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", YAMLWarning)
+            return _yaml().load(text)
+    except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        raise UsageError(f"{what}: {place}{_one_line(error.problem or str(error))}") from error
-    except yaml.YAMLError as error:
+        too_deep = f"nested more than {DEEPEST} deep" if isinstance(error, MaxDepthExceededError) else None
+        raise UsageError(f"{what}: {place}{_one_line(too_deep or error.problem or str(error))}") from error
+    except YAMLError as error:
         raise UsageError(f"{what}: no YAML: {_one_line(str(error))}") from error
 
 
@@ -257,74 +265,71 @@ def _one_line(text: str) -> str:
     return text if len(text) <= 200 else text[:197] + "..."
 
 
-class _Loader(yaml.SafeLoader):
+def _yaml() -> Any:
+    """A reader and writer of plain data as YAML 1.1, in which `yes` is true, as most programs have it."""
+    yaml: Any = YAML(typ="safe", pure=True)
+    yaml.version, yaml.max_depth = (1, 1), DEEPEST
+    yaml.Constructor, yaml.Resolver = _Constructor, _Resolver
+    yaml.width, yaml.default_flow_style, yaml.sort_base_mapping_type_on_output = 100, False, False
+    return yaml
+
+
+def yaml_text(tree: Any) -> str:
+    """Plain data as YAML, keys in their order."""
+    text = io.StringIO()
+    _yaml().dump(tree, text)
+    return text.getvalue().removeprefix("%YAML 1.1\n---\n")
+
+
+class _Resolver(VersionedResolver):
+    """Takes `y` and `n` for texts: settings and tables have such keys."""
+
+    def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
+        is_letter = value in ("y", "Y", "n", "N")
+        return super().resolve(kind, value, (False, implicit[1]) if is_letter else implicit)
+
+
+class _Constructor(SafeConstructor):
     """Plain data only; what is wrong is told with its place, before anything grows out of hand."""
 
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self._level = 0
-        self._sizes: dict[int, tuple[int, int]] = {}  # of finished nodes: values in them, depth below them
+    def construct_document(self, node: Node) -> Any:
+        if next(islice(_repeated(node), MOST, None), None) is not None:
+            raise _misplaced(f"more than {MOST} values, aliases written out, are too many", node)
+        return super().construct_document(node)
 
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
-        repeated = self.check_event(yaml.AliasEvent)
-        self._level += 1
-        self._refuse_deeper(self._level, mark)
-        node: Any = super().compose_node(parent, index)
-        self._level -= 1
-        if repeated and id(node) not in self._sizes:
-            raise yaml.MarkedYAMLError(problem="an alias inside the value that it repeats", problem_mark=mark)
-        if not repeated:
-            self._sizes[id(node)] = self._measured(node)
-        return node
-
-    def _measured(self, node: yaml.Node) -> tuple[int, int]:
-        """How many values a node holds, itself among them, and how deep; its keys are looked at as well."""
-        inside: list[yaml.Node] = []
-        if isinstance(node, yaml.MappingNode):
-            _refuse_doublets(node)
-            inside = [one for pair in node.value for one in pair]
-        elif isinstance(node, yaml.SequenceNode):
-            inside = node.value
-        sizes = [self._sizes[id(one)] for one in inside]
-        count, depth = 1 + sum(size for size, _ in sizes), 1 + max((d for _, d in sizes), default=0)
-        if count > MOST:
-            raise yaml.MarkedYAMLError(
-                problem=f"{shown(count)} values, aliases written out, are too many; at most {MOST}",
-                problem_mark=node.start_mark,
-            )
-        self._refuse_deeper(depth, node.start_mark)
-        return count, depth
-
-    def _refuse_deeper(self, depth: int, mark: Any) -> None:
-        if depth > DEEPEST:
-            raise yaml.MarkedYAMLError(problem=f"nested more than {DEEPEST} deep", problem_mark=mark)
-
-    def construct_object(self, node: Any, deep: bool = False) -> Any:
+    def construct_object(self, node: Node, deep: bool = False) -> Any:
         try:
             value = super().construct_object(node, deep)
         except _WRONG as error:
             kind = str(node.tag).rpartition(":")[2]
-            raise yaml.MarkedYAMLError(
-                problem=f"{shown(node.value)} is no {kind}; put a text into quotes",
-                problem_mark=node.start_mark,
-            ) from error
+            raise _misplaced(f"{shown(node.value)} is no {kind}; put a text into quotes", node) from error
         problem = _unusable(value)
         if problem:
-            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
+            raise _misplaced(problem, node)
         return value
 
 
-def _refuse_doublets(node: yaml.MappingNode) -> None:
-    seen = set()
-    for key, _ in node.value:
-        if isinstance(key, yaml.ScalarNode):
-            if (key.tag, key.value) in seen:
-                raise yaml.MarkedYAMLError(
-                    problem=f"the key {shown(key.value)} is given twice; leave one out",
-                    problem_mark=key.start_mark,
-                )
-            seen.add((key.tag, key.value))
+def _repeated(node: Node, parents: tuple[Node, ...] = ()) -> Iterator[Node]:
+    """A node and all below it, those that aliases repeat each time, none with a key given twice."""
+    if node in parents:
+        raise _misplaced("an alias inside the value that it repeats", node)
+    if len(parents) >= DEEPEST:
+        raise _misplaced(f"nested more than {DEEPEST} deep", node)
+    yield node
+    children = node.value if isinstance(node, SequenceNode) else ()
+    if isinstance(node, MappingNode):
+        children = [child for pair in node.value for child in pair]
+        names: set[tuple[str, str]] = set()
+        for key in filter(lambda child: isinstance(child, ScalarNode), children[::2]):
+            if (str(key.tag), key.value) in names:
+                raise _misplaced(f"the key {shown(key.value)} is given twice; leave one out", key)
+            names.add((str(key.tag), key.value))
+    for child in children:
+        yield from _repeated(child, (*parents, node))
+
+
+def _misplaced(problem: str, node: Node) -> MarkedYAMLError:
+    return MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
 
 
 def _unusable(value: Any) -> str | None:

@@ -9,11 +9,11 @@ from typing import ClassVar
 from semcal.engine.clustering import cluster_answers
 from semcal.engine.equivalence import Equivalence
 from semcal.engine.verdicts import CachedEquivalence
-from semcal.pipeline.executor import Progress
 from semcal.pipeline.worker_state import WorkerState
 from semcal.qa.normal_form import normal_form
 from semcal.qa.values import values_read
 from semcal.rows import Clusters, Row
+from semcal.workers import Progress
 
 
 def check_clusterable(row: Row) -> None:

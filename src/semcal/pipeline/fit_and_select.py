@@ -15,7 +15,6 @@ from semcal.engine.language_model import LanguageModel, Sampler
 from semcal.errors import QuestionError
 from semcal.pipeline.calibration_set import CalibrationSet, calibration_features
 from semcal.pipeline.cluster import ClusterStep
-from semcal.pipeline.executor import SerialExecutor
 from semcal.pipeline.fitting import METHODS, train_stored
 from semcal.pipeline.sampling import BLOCK_TOKENS, SampleStep, Sampling, question_blocks
 from semcal.pipeline.select import Candidate, CandidateFit, Selection, candidate_fits, select
@@ -33,6 +32,7 @@ from semcal.recalibration.temperature import TemperatureScaling
 from semcal.registry import check_name
 from semcal.rows import Row, warn_of_failures
 from semcal.steps import run_steps
+from semcal.workers import SerialExecutor
 
 #: What `calibration.json` keeps of the scores by which it was chosen.
 KEPT_SCORES = ("measure", "measure_alpha", "gain", "brier", "ace", "auroc", "accuracy", "n")

@@ -30,32 +30,34 @@ class ProgressClock:
         self._show, self._total, self._clock = show, total, clock
         self._begun, self._resumed = clock(), 0
         self._block_end: tuple[int, float] | None = None
-        self.done = 0
+        self.n_done = 0
 
-    def __call__(self, done: int) -> None:
+    def __call__(self, n_done: int) -> None:
         """Take the number of finished items, not the increment."""
-        self.done = done
-        self._show(done, self._seconds_left())
+        self.n_done = n_done
+        self._show(n_done, self._seconds_left())
 
     def end_block(self) -> None:
         """Take the pace from what is finished now; with nothing finished the work in blocks begins now."""
-        now = self._clock()
-        if self.done <= self._resumed:
-            self._begun = now
-        self._block_end = self.done, now
-        self._show(self.done, self._seconds_left())
+        time_now = self._clock()
+        if self.n_done <= self._resumed:
+            self._begun = time_now
+        self._block_end = self.n_done, time_now
+        self._show(self.n_done, self._seconds_left())
 
     def resume(self, count: int) -> None:
         """Take `count` more items that were finished already."""
         self._resumed += count
 
     def _seconds_left(self) -> float | None:
-        now = self._clock()
-        done, at = self._block_end or (self.done, now)
-        if self._total is None or done <= self._resumed:
+        time_now = self._clock()
+        n_paced, last = self._block_end or (self.n_done, time_now)
+        if self._total is None or n_paced <= self._resumed:
             return None
-        pace = (at - self._begun) / (done - self._resumed)
-        return max(0.0, pace * (self._total - done) - (now - at)) if self.done < self._total else 0.0
+        if self.n_done >= self._total:
+            return 0.0
+        pace = (last - self._begun) / (n_paced - self._resumed)
+        return max(0.0, pace * (self._total - n_paced) - (time_now - last))
 
 
 def note_resumed(progress: Callable[[int], None] | None, count: int) -> None:
@@ -76,10 +78,10 @@ class Advance:
     def __init__(self, progress: Callable[[int], None] | None, before: int = 0) -> None:
         self._progress, self._before, self._told = progress, before, before
 
-    def __call__(self, done: int) -> None:
+    def __call__(self, n_done: int) -> None:
         """Take how many of the items after the others are finished."""
-        if self._progress is not None and self._before + done > self._told:
-            self._told = self._before + done
+        if self._progress is not None and self._before + n_done > self._told:
+            self._told = self._before + n_done
             self._progress(self._told)
 
 
@@ -89,12 +91,10 @@ def duration(seconds: float) -> str:
     >>> duration(44.6), duration(200), duration(8000)
     ('45 s', '3:20 min', '2:13 h')
     """
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    return (
-        f"{whole // 60}:{whole % 60:02} min" if whole < 3600 else f"{whole // 3600}:{whole // 60 % 60:02} h"
-    )
+    minutes, seconds = divmod(round(seconds), 60)
+    if not minutes:
+        return f"{seconds} s"
+    return f"{minutes}:{seconds:02} min" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02} h"
 
 
 #: Seconds between two changes of the line in a notebook.
@@ -102,18 +102,18 @@ INTERVAL = 0.25
 
 
 @contextmanager
-def shown_progress(given: ShowProgress, label: str, total: int) -> Iterator[Callable[[int], None] | None]:
-    """Yield what takes the number of finished items: `given` itself if it is a function, else one that shows.
+def shown_progress(progress: ShowProgress, label: str, total: int) -> Iterator[Callable[[int], None] | None]:
+    """Yield what takes the number of finished items: `progress` itself if a function, else one that shows.
 
     With True a bar on a terminal and a line in a notebook; None where nobody watches, or with False.
     """
-    if given is not None and not isinstance(given, bool) and not callable(given):
-        raise UsageError(f"progress must be True, False or a function of a number, got {shown(given)}")
-    if not isinstance(given, bool):
-        yield given
-    elif given and total and "ipykernel" in sys.modules:
+    if progress is not None and not isinstance(progress, bool) and not callable(progress):
+        raise UsageError(f"progress must be True, False or a function of a number, got {shown(progress)}")
+    if not isinstance(progress, bool):
+        yield progress
+    elif progress and total and "ipykernel" in sys.modules:
         yield from _line(label, total)
-    elif given and total and sys.stderr is not None and sys.stderr.isatty():
+    elif progress and total and sys.stderr is not None and sys.stderr.isatty():
         with bar(label, total) as update:
             yield update
     else:
@@ -136,9 +136,9 @@ def bar(label: str, total: int | None, noted: Callable[[str], str] = str) -> Ite
     with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
         task = bars.add_task(printable(label), total=total, left="")
 
-        def show(done: int, seconds: float | None) -> None:
-            left = "" if seconds is None else f"{duration(seconds)} left"
-            bars.update(task, completed=done, description=printable(noted(label)), left=left)
+        def show(n_done: int, seconds: float | None) -> None:
+            remaining = "" if seconds is None else f"{duration(seconds)} left"
+            bars.update(task, completed=n_done, description=printable(noted(label)), left=remaining)
 
         yield ProgressClock(show, total)
 
@@ -147,13 +147,13 @@ def _line(label: str, total: int) -> Iterator[Callable[[int], None]]:
     """A line on stderr that is written over, as output of notebooks allows."""
     start = last = time.monotonic()
 
-    def show(done: int, seconds: float | None) -> None:
+    def show(n_done: int, seconds: float | None) -> None:
         nonlocal last
-        now = time.monotonic()
-        if now - last >= INTERVAL or done >= total:
-            last = now
-            left = "" if not seconds else f", {duration(seconds)} left"
-            sys.stderr.write(f"\r{label}: {done} of {total} ({duration(now - start)}{left})  ")
+        time_now = time.monotonic()
+        if time_now - last >= INTERVAL or n_done >= total:
+            last = time_now
+            remaining = "" if not seconds else f", {duration(seconds)} left"
+            sys.stderr.write(f"\r{label}: {n_done} of {total} ({duration(time_now - start)}{remaining})  ")
             sys.stderr.flush()
 
     try:

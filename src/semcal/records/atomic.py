@@ -1,26 +1,25 @@
-"""Atomic writing of files and folders, and file locks.
+"""Atomic writing of files and folders, and locks between processes.
 
-An unfinished file has a random name, opened exclusively, and an advisory lock (flock) while it is written. A
-process that can take that lock knows that the writer has ended, even across containers, where process ids
-mean nothing.
+What is unfinished lies in a folder of a random name beside its place, with a lock file that is held while it
+is written. A process that can take that lock knows that the writer has ended, even across containers, where
+process ids mean nothing.
 """
 
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import re
 import secrets
 import shutil
-import stat
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import BinaryIO
+
+from filelock import FileLock, Timeout
 
 from semcal.errors import UsageError
 
@@ -31,6 +30,8 @@ _LEFTOVER = re.compile(r"\.(.+\.)?semcal\.(part|lock)", re.DOTALL)
 _OPEN_FILES = ("/dev", "/dev/fd", "/proc/self/fd")
 #: Seconds to wait for a lock; one that is only tested is free again sooner.
 PATIENCE = 0.5
+#: What a file system without locks answers.
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 
 
 def user_cache(name: str, environment: Mapping[str, str] = os.environ, platform: str = sys.platform) -> Path:
@@ -39,9 +40,9 @@ def user_cache(name: str, environment: Mapping[str, str] = os.environ, platform:
     >>> str(user_cache("servers", {"SEMCAL_CACHE": "/big"}, "linux"))
     '/big/servers'
     """
-    own = environment.get("SEMCAL_CACHE")
-    if own:
-        return Path(own, name)
+    folder = environment.get("SEMCAL_CACHE")
+    if folder:
+        return Path(folder, name)
     home = {"darwin": "~/Library/Caches", "win32": environment.get("LOCALAPPDATA", "~/AppData/Local")}
     caches = environment.get("XDG_CACHE_HOME") or home.get(platform, "~/.cache")
     return Path(caches).expanduser() / "semcal" / name
@@ -65,18 +66,11 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
     A symbolic link at `path` is replaced, not followed. Leftovers of killed processes in the folder are
     removed. An OSError names `path`.
     """
-    with naming(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _clean(path.parent.absolute())
-        with _opened(path) as handle:
-            temporary = Path(handle.name)
-            try:
-                yield handle
-                handle.flush()
-                os.fsync(handle.fileno())
-                temporary.replace(path)
-            finally:
-                temporary.unlink(missing_ok=True)
+    with part_folder(path) as folder, (folder / path.name).open("xb") as handle:
+        yield handle
+        handle.flush()
+        os.fsync(handle.fileno())
+        Path(handle.name).replace(path)
 
 
 @contextmanager
@@ -85,54 +79,57 @@ def naming(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.filename is None or str(error.filename).endswith(PART):
+        if error.filename is None or PART in str(error.filename):
             error.filename = str(path)
         raise
 
 
 @contextmanager
 def part_folder(path: Path) -> Iterator[Path]:
-    """Yield a temporary folder beside `path`, for what will be renamed to it."""
+    """Yield a temporary folder beside `path`, from which what is made there is moved to `path`."""
     with naming(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         _clean(path.parent.absolute())
-        folder, handle = _new_folder(path)
+        folder, lock = _new_part(path)
         try:
             yield folder
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-            os.close(handle)
+            lock.release()
 
 
 @contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
     """Yield a new folder that replaces `path` when the block ends; an error leaves `path` unchanged."""
-    with part_folder(path) as folder, part_folder(path) as old:
+    with part_folder(path) as part:
+        folder, replaced = part / "new", part / "old"
+        folder.mkdir()
         yield folder
         if path.exists():
-            path.replace(old)
+            path.replace(replaced)
         try:
             folder.rename(path)
         except BaseException:
-            if not path.exists():
-                old.rename(path)
+            if not path.exists() and replaced.exists():
+                replaced.rename(path)
             raise
 
 
 @contextmanager
 def file_lock(path: Path, busy: str, *, patience: float = PATIENCE) -> Iterator[None]:
-    """Hold the lock file `path`, whose name ends in `LOCK`, while the block runs; its last holder removes it.
+    """Hold the lock file `path`, whose name ends in `LOCK`, while the block runs; it is removed at the end.
 
-    If another process holds it for `patience` seconds, UsageError says `busy`.
-    The lock of a process ends with it, however it ends.
+    If another process holds it for `patience` seconds, UsageError says `busy`. The lock of a process ends
+    with it, however it ends.
     """
-    handle = _locked(path, busy, patience)
+    lock = FileLock(path)
+    if not _acquire(lock, patience):
+        raise UsageError(busy)
     try:
         yield
     finally:
-        if _flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB):
-            path.unlink(missing_ok=True)
-        os.close(handle)
+        path.unlink(missing_ok=True)  # while it is held: a process that has it open looks for it again
+        lock.release()
 
 
 def remove_leftovers(folder: Path, *, deep: bool = False) -> None:
@@ -164,73 +161,37 @@ def _random_name(path: Path) -> Path:
     return path.with_name(f".{path.name[:50]}.{secrets.token_hex(8)}{PART}")
 
 
-def _opened(path: Path) -> BinaryIO:
-    """A new file beside `path`, locked."""
+def _new_part(path: Path) -> tuple[Path, FileLock]:
+    """A new folder beside `path`, and its lock, which is held."""
     while True:
-        handle = _random_name(path).open("xb")
-        _flock(handle.fileno(), fcntl.LOCK_EX)
-        if _is_at(Path(handle.name), handle.fileno()):  # else it was removed as a leftover before the lock
-            return handle
-        handle.close()
+        folder = _random_name(path)
+        folder.mkdir()
+        lock = FileLock(folder / LOCK)
+        with suppress(FileNotFoundError):  # it was removed as a leftover before it was locked
+            if _acquire(lock, PATIENCE):
+                return folder, lock
 
 
-def _new_folder(path: Path) -> tuple[Path, int]:
-    """A new folder beside `path`, and the handle that holds its lock."""
-    while True:
-        temporary = _random_name(path)
-        temporary.mkdir()
-        try:
-            handle = os.open(temporary, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        except FileNotFoundError:
-            continue
-        _flock(handle, fcntl.LOCK_EX)
-        if _is_at(temporary, handle):
-            return temporary, handle
-        os.close(handle)
-
-
-def _locked(path: Path, busy: str, patience: float) -> int:
-    """The open lock file."""
-    deadline = time.monotonic() + patience
-    while True:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-        if _flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB) and _is_at(path, handle):
-            return handle
-        os.close(handle)
-        if time.monotonic() > deadline:
-            raise UsageError(busy)
-        time.sleep(PATIENCE / 20)
-
-
-def _flock(handle: int, kind: int) -> bool:
+def _acquire(lock: FileLock, patience: float) -> bool:
     """Whether the lock was taken; always true on a file system without locks."""
     try:
-        fcntl.flock(handle, kind)
-    except BlockingIOError:
+        lock.acquire(timeout=patience)
+    except Timeout:
         return False
     except OSError as error:
-        if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL):
+        if error.errno not in _NO_LOCKS:
             raise
     return True
 
 
-def _is_at(path: Path, handle: int) -> bool:
-    try:
-        return os.path.samestat(os.fstat(handle), path.lstat())
-    except FileNotFoundError:
-        return False
-
-
 def _remove_if_dead(path: Path) -> None:
     """Remove a leftover unless a process holds its lock, or it is not ours."""
-    is_folder = path.is_dir()
-    with suppress(OSError):  # removed meanwhile, a symbolic link, or not ours: skip it
-        handle = os.open(path, (os.O_RDONLY if is_folder else os.O_RDWR) | os.O_NOFOLLOW | os.O_NONBLOCK)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if is_folder:
-                shutil.rmtree(path)
-            elif stat.S_ISREG(os.fstat(handle).st_mode):
-                path.unlink()
-        finally:
-            os.close(handle)
+    is_part = path.name.endswith(PART)
+    if path.is_symlink() or path.is_dir() != is_part:
+        return
+    lock = FileLock(path / LOCK if is_part else path)
+    with suppress(OSError), lock.acquire(timeout=0):  # held, removed meanwhile, or no locks: skip it
+        if is_part:
+            shutil.rmtree(path)
+        else:
+            path.unlink()

@@ -12,7 +12,6 @@ from typing import Any
 from semcal.errors import StoreError
 from semcal.experiment.analyses import analyse
 from semcal.experiment.finished import FinishedRun, read_finished, read_results
-from semcal.pipeline.executor import Executor, SerialExecutor
 from semcal.records import dumps, read_object, writing
 from semcal.report.against_base import less_accurate_in_words
 from semcal.report.explorer import Explorer, begin_explorer
@@ -25,6 +24,7 @@ from semcal.report.sections import PageFigure, page_figure
 from semcal.report.summary import claims_in_words, facts, headline_table, rules_note
 from semcal.report.table_writers import markdown, markdown_text
 from semcal.report.tables import Table
+from semcal.workers import Executor, SerialExecutor
 
 Results = Mapping[str, Any]
 

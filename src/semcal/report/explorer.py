@@ -22,8 +22,8 @@ from typing import Any
 from semcal.errors import StoreError
 from semcal.experiment.analyses.answers import base_candidate
 from semcal.experiment.finished import FinishedRun
-from semcal.pipeline.executor import Executor, SerialExecutor
 from semcal.records import parse_float
+from semcal.workers import Executor, SerialExecutor
 
 #: Characters of all blocks up to which a page holds every run; beyond it, run 0 alone.
 SMALL = 6_000_000

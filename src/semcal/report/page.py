@@ -13,12 +13,12 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from semcal.experiment.analyses.calibrated import GAINS
 from semcal.experiment.finished import FinishedRun, read_environment
+from semcal.experiment.reading import yaml_text
 from semcal.records import writing
 from semcal.report import summary
 from semcal.report.against_base import less_accurate_in_words
@@ -250,7 +250,7 @@ def in_short(value: Any) -> str:
 
 
 def _as_yaml(value: Any) -> str:
-    return yaml.safe_dump(_rounded(value), sort_keys=False, allow_unicode=True, width=100)
+    return yaml_text(_rounded(value))
 
 
 def _rounded(value: Any) -> Any:

@@ -13,17 +13,9 @@ import typer
 
 from semcal.cli import options as opt
 from semcal.cli.commands.metrics import show_metrics
-from semcal.cli.console import NLICost, info, progress, warn
-from semcal.cli.executors import (
-    NO_SERVER,
-    ServerOptions,
-    choose_workers,
-    open_executor,
-    peeked,
-    server_settings,
-    spending,
-    takes_server_options,
-)
+from semcal.cli.console import NLICost, info, progress, spending, warn
+from semcal.cli.executors import choose_workers, open_executor, peeked
+from semcal.cli.options import NO_SERVER, ServerOptions, server_settings, takes_server_options
 from semcal.cli.rows import BadRows, good_rows, listed, open_rows, run_rows
 from semcal.engine.equivalence import names_a_server
 from semcal.errors import shown

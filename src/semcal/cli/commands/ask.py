@@ -15,17 +15,9 @@ import typer
 
 from semcal.cli import options as opt
 from semcal.cli.commands.calibrate import ModelOption
-from semcal.cli.console import NLICost, as_shown, info
-from semcal.cli.executors import (
-    NO_SERVER,
-    ServerOptions,
-    choose_workers,
-    open_executor,
-    peeked,
-    server_settings,
-    spending,
-    takes_server_options,
-)
+from semcal.cli.console import NLICost, as_shown, info, spending
+from semcal.cli.executors import choose_workers, open_executor, peeked
+from semcal.cli.options import NO_SERVER, ServerOptions, server_settings, takes_server_options
 from semcal.cli.rows import as_line, checked, counted, open_questions, run_rows
 from semcal.errors import QuestionError, RowError, UsageError
 from semcal.qa.questions import Question
@@ -35,10 +27,10 @@ from semcal.steps import run_steps
 
 if TYPE_CHECKING:
     from semcal.calibration.calibrated import Calibration, Threshold
-    from semcal.pipeline.executor import Executor
     from semcal.pipeline.worker_state import WorkerState
     from semcal.recalibration.attentive import AnyRecalibrator
     from semcal.uncertainty import AskStep
+    from semcal.workers import Executor
 
 #: Questions of a file that are asked together.
 BLOCK = 256

@@ -15,8 +15,8 @@ import typer
 
 from semcal.cli import options as opt
 from semcal.cli.commands.fit import check_apart, folder_output
-from semcal.cli.console import Output, info, open_unfinished, show, successive_progress, warn
-from semcal.cli.executors import NO_SERVER, ServerOptions, server_settings, spending, takes_server_options
+from semcal.cli.console import Output, info, open_unfinished, show, spending, successive_progress, warn
+from semcal.cli.options import NO_SERVER, ServerOptions, server_settings, takes_server_options
 from semcal.cli.rows import BadRows, good_rows, open_rows, read_labelled
 from semcal.errors import InputError, RowError, UsageError, shown
 from semcal.qa.questions import data_hash

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from semcal.cli import options as opt
-from semcal.cli.console import Output, open_unfinished, show, unfinished, warn
-from semcal.cli.executors import NO_SERVER, ServerOptions, server_settings, spending, takes_server_options
+from semcal.cli.console import Output, open_unfinished, show, spending, unfinished, warn
 from semcal.cli.fit_options import FitOptions
 from semcal.cli.fitting import FitWork, remove_older_results
+from semcal.cli.options import NO_SERVER, ServerOptions, server_settings, takes_server_options
 from semcal.cli.rows import BadRows, listed, read_labelled
 from semcal.engine.equivalence import names_a_server
 from semcal.engine.language_model import check_likelihoods

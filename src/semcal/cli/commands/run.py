@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from semcal.experiment.grid_settings import GridSettings
     from semcal.experiment.grid_state import GridState
     from semcal.experiment.question_sets import Problem
-    from semcal.pipeline.executor import Executor
+    from semcal.workers import Executor
 
 
 @dataclass(frozen=True)
@@ -185,11 +185,7 @@ def _executor(
         equivalence=settings.equivalence,
         at_once=True,
     )
-    devices = (loading.device, loading.nli_device)
-    with open_executor(plan, partial(_open, folder, loading), at_once=True, devices=devices) as (
-        executor,
-        state,
-    ):
+    with open_executor(plan, partial(_open, folder, loading), at_once=True) as (executor, state):
         yield executor, state() if plan.n_workers == 1 else None
 
 
@@ -259,7 +255,7 @@ def carry_out(
 
 def _release(executor: Executor[GridState], state: GridState | None) -> None:
     """Let go of the models: a report needs none."""
-    from semcal.pipeline.worker_state import trim_memory
+    from semcal.workers import trim_memory
 
     executor.release()
     if state is not None:
@@ -281,8 +277,8 @@ def _import_report() -> None:
 
 def _report(folder: Path, executor: Executor[Any]) -> None:
     """Analyses, tables, figures and the page, by this machine's worker processes; methods to beware of."""
-    from semcal.pipeline.process_executor import ProcessExecutor
     from semcal.report.build import remake
+    from semcal.workers import ProcessExecutor
 
     remake(folder, executor=executor if isinstance(executor, ProcessExecutor) else None)
     warn_of_less_accurate(folder)

@@ -17,7 +17,7 @@ from semcal.errors import UsageError
 from semcal.records import dumps, own_files
 
 if TYPE_CHECKING:
-    from semcal.pipeline.executor import Executor
+    from semcal.workers import Executor
 
 #: What processes that make a report import before they part.
 REPORTING = ("semcal.experiment.analyses", "semcal.report.build")
@@ -119,13 +119,13 @@ def _executor(run: Path) -> Iterator[Executor[None]]:
 
     A run of one model on one data set is not shared.
     """
-    from semcal.pipeline.executor import SerialExecutor
-    from semcal.pipeline.process_executor import ProcessExecutor
-    from semcal.pipeline.worker_state import plan_workers
+    from semcal.workers import ProcessExecutor, SerialExecutor, plan_workers
 
     pairs = len(list((run / "selection").glob("*/*.json")))
     count = plan_workers(None, weights=0, blocks=pairs).n_workers
-    with ProcessExecutor(_nothing, count, REPORTING) if count > 1 else SerialExecutor(None) as executor:
+    with (
+        ProcessExecutor(_nothing, count, preload=REPORTING) if count > 1 else SerialExecutor(None) as executor
+    ):
         yield executor
 
 

@@ -101,8 +101,8 @@ from semcal.experiment.analyses.scores_by_method import (
 )
 from semcal.experiment.analyses.scores_by_setting import generations, losses, score_maps, transfer
 from semcal.experiment.finished import RESULTS_SCHEMA, FinishedRun, read_finished
-from semcal.pipeline.executor import Executor, SerialExecutor
 from semcal.records import dumps, writing
+from semcal.workers import Executor, SerialExecutor
 
 __all__ = ["analyse", "pair_analysis", "results"]
 
