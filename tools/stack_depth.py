@@ -4,8 +4,7 @@
     python -m tools.stack_depth -v grid         # with the functions of semcal, the outermost first
 
 Every case is a command of its own process on the embedded models, with one worker, so that it draws in the
-process that reads the options. A frame counts for semcal if its module is `semcal` or begins with `semcal.`; frames
-of this script do not count at all.
+process that reads the options. Frames of this script do not count.
 """
 
 from __future__ import annotations

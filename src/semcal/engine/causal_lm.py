@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from semcal.engine.chat import chat_format
 from semcal.engine.drawing import Truncation, check_at_least_one
-from semcal.engine.fallback import checked_network
 from semcal.engine.generate import AnswerGenerator
 from semcal.engine.language_model import Cut, Generation, Progress, Prompt
 from semcal.engine.scheduling import Answers, BatchPlanner, answer_lengths, shared_length
 from semcal.engine.scoring import own_states
+from semcal.engine.tokenization import chat_format
+from semcal.engine.tree_cache import checked_network
 from semcal.errors import QuestionError
 from semcal.qa.questions import Turn
 from semcal.recalibration.attentive import AnyRecalibrator, BlockShape

@@ -16,12 +16,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from semcal.engine.chat import ChatFormat
 from semcal.engine.decoding import DecodingOptions, Request, Samples, Uniforms, decode
 from semcal.engine.drawing import Truncation, check_not_nan, inverse_cdf, most_likely, uniforms
 from semcal.engine.language_model import Cut, Generation, Progress, Prompt
 from semcal.engine.scheduling import Answers, BatchPlanner, ats_among, unknown_token
 from semcal.engine.scoring import Rescoring, answer_log_probs, answer_states
+from semcal.engine.tokenization import ChatFormat
 from semcal.engine.tree_cache import ModelOutputs, TreeCache, advance, log_probs, start
 from semcal.errors import ModelError
 from semcal.recalibration.attentive import AnyRecalibrator

@@ -25,8 +25,7 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, PretrainedConfig
 from transformers.cache_utils import Cache
 
-from semcal.engine.attention import AttentionConfig
-from semcal.engine.layer_cache import ForwardPass, LayerCache
+from semcal.engine.attention import AttentionConfig, ForwardPass, LayerCache
 from semcal.errors import ModelError, shown
 from semcal.recalibration.attentive import BlockShape
 

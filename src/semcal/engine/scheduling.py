@@ -11,10 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from semcal.engine.fallback import prefill_prefix
 from semcal.engine.language_model import Progress, Prompt, common_prefix
 from semcal.engine.network import Network
-from semcal.engine.tree_cache import TreeCache, tokens_per_pass
+from semcal.engine.tree_cache import TreeCache, prefill_prefix, tokens_per_pass
 from semcal.errors import InputError, QuestionError
 from semcal.recalibration.attentive import ATS, AnyRecalibrator
 

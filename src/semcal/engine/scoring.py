@@ -17,10 +17,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from semcal.engine.chat import ChatFormat
 from semcal.engine.decoding import Samples
 from semcal.engine.drawing import check_not_nan
 from semcal.engine.language_model import Cut, Generation, Prompt
+from semcal.engine.tokenization import ChatFormat
 from semcal.engine.tree_cache import ModelOutputs, NewTokens, TreeCache, log_probs
 from semcal.recalibration.attentive import AnyRecalibrator
 
