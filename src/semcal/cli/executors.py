@@ -102,7 +102,7 @@ def _differ(device: str | None, nli_device: str | None) -> bool:
     """Whether the NLI model was given a device that the language model is not on."""
     if nli_device is None:
         return False
-    from semcal.engine.checkpoints import choose_device
+    from semcal.engine.loading import choose_device
 
     return choose_device(device) != choose_device(nli_device)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from semcal.engine.verdicts import add_verdicts
+from semcal.engine.equivalence import add_verdicts
 from semcal.errors import StoreError, UsageError
 from semcal.experiment.grid_blocks import STAGES, expected_blocks
 from semcal.experiment.grid_settings import GridSettings

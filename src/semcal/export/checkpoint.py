@@ -17,8 +17,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from semcal.engine.checkpoints import files_hash
-from semcal.engine.gguf import unpacked
+from semcal.engine.loading import files_hash, unpacked
 from semcal.errors import ModelError, SemcalError
 from semcal.hub_names import LANGUAGE_MODEL, locate, snapshot
 from semcal.records import dumps

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from semcal.engine.clustering import cluster_answers
-from semcal.engine.equivalence import Equivalence
-from semcal.engine.verdicts import CachedEquivalence
+from semcal.engine.equivalence import CachedEquivalence, Equivalence
 from semcal.pipeline.executor import Progress
 from semcal.pipeline.rows import (
     finished_of,

@@ -134,7 +134,7 @@ def uses_cpu(device: str | None) -> bool:
         return device == "cpu"
     if not has_gpu():
         return True
-    from semcal.engine.checkpoints import choose_device
+    from semcal.engine.loading import choose_device
 
     return choose_device().type == "cpu"
 

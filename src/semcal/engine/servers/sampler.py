@@ -373,8 +373,7 @@ def check_tokenizer(model: ServerModel, chat: ChatFormat, name: str) -> None:
 
 def _chat_of(name: str) -> ChatFormat:
     """The form of a model's chats, from its tokenizer alone."""
-    from semcal.engine.checkpoints import read_tokenizer
-    from semcal.engine.gguf import unpacked
+    from semcal.engine.loading import read_tokenizer, unpacked
     from semcal.hub_names import LANGUAGE_MODEL, locate
 
     location = locate(name, LANGUAGE_MODEL)
