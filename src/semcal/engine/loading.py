@@ -181,7 +181,7 @@ def load_equivalence(
     *,
     device: str | None = None,
     revision: str | None = None,
-    gguf_cache: str | Path | None = None,
+    cache: str | Path | None = None,
     settings: ServerSettings | None = None,
 ) -> Equivalence:
     """Load what decides whether two answers mean the same.
@@ -237,7 +237,7 @@ def load_equivalence(
         from semcal.engine.nli import CrossEncoder
 
         equivalence = CrossEncoder.from_pretrained(name_or_dir, device=device, revision=revision)
-    return equivalence if gguf_cache is None else CachedEquivalence(equivalence, gguf_cache)
+    return equivalence if cache is None else CachedEquivalence(equivalence, cache)
 
 
 def parse_size(text: str | int) -> int:

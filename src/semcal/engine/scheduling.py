@@ -18,7 +18,15 @@ from semcal.errors import InputError, QuestionError
 from semcal.recalibration.attentive import ATS, AnyRecalibrator
 
 Answers = Sequence[Sequence[tuple[int, ...]]]
-Batch = tuple[list[int], TreeCache, list[tuple[int, ...]]]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Questions that run together."""
+
+    questions: list[int]  # their numbers in the call
+    cache: TreeCache  # which holds the shared prefix
+    token_ids: list[tuple[int, ...]]  # the whole prompt of each
 
 
 def shared_length(prompts: Sequence[Prompt]) -> int:
@@ -260,7 +268,7 @@ class BatchPlanner:
         ats: Sequence[ATS] = (),
         most: int | None = None,
     ) -> Iterator[Batch]:
-        """Indices, cache and token ids of batches of questions with room for their answers.
+        """Batches of questions with room for their answers.
 
         `longest`, `room` and `ats` are those of `invalid_prompts`; `shared` is the length of the shared
         prefix, by default of the prompts' longest common prefix. A batch of several questions holds `most`
@@ -275,7 +283,7 @@ class BatchPlanner:
         held = tokens_held(self.network, prompts, room=room, shared=shared)
         budget = self._max_tokens(ats)
         for batch in batches(held, budget=budget if most is None else min(most, budget)):
-            yield batch, prefix.empty(), [prompts[i].token_ids for i in batch]
+            yield Batch(batch, prefix.empty(), [prompts[i].token_ids for i in batch])
             done += len(batch)
             if progress is not None:
                 progress(done)

@@ -72,7 +72,7 @@ def answer_log_probs(
     return result
 
 
-def own_states(
+def question_states(
     cache: TreeCache,
     prompts: Sequence[Sequence[int]],
     answers: Sequence[Sequence[Sequence[int]]],
