@@ -71,7 +71,7 @@ def record(case: str, folder: Path) -> NoReturn:
         sys.__stdout__.flush()  # type: ignore[union-attr]
         os._exit(0)
 
-    drawing.draw_by_weights = stop
+    vars(drawing)["draw_by_weights"] = stop
     questions, out = str(folder / "questions.jsonl"), str(folder / "run")
     words = {
         "ask": ["ask", QUESTION, "--workers", "1"],

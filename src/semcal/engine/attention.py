@@ -20,7 +20,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -173,13 +173,13 @@ def checked_kernel(device: torch.device, dtype: torch.dtype, width: int) -> Kern
         return None
     try:
         error = max(_max_error(kernel, device, dtype, width, causal=causal) for causal in (False, True))
-        found = f"it is off by {error:.1e}"
+        reason = f"it is off by {error:.1e}"
     except (RuntimeError, ValueError, TypeError, NotImplementedError) as failure:
-        error, found = float("inf"), str(failure)
+        error, reason = float("inf"), str(failure)
     if error <= (2e-2 if dtype in _HALF else 1e-4):
         return kernel
     warnings.warn(
-        f"the fused attention of PyTorch for {dtype} on {device} with heads of {width} is not used: {found}",
+        f"the fused attention of PyTorch for {dtype} on {device} with heads of {width} is not used: {reason}",
         SemcalWarning,
         stacklevel=2,
     )
@@ -205,7 +205,7 @@ def _max_error(
 
 
 _ROOM = 256  # slots of the tree added beyond need when a buffer is full
-_KeyValue = tuple[Tensor, Tensor]
+KeyValue = tuple[Tensor, Tensor]
 
 
 @dataclass
@@ -213,10 +213,10 @@ class LayerCache:
     """One layer's keys and values at each level."""
 
     config: AttentionConfig
-    last: bool = False  # whether the layer may skip tokens whose states are not wanted
-    prefix: _KeyValue | None = None  # (1, heads, P, D)
-    prompts: _KeyValue | None = None  # (B, heads, S, D), zeros after the shorter ones
-    tree: _KeyValue | None = None  # (slots and room, heads, D)
+    last: bool = False  # whether the layer may skip tokens whose states are not read
+    prefix: KeyValue | None = None  # (1, heads, P, D)
+    prompts: KeyValue | None = None  # (B, heads, S, D), zeros after the shorter ones
+    tree: KeyValue | None = None  # (slots and room, heads, D)
 
     def keep_prompts(self, rows: Tensor, columns: int) -> None:
         """Drop all prompts but these, none of which has more than `columns` tokens."""
@@ -242,33 +242,19 @@ class LayerCache:
         return sum(states.shape[1] * states.shape[3] * states.element_size() for states in held)
 
 
-class ForwardPass(Protocol):
-    """A forward pass of new tokens through the layers."""
-
-    @property
-    def layers(self) -> dict[int, LayerCache]:
-        """Keys and values by layer."""
-
-    @property
-    def wanted(self) -> Tensor | None:
-        """(R,) indices of the tokens whose last states are wanted; None for all."""
-
-    def attend(self, layer: LayerCache, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """Attention output (1, N, H, D) of N new tokens in a layer; their keys and values are stored.
-
-        Queries are (1, H, N, D), keys and values (1, h, N, D). In the last layer the output of tokens that
-        are not wanted may be zeros.
-        """
-
-
 @dataclass(frozen=True)
 class PrefixPass:
     """The shared prefix: N tokens, each sees those before."""
 
     layers: dict[int, LayerCache]
-    wanted: ClassVar[None] = None
+    output_tokens: ClassVar[None] = None  # all
 
     def attend(self, layer: LayerCache, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """Attention output (1, N, H, D) of N new tokens in a layer; their keys and values are stored.
+
+        Queries are (1, H, N, D), keys and values (1, h, N, D). In the last layer the output of tokens that
+        are not among `output_tokens` may be zeros.
+        """
         layer.prefix = key.contiguous(), value.contiguous()
         groups = query.shape[1] // key.shape[1]
         part = attend_causally(query, _repeated(key, groups), _repeated(value, groups), layer.config)
@@ -284,7 +270,7 @@ class PromptPass:
     rows: Tensor  # (b,) rows of the buffers that these prompts get
     lengths: Tensor  # (b,) tokens of each prompt
     buffer: tuple[int, int]  # rows and columns that the buffers need for all prompts of the batch
-    last_only: bool = False  # whether only the states of each prompt's last token are wanted
+    last_only: bool = False  # whether only the states of each prompt's last token are read
 
     @cached_property
     def ends(self) -> Tensor:
@@ -292,7 +278,8 @@ class PromptPass:
         return self.lengths.cumsum(0) - 1
 
     @property
-    def wanted(self) -> Tensor | None:
+    def output_tokens(self) -> Tensor | None:
+        """(R,) indices of the tokens whose last states are read; None for all."""
         return self.ends if self.last_only else None
 
     @cached_property
@@ -311,9 +298,9 @@ class PromptPass:
             return self._attend_from_ends(layer, query, key, value)
         groups = query.shape[1] // key.shape[1]
         q, k, v = (self._padded(states) for states in (query, key, value))
-        own = attend_causally(q, _repeated(k, groups), _repeated(v, groups), layer.config)
-        at = self.prompt, slice(None), self.column
-        parts = [PartialAttention(own.output[at], own.log_sum_exp[at])]
+        prompt_part = attend_causally(q, _repeated(k, groups), _repeated(v, groups), layer.config)
+        index = self.prompt, slice(None), self.column
+        parts = [PartialAttention(prompt_part.output[index], prompt_part.log_sum_exp[index])]
         if layer.prefix is not None:
             position = self.prefix_length + self.column
             parts.append(_attend_to_prefix(layer.config, layer.prefix, query[0], position))
@@ -339,9 +326,9 @@ class PromptPass:
         parts = [PartialAttention(output.to(query.dtype).transpose(0, 1), log_sum_exp.transpose(0, 1))]
         if layer.prefix is not None:
             parts.append(_attend_to_prefix(config, layer.prefix, ends, position))
-        found = query.new_zeros((1, query.shape[2], query.shape[1], value.shape[3]))
-        found[0, self.ends] = merge(parts)
-        return found
+        attended = query.new_zeros((1, query.shape[2], query.shape[1], value.shape[3]))
+        attended[0, self.ends] = merge(parts)
+        return attended
 
     def _store(self, layer: LayerCache, *key_value: Tensor) -> None:
         if layer.prompts is None:
@@ -373,7 +360,7 @@ class TreePass:
     path: Tensor  # (N, T) slots of the tree tokens that lead to it, itself the last; -1 after them
     depth: Tensor  # (N,) length of each path
     first: int  # slot of the first new token; the others follow
-    wanted: ClassVar[None] = None
+    output_tokens: ClassVar[None] = None
     _masks: dict[tuple[str, int | None], Tensor | None] = field(default_factory=dict)
 
     def attend(self, layer: LayerCache, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -381,9 +368,9 @@ class TreePass:
         self.store(layer, torch.arange(self.first, last, device=self.row.device), key, value)
         return self.attend_to_stored(layer, query, key.shape[1])
 
-    def subset(self, which: Tensor) -> TreePass:
+    def subset(self, index: Tensor) -> TreePass:
         """A pass of only these (ascending) new tokens."""
-        return replace(self, row=self.row[which], path=self.path[which], depth=self.depth[which], _masks={})
+        return replace(self, row=self.row[index], path=self.path[index], depth=self.depth[index], _masks={})
 
     def store(self, layer: LayerCache, slots: Tensor, *key_value: Tensor) -> None:
         """Store keys and values (1, h, n, D) of the tokens in these slots (n,)."""
@@ -461,11 +448,11 @@ class TreePass:
     def _tree_mask(self, window: int | None) -> Tensor | None:
         """(N, 1, 1, T), or None where every token sees all of its path."""
         if ("tree", window) not in self._masks:
-            seen = self.path >= 0
+            visible = self.path >= 0
             if window is not None:
                 place = torch.arange(self.path.shape[1], device=self.path.device)
-                seen = seen & (place > self.depth[:, None] - 1 - window)
-            self._masks["tree", window] = None if bool(seen.all()) else seen[:, None, None]
+                visible = visible & (place > self.depth[:, None] - 1 - window)
+            self._masks["tree", window] = None if bool(visible.all()) else visible[:, None, None]
         return self._masks["tree", window]
 
     def _prompt_mask(self, window: int | None, groups: int) -> Tensor | None:
@@ -475,21 +462,27 @@ class TreePass:
             full = bool(
                 (self.lengths == len(column)).all()
             )  # of all rows: the batch must not decide the kernel
-            seen = column < self.lengths[self._rows, None]
+            visible = column < self.lengths[self._rows, None]
             if window is None:
-                mask = seen[:, None, None]
+                mask = visible[:, None, None]
             else:
                 near = self.prefix_length + column > self.position[:, None] - window  # (N, S)
-                grid = torch.ones((len(seen) * self._most, len(column)), dtype=torch.bool, device=seen.device)
+                grid = torch.ones(
+                    (len(visible) * self._most, len(column)), dtype=torch.bool, device=visible.device
+                )
                 grid[self._place] = near
-                grid = grid.view(len(seen), self._most, -1) & seen[:, None]
+                grid = grid.view(len(visible), self._most, -1) & visible[:, None]
                 mask = grid.repeat_interleave(groups, 1)[:, None]
             self._masks["prompt", window] = None if full and bool(mask.all()) else mask
         return self._masks["prompt", window]
 
 
+ForwardPass = PrefixPass | PromptPass | TreePass
+"""A forward pass of new tokens through the layers."""
+
+
 def _attend_to_prefix(
-    config: AttentionConfig, prefix: _KeyValue, query: Tensor, position: Tensor
+    config: AttentionConfig, prefix: KeyValue, query: Tensor, position: Tensor
 ) -> PartialAttention:
     """Attention (N, H, D) of queries (H, N, D) at positions (N,) to the shared prefix."""
     heads, count = prefix[0].shape[1], query.shape[1]

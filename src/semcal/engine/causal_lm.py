@@ -373,7 +373,7 @@ class CausalLanguageModel:
         for batch in self._planner.answer_batches(prompts, answers, progress, shared=before):
             prefix = batch.cache.prefix_states.cpu() if whole else prefix
             batch_answers = [answers[i] for i in batch.questions]
-            states = question_states(batch.cache, batch.token_ids, batch_answers, whole=whole)
+            states = question_states(batch.cache, batch.token_ids, batch_answers, all_tokens=whole)
             parts.update(zip(batch.questions, (part.cpu() for part in states)))
         together = torch.cat([parts[i] for i in range(len(prompts))]) if prompts else prefix
         lengths = [len(prompt.token_ids) - (before or 0) for prompt in prompts]

@@ -104,9 +104,9 @@ class Samples:
     def __getitem__(self, questions: int | Index) -> Samples:
         return Samples(self.tokens[questions], self.log_probs[questions], self.closing_log_probs[questions])
 
-    def append(self, others: Samples) -> Samples:
+    def append(self, later: Samples) -> Samples:
         """These questions, then others."""
-        pairs = zip(vars(self).values(), vars(others).values(), strict=True)
+        pairs = zip(vars(self).values(), vars(later).values(), strict=True)
         return Samples(*(np.concatenate(pair) for pair in pairs))
 
 
@@ -123,8 +123,10 @@ class ActiveDraws:
     @classmethod
     def first(cls, rows: range, recalibrators: int, m: int, *, node: int = 0) -> ActiveDraws:
         """All draws of new questions, whose first nodes are numbered from `node` on."""
-        row, which, draw = (i.ravel() for i in np.indices((len(rows), recalibrators, m), dtype=np.int64))
-        return cls(rows.start + row, which, draw, np.zeros_like(row), torch.from_numpy(node + row))
+        row, recalibrator, draw = (
+            i.ravel() for i in np.indices((len(rows), recalibrators, m), dtype=np.int64)
+        )
+        return cls(rows.start + row, recalibrator, draw, np.zeros_like(row), torch.from_numpy(node + row))
 
     @property
     def index(self) -> tuple[Index, Index, Index, Index]:
@@ -134,16 +136,18 @@ class ActiveDraws:
     def __len__(self) -> int:
         return len(self.row)
 
-    def __getitem__(self, some: NDArray[np.bool_]) -> ActiveDraws:
-        node = self.node[torch.from_numpy(some)]
-        return ActiveDraws(self.row[some], self.recalibrator[some], self.draw[some], self.step[some], node)
+    def __getitem__(self, selected: NDArray[np.bool_]) -> ActiveDraws:
+        node = self.node[torch.from_numpy(selected)]
+        return ActiveDraws(
+            self.row[selected], self.recalibrator[selected], self.draw[selected], self.step[selected], node
+        )
 
-    def append(self, others: ActiveDraws) -> ActiveDraws:
+    def append(self, later: ActiveDraws) -> ActiveDraws:
         """These and others."""
-        pairs = [(self.row, others.row), (self.recalibrator, others.recalibrator)]
-        pairs += [(self.draw, others.draw), (self.step, others.step)]
-        row, which, draw, step = map(np.concatenate, pairs)
-        return ActiveDraws(row, which, draw, step, torch.cat([self.node, others.node]))
+        pairs = [(self.row, later.row), (self.recalibrator, later.recalibrator)]
+        pairs += [(self.draw, later.draw), (self.step, later.step)]
+        row, recalibrator, draw, step = map(np.concatenate, pairs)
+        return ActiveDraws(row, recalibrator, draw, step, torch.cat([self.node, later.node]))
 
 
 class ActiveBatch:
@@ -248,10 +252,10 @@ class ActiveBatch:
 
     def _run_last_token(self, draws: ActiveDraws) -> list[bool]:
         """Whether the last token of each draw that has reached the limit is to run."""
-        wanted = self._options.run_last_token
+        runs = self._options.run_last_token
         tokens = self._samples.tokens[draws.row, draws.recalibrator, draws.draw].tolist()
         rows = zip(draws.row.tolist(), tokens, strict=True)
-        return [wanted is not None and wanted(self._questions[row], tuple(ids)) for row, ids in rows]
+        return [runs is not None and runs(self._questions[row], tuple(ids)) for row, ids in rows]
 
     def _extend(self, token: Tensor) -> None:
         """Run the chosen tokens, each distinct one once."""
@@ -276,10 +280,10 @@ class ActiveBatch:
         rows = len(self._questions)
         new = torch.bincount(self.frontier.row[parent], minlength=rows)
         costs = int(self.cache.lengths.max()) + self.frontier.slots_by_row(rows) + new
-        kept = self._scheduler.fitting(costs.tolist())
-        self._scheduler.put_back(self._questions[kept:])
-        self._tree_sizes.remove_newest(rows - kept)
-        stays = self.draws.row < kept
+        fitting = self._scheduler.fitting(costs.tolist())
+        self._scheduler.put_back(self._questions[fitting:])
+        self._tree_sizes.remove_newest(rows - fitting)
+        stays = self.draws.row < fitting
         self.draws, token = self.draws[stays], token[torch.from_numpy(stays)]
         self._compact()
         return token
@@ -443,10 +447,10 @@ def _candidates(
         best = scored.topk(min(width, scored.shape[1]))
         check_not_nan(best.values)
         ending = torch.isin(best.indices, enders)
-        others = scored.scatter(1, enders.expand(len(scored), -1), -torch.inf).topk(
+        running = scored.scatter(1, enders.expand(len(scored), -1), -torch.inf).topk(
             min(width, scored.shape[1])
         )
         ends_only = best.values.masked_fill(~ending, -torch.inf)  # the rest are among the others
-        tokens.append(torch.cat([best.indices, others.indices], 1).cpu())
-        values.append(torch.cat([ends_only, others.values], 1).cpu())
+        tokens.append(torch.cat([best.indices, running.indices], 1).cpu())
+        values.append(torch.cat([ends_only, running.values], 1).cpu())
     return _Candidates(torch.cat(tokens).numpy(), torch.cat(values).numpy())

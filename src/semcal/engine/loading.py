@@ -167,11 +167,11 @@ def load_model(
             checkpoint=checkpoint_revision,
         )
         language_model.encode_answer(chat("Which?"), "That.")  # fails here if the tokenizer is damaged
-    own = model.generation_config  # its sampling settings are dropped, its special tokens stay
+    settings = model.generation_config  # its sampling settings are dropped, its special tokens stay
     model.generation_config = GenerationConfig(
-        bos_token_id=getattr(own, "bos_token_id", None),
-        eos_token_id=getattr(own, "eos_token_id", None),
-        pad_token_id=getattr(own, "pad_token_id", None),
+        bos_token_id=getattr(settings, "bos_token_id", None),
+        eos_token_id=getattr(settings, "eos_token_id", None),
+        pad_token_id=getattr(settings, "pad_token_id", None),
     )
     return language_model
 

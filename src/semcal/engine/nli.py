@@ -138,8 +138,7 @@ class CrossEncoder:
     def _tokenize(self, sides: Sequence[tuple[str, str]], *, longest: int | None = None) -> list[Encoded]:
         if self._pair_encoder is not None:
             return self._pair_encoder.encode(sides, longest=longest)
-        truncation = {} if longest is None else {"truncation": "longest_first", "max_length": longest}
-        return encode_pairs(self._tokenizer, sides, **truncation)
+        return encode_pairs(self._tokenizer, sides, longest=longest)
 
     @torch.inference_mode()
     def _margins(self, pairs: Sequence[Encoded]) -> list[float]:

@@ -98,27 +98,27 @@ class SpecialTokens:
         mark = next(mark for mark in _MARKS if not any(mark in text for text in texts))
         spelled = dict.fromkeys(token for text in texts for token in self.find(text))
         names = {token: f"{mark}{number}{mark}" for number, token in enumerate(spelled)}
-        shown = [self._pattern.sub(lambda match: names[match[0]], text) for text in texts]
-        return shown, {name: token for token, name in names.items()}
+        hidden_texts = [self._pattern.sub(lambda match: names[match[0]], text) for text in texts]
+        return hidden_texts, {name: token for token, name in names.items()}
 
     def encode_rendered(self, rendered: str, hidden: Mapping[str, str]) -> _Ids:
         """Token ids of a rendered chat, nothing added; placeholders are encoded as the text they hide."""
         plain = self._plain(*hidden.values())
-        whole = self._tokenizer(rendered, add_special_tokens=False, return_offsets_mapping=True)
-        ids, spans = tuple(whole["input_ids"]), whole["offset_mapping"]
+        encoding = self._tokenizer(rendered, add_special_tokens=False, return_offsets_mapping=True)
+        ids, spans = tuple(encoding["input_ids"]), encoding["offset_mapping"]
         places = [place for place, token in enumerate(ids) if token in self._splitting]
-        found: list[int] = []
+        token_ids: list[int] = []
         for before, after in zip([-1, *places], [*places, len(ids)]):
             start = spans[before][1] if before >= 0 else 0
             part = rendered[start : spans[after][0] if after < len(ids) else len(rendered)]
             if any(name in part for name in hidden):
                 anchor = self._anchor if before >= 0 else ""
                 text = anchor + re.sub("|".join(hidden), lambda match: hidden[match[0]], part)
-                found += plain.encode(text, add_special_tokens=False).ids[bool(anchor) :]
+                token_ids += plain.encode(text, add_special_tokens=False).ids[bool(anchor) :]
             else:
-                found += ids[before + 1 : after]
-            found += ids[after : after + 1]
-        return tuple(found)
+                token_ids += ids[before + 1 : after]
+            token_ids += ids[after : after + 1]
+        return tuple(token_ids)
 
     def _plain(self, *texts: str) -> Tokenizer:
         """The tokenizer that knows no special token."""
@@ -193,13 +193,17 @@ def segment_cache_for(tokenizer: Any) -> SegmentCache | None:
     if not getattr(tokenizer, "is_fast", False):
         return None
     added = tokenizer.added_tokens_decoder.values()
-    plain = [one for one in added if one.special and not (one.normalized or one.lstrip or one.single_word)]
-    begins = frozenset(str(one.content) for one in plain)
-    texts = sorted((str(one.content) for one in added), key=len, reverse=True)
+    plain = [
+        token
+        for token in added
+        if token.special and not (token.normalized or token.lstrip or token.single_word)
+    ]
+    begins = frozenset(str(token.content) for token in plain)
+    texts = sorted((str(token.content) for token in added), key=len, reverse=True)
     segments = SegmentCache(tokenizer, re.compile("|".join(map(re.escape, texts))), begins)
-    tried = "".join(f"a {mark} b\n{mark}{mark}c {mark}\n d" for mark in sorted(begins))
-    whole = tokenizer(tried, add_special_tokens=False)["input_ids"]
-    return segments if begins and segments.encode(tried) == tuple(whole) else None
+    sample = "".join(f"a {mark} b\n{mark}{mark}c {mark}\n d" for mark in sorted(begins))
+    expected = tokenizer(sample, add_special_tokens=False)["input_ids"]
+    return segments if begins and segments.encode(sample) == tuple(expected) else None
 
 
 class SegmentCache:
@@ -213,8 +217,8 @@ class SegmentCache:
 
     def encode(self, text: str) -> _Ids:
         """The token ids of a text, nothing added."""
-        found = [match.start() for match in self._marks.finditer(text) if match[0] in self._begins]
-        ends = sorted({0, *found, len(text)})
+        starts = [match.start() for match in self._marks.finditer(text) if match[0] in self._begins]
+        ends = sorted({0, *starts, len(text)})
         return tuple(chain.from_iterable(self._segment(text[start:end]) for start, end in pairwise(ends)))
 
     def _encoded(self, segment: str) -> _Ids:
@@ -225,17 +229,22 @@ def pair_encoder_for(tokenizer: Any) -> PairEncoder | None:
     """A pair encoder; None if it gives other columns than the tokenizer."""
     if not getattr(tokenizer, "is_fast", False):
         return None
-    whole = encode_pairs(tokenizer, _TEST_PAIRS)
-    if not set(whole[0]) <= set(_COLUMNS):
+    expected = encode_pairs(tokenizer, _TEST_PAIRS)
+    if not set(expected[0]) <= set(_COLUMNS):
         return None
-    found = PairEncoder(tokenizer, tuple(whole[0]))
-    return found if found.encode(_TEST_PAIRS) == whole else None
+    encoder = PairEncoder(tokenizer, tuple(expected[0]))
+    return encoder if encoder.encode(_TEST_PAIRS) == expected else None
 
 
-def encode_pairs(tokenizer: Any, pairs: Sequence[tuple[str, str]], **truncation: Any) -> list[Columns]:
-    """The columns of each pair as the tokenizer itself gives them."""
+def encode_pairs(
+    tokenizer: Any, pairs: Sequence[tuple[str, str]], *, longest: int | None = None
+) -> list[Columns]:
+    """The columns of each pair as the tokenizer itself gives them; of pairs beyond `longest` truncated."""
     sides = [a for a, _ in pairs], [b for _, b in pairs]
-    columns = tokenizer(*sides, verbose=False, split_special_tokens=True, **truncation)
+    truncation = None if longest is None else "longest_first"
+    columns = tokenizer(
+        *sides, verbose=False, split_special_tokens=True, truncation=truncation, max_length=longest
+    )
     return [dict(zip(columns.keys(), values)) for values in zip(*columns.values())]
 
 
@@ -255,11 +264,11 @@ class PairEncoder:
         sides = [(self._side(first), self._side(second)) for first, second in pairs]
         if longest is not None:
             self._backend.enable_truncation(longest, strategy="longest_first", direction="left")
-        found = []
+        columns = []
         for first, second in sides:
             pair = self._backend.post_process(first, second)
-            found.append({name: getattr(pair, _COLUMNS[name]) for name in self._names})
-        return found
+            columns.append({name: getattr(pair, _COLUMNS[name]) for name in self._names})
+        return columns
 
     def _encoded(self, text: str) -> Any:
         plain = self._special_tokens.encode(text)
@@ -382,24 +391,26 @@ class ChatFormat(ABC):
         """The answer's tokens after that prompt, and the end of turn once."""
 
     @abstractmethod
-    def _closed(self, kept: _Ids, text: str, /) -> _Ids:
-        """`kept` sampled tokens, whose text is `text`, and the end of turn."""
+    def _closed(self, tokens: _Ids, text: str, /) -> _Ids:
+        """Sampled tokens, whose text is `text`, and the end of turn."""
 
     def text(self, token_ids: Sequence[int]) -> str:
         """The text of drawn tokens, without special tokens and without the end of turn."""
-        drawn = list(token_ids)
-        if drawn and drawn[-1] in self._newlines:
-            return self._decode(drawn).partition("\n")[0]
-        if drawn and drawn[-1] in self.stops:
-            drawn.pop()
-        return self._decode(drawn)
+        tokens = list(token_ids)
+        if tokens and tokens[-1] in self._newlines:
+            return self._decode(tokens).partition("\n")[0]
+        if tokens and tokens[-1] in self.stops:
+            tokens.pop()
+        return self._decode(tokens)
 
     def lead(self, generation: Generation, start: int) -> _Ids:
         """Tokens of ``generation.text[:start]``, as far as they were sampled; blanks may be the answer's."""
         text = generation.text[:start]
-        kept, said = self._kept(generation.token_ids, text)
+        tokens, prefix = self._sampled_prefix(generation.token_ids, text)
         before = text.rstrip(" ")
-        return kept if not text[len(said) :].strip() else kept + self._piece(said, before[len(said) :])
+        return (
+            tokens if not text[len(prefix) :].strip() else tokens + self._piece(prefix, before[len(prefix) :])
+        )
 
     def complete(self, generation: Generation, end: int, start: int = 0) -> _Ids:
         """Tokens of ``generation.text[:end]`` and the end of turn, the first of them those of `lead`.
@@ -411,35 +422,39 @@ class ChatFormat(ABC):
                 f"cut at {end}, but the text has {len(generation.text)} characters; give 0 to that number"
             )
         text = generation.text[:end]
-        drawn, lead = generation.token_ids, self.lead(generation, start)
-        if drawn[: len(lead)] != lead:
+        tokens, lead = generation.token_ids, self.lead(generation, start)
+        if tokens[: len(lead)] != lead:
             before = text[:start].rstrip(" ")
             return self._closed(lead + self._piece(before, text[len(before) :]), text)
         if generation.finished:
             if end == len(generation.text):
-                return drawn
-            if drawn[-1] not in self._newlines:
-                drawn = drawn[:-1]
-        kept, said = self._kept(drawn, text)
-        if said != text:
-            kept += self._piece(said, text[len(said) :])
-        return self._closed(kept, text)
+                return tokens
+            if tokens[-1] not in self._newlines:
+                tokens = tokens[:-1]
+        prefix_tokens, prefix = self._sampled_prefix(tokens, text)
+        if prefix != text:
+            prefix_tokens += self._piece(prefix, text[len(prefix) :])
+        return self._closed(prefix_tokens, text)
 
-    def _kept(self, drawn: _Ids, text: str) -> tuple[_Ids, str]:
+    def _sampled_prefix(self, tokens: _Ids, text: str) -> tuple[_Ids, str]:
         """The longest run of drawn tokens that `text` begins with, and its text."""
-        count, said = 0, ""
-        for k in range(1, len(drawn) + 1):
-            so_far = self._decode(drawn[:k])
-            if text.startswith(so_far) and so_far != said:
-                count, said = k, so_far
-            if len(so_far) > len(text) + 1:
+        count, prefix = 0, ""
+        for k in range(1, len(tokens) + 1):
+            decoded = self._decode(tokens[:k])
+            if text.startswith(decoded) and decoded != prefix:
+                count, prefix = k, decoded
+            if len(decoded) > len(text) + 1:
                 break
-        return drawn[:count], said
+        return tokens[:count], prefix
 
-    def _piece(self, said: str, rest: str) -> _Ids:
-        """Tokens of `rest` where it follows `said`."""
-        whole, before = self._plain(said + rest), self._plain(said)
-        return whole[len(before) :] if whole[: len(before)] == before else self._plain(rest)
+    def _piece(self, prefix: str, continuation: str) -> _Ids:
+        """Tokens of `continuation` where it follows `prefix`."""
+        tokens, prefix_tokens = self._plain(prefix + continuation), self._plain(prefix)
+        return (
+            tokens[len(prefix_tokens) :]
+            if tokens[: len(prefix_tokens)] == prefix_tokens
+            else self._plain(continuation)
+        )
 
     def _plain(self, text: str) -> _Ids:
         """The tokens of a text, nothing added; special tokens that it spells are encoded as text."""
@@ -457,8 +472,8 @@ class ChatFormat(ABC):
     @cached_property
     def _lead(self) -> _Ids:
         """The tokens that the tokenizer itself puts in front of a text."""
-        whole, bare = tuple(self.tokenizer("a")["input_ids"]), self._plain("a")
-        return next((whole[:i] for i in range(len(whole)) if whole[i : i + len(bare)] == bare), ())
+        tokens, bare = tuple(self.tokenizer("a")["input_ids"]), self._plain("a")
+        return next((tokens[:i] for i in range(len(tokens)) if tokens[i : i + len(bare)] == bare), ())
 
     @property
     def _bos(self) -> int | None:
@@ -494,10 +509,10 @@ class TemplateFormat(ChatFormat):
     def encode_answer(self, turns: Sequence[Turn], answer: str) -> _Ids:
         """The ids that rendering the answer adds to the prompt's, up to the end of turn."""
         prompt = self.encode(turns)
-        whole = self._one_bos(self._render([*turns, Turn("assistant", answer)], ask=False))
-        cut = len(whole) - len(self._tail)
-        if whole[: len(prompt)] == prompt and whole[cut:] == self._tail and cut >= len(prompt):
-            return whole[len(prompt) : cut] + self.end_of_turn
+        tokens = self._one_bos(self._render([*turns, Turn("assistant", answer)], ask=False))
+        cut = len(tokens) - len(self._tail)
+        if tokens[: len(prompt)] == prompt and tokens[cut:] == self._tail and cut >= len(prompt):
+            return tokens[len(prompt) : cut] + self.end_of_turn
         return self._plain(answer) + self.end_of_turn
 
     @cached_property
@@ -514,8 +529,8 @@ class TemplateFormat(ChatFormat):
                     return self._tail[: i + 1]
         return tuple(sorted(self.eos)[:1])
 
-    def _closed(self, kept: _Ids, _: str, /) -> _Ids:
-        return kept + self.end_of_turn
+    def _closed(self, tokens: _Ids, _: str, /) -> _Ids:
+        return tokens + self.end_of_turn
 
     @cached_property
     def _tail(self) -> _Ids:
@@ -562,9 +577,8 @@ class TemplateFormat(ChatFormat):
         turns = self._roles(turns)
         contents, hidden = self.special_tokens.hide([turn.content for turn in turns])
         messages = [{"role": turn.role, "content": text} for turn, text in zip(turns, contents)]
-        options = {"add_generation_prompt": ask, "enable_thinking": False}
         try:
-            text = render(self.tokenizer, messages, **options)
+            text = render(self.tokenizer, messages, add_generation_prompt=ask, enable_thinking=False)
         except TemplateError as error:
             roles = ", ".join(message["role"] for message in messages)
             raise ModelError(f"the model's chat template refuses the turns {roles}: {error}") from error
@@ -572,24 +586,26 @@ class TemplateFormat(ChatFormat):
             return self.special_tokens.encode_rendered(text, hidden)
         if self._segments is not None:
             return self._segments.encode(text)
-        whole = self.tokenizer.apply_chat_template(messages, tokenize=True, return_dict=True, **options)
-        return tuple(whole["input_ids"])
+        encoding = self.tokenizer.apply_chat_template(
+            messages, tokenize=True, return_dict=True, add_generation_prompt=ask, enable_thinking=False
+        )
+        return tuple(encoding["input_ids"])
 
     def _roles(self, turns: Sequence[Turn]) -> list[Turn]:
         """The turns; a system message that the template does not render joins the first user turn."""
         turns = list(turns)
         if len(turns) < 2 or turns[0].role != "system" or self._takes_system:
             return turns
-        system, first, *rest = turns
-        return [Turn(first.role, f"{system.content}\n\n{first.content}"), *rest]
+        system, first, *later_turns = turns
+        return [Turn(first.role, f"{system.content}\n\n{first.content}"), *later_turns]
 
     def _one_bos(self, ids: _Ids) -> _Ids:
         bos = self._bos
         if bos is None:
             return ids
         start = next((i for i, token in enumerate(ids) if token != bos), len(ids))
-        wanted = start > 0 or bos in self._lead
-        return ((bos,) if wanted else ()) + ids[start:]
+        takes_bos = start > 0 or bos in self._lead
+        return ((bos,) if takes_bos else ()) + ids[start:]
 
 
 class PlainFormat(ChatFormat):
@@ -604,10 +620,10 @@ class PlainFormat(ChatFormat):
     def encode_answer(self, turns: Sequence[Turn], answer: str) -> _Ids:
         """The ids that the answer adds to the prompt's, up to the token that holds the newline after it."""
         prompt = self._plain(plain_text(turns))
-        whole = self._plain(plain_text([*turns, Turn("assistant", answer)]) + self._between)
-        if whole[: len(prompt)] != prompt:
+        tokens = self._plain(plain_text([*turns, Turn("assistant", answer)]) + self._between)
+        if tokens[: len(prompt)] != prompt:
             return self._until_newline(self._plain(f" {answer}{self._between}"), answer)
-        return self._until_newline(whole[len(prompt) :], answer)
+        return self._until_newline(tokens[len(prompt) :], answer)
 
     @cached_property
     def stops(self) -> frozenset[int]:
@@ -619,11 +635,11 @@ class PlainFormat(ChatFormat):
         """The newline as it is encoded between two turns."""
         return self._until_newline(self._plain(f"a.{self._between}")[len(self._plain("a.")) :], "")
 
-    def _closed(self, kept: _Ids, text: str, /) -> _Ids:
+    def _closed(self, tokens: _Ids, text: str, /) -> _Ids:
         """The kept tokens and a newline; where the tokenizer merges the two (".\\n"), the merged token."""
-        whole, n = self._until_newline(self._plain(text + self._between), text), len(kept)
-        merged = len(whole) == n and whole[:-1] == kept[:-1]
-        return whole if merged or whole[:n] == kept else kept + self.end_of_turn
+        encoded, n = self._until_newline(self._plain(text + self._between), text), len(tokens)
+        merged = len(encoded) == n and encoded[:-1] == tokens[:-1]
+        return encoded if merged or encoded[:n] == tokens else tokens + self.end_of_turn
 
     def _until_newline(self, ids: _Ids, answer: str) -> _Ids:
         """Cut after the first newline that is not part of the answer."""

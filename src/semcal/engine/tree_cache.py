@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import transformers
@@ -91,22 +91,22 @@ class _ATSState:
         return ats.inverse_temperature_from(states, output.flatten(2))[0].float()
 
     @torch.no_grad()
-    def read_subset(self, states: Tensor, positions: Tensor, tree: TreePass, which: Tensor) -> Tensor:
+    def read_subset(self, states: Tensor, positions: Tensor, tree: TreePass, index: Tensor) -> Tensor:
         """1/T (N,) after only these (n,) of the new tokens; NaN after the others.
 
         The others are never attended to: a draw of this recalibrator that stands on a token was also read
         after every token that leads there.
         """
-        found = torch.full((len(states),), torch.nan, device=states.device)
-        if not len(which):
-            return found
-        ats, states, positions = self.recalibrator, states[None, which], positions[None, which]
+        inverse_temperatures = torch.full((len(states),), torch.nan, device=states.device)
+        if not len(index):
+            return inverse_temperatures
+        ats, states, positions = self.recalibrator, states[None, index], positions[None, index]
         layer, (keys, values) = self._layer(tree), ats.keys_values(states, positions)
-        tree.store(layer, tree.first + which, keys, values)
+        tree.store(layer, tree.first + index, keys, values)
         query = ats.queries(states, positions)
-        output = tree.subset(which).attend_to_stored(layer, query, keys.shape[1])
-        found[which] = ats.inverse_temperature_from(states, output.flatten(2))[0].float()
-        return found
+        output = tree.subset(index).attend_to_stored(layer, query, keys.shape[1])
+        inverse_temperatures[index] = ats.inverse_temperature_from(states, output.flatten(2))[0].float()
+        return inverse_temperatures
 
     def _layer(self, forward_pass: ForwardPass) -> LayerCache:
         config = AttentionConfig(self.recalibrator.shape.head_dim**-0.5)
@@ -132,7 +132,7 @@ class NewTokens:
     path: Tensor  # (N, T) int64: slots of the tree tokens that each follows, then its own; -1 after them
     #: (N, r) bool: the ATS whose temperature after a token is wanted, where it was wanted after all tokens
     #: before it too. All by default; the fallback reads all in any case.
-    wanted: Tensor | None = None
+    read_by: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.token)
@@ -143,62 +143,15 @@ class NewTokens:
         return (self.path >= 0).sum(1)
 
 
-class TreeCache(Protocol):
-    """The interface of both kinds of cache to sampling, beam search and scoring."""
-
-    @property
-    def network(self) -> Network:
-        """The model."""
-
-    @property
-    def prefix_length(self) -> int:
-        """Number of shared tokens."""
-
-    @property
-    def prefix_states(self) -> Tensor:
-        """(prefix_length, d), their last hidden states."""
-
-    @property
-    def slots(self) -> int:
-        """Number of tokens in the trees."""
-
-    @property
-    def ats(self) -> Sequence[ATS]:
-        """Recalibrators that read hidden states."""
-
-    @property
-    def bytes_per_token(self) -> int:
-        """Size of the keys and values of one token in the model's layers."""
-
-    def empty(self) -> TreeCache:
-        """A cache with the same prefix and ATS, and no questions."""
-
-    def with_ats(self, ats: Sequence[ATS]) -> TreeCache:
-        """A cache with the same prefix, read by these, and no questions."""
-
-    def prefill(self, prompts: Sequence[Sequence[int]], *, whole: bool = False) -> ModelOutputs:
-        """Run what each prompt has after the prefix.
-
-        They become the next questions; a `FallbackCache` takes all of its questions at once. Returns the
-        outputs (B, ...) of the last token of each, or of all tokens, one prompt after the other.
-        """
-
-    def extend(self, new: NewTokens) -> ModelOutputs:
-        """Run new tokens of the trees and store them; returns their outputs (N, ...)."""
-
-    def drop_except(self, rows: Tensor) -> None:
-        """Drop all questions but these (ascending)."""
-
-
 @dataclass
 class ThreeLevelCache:
-    """A cache whose layers keep keys and values at three levels; see `TreeCache`."""
+    """A cache whose layers keep keys and values at three levels."""
 
     network: Network
-    ats: tuple[ATS, ...] = ()
-    prefix_length: int = 0
-    prefix_states: Tensor = field(default_factory=lambda: torch.zeros((0, 0)))
-    slots: int = 0
+    ats: tuple[ATS, ...] = ()  # recalibrators that read hidden states
+    prefix_length: int = 0  # number of shared tokens
+    prefix_states: Tensor = field(default_factory=lambda: torch.zeros((0, 0)))  # (prefix_length, d)
+    slots: int = 0  # number of tokens in the trees
     layers: dict[int, LayerCache] = field(default_factory=dict)  # the ATS are layers -1, -2, …
     lengths: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.long))  # by held row
     place: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.long))  # question -> held row
@@ -214,14 +167,16 @@ class ThreeLevelCache:
         return cache
 
     def with_ats(self, ats: Sequence[ATS]) -> ThreeLevelCache:
+        """A cache with the same prefix, read by these, and no questions."""
         cache = replace(self.empty(), ats=tuple(ats))
         positions = torch.arange(self.prefix_length, device=self.network.device)
-        for i, one in enumerate(cache.ats if self.prefix_length else ()):
-            _ATSState(one, -1 - i).read(self.prefix_states, positions, PrefixPass(cache.layers))
+        for i, recalibrator in enumerate(cache.ats if self.prefix_length else ()):
+            _ATSState(recalibrator, -1 - i).read(self.prefix_states, positions, PrefixPass(cache.layers))
         return cache
 
     @property
     def bytes_per_token(self) -> int:
+        """Size of the keys and values of one token in the model's layers."""
         return sum(layer.bytes_per_token for index, layer in self.layers.items() if index >= 0)
 
     @property
@@ -230,44 +185,53 @@ class ThreeLevelCache:
         return len(self.lengths) * int(self.lengths.max()) + self.slots
 
     def empty(self) -> ThreeLevelCache:
+        """A cache with the same prefix and ATS, and no questions."""
         layers = {i: LayerCache(layer.config, layer.last, layer.prefix) for i, layer in self.layers.items()}
         none = torch.zeros(0, dtype=torch.long, device=self.network.device)
         return replace(self, slots=0, layers=layers, lengths=none, place=none)
 
-    def prefill(self, prompts: Sequence[Sequence[int]], *, whole: bool = False) -> ModelOutputs:
+    def prefill(self, prompts: Sequence[Sequence[int]], *, all_tokens: bool = False) -> ModelOutputs:
+        """Run what each prompt has after the prefix; they become the next questions.
+
+        Returns the outputs (B, ...) of the last token of each, or of all tokens, one prompt after the other.
+        """
         device = self.network.device
-        own = [prompt[self.prefix_length :] for prompt in prompts]
-        counts = torch.tensor([len(tokens) for tokens in own], device=device)
-        held = len(self.lengths) + torch.arange(len(own), device=device)
+        own_tokens = [prompt[self.prefix_length :] for prompt in prompts]
+        counts = torch.tensor([len(tokens) for tokens in own_tokens], device=device)
+        held = len(self.lengths) + torch.arange(len(own_tokens), device=device)
         self.lengths, self.place = torch.cat([self.lengths, counts]), torch.cat([self.place, held])
         buffer = len(self.lengths), int(self.lengths.max())
         for layer in self.layers.values():
             layer.reserve(*buffer)
         outputs = []
         for rows in self._passes(counts.tolist()):
-            token_ids = torch.tensor([token for row in rows for token in own[row]], device=device)
-            some = slice(rows.start, rows.stop)
-            last_only = not whole and not self.ats
-            new = PromptPass(self.layers, self.prefix_length, held[some], counts[some], buffer, last_only)
+            token_ids = torch.tensor([token for row in rows for token in own_tokens[row]], device=device)
+            part_rows = slice(rows.start, rows.stop)
+            last_only = not all_tokens and not self.ats
+            new = PromptPass(
+                self.layers, self.prefix_length, held[part_rows], counts[part_rows], buffer, last_only
+            )
             part = self._run(token_ids, self.prefix_length + new.column, new)
-            outputs.append(part if whole else part[new.ends])
+            outputs.append(part if all_tokens else part[new.ends])
         return ModelOutputs.concatenate(outputs)
 
     def extend(self, new: NewTokens) -> ModelOutputs:
+        """Run new tokens of the trees and store them; returns their outputs (N, ...)."""
         most, outputs, device = tokens_per_pass(self.network), [], self.network.device
         token, row = new.token.to(device), self._held(new.row)
         path, depth = new.path.to(device), new.depth.to(device)
-        wanted = None if new.wanted is None else new.wanted.to(device)
+        read_by = None if new.read_by is None else new.read_by.to(device)
         for first in range(0, len(new), most):
-            some = slice(first, first + most)
+            part = slice(first, first + most)
             tree = TreePass(
-                self.layers, self.prefix_length, self.lengths, row[some], path[some], depth[some], self.slots
+                self.layers, self.prefix_length, self.lengths, row[part], path[part], depth[part], self.slots
             )
-            outputs.append(self._run_tree(token[some], tree, None if wanted is None else wanted[some]))
+            outputs.append(self._run_tree(token[part], tree, None if read_by is None else read_by[part]))
             self.slots += len(outputs[-1])
         return ModelOutputs.concatenate(outputs)
 
     def drop_except(self, rows: Tensor) -> None:
+        """Drop all questions but these (ascending)."""
         held = self._held(rows)
         if 4 * len(held) > 3 * len(self.lengths):  # moving them costs more than it saves
             return
@@ -291,20 +255,23 @@ class ThreeLevelCache:
     def _held(self, rows: Tensor) -> Tensor:
         return self.place[rows.to(self.place.device)]
 
-    def _run_tree(self, token: Tensor, tree: TreePass, wanted: Tensor | None) -> ModelOutputs:
-        if wanted is None:
+    def _run_tree(self, token: Tensor, tree: TreePass, read_by: Tensor | None) -> ModelOutputs:
+        if read_by is None:
             return self._run(token, tree.position, tree)
         states = self.network.run(token, tree.position, tree)
         beta = [
-            _ATSState(one, -1 - i).read_subset(states, tree.position, tree, wanted[:, i].nonzero()[:, 0])
-            for i, one in enumerate(self.ats)
+            _ATSState(recalibrator, -1 - i).read_subset(
+                states, tree.position, tree, read_by[:, i].nonzero()[:, 0]
+            )
+            for i, recalibrator in enumerate(self.ats)
         ]
         return ModelOutputs.of(states, beta)
 
     def _run(self, token_ids: Tensor, positions: Tensor, forward_pass: ForwardPass) -> ModelOutputs:
         states = self.network.run(token_ids, positions, forward_pass)
         beta = [
-            _ATSState(one, -1 - i).read(states, positions, forward_pass) for i, one in enumerate(self.ats)
+            _ATSState(recalibrator, -1 - i).read(states, positions, forward_pass)
+            for i, recalibrator in enumerate(self.ats)
         ]
         return ModelOutputs.of(states, beta)
 
@@ -327,7 +294,10 @@ def tokens_per_pass(network: Network) -> int:
 
 @dataclass
 class FallbackCache:
-    """Keys and values of a batch of questions, one row each; see `TreeCache`."""
+    """Keys and values of a batch of questions, one row each, with the methods of `ThreeLevelCache`.
+
+    It takes all of its questions in one `prefill`.
+    """
 
     network: Network
     key_values: Cache
@@ -353,14 +323,14 @@ class FallbackCache:
 
     def with_ats(self, ats: Sequence[ATS]) -> FallbackCache:
         cache = replace(self._repeated(1), ats_states=tuple(map(_FallbackATS, ats)))
-        for one in cache.ats_states if self.prefix_length else ():
+        for state in cache.ats_states if self.prefix_length else ():
             visible = _causal_mask(self.prefix_length).to(self.network.device)
-            one.read(self.prefix_states[None], self.positions, visible)
+            state.read(self.prefix_states[None], self.positions, visible)
         return cache
 
     @property
     def ats(self) -> Sequence[ATS]:
-        return [one.recalibrator for one in self.ats_states]
+        return [state.recalibrator for state in self.ats_states]
 
     @property
     def slots(self) -> int:
@@ -374,7 +344,7 @@ class FallbackCache:
     def empty(self) -> FallbackCache:
         return self._repeated(1)
 
-    def prefill(self, prompts: Sequence[Sequence[int]], *, whole: bool = False) -> ModelOutputs:
+    def prefill(self, prompts: Sequence[Sequence[int]], *, all_tokens: bool = False) -> ModelOutputs:
         rows = self._repeated(len(prompts))
         self.key_values, self.positions, self.ats_states = rows.key_values, rows.positions, rows.ats_states
         before = self.prefix_length
@@ -383,7 +353,7 @@ class FallbackCache:
         self.lengths, self.place = before + lengths, torch.arange(batch)
         visible = torch.ones((width, before + width), dtype=torch.bool).tril(before).expand(batch, -1, -1)
         outputs = self._run(token_ids, torch.arange(before, before + width).expand(batch, width), visible)
-        if whole:
+        if all_tokens:
             return outputs[torch.arange(width) < lengths[:, None]]
         return outputs[torch.arange(batch), lengths - 1]
 
@@ -405,8 +375,8 @@ class FallbackCache:
             return
         for layer in self.key_values.layers:
             layer.batch_select_indices(held.to(self.network.device))
-        for one in self.ats_states:
-            one.layer.batch_select_indices(held.to(self.network.device))
+        for state in self.ats_states:
+            state.layer.batch_select_indices(held.to(self.network.device))
         self.positions, self.lengths = self.positions[held.to(self.positions.device)], self.lengths[held]
         self.place = torch.full_like(self.place, -1)
         self.place[rows] = torch.arange(len(rows))
@@ -425,7 +395,7 @@ class FallbackCache:
         """A cache of `rows` rows that each hold the first row of this one, without questions."""
         layers = [_BufferedLayer.repeated(layer, rows) for layer in self.key_values.layers]
         key_values = Cache(layers=layers) if layers else Cache(layer_class_to_replicate=_BufferedLayer)
-        ats_states = tuple(one.repeated(rows) for one in self.ats_states)
+        ats_states = tuple(state.repeated(rows) for state in self.ats_states)
         positions = self.positions[:1].expand(rows, -1)
         return FallbackCache(
             self.network, key_values, positions, self.prefix_length, self.prefix_states, ats_states
@@ -437,7 +407,7 @@ class FallbackCache:
         positions, visible = positions.to(device), visible.to(device)
         self.positions = torch.cat([self.positions, positions], 1)
         states = self.network.run_unpatched(token_ids.to(device), visible, self.positions, self.key_values)
-        return ModelOutputs.of(states, [one.read(states, positions, visible) for one in self.ats_states])
+        return ModelOutputs.of(states, [state.read(states, positions, visible) for state in self.ats_states])
 
 
 class _BufferedLayer(DynamicLayer):  # type: ignore[misc]
@@ -465,28 +435,28 @@ class _BufferedLayer(DynamicLayer):  # type: ignore[misc]
         """Append (rows, heads, n, width) and return all that is held."""
         if not self.is_initialized:
             self._hold(key_states[:, :, :0], value_states[:, :, :0])
-        used, new = self.keys.shape[-2], key_states.shape[-2]
-        if used + new > self.key_buffer.shape[-2]:
-            self.key_buffer = _moved_to(self.keys, used + new + _ROOM)
-            self.value_buffer = _moved_to(self.values, used + new + _ROOM)
-        self.key_buffer[:, :, used : used + new] = key_states
-        self.value_buffer[:, :, used : used + new] = value_states
-        return self._view(used + new)
+        length, new = self.keys.shape[-2], key_states.shape[-2]
+        if length + new > self.key_buffer.shape[-2]:
+            self.key_buffer = _moved_to(self.keys, length + new + _ROOM)
+            self.value_buffer = _moved_to(self.values, length + new + _ROOM)
+        self.key_buffer[:, :, length : length + new] = key_states
+        self.value_buffer[:, :, length : length + new] = value_states
+        return self._view(length + new)
 
     def batch_select_indices(self, indices: Tensor) -> None:
         """Keep only these rows."""
-        used = self.keys.shape[-2]
+        length = self.keys.shape[-2]
         self.key_buffer, self.value_buffer = self.key_buffer[indices], self.value_buffer[indices]
-        self._view(used)
+        self._view(length)
 
     def _hold(self, keys: Tensor, values: Tensor) -> None:
         self.dtype, self.device, self.is_initialized = keys.dtype, keys.device, True
         self.key_buffer, self.value_buffer = keys, values
         self._view(keys.shape[-2])
 
-    def _view(self, used: int) -> tuple[Tensor, Tensor]:
-        self.keys: Tensor = self.key_buffer[:, :, :used]
-        self.values: Tensor = self.value_buffer[:, :, :used]
+    def _view(self, length: int) -> tuple[Tensor, Tensor]:
+        self.keys: Tensor = self.key_buffer[:, :, :length]
+        self.values: Tensor = self.value_buffer[:, :, :length]
         return self.keys, self.values
 
 
@@ -526,6 +496,10 @@ def _padded(rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
     return torch.tensor([[*row, *[0] * (width - len(row))] for row in rows]), lengths
 
 
+TreeCache = ThreeLevelCache | FallbackCache
+"""What sampling, beam search and scoring read."""
+
+
 def prefill_prefix(network: Network, prefix: tuple[int, ...]) -> TreeCache:
     """Run the shared tokens, if there are any, in the kind of cache that the network gets."""
     kind = FallbackCache if network.patched is None else ThreeLevelCache
@@ -546,15 +520,15 @@ class Frontier:
         nothing = torch.zeros((0, 0))
         return cls(ModelOutputs(nothing, nothing), torch.zeros(0, dtype=torch.long), nothing.long())
 
-    def append(self, other: Frontier) -> Frontier:
+    def append(self, later: Frontier) -> Frontier:
         """These nodes and those of later questions."""
         if not len(self.row):
-            return other
-        paths = (nodes.path for nodes in (self, other))
-        width = max(self.path.shape[1], other.path.shape[1])
-        path = torch.cat([pad(one, (0, width - one.shape[1]), value=-1) for one in paths])
-        outputs = ModelOutputs.concatenate([self.outputs, other.outputs])
-        return Frontier(outputs, torch.cat([self.row, other.row]), path)
+            return later
+        paths = (nodes.path for nodes in (self, later))
+        width = max(self.path.shape[1], later.path.shape[1])
+        path = torch.cat([pad(path_part, (0, width - path_part.shape[1]), value=-1) for path_part in paths])
+        outputs = ModelOutputs.concatenate([self.outputs, later.outputs])
+        return Frontier(outputs, torch.cat([self.row, later.row]), path)
 
     def compacted(self, nodes: Tensor) -> tuple[Frontier, Tensor]:
         """Some of the nodes (ascending), and the slots that lead to them; rows and slots are renumbered."""
@@ -591,11 +565,11 @@ def advance(
     row = frontier.row[parent]
     cache.drop_except(torch.unique_consecutive(row))
     path = _extended(frontier.path[parent], cache.slots + torch.arange(len(parent)))
-    wanted = None
+    read_by = None
     if ats is not None:
-        wanted = torch.zeros((len(parent), len(cache.ats)), dtype=torch.bool)
-        wanted[reached[ats >= 0], ats[ats >= 0]] = True
-    return Frontier(cache.extend(NewTokens(token, row, path, wanted)), row, path), reached
+        read_by = torch.zeros((len(parent), len(cache.ats)), dtype=torch.bool)
+        read_by[reached[ats >= 0], ats[ats >= 0]] = True
+    return Frontier(cache.extend(NewTokens(token, row, path, read_by)), row, path), reached
 
 
 def distinct_steps(cache: TreeCache, node: Tensor, token: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -661,11 +635,11 @@ def _verdict_key(network: Network, checkpoint: str) -> dict[str, Any]:
 
 def _patch_as_before(network: Network, path: Path, key: Mapping[str, Any]) -> bool:
     """Patch a network as the verdict that is kept says; False if there is none."""
-    found = read_sealed(path)
-    if found is None or found.get("key") != key:
+    verdict = read_sealed(path)
+    if verdict is None or verdict.get("key") != key:
         return False
-    network.patch(skip_unwanted=found["skip_unwanted"])
-    network.bytes_per_token, network.width = found["bytes_per_token"], found["width"]
+    network.patch(skip_unwanted=verdict["skip_unwanted"])
+    network.bytes_per_token, network.width = verdict["bytes_per_token"], verdict["width"]
     return True
 
 
@@ -694,11 +668,11 @@ def _check(network: Network, expected: Tensor) -> None:
     """Compare logits with the expected ones, and measure the network's sizes."""
     cache, states = _run_trees(network)
     network.bytes_per_token, network.width = cache.bytes_per_token, states.shape[-1]
-    got = network.logits(states).view_as(expected)
+    logits = network.logits(states).view_as(expected)
     if cache.bytes_per_token < 1:
         raise ModelError(f"{type(network.model).__name__} has no layers that keep keys and values")
     tolerance = 1e-4 if network.dtype in (torch.float32, torch.float64) else 0.1
-    error = float((expected - got).abs().max() / expected.std().clamp_min(1e-6))
+    error = float((expected - logits).abs().max() / expected.std().clamp_min(1e-6))
     if not error <= tolerance:
         raise ModelError(
             f"{type(network.model).__name__} cannot be used: with a shared prefix its logits differ from the "
@@ -710,9 +684,11 @@ def _check(network: Network, expected: Tensor) -> None:
 def _check_windows(network: Network) -> None:
     """Compare the layers' windows with the config's: the trees are too small to show a wide window."""
     cache = ThreeLevelCache.of_prefix(network, (0,))
-    found = [cache.layers[index].config.window for index in range(len(cache.layers))]
-    if found != network.windows:
-        raise ModelError(f"its layers attend in windows of {found}, its configuration says {network.windows}")
+    windows = [cache.layers[index].config.window for index in range(len(cache.layers))]
+    if windows != network.windows:
+        raise ModelError(
+            f"its layers attend in windows of {windows}, its configuration says {network.windows}"
+        )
 
 
 #: Tokens 0 … 8 in three sequences: the first two share four tokens, the third shares three with both.
@@ -742,15 +718,25 @@ def _run_trees(network: Network) -> tuple[TreeCache, Tensor]:
     """The states (9, d) of the same: two questions behind a prefix of two tokens, the first with a fork."""
     tokens = _tokens(network)
     cache = prefill_prefix(network, tuple(tokens[:2])).empty()
-    own = cache.prefill([tokens[:4], tokens[:3]]).states
-    fork = _new(tokens, [4, 6, 8], row=[0, 0, 1], path=[[0], [1], [2]])
-    leaves = _new(
+    prompt_states = cache.prefill([tokens[:4], tokens[:3]]).states
+    fork = _new_tokens(tokens, [4, 6, 8], row=[0, 0, 1], path=[[0], [1], [2]])
+    leaves = _new_tokens(
         tokens, [5, 7, 4, 5], row=[0, 0, 1, 1], path=[[0, 3, -1], [1, 4, -1], [2, 5, -1], [2, 5, 6]]
     )
     first, second = cache.extend(fork).states, cache.extend(leaves).states
-    states = [own[0], first[0], second[0], own[0], first[1], second[1], first[2], second[2], second[3]]
+    states = [
+        prompt_states[0],
+        first[0],
+        second[0],
+        prompt_states[0],
+        first[1],
+        second[1],
+        first[2],
+        second[2],
+        second[3],
+    ]
     return cache, torch.stack(states)
 
 
-def _new(tokens: list[int], which: list[int], *, row: list[int], path: list[list[int]]) -> NewTokens:
-    return NewTokens(torch.tensor([tokens[i] for i in which]), torch.tensor(row), torch.tensor(path))
+def _new_tokens(tokens: list[int], places: list[int], *, row: list[int], path: list[list[int]]) -> NewTokens:
+    return NewTokens(torch.tensor([tokens[i] for i in places]), torch.tensor(row), torch.tensor(path))
