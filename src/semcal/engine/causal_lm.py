@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -312,15 +313,8 @@ class CausalLanguageModel:
         ats = ats_among([recalibrator])
         for batch in self._planner.answer_batches(prompts, answers, progress, ats=ats):
             batch_answers = [answers[i] for i in batch.questions]
-            targets = torch.tensor(
-                [
-                    token
-                    for question_answers in batch_answers
-                    for answer in question_answers
-                    for token in answer
-                ],
-                dtype=torch.long,
-            )
+            tokens = chain.from_iterable(chain.from_iterable(batch_answers))
+            targets = torch.tensor(list(tokens), dtype=torch.long)
             states = answer_states(batch.cache, batch.token_ids, batch_answers)
             log_probs = iter(answer_log_probs(batch.cache, states, targets, recalibrator).tolist())
             for i in batch.questions:

@@ -35,7 +35,7 @@ from semcal.engine.equivalence import (
     names_a_server,
 )
 from semcal.errors import MissingExtraError, ModelError, SemcalError, SemcalWarning, UsageError, shown
-from semcal.hub_names import Location, llama_cpp_line
+from semcal.hub_names import LANGUAGE_MODEL, NLI_MODEL, Location, llama_cpp_line, locate
 from semcal.records import LOCK, atomic_folder, file_lock, own_files, read_sealed, user_cache, write_sealed
 
 if TYPE_CHECKING:
@@ -135,7 +135,6 @@ def load_model(
     from transformers import AutoModelForCausalLM, GenerationConfig
 
     from semcal.engine.causal_lm import CausalLanguageModel
-    from semcal.hub_names import LANGUAGE_MODEL, locate
     from semcal.qa.questions import chat
 
     where = choose_device(device)
@@ -234,10 +233,40 @@ def load_equivalence(
 
         equivalence = load_verdicts(str(name_or_dir), settings)
     else:
-        from semcal.engine.nli import CrossEncoder
-
-        equivalence = CrossEncoder.from_pretrained(name_or_dir, device=device, revision=revision)
+        equivalence = _load_cross_encoder(name_or_dir, device, revision)
     return equivalence if cache is None else CachedEquivalence(equivalence, cache)
+
+
+def _load_cross_encoder(name_or_dir: str | Path, device: str | None, revision: str | None) -> Equivalence:
+    import torch
+    from transformers import AutoModelForSequenceClassification
+
+    from semcal.engine.nli import CrossEncoder
+
+    where = choose_device(device)
+    location = locate(name_or_dir, NLI_MODEL, revision=revision)
+    failure = f"cannot load the NLI model {location.name!r}"
+    read_config(failure, location, revision)
+    tokenizer, model, report = read_checkpoint(
+        failure, location, revision, kind=AutoModelForSequenceClassification, dtype=torch.float32
+    )
+    if report["missing_keys"]:
+        raise ModelError(
+            f"{failure}: the files lack {', '.join(sorted(report['missing_keys']))}; "
+            "give a checkpoint that was fine-tuned as a sequence classifier on natural language inference"
+        )
+    rows = model.get_input_embeddings().num_embeddings
+    beyond = [token for token in tokenizer.all_special_tokens if tokenizer.vocab.get(token, 0) >= rows]
+    if beyond:
+        raise ModelError(
+            f"{failure}: its tokenizer has {shown(beyond[0])} beyond the {rows} tokens that the model "
+            "knows; the two do not belong together"
+        )
+    checkpoint_revision = revision_of(location, model.config)
+    with as_model_error(failure, location.source):
+        encoder = CrossEncoder(model.to(where), tokenizer, name=location.name, revision=checkpoint_revision)
+    encoder.address = str(name_or_dir)
+    return encoder
 
 
 def parse_size(text: str | int) -> int:

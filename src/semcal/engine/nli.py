@@ -13,19 +13,15 @@ import copy
 import warnings
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
-from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
-from transformers import AutoModelForSequenceClassification
 
 from semcal.engine.equivalence import Triple, side_of
-from semcal.engine.loading import as_model_error, choose_device, read_checkpoint, read_config, revision_of
 from semcal.engine.tokenization import encode_pairs, pair_encoder_for
-from semcal.errors import ModelError, SemcalWarning, shown
-from semcal.hub_names import NLI_MODEL, locate
+from semcal.errors import ModelError, SemcalWarning
 
 #: A pair with a margin below this is run again by itself, so that batching cannot change a verdict.
 CLOSE = 1e-4
@@ -66,39 +62,6 @@ class CrossEncoder:
         self._tokenizer = tokenizer
         self._pair_encoder = pair_encoder_for(tokenizer)
         self._longest = _longest_input(model, tokenizer)
-
-    @classmethod
-    def from_pretrained(
-        cls, name_or_dir: str | Path, *, device: str | None = None, revision: str | None = None
-    ) -> Self:
-        """Load a checkpoint; the parameters are those of `load_equivalence`.
-
-        ModelError if it cannot be loaded, has no trained classification head, or does not name its labels.
-        """
-        where = choose_device(device)
-        location = locate(name_or_dir, NLI_MODEL, revision=revision)
-        failure = f"cannot load the NLI model {location.name!r}"
-        read_config(failure, location, revision)
-        tokenizer, model, report = read_checkpoint(
-            failure, location, revision, kind=AutoModelForSequenceClassification, dtype=torch.float32
-        )
-        if report["missing_keys"]:
-            raise ModelError(
-                f"{failure}: the files lack {', '.join(sorted(report['missing_keys']))}; "
-                "give a checkpoint that was fine-tuned as a sequence classifier on natural language inference"
-            )
-        checkpoint_revision = revision_of(location, model.config)
-        rows = model.get_input_embeddings().num_embeddings
-        beyond = [token for token in tokenizer.all_special_tokens if tokenizer.vocab.get(token, 0) >= rows]
-        if beyond:
-            raise ModelError(
-                f"{failure}: its tokenizer has {shown(beyond[0])} beyond the {rows} tokens that the model "
-                "knows; the two do not belong together"
-            )
-        with as_model_error(failure, location.source):
-            encoder = cls(model.to(where), tokenizer, name=location.name, revision=checkpoint_revision)
-        encoder.address = str(name_or_dir)
-        return encoder
 
     def entails(self, triples: Sequence[Triple]) -> list[bool]:
         """Say for each (question, premise, hypothesis) whether the premise entails the hypothesis.

@@ -130,8 +130,8 @@ class NewTokens:
     token: Tensor  # (N,) int64
     row: Tensor  # (N,) int64, ascending: the question of each
     path: Tensor  # (N, T) int64: slots of the tree tokens that each follows, then its own; -1 after them
-    #: (N, r) bool: the ATS whose temperature after a token is wanted, where it was wanted after all tokens
-    #: before it too. All by default; the fallback reads all in any case.
+    #: (N, r) bool: which ATS read a token; who reads it has read all tokens before it. All by default, and
+    #: always in a `FallbackCache`.
     read_by: Tensor | None = None
 
     def __len__(self) -> int:
