@@ -36,7 +36,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semcal.errors import ModelError, SemcalWarning, StoreError, shown
-from semcal.hub_names import NLI_MODEL, locate
 
 #: The name of the model that comes with the package, which is used where nothing is given.
 DEFAULT = "default"
@@ -166,6 +165,8 @@ class EmbeddedEquivalence:
     symmetric = True
 
     def __init__(self, folder: Path | None = None) -> None:
+        from semcal.hub_names import NLI_MODEL, locate  # slow: it imports the standard library's HTTP client
+
         opened = _opened(folder or Path(locate(DEFAULT, NLI_MODEL).source))
         self._session, self._tokenizer, self._threshold, self._longest, self.revision = opened
         self._start, self._end = self._tokenizer.encode("").ids  # [CLS] and [SEP]
