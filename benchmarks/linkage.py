@@ -28,8 +28,7 @@ from sklearn.metrics import adjusted_rand_score
 from benchmarks.grading_quality import rows_of
 from semcal.engine import cluster_answers
 from semcal.engine.clustering import LINKAGES
-from semcal.engine.equivalence import Equivalence
-from semcal.engine.verdicts import CachedEquivalence
+from semcal.engine.equivalence import CachedEquivalence, Equivalence
 from semcal.pipeline.inputs import as_equivalence
 from semcal.qa.normal_form import normal_form
 

@@ -44,8 +44,7 @@ from transformers.utils.logging import disable_progress_bar
 from semcal.demo.paths import language_model_dir, nli_model_dir
 from semcal.demo.questions import SETS, load_set
 from semcal.engine import cluster_answers, load_equivalence, load_model
-from semcal.engine.equivalence import Equivalence, Triple
-from semcal.engine.verdicts import CachedEquivalence
+from semcal.engine.equivalence import CachedEquivalence, Equivalence, Triple
 from semcal.errors import SemcalWarning
 from semcal.pipeline.prompting import PromptConfig
 from semcal.qa.normal_form import normal_form, values_differ

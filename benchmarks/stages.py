@@ -31,7 +31,6 @@ from benchmarks.pipeline import AsDrawn, Judge, judge, questions
 from benchmarks.sampling import END, network
 from semcal.engine import CausalLanguageModel, decoding
 from semcal.engine.drawing import Distributions
-from semcal.engine.generate import AnswerGenerator
 from semcal.engine.scheduling import PrefixCache
 from semcal.engine.scoring import Rescoring
 from semcal.experiment.analyses.answers import exponent
@@ -109,7 +108,7 @@ def inside_sampling(stages: Stages, steps: int) -> Iterator[None]:
         (kind, "log_probs_at", "likelihoods", 0) for kind in kinds if "log_probs_at" in vars(kind)
     ]
     places += [(Rescoring, name, "likelihoods", 0) for name in ("rescored", "missing", "run_last_token")]
-    places += [(AnswerGenerator, "scores", "likelihoods", 0)]
+    places += [(CausalLanguageModel, "score", "likelihoods", 0)]
     places += [
         (decoding, "advance", "likelihoods", steps - 1),
         (decoding, "choose_tokens", "likelihoods", steps),

@@ -8,8 +8,8 @@ import pytest
 import tiny_models
 from tokenizers import AddedToken
 
-from semcal.engine.chat import ChatFormat, PlainFormat, TemplateFormat, chat_format
 from semcal.engine.language_model import Generation
+from semcal.engine.tokenization import ChatFormat, PlainFormat, TemplateFormat, chat_format
 from semcal.errors import InputError, ModelError
 from semcal.qa.questions import Turn
 

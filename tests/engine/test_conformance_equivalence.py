@@ -10,11 +10,10 @@ import pytest
 import tiny_nli
 
 from semcal.engine.clustering import cluster_answers
-from semcal.engine.equivalence import Equivalence, ExactMatch
+from semcal.engine.equivalence import CachedEquivalence, Equivalence, ExactMatch
 from semcal.engine.fakes import FakeEquivalence
 from semcal.engine.loading import load_equivalence
 from semcal.engine.servers.settings import ServerSettings
-from semcal.engine.verdicts import CachedEquivalence
 from tests.servers.verdict_server import VerdictServer
 
 SERVERS = ("prompted", "cached prompted", "service", "cached service")

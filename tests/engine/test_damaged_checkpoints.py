@@ -14,8 +14,8 @@ import torch
 from transformers import CanineConfig, DogeConfig, PretrainedConfig
 
 import semcal
-from semcal.engine.checkpoints import check_settings
 from semcal.engine.language_model import Prompt
+from semcal.engine.loading import check_settings
 from semcal.errors import ModelError
 from semcal.hub_names import LANGUAGE_MODEL, locate
 from semcal.qa.questions import chat

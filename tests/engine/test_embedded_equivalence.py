@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 import semcal
 from semcal.engine.clustering import cluster_answers
-from semcal.engine.embedded_equivalence import EmbeddedEquivalence
-from semcal.engine.verdicts import CachedEquivalence
+from semcal.engine.equivalence import CachedEquivalence, EmbeddedEquivalence
 from semcal.errors import ModelError, SemcalWarning
 from semcal.hub_names import NLI_MODEL, locate
 

@@ -21,7 +21,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import semcal
 from semcal.demo.paths import language_model_dir
-from semcal.engine import gguf as door
+from semcal.engine import loading
 from semcal.errors import MissingExtraError, ModelError, SemcalWarning, UsageError
 from semcal.hub_names import LANGUAGE_MODEL, NLI_MODEL, locate
 
@@ -73,7 +73,7 @@ def model(language_model_gguf: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def folder(model: Path, own_cache: Path) -> Path:
     """What it was unpacked to."""
-    return Path(door.unpacked("m", locate(model, LANGUAGE_MODEL), torch.float32).source)
+    return Path(loading.unpacked("m", locate(model, LANGUAGE_MODEL), torch.float32).source)
 
 
 def logits(network: Any) -> torch.Tensor:
@@ -109,7 +109,7 @@ def test_a_dtype_has_a_copy_of_its_own(model: Path) -> None:
     own = AutoModelForCausalLM.from_pretrained(model.parent, gguf_file=model.name, dtype=torch.bfloat16)
     assert torch.equal(own_logits(model, dtype="bfloat16"), logits(own))
     assert own_logits(model, dtype="auto").equal(own_logits(model))
-    kinds = {path.name.rpartition("-")[2] for path in door.cache().glob("*-*") if path.is_dir()}
+    kinds = {path.name.rpartition("-")[2] for path in loading.gguf_cache().glob("*-*") if path.is_dir()}
     assert kinds == {"bfloat16", "float32"}
 
 
@@ -117,15 +117,15 @@ def test_what_cannot_be_read_tensor_by_tensor_is_read_by_transformers(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = own_logits(model)
-    shutil.rmtree(door.cache())
-    monkeypatch.setattr(door, "_one_by_one", lambda *_: None)
+    shutil.rmtree(loading.gguf_cache())
+    monkeypatch.setattr(loading, "_tensor_reader", lambda *_: None)
     assert torch.equal(own_logits(model), expected)
 
 
 def test_a_second_start_unpacks_and_hashes_nothing(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = semcal.load_model(model, device="cpu")
-    monkeypatch.setattr(door, "_unpack", None)
-    monkeypatch.setattr(door.hashlib, "file_digest", None)
+    monkeypatch.setattr(loading, "_unpack", None)
+    monkeypatch.setattr(loading.hashlib, "file_digest", None)
     assert semcal.load_model(model, device="cpu").revision == first.revision
     model.write_bytes(model.read_bytes())  # a time of change of its own, so it is hashed again
     with pytest.raises(TypeError):
@@ -154,28 +154,28 @@ def test_a_killed_process_leaves_nothing_that_is_taken_for_whole(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script = (
-        "import os, sys, torch; from semcal.engine import gguf as door; from semcal.hub_names import *\n"
-        "door._write_weights = lambda *_: os._exit(9)\n"
-        "door.unpacked('m', locate(sys.argv[1], LANGUAGE_MODEL), torch.float32)"
+        "import os, sys, torch; from semcal.engine import loading; from semcal.hub_names import *\n"
+        "loading._write_weights = lambda *_: os._exit(9)\n"
+        "loading.unpacked('m', locate(sys.argv[1], LANGUAGE_MODEL), torch.float32)"
     )
     assert subprocess.run([sys.executable, "-c", script, str(model)], check=False).returncode == 9
-    parts = list(door.cache().glob(".*.semcal.part"))
+    parts = list(loading.gguf_cache().glob(".*.semcal.part"))
     assert len(parts) == 1
     assert own_logits(model).isfinite().all()
-    left = [path.name for path in door.cache().iterdir() if path.name.startswith(".")]
+    left = [path.name for path in loading.gguf_cache().iterdir() if path.name.startswith(".")]
     assert left == []
 
 
 def _unpack_counted(path: Path, counted: Path, answers: Any) -> None:
-    plain = door._unpack
+    plain = loading._unpack
 
     def unpack(*given: Any) -> None:
         with counted.open("a") as file:
             file.write("x")
         plain(*given)
 
-    door._unpack = unpack
-    answers.put(door.unpacked("m", locate(path, LANGUAGE_MODEL), torch.float32).source)
+    loading._unpack = unpack
+    answers.put(loading.unpacked("m", locate(path, LANGUAGE_MODEL), torch.float32).source)
 
 
 def test_two_processes_unpack_once(model: Path, tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_too_little_room_is_told_before_anything_is_written(
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**9, 10**9, 1234))
     with pytest.raises(ModelError, match=r"it takes [\d,]+ bytes, and 1,234 are free.*SEMCAL_CACHE"):
         semcal.load_model(model)
-    assert not any(path.is_dir() and path.name != "hashes" for path in door.cache().iterdir())
+    assert not any(path.is_dir() and path.name != "hashes" for path in loading.gguf_cache().iterdir())
 
 
 def test_a_cache_that_is_no_folder_is_named(
@@ -282,7 +282,7 @@ def test_an_equivalence_is_no_gguf(model: Path) -> None:
 
 
 def test_its_tokenizer_alone_is_unpacked_for_a_server(model: Path) -> None:
-    found = Path(door.unpacked("m", locate(model, LANGUAGE_MODEL), None).source)
+    found = Path(loading.unpacked("m", locate(model, LANGUAGE_MODEL), None).source)
     assert not list(found.glob("*.safetensors"))
     own = AutoTokenizer.from_pretrained(language_model_dir())
     assert AutoTokenizer.from_pretrained(found)("Who built it?") == own("Who built it?")
@@ -295,7 +295,7 @@ def test_texts_are_split_as_llama_cpp_splits_them(
     path = quantised(model, tmp_path / "other.gguf", "F32", **{"tokenizer.ggml.pre": (split, TEXT)})
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        found = door.unpacked("m", locate(path, LANGUAGE_MODEL), None).source
+        found = loading.unpacked("m", locate(path, LANGUAGE_MODEL), None).source
     own = [str(one.message) for one in told if one.category is SemcalWarning]
     assert (len(own), "how 'abacus' splits" in "".join(own)) == (
         (1, True) if split == "abacus" else (0, False)
@@ -308,7 +308,7 @@ def test_texts_are_split_as_llama_cpp_splits_them(
 def test_an_answer_ends_where_llama_cpp_ends_it(model: Path, tmp_path: Path) -> None:
     number = gguf.GGUFValueType.UINT32
     path = quantised(model, tmp_path / "other.gguf", "F32", **{"tokenizer.ggml.eot_token_id": (7, number)})
-    found = Path(door.unpacked("m", locate(path, LANGUAGE_MODEL), None).source)
+    found = Path(loading.unpacked("m", locate(path, LANGUAGE_MODEL), None).source)
     ends = json.loads((found / "generation_config.json").read_text())["eos_token_id"]
     (own,) = (json.loads((language_model_dir() / "config.json").read_text())["eos_token_id"],)
     assert sorted({7, *([own] if isinstance(own, int) else own)}) == ends

@@ -11,7 +11,7 @@ import torch
 from tiny_models import save
 
 import semcal
-from semcal.engine import fallback
+from semcal.engine import tree_cache
 from semcal.engine.language_model import Prompt
 from semcal.errors import SemcalWarning
 from semcal.recalibration.temperature import Base
@@ -26,13 +26,13 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def compared(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The networks that were compared with their models."""
     networks: list[Any] = []
-    plain = fallback._expected_logits
+    plain = tree_cache._expected_logits
 
     def expected(network: Any) -> Any:
         networks.append(network)
         return plain(network)
 
-    monkeypatch.setattr(fallback, "_expected_logits", expected)
+    monkeypatch.setattr(tree_cache, "_expected_logits", expected)
     return networks
 
 
@@ -77,7 +77,7 @@ def test_what_the_verdict_depends_on_is_compared_anew(
     assert len(compared) == 2
     semcal.load_model(save(tmp_path / "other", seed=7), device="cpu")
     assert len(compared) == 3
-    monkeypatch.setattr(fallback.transformers, "__version__", "5.0.99")
+    monkeypatch.setattr(tree_cache.transformers, "__version__", "5.0.99")
     semcal.load_model(directory, device="cpu")
     assert (len(compared), len(verdicts(own_cache))) == (4, 4)
 
@@ -124,7 +124,7 @@ def test_the_fallback_is_told_of_every_time(
     def refuse(*_: Any) -> None:
         raise RuntimeError("no attention of ours")
 
-    monkeypatch.setattr(fallback, "_patch", refuse)
+    monkeypatch.setattr(tree_cache, "_patch", refuse)
     for _ in range(2):
         with pytest.warns(SemcalWarning, match="runs in the plain way"):
             assert semcal.load_model(directory, device="cpu").attention == "plain"

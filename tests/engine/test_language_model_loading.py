@@ -15,7 +15,7 @@ from transformers import BertConfig, BertForSequenceClassification, T5Config
 
 import semcal
 from semcal.engine import Prompt
-from semcal.engine.checkpoints import as_model_error, choose_device, files_hash
+from semcal.engine.loading import as_model_error, choose_device, files_hash
 from semcal.errors import ModelError, UsageError
 from semcal.qa.questions import Turn
 from semcal.recalibration import Base

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from semcal.engine import CausalLanguageModel, Prompt
 from semcal.engine.attention import AttentionConfig, PartialAttention, attend, attend_causally, merge
 from semcal.engine.drawing import block_sums, draw_by_weights
-from semcal.engine.fallback import checked_network
+from semcal.engine.tree_cache import checked_network
 from semcal.errors import SemcalWarning
 from semcal.recalibration import ATS, SE, Base, BlockShape, Temperature
 

@@ -13,8 +13,7 @@ from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizer
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from semcal.demo.paths import language_model_dir
-from semcal.engine.chat import TemplateFormat
-from semcal.engine.tokenization import SegmentCache, segment_cache_for
+from semcal.engine.tokenization import SegmentCache, TemplateFormat, segment_cache_for
 from semcal.qa.questions import Turn
 
 

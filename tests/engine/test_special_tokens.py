@@ -13,9 +13,8 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from semcal.demo.paths import language_model_dir, nli_model_dir
-from semcal.engine.chat import ChatFormat, TemplateFormat, chat_format
 from semcal.engine.nli import CrossEncoder
-from semcal.engine.tokenization import SpecialTokens
+from semcal.engine.tokenization import ChatFormat, SpecialTokens, TemplateFormat, chat_format
 from semcal.errors import InputError
 from semcal.qa.questions import Turn, plain_text
 

@@ -8,7 +8,7 @@ import pytest
 import tiny_models
 
 from semcal.engine import tokenization
-from semcal.engine.chat import chat_format
+from semcal.engine.tokenization import chat_format
 from semcal.errors import ModelError
 from semcal.qa.questions import Turn
 

@@ -12,8 +12,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from semcal.engine.equivalence import CHUNK, CachedEquivalence
 from semcal.engine.fakes import FakeEquivalence
-from semcal.engine.verdicts import CHUNK, CachedEquivalence
 from semcal.errors import StoreError
 
 ASKED = [("Where?", "nyc", "new york"), ("Where?", "new york", "nyc"), ("Where?", "nyc", "rome")]
@@ -170,7 +170,7 @@ def _made(folder: Path) -> Path:
 WORKER = """
 import sys
 from types import SimpleNamespace
-from semcal.engine.verdicts import CachedEquivalence
+from semcal.engine.equivalence import CachedEquivalence
 
 path, number = sys.argv[1], int(sys.argv[2])
 decide = lambda triples: [premise == hypothesis for _, premise, hypothesis in triples]

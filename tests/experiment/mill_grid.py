@@ -12,10 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from semcal.engine.equivalence import Equivalence
+from semcal.engine.equivalence import CachedEquivalence, Equivalence
 from semcal.engine.fakes import FakeEquivalence, FakeLanguageModel
 from semcal.engine.language_model import LanguageModel
-from semcal.engine.verdicts import CachedEquivalence
 from semcal.experiment.grid import Grid
 from semcal.experiment.grid_settings import GridSettings, Model
 from semcal.experiment.grid_state import GridState

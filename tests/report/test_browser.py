@@ -10,8 +10,8 @@ import pytest
 from browser import CHROMIUM, driven, dump
 from made_up_grid import Grid, write_grid
 
+from semcal.engine.equivalence import CachedEquivalence
 from semcal.engine.fakes import FakeEquivalence
-from semcal.engine.verdicts import CachedEquivalence
 from semcal.experiment.finished import FinishedRun, read_finished
 from semcal.report.explorer import SMALL, explorer_blocks
 from semcal.report.page import page as grid_page

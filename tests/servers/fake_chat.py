@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from semcal.engine.chat import ChatFormat
 from semcal.engine.servers.client import ServerClient
 from semcal.engine.servers.profile import ServerProfile
 from semcal.engine.servers.sampler import ServerModel
 from semcal.engine.servers.settings import Endpoint, ServerSettings
+from semcal.engine.tokenization import ChatFormat
 from semcal.qa.questions import Turn
 from tests.servers import fake_model
 from tests.servers.fake_server import FakeServer

@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, normalize
 from transformers import BertModel
 
-from semcal.engine.embedded_equivalence import asked
+from semcal.engine.equivalence import read_question
 from tools.equivalence.pairs import Pair, Pairs, judged_pairs, read, unrelated_pairs
 
 BATCH = 32
@@ -59,7 +59,7 @@ def encode(
     tokenizer: Tokenizer, pairs: Sequence[Pair], longest: int = LONGEST
 ) -> list[tuple[list[int], int]]:
     """Return each pair's ids, and how many of them belong to the question and the first answer."""
-    texts = [text for pair in pairs for text in (asked(pair.question), pair.first, pair.second)]
+    texts = [text for pair in pairs for text in (read_question(pair.question), pair.first, pair.second)]
     ids = [e.ids for e in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
     start, end = tokenizer.encode("").ids  # [CLS] and [SEP]
     found = []

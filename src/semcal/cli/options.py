@@ -330,7 +330,7 @@ def weights_of(*, model: str | None = None, equivalence: str | None = None) -> i
 def _folder(place: Location) -> Path | None:
     """The directory of a checkpoint: its own, or that of the hub's cache or of unpacked models."""
     if place.gguf:
-        from semcal.engine.gguf import unpacked_folder
+        from semcal.engine.loading import unpacked_folder
 
         return unpacked_folder(Path(place.source), "float32")[0]
     if not place.on_hub:

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from semcal.engine.chat import chat_format
-from semcal.engine.drawing import Truncation, check_at_least_one
-from semcal.engine.fallback import checked_network
-from semcal.engine.generate import AnswerGenerator
+from semcal.engine.decoding import DecodingOptions, Request, Samples, beam_search, decode
+from semcal.engine.drawing import Truncation, check_at_least_one, inverse_cdf, most_likely, uniforms
 from semcal.engine.language_model import Cut, Generation, Progress, Prompt
-from semcal.engine.scheduling import Answers, BatchPlanner, answer_lengths, shared_length
-from semcal.engine.scoring import own_states
-from semcal.errors import QuestionError
+from semcal.engine.scheduling import (
+    Answers,
+    BatchPlanner,
+    answer_lengths,
+    ats_among,
+    shared_length,
+    unknown_token,
+)
+from semcal.engine.scoring import Rescoring, answer_log_probs, answer_states, question_states
+from semcal.engine.tokenization import chat_format
+from semcal.engine.tree_cache import checked_network
+from semcal.errors import ModelError, QuestionError
 from semcal.qa.questions import Turn
 from semcal.recalibration.attentive import AnyRecalibrator, BlockShape
 from semcal.recalibration.features import CalibrationFeatures
@@ -166,7 +175,7 @@ class CausalLanguageModel:
         ModelError
             If probabilities are not finite.
         """
-        (found,) = self.sample_runs(
+        (answers,) = self.sample_runs(
             prompts,
             recalibrators=recalibrators,
             m=m,
@@ -176,7 +185,7 @@ class CausalLanguageModel:
             cut=cut,
             progress=progress,
         )
-        return found
+        return answers
 
     def sample_runs(
         self,
@@ -197,18 +206,43 @@ class CausalLanguageModel:
         `first` are left out, and the `m` from there on are those that a call for all would give.
         """
         check_at_least_one(m=m, max_new_tokens=max_new_tokens)
-        together = self._generator(progress).sample(
-            prompts,
+        if not seeds:
+            return []
+        rescoring = Rescoring(self.format, cut, prompts) if cut else None
+        if rescoring and (unknown := unknown_token(self.network, rescoring.closing_tokens)):
+            raise ModelError(f"the end of a turn has {unknown}")
+        options = DecodingOptions(
             recalibrators,
-            seeds,
-            m=m,
-            steps=max_new_tokens,
-            truncation=truncation,
-            cut=cut,
-            first=first,
+            self.format.stops,
+            truncation or inverse_cdf,
+            closing_tokens=rescoring.closing_tokens if rescoring else (),
+            run_last_token=rescoring.run_last_token if rescoring else None,
         )
+        request = Request(
+            [prompt.token_ids for prompt in prompts],
+            lambda i: np.concatenate(
+                [
+                    uniforms(seed, prompts[i].question_id, m=m, steps=max_new_tokens, first=first)
+                    for seed in seeds
+                ]
+            ),
+            m=m * len(seeds),
+            steps=max_new_tokens,
+        )
+        answers: list[list[list[Generation]]] = [[[] for _ in prompts] for _ in recalibrators]
+        for finished, (i, samples) in enumerate(self._decoded(prompts, request, options), 1):
+            for r, answers_by_prompt in enumerate(answers):
+                draws = [self._draw(samples, (r, j)) for j in range(request.m)]
+                answers_by_prompt[i] = rescoring.rescored(i, draws, samples, r) if rescoring else draws
+            if progress is not None:
+                progress(finished)
+        if rescoring:
+            for answers_by_prompt, recalibrator in zip(answers, recalibrators):
+                self._score_missing(prompts, answers_by_prompt, rescoring, recalibrator)
         runs = [slice(run * m, (run + 1) * m) for run in range(len(seeds))]
-        return [[[draws[run] for draws in of_prompts] for of_prompts in together] for run in runs]
+        return [
+            [[draws[run] for draws in answers_by_prompt] for answers_by_prompt in answers] for run in runs
+        ]
 
     def greedy(
         self,
@@ -223,7 +257,15 @@ class CausalLanguageModel:
         Parameters and errors are those of `sample`.
         """
         check_at_least_one(max_new_tokens=max_new_tokens)
-        return self._generator(progress).greedy(prompts, recalibrator, steps=max_new_tokens)
+        unused = np.zeros((1, max_new_tokens))
+        request = Request([prompt.token_ids for prompt in prompts], lambda _: unused, 1, max_new_tokens)
+        options = DecodingOptions([recalibrator], self.format.stops, most_likely)
+        answers: dict[int, Generation] = {}
+        for i, samples in self._decoded(prompts, request, options):
+            answers[i] = self._draw(samples, (0, 0))
+            if progress is not None:
+                progress(len(answers))
+        return [answers[i] for i in range(len(prompts))]
 
     def beam(
         self,
@@ -239,8 +281,19 @@ class CausalLanguageModel:
         `num_beams` sequences continue at every step; parameters and errors are those of `sample` otherwise.
         """
         check_at_least_one(num_beams=num_beams, max_new_tokens=max_new_tokens)
-        generator = self._generator(progress)
-        return generator.beam(prompts, recalibrator, num_beams=num_beams, steps=max_new_tokens)
+        answers: dict[int, Generation] = {}
+        batches = self._planner.batches(
+            prompts,
+            longest=[max_new_tokens] * len(prompts),
+            room=[num_beams * max_new_tokens] * len(prompts),
+            progress=progress,
+            ats=ats_among([recalibrator]),
+        )
+        for batch in batches:
+            beams = beam_search(batch, recalibrator, self.format.stops, num_beams, max_new_tokens)
+            for i, beam in zip(batch.questions, beams):
+                answers[i] = self._generation(beam.tokens, beam.log_probs)
+        return [answers[i] for i in range(len(prompts))]
 
     def score(
         self,
@@ -256,7 +309,17 @@ class CausalLanguageModel:
         Returns ``[prompt][answer]``: natural log-probabilities, one per token. QuestionError for a question
         that with its longest answer does not fit the model, before any is run.
         """
-        return self._generator(progress).scores(prompts, answers, recalibrator)
+        scores: list[list[tuple[float, ...]]] = [[] for _ in prompts]
+        ats = ats_among([recalibrator])
+        for batch in self._planner.answer_batches(prompts, answers, progress, ats=ats):
+            batch_answers = [answers[i] for i in batch.questions]
+            tokens = chain.from_iterable(chain.from_iterable(batch_answers))
+            targets = torch.tensor(list(tokens), dtype=torch.long)
+            states = answer_states(batch.cache, batch.token_ids, batch_answers)
+            log_probs = iter(answer_log_probs(batch.cache, states, targets, recalibrator).tolist())
+            for i in batch.questions:
+                scores[i] = [tuple(next(log_probs) for _ in answer) for answer in answers[i]]
+        return scores
 
     def special_tokens_in(self, text: str) -> tuple[str, ...]:
         """The special tokens that a text spells; `encode` and `encode_answer` encode them as plain text."""
@@ -301,13 +364,14 @@ class CausalLanguageModel:
         before = shared if shared is not None or not prompts else shared_length(prompts)
         parts: dict[int, Tensor] = {}
         prefix = torch.zeros((0, 0), dtype=self.network.dtype)
-        for batch, cache, ids in self._planner.answer_batches(prompts, answers, progress, shared=before):
-            prefix = cache.prefix_states.cpu() if whole else prefix
-            found = own_states(cache, ids, [answers[i] for i in batch], whole=whole)
-            parts.update(zip(batch, (states.cpu() for states in found)))
-        states = torch.cat([parts[i] for i in range(len(prompts))]) if prompts else prefix
-        own = [len(prompt.token_ids) - (before or 0) for prompt in prompts]
-        return CalibrationFeatures.from_states(states, own, answers, prefix=prefix if whole else None)
+        for batch in self._planner.answer_batches(prompts, answers, progress, shared=before):
+            prefix = batch.cache.prefix_states.cpu() if whole else prefix
+            batch_answers = [answers[i] for i in batch.questions]
+            states = question_states(batch.cache, batch.token_ids, batch_answers, all_tokens=whole)
+            parts.update(zip(batch.questions, (part.cpu() for part in states)))
+        together = torch.cat([parts[i] for i in range(len(prompts))]) if prompts else prefix
+        lengths = [len(prompt.token_ids) - (before or 0) for prompt in prompts]
+        return CalibrationFeatures.from_states(together, lengths, answers, prefix=prefix if whole else None)
 
     def logits(self, states: Tensor) -> Tensor:
         """Turn last hidden states (N, d) into logits (N, V), float32, on the model's device.
@@ -316,5 +380,42 @@ class CausalLanguageModel:
         """
         return self.network.logits(states)
 
-    def _generator(self, progress: Progress | None) -> AnswerGenerator:
-        return AnswerGenerator(self._planner, self.format, progress)
+    def _decoded(
+        self, prompts: Sequence[Prompt], request: Request, options: DecodingOptions
+    ) -> Iterator[tuple[int, Samples]]:
+        """Each question and its samples, in the order in which the questions are finished."""
+        recalibrators = options.recalibrators
+        for error in self._planner.invalid_for_decoding(
+            prompts, recalibrators, m=request.m, steps=request.steps
+        ):
+            raise error
+        if not prompts or not recalibrators:
+            return iter(())
+        prefix, scheduler = self._planner.schedule(prompts, ats_among(recalibrators))
+        return decode(prefix, request, scheduler, options)
+
+    def _score_missing(
+        self,
+        prompts: Sequence[Prompt],
+        answers: list[list[Generation]],
+        rescoring: Rescoring,
+        recalibrator: AnyRecalibrator,
+    ) -> None:
+        """Score in a second pass what draws need and decoding has not read."""
+        missing = {i: tokens for i, draws in enumerate(answers) if (tokens := rescoring.missing(i, draws))}
+        if not missing:
+            return
+        scores = self.score([prompts[i] for i in missing], list(missing.values()), recalibrator=recalibrator)
+        for (i, tokens), token_scores in zip(missing.items(), scores):
+            answers[i] = rescoring.with_scores(i, answers[i], dict(zip(tokens, token_scores)))
+
+    def _draw(self, samples: Samples, index: tuple[int, int]) -> Generation:
+        """The generation of one draw: recalibrator and number."""
+        count = int((samples.tokens[index] >= 0).sum())
+        return self._generation(
+            samples.tokens[index][:count].tolist(), samples.log_probs[index][:count].tolist()
+        )
+
+    def _generation(self, tokens: Sequence[int], log_probs: Sequence[float]) -> Generation:
+        finished = tokens[-1] in self.format.stops
+        return Generation(self.format.text(tokens), tuple(tokens), tuple(log_probs), finished)

@@ -198,9 +198,9 @@ def _complete(forms: dict[str, int], differ: _Differ) -> Search:
     ordered = sorted(forms, key=lambda form: (-forms[form], *_rank(form)))
     pairs = [pair for pair in combinations(ordered, 2) if not differ(*pair)]
     verdicts = (yield pairs) if pairs else None
-    same = {frozenset(pair) for pair, verdict in zip(pairs, verdicts or []) if verdict}
+    equivalent = {frozenset(pair) for pair, verdict in zip(pairs, verdicts or []) if verdict}
     samples = [form for form in ordered for _ in range(forms[form])]
-    related = [[a == b or {a, b} in same for b in samples] for a in samples]
+    related = [[a == b or {a, b} in equivalent for b in samples] for a in samples]
     return [sorted({samples[i] for i in cluster}) for cluster in complete(related)]
 
 
@@ -218,19 +218,19 @@ def grow(forms: list[str], differ: _Differ, *, linkage: str, enough: Enough | No
         for member in cluster if linkage == "components" else (first,):  # the list grows during the loop
             if enough is not None and enough(clusters, forms):
                 return clusters
-            found, forms = yield from _matches(member, forms, differ)
-            cluster += found
+            matches, forms = yield from _matches(member, forms, differ)
+            cluster += matches
     return clusters
 
 
 def _matches(
-    member: str, others: list[str], differ: _Differ
+    member: str, answers: list[str], differ: _Differ
 ) -> Generator[list[Pair], list[bool] | None, tuple[list[str], list[str]]]:
-    """Split `others` into those equivalent to `member` and the rest, in order."""
-    pairs = [(member, other) for other in others if not differ(member, other)]
+    """Split `answers` into those equivalent to `member` and the rest, in order."""
+    pairs = [(member, answer) for answer in answers if not differ(member, answer)]
     verdicts = (yield pairs) if pairs else None
-    equivalent = {other for (_, other), same in zip(pairs, verdicts or []) if same}
-    return [o for o in others if o in equivalent], [o for o in others if o not in equivalent]
+    equivalent = {answer for (_, answer), verdict in zip(pairs, verdicts or []) if verdict}
+    return [o for o in answers if o in equivalent], [o for o in answers if o not in equivalent]
 
 
 _SEARCHES: dict[str, _Searcher] = {"components": _components, "greedy": _greedy, "complete": _complete}
@@ -251,11 +251,11 @@ class Verdicts:
 
     def equivalent(self, questions: Sequence[str], pairs: Sequence[Pair]) -> list[bool]:
         """For each pair, whether both directions entail."""
-        there = [(q, min(pair, key=_rank), max(pair, key=_rank)) for q, pair in zip(questions, pairs)]
-        forward = self._entails(there)
+        triples = [(q, min(pair, key=_rank), max(pair, key=_rank)) for q, pair in zip(questions, pairs)]
+        forward = self._entails(triples)
         if getattr(self.equivalence, "symmetric", False):
             return forward
-        back = [(q, b, a) for (q, a, b), entailed in zip(there, forward) if entailed]
+        back = [(q, b, a) for (q, a, b), entailed in zip(triples, forward) if entailed]
         backward = iter(self._entails(back))
         return [entailed and next(backward) for entailed in forward]
 
@@ -291,5 +291,5 @@ def finish(searches: Iterable[QuestionSearch], verdicts: Verdicts) -> Iterator[i
 def _decide(rows: Sequence[QuestionSearch], verdicts: Verdicts) -> list[QuestionSearch]:
     """Decide the pending pairs of all searches at once; returns the searches that have more."""
     questions = [row.question for row in rows for _ in row.pending]
-    found = iter(verdicts.equivalent(questions, [pair for row in rows for pair in row.pending]))
-    return [row for row in rows if row.advance([next(found) for _ in row.pending])]
+    decided = iter(verdicts.equivalent(questions, [pair for row in rows for pair in row.pending]))
+    return [row for row in rows if row.advance([next(decided) for _ in row.pending])]

@@ -1,4 +1,4 @@
-"""Sampling and greedy answers: a trie of the distinct token sequences of each question, decoded together.
+"""Sampling, greedy answers and beam search over a trie of each question's distinct token sequences.
 
 1. The prefix that all prompts share has run once; every tree cache starts with it.
 2. The rest of each prompt runs once per question. Its last token is the question's first node.
@@ -7,6 +7,11 @@
 4. Draws that choose the same token at the same node continue together: each distinct continuation runs once,
    all in one pass.
 5. Draws that chose an end of turn stop; questions without active draws leave, and waiting ones are admitted.
+
+Beam search follows `transformers` at its defaults (length_penalty 1.0, early_stopping False): the `num_beams`
+best unfinished sequences continue. One that ends, or reaches the token limit, counts as an answer if it is
+among the `num_beams` best of all; answers compare by their mean token log-probability. A search is over when
+it has `num_beams` answers and the best unfinished sequence has no higher mean than the worst of them.
 """
 
 from __future__ import annotations
@@ -19,8 +24,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from semcal.engine.drawing import Choose, Distributions, TemperedDistributions
-from semcal.engine.scheduling import Scheduler, TreeSizes
+from semcal.engine.drawing import Choose, Distributions, TemperedDistributions, check_not_nan
+from semcal.engine.scheduling import Batch, Scheduler, TreeSizes
 from semcal.engine.tree_cache import (
     Frontier,
     ModelOutputs,
@@ -72,7 +77,10 @@ def decode(
     batch = ActiveBatch(prefix, request, scheduler, options)
     while scheduler or batch:
         batch.admit()
-        yield from batch.step()
+        chosen = choose_tokens(
+            batch.cache, batch.frontier.outputs, options, batch.draws, batch.next_uniforms()
+        )
+        yield from batch.advance(chosen)
 
 
 @dataclass(frozen=True)
@@ -96,9 +104,9 @@ class Samples:
     def __getitem__(self, questions: int | Index) -> Samples:
         return Samples(self.tokens[questions], self.log_probs[questions], self.closing_log_probs[questions])
 
-    def append(self, others: Samples) -> Samples:
+    def append(self, later: Samples) -> Samples:
         """These questions, then others."""
-        pairs = zip(vars(self).values(), vars(others).values(), strict=True)
+        pairs = zip(vars(self).values(), vars(later).values(), strict=True)
         return Samples(*(np.concatenate(pair) for pair in pairs))
 
 
@@ -107,7 +115,7 @@ class ActiveDraws:
     """The n draws that have not ended."""
 
     row: Index  # (n,) the question of each
-    which: Index  # its recalibrator
+    recalibrator: Index  # the number of its recalibrator
     draw: Index  # its number
     step: Index  # how many tokens it has
     node: Tensor  # its place in the frontier
@@ -115,27 +123,31 @@ class ActiveDraws:
     @classmethod
     def first(cls, rows: range, recalibrators: int, m: int, *, node: int = 0) -> ActiveDraws:
         """All draws of new questions, whose first nodes are numbered from `node` on."""
-        row, which, draw = (i.ravel() for i in np.indices((len(rows), recalibrators, m), dtype=np.int64))
-        return cls(rows.start + row, which, draw, np.zeros_like(row), torch.from_numpy(node + row))
+        row, recalibrator, draw = (
+            i.ravel() for i in np.indices((len(rows), recalibrators, m), dtype=np.int64)
+        )
+        return cls(rows.start + row, recalibrator, draw, np.zeros_like(row), torch.from_numpy(node + row))
 
     @property
     def index(self) -> tuple[Index, Index, Index, Index]:
         """Their next tokens in `Samples` of all rows."""
-        return self.row, self.which, self.draw, self.step
+        return self.row, self.recalibrator, self.draw, self.step
 
     def __len__(self) -> int:
         return len(self.row)
 
-    def __getitem__(self, some: NDArray[np.bool_]) -> ActiveDraws:
-        node = self.node[torch.from_numpy(some)]
-        return ActiveDraws(self.row[some], self.which[some], self.draw[some], self.step[some], node)
+    def __getitem__(self, selected: NDArray[np.bool_]) -> ActiveDraws:
+        node = self.node[torch.from_numpy(selected)]
+        return ActiveDraws(
+            self.row[selected], self.recalibrator[selected], self.draw[selected], self.step[selected], node
+        )
 
-    def append(self, others: ActiveDraws) -> ActiveDraws:
+    def append(self, later: ActiveDraws) -> ActiveDraws:
         """These and others."""
-        pairs = [(self.row, others.row), (self.which, others.which)]
-        pairs += [(self.draw, others.draw), (self.step, others.step)]
-        row, which, draw, step = map(np.concatenate, pairs)
-        return ActiveDraws(row, which, draw, step, torch.cat([self.node, others.node]))
+        pairs = [(self.row, later.row), (self.recalibrator, later.recalibrator)]
+        pairs += [(self.draw, later.draw), (self.step, later.step)]
+        row, recalibrator, draw, step = map(np.concatenate, pairs)
+        return ActiveDraws(row, recalibrator, draw, step, torch.cat([self.node, later.node]))
 
 
 class ActiveBatch:
@@ -154,11 +166,11 @@ class ActiveBatch:
         self._clear()
 
     def _clear(self) -> None:
-        self._cache = self._prefix.empty()
+        self.cache = self._prefix.empty()
         self._questions: list[int] = []  # by row
-        self._u = np.zeros((0, self._request.m, self._request.steps))
-        self._samples, self._draws = self._no_samples(0), self._first_draws(range(0))
-        self._frontier = Frontier.empty()
+        self._uniforms = np.zeros((0, self._request.m, self._request.steps))
+        self._samples, self.draws = self._no_samples(0), self._first_draws(range(0))
+        self.frontier = Frontier.empty()
 
     def _no_samples(self, questions: int) -> Samples:
         shape = questions, len(self._options.recalibrators), self._request.m, self._request.steps
@@ -169,7 +181,7 @@ class ActiveBatch:
 
     def __len__(self) -> int:
         """Number of active draws."""
-        return len(self._draws)
+        return len(self.draws)
 
     def admit(self) -> None:
         """Admit waiting questions if there is room for them and they are worth a pass."""
@@ -183,12 +195,12 @@ class ActiveBatch:
 
     def _admissible(self) -> int:
         """How many questions may be admitted; what the finished ones still hold does not count."""
-        if not isinstance(self._cache, ThreeLevelCache):  # its rows are as long as the largest tree needs
+        if not isinstance(self.cache, ThreeLevelCache):  # its rows are as long as the largest tree needs
             return 0 if len(self) else self._scheduler.admissible(self._max_tree)
         if not self._scheduler:
             return 0
-        ages = dict(zip(self._draws.row.tolist(), self._draws.step.tolist(), strict=True))
-        held = len(self._frontier.compacted(torch.unique(self._draws.node))[1]) if ages else 0
+        ages = dict(zip(self.draws.row.tolist(), self.draws.step.tolist(), strict=True))
+        held = len(self.frontier.compacted(torch.unique(self.draws.node))[1]) if ages else 0
         return self._scheduler.admissible(
             self._tree_sizes.remaining(),
             rows=len(ages),
@@ -197,55 +209,53 @@ class ActiveBatch:
         )
 
     def _prefill(self, questions: Sequence[int]) -> None:
-        row, node = len(self._questions), len(self._frontier.row)
-        first = start(self._cache, [self._request.prompts[i] for i in questions], row)
-        self._frontier = self._frontier.append(first)
-        self._draws = self._draws.append(self._first_draws(range(row, row + len(questions)), node))
+        row, node = len(self._questions), len(self.frontier.row)
+        first = start(self.cache, [self._request.prompts[i] for i in questions], row)
+        self.frontier = self.frontier.append(first)
+        self.draws = self.draws.append(self._first_draws(range(row, row + len(questions)), node))
         self._samples = self._samples.append(self._no_samples(len(questions)))
-        self._u = np.concatenate([self._u, [self._request.uniforms(i) for i in questions]])
+        self._uniforms = np.concatenate([self._uniforms, [self._request.uniforms(i) for i in questions]])
         self._questions.extend(questions)
         self._tree_sizes.add(len(questions))
 
     def _compact(self) -> None:
         """Drop finished questions, and tokens that lead to no active draw."""
-        nodes, node = torch.unique(self._draws.node, return_inverse=True)
-        rows, row = np.unique(self._draws.row, return_inverse=True)
-        self._frontier, slots = self._frontier.compacted(nodes)
-        if isinstance(self._cache, ThreeLevelCache):
-            self._cache.compact(torch.from_numpy(rows), slots)
-        self._draws = replace(self._draws, row=row, node=node)
-        self._samples, self._u = self._samples[rows], self._u[rows]
+        nodes, node = torch.unique(self.draws.node, return_inverse=True)
+        rows, row = np.unique(self.draws.row, return_inverse=True)
+        self.frontier, slots = self.frontier.compacted(nodes)
+        if isinstance(self.cache, ThreeLevelCache):
+            self.cache.compact(torch.from_numpy(rows), slots)
+        self.draws = replace(self.draws, row=row, node=node)
+        self._samples, self._uniforms = self._samples[rows], self._uniforms[rows]
         self._questions = [self._questions[row] for row in rows]
 
-    def step(self) -> list[tuple[int, Samples]]:
-        """Let every draw choose a token and run what continues; returns the questions that this finishes."""
-        draws, steps = self._draws, self._request.steps
-        u = torch.from_numpy(self._u[draws.row, draws.draw, np.minimum(draws.step, steps - 1)])
-        which = torch.from_numpy(draws.which)
-        outputs = self._frontier.outputs
-        chosen = choose_tokens(self._cache, outputs, self._options, node=draws.node, which=which, u=u)
+    def next_uniforms(self) -> Tensor:
+        """(n,) the uniform of each draw's next token."""
+        step = np.minimum(self.draws.step, self._request.steps - 1)
+        return torch.from_numpy(self._uniforms[self.draws.row, self.draws.draw, step])
+
+    def advance(self, chosen: ChosenTokens) -> list[tuple[int, Samples]]:
+        """Record each draw's token and run what continues; returns the questions that this finishes."""
+        draws, steps, samples = self.draws, self._request.steps, self._samples
+        samples.closing_log_probs[draws.index] = chosen.closing_log_probs
         drawing = draws.step < steps  # the others only read what follows their last token
-        self._samples.closing_log_probs[draws.index] = chosen.closing_log_probs
-        at = draws[drawing].index
-        self._samples.tokens[at], self._samples.log_probs[at] = (
-            chosen.tokens[drawing],
-            chosen.log_probs[drawing],
-        )
+        index = draws[drawing].index
+        samples.tokens[index], samples.log_probs[index] = chosen.tokens[drawing], chosen.log_probs[drawing]
         continuing = drawing & ~np.isin(chosen.tokens, self._enders)
         last = continuing & (draws.step == steps - 1)
         continuing[last] = self._run_last_token(draws[last])
         ended = np.setdiff1d(draws.row, draws.row[continuing]).tolist()
-        found = [(self._questions[row], self._samples[row]) for row in ended]
-        self._draws = draws[continuing]
+        finished = [(self._questions[row], samples[row]) for row in ended]
+        self.draws = draws[continuing]
         self._extend(torch.from_numpy(chosen.tokens[continuing]))
-        return found
+        return finished
 
     def _run_last_token(self, draws: ActiveDraws) -> list[bool]:
         """Whether the last token of each draw that has reached the limit is to run."""
-        wanted = self._options.run_last_token
-        tokens = self._samples.tokens[draws.row, draws.which, draws.draw].tolist()
+        runs = self._options.run_last_token
+        tokens = self._samples.tokens[draws.row, draws.recalibrator, draws.draw].tolist()
         rows = zip(draws.row.tolist(), tokens, strict=True)
-        return [wanted is not None and wanted(self._questions[row], tuple(ids)) for row, ids in rows]
+        return [runs is not None and runs(self._questions[row], tuple(ids)) for row, ids in rows]
 
     def _extend(self, token: Tensor) -> None:
         """Run the chosen tokens, each distinct one once."""
@@ -253,39 +263,39 @@ class ActiveBatch:
             self._tree_sizes.record_step([], [])
             return
         token = self._within_budget(token)
-        ats = self._ats[torch.from_numpy(self._draws.which)]
-        self._frontier, node = advance(self._cache, self._frontier, self._draws.node, token, ats=ats)
-        self._draws = replace(self._draws, step=self._draws.step + 1, node=node)
-        depths = (self._frontier.path >= 0).sum(1).bincount().tolist()
-        self._tree_sizes.record_step(depths, np.bincount(self._draws.step, minlength=len(depths)).tolist())
+        ats = self._ats[torch.from_numpy(self.draws.recalibrator)]
+        self.frontier, node = advance(self.cache, self.frontier, self.draws.node, token, ats=ats)
+        self.draws = replace(self.draws, step=self.draws.step + 1, node=node)
+        depths = (self.frontier.path >= 0).sum(1).bincount().tolist()
+        self._tree_sizes.record_step(depths, np.bincount(self.draws.step, minlength=len(depths)).tolist())
 
     def _within_budget(self, token: Tensor) -> Tensor:
         """Evict the newest questions until the step fits in memory."""
-        if not isinstance(self._cache, ThreeLevelCache) or self._fits(self._cache, token):
+        if not isinstance(self.cache, ThreeLevelCache) or self._fits(self.cache, token):
             return token
         self._compact()
-        if self._fits(self._cache, token):
+        if self._fits(self.cache, token):
             return token
-        parent, *_ = distinct_steps(self._cache, self._draws.node, token)
+        parent, *_ = distinct_steps(self.cache, self.draws.node, token)
         rows = len(self._questions)
-        new = torch.bincount(self._frontier.row[parent], minlength=rows)
-        costs = int(self._cache.lengths.max()) + self._frontier.slots_by_row(rows) + new
-        kept = self._scheduler.fitting(costs.tolist())
-        self._scheduler.put_back(self._questions[kept:])
-        self._tree_sizes.remove_newest(rows - kept)
-        stays = self._draws.row < kept
-        self._draws, token = self._draws[stays], token[torch.from_numpy(stays)]
+        new = torch.bincount(self.frontier.row[parent], minlength=rows)
+        costs = int(self.cache.lengths.max()) + self.frontier.slots_by_row(rows) + new
+        fitting = self._scheduler.fitting(costs.tolist())
+        self._scheduler.put_back(self._questions[fitting:])
+        self._tree_sizes.remove_newest(rows - fitting)
+        stays = self.draws.row < fitting
+        self.draws, token = self.draws[stays], token[torch.from_numpy(stays)]
         self._compact()
         return token
 
     def _fits(self, cache: ThreeLevelCache, token: Tensor) -> bool:
         """Whether the tokens of the next step can be held."""
         room = self._scheduler.budget - cache.tokens_held
-        return len(token) <= room or len(distinct_steps(cache, self._draws.node, token)[0]) <= room
+        return len(token) <= room or len(distinct_steps(cache, self.draws.node, token)[0]) <= room
 
 
 @dataclass(frozen=True)
-class _ChosenTokens:
+class ChosenTokens:
     """The next token of each of n draws."""
 
     tokens: NDArray[np.int64]  # (n,)
@@ -294,53 +304,44 @@ class _ChosenTokens:
 
 
 def choose_tokens(
-    cache: TreeCache,
-    outputs: ModelOutputs,
-    options: DecodingOptions,
-    *,
-    node: Tensor,
-    which: Tensor,
-    u: Tensor,
-) -> _ChosenTokens:
-    """Next tokens of draws (n,) at nodes of `outputs`, each with its recalibrator `which` and uniform u."""
-    tokens, chosen = torch.empty_like(node), torch.empty(len(node))
-    closing = torch.empty((len(node), len(options.closing_tokens)))
-    for here, found, row in _distributions(cache, outputs, options.recalibrators, node, which):
-        token = found.choose(options.choose, row, u[here])
-        tokens[here], chosen[here] = token.cpu(), found.log_probs_at(row, token).cpu()
+    cache: TreeCache, outputs: ModelOutputs, options: DecodingOptions, draws: ActiveDraws, uniforms: Tensor
+) -> ChosenTokens:
+    """The next token of each draw at its node of `outputs`, by its recalibrator and uniform (n,)."""
+    tokens, log_probs = torch.empty_like(draws.node), torch.empty(len(draws))
+    closing = torch.empty((len(draws), len(options.closing_tokens)))
+    for index, distributions, row in _distributions(cache, outputs, options.recalibrators, draws):
+        token = distributions.choose(options.choose, row, uniforms[index])
+        tokens[index], log_probs[index] = token.cpu(), distributions.log_probs_at(row, token).cpu()
         if options.closing_tokens:
             closers = torch.tensor(options.closing_tokens, device=row.device)
-            closing[here] = found.log_probs_at(row[:, None], closers).cpu()
-    return _ChosenTokens(tokens.numpy(), chosen.numpy(), closing.numpy())
+            closing[index] = distributions.log_probs_at(row[:, None], closers).cpu()
+    return ChosenTokens(tokens.numpy(), log_probs.numpy(), closing.numpy())
 
 
 def _distributions(
-    cache: TreeCache,
-    outputs: ModelOutputs,
-    recalibrators: Sequence[AnyRecalibrator],
-    node: Tensor,
-    which: Tensor,
+    cache: TreeCache, outputs: ModelOutputs, recalibrators: Sequence[AnyRecalibrator], draws: ActiveDraws
 ) -> Iterator[tuple[Tensor, Distributions, Tensor]]:
     """Indices of draws, the distributions at some nodes, and the row of each draw in them.
 
     Logits exist for a limited number of nodes at a time.
     """
+    node, recalibrator_index = draws.node, torch.from_numpy(draws.recalibrator)
     rows = cache.network.rows_at_a_time
     for first in range(0, len(outputs), rows):
         part = outputs[first : first + rows]
         logits = cache.network.logits(part.states)
         inside = (node >= first) & (node < first + rows)
         for r, recalibrator in enumerate(recalibrators):
-            here = torch.nonzero((which == r) & inside)[:, 0]
-            if not len(here):
+            index = torch.nonzero((recalibrator_index == r) & inside)[:, 0]
+            if not len(index):
                 continue
-            distinct, row = torch.unique(node[here] - first, return_inverse=True)
+            distinct, row = torch.unique(node[index] - first, return_inverse=True)
             if len(distinct) == len(part):
-                found = _recalibrated(recalibrator, logits, part, cache.ats)
+                distributions = _recalibrated(recalibrator, logits, part, cache.ats)
             else:
                 distinct = distinct.to(logits.device)
-                found = _recalibrated(recalibrator, logits[distinct], part[distinct], cache.ats)
-            yield here, found, row.to(logits.device)
+                distributions = _recalibrated(recalibrator, logits[distinct], part[distinct], cache.ats)
+            yield index, distributions, row.to(logits.device)
 
 
 def _recalibrated(
@@ -350,3 +351,106 @@ def _recalibrated(
     if isinstance(recalibrator, Temperature) and logits.device.type != "mps":  # no float64 there
         return TemperedDistributions(logits, recalibrator)
     return Distributions(log_probs(recalibrator, logits, outputs, ats))
+
+
+@dataclass(frozen=True)
+class Beam:
+    """A sequence of tokens, the log-probability of each, and the node that predicts its next token."""
+
+    tokens: tuple[int, ...] = ()
+    log_probs: tuple[float, ...] = ()
+    node: int = 0
+
+    @property
+    def total(self) -> float:
+        """Log-probability of the sequence."""
+        return sum(self.log_probs)
+
+    @property
+    def mean(self) -> float:
+        """Mean token log-probability."""
+        return self.total / len(self.tokens)
+
+
+def beam_search(
+    batch: Batch, recalibrator: AnyRecalibrator, stops: frozenset[int], num_beams: int, steps: int
+) -> list[Beam]:
+    """The best answer, of at most `steps` tokens, to each prompt of a batch; its cache is used up."""
+    cache = batch.cache
+    searches = [_Search(num_beams, [Beam(node=row)]) for row in range(len(batch.questions))]
+    frontier = start(cache, batch.token_ids)
+    possible_stops = sorted(token for token in stops if token < cache.network.vocabulary)
+    enders = torch.tensor(possible_stops, dtype=torch.long, device=cache.network.device)
+    for step in range(steps):
+        table = _candidates(cache, frontier.outputs, recalibrator, enders, num_beams)
+        active = [search for search in searches if search.running]
+        for search in active:
+            search.step(table, stops, last=step == steps - 1)
+        running = [beam for search in searches for beam in search.running]
+        if not running:
+            break
+        node = torch.tensor([beam.node for beam in running])
+        token = torch.tensor([beam.tokens[-1] for beam in running])
+        frontier, reached = advance(cache, frontier, node, token)
+        nodes = iter(reached.tolist())
+        for search in searches:
+            search.running = [Beam(beam.tokens, beam.log_probs, next(nodes)) for beam in search.running]
+    return [search.answers[0] for search in searches]
+
+
+@dataclass(frozen=True)
+class _Candidates:
+    """For each node the likeliest tokens, and the likeliest that end no turn: (F, k) each, best first."""
+
+    tokens: NDArray[np.int64]
+    log_probs: NDArray[np.float32]
+
+
+class _Search:
+    """The beams of one question: those still running and the best answers so far."""
+
+    def __init__(self, width: int, running: list[Beam]) -> None:
+        self.width = width
+        self.running = running
+        self.answers: list[Beam] = []
+
+    def step(self, candidates: _Candidates, stops: frozenset[int], *, last: bool) -> None:
+        """Extend the running beams by one token."""
+        extended = [beam for running in self.running for beam in _extend(running, candidates)]
+        extended.sort(key=lambda beam: -beam.total)
+        ended = [beam for beam in extended[: self.width] if last or beam.tokens[-1] in stops]
+        self.answers = sorted(self.answers + ended, key=lambda beam: -beam.mean)[: self.width]
+        self.running = [beam for beam in extended if beam.tokens[-1] not in stops][: self.width]
+        full = len(self.answers) == self.width
+        if last or not self.running or (full and self.running[0].mean <= self.answers[-1].mean):
+            self.running = []
+
+
+def _extend(beam: Beam, candidates: _Candidates) -> list[Beam]:
+    tokens, log_probs = candidates.tokens[beam.node].tolist(), candidates.log_probs[beam.node].tolist()
+    return [
+        Beam((*beam.tokens, token), (*beam.log_probs, log_prob), beam.node)
+        for token, log_prob in zip(tokens, log_probs, strict=True)
+        if log_prob > -np.inf
+    ]
+
+
+def _candidates(
+    cache: TreeCache, outputs: ModelOutputs, recalibrator: AnyRecalibrator, enders: Tensor, width: int
+) -> _Candidates:
+    """The `width` likeliest tokens of each node, and more until `width` of them end no turn."""
+    tokens, values = [], []
+    rows = cache.network.rows_at_a_time
+    for first in range(0, len(outputs), rows):
+        part = outputs[first : first + rows]
+        scored = log_probs(recalibrator, cache.network.logits(part.states), part, cache.ats)
+        best = scored.topk(min(width, scored.shape[1]))
+        check_not_nan(best.values)
+        ending = torch.isin(best.indices, enders)
+        running = scored.scatter(1, enders.expand(len(scored), -1), -torch.inf).topk(
+            min(width, scored.shape[1])
+        )
+        ends_only = best.values.masked_fill(~ending, -torch.inf)  # the rest are among the others
+        tokens.append(torch.cat([best.indices, running.indices], 1).cpu())
+        values.append(torch.cat([ends_only, running.values], 1).cpu())
+    return _Candidates(torch.cat(tokens).numpy(), torch.cat(values).numpy())

@@ -97,13 +97,13 @@ def block_sums(weights: Tensor) -> Tensor:
 
     With them, only the block that a draw falls into is summed up token by token.
     """
-    whole = weights.shape[1] // _BLOCK * _BLOCK
-    blocks, rest = weights[:, :whole].view(len(weights), -1, _BLOCK), weights[:, whole:]
+    blocked = weights.shape[1] // _BLOCK * _BLOCK
+    blocks, remainder = weights[:, :blocked].view(len(weights), -1, _BLOCK), weights[:, blocked:]
     if weights.device.type == "cpu":  # NumPy sums float32 into float64 without a copy
         sums = torch.from_numpy(np.add.reduce(blocks.numpy(), -1, dtype=np.float64))
     else:
         sums = blocks.sum(-1, dtype=torch.float64)
-    return torch.cat([sums, rest.sum(-1, keepdim=True, dtype=torch.float64)], 1)
+    return torch.cat([sums, remainder.sum(-1, keepdim=True, dtype=torch.float64)], 1)
 
 
 def draw_by_weights(weights_at: WeightsAt, sums: Tensor, size: int, rows: Tensor, u: Tensor) -> Tensor:
@@ -199,17 +199,17 @@ class Truncation:
         """Draw a token for each uniform; see `inverse_cdf` for arguments and errors."""
         if not self.top_k and self.top_p == 1:
             return inverse_cdf(log_probs, rows, u)
-        token_ids, kept = self._kept(log_probs)
+        token_ids, remaining = self._remaining(log_probs)
         rows = rows.cpu()
-        return token_ids[rows, inverse_cdf(kept, rows, u.cpu())].to(log_probs.device)
+        return token_ids[rows, inverse_cdf(remaining, rows, u.cpu())].to(log_probs.device)
 
     def possible(self, log_probs: Tensor) -> Tensor:
         """Which tokens (F, V) of log-probabilities (F, V) may be drawn."""
-        token_ids, kept = self._kept(log_probs)
-        found = torch.zeros(log_probs.shape, dtype=torch.bool)
-        return found.scatter(1, token_ids, kept > -torch.inf)
+        token_ids, remaining = self._remaining(log_probs)
+        mask = torch.zeros(log_probs.shape, dtype=torch.bool)
+        return mask.scatter(1, token_ids, remaining > -torch.inf)
 
-    def _kept(self, log_probs: Tensor) -> tuple[Tensor, Tensor]:
+    def _remaining(self, log_probs: Tensor) -> tuple[Tensor, Tensor]:
         """Token ids (F, n), ascending, and their log-probabilities, −inf where ruled out; on the CPU."""
         if self.top_k:
             return self._nucleus(*_ranked(*_top(log_probs, self.top_k)))
@@ -217,10 +217,10 @@ class Truncation:
         size, width = log_probs.shape[1], _FIRST_RANKED
         while True:
             ranked = _ranked(*log_probs.topk(min(width, size)))
-            token_ids, kept = self._nucleus(*ranked, mass)
-            last = kept.masked_fill(kept == -torch.inf, torch.inf).amin(1)
+            token_ids, remaining = self._nucleus(*ranked, mass)
+            last = remaining.masked_fill(remaining == -torch.inf, torch.inf).amin(1)
             if width >= size or bool((last > ranked[1].amin(1)).all()):
-                return token_ids, kept
+                return token_ids, remaining
             width *= _WIDEN
 
     def _nucleus(
@@ -300,8 +300,8 @@ class TemperedDistributions(Distributions):
     def _sums(self) -> Tensor:
         """Sums over blocks of the weights, which exist for a few rows at a time."""
         rows = _ROWS if self.logits.device.type == "cpu" else max(1, len(self.logits))
-        some = [slice(start, start + rows) for start in range(0, len(self.logits), rows)]
-        return torch.cat([block_sums(self._weights(self.logits[part], self._top[part])) for part in some])
+        parts = [slice(start, start + rows) for start in range(0, len(self.logits), rows)]
+        return torch.cat([block_sums(self._weights(self.logits[part], self._top[part])) for part in parts])
 
     def _weights(self, logits: Tensor, top: Tensor) -> Tensor:
         """exp((z - top)/T)."""

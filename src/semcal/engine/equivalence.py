@@ -1,16 +1,41 @@
-"""Does one answer entail another? The protocol, and its forms without a model (spec section 5, point 4).
+"""Does one answer entail another? The protocol, exact match, the embedded model, and verdicts on disk.
 
-An equivalence decides *directed* entailment between normal forms and nothing else. Equality of normal
-forms, both directions, rules about numbers and dates, and linkage are built on top of it in `clustering`.
+An equivalence decides *directed* entailment between normal forms and nothing else (spec section 5, 4).
+Equality of normal forms, both directions, rules about numbers and dates, and linkage stand in `clustering`.
+
+`EmbeddedEquivalence` is a small cross-encoder for real text that needs no PyTorch: MiniLM with six layers,
+trained on pairs of answers (`equivalence_model/README.md`), run by ONNX Runtime in float32 from weights of 8
+bits. It reads `[CLS] question [SEP] answer [SEP] other answer [SEP]` in both orders and decides by the mean
+of the two logits, so that a pair has one verdict in either direction. A batch holds pairs of one length:
+there is no padding, and with `CLOSE` no verdict depends on the company of its pair.
+
+`CachedEquivalence` keeps verdicts in one SQLite file shared by methods, runs and processes (section 5, 6). A
+verdict is a label, not a score, so that a later run decides exactly as the first did. The file is opened for
+each look-up and closed again, so that forked workers share no connection. One idle connection stays open:
+closing the last one would write the whole log back into the file and wait for the disk.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Iterable, Sequence
+import os
+import sqlite3
+import time
+import warnings
+import weakref
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from functools import cache
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from semcal.errors import ModelError, SemcalWarning, StoreError, shown
 
 #: The name of the model that comes with the package, which is used where nothing is given.
 DEFAULT = "default"
@@ -113,3 +138,341 @@ class FakeEquivalence:
         """Say for each (question, premise, hypothesis) whether the premise entails the hypothesis."""
         self.asked += triples
         return [a == b or (a, b) in self._entailed for _, a, b in triples]
+
+
+#: A pair whose logit is this near to the threshold is run again by itself.
+CLOSE = 1e-4
+#: Tokens in a batch.
+BATCH_TOKENS = 2048
+
+
+def read_question(question: str) -> str:
+    """Return what the model reads of a question: no capitals, question marks or further blanks.
+
+    >>> read_question(" Who wrote  Hamlet? ")
+    'who wrote hamlet'
+    """
+    return " ".join(question.lower().replace("?", " ").split())
+
+
+class EmbeddedEquivalence:
+    """Whether two answers mean the same, by the model that comes with the package; alike in both directions.
+
+    `revision` is a hash of its files. ModelError if they are not there or damaged.
+    """
+
+    name = address = DEFAULT
+    symmetric = True
+
+    def __init__(self, folder: Path | None = None) -> None:
+        from semcal.hub_names import NLI_MODEL, locate  # slow: it imports the standard library's HTTP client
+
+        opened = _opened(folder or Path(locate(DEFAULT, NLI_MODEL).source))
+        self._session, self._tokenizer, self._threshold, self._longest, self.revision = opened
+        self._start, self._end = self._tokenizer.encode("").ids  # [CLS] and [SEP]
+        self._truncated = False
+
+    def entails(self, triples: Sequence[Triple]) -> list[bool]:
+        """Say for each (question, answer, other answer) whether the answers mean the same."""
+        in_order = [(question, min(a, b), max(a, b)) for question, a, b in triples]
+        pairs = list(dict.fromkeys(in_order))
+        logits = self.logits(pairs)
+        for index in np.flatnonzero(np.abs(logits - self._threshold) < CLOSE):
+            logits[index] = self.logits([pairs[index]])[0]
+        verdicts = dict(zip(pairs, (logits > self._threshold).tolist()))
+        return [verdicts[triple] for triple in in_order]
+
+    def logits(self, pairs: Sequence[Triple]) -> NDArray[np.float64]:
+        """Return the mean logit (n,) of both orders of each (question, answer, other answer), in nats."""
+        encoded = self._encode([*pairs, *((question, b, a) for question, a, b in pairs)])
+        logits = np.zeros(len(encoded))
+        for batch in _batches(encoded):
+            ids = np.array([encoded[i][0] for i in batch], dtype=np.int64)
+            heads = np.array([[encoded[i][1]] for i in batch])
+            segments = (np.arange(ids.shape[1]) >= heads).astype(np.int64)
+            (logits[batch],) = self._session.run(None, {"ids": ids, "segments": segments})
+        means: NDArray[np.float64] = logits.reshape(2, -1).mean(axis=0)
+        return means
+
+    def _encode(self, pairs: Sequence[Triple]) -> list[tuple[list[int], int]]:
+        """Return of each pair its tokens, and how many of them stand before the second answer.
+
+        Of what is too long the question loses its beginning, then each answer its end.
+        """
+        texts = [text for question, a, b in pairs for text in (read_question(question), a, b)]
+        ids = [
+            encoding.ids for encoding in self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        ]
+        encoded = []
+        room = self._longest - 4
+        for question, first, second in zip(ids[::3], ids[1::3], ids[2::3]):
+            if len(question) + len(first) + len(second) > room:
+                self._warn()
+                first, second = first[: (room - 1) // 2], second[: (room - 1) // 2]
+                question = question[-max(1, room - len(first) - len(second)) :]
+            head = [self._start, *question, self._end, *first, self._end]
+            encoded.append(([*head, *second, self._end], len(head)))
+        return encoded
+
+    def _warn(self) -> None:
+        if not self._truncated:
+            self._truncated = True
+            warnings.warn(
+                f"the embedded equivalence model reads at most {self._longest} tokens of a question and two "
+                "answers: of longer ones the beginning of the question and the ends of answers are cut",
+                SemcalWarning,
+                stacklevel=2,
+            )
+
+
+@cache
+def _opened(folder: Path) -> tuple[Any, Any, float, int, str]:
+    """Session, tokenizer, threshold, most tokens and revision, read once in a process."""
+    import onnxruntime
+    from tokenizers import Tokenizer
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = int(os.environ.get("OMP_NUM_THREADS") or 0)  # 0: all processors
+    options.add_session_config_entry("session.disable_quant_qdq", "1")  # weights are multiplied out at once
+    try:
+        files = [(folder / name).read_bytes() for name in ("model.onnx", "tokenizer.json", "config.json")]
+        session = onnxruntime.InferenceSession(files[0], options, ["CPUExecutionProvider"])
+        config = json.loads(files[2])
+        threshold, longest = float(config["threshold"]), int(config["longest"])
+        revision = hashlib.sha256(b"".join(files)).hexdigest()[:12]
+        return session, Tokenizer.from_buffer(files[1]), threshold, longest, revision
+    except Exception as error:  # each library has errors of its own
+        raise ModelError(
+            f"the embedded equivalence model in {folder} cannot be read ({error}); install semcal again, "
+            "or group by normal forms with --equivalence exact"
+        ) from error
+
+
+def _batches(encoded: Sequence[tuple[list[int], int]]) -> Iterator[list[int]]:
+    """Indices of pairs of one length, at most `BATCH_TOKENS` tokens together."""
+    lengths = defaultdict(list)
+    for index, (ids, _) in enumerate(encoded):
+        lengths[len(ids)].append(index)
+    for length, indices in lengths.items():
+        size = max(1, BATCH_TOKENS // length)
+        yield from (indices[start : start + size] for start in range(0, len(indices), size))
+
+
+#: Identify our files ("smcl" in ASCII) and their layout.
+APPLICATION_ID = 0x736D636C
+SCHEMA = 1
+#: Seconds to wait for other processes that write.
+LOCK_TIMEOUT = 60.0
+#: Triples looked up by one statement; SQLite allows at least 999 parameters.
+CHUNK = 300
+#: Verdicts of a server that are written by one transaction.
+KEPT_TOGETHER = 32
+#: Errors of SQLite that do not mean a damaged file; all others do.
+UNUSABLE = {
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_NOMEM,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_INTERRUPT,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_PROTOCOL,
+}
+
+_CREATE = """\
+CREATE TABLE verdicts (
+    model TEXT NOT NULL, question TEXT NOT NULL, premise TEXT NOT NULL, hypothesis TEXT NOT NULL,
+    entails INTEGER NOT NULL CHECK (entails IN (0, 1)),
+    PRIMARY KEY (model, question, premise, hypothesis)
+) WITHOUT ROWID
+"""
+_FIND = """
+WITH wanted (question, premise, hypothesis) AS (VALUES {rows})
+SELECT question, premise, hypothesis, entails FROM wanted JOIN verdicts USING (question, premise, hypothesis)
+WHERE model = ?
+"""
+
+
+class CachedEquivalence:
+    """An equivalence that looks verdicts up in a file, and adds those that were missing.
+
+    `inner` decides what the file does not hold; its name and revision are part of every key. The file and its
+    folder are made where there are none. StoreError if it is damaged, no verdict cache, or cannot be written.
+    """
+
+    def __init__(self, inner: Equivalence, path: str | Path) -> None:
+        self.inner = inner
+        self.path = Path(path)
+        self.hits, self.calls = 0, 0  # verdicts so far that the file held, and that `inner` decided
+        self.address = address_of(inner)
+        self.symmetric = getattr(inner, "symmetric", False)
+        self._key = f"{inner.name}@{inner.revision}"
+        self._prepare()
+        self._stay_open()
+
+    @property
+    def name(self) -> str:
+        """The name of the equivalence that decides."""
+        return self.inner.name
+
+    @property
+    def revision(self) -> str:
+        """The revision of the equivalence that decides."""
+        return self.inner.revision
+
+    def entails(self, triples: Sequence[Triple]) -> list[bool]:
+        """Say for each (question, premise, hypothesis) whether the premise entails the hypothesis."""
+        verdicts = self._find(triples)
+        missing = [triple for triple in dict.fromkeys(triples) if triple not in verdicts]
+        if missing:
+            verdicts |= self._decide(missing) | self._find(missing)  # another process may have been first
+        self.hits += len(triples) - len(missing)
+        self.calls += len(missing)
+        return [verdicts[triple] for triple in triples]
+
+    def _decide(self, triples: Sequence[Triple]) -> dict[Triple, bool]:
+        """Ask `inner`. Verdicts of a server are kept as they come, whatever happens to the others."""
+        if not isinstance(self.inner, Deciding):
+            verdicts = dict(zip(triples, self.inner.entails(triples), strict=True))
+            self._add(verdicts)
+            return verdicts
+        waiting: dict[Triple, bool] = {}
+
+        def keep(triple: Triple, verdict: bool) -> None:
+            waiting[triple] = verdict
+            if len(waiting) >= KEPT_TOGETHER:
+                self._add(waiting)
+                waiting.clear()
+
+        try:
+            return self.inner.decide(triples, keep)
+        finally:
+            self._add(waiting)
+
+    def _find(self, triples: Sequence[Triple]) -> dict[Triple, bool]:
+        verdicts = {}
+        with self._open() as database:
+            for start in range(0, len(triples), CHUNK):
+                chunk = triples[start : start + CHUNK]
+                statement = _FIND.format(rows=", ".join(["(?, ?, ?)"] * len(chunk)))
+                values = [text for triple in chunk for text in triple]
+                for question, premise, hypothesis, entails in database.execute(
+                    statement, [*values, self._key]
+                ):
+                    if entails not in (0, 1):
+                        raise sqlite3.DatabaseError(f"a verdict is {shown(entails)}, neither 0 nor 1")
+                    verdicts[question, premise, hypothesis] = bool(entails)
+        return verdicts
+
+    def _add(self, verdicts: dict[Triple, bool]) -> None:
+        rows = [(self._key, *triple, int(entails)) for triple, entails in verdicts.items()]
+        with self._open() as database, _writing(database):
+            database.executemany("INSERT OR IGNORE INTO verdicts VALUES (?, ?, ?, ?, ?)", rows)
+
+    def _prepare(self) -> None:
+        """Create the file if there is none, and check that it is a whole verdict cache."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(f"cannot make the folder of the verdict cache {self.path}: {error}") from error
+        with self._open() as database:
+            is_new = not _tables(database)
+            if not is_new:
+                self._check(database)
+            _write_ahead(database)
+            if is_new:
+                with _writing(database):
+                    if not _tables(database):  # no other process was faster
+                        database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+                        database.execute(f"PRAGMA user_version = {SCHEMA}")
+                        database.execute(_CREATE)
+                self._check(database)
+
+    def _stay_open(self) -> None:
+        """Keep an idle connection as long as this object exists."""
+        with self._as_store_error():
+            anchor = sqlite3.connect(self.path, timeout=LOCK_TIMEOUT, check_same_thread=False)
+            weakref.finalize(self, _close, anchor)
+            anchor.execute("PRAGMA user_version").fetchone()  # opens the file
+
+    def _check(self, database: sqlite3.Connection) -> None:
+        (owner,) = database.execute("PRAGMA application_id").fetchone()
+        (schema,) = database.execute("PRAGMA user_version").fetchone()
+        if owner != APPLICATION_ID:
+            raise StoreError(
+                f"{self.path} is a database of another program; give the cache a file of its own"
+            )
+        if schema != SCHEMA:
+            raise StoreError(
+                f"{self.path} has layout {schema}, this version reads {SCHEMA}; give the cache a new file"
+            )
+        if _tables(database) != [("table", "verdicts", _CREATE)]:
+            raise sqlite3.DatabaseError("its table is not the one that was made")
+        (state,) = database.execute("PRAGMA integrity_check(1)").fetchone()
+        if state != "ok":
+            raise sqlite3.DatabaseError(" ".join(state.split()))
+
+    @contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        """A connection for one look-up, its errors raised as StoreError."""
+        with self._as_store_error():
+            database = sqlite3.connect(self.path, timeout=LOCK_TIMEOUT, isolation_level=None)
+            try:
+                # a power cut may cost the last verdicts, not the file
+                database.execute("PRAGMA synchronous = NORMAL")
+                yield database
+            finally:
+                database.close()
+
+    @contextmanager
+    def _as_store_error(self) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter for texts that are not UTF-8
+            if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF in UNUSABLE:
+                raise StoreError(
+                    f"cannot use the verdict cache {self.path}: {error}; see that there is space and that it "
+                    "may be written to"
+                ) from error
+            foreign = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_NOTADB
+            remedy = "give the cache another file, or if this is one delete it" if foreign else "delete it"
+            raise StoreError(
+                f"the verdict cache {self.path} is damaged ({error}); {remedy}, "
+                "and its verdicts will be computed anew"
+            ) from error
+
+
+def _close(database: sqlite3.Connection) -> None:
+    """Close with all verdicts in the file itself, which SQLite leaves undone where two close at once."""
+    with suppress(sqlite3.Error):
+        database.execute("PRAGMA busy_timeout = 1000")
+        database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    database.close()
+
+
+def _tables(database: sqlite3.Connection) -> list[tuple[str, str, str]]:
+    """Everything that a database declares: type, name and statement."""
+    return database.execute("SELECT type, name, sql FROM sqlite_master").fetchall()
+
+
+@contextmanager
+def _writing(database: sqlite3.Connection) -> Iterator[None]:
+    """One transaction, started when no other process writes."""
+    database.execute("BEGIN IMMEDIATE")
+    with database:
+        yield
+
+
+def _write_ahead(database: sqlite3.Connection) -> None:
+    """Allow readers beside a writer; SQLite does not wait for locks when switching to WAL, so we do."""
+    deadline = time.monotonic() + LOCK_TIMEOUT
+    while True:
+        try:
+            database.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+        time.sleep(0.01)

@@ -30,7 +30,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -140,31 +140,43 @@ class FakeLanguageModel:
         truncation: Truncation | None = None,
         cut: Cut | None = None,
         progress: Progress | None = None,
-        first: int = 0,
     ) -> list[list[list[Generation]]]:
         """Draw `m` answers to each prompt under each recalibrator: ``[recalibrator][prompt][draw]``."""
-        check_at_least_one(m=m, max_new_tokens=max_new_tokens)
-        found: list[list[list[Generation]]] = [[] for _ in recalibrators]
-        for prompt in _counted(prompts, progress):
-            u = uniforms(seed, prompt.question_id, m=m, steps=max_new_tokens, first=first)
-            for draws, recalibrator in zip(found, recalibrators):
-                drawn = self._decode(prompt, recalibrator, u, truncation or inverse_cdf)
-                draws.append(self._rescored(prompt, drawn, recalibrator, cut) if cut else drawn)
-        return found
+        (draws,) = self.sample_runs(
+            prompts,
+            recalibrators=recalibrators,
+            seeds=[seed],
+            m=m,
+            max_new_tokens=max_new_tokens,
+            truncation=truncation,
+            cut=cut,
+            progress=progress,
+        )
+        return draws
 
     def sample_runs(
         self,
         prompts: Sequence[Prompt],
         *,
+        recalibrators: Sequence[AnyRecalibrator],
         seeds: Sequence[int],
+        m: int = 10,
+        max_new_tokens: int = 10,
+        truncation: Truncation | None = None,
+        cut: Cut | None = None,
         progress: Progress | None = None,
-        **options: Any,
+        first: int = 0,
     ) -> list[list[list[list[Generation]]]]:
         """What `sample` draws with each of several seeds: ``[run][recalibrator][prompt][draw]``."""
-        return [
-            self.sample(prompts, seed=seed, progress=progress if run == len(seeds) else None, **options)
-            for run, seed in enumerate(seeds, 1)
-        ]
+        check_at_least_one(m=m, max_new_tokens=max_new_tokens)
+        runs: list[list[list[list[Generation]]]] = [[[] for _ in recalibrators] for _ in seeds]
+        for prompt in _counted(prompts, progress):
+            for answers, seed in zip(runs, seeds):
+                u = uniforms(seed, prompt.question_id, m=m, steps=max_new_tokens, first=first)
+                for by_prompt, recalibrator in zip(answers, recalibrators):
+                    draws = self._decode(prompt, recalibrator, u, truncation or inverse_cdf)
+                    by_prompt.append(self._rescored(prompt, draws, recalibrator, cut) if cut else draws)
+        return runs
 
     def greedy(
         self,
@@ -207,11 +219,11 @@ class FakeLanguageModel:
         progress: Progress | None = None,
     ) -> list[list[tuple[float, ...]]]:
         """Log-probability of every token of given answers: ``[prompt][answer]``."""
-        found = []
-        for prompt, given in _counted(list(zip(prompts, answers, strict=True)), progress):
+        scores = []
+        for prompt, question_answers in _counted(list(zip(prompts, answers, strict=True)), progress):
             question = self._question(prompt)
-            found.append([self._score(question, answer, recalibrator) for answer in given])
-        return found
+            scores.append([self._score(question, answer, recalibrator) for answer in question_answers])
+        return scores
 
     @property
     def block_shape(self) -> BlockShape:
@@ -244,15 +256,15 @@ class FakeLanguageModel:
         Nothing is predicted inside a prompt: its states are zeros there.
         """
         before = shared or 0
-        own = [len(prompt.token_ids) - before for prompt in prompts]
+        lengths = [len(prompt.token_ids) - before for prompt in prompts]
         states = [torch.empty(0, self.width)]
-        for prompt, given in _counted(list(zip(prompts, answers, strict=True)), progress):
+        for prompt, question_answers in _counted(list(zip(prompts, answers, strict=True)), progress):
             question = self._question(prompt)
             states.append(torch.zeros(len(prompt.token_ids) - before - 1 if whole else 0, self.width))
             states.append(self._state(question, ())[None])
-            states += [self._states(question, answer)[1:] for answer in given]
+            states += [self._states(question, answer)[1:] for answer in question_answers]
         prefix = torch.zeros(before, self.width) if whole else None
-        return CalibrationFeatures.from_states(torch.cat(states), own, answers, prefix=prefix)
+        return CalibrationFeatures.from_states(torch.cat(states), lengths, answers, prefix=prefix)
 
     def logits(self, states: Tensor) -> Tensor:
         """Turn last hidden states (N, V) into logits (N, V): the same numbers."""
@@ -320,7 +332,7 @@ class FakeLanguageModel:
         tokens: list[list[int]] = [[] for _ in u]
         log_probs: list[list[float]] = [[] for _ in u]
         for step in range(u.shape[1]):
-            active = [draw for draw, drawn in enumerate(tokens) if drawn[-1:] != [END]]
+            active = [draw for draw, sequence in enumerate(tokens) if sequence[-1:] != [END]]
             if not active:
                 break
             nodes = list(dict.fromkeys(tuple(tokens[draw]) for draw in active))
@@ -331,19 +343,19 @@ class FakeLanguageModel:
             for draw, token, value in zip(active, chosen.tolist(), table[rows, chosen].tolist()):
                 tokens[draw].append(token)
                 log_probs[draw].append(value)
-        return [self._generation(*drawn) for drawn in zip(tokens, log_probs)]
+        return [self._generation(*sequence) for sequence in zip(tokens, log_probs)]
 
     def _rescored(
         self, prompt: Prompt, draws: list[Generation], recalibrator: AnyRecalibrator, cut: Cut
     ) -> list[Generation]:
         """The draws; those that are cut with the score of what remains of them."""
-        question, found = self._question(prompt), list[Generation]()
+        question, rescored = self._question(prompt), list[Generation]()
         for draw in draws:
             start, end = cut(prompt, draw)
             tokens, lead = self.complete(draw, end, start), len(self._tokens(draw.text[:start].rstrip()))
             scores = None if tokens == draw.token_ids else self._score(question, tokens, recalibrator)
-            found.append(replace(draw, rescored=scores, lead=lead))
-        return found
+            rescored.append(replace(draw, rescored=scores, lead=lead))
+        return rescored
 
     def _search(
         self, prompt: Prompt, recalibrator: AnyRecalibrator, num_beams: int, max_new_tokens: int
@@ -385,7 +397,7 @@ def _words(text: str) -> list[str]:
 
 def _counted(items: Sequence[_Item], progress: Progress | None) -> Iterator[_Item]:
     """The items; after each, `progress` is called with how many are done."""
-    for done, item in enumerate(items, 1):
+    for count, item in enumerate(items, 1):
         yield item
         if progress is not None:
-            progress(done)
+            progress(count)

@@ -25,8 +25,7 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, PretrainedConfig
 from transformers.cache_utils import Cache
 
-from semcal.engine.attention import AttentionConfig
-from semcal.engine.layer_cache import ForwardPass, LayerCache
+from semcal.engine.attention import AttentionConfig, ForwardPass, LayerCache
 from semcal.errors import ModelError, shown
 from semcal.recalibration.attentive import BlockShape
 
@@ -95,21 +94,21 @@ class Network:
         if skip_unwanted:
             _skip_unwanted(self.patched)
 
-    def end_of_text(self, *others: Any) -> set[int]:
-        """Tokens that end a text: of generation config, config and `others`, if they can be drawn.
+    def end_of_text(self, *sources: Any) -> set[int]:
+        """Tokens that end a text: of generation config, config and `sources`, if they can be drawn.
 
         Some models use -1 for "none".
         """
-        found: set[int] = set()
-        for source in (self.model.generation_config, self.model.config, *others):
+        tokens: set[int] = set()
+        for source in (self.model.generation_config, self.model.config, *sources):
             eos = getattr(source, "eos_token_id", None)
             for token in eos if isinstance(eos, list | tuple) else [] if eos is None else [eos]:
                 if type(token) is not int:
                     raise ModelError(
                         f"eos_token_id is {shown(eos)} in its configuration; a token's number is needed"
                     )
-                found.add(token)
-        return {token for token in found if 0 <= token < self.vocabulary}
+                tokens.add(token)
+        return {token for token in tokens if 0 <= token < self.vocabulary}
 
     @torch.no_grad()
     def run(self, token_ids: Tensor, positions: Tensor, forward_pass: ForwardPass) -> Tensor:
@@ -136,11 +135,11 @@ class Network:
         `visible` (B, n, K) says which of the K tokens held (the new ones last) each new one sees, `positions`
         (B, K) are those of all tokens held.
         """
-        own = positions[:, positions.shape[1] - token_ids.shape[1] :]
+        new_positions = positions[:, positions.shape[1] - token_ids.shape[1] :]
         output = self.model.base_model(
             input_ids=token_ids,
-            position_ids=own,
-            attention_mask=self._masks.additive(visible, own, positions, self.dtype),
+            position_ids=new_positions,
+            attention_mask=self._masks.additive(visible, new_positions, positions, self.dtype),
             past_key_values=key_values,
             use_cache=True,
         )
@@ -168,24 +167,24 @@ class Network:
         return logits.float()
 
 
-def _copied(module: nn.Module, known: dict[int, Any]) -> Any:
-    """A module and its submodules, each copied once; `known` holds copies of modules and configurations."""
-    if id(module) in known:
-        return known[id(module)]
-    twin = known[id(module)] = copy.copy(module)
+def _copied(module: nn.Module, copies: dict[int, Any]) -> Any:
+    """A module and its submodules, each copied once; `copies` holds copies of modules and configurations."""
+    if id(module) in copies:
+        return copies[id(module)]
+    twin = copies[id(module)] = copy.copy(module)
     configs = {name: value for name, value in vars(module).items() if isinstance(value, PretrainedConfig)}
-    vars(twin).update({name: _with_our_attention(config, known) for name, config in configs.items()})
+    vars(twin).update({name: _with_our_attention(config, copies) for name, config in configs.items()})
     vars(twin)["_modules"] = {
-        name: None if part is None else _copied(part, known) for name, part in module._modules.items()
+        name: None if part is None else _copied(part, copies) for name, part in module._modules.items()
     }
     return twin
 
 
-def _with_our_attention(config: Any, known: dict[int, Any]) -> Any:
-    if id(config) not in known:
-        known[id(config)] = copy.deepcopy(config)
-        known[id(config)]._attn_implementation = _NAME
-    return known[id(config)]
+def _with_our_attention(config: Any, copies: dict[int, Any]) -> Any:
+    if id(config) not in copies:
+        copies[id(config)] = copy.deepcopy(config)
+        copies[id(config)]._attn_implementation = _NAME
+    return copies[id(config)]
 
 
 def _attention(
@@ -198,11 +197,10 @@ def _attention(
     scaling: float | None = None,
     softcap: float | None = None,
     sliding_window: int | None = None,
-    dropout: float = 0.0,  # noqa: ARG001
-    **others: Any,
+    **options: Any,
 ) -> tuple[Tensor, None]:
     """The attention function that the layers of a patched body call."""
-    unknown = [name for name, x in others.items() if isinstance(x, Tensor) and name not in _IGNORED]
+    unknown = [name for name, x in options.items() if isinstance(x, Tensor) and name not in _IGNORED]
     if attention_mask is not None or unknown:
         raise NotImplementedError(f"its attention also reads {', '.join(unknown) or 'a mask of its own'}")
     scaling = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
@@ -230,12 +228,12 @@ def _skip_unwanted(body: Any) -> None:
 
 def _forward_wanted(forward: Callable[[Tensor], Tensor], states: Tensor) -> Tensor:
     """A per-token module (1, N, d) run for the wanted tokens; zeros for the others."""
-    wanted = _current.get().wanted
-    if wanted is None:
+    needed = _current.get().output_tokens
+    if needed is None:
         return forward(states)
-    found = states.new_zeros(states.shape)
-    found[:, wanted] = forward(states[:, wanted])
-    return found
+    output = states.new_zeros(states.shape)
+    output[:, needed] = forward(states[:, needed])
+    return output
 
 
 class _GivenOutput:
@@ -279,11 +277,20 @@ def _steady_length(config: Any) -> int | None:
     With "longrope" one token more rotates the keys of all tokens, also those of a shared prefix.
     """
     rope = _rope(config)
-    of_kinds = [rope, *(one for one in rope.values() if isinstance(one, dict))]  # of each kind of layer
-    known = getattr(config, "original_max_position_embeddings", None)
-    turning = [one for one in of_kinds if one.get("rope_type", one.get("type")) in ("longrope", "su")]
-    found = [one.get("original_max_position_embeddings") or known for one in turning]
-    return min((length for length in found if length), default=None)
+    ropes = [
+        rope,
+        *(rope_part for rope_part in rope.values() if isinstance(rope_part, dict)),
+    ]  # of each kind of layer
+    original = getattr(config, "original_max_position_embeddings", None)
+    length_dependent = [
+        rope_part
+        for rope_part in ropes
+        if rope_part.get("rope_type", rope_part.get("type")) in ("longrope", "su")
+    ]
+    lengths = [
+        rope_part.get("original_max_position_embeddings") or original for rope_part in length_dependent
+    ]
+    return min((length for length in lengths if length), default=None)
 
 
 class _Masks:

@@ -13,19 +13,15 @@ import copy
 import warnings
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
-from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
-from transformers import AutoModelForSequenceClassification
 
-from semcal.engine.checkpoints import as_model_error, choose_device, read_checkpoint, read_config, revision_of
 from semcal.engine.equivalence import Triple, side_of
 from semcal.engine.tokenization import encode_pairs, pair_encoder_for
-from semcal.errors import ModelError, SemcalWarning, shown
-from semcal.hub_names import NLI_MODEL, locate
+from semcal.errors import ModelError, SemcalWarning
 
 #: A pair with a margin below this is run again by itself, so that batching cannot change a verdict.
 CLOSE = 1e-4
@@ -67,39 +63,6 @@ class CrossEncoder:
         self._pair_encoder = pair_encoder_for(tokenizer)
         self._longest = _longest_input(model, tokenizer)
 
-    @classmethod
-    def from_pretrained(
-        cls, name_or_dir: str | Path, *, device: str | None = None, revision: str | None = None
-    ) -> Self:
-        """Load a checkpoint; the parameters are those of `load_equivalence`.
-
-        ModelError if it cannot be loaded, has no trained classification head, or does not name its labels.
-        """
-        where = choose_device(device)
-        location = locate(name_or_dir, NLI_MODEL, revision=revision)
-        what = f"cannot load the NLI model {location.name!r}"
-        read_config(what, location, revision)
-        tokenizer, model, report = read_checkpoint(
-            what, location, revision, kind=AutoModelForSequenceClassification, dtype=torch.float32
-        )
-        if report["missing_keys"]:
-            raise ModelError(
-                f"{what}: the files lack {', '.join(sorted(report['missing_keys']))}; "
-                "give a checkpoint that was fine-tuned as a sequence classifier on natural language inference"
-            )
-        found = revision_of(location, model.config)
-        rows = model.get_input_embeddings().num_embeddings
-        beyond = [token for token in tokenizer.all_special_tokens if tokenizer.vocab.get(token, 0) >= rows]
-        if beyond:
-            raise ModelError(
-                f"{what}: its tokenizer has {shown(beyond[0])} beyond the {rows} tokens that the model "
-                "knows; the two do not belong together"
-            )
-        with as_model_error(what, location.source):
-            encoder = cls(model.to(where), tokenizer, name=location.name, revision=found)
-        encoder.address = str(name_or_dir)
-        return encoder
-
     def entails(self, triples: Sequence[Triple]) -> list[bool]:
         """Say for each (question, premise, hypothesis) whether the premise entails the hypothesis.
 
@@ -138,8 +101,7 @@ class CrossEncoder:
     def _tokenize(self, sides: Sequence[tuple[str, str]], *, longest: int | None = None) -> list[Encoded]:
         if self._pair_encoder is not None:
             return self._pair_encoder.encode(sides, longest=longest)
-        truncation = {} if longest is None else {"truncation": "longest_first", "max_length": longest}
-        return encode_pairs(self._tokenizer, sides, **truncation)
+        return encode_pairs(self._tokenizer, sides, longest=longest)
 
     @torch.inference_mode()
     def _margins(self, pairs: Sequence[Encoded]) -> list[float]:
@@ -178,9 +140,9 @@ def entailment_index(id2label: dict[int, str], *, name: str) -> int:
     >>> entailment_index({0: "not_entailment", 1: "entailment"}, name="some-rte")
     1
     """
-    found = [int(index) for index, label in id2label.items() if label.strip().lower() == "entailment"]
-    if len(found) == 1 and len(id2label) > 1:
-        return found[0]
+    indices = [int(index) for index, label in id2label.items() if label.strip().lower() == "entailment"]
+    if len(indices) == 1 and len(id2label) > 1:
+        return indices[0]
     raise ModelError(
         f"{name} does not say which of its labels is entailment: id2label is {dict(id2label)}. "
         'Set id2label in its config.json, for instance {"0": "contradiction", "1": "neutral", '
@@ -244,22 +206,22 @@ def first_token_only(model: Any) -> Any:
         return model
     expected = _test_logits(model)
     try:
-        found = _test_logits(shortened)
+        logits = _test_logits(shortened)
     except (AttributeError, IndexError, RuntimeError, TypeError, ValueError):  # layers take other arguments
         return model
-    if found.shape != expected.shape:
+    if logits.shape != expected.shape:
         return model
-    same = bool((expected - found).abs().max() <= _SAME * expected.abs().max())
-    return shortened if same else model
+    agrees = bool((expected - logits).abs().max() <= _SAME * expected.abs().max())
+    return shortened if agrees else model
 
 
 def _shortened(model: Any) -> Any:
-    found = copy.copy(model)
-    found._modules = dict(model._modules)
-    layers = _copy_part(_copy_part(_copy_part(found, model.base_model_prefix), "encoder"), "layer")
+    classifier = copy.copy(model)
+    classifier._modules = dict(model._modules)
+    layers = _copy_part(_copy_part(_copy_part(classifier, model.base_model_prefix), "encoder"), "layer")
     _LAYOUT(layers[-1])
     layers._modules[str(len(layers) - 1)] = FirstTokenLayer(layers[-1])
-    return found
+    return classifier
 
 
 def _copy_part(parent: Any, name: str) -> Any:
@@ -277,6 +239,6 @@ def _test_logits(model: Any) -> Tensor:
     ids = torch.randint(model.config.vocab_size, (_INPUTS, _TOKENS), generator=generator)
     mask = torch.ones_like(ids)
     mask[-1, _TOKENS // 2 :] = 0
-    where = model.device
-    found: Tensor = model(input_ids=ids.to(where), attention_mask=mask.to(where)).logits
-    return found.float()
+    device = model.device
+    logits: Tensor = model(input_ids=ids.to(device), attention_mask=mask.to(device)).logits
+    return logits.float()

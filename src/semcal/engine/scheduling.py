@@ -11,41 +11,28 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from semcal.engine.fallback import prefill_prefix
 from semcal.engine.language_model import Progress, Prompt, common_prefix
 from semcal.engine.network import Network
-from semcal.engine.tree_cache import TreeCache, tokens_per_pass
+from semcal.engine.tree_cache import TreeCache, prefill_prefix, tokens_per_pass
 from semcal.errors import InputError, QuestionError
 from semcal.recalibration.attentive import ATS, AnyRecalibrator
 
 Answers = Sequence[Sequence[tuple[int, ...]]]
-Batch = tuple[list[int], TreeCache, list[tuple[int, ...]]]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Questions that run together."""
+
+    questions: list[int]  # their numbers in the call
+    cache: TreeCache  # which holds the shared prefix
+    token_ids: list[tuple[int, ...]]  # the whole prompt of each
 
 
 def shared_length(prompts: Sequence[Prompt]) -> int:
     """Length of the common prefix of all prompts, which leaves at least one token of each."""
     shortest = min(len(prompt.token_ids) for prompt in prompts)
     return min(common_prefix([prompt.token_ids for prompt in prompts]), shortest - 1)
-
-
-def invalid_prompts(
-    network: Network, prompts: Sequence[Prompt], *, longest: Sequence[int]
-) -> Iterator[QuestionError]:
-    """Yield an error for each prompt that is empty, has unknown tokens, or leaves no room for its longest
-    answer (in tokens)."""
-    limit = network.limit
-    for prompt, most in zip(prompts, longest):
-        length = len(prompt.token_ids)
-        if length == 0:
-            yield QuestionError(prompt.question_id, "its prompt has no tokens; at least one is needed")
-        elif (unknown := unknown_token(network, prompt.token_ids)) is not None:
-            yield QuestionError(prompt.question_id, f"its prompt has {unknown}")
-        elif limit is not None and length + most > limit:
-            yield QuestionError(
-                prompt.question_id,
-                f"its prompt has {length} tokens and the answer may have {most}, but the model holds "
-                f"{limit}{network.limit_reason}; shorten the passage, the examples or the answer",
-            )
 
 
 def unknown_token(network: Network, token_ids: Sequence[int]) -> str | None:
@@ -57,29 +44,6 @@ def unknown_token(network: Network, token_ids: Sequence[int]) -> str | None:
         f"the token {least if least < 0 else most}, but the model only knows 0 to {network.vocabulary - 1}; "
         "use the tokenizer that it was trained with"
     )
-
-
-def over_budget(
-    prompts: Sequence[Prompt], *, room: Sequence[int], bytes_per_token: int, budget: int
-) -> Iterator[QuestionError]:
-    """Yield an error for each prompt that, with `room` tokens of answers, exceeds the budget by itself."""
-    for prompt, extra in zip(prompts, room):
-        need = (len(prompt.token_ids) + extra) * bytes_per_token
-        if need > budget:
-            yield QuestionError(
-                prompt.question_id,
-                f"its prompt of {len(prompt.token_ids)} tokens and up to {extra} of its answers may take "
-                f"{need} bytes of keys and values, more than the {budget} of the memory budget; give more "
-                "memory, or ask for fewer or shorter answers",
-            )
-
-
-def tokens_held(
-    network: Network, prompts: Sequence[Prompt], *, room: Sequence[int], shared: int
-) -> list[int]:
-    """Tokens held for each question alone, with a prefix of `shared` tokens and `room` for its answers."""
-    saved = shared if network.patched else 0  # the fallback copies the prefix for each question
-    return [len(prompt.token_ids) - saved + extra for prompt, extra in zip(prompts, room)]
 
 
 def batches(costs: Sequence[int], *, budget: int) -> Iterator[list[int]]:
@@ -137,9 +101,9 @@ class TreeSizes:
 
     def remaining(self, age: int = 0) -> float:
         """Tokens that a tree of `age` steps will still add; beyond the depths reached, no draw ends."""
-        known = [depth for depth, count in enumerate(self._trees) if count]
-        grown = sum(self._tokens[depth] / self._trees[depth] for depth in known if depth > age)
-        last = known[-1]
+        depths = [depth for depth, count in enumerate(self._trees) if count]
+        grown = sum(self._tokens[depth] / self._trees[depth] for depth in depths if depth > age)
+        last = depths[-1]
         return grown + (self._steps - max(last, age)) * self._draws[last] / self._trees[last]
 
 
@@ -194,7 +158,9 @@ READ_TOKENS = 2048
 
 def ats_among(recalibrators: Sequence[AnyRecalibrator]) -> tuple[ATS, ...]:
     """The distinct recalibrators that read hidden states."""
-    return tuple(dict.fromkeys(one for one in recalibrators if isinstance(one, ATS)))
+    return tuple(
+        dict.fromkeys(recalibrator for recalibrator in recalibrators if isinstance(recalibrator, ATS))
+    )
 
 
 class BatchPlanner:
@@ -220,15 +186,28 @@ class BatchPlanner:
 
         By question `longest` is the length of its longest answer, `room` that of all its answers together.
         """
-        refused = set()
-        for error in invalid_prompts(self.network, prompts, longest=longest):
-            refused.add(error.question_id)
-            yield error
-        if self._strict:
-            size = self._bytes_per_token(ats)
-            for error in over_budget(prompts, room=room, bytes_per_token=size, budget=self.budget):
-                if error.question_id not in refused:
-                    yield error
+        limit, bytes_per_token = self.network.limit, self._bytes_per_token(ats)
+        for prompt, most, extra in zip(prompts, longest, room):
+            length = len(prompt.token_ids)
+            need = (length + extra) * bytes_per_token
+            if length == 0:
+                reason = "its prompt has no tokens; at least one is needed"
+            elif (unknown := unknown_token(self.network, prompt.token_ids)) is not None:
+                reason = f"its prompt has {unknown}"
+            elif limit is not None and length + most > limit:
+                reason = (
+                    f"its prompt has {length} tokens and the answer may have {most}, but the model holds "
+                    f"{limit}{self.network.limit_reason}; shorten the passage, the examples or the answer"
+                )
+            elif self._strict and need > self.budget:
+                reason = (
+                    f"its prompt of {length} tokens and up to {extra} of its answers may take {need} bytes "
+                    f"of keys and values, more than the {self.budget} of the memory budget; give more "
+                    "memory, or ask for fewer or shorter answers"
+                )
+            else:
+                continue
+            yield QuestionError(prompt.question_id, reason)
 
     def invalid_for_decoding(
         self, prompts: Sequence[Prompt], recalibrators: Sequence[AnyRecalibrator], *, m: int, steps: int
@@ -245,7 +224,7 @@ class BatchPlanner:
         """The shared prefix, read by these ATS, and a scheduler in which all questions wait."""
         shared = kept_length(prompts, shared_length(prompts))
         prefix = self._prefixes.get(prompts[0].token_ids[:shared], ats)
-        held = tokens_held(self.network, prompts, room=[0] * len(prompts), shared=shared)
+        held = self._tokens_held(prompts, room=[0] * len(prompts), shared=shared)
         tokens = self._max_tokens(ats)
         min_tokens = min(tokens_per_pass(self.network) // 2, tokens // 8)
         return prefix, Scheduler(held, budget=tokens, min_tokens=min_tokens)
@@ -261,7 +240,7 @@ class BatchPlanner:
         ats: Sequence[ATS] = (),
         most: int | None = None,
     ) -> Iterator[Batch]:
-        """Indices, cache and token ids of batches of questions with room for their answers.
+        """Batches of questions with room for their answers.
 
         `longest`, `room` and `ats` are those of `invalid_prompts`; `shared` is the length of the shared
         prefix, by default of the prompts' longest common prefix. A batch of several questions holds `most`
@@ -272,14 +251,14 @@ class BatchPlanner:
         if not prompts:
             return
         shared = shared_length(prompts) if shared is None else shared
-        prefix, done = self._prefixes.get(prompts[0].token_ids[:shared], ats), 0
-        held = tokens_held(self.network, prompts, room=room, shared=shared)
+        prefix, finished = self._prefixes.get(prompts[0].token_ids[:shared], ats), 0
+        held = self._tokens_held(prompts, room=room, shared=shared)
         budget = self._max_tokens(ats)
         for batch in batches(held, budget=budget if most is None else min(most, budget)):
-            yield batch, prefix.empty(), [prompts[i].token_ids for i in batch]
-            done += len(batch)
+            yield Batch(batch, prefix.empty(), [prompts[i].token_ids for i in batch])
+            finished += len(batch)
             if progress is not None:
-                progress(done)
+                progress(finished)
 
     def answer_batches(
         self,
@@ -295,8 +274,8 @@ class BatchPlanner:
             raise InputError(
                 f"{len(prompts)} prompts, but {len(answers)} lists of answers; give one per prompt"
             )
-        for prompt, given in zip(prompts, answers, strict=True):
-            tokens = [token for answer in given for token in answer]
+        for prompt, question_answers in zip(prompts, answers, strict=True):
+            tokens = [token for answer in question_answers for token in answer]
             unknown = unknown_token(self.network, tokens)
             if unknown is not None:
                 raise QuestionError(prompt.question_id, f"an answer to it has {unknown}")
@@ -311,10 +290,15 @@ class BatchPlanner:
             most=READ_TOKENS,
         )
 
+    def _tokens_held(self, prompts: Sequence[Prompt], *, room: Sequence[int], shared: int) -> list[int]:
+        """Tokens held for each question alone, with a shared prefix and `room` for its answers."""
+        saved = shared if self.network.patched else 0  # the plain cache copies the prefix for each question
+        return [len(prompt.token_ids) - saved + extra for prompt, extra in zip(prompts, room)]
+
     def _bytes_per_token(self, ats: Sequence[ATS]) -> int:
-        keys = (one.key.weight for one in ats)  # each ATS keeps a key and a value as wide
-        own = sum(2 * weight.shape[0] * weight.element_size() for weight in keys)
-        return self.network.bytes_per_token + own
+        keys = (recalibrator.key.weight for recalibrator in ats)  # each ATS keeps a key and a value as wide
+        ats_bytes = sum(2 * weight.shape[0] * weight.element_size() for weight in keys)
+        return self.network.bytes_per_token + ats_bytes
 
     def _max_tokens(self, ats: Sequence[ATS]) -> int:
         return self.budget // self._bytes_per_token(ats)
@@ -327,18 +311,18 @@ def kept_length(prompts: Sequence[Prompt], shared: int) -> int:
     for each prompt takes more tokens than the examples have. A function of the prompts alone.
     """
     examples = min(prompt.examples for prompt in prompts)
-    again = (len(prompts) - 1) * (shared - examples)
-    return examples if 0 < examples < shared and again <= examples else shared
+    repeated = (len(prompts) - 1) * (shared - examples)
+    return examples if 0 < examples < shared and repeated <= examples else shared
 
 
 def answer_lengths(answers: Answers) -> tuple[list[int], list[int]]:
     """By prompt: tokens of its longest answer, and of all its answers together."""
-    longest = [max(map(len, given), default=0) for given in answers]
-    return longest, [sum(map(len, given)) for given in answers]
+    longest = [max(map(len, question_answers), default=0) for question_answers in answers]
+    return longest, [sum(map(len, question_answers)) for question_answers in answers]
 
 
 @dataclass(frozen=True)
-class _Kept:
+class _Prefix:
     """A cache of a prefix alone, which is not written to any more, and what it was computed from."""
 
     tokens: tuple[int, ...]
@@ -357,17 +341,17 @@ class PrefixCache:
 
     def __init__(self, network: Network, *, budget: int) -> None:
         self._network, self._budget = network, budget
-        self._kept: _Kept | None = None  # replaced as a whole, so that threads see one or another
+        self._last: _Prefix | None = None  # replaced as a whole, so that threads see one or another
 
     def get(self, tokens: tuple[int, ...], ats: Sequence[ATS]) -> TreeCache:
         """A cache of these tokens, read by these ATS; the tokens run unless they are kept."""
-        kept, weights = self._kept, self._weights()
-        if kept is not None and (kept.tokens, kept.weights) == (tokens, weights):
-            return kept.cache.with_ats(ats)
-        self._kept = kept = None
+        prefix, weights = self._last, self._weights()
+        if prefix is not None and (prefix.tokens, prefix.weights) == (tokens, weights):
+            return prefix.cache.with_ats(ats)
+        self._last = prefix = None
         cache = prefill_prefix(self._network, tokens)
         if len(tokens) * self._network.bytes_per_token <= self._budget:
-            self._kept = _Kept(tokens, weights, cache)
+            self._last = _Prefix(tokens, weights, cache)
         return cache.with_ats(ats)
 
     def _weights(self) -> tuple[object, ...]:

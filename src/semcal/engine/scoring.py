@@ -17,10 +17,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from semcal.engine.chat import ChatFormat
 from semcal.engine.decoding import Samples
 from semcal.engine.drawing import check_not_nan
 from semcal.engine.language_model import Cut, Generation, Prompt
+from semcal.engine.tokenization import ChatFormat
 from semcal.engine.tree_cache import ModelOutputs, NewTokens, TreeCache, log_probs
 from semcal.recalibration.attentive import AnyRecalibrator
 
@@ -43,7 +43,7 @@ def answer_states(
 
     `prompts` are all tokens of each prompt, `answers` the tokens of each of its answers.
     """
-    ends, trees, extended = _run(cache, prompts, answers, whole=False)
+    ends, trees, extended = _run(cache, prompts, answers, all_tokens=False)
     node = [
         row if place < 0 else len(prompts) + place
         for row, of_row in enumerate(trees.predicts)
@@ -55,7 +55,7 @@ def answer_states(
 
 
 def answer_log_probs(
-    cache: TreeCache, found: AnswerStates, targets: Tensor, recalibrator: AnyRecalibrator
+    cache: TreeCache, states: AnswerStates, targets: Tensor, recalibrator: AnyRecalibrator
 ) -> Tensor:
     """Log-probability (N,) of each token of the answers, `targets` (N,), at the output that predicts it.
 
@@ -63,36 +63,38 @@ def answer_log_probs(
     """
     result = torch.zeros(len(targets))
     rows = cache.network.rows_at_a_time
-    for start in range(0, len(found.outputs), rows):
-        part = found.outputs[start : start + rows]
+    for start in range(0, len(states.outputs), rows):
+        part = states.outputs[start : start + rows]
         scored = log_probs(recalibrator, cache.network.logits(part.states), part, cache.ats)
-        here = (found.node >= start) & (found.node < start + rows)
-        at = (found.node[here] - start).to(scored.device), targets[here].to(scored.device)
-        result[here] = check_not_nan(scored[at].float().cpu())
+        inside = (states.node >= start) & (states.node < start + rows)
+        at = (states.node[inside] - start).to(scored.device), targets[inside].to(scored.device)
+        result[inside] = check_not_nan(scored[at].float().cpu())
     return result
 
 
-def own_states(
+def question_states(
     cache: TreeCache,
     prompts: Sequence[Sequence[int]],
     answers: Sequence[Sequence[Sequence[int]]],
     *,
-    whole: bool,
+    all_tokens: bool,
 ) -> list[Tensor]:
     """States (n, d) of each question's own prompt tokens, then of each answer's tokens but the last.
 
-    Parameters are those of `answer_states`, and `whole`: whether all tokens of the prompt after the shared
-    prefix count, or only the last, which predicts the first token of an answer.
+    Parameters are those of `answer_states`, and `all_tokens`: whether all tokens of the prompt after the
+    shared prefix count, or only the last, which predicts the first token of an answer.
     """
-    own, trees, extended = _run(cache, prompts, answers, whole=whole)
-    lengths = [len(prompt) - cache.prefix_length if whole else 1 for prompt in prompts]
-    states = ModelOutputs.concatenate([own, *extended]).states
-    kept, start, behind = [], 0, len(own)
+    prompt_outputs, trees, extended = _run(cache, prompts, answers, all_tokens=all_tokens)
+    lengths = [len(prompt) - cache.prefix_length if all_tokens else 1 for prompt in prompts]
+    states = ModelOutputs.concatenate([prompt_outputs, *extended]).states
+    question_parts, start, behind = [], 0, len(prompt_outputs)
     for length, of_row in zip(lengths, trees.predicts, strict=True):
         nodes = [behind + place for path in of_row for place in path[1:]]
-        kept.append(states[torch.tensor([*range(start, start + length), *nodes], device=states.device)])
+        question_parts.append(
+            states[torch.tensor([*range(start, start + length), *nodes], device=states.device)]
+        )
         start += length
-    return kept
+    return question_parts
 
 
 @dataclass(frozen=True)
@@ -110,12 +112,12 @@ def _run(
     prompts: Sequence[Sequence[int]],
     answers: Sequence[Sequence[Sequence[int]]],
     *,
-    whole: bool,
+    all_tokens: bool,
 ) -> tuple[ModelOutputs, _Trees, list[ModelOutputs]]:
     """Outputs of the prompts; the trees; their outputs, if there are any."""
-    own = cache.prefill(prompts, whole=whole)
+    prompt_outputs = cache.prefill(prompts, all_tokens=all_tokens)
     trees = _trees(answers, cache.slots)
-    return own, trees, [cache.extend(trees.new)] if len(trees.new) else []
+    return prompt_outputs, trees, [cache.extend(trees.new)] if len(trees.new) else []
 
 
 def _trees(answers: Sequence[Sequence[Sequence[int]]], first: int) -> _Trees:
@@ -124,10 +126,10 @@ def _trees(answers: Sequence[Sequence[Sequence[int]]], first: int) -> _Trees:
     rows: list[int] = []
     paths: list[list[int]] = []
     predicts = []
-    for row, given in enumerate(answers):
+    for row, question_answers in enumerate(answers):
         children: dict[tuple[int, int], int] = {}
         predicts.append(of_row := list[list[int]]())
-        for answer in given:
+        for answer in question_answers:
             node = -1
             of_row.append([node] if answer else [])
             for token in answer[:-1]:
@@ -167,24 +169,26 @@ class Rescoring:
 
     def run_last_token(self, i: int, token_ids: _Ids) -> bool:
         """Whether all tokens of an unfinished draw are scored, so that the last of them must run."""
-        drawn = Generation(self._format.text(token_ids), token_ids, (), finished=False)
-        wanted, _ = self.completion(i, drawn)
-        return wanted is not None and wanted[:-1] == token_ids
+        generation = Generation(self._format.text(token_ids), token_ids, (), finished=False)
+        completion, _ = self.completion(i, generation)
+        return completion is not None and completion[:-1] == token_ids
 
-    def rescored(self, i: int, draws: Sequence[Generation], samples: Samples, which: int) -> list[Generation]:
-        """The draws of a question under recalibrator `which`, with the scores that its samples hold.
+    def rescored(
+        self, i: int, draws: Sequence[Generation], samples: Samples, recalibrator: int
+    ) -> list[Generation]:
+        """The draws of a question under a recalibrator (its number), with the scores that its samples hold.
 
         The samples were decoded with this object's closing tokens.
         """
         if not any(any(self.completion(i, draw)) for draw in draws):
             return list(draws)
-        known = _known(draws, samples.closing_log_probs[which], self.closing_tokens)
-        return [self._with_score(i, draw, lambda tokens: _look_up(known, tokens)) for draw in draws]
+        after = _scores_after(draws, samples.closing_log_probs[recalibrator], self.closing_tokens)
+        return [self._with_score(i, draw, lambda tokens: _look_up(after, tokens)) for draw in draws]
 
     def missing(self, i: int, draws: Sequence[Generation]) -> list[_Ids]:
         """Distinct token sequences that still have to be scored for the draws."""
-        wanted = (self.completion(i, draw)[0] for draw in draws if draw.rescored is None)
-        return list(dict.fromkeys(tokens for tokens in wanted if tokens is not None))
+        completions = (self.completion(i, draw)[0] for draw in draws if draw.rescored is None)
+        return list(dict.fromkeys(tokens for tokens in completions if tokens is not None))
 
     def with_scores(
         self, i: int, draws: Sequence[Generation], scores: Mapping[_Ids, _Scores]
@@ -194,27 +198,27 @@ class Rescoring:
 
     def _with_score(self, i: int, draw: Generation, find: Callable[[_Ids], _Scores | None]) -> Generation:
         tokens, lead = self.completion(i, draw)
-        known = draw.rescored if tokens is None or draw.rescored is not None else find(tokens)
-        return replace(draw, rescored=known, lead=lead)
+        scores = draw.rescored if tokens is None or draw.rescored is not None else find(tokens)
+        return replace(draw, rescored=scores, lead=lead)
 
 
-def _known(
+def _scores_after(
     draws: Sequence[Generation], closing: NDArray[np.float32], closing_tokens: Sequence[int]
 ) -> dict[_Ids, dict[int, float]]:
     """Known log-probabilities after each beginning of the draws; `closing` (m, steps + 1, W) may be NaN."""
-    known: dict[_Ids, dict[int, float]] = {}
+    after_prefix: dict[_Ids, dict[int, float]] = {}
     for draw, of_steps in zip(draws, closing.tolist(), strict=True):
         for step, values in enumerate(of_steps[: len(draw.token_ids) + 1]):
-            after = known.setdefault(draw.token_ids[:step], {})
-            after.update((token, x) for token, x in zip(closing_tokens, values, strict=True) if x == x)
+            log_probs = after_prefix.setdefault(draw.token_ids[:step], {})
+            log_probs.update((token, x) for token, x in zip(closing_tokens, values, strict=True) if x == x)
             if step < len(draw.token_ids):
-                after[draw.token_ids[step]] = draw.token_log_probs[step]
-    return known
+                log_probs[draw.token_ids[step]] = draw.token_log_probs[step]
+    return after_prefix
 
 
-def _look_up(known: Mapping[_Ids, Mapping[int, float]], tokens: _Ids) -> _Scores | None:
-    found = [known.get(tokens[:place], {}).get(token) for place, token in enumerate(tokens)]
-    return None if None in found else tuple(x for x in found if x is not None)
+def _look_up(after_prefix: Mapping[_Ids, Mapping[int, float]], tokens: _Ids) -> _Scores | None:
+    scores = [after_prefix.get(tokens[:place], {}).get(token) for place, token in enumerate(tokens)]
+    return None if None in scores else tuple(x for x in scores if x is not None)
 
 
 def _closing_tokens(chat_format: ChatFormat) -> _Ids:

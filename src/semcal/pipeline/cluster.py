@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from semcal.engine.clustering import cluster_answers
-from semcal.engine.equivalence import Equivalence
-from semcal.engine.verdicts import CachedEquivalence
+from semcal.engine.equivalence import CachedEquivalence, Equivalence
 from semcal.pipeline.worker_state import WorkerState
 from semcal.qa.normal_form import normal_form
 from semcal.qa.values import values_read

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from semcal.engine.equivalence import Equivalence
+from semcal.engine.equivalence import CachedEquivalence, Equivalence
 from semcal.engine.servers.entailment import Task, load_verdicts
 from semcal.engine.servers.settings import PREFIX, ServerSettings
-from semcal.engine.verdicts import CachedEquivalence
 from semcal.errors import UsageError, shown
 from semcal.qa.grading import Grade, Grader, RuleGrader
 

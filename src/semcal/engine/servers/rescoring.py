@@ -18,12 +18,12 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from semcal.engine.chat import ChatFormat
 from semcal.engine.language_model import Cut, Draws, Generation, Prompt
 from semcal.engine.servers.client import RequestFailed, ServerClient
 from semcal.engine.servers.profile import ServerProfile
 from semcal.engine.servers.replies import TokenEntry, parse_choices
 from semcal.engine.servers.requests import Asked, request_for
+from semcal.engine.tokenization import ChatFormat
 from semcal.errors import QuestionError
 
 Reading = Literal["given", "on request", "of all"]

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from semcal.engine.chat import ChatFormat, chat_format
 from semcal.engine.drawing import Truncation, check_at_least_one
 from semcal.engine.language_model import Cut, Draws, Generation, Progress, Prompt, with_states
 from semcal.engine.servers.client import RequestFailed, ServerClient
@@ -26,6 +25,7 @@ from semcal.engine.servers.rescoring import (
     why_unknown,
 )
 from semcal.engine.servers.settings import Endpoint, ServerSettings, read_api_key
+from semcal.engine.tokenization import ChatFormat, chat_format
 from semcal.errors import InputError, QuestionError, SemcalWarning, ServerError, UsageError, shown
 from semcal.qa.questions import Turn
 from semcal.recalibration.attentive import AnyRecalibrator
@@ -373,8 +373,7 @@ def check_tokenizer(model: ServerModel, chat: ChatFormat, name: str) -> None:
 
 def _chat_of(name: str) -> ChatFormat:
     """The form of a model's chats, from its tokenizer alone."""
-    from semcal.engine.checkpoints import read_tokenizer
-    from semcal.engine.gguf import unpacked
+    from semcal.engine.loading import read_tokenizer, unpacked
     from semcal.hub_names import LANGUAGE_MODEL, locate
 
     location = locate(name, LANGUAGE_MODEL)
