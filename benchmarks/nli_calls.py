@@ -49,7 +49,8 @@ from semcal.engine.verdicts import CachedEquivalence
 from semcal.errors import SemcalWarning
 from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.sample import sample_questions
-from semcal.qa.normal_form import normal_form, values_differ
+from semcal.qa.normal_form import normal_form
+from semcal.qa.values import values_differ
 from semcal.recalibration import Temperature
 
 QUESTIONS, ATLAS_QUESTIONS, M, POOL = 2000, 40, 10, 16

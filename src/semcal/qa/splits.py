@@ -32,7 +32,7 @@ Group = list[Question]
 
 FEW_SHOT_CLOSED_BOOK, FEW_SHOT_OPEN_BOOK = 10, 4
 #: Words that do not change what is asked; the rest of a contraction ("what's") is one.
-FUNCTION_WORDS = frozenset(
+_FUNCTION_WORDS = frozenset(
     {
         *("a", "an", "the", "this", "that", "there", "of", "in", "on", "at", "to", "for", "by"),
         *("is", "are", "was", "were", "be", "been", "am", "do", "does", "did", "has", "have", "had"),
@@ -90,7 +90,7 @@ def _content(question: str) -> list[str]:
     """The content words of a question, contractions written out; all words if it has no others."""
     text = _NOT.sub(lambda found: f"{_IRREGULAR.get(found[1], found[1])} not", question.casefold())
     every = words(text)
-    return [word for word in every if word not in FUNCTION_WORDS] or every
+    return [word for word in every if word not in _FUNCTION_WORDS] or every
 
 
 def near_duplicates(parts: Mapping[str, Sequence[Question]]) -> tuple[tuple[str, str], ...]:
