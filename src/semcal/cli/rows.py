@@ -14,10 +14,10 @@ from typing import Any, TypeAlias, TypeVar
 from semcal.cli.console import info, progress, warn
 from semcal.errors import InputError, QuestionError, RowError, shown
 from semcal.pipeline.rows import FAILED
+from semcal.qa.column_names import COMMON_NAMES, parse_columns, peek, rename
 from semcal.qa.datasets import FIELDS, load_questions, read_questions
 from semcal.qa.questions import Question
 from semcal.qa.sources import read_source_rows
-from semcal.qa.tables import COMMON_NAMES, parse_columns, peek, rename
 from semcal.records import Row, dumps, read_rows, writing
 from semcal.records.jsonl import check_json_lines
 
