@@ -19,7 +19,7 @@ from semcal.experiment.grid_settings import CALIBRATED
 from semcal.experiment.paths import calibrated_path, calibration_folder, rows_path, selection_path
 from semcal.experiment.reading import read_yaml, settings_of
 from semcal.records import Row, read_object, read_rows
-from semcal.records.parsing import DEEPEST
+from semcal.records.jsonl import DEEPEST
 from semcal.semantics import MEASURES
 
 Rows = list[dict[str, Any]]

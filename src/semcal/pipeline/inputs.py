@@ -18,7 +18,7 @@ from semcal.qa.datasets import load_questions, parse_list, questions_from_rows, 
 from semcal.qa.questions import Question, group_of
 from semcal.qa.sources import json_value, read_source_rows
 from semcal.records import Row, row_of
-from semcal.records.parsing import TOO_DEEP, fault
+from semcal.records.jsonl import TOO_DEEP, fault
 
 if TYPE_CHECKING:
     from semcal.engine.language_model import Sampler

@@ -21,7 +21,7 @@ from semcal.qa.column_names import COMMON_NAMES, Notify, peek
 from semcal.qa.questions import Question, group_of, reference_text
 from semcal.qa.sources import ATLAS, BUILT_IN, HubDataset, read_hub_rows, read_source_rows
 from semcal.records import Row
-from semcal.records.parsing import fault
+from semcal.records.jsonl import fault
 from semcal.registry import check_name
 
 FIELDS = ("id", "question", "answers", "context")

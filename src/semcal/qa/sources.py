@@ -24,8 +24,7 @@ from typing import Any, TextIO
 from semcal.errors import InputError, MissingExtraError, RowError, UsageError, shown
 from semcal.qa.column_names import Notify, check_different
 from semcal.records import Row, jsonl, read_rows, row_of
-from semcal.records.jsonl import check_ending, check_start
-from semcal.records.parsing import parse
+from semcal.records.jsonl import check_ending, check_start, parse
 from semcal.registry import Registry, check_name
 
 FORMATS = {
