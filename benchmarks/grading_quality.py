@@ -30,7 +30,8 @@ from typing import Any
 
 from semcal.errors import RowError
 from semcal.qa.grading import RULES, RuleGrader, squad_f1
-from semcal.qa.normal_form import normal_form, values_differ
+from semcal.qa.normal_form import normal_form
+from semcal.qa.values import values_differ
 from semcal.records import read_rows
 
 SOURCES = {

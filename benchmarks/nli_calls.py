@@ -47,7 +47,8 @@ from semcal.engine import cluster_answers, load_equivalence, load_model
 from semcal.engine.equivalence import CachedEquivalence, Equivalence, Triple
 from semcal.errors import SemcalWarning
 from semcal.pipeline.prompting import PromptConfig
-from semcal.qa.normal_form import normal_form, values_differ
+from semcal.qa.normal_form import normal_form
+from semcal.qa.values import values_differ
 from semcal.recalibration import Temperature
 from tests.json_rows import sample_questions
 

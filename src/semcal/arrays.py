@@ -33,8 +33,7 @@ def as_numbers(values: Any, what: str) -> NDArray[np.float64]:
     semcal.errors.InputError: confidence holds texts (str), got ['0.5']; expected numbers
     """
     try:
-        found = _plain(values, what)
-        array = np.asarray(found)
+        array = np.asarray(_plain(values, what))
         if array.dtype.kind == "O" or (array.dtype.kind == "V" and "float" in array.dtype.name):
             _check_objects(array, what)
         elif array.dtype.kind not in NUMERIC:
@@ -113,12 +112,12 @@ def as_option(
     number = value.item() if getattr(value, "ndim", None) == 0 and hasattr(value, "item") else value
     real = isinstance(number, numbers.Real) and not isinstance(number, bool)
     try:
-        found = float(number) if real else math.nan
+        option = float(number) if real else math.nan
     except OverflowError:
-        found = math.inf
-    if not low < found < high or (whole and not found.is_integer()):
+        option = math.inf
+    if not low < option < high or (whole and not option.is_integer()):
         raise UsageError(f"{name} is {shown(value)}; expected {expected}")
-    return found
+    return option
 
 
 def as_generator(seed: Any) -> np.random.Generator:

@@ -133,8 +133,8 @@ class MissingExtraError(SemcalError, ImportError):
     """An optional package that is not installed; the `extra` of semcal brings it, if there is one."""
 
     def __init__(self, package: str, extra: str | None = None) -> None:
-        what = package if extra is None else f"'semcal[{extra}]'"
-        super().__init__(f"{package} is not installed; install it with: pip install {what}")
+        requirement = package if extra is None else f"'semcal[{extra}]'"
+        super().__init__(f"{package} is not installed; install it with: pip install {requirement}")
         self.package = package
         self.extra = extra
 
@@ -194,8 +194,11 @@ def printable(text: str, *, keep: str = "\n\t") -> str:
     if text.isprintable():
         return text
     return "".join(
-        one
-        if one.isprintable() or one in keep or one in _JOINERS or unicodedata.category(one) in _HARMLESS
+        letter
+        if letter.isprintable()
+        or letter in keep
+        or letter in _JOINERS
+        or unicodedata.category(letter) in _HARMLESS
         else "\ufffd"
-        for one in text
+        for letter in text
     )

@@ -34,7 +34,7 @@ class NamedKind:
     embedded: Registry  # names of those that come with the package
     advice: str  # what to give instead
     error: type[SemcalError] = ModelError
-    others: tuple[str, ...] = ()  # further names that the same option takes
+    further_names: tuple[str, ...] = ()  # further names that the same option takes
     made_by: str = ""  # the command that makes one
 
 
@@ -63,7 +63,7 @@ NLI_MODEL = NamedKind(
         },
     ),
     _CHECKPOINT,
-    others=("exact",),
+    further_names=("exact",),
 )
 RECALIBRATOR = NamedKind(
     "recalibrator",
@@ -175,10 +175,11 @@ def _in_cache(name: str, kind: NamedKind, revision: str | None) -> bool:
 
 def _hint(path: Path, kind: NamedKind) -> str:
     """The nearest of the names that exist."""
-    known = {*kind.embedded.names(), *kind.others, *(near.name for near in _beside(path, kind))} - {path.name}
-    match = difflib.get_close_matches(path.name, sorted(known), n=1)
+    siblings = (folder.name for folder in _beside(path, kind))
+    names = {*kind.embedded.names(), *kind.further_names, *siblings} - {path.name}
+    match = difflib.get_close_matches(path.name, sorted(names), n=1)
     if not match:
-        inside = sorted(one.name for one in _beside(path / "_", kind))
+        inside = sorted(folder.name for folder in _beside(path / "_", kind))
         return f"{path / inside[0]} is one; " if inside else ""
     is_path = (path.parent / match[0] / kind.file).is_file()
     return f"did you mean {str(path.parent / match[0]) if is_path else match[0]!r}? Otherwise "
@@ -187,7 +188,7 @@ def _hint(path: Path, kind: NamedKind) -> str:
 def _beside(path: Path, kind: NamedKind) -> Iterator[Path]:
     """Directories of this kind beside a path."""
     try:
-        yield from (one for one in path.parent.iterdir() if (one / kind.file).is_file())
+        yield from (folder for folder in path.parent.iterdir() if (folder / kind.file).is_file())
     except OSError:
         return
 
@@ -238,7 +239,7 @@ def is_cached(repo_id: str, file: str, *, revision: str | None = None) -> bool:
 
 
 @contextmanager
-def _as_one_error(what: str, advice: str, error_class: type[SemcalError]) -> Iterator[None]:
+def _as_one_error(attempt: str, advice: str, error_class: type[SemcalError]) -> Iterator[None]:
     """Turn what the hub's client raises into one error of ours."""
     from huggingface_hub import errors
 
@@ -247,7 +248,7 @@ def _as_one_error(what: str, advice: str, error_class: type[SemcalError]) -> Ite
         yield
     except (OSError, ValueError, network, errors.EntryNotFoundError) as error:
         reason = " ".join(str(error).split())
-        raise error_class(f"{what}: {reason[:300] or type(error).__name__} ({advice})") from error
+        raise error_class(f"{attempt}: {reason[:300] or type(error).__name__} ({advice})") from error
 
 
 def snapshot(

@@ -11,8 +11,8 @@ from typing import Any
 from semcal.errors import UsageError, shown
 
 
-def check_name(name: str, known: Iterable[str], *, what: str) -> str:
-    """Return `name` if it is one of `known`; else UsageError, with the nearest known name.
+def check_name(name: str, names: Iterable[str], *, what: str) -> str:
+    """Return `name` if it is one of `names`; else UsageError, with the nearest of them.
 
     `what` is what it names, for the message: "measure", "method".
 
@@ -22,7 +22,7 @@ def check_name(name: str, known: Iterable[str], *, what: str) -> str:
     Traceback (most recent call last):
     semcal.errors.UsageError: unknown measure 'E-CS'; did you mean 'E-SC'? Known: E-SC, L-SC
     """
-    names = list(known)
+    names = list(names)
     if name in names:
         return name
     near = difflib.get_close_matches(name, names, n=1) if isinstance(name, str) else []

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from semcal.errors import InputError, RowError, SemcalWarning, UsageError
 from semcal.qa import load_questions, read_questions
+from semcal.qa.column_names import find_columns, parse_columns, rename
 from semcal.qa.questions import Question
-from semcal.qa.tables import DELIMITERS, find_columns, find_delimiter, parse_columns, rename
+from semcal.qa.sources import DELIMITERS, find_delimiter
 from semcal.records import Row
 
 

@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 
 from semcal.qa import normal_form as forms
 from semcal.qa import values
-from semcal.qa.figures import any_word
-from semcal.qa.grading import F1_ABOVE, RuleGrader, squad_f1
+from semcal.qa.grading import RuleGrader, Thresholds, squad_f1
 from semcal.qa.normal_form import normal_form
-from semcal.qa.numbers import NUMBER_WORDS
+from semcal.qa.numbers import NUMBER_WORDS, any_word
 
 WORDS = st.lists(st.text("abc", min_size=1, max_size=5), min_size=1, max_size=12)
 MARKS = " -–.,/'$%+#<=^°€(²½…éø\u00ad\u0301\u2044"
@@ -55,4 +54,4 @@ LETTERS = st.lists(st.sampled_from(["pp", "qq", "rr", "ss", "tt", "uu"]), min_si
 def test_f1_accepts_what_squads_f1_puts_above_one_half(prediction, reference):
     grader = RuleGrader(rules=["F1"], normal_form=str)
     accepted = grader.grade("", [" ".join(prediction)], [" ".join(reference)]).correct
-    assert accepted == (squad_f1(prediction, reference) > F1_ABOVE)
+    assert accepted == (squad_f1(prediction, reference) > Thresholds.f1)

@@ -74,7 +74,6 @@ def test_means_by_class_add_up_to_the_whole() -> None:
     assert sum(one.share_of_sum for one in means.values()) == pytest.approx(1)
     assert sum(one.share * one.mean for one in means.values()) == pytest.approx(values.mean())
     assert means["content"].mean == pytest.approx((1 + 5) / 14)
-    assert means["content"].row()["token_class"] == "content"
 
 
 def test_a_class_without_tokens_has_no_mean() -> None:

@@ -13,7 +13,7 @@ from semcal.errors import InputError, RowError
 from semcal.qa import read_questions
 from semcal.qa.sources import FORMATS
 from semcal.records import Row, jsonl, read_rows
-from semcal.records.parsing import DEEPEST, fault, parse
+from semcal.records.jsonl import DEEPEST, fault, parse
 
 GOOD = '{"id": "good", "question": "Who?"}'
 BAD = {

@@ -50,7 +50,7 @@ def _uses_cpu(device: str | None) -> bool:
 
     if device is not None or not has_gpu():
         return device in (None, "cpu")
-    from semcal.engine.checkpoints import choose_device
+    from semcal.engine.loading import choose_device
 
     return choose_device().type == "cpu"
 

@@ -23,7 +23,7 @@ from semcal.experiment.grid_settings import CALIBRATED, GridSettings, slug
 from semcal.experiment.reading import FILE, read_settings, read_yaml, settings_of
 from semcal.pipeline.store import read_block
 from semcal.records import Row, clear_folder, own_files, read_object, read_rows
-from semcal.records.parsing import DEEPEST
+from semcal.records.jsonl import DEEPEST
 from semcal.registry import check_name
 from semcal.semantics import MEASURES
 

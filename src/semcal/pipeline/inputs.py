@@ -13,12 +13,12 @@ from semcal.engine.equivalence import DEFAULT, Equivalence, names_a_server
 from semcal.engine.loading import load_equivalence, load_model
 from semcal.errors import InputError, RowError, SemcalWarning, UsageError, shown
 from semcal.pipeline.cluster import check_clusterable
+from semcal.qa.column_names import COMMON_NAMES, check_different, peek, rename
 from semcal.qa.datasets import load_questions, parse_list, questions_from_rows, references_of
 from semcal.qa.questions import Question
-from semcal.qa.sources import read_source_rows
-from semcal.qa.tables import COMMON_NAMES, check_different, json_value, peek, rename
+from semcal.qa.sources import json_value, read_source_rows
 from semcal.records import row_of
-from semcal.records.parsing import TOO_DEEP, fault
+from semcal.records.jsonl import TOO_DEEP, fault
 from semcal.rows import Row, RowsAt, check_distinct
 
 if TYPE_CHECKING:
@@ -201,7 +201,7 @@ def listed_cells(data: Mapping[str, Any]) -> dict[str, Any]:
             found[key] = _listed(key, found[key]) if found[key].strip() else None
     if "answers" in found:
         found["answers"] = list(references_of(found["answers"]))
-    if reason := fault(found):
+    if reason := fault({key: value for key, value in found.items() if value is not data[key]}):
         raise InputError(reason)
     return {key: value for key, value in found.items() if value or key not in ("answers", "clusters")}
 

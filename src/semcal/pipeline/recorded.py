@@ -26,8 +26,7 @@ from semcal.qa.datasets import clean_text, load_questions, parse_list
 from semcal.qa.first_answer import first_answer, split_thinking
 from semcal.qa.questions import Question, passage_key
 from semcal.records import Row, read_rows, row_of
-from semcal.records.jsonl import LONGEST
-from semcal.records.parsing import parse
+from semcal.records.jsonl import LONGEST, parse
 
 Data = Mapping[str, Any]
 Rows = Iterator[Row | RowError]
@@ -57,7 +56,7 @@ _PLAIN: Mapping[str, tuple[Any, ...]] = {
 
 
 @dataclass
-class _Recorded:
+class _Answers:
     """The answers to one question, and what is known of how they were drawn."""
 
     line: int
@@ -87,7 +86,7 @@ class _Recorded:
         if self.fault is not None:
             return RowError(self.line, self.fault, name)
         texts, likelihoods = zip(*(self.draws[key] for key in sorted(self.draws)))
-        found = {
+        row = {
             "id": name,
             "question": self.question,
             "prompt": self.question if self.is_prompt else None,
@@ -98,14 +97,14 @@ class _Recorded:
             "log_likelihoods": None if None in likelihoods else list(likelihoods),
             "temperatures": None if not temperature else [temperature] * len(texts),
         }
-        return row_of(self.line, {key: value for key, value in found.items() if value is not None})
+        return row_of(self.line, {key: value for key, value in row.items() if value is not None})
 
 
-def _at(data: Any, *keys: str) -> Any:
+def _at(value: Any, *keys: str) -> Any:
     """What lies at a path in JSON; None if there is nothing."""
     for key in keys:
-        data = data.get(key) if isinstance(data, Mapping) else None
-    return data
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
 
 
 def _text(content: Any, stored: Data) -> str:
@@ -121,7 +120,7 @@ def _text(content: Any, stored: Data) -> str:
     return text
 
 
-def _asked(turns: Any, stored: Data) -> str:
+def _question(turns: Any, stored: Data) -> str:
     """The question: a text, or the last user turn."""
     if isinstance(turns, list):
         turns = next((_at(turn, "content") for turn in turns[::-1] if _at(turn, "role") == "user"), None)
@@ -133,30 +132,30 @@ def _log_likelihood(choice: Any, text: str, settings: Data) -> float | None:
     entries = _at(choice, "logprobs", "content")
     plain = all(settings.get(key) in values for key, values in _PLAIN.items())
     finished = "stop" in (_at(choice, "finish_reason"), _at(choice, "stop_reason"))
-    whole = split_thinking(text)[1] == text and not text[first_answer(text).end :].strip()
-    if not (plain and finished and whole and isinstance(entries, list) and entries):
+    complete = split_thinking(text)[1] == text and not text[first_answer(text).end :].strip()
+    if not (plain and finished and complete and isinstance(entries, list) and entries):
         return None
-    tokens, values = zip(*((_at(one, "token"), _at(one, "logprob")) for one in entries))
+    tokens, values = zip(*((_at(entry, "token"), _at(entry, "logprob")) for entry in entries))
     listed = all(isinstance(token, str) for token in tokens) and "".join(tokens[:-1]) == text
-    known = all(type(one) in (int, float) and -1e300 < one <= 0 for one in values)  # their sum is finite
-    return math.fsum(values) / len(values) if listed and known else None
+    finite = all(type(value) in (int, float) and -1e300 < value <= 0 for value in values)  # also their sum
+    return math.fsum(values) / len(values) if listed and finite else None
 
 
 # lm-eval: a line for each document and filter, all of which hold the same raw answers
 
 
 def _read_lm_eval(source: str, _: str | None) -> Rows:
-    seen: dict[str, list[Any]] = {}
+    versions_of: dict[str, list[Any]] = {}
     for row in read_rows(source):
         if isinstance(row, RowError):
             yield row
             continue
         name, version = str(row.data.get("doc_id")), (row.data.get("doc_hash"), row.data.get("filter"))
-        versions = seen.setdefault(name, [])
-        again = version in versions or any(version[0] != other for other, _ in versions)
+        versions = versions_of.setdefault(name, [])
+        is_repeated = version in versions or any(version[0] != doc_hash for doc_hash, _ in versions)
         versions.append(version)
         try:
-            if again:
+            if is_repeated:
                 raise InputError("another line has this doc_id: import the file of one task and one run")
             if len(versions) == 1:
                 yield _of_lm_eval(row).row(name)
@@ -164,9 +163,9 @@ def _read_lm_eval(source: str, _: str | None) -> Rows:
             yield RowError(row.line, str(error), name)
 
 
-def _of_lm_eval(row: Row) -> _Recorded:
-    data, resps = row.data, row.data.get("resps")
-    if "doc_id" not in data or not isinstance(resps, list):
+def _of_lm_eval(row: Row) -> _Answers:
+    line, resps = row.data, row.data.get("resps")
+    if "doc_id" not in line or not isinstance(resps, list):
         raise InputError("no 'doc_id' or 'resps': expected a line of samples_*.jsonl (lm_eval --log_samples)")
     texts = resps[0] if len(resps) == 1 else None
     if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
@@ -174,22 +173,22 @@ def _of_lm_eval(row: Row) -> _Recorded:
             f"'resps' are no sampled texts but {shown(resps)} (a task of multiple choice has log-likelihoods "
             "there); import a task that generates"
         )
-    prompt = _at(data, "arguments", "gen_args_0", "arg_0")
-    settings = _at(data, "arguments", "gen_args_0", "arg_1")
+    prompt = _at(line, "arguments", "gen_args_0", "arg_0")
+    settings = _at(line, "arguments", "gen_args_0", "arg_1")
     settings = dict(settings) if isinstance(settings, Mapping) else {}
     settings |= {"temperature": 0} if settings.get("do_sample") is False else {}
     lines = filter(None, map(str.strip, prompt.split("\n"))) if isinstance(prompt, str) else ()
     end = _LAST_QUESTION.search("\n".join(lines))
-    asked = _at(data, "doc", "question") or _at(data, "doc", "query") or (end[1] if end else prompt)
-    context = _at(data, "doc", "context")
-    return _Recorded(
+    question = _at(line, "doc", "question") or _at(line, "doc", "query") or (end[1] if end else prompt)
+    context = _at(line, "doc", "context")
+    return _Answers(
         row.line,
-        _text(asked, {}),
-        _aliases(data.get("target")),
+        _text(question, {}),
+        _aliases(line.get("target")),
         context if isinstance(context, str) else None,
         settings,
         {(number, 0): (text, None) for number, text in enumerate(texts)},
-        is_prompt=asked in (None, prompt),
+        is_prompt=question in (None, prompt),
     )
 
 
@@ -200,8 +199,8 @@ def _aliases(target: Any) -> list[str]:
             listed = parse_list(target)
         except InputError:
             return [target]
-        return listed if all(isinstance(one, str) for one in listed) else [target]
-    return [str(one) for one in (target if isinstance(target, list) else [target]) if one is not None]
+        return listed if all(isinstance(text, str) for text in listed) else [target]
+    return [str(text) for text in (target if isinstance(target, list) else [target]) if text is not None]
 
 
 # inspect: a sample for each question and epoch, in a zip file or a JSON file
@@ -211,29 +210,29 @@ def _read_inspect(source: str, _: str | None) -> Rows:
     log = (_json_log if Path(source).suffix.lower() == ".json" else _eval_log)(Path(source))
     header = next(log)
     configs = (_at(header, "eval", "model_generate_config"), _at(header, "plan", "config"))
-    settings = {key: value for one in configs for key in _PLAIN if (value := _at(one, key)) is not None}
-    found: dict[str, _Recorded] = {}
+    settings = {key: value for config in configs for key in _PLAIN if (value := _at(config, key)) is not None}
+    answers: dict[str, _Answers] = {}
     for number, sample in enumerate(log, start=1):
-        one = found.setdefault(str(_at(sample, "id")), _Recorded(number, settings=settings))
+        entry = answers.setdefault(str(_at(sample, "id")), _Answers(number, settings=settings))
         try:
-            _add_epoch(one, sample)
+            _add_epoch(entry, sample)
         except InputError as error:
-            one.fault = one.fault or f"epoch {shown(_at(sample, 'epoch'))}: {error}"
-    for name, one in found.items():
-        yield one.row(name)
+            entry.fault = entry.fault or f"epoch {shown(_at(sample, 'epoch'))}: {error}"
+    for name, entry in answers.items():
+        yield entry.row(name)
 
 
-def _add_epoch(one: _Recorded, sample: Any) -> None:
+def _add_epoch(entry: _Answers, sample: Any) -> None:
     if (failed := _at(sample, "error")) is not None:
         raise InputError(f"the run failed: {shown(_at(failed, 'message'))}; leave it out, or run it again")
     stored, epoch, target = (_at(sample, key) for key in ("attachments", "epoch", "target"))
     stored = stored if isinstance(stored, Mapping) else {}
-    one.add(epoch if isinstance(epoch, int) else 1, _at(sample, "output", "choices"), stored)
-    question = _asked(_at(sample, "input"), stored)
-    if one.question not in (None, question):
+    entry.add(epoch if isinstance(epoch, int) else 1, _at(sample, "output", "choices"), stored)
+    question = _question(_at(sample, "input"), stored)
+    if entry.question not in (None, question):
         raise InputError("its input is not that of the other epochs: give each question an id of its own")
-    one.question = question
-    one.answers = [_text(text, stored) for text in (target if isinstance(target, list) else [target])]
+    entry.question = question
+    entry.answers = [_text(text, stored) for text in (target if isinstance(target, list) else [target])]
 
 
 def _json_log(path: Path) -> Iterator[Any]:
@@ -252,7 +251,7 @@ def _eval_log(path: Path) -> Iterator[Any]:
         samples = [name for name in names if name.startswith("samples/") and name.endswith(".json")]
         if not samples:
             raise InputError(f"{path} holds no samples that are read here; {_CONVERT}")
-        if any(one.compress_type == _ZSTD for one in log.infolist()):
+        if any(member.compress_type == _ZSTD for member in log.infolist()):
             _allow_zstd(path)
         header = [name for name in ("header.json", "_journal/start.json") if name in names]
         if not header:
@@ -277,15 +276,23 @@ def _opened_zip(path: Path) -> Iterator[zipfile.ZipFile]:
     except InputError:
         raise
     except _zip_errors() as error:
-        what = f"{path} is no inspect log, or damaged or encrypted"
-        raise InputError(f"{what} ({str(error)[:200]}); make or copy it again") from error
+        reason = str(error)[:200]
+        raise InputError(
+            f"{path} is no inspect log, or damaged or encrypted ({reason}); make or copy it again"
+        ) from error
 
 
 def _zip_errors() -> tuple[type[Exception], ...]:
     """What zipfile raises for damaged and encrypted files, with the errors of the zstd that is loaded."""
     zstd = (sys.modules.get(name) for name in ("compression.zstd", "zstandard"))
     damaged = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, OSError)
-    return (*damaged, ValueError, OverflowError, RuntimeError, *(one.ZstdError for one in zstd if one))
+    return (
+        *damaged,
+        ValueError,
+        OverflowError,
+        RuntimeError,
+        *(module.ZstdError for module in zstd if module),
+    )
 
 
 def _allow_zstd(path: Path) -> None:
@@ -311,8 +318,8 @@ def _parsed(raw: bytes, where: str | Path) -> Any:
 
 
 def _read_batch(source: str, requests: str | None) -> Rows:
-    found: dict[str, _Recorded] = {}
-    waiting = dict(_requested(found, requests)) if requests else {}
+    answers: dict[str, _Answers] = {}
+    waiting = dict(_requests(answers, requests)) if requests else {}
     for row in read_rows(source):
         if isinstance(row, RowError) or not isinstance(row.data.get("custom_id"), str):
             no_id = "no 'custom_id': expected a line of the output file of a batch"
@@ -320,37 +327,40 @@ def _read_batch(source: str, requests: str | None) -> Rows:
             continue
         waiting.pop(row.data["custom_id"], None)
         name, draw = _named(row.data["custom_id"])
-        one = found.setdefault(name, _Recorded(row.line))
+        entry = answers.setdefault(name, _Answers(row.line))
         status = _at(row.data, "response", "status_code")
         try:
             if row.data.get("error") or status not in (None, 200):
                 why = row.data.get("error") or _at(row.data, "response", "body", "error")
                 raise InputError(f"it failed ({shown(_at(why, 'message') or why or status)}); ask it again")
-            one.add(draw, _at(row.data, "response", "body", "choices"), {})
+            entry.add(draw, _at(row.data, "response", "body", "choices"), {})
         except InputError as error:
-            one.line, one.fault = row.line, one.fault or f"request {shown(row.data['custom_id'])}: {error}"
-    for request, one in waiting.items():
-        one.fault = one.fault or f"request {shown(request)} is not answered in {source}; see the error file"
-    for name, one in found.items():
-        numbers = sorted({draw for draw, _ in one.draws})
+            entry.line = row.line
+            entry.fault = entry.fault or f"request {shown(row.data['custom_id'])}: {error}"
+    for request, entry in waiting.items():
+        entry.fault = (
+            entry.fault or f"request {shown(request)} is not answered in {source}; see the error file"
+        )
+    for name, entry in answers.items():
+        numbers = sorted({draw for draw, _ in entry.draws})
         if numbers and numbers != list(range(numbers[0], numbers[0] + len(numbers))):
-            one.fault = one.fault or f"draws are missing: there are only those numbered {shown(numbers)}"
-        yield one.row(name)
+            entry.fault = entry.fault or f"draws are missing: there are only those numbered {shown(numbers)}"
+        yield entry.row(name)
 
 
-def _requested(found: dict[str, _Recorded], requests: str) -> Iterator[tuple[str, _Recorded]]:
+def _requests(answers: dict[str, _Answers], requests: str) -> Iterator[tuple[str, _Answers]]:
     """What was asked, by custom_id."""
     for row in read_rows(requests):
         if isinstance(row, RowError):
             raise InputError(f"{requests}: {row}")
         body = row.data.get("body")
         request = str(row.data.get("custom_id"))
-        question = _asked(_at(body, "messages") or _at(body, "prompt"), {})
+        question = _question(_at(body, "messages") or _at(body, "prompt"), {})
         settings = {key: _at(body, key) for key in _PLAIN}
-        one = found.setdefault(_named(request)[0], _Recorded(row.line, question, settings=settings))
-        if (one.question, one.settings) != (question, settings):
-            one.fault = f"request {shown(request)} asks something else, or otherwise, than the other draws"
-        yield request, one
+        entry = answers.setdefault(_named(request)[0], _Answers(row.line, question, settings=settings))
+        if (entry.question, entry.settings) != (question, settings):
+            entry.fault = f"request {shown(request)} asks something else, or otherwise, than the other draws"
+        yield request, entry
 
 
 def _named(request: str) -> tuple[str, int]:
@@ -383,9 +393,9 @@ def read_recorded(source: str, format: str, *, requests: str | None, questions: 
     if requests is not None and format != "openai-batch":
         raise UsageError(f"--requests is for openai-batch, not for {format}; leave it out")
     _refuse_pickle(source)
-    known = _Questions(questions) if questions is not None else None
+    questions_of_file = _Questions(questions) if questions is not None else None
     for row in FORMATS[format].read(source, requests):
-        yield row if isinstance(row, RowError) else _with_question(row, known)
+        yield row if isinstance(row, RowError) else _with_question(row, questions_of_file)
 
 
 class _Questions:
@@ -398,27 +408,29 @@ class _Questions:
     def __init__(self, source: str) -> None:
         questions = load_questions(source)
         self._source = source
-        self._by_id = {one.id: one for one in questions if not one.numbered}
+        self._by_id = {question.id: question for question in questions if not question.numbered}
         self._by_text: dict[str, list[Question]] = defaultdict(list)
-        for one in questions:
-            self._by_text[passage_key(one.question)].append(one)
+        for question in questions:
+            self._by_text[passage_key(question.question)].append(question)
 
     def find(self, name: str, text: str | None, *, is_prompt: bool) -> Question:
         """Return the question of a row; InputError if there is none, another, or several."""
         keys, source = list(_endings(text or ""))[: None if is_prompt else 1], self._source
-        here = "not known" if text is None else shown(text if len(text) < WIDTH else f"…{text[10 - WIDTH :]}")
+        quoted = (
+            "not known" if text is None else shown(text if len(text) < WIDTH else f"…{text[10 - WIDTH :]}")
+        )
         if not self._by_id:
-            same = next((self._by_text[key] for key in keys if key in self._by_text), [])
-            if len(same) == 1:
-                return same[0]
-            number = f"{len(same) or 'none'} of those in {source}, which have no ids to join by, are"
-            raise InputError(f"its question is {here}, and {number} equal to it: expected one")
-        if (asked := self._by_id.get(name)) is None:
+            matches = next((self._by_text[key] for key in keys if key in self._by_text), [])
+            if len(matches) == 1:
+                return matches[0]
+            number = f"{len(matches) or 'none'} of those in {source}, which have no ids to join by, are"
+            raise InputError(f"its question is {quoted}, and {number} equal to it: expected one")
+        if (question := self._by_id.get(name)) is None:
             raise InputError(f"no question of this id in {source} (without ids they are joined by text)")
-        if text is not None and passage_key(asked.question) not in keys:
-            other = f"but {shown(asked.question)} has this id in {source}; lm-eval counts from 0"
-            raise InputError(f"its question is {here}, {other}: mend the ids, or leave all of them out")
-        return asked
+        if text is not None and passage_key(question.question) not in keys:
+            mismatch = f"but {shown(question.question)} has this id in {source}; lm-eval counts from 0"
+            raise InputError(f"its question is {quoted}, {mismatch}: mend the ids, or leave all of them out")
+        return question
 
 
 def _endings(text: str) -> Iterator[str]:
@@ -428,21 +440,21 @@ def _endings(text: str) -> Iterator[str]:
     yield from (passage_key(end[beginning.end() :]) for beginning in _BEGINNING.finditer(end))
 
 
-def _with_question(row: Row, known: _Questions | None) -> Row | RowError:
+def _with_question(row: Row, questions: _Questions | None) -> Row | RowError:
     """The row with what is known of its question; where the log words it otherwise, that is its `prompt`."""
-    data = {key: value for key, value in row.data.items() if key != "prompt"}
-    text = data.get("question")
-    if known is None:
+    cells = {key: value for key, value in row.data.items() if key != "prompt"}
+    text = cells.get("question")
+    if questions is None:
         if text:
-            return Row(row.line, data)
+            return Row(row.line, cells)
         return row.error("its question is not known; give --requests or --questions")
     try:
-        asked = known.find(data["id"], text, is_prompt="prompt" in row.data)
+        question = questions.find(cells["id"], text, is_prompt="prompt" in row.data)
     except InputError as error:
         return row.error(str(error))
-    own = {key: value for key, value in data.items() if key not in ("question", "answers", "context")}
-    prompt = {} if text in (None, asked.question) else {"prompt": text}
-    return Row(row.line, {**data, **asked.row(), **own, **prompt})
+    answers = {key: value for key, value in cells.items() if key not in ("question", "answers", "context")}
+    prompt = {} if text in (None, question.question) else {"prompt": text}
+    return Row(row.line, {**cells, **question.row(), **answers, **prompt})
 
 
 def _refuse_pickle(source: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -17,11 +17,11 @@ from types import MappingProxyType
 from typing import Any
 
 from semcal.errors import InputError, RowError, UsageError, shown
+from semcal.qa.column_names import COMMON_NAMES, Notify, peek
 from semcal.qa.questions import Question, group_of, reference_text
 from semcal.qa.sources import ATLAS, BUILT_IN, HubDataset, read_hub_rows, read_source_rows
-from semcal.qa.tables import COMMON_NAMES, Notify, peek
 from semcal.records import Row
-from semcal.records.parsing import fault
+from semcal.records.jsonl import fault
 from semcal.registry import check_name
 
 FIELDS = ("id", "question", "answers", "context")
@@ -29,7 +29,7 @@ ATLAS_SPLITS = ("few_shot", "calibration_train", "validation", "test")
 _NO_COLUMNS: Mapping[str, str] = MappingProxyType({})
 _DISAMBIGUATION = re.compile(r"\s*\(disambiguation\)$", re.IGNORECASE)
 #: Columns that are read, by our names, with other names for them.
-_KNOWN = {name: COMMON_NAMES.get(name, ()) for name in FIELDS}
+_COLUMNS = {name: COMMON_NAMES.get(name, ()) for name in FIELDS}
 
 
 def clean_text(text: str) -> str:
@@ -90,9 +90,9 @@ def _refused(row: Row, id_key: str, reason: str) -> RowError:
     return Row(row.line, {"id": row.data.get(id_key)}).error(reason)
 
 
-def _hint(data: Mapping[str, Any]) -> str:
+def _hint(keys: Iterable[str]) -> str:
     """The keys of the row, for a message about one that is missing."""
-    return f" (the row's keys: {', '.join(map(str, data))[:200]})"
+    return f" (the row's keys: {', '.join(map(str, keys))[:200]})"
 
 
 def _id(value: Any) -> str:
@@ -103,9 +103,9 @@ def _id(value: Any) -> str:
     raise InputError(f'"id" must be a text or a whole number, got {shown(value)}: name the question')
 
 
-def _question(value: Any, data: Mapping[str, Any], key: str) -> str:
+def _question(value: Any, keys: Iterable[str], key: str) -> str:
     if value is None:
-        remedy = f'give it as "{key}"{_hint(data)}, or name its column: --columns question=NAME'
+        remedy = f'give it as "{key}"{_hint(keys)}, or name its column: --columns question=NAME'
         raise InputError(f"no question: {remedy}")
     text = clean_text(value) if isinstance(value, str) else ""
     if not text:
@@ -160,15 +160,15 @@ def parse_list(text: str) -> list[Any]:
     (['Ada', 'Bo'], ['Ada', 'Bo'], [-0.5, None])
     """
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError):
         try:
-            found = ast.literal_eval(text)
-            found = found if repr(found) == text else None  # "['a' 'b']" would be read as one text "ab"
+            value = ast.literal_eval(text)
+            value = value if repr(value) == text else None  # "['a' 'b']" would be read as one text "ab"
         except (ValueError, SyntaxError, MemoryError, RecursionError):
-            found = None
-    if isinstance(found, list):
-        return found
+            value = None
+    if isinstance(value, list):
+        return value
     raise InputError(f'expected a list of texts like ["a", "b"], got {shown(text)}')
 
 
@@ -229,30 +229,29 @@ def read_questions(
     SemcalWarning
         If most cells of answers hold several answers that are not written as a list ("A;B").
     """
-    names = {*_KNOWN, *(name for others in _KNOWN.values() for name in others), "title"}
+    names = {*_COLUMNS, *(name for aliases in _COLUMNS.values() for name in aliases), "title"}
     names |= {"answer"} if answers_needed or labelled else set()
-    read: dict[str, Any] = {"answers_needed": answers_needed, "labelled": labelled, "notify": notify}
-    name = _known_name(source)
+    name = _plain_name(source)
     if name in ATLAS.names() and not Path(source).exists():
         if format or subset or columns:
             raise UsageError(f"{source} comes with the package: no format, subset or columns apply")
         part = check_name(split or "calibration_train", ATLAS_SPLITS, what=f"split of {source}")
         return iter(getattr(ATLAS.load(name)(name), part))
-    on_hub = _hub_dataset(str(source), subset)
-    if on_hub is None:
+    dataset = _hub_dataset(str(source), subset)
+    if dataset is None:
         if split is not None or subset is not None:
             raise UsageError(f"{source} is a local file: subset and split are for data sets on the hub")
         names |= {theirs.lower() for theirs in columns.values()}
         rows = read_source_rows(source, format=format, names=names, notify=notify)
-        return questions_from_rows(rows, columns, **read)
-    if format is not None:
+    elif format is not None:
         raise UsageError(f"{source} is a data set on the hub: a format is for local files")
-    on_hub = replace(on_hub, columns=columns) if columns else on_hub
-    rows = read_hub_rows(on_hub, split=split or "train", names=names)
-    return questions_from_rows(rows, on_hub.columns, **read)
+    else:
+        columns = columns or dataset.columns
+        rows = read_hub_rows(replace(dataset, columns=columns), split=split or "train", names=names)
+    return questions_from_rows(rows, columns, answers_needed=answers_needed, labelled=labelled, notify=notify)
 
 
-def _known_name(source: str | Path) -> str:
+def _plain_name(source: str | Path) -> str:
     """How a data set that is known by name is written."""
     return str(source).lower().replace("_", "-")
 
@@ -263,8 +262,8 @@ def _hub_dataset(source: str, subset: str | None) -> HubDataset | None:
         return None
     if re.fullmatch(r"[\w.-]+/[\w.-]+", source):
         return HubDataset(source, subset)
-    known = BUILT_IN[check_name(_known_name(source), [*BUILT_IN, *ATLAS.names()], what="file or data set")]
-    return known if subset is None else replace(known, subset=subset)
+    dataset = BUILT_IN[check_name(_plain_name(source), [*BUILT_IN, *ATLAS.names()], what="file or data set")]
+    return dataset if subset is None else replace(dataset, subset=subset)
 
 
 def questions_from_rows(
@@ -277,7 +276,7 @@ def questions_from_rows(
 ) -> Iterator[Question | RowError]:
     """Yield the question in each row, and bad rows as errors; parameters as for `read_questions`."""
     lines: dict[str, int] = {}
-    columns, rows = peek(rows, _KNOWN, columns, labelled=answers_needed or labelled, notify=notify)
+    columns, rows = peek(rows, _COLUMNS, columns, labelled=answers_needed or labelled, notify=notify)
     id_key, has_ids = columns.get("id", "id"), False
     for row in rows:
         if isinstance(row, RowError):

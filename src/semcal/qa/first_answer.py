@@ -49,22 +49,22 @@ _EXCLAIMED = (  # may be an answer, but for an exclamation mark
     r"[Gg]reat|[Gg]ood|[Ee]xcellent|[Pp]erfect|[Ww]onderful|[Aa]wesome|[Ff]antastic|[Nn]ice|[Cc]orrect|[Rr]ight"
     r"|[Ee]xactly|[Ii]ndeed|[Tt]hank(?:s| you)|[Tt]hat['’]s (?:right|correct)|[Yy]ou['’]re (?:right|correct)"
 )
-_NAMED = r"(?i:(?:(?:the|my|your|short|final|correct|best) ){0,3}(?:answer|response|reply)(?: is)?)"
+_ANSWER_LABEL = r"(?i:(?:(?:the|my|your|short|final|correct|best) ){0,3}(?:answer|response|reply)(?: is)?)"
 _TO = r"(?i: to (?:(?:the|your|this) question|[^\n:]{1,200})(?: is)?)?"
 _OPENED, _CLOSED = r"(?:[#>*_`]{1,6}[ \t]{0,3}){0,3}", r"[*_`]{0,3}[ \t]{0,3}"
 _COLON = rf"{_CLOSED}[:：]{_CLOSED}"
-_GOES_ON_SMALL = rf"(?:the|it|it['’]s|that|that['’]s|this|here|here['’]s|in)\b|{_HAPPY}|{_NAMED}\s?:"
+_GOES_ON_SMALL = rf"(?:the|it|it['’]s|that|that['’]s|this|here|here['’]s|in)\b|{_HAPPY}|{_ANSWER_LABEL}\s?:"
 _LEAD_IN = re.compile(
     rf"(?:{_SPECIAL.pattern}|\[/?INST\])(?:(?:assistant|model)(?=[:\s<]|$):?)?"
     rf"|(?:(?:{_AGREED})(?:\.|!+(?!\s[Mm]agazine)|,(?=\s(?:{_GOES_ON_SMALL})))|(?:{_EXCLAIMED})!+"
     rf"|(?:{_HAPPY})[^.!?:\n]{{0,80}}[.!:])(?:\s?[\U0001f300-\U0001faff☺]+)?(?=\s|$)"
-    rf"|{_OPENED}(?:A|(?i:ans|assistant|(?:here(?:['’]s| is) )?{_NAMED}{_TO})){_COLON}(?=\s|$)"
-    rf"|(?:(?i:(?:final )?answer|the answer is)|(?:#{{1,6}} ?|[*_]{{2}}){_NAMED}){_CLOSED}(?=\n)"
+    rf"|{_OPENED}(?:A|(?i:ans|assistant|(?:here(?:['’]s| is) )?{_ANSWER_LABEL}{_TO})){_COLON}(?=\s|$)"
+    rf"|(?:(?i:(?:final )?answer|the answer is)|(?:#{{1,6}} ?|[*_]{{2}}){_ANSWER_LABEL}){_CLOSED}(?=\n)"
 )
 _ORDINAL = r"\d{3}\b|[NBRQK]?[a-h][1-8]\b|(?:F+C|FSV|S[CV]|TS[CV]|SSV|VfB|VfL|Bundesliga|Liga|Mai)\b"
 _MARK = re.compile(rf"(?:\(?1[.)](?![ \t]+(?:{_ORDINAL}))|[*•]|[-–](?![ \t]*[$£€¥]?[.,]?\d))[ \t]+(?=\S)")
-_WHOLE = re.compile(rf"\d{{1,2}}\.[ \t]+(?:{_ORDINAL})|OK! [Mm]agazine")  # has no end of a sentence
-_ASKED = re.compile(rf"{_OPENED}(?i:question|q|user|human){_COLON}")
+_UNBROKEN = re.compile(rf"\d{{1,2}}\.[ \t]+(?:{_ORDINAL})|OK! [Mm]agazine")  # has no end of a sentence
+_QUESTION_LABEL = re.compile(rf"{_OPENED}(?i:question|q|user|human){_COLON}")
 _ANY_QUESTION = re.compile(r"[^\n?]*(?:\?(?=\s)|\n)")
 _BLANKS, _WORD, _BEHIND = re.compile(r"\s*"), re.compile(r"\w+"), re.compile(r"[^\w\s]*")
 
@@ -98,27 +98,27 @@ def first_answer(text: str, question: str = "") -> FirstAnswer:
     >>> first_answer("Sure! **Answer:** Paris.").text, first_answer("Sure Thing").text
     ('Paris', 'Sure Thing')
     """
-    blank = len(text) - len(text.lstrip())
-    start = _lead_end(text, question, blank)
-    only = not text[start:].strip(" \t\n*_`.")
-    led = start > blank and not only
-    start = start if led else blank
+    margin = len(text) - len(text.lstrip())
+    start = _lead_end(text, question, margin)
+    is_bare = not text[start:].strip(" \t\n*_`.")  # a lead-in is all there is
+    led = start > margin and not is_bare
+    start = start if led else margin
     if start == len(text):
         return FirstAnswer("", 0, closed=False)
-    rest = text[start:].splitlines()[0]
-    special = _SPECIAL.search(rest, 1)
-    line = (text[:start] + rest[: special and special.start()]).rstrip()
-    ended = (special is not None or len(rest) < len(text) - start) and not only
-    whole = _WHOLE.match(line, start)
-    for stop in _STOP.finditer(line, whole.end() if whole else start):
+    first_line = text[start:].splitlines()[0]
+    special = _SPECIAL.search(first_line, 1)
+    line = (text[:start] + first_line[: special and special.start()]).rstrip()
+    ended = (special is not None or len(first_line) < len(text) - start) and not is_bare
+    unbroken = _UNBROKEN.match(line, start)
+    for stop in _STOP.finditer(line, unbroken.end() if unbroken else start):
         ends = _ends_sentence(line, start, stop)
         if ends or stop.end() == len(line):
-            said = _without_full_stop(line[start : stop.end()])
-            return FirstAnswer(said, stop.end(), start if led else 0, ended or (ends and not only))
-    said = line[start:]
-    if led and said.endswith("**") and said.count("**") == 1 < len(said) - 1:  # "**Answer: Paris**"
-        said = _without_full_stop(said.removesuffix("**"))
-    return FirstAnswer(said, len(line), start if led else 0, ended)
+            answer = _without_full_stop(line[start : stop.end()])
+            return FirstAnswer(answer, stop.end(), start if led else 0, ended or (ends and not is_bare))
+    answer = line[start:]
+    if led and answer.endswith("**") and answer.count("**") == 1 < len(answer) - 1:  # "**Answer: Paris**"
+        answer = _without_full_stop(answer.removesuffix("**"))
+    return FirstAnswer(answer, len(line), start if led else 0, ended)
 
 
 def _lead_end(text: str, question: str, begun: int) -> int:
@@ -128,31 +128,31 @@ def _lead_end(text: str, question: str, begun: int) -> int:
     marked = False
     while True:
         at = _BLANKS.match(text, at).end()  # type: ignore[union-attr]
-        found = _LEAD_IN.match(text, at) or (None if marked else _MARK.match(text, at))
-        if found:
-            at, marked = found.end(), marked or found.re is _MARK
+        lead = _LEAD_IN.match(text, at) or (None if marked else _MARK.match(text, at))
+        if lead:
+            at, marked = lead.end(), marked or lead.re is _MARK
             continue
-        asked = _ASKED.match(text, at)
-        place = asked.end() if asked else at
-        end = _said_again(text, place, question)
-        if asked and end == place:
+        label = _QUESTION_LABEL.match(text, at)
+        place = label.end() if label else at
+        end = _end_of_echo(text, place, question)
+        if label and end == place:
             if at > begun:
                 return begun
-            found = _ANY_QUESTION.match(text, place)
-            end = found.end() if found else place
+            next_question = _ANY_QUESTION.match(text, place)
+            end = next_question.end() if next_question else place
         if end == place:
             return at
         at = end
 
 
-def _said_again(text: str, place: int, question: str) -> int:
+def _end_of_echo(text: str, place: int, question: str) -> int:
     """Where the question ends that is said again at a place; that place if it is not."""
     at = place
     for word in _WORD.findall(question):
-        found = _WORD.search(text, at)
-        if not found or found[0].casefold() != word.casefold():
+        match = _WORD.search(text, at)
+        if not match or match[0].casefold() != word.casefold():
             return place
-        at = found.end()
+        at = match.end()
     end = _BEHIND.match(text, at).end()  # type: ignore[union-attr]
     marks = text[at:end]
     return end if at > place and (any(c in marks for c in "?.:!") or text[end : end + 1] in "\n") else place
@@ -195,8 +195,8 @@ def _ends_sentence(line: str, start: int, stop: re.Match[str]) -> bool:
 
 
 def _last_word(text: str) -> str:
-    found = _LAST_WORD.search(text[-40:])
-    return found[0].casefold() if found else ""
+    match = _LAST_WORD.search(text[-40:])
+    return match[0].casefold() if match else ""
 
 
 def _is_abbreviation(word: str) -> bool:

@@ -26,8 +26,6 @@ from semcal.registry import check_name
 RULES = ("equality", "containment", "date", "fuzzy", "F1")
 """The default rules, in this order; "ROUGE-L" is the optional sixth."""
 
-FUZZY_AT_LEAST, F1_ABOVE, ROUGE_ABOVE = 90.0, 0.5, 0.3
-
 
 @dataclass(frozen=True)
 class Thresholds:
@@ -38,10 +36,10 @@ class Thresholds:
     Grade(correct=True, rule='fuzzy')
     """
 
-    fuzzy: float = FUZZY_AT_LEAST  # minimum ratio (0 to 100) of two texts
+    fuzzy: float = 90.0  # minimum ratio (0 to 100) of two texts
     fuzzy_above: bool = False  # whether the ratio must exceed it
-    f1: float = F1_ABOVE  # must be exceeded
-    rouge_l: float = ROUGE_ABOVE  # must be exceeded
+    f1: float = 0.5  # must be exceeded
+    rouge_l: float = 0.3  # must be exceeded
     numerals: bool = True  # fuzzy ignores texts with digits; a wrong value passes only equality and date
 
 
@@ -130,12 +128,12 @@ class RuleGrader:
         """
         _check_texts("predictions", predictions)
         _check_texts("references", references)
-        known = [text for text in map(self._text, references) if text.form]
-        asked = frozenset(self._text(question).words)
+        forms = [text for text in map(self._text, references) if text.form]
+        question_words = frozenset(self._text(question).words)
         rule = "empty"
         for prediction in map(self._text, predictions):
             if prediction.form:
-                rule = self._rule(prediction, known, asked)
+                rule = self._rule(prediction, forms, question_words)
                 if rule != "none":
                     return Grade(True, rule)
         return Grade(False, rule)
@@ -143,24 +141,26 @@ class RuleGrader:
     def _text(self, text: str) -> _Text:
         return _prepared(text, self.normal_form)
 
-    def _rule(self, prediction: _Text, references: Iterable[_Text], asked: frozenset[str]) -> str:
+    def _rule(self, prediction: _Text, references: Iterable[_Text], question_words: frozenset[str]) -> str:
         """The first rule that accepts `prediction`, or "none"."""
         for rule, accepts in self._accepts:
             for reference in references:
-                given = prediction, reference
+                pair = prediction, reference
                 if rule == "F1":
-                    given = _without(prediction, asked), _without(reference, asked)
-                if accepts(*given, self.thresholds) and not _is_echo(rule, prediction, reference, asked):
+                    pair = _without(prediction, question_words), _without(reference, question_words)
+                if accepts(*pair, self.thresholds) and not _is_echo(
+                    rule, prediction, reference, question_words
+                ):
                     return rule
         return "none"
 
 
-def _is_echo(rule: str, prediction: _Text, reference: _Text, asked: frozenset[str]) -> bool:
-    """Whether a prediction only says words of the question (`asked`) that the reference has, too."""
-    if rule == "equality" or not asked.issuperset(reference.words):
+def _is_echo(rule: str, prediction: _Text, reference: _Text, question_words: frozenset[str]) -> bool:
+    """Whether a prediction only says words of the question that the reference has, too."""
+    if rule == "equality" or not question_words.issuperset(reference.words):
         return False
     added = set(prediction.words).difference(reference.words, FUNCTION_WORDS)
-    return rule != "containment" or (bool(added) and added <= asked)
+    return rule != "containment" or (bool(added) and added <= question_words)
 
 
 def _check_texts(name: str, texts: Sequence[str]) -> None:
@@ -171,9 +171,9 @@ def _check_texts(name: str, texts: Sequence[str]) -> None:
 class _Text:
     """A normal form, and what rules derive from it on first use."""
 
-    def __init__(self, form: str, whole: str = "") -> None:
+    def __init__(self, form: str, full_form: str = "") -> None:
         self.form = form
-        self.whole = whole or form  # what values are read from
+        self.full_form = full_form or form  # what values are read from
         self.padded = f" {form} "
         self.words = form.split()
 
@@ -187,7 +187,7 @@ class _Text:
 
     @cached_property
     def values(self) -> Values:
-        return values_of(self.whole)
+        return values_of(self.full_form)
 
     @cached_property
     def dates(self) -> tuple[str, ...]:
@@ -197,8 +197,8 @@ class _Text:
     @cached_property
     def coarser(self) -> tuple[str, ...]:
         """The padded form with its dates cut to the month, and to the year."""
-        months = _ISO.sub(lambda found: found[0][:7], self.padded)
-        return months, _ISO.sub(lambda found: found[0][:4], self.padded)
+        months = _ISO.sub(lambda date: date[0][:7], self.padded)
+        return months, _ISO.sub(lambda date: date[0][:4], self.padded)
 
     @cached_property
     def month_and_day(self) -> tuple[str, str] | None:
@@ -220,7 +220,7 @@ def _prepared(text: str, normal_form: Callable[[str], str]) -> _Text:
 @lru_cache(maxsize=1 << 16)
 def _without(text: _Text, words: frozenset[str]) -> _Text:
     """A text without some words, whose values are still those of the whole."""
-    return _Text(" ".join([word for word in text.words if word not in words]), text.whole)
+    return _Text(" ".join([word for word in text.words if word not in words]), text.full_form)
 
 
 def _equality(prediction: _Text, reference: _Text, _: Thresholds) -> bool:
@@ -247,8 +247,8 @@ def _fuzzy(prediction: _Text, reference: _Text, at: Thresholds) -> bool:
     """Fuzzy matching; a Roman-looking word that both texts share ("Malcolm X") is no numeral."""
     if at.numerals and (prediction.has_digit or reference.has_digit):
         return False
-    alike = ratio(prediction.form, reference.form, score_cutoff=at.fuzzy)
-    if alike < at.fuzzy or (at.fuzzy_above and alike == at.fuzzy):
+    similarity = ratio(prediction.form, reference.form, score_cutoff=at.fuzzy)
+    if similarity < at.fuzzy or (at.fuzzy_above and similarity == at.fuzzy):
         return False
     if not at.numerals:
         return True

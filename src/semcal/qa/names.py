@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from semcal.qa.figures import MONTHS
+from semcal.qa.numbers import MONTHS
 
 _CLOSED_CLASSES = """
 a an the this that these those
@@ -92,17 +92,17 @@ def keep_signs(text: str) -> str:
     return _COMPARED.sub(_compared, _AT_END.sub(_at_end, text))
 
 
-def _at_end(found: re.Match[str]) -> str:
-    word, sign, following = found.groups()
+def _at_end(match: re.Match[str]) -> str:
+    word, sign, following = match.groups()
     charged = len(word) == 1 or word == "ab" or not word.isalpha() or (len(word) == 2 and not following)
-    return word + sign.translate(_STAND_IN) + (following or "") if sign != "-" or charged else found[0]
+    return word + sign.translate(_STAND_IN) + (following or "") if sign != "-" or charged else match[0]
 
 
-def _compared(found: re.Match[str]) -> str:
-    left, sign, right = found.groups()
-    if left[0].isdigit() or right[0].isdigit() or len(left) == 1 or len(right) == 1:
-        return f"{left} {sign.translate(_STAND_IN)} "
-    return found[0]
+def _compared(match: re.Match[str]) -> str:
+    first, sign, second = match.groups()
+    if first[0].isdigit() or second[0].isdigit() or len(first) == 1 or len(second) == 1:
+        return f"{first} {sign.translate(_STAND_IN)} "
+    return match[0]
 
 
 # Roman numerals
@@ -152,12 +152,12 @@ def read_names(text: str) -> str:
     return _ORDINAL.sub(_named, text) if " the " in text else text
 
 
-def _named(found: re.Match[str]) -> str:
-    ordinal = found[1]
-    before = _LAST_WORD.search(found.string, max(0, found.start() - 30), found.start())
+def _named(match: re.Match[str]) -> str:
+    ordinal = match[1]
+    before = _LAST_WORD.search(match.string, max(0, match.start() - 30), match.start())
     name = before[0] if before else ""
     value = 2 if ordinal == "second" else int(ordinal[:-2])
     is_name = len(name) > 1 and name.isalpha() and name not in _NO_NAMES
     if not is_name or name.endswith(("ing", "shed", "ted")) or value > 89:
-        return found[0]
+        return match[0]
     return f" {_TENS[value // 10]}{_ONES[value % 10]}"

@@ -15,12 +15,17 @@ import re
 import unicodedata
 from calendar import monthrange
 
-from semcal.qa.figures import CURRENCIES, MONTHS, any_word, are_groups, one_form, signed
 from semcal.qa.names import KEPT, keep_signs, read_names, without_articles
-from semcal.qa.numbers import NUMBER_WORDS, read_numbers
-from semcal.qa.values import values_differ
-
-__all__ = ["TEXT_RULES", "leads_to_month", "normal_form", "read_dates", "text_form", "values_differ"]
+from semcal.qa.numbers import (
+    CURRENCIES,
+    MONTHS,
+    NUMBER_WORDS,
+    any_word,
+    are_groups,
+    one_form,
+    read_numbers,
+    signed,
+)
 
 _MONTH_NAMES = "|".join(sorted(MONTHS, key=len, reverse=True))
 _ANY_MONTH = re.compile(rf"\b{any_word(MONTHS)}\b")
@@ -43,7 +48,7 @@ _DAY_MONTH_YEAR = re.compile(
 _YEAR_MONTH_DAY = re.compile(rf"{_BEFORE}(?P<year>[12][0-9]{{3}}),? {_MONTH} {_DAY}(?! ?[-/,&]? ?[0-9])")
 _MONTH_YEAR = re.compile(rf"{_BEFORE}{_MONTH}{_TO_YEAR}(?P<year>1[0-9]{{3}}|20[0-9]{{2}}){_AFTER}")
 _FIGURES = re.compile(
-    rf"(?P<one>[0-9]{_BEFORE_IT}[0-9]?)(?P<sign>[/.-])(?P<two>[0-9]{{1,2}})(?P=sign){_YEAR}"
+    rf"(?P<first>[0-9]{_BEFORE_IT}[0-9]?)(?P<sign>[/.-])(?P<second>[0-9]{{1,2}})(?P=sign){_YEAR}"
 )
 _YEAR_FIRST = re.compile(
     rf"(?P<year>[12]{_BEFORE_IT}[0-9]{{3}})(?P<sign>[/.])(?P<month>[0-9]{{1,2}})(?P=sign)(?P<day>[0-9]{{1,2}}){_AFTER}"
@@ -65,7 +70,6 @@ _LEADS = frozenset(
     ]
 )
 _OF_LEADS = frozenset({"as", "beginning", "start", "middle", "end", "month", "part", "half"})
-_ARTICLES = frozenset({"a", "an", "the"})
 _NEARBY = 60  # characters before a date that are looked at
 _WORD = re.compile(r"[^\W_]+")
 
@@ -85,12 +89,12 @@ def read_dates(text: str) -> str:
     if _ANY_MONTH.search(text):
         text = _MONTH_DAY_YEAR.sub(_month_first, text)
         text = _DAY_MONTH_YEAR.sub(_day_first, text)
-        text = _YEAR_MONTH_DAY.sub(_whole, text)
+        text = _YEAR_MONTH_DAY.sub(_iso_date, text)
         text = _MONTH_YEAR.sub(_month_and_year, text)
-    return _YEAR_FIRST.sub(_whole, _FIGURES.sub(_in_figures, text))
+    return _YEAR_FIRST.sub(_iso_date, _FIGURES.sub(_in_figures, text))
 
 
-def leads_to_month(before: str) -> bool:
+def _leads_to_month(before: str) -> bool:
     """Return whether a month and a year may follow this text; articles and punctuation are ignored."""
     words = [word for word in _WORD.findall(before[-_NEARBY:]) if word not in _ARTICLES]
     if not words:
@@ -98,45 +102,45 @@ def leads_to_month(before: str) -> bool:
     return words[-1] in _LEADS or (words[-1] == "of" and words[-2:-1] != [] and words[-2] in _OF_LEADS)
 
 
-def _month_first(found: re.Match[str]) -> str:
-    return found[0] if _MONTH_BEFORE.search(_before(found)) else _whole(found)
+def _month_first(match: re.Match[str]) -> str:
+    return match[0] if _MONTH_BEFORE.search(_before(match)) else _iso_date(match)
 
 
-def _day_first(found: re.Match[str]) -> str:
-    return found[0] if _is_borrowed(found) else _whole(found)
+def _day_first(match: re.Match[str]) -> str:
+    return match[0] if _is_borrowed(match) else _iso_date(match)
 
 
-def _whole(found: re.Match[str]) -> str:
+def _iso_date(match: re.Match[str]) -> str:
     """Day, month and year in ISO form."""
-    name, day = found["month"], found["day"]
+    name, day = match["month"], match["day"]
     month = MONTHS.get(name) or int(name)
-    return _iso(int(found["year"]), month, 2 if day == "second" else int(day.rstrip("stndrh"))) or found[0]
+    return _iso(int(match["year"]), month, 2 if day == "second" else int(day.rstrip("stndrh"))) or match[0]
 
 
-def _month_and_year(found: re.Match[str]) -> str:
+def _month_and_year(match: re.Match[str]) -> str:
     """Month and year, unless the month ends a range, belongs to a day, or may be part of a name."""
-    if _is_borrowed(found) or not leads_to_month(_before(found)):
-        return found[0]
-    return f"{found['year']}-{MONTHS[found['month']]:02d}"
+    if _is_borrowed(match) or not _leads_to_month(_before(match)):
+        return match[0]
+    return f"{match['year']}-{MONTHS[match['month']]:02d}"
 
 
-def _in_figures(found: re.Match[str]) -> str:
+def _in_figures(match: re.Match[str]) -> str:
     """19/12/1988 and 12/19/1988; unchanged where either number may be the month."""
-    one, two = int(found["one"]), int(found["two"])
-    month, day = (two, one) if one > 12 else (one, two)
+    first, second = int(match["first"]), int(match["second"])
+    month, day = (second, first) if first > 12 else (first, second)
     if day <= 12 and day != month:
-        return found[0]
-    return _iso(int(found["year"]), month, day) or found[0]
+        return match[0]
+    return _iso(int(match["year"]), month, day) or match[0]
 
 
-def _is_borrowed(found: re.Match[str]) -> bool:
-    before = _before(found)
+def _is_borrowed(match: re.Match[str]) -> bool:
+    before = _before(match)
     return bool(_MONTH_BEFORE.search(before) or _DAY_BEFORE.search(before))
 
 
-def _before(found: re.Match[str]) -> str:
+def _before(match: re.Match[str]) -> str:
     """The few words before a match."""
-    return found.string[max(0, found.start() - _NEARBY) : found.start()]
+    return match.string[max(0, match.start() - _NEARBY) : match.start()]
 
 
 def _iso(year: int, month: int, day: int) -> str | None:
@@ -274,19 +278,19 @@ def _unicode_folded(text: str) -> str:
     return _YEARS.sub(_full_years, text).translate(_UNIFIED)
 
 
-def _fraction(found: re.Match[str]) -> str:
+def _fraction(match: re.Match[str]) -> str:
     """NFKC makes "21⁄2" of "2½": the last digit is a numerator of its own if one character can hold it."""
-    whole, numerator, denominator = found.groups()
-    apart = whole and 0 < int(numerator) < int(denominator) <= 10
-    return f"{whole}{' ' if apart else ''}{numerator}/{denominator}"
+    integer, numerator, denominator = match.groups()
+    apart = integer and 0 < int(numerator) < int(denominator) <= 10
+    return f"{integer}{' ' if apart else ''}{numerator}/{denominator}"
 
 
-def _full_years(found: re.Match[str]) -> str:
+def _full_years(match: re.Match[str]) -> str:
     """Complete "1939–45"; "2008-09" with a bare hyphen stays where it may be a month in ISO form."""
-    century, first, dash, last = found.groups()
-    may_be_month = dash == "-" and 1 <= int(last) <= 12 and leads_to_month(found.string[: found.start()])
+    century, first, dash, last = match.groups()
+    may_be_month = dash == "-" and 1 <= int(last) <= 12 and _leads_to_month(match.string[: match.start()])
     if int(last) <= int(first) or may_be_month:
-        return found[0]
+        return match[0]
     return f"{century}{first}-{century}{last}"
 
 

@@ -1,17 +1,227 @@
-"""Writes English number words, quantities and numbers with separators as digits.
+"""Numbers of a text in digits, one form for each: number words, quantities, separators, powers, fractions.
 
-`read_numbers` works on folded text (lower case, single blanks, hyphens for dashes). It splits the text
-into words and the gaps between them, and at each number word a small grammar reads the longest number that
-begins there; everything else is left as it was. The words of one number are linked by a blank or a hyphen,
-after "thousand" and the like also by a comma.
+Texts are folded: lower case, single blanks, hyphens for dashes. Figures come first (`read_figures`); where a
+reading of them is ambiguous ("1,2,3", "1914,1918", "2^10") they stay as they are written, in one piece, so
+that no part of them counts as a number. Then the text is split into words and the gaps between them, and at
+each number word a small grammar reads the longest number that begins there; everything else is left as it
+was. The words of one number are linked by a blank or a hyphen, after "thousand" and the like also by a comma.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from semcal.qa.figures import CURRENCIES, LARGEST_SCALE, SCALES, any_word, read_figures, shifted
+CURRENCIES = "$£€¥₹₩₽₺₦₱"
+"""Signs of currencies."""
+
+_MONTH_NAMES = (
+    "january jan|february feb|march mar|april apr|may|june jun|july jul|august aug|september sept sep"
+    "|october oct|november nov|december dec"
+)
+
+MONTHS = {name: n for n, names in enumerate(_MONTH_NAMES.split("|"), start=1) for name in names.split()}
+"""Each name in lower case and the number of its month."""
+
+SCALES = {
+    "thousand": 3,
+    "lakh": 5,
+    "million": 6,
+    "crore": 7,
+    "billion": 9,
+    "trillion": 12,
+    "quadrillion": 15,
+    "quintillion": 18,
+}
+"""Words that multiply the number before them, with the zeros that they add."""
+LARGEST_SCALE = 36
+
+_UNITS = """
+mm millimetre millimetres millimeter millimeters|cm centimetre centimetres centimeter centimeters
+m metre metres meter meters|km kilometre kilometres kilometer kilometers|inch inches|ft foot feet
+yd yard yards|mi mile miles|mg milligram milligrams|g gram grams|kg kilo kilos kilogram kilograms
+ton tons tonne tonnes|lb lbs|oz ounce ounces|ml millilitre millilitres milliliter milliliters
+l litre litres liter liters|pint pints|gallon gallons|acre acres|ha hectare hectares|square sq|cubic
+ms millisecond milliseconds|s sec secs second seconds|min mins minute minutes|h hr hrs hour hours|day days
+week weeks|month months|year years|decade decades|degree degrees|hz hertz|khz kilohertz|mhz megahertz
+ghz gigahertz|v volt volts|w watt watts|kw kilowatt kilowatts|mw megawatt megawatts|j joule joules
+calorie calories|kcal|pa pascal pascals|mph|kmh|knot knots|bit bits|byte bytes|kb|mb|gb|tb
+cent cents|dollar dollars|euro euros|pound pounds|yen|rupee rupees|franc francs
+"""
+UNITS = {
+    spelling: names.split()[0]
+    for names in _UNITS.replace("\n", "|").strip("|").split("|")
+    for spelling in names.split()
+}
+"""Each spelling of a unit, and the one that represents it."""
+
+
+def any_word(words: Iterable[str]) -> str:
+    """A pattern of any of these words, written letter by letter, so that each letter is looked at once.
+
+    >>> any_word(["six", "sixty", "ten"])
+    '(?:six(?:ty)?|ten)'
+    """
+    endings: dict[str, list[str]] = {}
+    for word in sorted(filter(None, words)):
+        endings.setdefault(word[0], []).append(word[1:])
+    return f"(?:{'|'.join(re.escape(first) + _endings(tails) for first, tails in endings.items())})"
+
+
+def _endings(endings: Sequence[str]) -> str:
+    """What may follow a letter; nothing, too, where a word is over."""
+    ending = any_word(endings) if any(endings) else ""
+    if all(endings):
+        return ending.removeprefix("(?:").removesuffix(")") if "|" not in ending else ending
+    return f"{ending}?" if ending else ""
+
+
+_MONTH_BEFORE = re.compile(rf"\b(?:{'|'.join(MONTHS)})\b\.? $")
+_SEPARATED = re.compile(
+    r"[1-9](?<![0-9.,'_].)"
+    r"(?:[0-9]{0,2}([,'_])[0-9]{3}(?:\1[0-9]{3})*|[0-9]?(?:,[0-9]{2})+,[0-9]{3})(?![0-9]|[,'_][0-9])"
+)
+_INNER = re.compile("[0-9][,'_][0-9]")
+_POINTS = re.compile(r"(?<![\w.,:/^-])[1-9][0-9]{0,2}(?:\.[0-9]{3})+,[0-9]{1,2}(?![\w,.:/^])")
+_BLANKS = re.compile(
+    r"[1-9](?<![\w.,:/^].)(?<!\w-.)(?<![0-9] .)[0-9]{0,2}(?: [0-9]{3})+(?:[.,][0-9]{1,2})?"
+    r"(?![\w:/^]|[.,-][0-9]| [0-9])"
+)
+_COMMA = re.compile(
+    r"(?:0(?<![\w.,:/^].),[0-9]+|[0-9](?<![\w.,:/^].)[0-9]{0,2},[0-9]{1,2})(?![0-9]|[.,:/^][0-9])"
+)
+_POWER = re.compile(
+    r"(?<![\w.,:/^])(?:([0-9]+(?:\.[0-9]+)?) ?[x×*·] ?)?10 ?(?:\^|\*\*) ?\+?([0-9]{1,2})(?![\w^]|[.,][0-9])"
+)
+_RAISED = re.compile(r"(?<=[0-9]) ?(?:\^|\*\*) ?(?=-?[0-9])")
+_INDEX = re.compile(r"(?<=[^\W\d_])\^(?=[0-9])")
+_MIXED = re.compile(r"(?<![0-9.,/:-])([0-9]+)[ -](1/2|1/4|3/4)(?![0-9/])")
+_MIXED_PARTS = {"1/2": ".5", "1/4": ".25", "3/4": ".75"}
+_NUMERAL = r"[0-9]+(?:\.[0-9]+)?"
+_RANGE = re.compile(rf"([0-9](?<![\w.,/:-].)[0-9]*(?:\.[0-9]+)?) ?- ?({_NUMERAL}[ -]?({'|'.join(SCALES)}))\b")
+
+
+def read_figures(text: str) -> str:
+    """Write the figures of a folded text in one way.
+
+    The text is in lower case, with single blanks and "-" for every dash. Thousands separators go, decimal
+    commas become points, powers of ten are multiplied out, mixed fractions are added up, and both ends of a
+    range get its scale.
+
+    >>> read_figures("1,234,567"), read_figures("1 000 000"), read_figures("1,00,000"), read_figures("1,5")
+    ('1234567', '1000000', '100000', '1.5')
+    >>> read_figures("3 x 10^6"), read_figures("2 1/2"), read_figures("2-3 million"), read_figures("1,2,3")
+    ('3000000', '2.5', '2 million-3 million', '1,2,3')
+    """
+    if _INNER.search(text):
+        text = _POINTS.sub(lambda match: match[0].replace(".", "").replace(",", "."), text)
+        text = _SEPARATED.sub(lambda match: re.sub("[,'_]", "", match[0]), text)
+        text = _COMMA.sub(lambda match: match[0].replace(",", "."), text)
+    if " " in text:
+        text = _BLANKS.sub(_joined, text)
+    if "^" in text or "**" in text:
+        text = _INDEX.sub("", _RAISED.sub("^", _POWER.sub(_multiplied, text)))
+    if "/" in text:
+        text = _MIXED.sub(lambda match: match[1] + _MIXED_PARTS[match[2]], text)
+    return _RANGE.sub(r"\1 \3-\2", text) if "-" in text else text
+
+
+def _joined(match: re.Match[str]) -> str:
+    """Join "10 000"; after a month the first figures are its day."""
+    if _MONTH_BEFORE.search(match.string, max(0, match.start() - 12), match.start()):
+        return match[0]
+    return match[0].replace(" ", "").replace(",", ".")
+
+
+def are_groups(before: str, first: str, second: str) -> bool:
+    """Return whether two numerals, the first after the text `before`, would be one with a blank between.
+
+    >>> are_groups("", "100", "200"), are_groups("", "100", "20"), are_groups("may ", "5", "800")
+    (True, False, False)
+    """
+    match = _BLANKS.fullmatch(f"{first} {second}")
+    return match is not None and not _MONTH_BEFORE.search(before)
+
+
+def _multiplied(match: re.Match[str]) -> str:
+    places = int(match[2])
+    return shifted(match[1] or "1", places) if places <= LARGEST_SCALE else match[0]
+
+
+def shifted(number: str, places: int) -> str:
+    """Multiply a decimal numeral by a power of ten, exactly.
+
+    >>> shifted("3.5", 6), shifted("0.5", 2), shifted("1.25", 1)
+    ('3500000', '50', '12.5')
+    """
+    integer, _, fraction = number.partition(".")
+    digits = integer + fraction.ljust(places, "0")
+    point = len(integer) + places
+    decimals = digits[point:].rstrip("0")
+    return (digits[:point].lstrip("0") or "0") + (f".{decimals}" if decimals else "")
+
+
+# Signs before and after a number
+
+_LEADS = "is|was|are|were|be|equals|of|to|at|about|around|than|from|by|between|and|or"
+_MINUS = re.compile(rf"(^|[(\[=<>] ?|\b(?:{_LEADS}) )- (?=[{CURRENCIES}]? ?\.?[0-9])")
+_DEGREES = re.compile(r"(?<=[0-9]) ?°(?: (?=[cfk]\b))?")
+_CURRENCY_AFTER = re.compile(
+    rf"(?<![\w.,:/^{CURRENCIES}-])(-?)({_NUMERAL}) ?([{CURRENCIES}])(?! ?[0-9{CURRENCIES}])"
+)
+
+
+def signed(text: str) -> str:
+    """Attach minus, degree and currency signs to their numbers.
+
+    >>> signed("- 5"), signed("it was - 5 ° c"), signed("5 €"), signed("apollo - 11")
+    ('-5', 'it was -5°c', '€5', 'apollo - 11')
+    """
+    if "- " in text:
+        text = _MINUS.sub(r"\1-", text)
+    if "°" in text:
+        text = _DEGREES.sub("°", text)
+    return text if text.isascii() and "$" not in text else _CURRENCY_AFTER.sub(r"\1\3\2", text)
+
+
+# One value, one form
+
+_IDLE = re.compile(
+    rf"(?<!\S)((-?[{CURRENCIES}]?-?)[0-9]+)\.([0-9]*?)(0+)(%|°[cfk]?)?(?!\S)(?: (?=([^\W\d_]+)\b))?"
+)
+_LAST_0 = re.compile(r"\.[0-9]*0(?![0-9])")
+_HALF = re.compile(r"(?<!\S)(-?)1/2(?!\S)")
+_SECOND = re.compile(r"(?<!\S)2nd(?! (?:century|centuries|millennium)\b)(?!\S)")
+
+
+def one_form(words: str) -> str:
+    """Write equal values alike: 7.0 as 7, 1/2 as 0.5, 2nd as "second".
+
+    Trailing zeros go from a number alone, or with a currency, a per cent or degree sign, or a unit; elsewhere
+    they may be part of a name ("python 3.10"). Three decimals that end in 0 may be thousands, and stay.
+
+    >>> one_form("7.0"), one_form("$0.50"), one_form("7.50 km"), one_form("1/2"), one_form("2nd street")
+    ('7', '$0.5', '7.5 km', '0.5', 'second street')
+    >>> one_form("python 3.10"), one_form("1.500")
+    ('python 3.10', '1.500')
+    """
+    if "." in words and _LAST_0.search(words):
+        words = _IDLE.sub(_trimmed, words)
+    if "1/2" in words:
+        words = _HALF.sub(r"\g<1>0.5", words)
+    return _SECOND.sub("second", words) if "2nd" in words else words
+
+
+def _trimmed(match: re.Match[str]) -> str:
+    number, before, decimals, idle, after, word = match.groups()
+    alone = match[0] == match.string
+    if len(decimals + idle) == 3 or not (alone or after or before.strip("-") or word in UNITS):
+        return match[0]
+    return number + (f".{decimals}" if decimals else "") + (after or "") + (" " if word else "")
+
+
+# Number words
 
 _SMALL_WORDS = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
@@ -66,7 +276,7 @@ class _Text(NamedTuple):
         return not glued and (i + 1 == len(self.words) or self.gaps[i + 1] not in ("", "'"))
 
 
-class _Whole(NamedTuple):
+class _Integer(NamedTuple):
     """A whole number that was read, the index of the word after it, and whether it is an ordinal."""
 
     value: int
@@ -74,7 +284,7 @@ class _Whole(NamedTuple):
     ordinal: bool = False
 
 
-class _Found(NamedTuple):
+class _Numeral(NamedTuple):
     """A number as text, and the index of the word after it."""
 
     text: str
@@ -109,13 +319,13 @@ def _read_words(text: str) -> str:
     while i < len(words.words):
         word = words.words[i]
         begins = word in NUMBER_WORDS or "0" <= word[0] <= "9"
-        found = _read(words, i) if begins else None
-        word, i = found or (word, i + 1)
+        numeral = _read(words, i) if begins else None
+        word, i = numeral or (word, i + 1)
         out += [word, words.gaps[i]]
     return "".join(out)
 
 
-def _read(text: _Text, i: int) -> _Found | None:
+def _read(text: _Text, i: int) -> _Numeral | None:
     """Read the number that begins at word i, if one does."""
     word = text.words[i]
     if "0" <= word[0] <= "9":
@@ -127,32 +337,34 @@ def _read(text: _Text, i: int) -> _Found | None:
     if word == "half":
         return _half(text, i)
     if word == "second":
-        return _Found("2nd", i + 1) if text.linked(i + 1) in _CENTURIES else None
+        return _Numeral("2nd", i + 1) if text.linked(i + 1) in _CENTURIES else None
     if word in _DENOMINATORS and (share := _share(text, i)):
         return share
     if word in _DECADES:
-        return _Found(f"{_DECADES[word]}s", i + 1)
+        return _Numeral(f"{_DECADES[word]}s", i + 1)
     if word == "dozen":
-        return _Found("12", i + 1)
+        return _Numeral("12", i + 1)
     return _year(text, i) or _number(text, i)
 
 
 # Numbers in words
 
 
-def _number(text: _Text, i: int) -> _Found | None:
+def _number(text: _Text, i: int) -> _Numeral | None:
     """Read a cardinal, an ordinal, a fraction, a decimal or a quantity."""
-    whole = _whole(text, i)
-    if whole is None or _is_pronoun(text, i, whole):
+    integer = _whole(text, i)
+    if integer is None or _is_pronoun(text, i, integer):
         return None
-    if whole.ordinal:
-        return _Found(_ordinal(whole.value), whole.end)
-    return _fraction(text, whole) or _scaled(text, _decimal(text, _Found(str(whole.value), whole.end)))
+    if integer.ordinal:
+        return _Numeral(_ordinal(integer.value), integer.end)
+    return _fraction(text, integer) or _scaled(
+        text, _decimal(text, _Numeral(str(integer.value), integer.end))
+    )
 
 
-def _is_pronoun(text: _Text, i: int, whole: _Whole) -> bool:
+def _is_pronoun(text: _Text, i: int, integer: _Integer) -> bool:
     """Whether this is the "one" of "no one", "one another" or "one of"."""
-    if text.words[i] != "one" or whole.end > i + 1:
+    if text.words[i] != "one" or integer.end > i + 1:
         return False
     after_no = i > 0 and text.words[i - 1] == "no" and text.linked(i) == "one"
     return after_no or text.linked(i + 1) in ("another", "of")
@@ -163,73 +375,73 @@ def _ordinal(value: int) -> str:
     return f"{value}{'th' if teens else {1: 'st', 2: 'nd', 3: 'rd'}.get(value % 10, 'th')}"
 
 
-def _below_hundred(text: _Text, i: int, *, inside: bool = False) -> _Whole | None:
+def _below_hundred(text: _Text, i: int, *, inside: bool = False) -> _Integer | None:
     """Read 0 to 99, or the ordinal of it; "second" only `inside` a larger number."""
     word = text.words[i] if i < len(text.words) else ""
     if word in _TENS:
         after = text.linked(i + 1)
         if 0 < _SMALL.get(after, 0) < 10:
-            return _Whole(_TENS[word] + _SMALL[after], i + 2)
+            return _Integer(_TENS[word] + _SMALL[after], i + 2)
         if 0 < _ORDINALS.get(after, 0) < 10 and (after != "second" or text.gaps[i + 1] == "-"):
-            return _Whole(_TENS[word] + _ORDINALS[after], i + 2, ordinal=True)
-        return _Whole(_TENS[word], i + 1)
+            return _Integer(_TENS[word] + _ORDINALS[after], i + 2, ordinal=True)
+        return _Integer(_TENS[word], i + 1)
     if word in _SMALL:
-        return _Whole(_SMALL[word], i + 1)
+        return _Integer(_SMALL[word], i + 1)
     if word in _ORDINALS and (word != "second" or inside):
-        return _Whole(_ORDINALS[word], i + 1, ordinal=True)
+        return _Integer(_ORDINALS[word], i + 1, ordinal=True)
     return None
 
 
-def _group(text: _Text, i: int, *, use_and: bool, inside: bool) -> _Whole | None:
+def _group(text: _Text, i: int, *, use_and: bool, inside: bool) -> _Integer | None:
     """Read what may stand before "thousand": up to "ninety-nine hundred and ninety-nine"."""
     word = text.words[i] if i < len(text.words) else ""
-    first = _Whole(1, i) if word in ("hundred", "hundredth") else _below_hundred(text, i, inside=inside)
+    first = _Integer(1, i) if word in ("hundred", "hundredth") else _below_hundred(text, i, inside=inside)
     if first is None or first.ordinal:
         return first
     after = text.words[i] if first.end == i else text.linked(first.end)
     if after == "hundredth":
-        return _Whole(first.value * 100, first.end + 1, ordinal=True)
+        return _Integer(first.value * 100, first.end + 1, ordinal=True)
     if after != "hundred":
         return first
     return _rest_of_hundred(text, first.value * 100, first.end + 1, use_and=use_and)
 
 
-def _rest_of_hundred(text: _Text, value: int, end: int, *, use_and: bool) -> _Whole:
+def _rest_of_hundred(text: _Text, value: int, end: int, *, use_and: bool) -> _Integer:
     """Add the "(and) five" of "one hundred (and) five"."""
     with_and = use_and and text.linked(end) == "and"
     at = end + with_and
-    rest = _below_hundred(text, at, inside=with_and) if text.linked(at) else None
-    if rest is None or text.linked(rest.end) in ("hundred", "hundredth"):
-        return _Whole(value, end)
-    return _Whole(value + rest.value, rest.end, rest.ordinal)
+    small = _below_hundred(text, at, inside=with_and) if text.linked(at) else None
+    if small is None or text.linked(small.end) in ("hundred", "hundredth"):
+        return _Integer(value, end)
+    return _Integer(value + small.value, small.end, small.ordinal)
 
 
-def _whole(text: _Text, i: int) -> _Whole | None:
+def _whole(text: _Text, i: int) -> _Integer | None:
     """Read a whole number: groups with falling scales, then a last group without one."""
     use_and = i == 0 or text.words[i - 1] != "between"
     total, end, limit = 0, i, LARGEST_SCALE
     at, joint = i, ""
     while group := _scaled_group(text, at, first=end == i, use_and=use_and, inside=joint == "and"):
-        whole, places = group
-        if whole.value >= 10**limit or places >= limit or not (places or _may_end(whole.value, joint)):
+        integer, places = group
+        if integer.value >= 10**limit or places >= limit or not (places or _may_end(integer.value, joint)):
             break
-        total, end, limit = total + whole.value * 10**places, whole.end, places
-        if whole.ordinal or not places:
-            return _Whole(total, end, whole.ordinal)
+        total, end, limit = total + integer.value * 10**places, integer.end, places
+        if integer.ordinal or not places:
+            return _Integer(total, end, integer.ordinal)
         at, joint = _joint(text, end, use_and=use_and)
-    return _Whole(total, end) if end > i else None
+    return _Integer(total, end) if end > i else None
 
 
 def _scaled_group(
     text: _Text, i: int, *, first: bool, use_and: bool, inside: bool
-) -> tuple[_Whole, int] | None:
+) -> tuple[_Integer, int] | None:
     """Read a group and the zeros that the scale words after it add: ("five", 6) of "five million"."""
     bare = first and (text.words[i] in SCALES or text.words[i] in _SCALE_ORDINALS)
-    group = _Whole(1, i) if bare else _group(text, i, use_and=use_and, inside=inside)
+    group = _Integer(1, i) if bare else _group(text, i, use_and=use_and, inside=inside)
     if group is None or group.ordinal:
         return (group, 0) if group else None
     places, end, ordinal = _places(text, group.end, bare=bare)
-    return _Whole(group.value, end, ordinal), places
+    return _Integer(group.value, end, ordinal), places
 
 
 def _joint(text: _Text, end: int, *, use_and: bool) -> tuple[int, str]:
@@ -261,7 +473,7 @@ def _places(text: _Text, end: int, *, bare: bool) -> tuple[int, int, bool]:
         places, end = places + SCALES[word], end + 1
 
 
-def _year(text: _Text, i: int) -> _Found | None:
+def _year(text: _Text, i: int) -> _Numeral | None:
     """Read "nineteen eighty-four", "nineteen oh five", "nineteen sixties", "eighteen hundreds"."""
     century = _below_hundred(text, i)
     if century is None or century.ordinal or not 10 <= century.value <= 20:
@@ -269,69 +481,69 @@ def _year(text: _Text, i: int) -> _Found | None:
     end = century.end
     after = text.linked(end)
     if after == "hundreds" or after in _DECADES:
-        return _Found(f"{century.value}{_DECADES.get(after, '00')}s", end + 1)
+        return _Numeral(f"{century.value}{_DECADES.get(after, '00')}s", end + 1)
     if after in ("oh", "o"):
         digit = _SPOKEN_DIGITS.get(text.linked(end + 1), "0")
-        return _Found(f"{century.value}0{digit}", end + 2) if digit != "0" else None
-    rest = _below_hundred(text, end) if after else None
-    if rest is None or rest.ordinal or rest.value < 10:
+        return _Numeral(f"{century.value}0{digit}", end + 2) if digit != "0" else None
+    small = _below_hundred(text, end) if after else None
+    if small is None or small.ordinal or small.value < 10:
         return None
-    if text.gaps[end] == "-" and rest.end == end + 1:  # "ten-fifteen" is a range
+    if text.gaps[end] == "-" and small.end == end + 1:  # "ten-fifteen" is a range
         return None
-    goes_on = text.linked(rest.end)
+    goes_on = text.linked(small.end)
     if goes_on in ("hundred", "dozen", "point") or goes_on in SCALES:
         return None
-    return _Found(f"{century.value}{rest.value}", rest.end)
+    return _Numeral(f"{century.value}{small.value}", small.end)
 
 
-def _fraction(text: _Text, whole: _Whole) -> _Found | None:
+def _fraction(text: _Text, integer: _Integer) -> _Numeral | None:
     """Read "two thirds", "one quarter", "one half" (which is 0.5)."""
-    part = text.linked(whole.end)
-    if whole.value == 1:
+    part = text.linked(integer.end)
+    if integer.value == 1:
         if part == "half":
-            return _scaled(text, _Found("0.5", whole.end + 1))
+            return _scaled(text, _Numeral("0.5", integer.end + 1))
         below = _DENOMINATORS.get(part)
     else:
         below = _DENOMINATORS.get(part[:-1]) if part.endswith("s") else None
-    if below is None or not 0 < whole.value < below:
+    if below is None or not 0 < integer.value < below:
         return None
-    return _Found(f"{whole.value}/{below}", whole.end + 1)
+    return _Numeral(f"{integer.value}/{below}", integer.end + 1)
 
 
-def _share(text: _Text, i: int) -> _Found | None:
+def _share(text: _Text, i: int) -> _Numeral | None:
     """Read the "third" of "a third of it", or of a text that ends in "a third"."""
     is_share = i > 0 and text.words[i - 1] in ("a", "an") and text.linked(i) != ""
     ends = i + 1 == len(text.words) or text.linked(i + 1) == "of"
-    return _Found(f"1/{_DENOMINATORS[text.words[i]]}", i + 1) if is_share and ends else None
+    return _Numeral(f"1/{_DENOMINATORS[text.words[i]]}", i + 1) if is_share and ends else None
 
 
-def _half(text: _Text, i: int) -> _Found | None:
+def _half(text: _Text, i: int) -> _Numeral | None:
     """Read "half a million", "half-dozen", or a text that says nothing but "half"."""
     at = i + 2 if text.linked(i + 1) == "a" else i + 1
-    of = text.linked(at)
-    if of == "dozen":
-        return _Found("6", at + 1)
-    if of == "hundred" or of in SCALES:
-        return _scaled(text, _Found("0.5", at))
+    unit = text.linked(at)
+    if unit == "dozen":
+        return _Numeral("6", at + 1)
+    if unit == "hundred" or unit in SCALES:
+        return _scaled(text, _Numeral("0.5", at))
     alone = text.words == ["half"] or text.words == ["a", "half"]
-    return _Found("0.5", i + 1) if alone else None
+    return _Numeral("0.5", i + 1) if alone else None
 
 
-def _signed(text: _Text, i: int) -> _Found | None:
+def _signed(text: _Text, i: int) -> _Numeral | None:
     """Read "minus seven", but not the subtraction "nine minus seven"."""
     before = text.words[i - 1] if text.linked(i) and i else ""
     if before in NUMBER_WORDS or before[:1].isdigit() or not text.linked(i + 1):
         return None
     word = text.words[i + 1]
-    plain = _Found(word, i + 2) if word[0].isdigit() and text.free(i + 1) else None
-    found = _read(text, i + 1) or plain
-    return _Found(f"-{found.text}", found.end) if found and found.text[-1:].isdigit() else None
+    plain = _Numeral(word, i + 2) if word[0].isdigit() and text.free(i + 1) else None
+    numeral = _read(text, i + 1) or plain
+    return _Numeral(f"-{numeral.text}", numeral.end) if numeral and numeral.text[-1:].isdigit() else None
 
 
 # Decimals and quantities
 
 
-def _decimal(text: _Text, number: _Found) -> _Found:
+def _decimal(text: _Text, number: _Numeral) -> _Numeral:
     """Add the "point five" or "and a half" that may follow a whole number."""
     if "." in number.text:
         return number
@@ -343,20 +555,20 @@ def _decimal(text: _Text, number: _Found) -> _Found:
     return number
 
 
-def _after_point(text: _Text, number: _Found) -> _Found:
+def _after_point(text: _Text, number: _Numeral) -> _Numeral:
     """Read digits one by one ("six point oh two"), or a number below a hundred ("three point fourteen")."""
     end = number.end + 1
     digits = ""
     while (word := text.linked(end)) in _SPOKEN_DIGITS:
         digits, end = digits + _SPOKEN_DIGITS[word], end + 1
     if not digits and text.linked(end):
-        rest = _below_hundred(text, end)
-        if rest is not None and not rest.ordinal:
-            digits, end = str(rest.value), rest.end
-    return _Found(f"{number.text}.{digits}", end) if digits else number
+        small = _below_hundred(text, end)
+        if small is not None and not small.ordinal:
+            digits, end = str(small.value), small.end
+    return _Numeral(f"{number.text}.{digits}", end) if digits else number
 
 
-def _and_a_half(text: _Text, number: _Found) -> _Found:
+def _and_a_half(text: _Text, number: _Numeral) -> _Numeral:
     """Read "and a half", "and three quarters"; after "million" it is half a million."""
     at = number.end + 1
     count = {"a": 1, "one": 1, "three": 3}.get(text.linked(at), 0)
@@ -365,32 +577,32 @@ def _and_a_half(text: _Text, number: _Found) -> _Found:
         return number
     places = SCALES.get(text.words[number.end - 1], 0)
     if not places:
-        return _Found(f"{number.text}.{part}", at + 2)
-    return _Found(str(int(number.text) + int(part) * 10 ** (places - len(part))), at + 2)
+        return _Numeral(f"{number.text}.{part}", at + 2)
+    return _Numeral(str(int(number.text) + int(part) * 10 ** (places - len(part))), at + 2)
 
 
-def _scaled(text: _Text, number: _Found) -> _Found:
+def _scaled(text: _Text, number: _Numeral) -> _Numeral:
     """Multiply by the "hundred", "million" or "dozen" that may follow."""
     while True:
         word = text.linked(number.end)
         if word == "dozen" and "." not in number.text and len(number.text) < 16:
-            return _Found(str(int(number.text) * 12), number.end + 1)
+            return _Numeral(str(int(number.text) * 12), number.end + 1)
         places = 2 if word == "hundred" else SCALES.get(word, 0)
         if not places:
             return number
-        number = _Found(shifted(number.text, places), number.end + 1)
+        number = _Numeral(shifted(number.text, places), number.end + 1)
 
 
-def _quantity(text: _Text, i: int) -> _Found | None:
+def _quantity(text: _Text, i: int) -> _Numeral | None:
     """Read "3.5 million", "2 and a half million", "$5m": digits with a scale."""
     if text.gaps[i] in ("/", ":", ".", ",", "^") or (i and text.gaps[i] == ""):
         return None
-    number = _Found(text.words[i], i + 1)
+    number = _Numeral(text.words[i], i + 1)
     sign = text.words[i + 1] if i + 1 < len(text.words) and text.gaps[i + 1] in ("", " ") else ""
     places = _SHORT_SCALES.get(sign, 0) or (SCALES.get(sign, 0) if text.gaps[i + 1] == "" else 0)
     if not places and text.gaps[i][-1:] in _CURRENCIES:
         places = _MONEY_SCALES.get(sign, 0)
     if places and (i + 2 == len(text.words) or text.gaps[i + 2] != ""):
-        return _Found(shifted(number.text, places), i + 2)
-    found = _scaled(text, _decimal(text, number))
-    return found if found.end > i + 1 else None
+        return _Numeral(shifted(number.text, places), i + 2)
+    quantity = _scaled(text, _decimal(text, number))
+    return quantity if quantity.end > i + 1 else None

@@ -77,8 +77,8 @@ def reference_text(value: Any, key: str = "answers") -> str:
     """
     if isinstance(value, str):
         return value
-    whole = isinstance(value, float) and value.is_integer() and abs(value) <= 2**53
-    if whole or (type(value) is int and abs(value) < 10**300):
+    is_integer = isinstance(value, float) and value.is_integer() and abs(value) <= 2**53
+    if is_integer or (type(value) is int and abs(value) < 10**300):
         return str(int(value))
     raise InputError(f'"{key}" must hold texts or whole numbers, got {shown(value)}: write it in quotes')
 
@@ -138,9 +138,9 @@ def group_labels(ties: Iterable[Ties]) -> NDArray[np.intp]:
             above[place] = place = above[above[place]]
         return place
 
-    for place, own in enumerate(ties):
+    for place, values in enumerate(ties):
         above.append(place)
-        for tie in own:
+        for tie in values:
             low, high = sorted((root(first.setdefault(tie, place)), root(place)))
             above[high] = low
     roots = [root(place) for place in range(len(above))]

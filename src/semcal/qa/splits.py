@@ -21,7 +21,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
 from rapidfuzz.fuzz import ratio
 
@@ -32,7 +32,7 @@ Group = list[Question]
 
 FEW_SHOT_CLOSED_BOOK, FEW_SHOT_OPEN_BOOK = 10, 4
 #: Words that do not change what is asked; the rest of a contraction ("what's") is one.
-FUNCTION_WORDS = frozenset(
+_FUNCTION_WORDS = frozenset(
     {
         *("a", "an", "the", "this", "that", "there", "of", "in", "on", "at", "to", "for", "by"),
         *("is", "are", "was", "were", "be", "been", "am", "do", "does", "did", "has", "have", "had"),
@@ -88,9 +88,9 @@ def words(text: str) -> list[str]:
 
 def _content(question: str) -> list[str]:
     """The content words of a question, contractions written out; all words if it has no others."""
-    text = _NOT.sub(lambda found: f"{_IRREGULAR.get(found[1], found[1])} not", question.casefold())
-    every = words(text)
-    return [word for word in every if word not in FUNCTION_WORDS] or every
+    text = _NOT.sub(lambda match: f"{_IRREGULAR.get(match[1], match[1])} not", question.casefold())
+    all_words = words(text)
+    return [word for word in all_words if word not in _FUNCTION_WORDS] or all_words
 
 
 def near_duplicates(parts: Mapping[str, Sequence[Question]]) -> tuple[tuple[str, str], ...]:
@@ -103,18 +103,18 @@ def near_duplicates(parts: Mapping[str, Sequence[Question]]) -> tuple[tuple[str,
     >>> near_duplicates({"train": train, "test": test})
     (('1', '3'),)
     """
-    seen: dict[tuple[int, str], list[tuple[int, str, str]]] = defaultdict(list)
-    found: dict[tuple[str, str], None] = {}
+    entries: dict[tuple[int, str], list[tuple[int, str, str]]] = defaultdict(list)
+    pairs: dict[tuple[str, str], None] = {}
     for number, questions in enumerate(parts.values()):
         for question in questions:
             if question.context is not None:
                 continue
-            for key, odd in dict.fromkeys(_keys(_content(question.question))):
-                for before, id, other in seen[key]:
-                    if before != number and (odd == other or ratio(odd, other) >= SPELLING):
-                        found[id, question.id] = None
-                seen[key].append((number, question.id, odd))
-    return tuple(found)
+            for key, word in dict.fromkeys(_keys(_content(question.question))):
+                for part, id, spelling in entries[key]:
+                    if part != number and (word == spelling or ratio(word, spelling) >= SPELLING):
+                        pairs[id, question.id] = None
+                entries[key].append((number, question.id, word))
+    return tuple(pairs)
 
 
 def _keys(content: Sequence[str]) -> Iterator[tuple[tuple[int, str], str]]:
@@ -122,13 +122,13 @@ def _keys(content: Sequence[str]) -> Iterator[tuple[tuple[int, str], str]]:
 
     Words in any order are represented by the sum of their hashes: a question can have thousands of words.
     """
-    every = sum(map(hash, content))
-    yield (every, ""), ""
+    total = sum(map(hash, content))
+    yield (total, ""), ""
     if len(content) < 3:
         return
     for word in content:
         if len(word) > 3 and not any(map(str.isdigit, word)):
-            yield (every - hash(word), word[:3]), word
+            yield (total - hash(word), word[:3]), word
 
 
 def question_key(question: Question) -> str:
@@ -199,32 +199,43 @@ def split_questions(
     ranked = {key: question for key, question in _ranked(pool, seed).items() if key not in ranked_test}
     repeated = len(pool) + len(held_out) - len(ranked) - len(ranked_test)
     groups, test_groups = _grouped(ranked, ranked_test, seed)
-    few_shot = _few_shot_size(ranked.values()) if sizes.few_shot is None else sizes.few_shot
-    wanted = {"few-shot": few_shot, "validation": sizes.validation}
-    wanted["calibration-train"] = sizes.calibration_train or 0
-    if test_questions is None:
-        _check_enough(ranked, wanted | {"test": sizes.test})
-    else:
-        _check_enough(ranked, wanted)
-        _check_enough(ranked_test, {"test": sizes.test})
-    rest = iter(groups)
-    taken = {
-        "few-shot": _taken(rest, few_shot, a_group=1),
-        "test": _taken(rest if test_questions is None else iter(test_groups), sizes.test),
-        "validation": _taken(rest, sizes.validation),
-        "calibration-train": _taken(rest, sizes.calibration_train),
+    open_book = any(question.context is not None for question in ranked.values())
+    usual = FEW_SHOT_OPEN_BOOK if open_book else FEW_SHOT_CLOSED_BOOK
+    few_shot = usual if sizes.few_shot is None else sizes.few_shot
+    pool_sizes = {
+        "few-shot": few_shot,
+        "validation": sizes.validation,
+        "calibration-train": sizes.calibration_train or 0,
     }
-    parts = {name: part for name, (part, _) in taken.items()}
-    _check_left(parts, wanted | {"test": sizes.test})
-    near = near_duplicates(parts)
+    test_sizes = {"test": sizes.test}
+    if test_questions is None:
+        _check_enough(ranked, pool_sizes | test_sizes)
+    else:
+        _check_enough(ranked, pool_sizes)
+        _check_enough(ranked_test, test_sizes)
+    pool_groups = iter(groups)
+    parts = {
+        "few-shot": _next_part(pool_groups, few_shot, a_group=1),
+        "test": _next_part(pool_groups if test_questions is None else iter(test_groups), sizes.test),
+        "validation": _next_part(pool_groups, sizes.validation),
+        "calibration-train": _next_part(pool_groups, sizes.calibration_train),
+    }
+    for name, size in (pool_sizes | test_sizes).items():
+        if len(parts[name].questions) < size:
+            raise InputError(
+                f"{len(parts[name].questions)} questions are left for {name}, {size} are asked for: "
+                "questions on one passage or of one group stay in one part, and few-shot examples are each "
+                "of another group; ask for less with SplitSizes, or bring more"
+            )
+    near = near_duplicates({name: part.questions for name, part in parts.items()})
     warn_of_near_duplicates(near)
     return Splits(
-        few_shot=parts["few-shot"],
-        test=parts["test"],
-        validation=parts["validation"],
-        calibration_train=parts["calibration-train"],
+        few_shot=parts["few-shot"].questions,
+        test=parts["test"].questions,
+        validation=parts["validation"].questions,
+        calibration_train=parts["calibration-train"].questions,
         repeated=repeated,
-        parted=len(ranked) - sum(map(len, groups)) + sum(cut for _, cut in taken.values()),
+        parted=len(ranked) - sum(map(len, groups)) + sum(part.cut for part in parts.values()),
         near=near,
     )
 
@@ -232,10 +243,10 @@ def split_questions(
 def warn_of_near_duplicates(pairs: Sequence[tuple[str, str]], *, stacklevel: int = 3) -> None:
     """Warn of near-duplicates in different parts, naming the first."""
     if pairs:
-        shown = ", ".join(f"{first!r} and {second!r}" for first, second in pairs[:3])
+        examples = ", ".join(f"{first!r} and {second!r}" for first, second in pairs[:3])
         many = "a pair of questions asks" if len(pairs) == 1 else f"{len(pairs)} pairs of questions ask"
         warnings.warn(
-            f"{many} the same in nearly the same words in different parts ({shown}"
+            f"{many} the same in nearly the same words in different parts ({examples}"
             f"{', …' if len(pairs) > 3 else ''}): give such questions one value in the field `group`, or "
             "take one of them out",
             SemcalWarning,
@@ -249,42 +260,34 @@ def _grouped(
     """The groups of the pool, without those shared with the test questions, and the groups of these."""
     keys = [*ranked, *ranked_test]
     questions = [*ranked.values(), *ranked_test.values()]
-    found: dict[int, list[int]] = {}
+    places_of: dict[int, list[int]] = {}
     for place, label in enumerate(group_labels(map(group_ties, questions)).tolist()):
-        found.setdefault(label, []).append(place)
-    order = sorted(found.values(), key=lambda places: _rank(seed, min(keys[place] for place in places)))
-    own = [places for places in order if places[-1] < len(ranked)]
+        places_of.setdefault(label, []).append(place)
+    order = sorted(places_of.values(), key=lambda places: _rank(seed, min(keys[place] for place in places)))
+    pool = [places for places in order if places[-1] < len(ranked)]
     held_out = [[place for place in places if place >= len(ranked)] for places in order]
     return (
-        [[questions[place] for place in places] for places in own],
+        [[questions[place] for place in places] for places in pool],
         [[questions[place] for place in places] for places in held_out if places],
     )
 
 
-def _taken(
-    groups: Iterator[Group], size: int | None, *, a_group: int | None = None
-) -> tuple[tuple[Question, ...], int]:
-    """The next `size` questions (all if None), at most `a_group` of each group, and how many are left out."""
-    found: Group = []
-    seen = 0
-    while size is None or len(found) < size:
+class _Part(NamedTuple):
+    questions: tuple[Question, ...]
+    cut: int  # how many questions of its groups are left out
+
+
+def _next_part(groups: Iterator[Group], size: int | None, *, a_group: int | None = None) -> _Part:
+    """The next `size` questions (all if None), at most `a_group` of each group."""
+    members: Group = []
+    n = 0
+    while size is None or len(members) < size:
         group = next(groups, None)
         if group is None:
             break
-        seen += len(group)
-        found += group[:a_group]
-    return tuple(found[:size]), seen - len(found[:size])
-
-
-def _check_left(parts: Mapping[str, Sequence[Question]], wanted: Mapping[str, int]) -> None:
-    """Refuse parts that have fewer questions than requested, because groups ran out."""
-    for name, size in wanted.items():
-        if len(parts[name]) < size:
-            raise InputError(
-                f"{len(parts[name])} questions are left for {name}, {size} are asked for: questions on one "
-                "passage or of one group stay in one part, and few-shot examples are each of another group; "
-                "ask for less with SplitSizes, or bring more"
-            )
+        n += len(group)
+        members += group[:a_group]
+    return _Part(tuple(members[:size]), n - len(members[:size]))
 
 
 def _check(questions: Sequence[Question]) -> None:
@@ -311,15 +314,10 @@ def _rank(seed: int, key: str) -> bytes:
     return blake2b(f"{seed}\n{key}".encode(), digest_size=16).digest()
 
 
-def _few_shot_size(questions: Iterable[Question]) -> int:
-    open_book = any(question.context is not None for question in questions)
-    return FEW_SHOT_OPEN_BOOK if open_book else FEW_SHOT_CLOSED_BOOK
-
-
-def _check_enough(ranked: Mapping[str, Question], wanted: Mapping[str, int]) -> None:
-    total = sum(wanted.values())
+def _check_enough(ranked: Mapping[str, Question], sizes: Mapping[str, int]) -> None:
+    total = sum(sizes.values())
     if len(ranked) < total:
-        parts = " + ".join(f"{size} {name}" for name, size in wanted.items() if size)
+        parts = " + ".join(f"{size} {name}" for name, size in sizes.items() if size)
         raise InputError(
             f"{len(ranked)} different questions are too few for {parts} = {total}: "
             "ask for less with SplitSizes (calibration_train=None takes what is left), or bring more"

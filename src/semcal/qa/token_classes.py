@@ -5,10 +5,10 @@ They show whether a fit is dominated by filler: losses and temperatures by class
 
 from __future__ import annotations
 
+import math
 import unicodedata
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -81,10 +81,6 @@ class ClassMean:
     mean: float  # NaN for a class without tokens
     share_of_sum: float  # of the quantity's sum over all tokens; NaN where that is 0
 
-    def row(self) -> dict[str, Any]:
-        """Return it as a row of a table."""
-        return asdict(self)
-
 
 def by_token_class(classes: Sequence[str], values: ArrayLike) -> Mapping[str, ClassMean]:
     """Mean of a quantity (a loss, a temperature) over the tokens of each class.
@@ -106,17 +102,10 @@ def by_token_class(classes: Sequence[str], values: ArrayLike) -> Mapping[str, Cl
     unknown = set(classes) - set(TOKEN_CLASSES)
     if unknown:
         raise InputError(f"unknown token class {min(unknown)!r}; known: {', '.join(TOKEN_CLASSES)}")
-    return {name: _mean(name, array[names == name], array) for name in TOKEN_CLASSES}
-
-
-def _mean(
-    name: str, some: np.ndarray[Any, np.dtype[np.float64]], every: np.ndarray[Any, np.dtype[np.float64]]
-) -> ClassMean:
-    total = float(every.sum())
-    return ClassMean(
-        name,
-        len(some),
-        len(some) / len(every),
-        float(some.mean()) if len(some) else float("nan"),
-        float(some.sum()) / total if total else float("nan"),
-    )
+    total, means = float(array.sum()), {}
+    for name in TOKEN_CLASSES:
+        members = array[names == name]
+        mean = float(members.mean()) if len(members) else math.nan
+        share_of_sum = float(members.sum()) / total if total else math.nan
+        means[name] = ClassMean(name, len(members), len(members) / len(array), mean, share_of_sum)
+    return means

@@ -13,8 +13,8 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
 
-from semcal.qa.figures import CURRENCIES, MONTHS, UNITS
 from semcal.qa.names import STOP_WORDS, roman_value
+from semcal.qa.numbers import CURRENCIES, MONTHS, UNITS
 
 
 class Values(NamedTuple):
@@ -158,11 +158,11 @@ def _is_year_of_day(words: Sequence[str], i: int) -> bool:
 
 def _canonical(word: str) -> str:
     """A plain number without currency sign, ordinal ending and trailing zeros; anything else unchanged."""
-    found = _PLAIN.fullmatch(word) if len(word) < _LONGEST else None
-    if not found:
+    match = _PLAIN.fullmatch(word) if len(word) < _LONGEST else None
+    if not match:
         return word
-    minus, also, number, after = found.groups()
-    value = Fraction(number) * (-1 if minus or also else 1)
+    minus, inner_minus, number, after = match.groups()
+    value = Fraction(number) * (-1 if minus or inner_minus else 1)
     return f"{value}%" if after == "%" else str(value)
 
 
@@ -172,11 +172,11 @@ def _is_name(word: str) -> bool:
     return word[-1] in "+#-" and word[-2] not in "<>="
 
 
-def contradict(one: Values, other: Values, *, finer: bool = False, coarser: bool = False) -> bool:
+def contradict(first: Values, second: Values, *, finer: bool = False, coarser: bool = False) -> bool:
     """Return whether each states a number, letter, sign or mark that the other lacks.
 
-    What only one of them states is no contradiction. With `finer` (`coarser`) a date of `one` may match a
-    coarser (finer) one of `other`: 1988-12-19 is finer than 1988 and 19 December.
+    What only one of them states is no contradiction. With `finer` (`coarser`) a date of `first` may match a
+    coarser (finer) one of `second`: 1988-12-19 is finer than 1988 and 19 December.
 
     >>> contradict(values_of("henry vii"), values_of("henry viii"))
     True
@@ -184,25 +184,25 @@ def contradict(one: Values, other: Values, *, finer: bool = False, coarser: bool
     False
     """
     return (
-        _names_differ(one, other)
-        or _each_has_more(one.marks, other.marks)
-        or _each_has_more(one.relations, other.relations)
-        or _numbers_differ(one.numbers, other.numbers, finer=finer, coarser=coarser)
+        _names_differ(first, second)
+        or _each_has_more(first.marks, second.marks)
+        or _each_has_more(first.relations, second.relations)
+        or _numbers_differ(first.numbers, second.numbers, finer=finer, coarser=coarser)
     )
 
 
-def _each_has_more(one: frozenset[str], other: frozenset[str]) -> bool:
-    return not (one <= other or other <= one)
+def _each_has_more(first: frozenset[str], second: frozenset[str]) -> bool:
+    return not (first <= second or second <= first)
 
 
-def _names_differ(one: Values, other: Values) -> bool:
-    extra, missing = one.names - other.names, other.names - one.names
-    if _lacks_a_sign(extra, other) or _lacks_a_sign(missing, one):
+def _names_differ(first: Values, second: Values) -> bool:
+    extra, missing = first.names - second.names, second.names - first.names
+    if _lacks_a_sign(extra, second) or _lacks_a_sign(missing, first):
         return True
     if not (extra and missing):
         return False
     return not (
-        _are_initials(extra, other.words - one.words) or _are_initials(missing, one.words - other.words)
+        _are_initials(extra, second.words - first.words) or _are_initials(missing, first.words - second.words)
     )
 
 
@@ -212,15 +212,15 @@ def _are_initials(names: Counter[str], words: frozenset[str]) -> bool:
     return all(name in first for name in names)
 
 
-def _lacks_a_sign(names: Counter[str], other: Values) -> bool:
-    """Whether the other has one of these words without its sign: "ab" beside "ab-"."""
-    return any(len(name) > 1 and name.rstrip("+#-") in other.words for name in names)
+def _lacks_a_sign(names: Counter[str], values: Values) -> bool:
+    """Whether the values hold one of these words without its sign: "ab" beside "ab-"."""
+    return any(len(name) > 1 and name.rstrip("+#-") in values.words for name in names)
 
 
-def _numbers_differ(one: Counter[str], other: Counter[str], *, finer: bool, coarser: bool) -> bool:
-    if not one or not other:
+def _numbers_differ(first: Counter[str], second: Counter[str], *, finer: bool, coarser: bool) -> bool:
+    if not first or not second:
         return False
-    less, more = one - other, other - one
+    less, more = first - second, second - first
     _take_ranges(less, more)
     _take_ranges(more, less)
     extra, missing = list(less.elements()), list(more.elements())
@@ -235,44 +235,44 @@ def _numbers_differ(one: Counter[str], other: Counter[str], *, finer: bool, coar
     return bool(extra) and bool(missing)
 
 
-def _take_ranges(numbers: Counter[str], others: Counter[str]) -> None:
-    """Remove "1939-1945" where the others hold both 1939 and 1945, and these from the others."""
+def _take_ranges(numbers: Counter[str], endpoints: Counter[str]) -> None:
+    """Remove "1939-1945" where the endpoints hold both 1939 and 1945, and these from the others."""
     for number in list(numbers.elements()):
-        found = None if _ISO.fullmatch(number) else _RANGE.fullmatch(number)
-        ends = [f"{_canonical(end)}{found[3]}" for end in found.groups()[:2]] if found else []
-        if ends and all(others[end] >= count for end, count in Counter(ends).items()):
+        span = None if _ISO.fullmatch(number) else _RANGE.fullmatch(number)
+        ends = [f"{_canonical(end)}{span[3]}" for end in span.groups()[:2]] if span else []
+        if ends and all(endpoints[end] >= count for end, count in Counter(ends).items()):
             numbers.subtract([number])
-            others.subtract(ends)
+            endpoints.subtract(ends)
 
 
-def _match(one: str, other: str) -> bool:
+def _match(first: str, second: str) -> bool:
     """Whether two numbers written differently may be equal."""
-    return _reads_as(one, other) or _reads_as(other, one)
+    return _reads_as(first, second) or _reads_as(second, first)
 
 
-def _reads_as(number: str, other: str) -> bool:
+def _reads_as(number: str, spelling: str) -> bool:
     if number.endswith("%"):  # 50% is 0.5, and may be written 50
-        return _PLAIN.fullmatch(number) is not None and other in (
+        return _PLAIN.fullmatch(number) is not None and spelling in (
             number[:-1],
             str(Fraction(number[:-1]) / 100),
         )
     if number.startswith("--"):  # 19 December may be written 19 or, of another month, 9/11
         month, day = int(number[2:4]), int(number[5:])
-        return other in (str(day), str(Fraction(month, day)), str(Fraction(day, month)))
+        return spelling in (str(day), str(Fraction(month, day)), str(Fraction(day, month)))
     if number.endswith("s") and number[:-1].isdigit():  # the 60s are the 1960s
-        return len(number) == 5 and other == number[2:]
+        return len(number) == 5 and spelling == number[2:]
     if number.endswith(":00"):
-        return other == number[:-3]
-    found = _MIXED.fullmatch(number)  # "b52" is "b 52", "5km" is "5 km"
-    return found is not None and found[0] != found[1] and _canonical(found[1]) == other
+        return spelling == number[:-3]
+    mixed = _MIXED.fullmatch(number)  # "b52" is "b 52", "5km" is "5 km"
+    return mixed is not None and mixed[0] != mixed[1] and _canonical(mixed[1]) == spelling
 
 
-def _is_finer(date: str, other: str, others: Sequence[str]) -> bool:
+def _is_finer(date: str, value: str, context: Sequence[str]) -> bool:
     """Whether a date AD is finer than another value; a day of a month beside a year BC is not its day."""
     if not _ISO.fullmatch(date):
         return False
-    day = "" if any(text.endswith(" bc") for text in others) else f"-{date[4:]}"
-    return other in (date[:4], date[:7]) or (len(date) == 10 and other == day)
+    day = "" if any(text.endswith(" bc") for text in context) else f"-{date[4:]}"
+    return value in (date[:4], date[:7]) or (len(date) == 10 and value == day)
 
 
 def month_and_day(form: str) -> tuple[str, str] | None:
@@ -283,7 +283,7 @@ def month_and_day(form: str) -> tuple[str, str] | None:
     """
     words = [word for word in form.split() if word != "of"]
     months = [MONTHS[word] for word in words if word in MONTHS]
-    days = [found[1] for word in words if (found := _DAY.fullmatch("2" if word == "second" else word))]
+    days = [match[1] for word in words if (match := _DAY.fullmatch("2" if word == "second" else word))]
     if len(months) != 1 or len(words) != 1 + len(days) or len(days) > 1:
         return None
     return f"{months[0]:02d}", days[0].zfill(2) if days else ""
@@ -295,7 +295,7 @@ def values_read(forms: Sequence[str], finished: Sequence[bool]) -> list[str]:
     >>> values_read(["december 194", "1941-12", "henry"], [False, True, False])
     ['december', '1941-12', 'henry']
     """
-    cut = {form for form, done in zip(forms, finished, strict=True) if not done}
+    cut = {form for form, is_finished in zip(forms, finished, strict=True) if not is_finished}
     parts = [form.rpartition(" ") if form in cut else (form, "", "") for form in forms]
     return [before if values_of(last).numbers else before + blank + last for before, blank, last in parts]
 
@@ -314,11 +314,11 @@ def values_differ(a: str, b: str) -> bool:
     >>> values_differ("henry vii", "henry viii"), values_differ("20 km", "12 miles")
     (True, False)
     """
-    one, other = values_of(a), values_of(b)
-    if one.units and other.units and not one.units & other.units:
+    first, second = values_of(a), values_of(b)
+    if first.units and second.units and not first.units & second.units:
         return False
     among_words = not (_ISO_OR_YEAR.fullmatch(a) and _ISO_OR_YEAR.fullmatch(b))
-    return contradict(one, other, finer=among_words, coarser=among_words) and not _say_other_things(a, b)
+    return contradict(first, second, finer=among_words, coarser=among_words) and not _say_other_things(a, b)
 
 
 def _say_other_things(a: str, b: str) -> bool:
@@ -326,5 +326,5 @@ def _say_other_things(a: str, b: str) -> bool:
     texts = a.split(), b.split()
     if min(map(len, texts)) <= _SENTENCE:
         return False
-    one, other = ({word for word in words if not _DIGIT.search(word)} for words in texts)
-    return len(one & other) < _ALIKE * len(one | other)
+    first, second = ({word for word in words if not _DIGIT.search(word)} for words in texts)
+    return len(first & second) < _ALIKE * len(first | second)

@@ -1,7 +1,9 @@
 """JSON Lines (design.md, file contracts): one object per line; a bad line is reported and not fatal.
 
-JSON has no infinities: −inf is the string "-inf", and an undefined number is null. Files that hold no rows of
-text are recognised by ending or first bytes, and the error says how to convert them.
+JSON has no infinities: −inf is the string "-inf", and an undefined number is null. Python's json accepts too
+much (NaN, duplicate keys, any depth, lone surrogates): `parse` reads a text, `fault` finds what is wrong with
+the result. Files that hold no rows of text are recognised by ending or first bytes, and the error says how to
+convert them.
 """
 
 from __future__ import annotations
@@ -14,15 +16,16 @@ import math
 import re
 import sys
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
 from semcal.errors import InputError, RowError, StoreError, shown
 from semcal.records.atomic import atomic_write, is_stream, naming
-from semcal.records.parsing import fault, parse
 
 #: What JSON need not escape: controls from U+0080 on and marks that turn the direction of writing, on which a
 #: terminal acts; halves of characters (of file names), which UTF-8 cannot encode.
@@ -37,7 +40,7 @@ _PANDAS = (
 class _Kind:
     """A kind of file that is not supported, with what to do; `start` is a pattern of its first bytes."""
 
-    what: str
+    description: str
     remedy: str
     endings: tuple[str, ...] = ()
     start: bytes | None = None
@@ -89,15 +92,17 @@ def check_ending(path: Path) -> None:
     name = path.name.lower().removesuffix(".gz")
     for kind in _KINDS:
         if name.endswith(kind.endings):
-            raise InputError(f"{path} is {kind.what}: {kind.remedy.replace('{name}', path.name)}")
+            raise InputError(f"{path} is {kind.description}: {kind.remedy.replace('{name}', path.name)}")
 
 
 def check_start(start: bytes, source: str | Path) -> None:
     """Refuse, as `check_ending` does, a file whose first bytes are not those of rows of text."""
     for kind in _KINDS:
         if kind.start is not None and re.match(kind.start, start):
-            what = "standard input" if str(source) == "-" else source
-            raise InputError(f"{what} is {kind.what}: {kind.remedy.replace('{name}', Path(source).name)}")
+            name = "standard input" if str(source) == "-" else source
+            raise InputError(
+                f"{name} is {kind.description}: {kind.remedy.replace('{name}', Path(source).name)}"
+            )
 
 
 def check_json_lines(source: str) -> None:
@@ -108,6 +113,124 @@ def check_json_lines(source: str) -> None:
             convert = _PANDAS.replace("{reader}", reader).replace("{name}", name)
             raise InputError(f"{source} is no file of JSON Lines, which rows are read from: {convert}")
 
+
+# Strict JSON
+
+#: How deep lists and objects may be nested in a row.
+DEEPEST = 100
+TOO_DEEP = f"nested more than {DEEPEST} deep: leave out the key that holds this"
+#: A lone surrogate: JSON can escape it, UTF-8 cannot encode it.
+HALF = re.compile("[\\ud800-\\udfff]")
+
+_Keyed = tuple[str | None, Any]
+
+
+class _Doubled(dict[str, Any]):
+    """An object with a duplicate key: `key`."""
+
+    key: str
+
+
+class _TooLong(str):
+    """The digits of a whole number that is too long for Python."""
+
+
+class _Reading:
+    """The state of one `parse`: whether something `odd` was found, for `fault` to report."""
+
+    def __init__(self) -> None:
+        self.odd = False
+
+    def object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        members = dict(pairs)
+        if len(members) == len(pairs):
+            return members
+        self.odd = True
+        doubled = _Doubled(members)
+        doubled.key = Counter(key for key, _ in pairs).most_common(1)[0][0]
+        return doubled
+
+    def constant(self, name: str) -> float:
+        self.odd = self.odd or name == "NaN"
+        return float(name)
+
+    def integer(self, digits: str) -> int | _TooLong:
+        try:
+            return int(digits)
+        except ValueError:
+            self.odd = True
+            return _TooLong(digits)
+
+
+def parse(text: str) -> tuple[Any, bool]:
+    """Return the value of a JSON text, and whether `fault` must check it; InputError if it is no JSON.
+
+    >>> parse('{"id": 1, "samples": ["Ada"]}')
+    ({'id': 1, 'samples': ['Ada']}, False)
+    """
+    reading = _Reading()
+    loads = partial(json.loads, text, object_pairs_hook=reading.object, parse_constant=reading.constant)
+    try:
+        try:
+            value = loads()
+        except json.JSONDecodeError:
+            raise
+        except ValueError:  # a whole number of thousands of digits: read again, slower
+            value = loads(parse_int=reading.integer)
+    except RecursionError:
+        raise InputError(TOO_DEEP) from None
+    except ValueError as error:
+        raise InputError(f"not JSON ({error})") from None
+    odd = reading.odd or "\\ud" in text or "\\uD" in text or text.count("[") + text.count("{") > DEEPEST
+    return value, odd
+
+
+def fault(content: Any) -> str | None:
+    """Return why a parsed value cannot be used or written again; None if it can.
+
+    >>> fault({"id": 1, "log_likelihoods": [-0.1, float("nan")]})
+    "'log_likelihoods' holds NaN, which is no value of JSON: write null for a number that is not known"
+    >>> fault(parse('{"id": 1, "id": 2}')[0])
+    "the key 'id' occurs twice in one object: rename or remove one"
+    """
+    level: list[_Keyed] = [(None, content)]
+    for _ in range(DEEPEST + 1):
+        for key, value in level:
+            reason = _fault_of_one(key, value)
+            if reason is not None:
+                return reason
+        level = [item for keyed in level for item in _inside(*keyed)]
+        if not level:
+            return None
+    return TOO_DEEP
+
+
+def _fault_of_one(key: str | None, value: Any) -> str | None:
+    if isinstance(value, _Doubled):
+        return f"the key {shown(value.key)} occurs twice in one object: rename or remove one"
+    if isinstance(value, _TooLong):
+        reason = f"a whole number of {len(value)} digits: write it as a text, in quotes"
+    elif isinstance(value, float) and math.isnan(value):
+        reason = "NaN, which is no value of JSON: write null for a number that is not known"
+    elif isinstance(value, str) and (half := HALF.search(value)):
+        reason = f"{half[0]!a}, half a character, which cannot be written: save the file as UTF-8"
+    else:
+        return None
+    return f"{'a value' if key is None else shown(key)} holds {reason}"
+
+
+def _inside(key: str | None, value: Any) -> Iterator[_Keyed]:
+    """The items of a list or an object, with their outermost key."""
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            yield key, name
+            yield name if key is None else key, item
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield key, item
+
+
+# Rows
 
 #: Maximum bytes of a line: a damaged file, or a small gzip file, can have lines of any length.
 LONGEST = 100_000_000
@@ -122,23 +245,23 @@ class Row:
 
     def error(self, reason: str) -> RowError:
         """Return the error that the row cannot be used, with its line and its id."""
-        given = self.data.get("id")
-        known = isinstance(given, (str, int)) and not isinstance(given, bool)
-        return RowError(self.line, reason, given if known else None)
+        row_id = self.data.get("id")
+        is_id = isinstance(row_id, (str, int)) and not isinstance(row_id, bool)
+        return RowError(self.line, reason, row_id if is_id else None)
 
 
-def row_of(line: int, data: Any, *, odd: bool = True) -> Row | RowError:
-    """Return parsed data as a row, or the error why it is none.
+def row_of(line: int, value: Any, *, odd: bool = True) -> Row | RowError:
+    """Return a parsed value as a row, or the error why it is none.
 
-    `odd` says whether it may hold values that JSON cannot (see `semcal.records.parsing.fault`).
+    `odd` says whether it may hold values that JSON cannot (see `fault`).
 
     >>> row_of(3, {"id": "b2", "confidence": float("nan")})
     RowError("line 3 (id 'b2'): 'confidence' holds NaN, which is no value of JSON: write null for ...
     """
-    if not isinstance(data, dict):
-        return RowError(line, f"expected a JSON object, got {type(data).__name__}")
-    row = Row(line, data)
-    reason = fault(data) if odd else None
+    if not isinstance(value, dict):
+        return RowError(line, f"expected a JSON object, got {type(value).__name__}")
+    row = Row(line, value)
+    reason = fault(value) if odd else None
     return row if reason is None else row.error(reason)
 
 
@@ -177,13 +300,13 @@ def canonical(value: Any) -> str:
     return _written(value, sort_keys=True, separators=(",", ":"))
 
 
-def _written(value: Any, **how: Any) -> str:
+def _written(value: Any, **layout: Any) -> str:
     """JSON of a value; only one with NaN, infinities or odd keys needs conversion first."""
-    how |= {"ensure_ascii": False, "allow_nan": False}
+    write: Callable[..., str] = partial(json.dumps, ensure_ascii=False, allow_nan=False, **layout)
     try:
-        return json.dumps(value, default=_encodable, **how)
+        return write(value, default=_encodable)
     except (TypeError, ValueError):
-        return json.dumps(_encodable(value), **how)
+        return write(_encodable(value))
 
 
 def parse_float(value: Any) -> float | None:
@@ -207,14 +330,14 @@ def parse_float(value: Any) -> float | None:
 def read_object(path: Path, *, remedy: str) -> dict[str, Any]:
     """Read a file that holds one JSON object; else StoreError, whose message ends in `remedy`."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:  # UnicodeDecodeError is a ValueError
         raise StoreError(f"{path} is damaged ({error}): {remedy}") from error
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise StoreError(
-            f"{path} is damaged (a JSON object was expected, got {type(found).__name__}): {remedy}"
+            f"{path} is damaged (a JSON object was expected, got {type(content).__name__}): {remedy}"
         )
-    return found
+    return content
 
 
 def write_sealed(path: Path, content: Mapping[str, Any]) -> None:
@@ -226,10 +349,10 @@ def write_sealed(path: Path, content: Mapping[str, Any]) -> None:
 def read_sealed(path: Path) -> dict[str, Any] | None:
     """Read what `write_sealed` wrote; None if it is not there, cannot be read or is damaged."""
     try:
-        found = read_object(path, remedy="it is not read")
+        content = read_object(path, remedy="it is not read")
     except (OSError, StoreError):
         return None
-    return found if found.pop("checksum", None) == _checksum(found) else None
+    return content if content.pop("checksum", None) == _checksum(content) else None
 
 
 def _checksum(content: Mapping[str, Any]) -> str:
@@ -261,10 +384,10 @@ def _parse(number: int, raw: bytes) -> Row | RowError:
     except UnicodeDecodeError as error:
         return RowError(number, f"not UTF-8 (byte {error.start} of the line): save the file as UTF-8")
     try:
-        data, odd = parse(text)
+        value, odd = parse(text)
     except InputError as error:
         return RowError(number, f"{error}; every line must hold one JSON object")
-    return row_of(number, data, odd=odd)
+    return row_of(number, value, odd=odd)
 
 
 def read_rows(source: str | Path) -> Iterator[Row | RowError]:
