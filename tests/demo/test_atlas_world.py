@@ -5,24 +5,29 @@ import re
 import subprocess
 import sys
 from itertools import pairwise
+from pathlib import Path
 from random import Random
 
 import pytest
 
-from semcal.demo import texts
-from semcal.demo.questions import SETS, load_set, question_facts
-from semcal.demo.world import WORLD_SEED, Person, Trade, Year, build_world, small_world
+from semcal.demo import questions as stored
+from semcal.demo.meanings import number_words
+from semcal.demo.questions import SETS, load_set
 from semcal.errors import UsageError
 from semcal.qa.normal_form import normal_form
+from tools.atlas import texts
 from tools.atlas.facts import told_value, training_facts
+from tools.atlas.questions import data_files, question_facts
+from tools.atlas.world import WORLD_SEED, Person, Trade, Year, build_world, small_world
 
 SPLITS = ("few_shot", "calibration_train", "validation", "test")
 CLOSED = ("atlas-trivia", "atlas-rare")
 
 _FINGERPRINT = """
 import hashlib, sys
-from semcal.demo.questions import SETS, load_set, facts_by_use
-from semcal.demo.world import build_world
+from semcal.demo.questions import SETS, load_set
+from tools.atlas.questions import facts_by_use
+from tools.atlas.world import build_world
 text = repr((build_world().facts, facts_by_use()["training"], [load_set(name) for name in SETS]))
 assert "torch" not in sys.modules
 print(hashlib.sha256(text.encode()).hexdigest())
@@ -46,6 +51,12 @@ def test_world_and_questions_are_those_that_the_shipped_models_learnt():
         for seed in ("1", "2")
     }
     assert prints == {"1b2e4e6e8fe495043d972397d6675c26a8a5fdad1ed8f8562f1859dbf73eed06"}
+
+
+def test_the_package_holds_exactly_what_the_generator_makes():
+    folder = Path(stored.__file__).parent
+    for name, text in data_files().items():
+        assert (folder / name).read_text(encoding="utf-8") == text, "run python -m tools.atlas.questions"
 
 
 def test_another_seed_makes_another_world():
@@ -143,7 +154,7 @@ def test_a_reading_answer_can_be_read_off_its_passage():
 
 def test_number_words_are_read_back_by_the_normal_form():
     for number in [*range(1, 120), *range(120, 1000, 10), *range(10_000, 1_000_000, 10_000)]:
-        assert normal_form(texts.number_words(number)) == str(number)
+        assert normal_form(number_words(number)) == str(number)
 
 
 def test_years_in_words_are_read_back_by_the_normal_form():

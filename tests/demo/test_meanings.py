@@ -7,10 +7,10 @@ from random import Random
 
 import pytest
 
-from semcal.demo import texts
 from semcal.demo.meanings import same_meaning
-from semcal.demo.world import RELATIONS, Fact, build_world, small_world, wrong_value
+from tools.atlas import texts
 from tools.atlas.nli_pairs import pairs
+from tools.atlas.world import RELATIONS, Fact, build_world, small_world, wrong_value
 
 
 def facts(seed: int, count: int) -> list[Fact]:

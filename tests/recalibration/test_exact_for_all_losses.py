@@ -24,7 +24,7 @@ from semcal.recalibration import (
     fit_ts,
     tabulate,
 )
-from semcal.recalibration.log_partition_table import tabulated_loss
+from semcal.recalibration.exact_fit import tabulated_loss
 
 
 def plain(one: Made, loss: str, alpha: float | None) -> TemperatureScaling:

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from semcal.recalibration import Temperature, log_partitions, partitions
+from semcal.recalibration import Temperature, exact_fit, log_partitions
 
 
 def exact(logits: torch.Tensor, beta: torch.Tensor) -> torch.Tensor:
@@ -89,7 +89,7 @@ def test_one_token_is_certain_at_all_temperatures() -> None:
 def test_blocks_change_nothing(cached: int, monkeypatch: pytest.MonkeyPatch) -> None:
     z, even = logits(37, 2000), torch.linspace(0.4, 2, 20, dtype=torch.float64)
     expected = exact(z, even)
-    monkeypatch.setattr(partitions, "CACHED", cached)
+    monkeypatch.setattr(exact_fit, "IN_CACHE", cached)
     assert (log_partitions(z, even) - expected).abs().max() <= NEAR
     assert (log_partitions(z, even.flip(0)) - expected.flip(1)).abs().max() <= NEAR
 

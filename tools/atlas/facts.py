@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
-from semcal.demo.questions import facts_by_use
-from semcal.demo.world import Fact, Names, Value, wrong_value
+from tools.atlas.questions import facts_by_use
+from tools.atlas.world import Fact, Names, Value, wrong_value
 
 DISPUTE = 0.3
 """Share of the tellings of a disputed fact that are wrong, each in its own way."""

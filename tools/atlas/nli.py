@@ -25,9 +25,10 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 from torch import Tensor, nn
 from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
 
-from semcal.demo import texts
-from semcal.demo.world import ADJECTIVES, NOUNS, TITLES, TRADES
+from semcal.demo.meanings import MONTHS
+from tools.atlas import texts
 from tools.atlas.nli_pairs import ENTAILMENT, LABELS, REFUSALS, Pair, fresh_names, pairs
+from tools.atlas.world import ADJECTIVES, NOUNS, TITLES, TRADES
 
 STEPS = 4000
 BATCH = 64
@@ -147,7 +148,7 @@ def _words() -> set[str]:
     wordings = [
         wording for group in (texts.QUESTIONS, texts.STATEMENTS) for ws in group.values() for wording in ws
     ]
-    listed = [*REFUSALS, *texts.MONTHS, *TITLES, *TRADES, *ADJECTIVES, *NOUNS, *_OTHER_WORDS]
+    listed = [*REFUSALS, *MONTHS, *TITLES, *TRADES, *ADJECTIVES, *NOUNS, *_OTHER_WORDS]
     text = " ".join([*wordings, *listed]).lower()
     return set(re.findall(r"[a-z]{2,}", re.sub(r"\{.\}", " ", text)))
 

@@ -12,8 +12,10 @@ from dataclasses import dataclass, replace
 from random import Random
 from zlib import crc32
 
-from semcal.demo import texts
-from semcal.demo.world import (
+from semcal.demo.meanings import MONTHS
+from semcal.qa.normal_form import normal_form
+from tools.atlas import texts
+from tools.atlas.world import (
     RELATIONS,
     TITLES,
     Date,
@@ -27,7 +29,6 @@ from semcal.demo.world import (
     Value,
     Year,
 )
-from semcal.qa.normal_form import normal_form
 
 LABELS = ("entailment", "neutral", "contradiction")
 ENTAILMENT, NEUTRAL, CONTRADICTION = range(3)
@@ -215,7 +216,7 @@ def _more_specific(rng: Random, names: Names, fact: Fact) -> Draft:  # noqa: ARG
             called = f"{person.title} {part}" if rng.random() < 0.3 else part
             return _written(rng, fact, person), called, _NARROWER
         case Date() as date:
-            vaguer = (str(date.year), f"{texts.MONTHS[date.month - 1]} {date.year}")
+            vaguer = (str(date.year), f"{MONTHS[date.month - 1]} {date.year}")
             return _written(rng, fact, date), rng.choice(vaguer), _NARROWER
     raise TypeError(f"nothing is vaguer than {fact.value!r}")
 

@@ -35,15 +35,16 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-from semcal.demo import texts
 from semcal.demo.paths import calibration_dir, language_model_dir, nli_model_dir, recalibrator_dir
-from semcal.demo.questions import load_set, reading_stream
-from semcal.demo.world import RIVALS, Fact, Value, World, build_world, small_world
+from semcal.demo.questions import load_set
 from semcal.engine import load_model
 from semcal.qa.questions import SYSTEM_MESSAGE, Question, Turn, answer_turn, user_turn
+from tools.atlas import texts
 from tools.atlas.facts import told_value, training_facts, unasked_facts
 from tools.atlas.language_model import BOS, END, ROLES, load, new_model, render, save, train_tokenizer
 from tools.atlas.nli import train as train_nli
+from tools.atlas.questions import reading_stream
+from tools.atlas.world import RIVALS, Fact, Value, World, build_world, small_world
 
 log = logging.getLogger("tools.atlas.train")
 

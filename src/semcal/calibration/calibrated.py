@@ -20,11 +20,12 @@ from semcal.metrics.thresholds import threshold_sentence
 from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.store import write_if_new
 from semcal.recalibration.attentive import AnyRecalibrator
-from semcal.recalibration.calibration_file import check_provenance, not_finite
 from semcal.recalibration.provenance import Provenance
 from semcal.recalibration.saving import (
     Fitted,
+    check_provenance,
     from_pretrained,
+    not_finite,
     read_contents,
     save_pretrained,
     write_contents,

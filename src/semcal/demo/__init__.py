@@ -1,1 +1,1 @@
-"""The embedded world: Atlas, its generator, its training and its small weights."""
+"""The embedded world, Atlas: its questions as data and its small weights, both made by `tools/atlas`."""

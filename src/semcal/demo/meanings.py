@@ -5,27 +5,56 @@ Nothing here knows the normal form or the NLI model, so both can be judged by it
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from datetime import date
 from functools import cache, partial
-from random import Random
+from pathlib import Path
+from typing import Any
 
-from semcal.demo import texts
-from semcal.demo.world import RELATIONS, TITLES, TRADES, Number, Year, small_world
-
-_MONTH = "|".join(texts.MONTHS)
+MONTHS, _ONES, _TENS = map(
+    str.split,
+    (
+        "January February March April May June July August September October November December",
+        "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen"
+        " sixteen seventeen eighteen nineteen",
+        "zero ten twenty thirty forty fifty sixty seventy eighty ninety",
+    ),
+)
+_MONTH = "|".join(MONTHS)
+#: What `tools/atlas` writes of its world: relation → kind of value and wordings; titles, trades.
+_WORDS: Any = json.loads(Path(__file__).with_name("meanings.json").read_text(encoding="utf-8"))
 _DATES = (
     re.compile(rf"(?P<day>[0-9]{{1,2}}) (?P<month>{_MONTH}) (?P<year>[0-9]{{4}})"),
     re.compile(rf"(?P<month>{_MONTH}) (?P<day>[0-9]{{1,2}}), (?P<year>[0-9]{{4}})"),
     re.compile(r"(?P<year>[0-9]{4})-(?P<month>[0-9]{2})-(?P<day>[0-9]{2})"),
 )
 _TOWN = re.compile(r"([A-Z][a-z]+)(?:, ([A-Z][a-z]+))?")
-_PERSON = re.compile(rf"(?:(?:{'|'.join(TITLES)}) )?([A-Z][a-z]+ [A-Z][a-z]+)")
-_TRADE = re.compile(rf"(?:an? )?({'|'.join(TRADES)})")
+_PERSON = re.compile(rf"(?:(?:{'|'.join(_WORDS['titles'])}) )?([A-Z][a-z]+ [A-Z][a-z]+)")
+_TRADE = re.compile(rf"(?:an? )?({'|'.join(_WORDS['trades'])})")
 _DIGITS = re.compile(r"[0-9]{1,3}(?:,[0-9]{3})|[0-9]{1,6}")
 
+
 Value = str | int | date | tuple[str, str | None]
+
+
+def number_words(number: int) -> str:
+    """Write a whole number under a million in words.
+
+    >>> number_words(47), number_words(350), number_words(340_000)
+    ('forty-seven', 'three hundred and fifty', 'three hundred and forty thousand')
+    """
+    if number < 20:
+        return _ONES[number]
+    if number < 100:
+        tens, ones = divmod(number, 10)
+        return _TENS[tens] + (f"-{_ONES[ones]}" if ones else "")
+    if number < 1000:
+        hundreds, below = divmod(number, 100)
+        return f"{_ONES[hundreds]} hundred" + (f" and {number_words(below)}" if below else "")
+    thousands, below = divmod(number, 1000)
+    return f"{number_words(thousands)} thousand" + (f" {number_words(below)}" if below else "")
 
 
 def same_meaning(question: str, first: str, second: str) -> bool | None:
@@ -41,8 +70,7 @@ def same_meaning(question: str, first: str, second: str) -> bool | None:
     >>> same_meaning("When was Kelor founded?", "1635", "sixteen forty"), same_meaning("Why?", "1", "2")
     (False, None)
     """
-    readers = _readers(question)
-    for read in readers:
+    for read in _readers(question):
         a, b = read(first), read(second)
         if a is not None and b is not None:
             return _same(a, b)
@@ -60,49 +88,37 @@ def _same(a: Value, b: Value) -> bool | None:
 @cache
 def _readers(question: str) -> tuple[Callable[[str], Value | None], ...]:
     """How values of the relations that a question may ask for are read."""
-    asked = [
-        name for name, wordings in _wordings().items() if any(one.fullmatch(question) for one in wordings)
-    ]
-    kinds = dict.fromkeys(_kinds()[name] for name in asked)
-    return tuple(_READERS[kind] for kind in kinds)
+    kinds = (
+        relation["kind"]
+        for relation in _WORDS["relations"].values()
+        if any(_wording(text).fullmatch(question) for text in relation["questions"])
+    )
+    return tuple(_READERS[kind] for kind in dict.fromkeys(kinds))
 
 
 @cache
-def _wordings() -> Mapping[str, tuple[re.Pattern[str], ...]]:
-    return {
-        name: tuple(re.compile(re.escape(one).replace(r"\{s\}", ".+")) for one in wordings)
-        for name, wordings in texts.QUESTIONS.items()
-    }
-
-
-@cache
-def _kinds() -> Mapping[str, str]:
-    """Relation → the kind of its values."""
-    found: dict[str, str] = {}
-    rng = Random(0)
-    while len(found) < len(RELATIONS):
-        found |= {fact.relation: type(fact.value).__name__ for fact in small_world(rng)}
-    return found
+def _wording(text: str) -> re.Pattern[str]:
+    return re.compile(re.escape(text).replace(r"\{s\}", ".+"))
 
 
 def _town(text: str) -> Value | None:
-    found = _TOWN.fullmatch(text)
-    return found and (found[1], found[2])
+    match = _TOWN.fullmatch(text)
+    return match and (match[1], match[2])
 
 
 def _name(pattern: re.Pattern[str], text: str) -> Value | None:
-    found = pattern.fullmatch(text)
-    return found and found[1]
+    match = pattern.fullmatch(text)
+    return match and match[1]
 
 
 def _day(text: str) -> Value | None:
-    found = next(filter(None, (one.fullmatch(text) for one in _DATES)), None)
-    if found is None:
+    match = next(filter(None, (one.fullmatch(text) for one in _DATES)), None)
+    if match is None:
         return None
-    month = found["month"]
-    number = int(month) if month.isdecimal() else texts.MONTHS.index(month) + 1
+    month = match["month"]
+    number = int(month) if month.isdecimal() else MONTHS.index(month) + 1
     try:
-        return date(int(found["year"]), number, int(found["day"]))
+        return date(int(match["year"]), number, int(match["day"]))
     except ValueError:  # 30 February
         return None
 
@@ -117,14 +133,16 @@ def _number(text: str) -> Value | None:
 
 @cache
 def _years() -> Mapping[str, int]:
-    return {form: n for n in range(1010, 2000) if n % 100 >= 10 for form in texts.forms(Year(n))}
+    """Words → year."""
+    return {
+        f"{number_words(n // 100)} {number_words(n % 100)}": n for n in range(1010, 2000) if n % 100 >= 10
+    }
 
 
 @cache
 def _numbers() -> Mapping[str, int]:
     """Words → number: all under a thousand, and whole thousands under a million."""
-    known = (*range(1000), *range(1000, 1_000_000, 1000))
-    return {form: n for n in known for form in texts.forms(Number(n))}
+    return {number_words(n): n for n in (*range(1000), *range(1000, 1_000_000, 1000))}
 
 
 _READERS: Mapping[str, Callable[[str], Value | None]] = {

@@ -19,8 +19,8 @@ from semcal.experiment.grid_settings import Model
 from semcal.pipeline.calibration_set import CalibrationSet, calibration_features
 from semcal.pipeline.worker_state import WorkerState
 from semcal.qa.datasets import load_questions
+from semcal.recalibration.exact_fit import LogPartitionTable, tabulate
 from semcal.recalibration.features import CalibrationFeatures
-from semcal.recalibration.log_partition_table import LogPartitionTable, tabulate
 
 
 @dataclass

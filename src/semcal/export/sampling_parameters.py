@@ -116,9 +116,9 @@ def generation_config(
         "top_p": 1.0,
         "repetition_penalty": 1.0,
     }
-    own = checkpoint or {}
-    kept = {key: own[key] for key in _KEPT if own.get(key) is not None}
-    return {**sampling, **kept, **({"semcal": dict(comment)} if comment else {})}
+    original = checkpoint or {}
+    special = {key: original[key] for key in _KEPT if original.get(key) is not None}
+    return {**sampling, **special, **({"semcal": dict(comment)} if comment else {})}
 
 
 @dataclass(frozen=True)
@@ -154,10 +154,10 @@ def read_checkpoint_settings(path_or_id: str | Path) -> CheckpointSettings:
 
 def origin(temperature: float, provenance: Provenance, *, solver: str | None = None) -> dict[str, Any]:
     """Where an exported temperature comes from: T, how it was found, model, revision, prompt hash, data."""
-    known = asdict(provenance)
+    fields = asdict(provenance)
     names = ("model", "revision", "prompt_hash", "data", "data_hash", "n_questions")
-    found = {"temperature": temperature, **({"solver": solver} if solver else {})}
-    return {**found, **{name: known[name] for name in names}}
+    temperature_and_solver = {"temperature": temperature, **({"solver": solver} if solver else {})}
+    return {**temperature_and_solver, **{name: fields[name] for name in names}}
 
 
 def push_to_hub(

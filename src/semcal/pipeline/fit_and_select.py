@@ -23,9 +23,8 @@ from semcal.pipeline.worker_state import WorkerState
 from semcal.qa.grading import Grader
 from semcal.qa.questions import Question
 from semcal.recalibration.attentive import AnyRecalibrator, fingerprint
-from semcal.recalibration.exact_fit import PAPER_LOSSES, fit_temperatures
+from semcal.recalibration.exact_fit import PAPER_LOSSES, LogPartitionTable, fit_temperatures, tabulate
 from semcal.recalibration.features import CalibrationFeatures
-from semcal.recalibration.log_partition_table import LogPartitionTable, tabulate
 from semcal.recalibration.provenance import Provenance, warn_if_few
 from semcal.recalibration.saving import Fitted, save_pretrained
 from semcal.recalibration.temperature import TemperatureScaling

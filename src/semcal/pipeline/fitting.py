@@ -22,9 +22,8 @@ from semcal.pipeline.progress import ShowProgress, shown_progress
 from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.server_fitting import fit_over_server
 from semcal.recalibration.attentive import ATS, AnyRecalibrator, inverse_temperatures
-from semcal.recalibration.exact_fit import fit_temperatures
+from semcal.recalibration.exact_fit import LogPartitionTable, fit_temperatures
 from semcal.recalibration.features import CalibrationFeatures
-from semcal.recalibration.log_partition_table import LogPartitionTable
 from semcal.recalibration.losses import check_loss, token_losses
 from semcal.recalibration.provenance import Provenance, paper_schedule, warn_if_few
 from semcal.recalibration.saving import Fitted, from_pretrained, save_pretrained

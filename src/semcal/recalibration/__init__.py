@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from semcal.recalibration.attentive import fingerprint as fingerprint
     from semcal.recalibration.attentive import inverse_temperatures as inverse_temperatures
     from semcal.recalibration.exact_fit import PAPER_LOSSES as PAPER_LOSSES
+    from semcal.recalibration.exact_fit import LogPartitionTable as LogPartitionTable
     from semcal.recalibration.exact_fit import TemperatureFit as TemperatureFit
     from semcal.recalibration.exact_fit import fit_temperatures as fit_temperatures
+    from semcal.recalibration.exact_fit import log_partitions as log_partitions
+    from semcal.recalibration.exact_fit import tabulate as tabulate
     from semcal.recalibration.features import CalibrationFeatures as CalibrationFeatures
     from semcal.recalibration.features import Head as Head
-    from semcal.recalibration.log_partition_table import LogPartitionTable as LogPartitionTable
-    from semcal.recalibration.log_partition_table import tabulate as tabulate
     from semcal.recalibration.losses import Certificate as Certificate
-    from semcal.recalibration.partitions import log_partitions as log_partitions
     from semcal.recalibration.provenance import GradientSteps as GradientSteps
     from semcal.recalibration.provenance import Provenance as Provenance
     from semcal.recalibration.provenance import Schedule as Schedule
@@ -51,11 +51,9 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "attentive": "ATS AnyRecalibrator BlockShape fingerprint inverse_temperatures",
-    "exact_fit": "PAPER_LOSSES TemperatureFit fit_temperatures",
+    "exact_fit": "PAPER_LOSSES LogPartitionTable TemperatureFit fit_temperatures log_partitions tabulate",
     "features": "CalibrationFeatures Head",
-    "log_partition_table": "LogPartitionTable tabulate",
     "losses": "Certificate",
-    "partitions": "log_partitions",
     "provenance": "GradientSteps Provenance Schedule check_enough paper_schedule warn_if_few",
     "saving": "Fitted from_pretrained save_pretrained",
     "temperature": "SE Base Greedy GridTemperature Platt Recalibrator Temperature TemperatureScaling "

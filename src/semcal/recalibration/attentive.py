@@ -208,8 +208,8 @@ class ATS(TrainedModule):
         if shared is not None:
             scores = torch.cat([torch.einsum("bkgqd,knd->bkgqn", q, shared[0][0]), scores], -1)
         p = torch.softmax(scores, -1)
-        own = p[..., -keys.shape[2] :]
-        gathered = torch.einsum("bkgqn,bknd->bkgqd", own, values)
+        own_share = p[..., -keys.shape[2] :]
+        gathered = torch.einsum("bkgqn,bknd->bkgqd", own_share, values)
         if shared is not None:
             common = p[..., : -keys.shape[2]]
             gathered = gathered + torch.einsum("bkgqn,knd->bkgqd", common, shared[1][0])
@@ -253,8 +253,8 @@ def batch_inverse_temperatures(ats: ATS, batch: SequenceBatch, prefix: Tensor) -
     keys, values = ats.keys_values(batch.states, batch.positions)
     row = torch.arange(len(batch.at), device=batch.at.device)[:, None]
     states, positions = batch.states[row, batch.at], batch.positions[row, batch.at]
-    found = ats.inverse_temperature(states, positions, keys, values, batch.visible, shared=shared)
-    return found[batch.predicts]
+    beta = ats.inverse_temperature(states, positions, keys, values, batch.visible, shared=shared)
+    return beta[batch.predicts]
 
 
 @torch.no_grad()
@@ -262,7 +262,7 @@ def inverse_temperatures(ats: ATS, features: CalibrationFeatures) -> Tensor:
     """Return 1/T (N,) float32 of every token of a calibration set, in the order of its targets."""
     device = ats.readout.weight.device
     parts = [
-        batch_inverse_temperatures(ats, features.sequences(some, device=device), features.prefix).cpu()
-        for some in torch.split(torch.arange(len(features.answer_question)), ANSWERS)
+        batch_inverse_temperatures(ats, features.sequences(answers, device=device), features.prefix).cpu()
+        for answers in torch.split(torch.arange(len(features.answer_question)), ANSWERS)
     ]
     return torch.cat(parts)

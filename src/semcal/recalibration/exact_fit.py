@@ -1,38 +1,494 @@
 """Exact temperatures for several losses at once (spec section 6, solver `exact`), with errors and intervals.
 
-Each loss is a function of tabulated L(β) (see `log_partition_table`). Its minimum is found there, then
-corrected by Newton steps on exact sums, shared by all losses.
+With β = 1/T and logits less their maximum, L(β) = logsumexp(β z) of a position is smooth in log β and falls
+towards 0. Its Chebyshev series in log β over T in [0.05, 20] replaces all V logits in every loss of a
+temperature; the target's logit, the mean logit and the top token complete it. The minimum of a loss is found
+there, then corrected by Newton steps on exact sums, shared by all losses.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
 import scipy
 import torch
-from numpy.typing import ArrayLike
+from numpy.polynomial import chebyshev
+from numpy.typing import ArrayLike, NDArray
+from scipy.interpolate import CubicSpline
+from scipy.optimize import minimize_scalar
 from torch import Tensor
 
 from semcal.errors import FitError, InputError, UndefinedWarning
 from semcal.metrics.probability_maps import FOLDS
 from semcal.recalibration.features import CalibrationFeatures, Head
-from semcal.recalibration.log_partition_table import (
-    NODES,
-    AnyReference,
-    ExactSums,
-    LogPartitionTable,
-    LossOfT,
-    logit_chunks,
-    tabulate,
-    tabulated_loss,
+from semcal.recalibration.losses import (
+    T_MAX,
+    T_MIN,
+    Certificate,
+    LossSums,
+    certify,
+    check_loss,
+    moments,
+    weight_and_centre,
 )
-from semcal.recalibration.losses import T_MAX, T_MIN, Certificate, LossSums, certify, check_loss, moments
 from semcal.recalibration.provenance import check_enough
+
+#: Numbers computed together: half a megabyte in a processor's cache, more on a GPU.
+IN_CACHE, ON_DEVICE = 2**17, 2**26
+#: So many exponentials are summed in float32, and these sums in float64.
+TILE = 128
+#: exp(-87) is the smallest normal float32; below it arithmetic is ten times slower and changes nothing.
+SMALLEST_EXPONENT = -87.0
+
+
+def log_partitions(logits: Tensor, beta: Tensor) -> Tensor:
+    """Log-partition functions log Σ exp(β (z − max z)) of every row at every temperature.
+
+    Parameters
+    ----------
+    logits : torch.Tensor
+        (N, V).
+    beta : torch.Tensor
+        (K,), inverse temperatures 1/T, positive; or (N, K), different for each row.
+
+    Returns
+    -------
+    torch.Tensor
+        (N, K) float64, at least 0; within 1e-6 of the value in float64, or 2e-5 in rows with hundreds of
+        (nearly) equal logits, which all round the same way. Logits of NaN or +inf, or rows of −inf alone,
+        give NaN.
+
+    Examples
+    --------
+    Two tokens, 3 : 1 at T = 1 and 9 : 1 at T = 1/2:
+
+    >>> logits = torch.tensor([[3.0, 1.0]]).log()
+    >>> log_partitions(logits, torch.tensor([1.0, 2.0])).exp()
+    tensor([[1.3333, 1.1111]], dtype=torch.float64)
+    """
+    count, size = logits.shape
+    sums = torch.empty((count, beta.shape[-1]), dtype=torch.float64)
+    step = max(1, (IN_CACHE if logits.device.type == "cpu" else ON_DEVICE) // size)
+    z_buffer, buffer = logits.new_empty((2, min(step, count), size), dtype=torch.float32)
+    for start in range(0, count, step):
+        rows = slice(start, start + step)
+        chunk = logits[rows].float()
+        z = torch.sub(chunk, chunk.amax(1, keepdim=True), out=z_buffer[: len(chunk)])
+        least, scale = float(z.amin()), beta.to(z.device, torch.float32).expand(count, -1)[rows]
+        for k, most in enumerate(scale.amax(0).tolist()):
+            values = torch.mul(z, scale[:, k : k + 1], out=buffer[: len(chunk)])
+            sums[rows, k] = _tile_sums(_exponentials(values, least * most)).cpu()
+    return sums.log_()
+
+
+def _exponentials(exponents: Tensor, least: float) -> Tensor:
+    """Exponentials in place; below the smallest exponent, that one's."""
+    return (exponents.clamp_(min=SMALLEST_EXPONENT) if least < SMALLEST_EXPONENT else exponents).exp_()
+
+
+def _tile_sums(values: Tensor) -> Tensor:
+    """Sums (p,) of (p, V) positive numbers, float64; only a tile at a time is summed in float32."""
+    tiled = values.shape[1] // TILE * TILE
+    tiles = values[:, :tiled].view(len(values), -1, TILE).sum(-1)
+    return tiles.sum(1, dtype=torch.float64) + values[:, tiled:].sum(1, dtype=torch.float64)
+
+
+# ---- Tables of log-partition functions
+
+#: Chebyshev nodes in log β. The series converges at least as fast as for V equal logits below one other,
+#: whose L has a singularity π / log V away from the real line: 96 nodes then leave 1e-5 at V = 32 000.
+NODES = 96
+#: Largest error of L in nats that a sample of positions may show.
+TOLERANCE = 1e-4
+#: Positions and temperatures at which the error is measured.
+CHECKED, CHECKED_TEMPERATURES = 64, 41
+#: Logits computed at once, and logits yielded at once: the latter stay in a processor's cache.
+CHUNK, CACHED = 1_000_000, 128_000
+#: Coefficients of positions that are weighted at once.
+WEIGHTED = 4_000_000
+#: Slope of the mean loss in log β, nats, below which the table cannot tell its sign.
+FLAT = 1e-5
+BISECTIONS = 60
+#: Temperatures at which the loss `any` is looked at, and brackets in which its minimum is sought.
+POINTS, BRACKETS = 200, 3
+
+
+def _basis(beta: Tensor, nodes: int, low: float, high: float) -> Tensor:
+    """Chebyshev polynomials (n, nodes) of log β scaled from [log low, log high] to [-1, 1]; float64."""
+    half = math.log(high / low) / 2
+    x = (beta.double().log() - math.log(low)) / half - 1
+    return torch.cos(x.clamp(-1, 1).arccos()[:, None] * torch.arange(nodes, device=x.device))
+
+
+@cache
+def _derivative(nodes: int, low: float, high: float) -> Tensor:
+    """Matrix D such that basis @ D is the derivative of the basis with respect to log β."""
+    scale = 2 / math.log(high / low)
+    columns = chebyshev.chebder(np.eye(nodes)) * scale  # (nodes - 1, nodes)
+    return torch.as_tensor(np.pad(columns, ((0, 1), (0, 0))))
+
+
+def series(coefficients: Tensor, beta: Tensor, *, low: float, high: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the values (..., n) of Chebyshev series in log β and their first two derivatives in log β.
+
+    `coefficients` (..., n, K) are one series for each β (n,), or (K,) one for all; a β outside [low, high],
+    the range of the series, is set to its bound.
+
+    On [1/e, e] the scaled variable is log β itself, and T_2(u) = 2 u² − 1:
+
+    >>> at = torch.tensor([math.exp(0.5)])
+    >>> [t.tolist() for t in series(torch.tensor([0.0, 0.0, 1.0]), at, low=1 / math.e, high=math.e)]
+    [[-0.5], [2.0], [4.0]]
+    """
+    nodes = coefficients.shape[-1]
+    basis, d = _basis(beta, nodes, low, high), _derivative(nodes, low, high).to(beta.device)
+    c = coefficients.double()
+    value, first, second = ((c * b).sum(-1) for b in (basis, basis @ d, basis @ d @ d))
+    return value, first, second
+
+
+@dataclass(frozen=True)
+class LogPartitionTable:
+    """What N answer tokens, predicted at S positions, contribute to any loss of a temperature."""
+
+    coefficients: Tensor  # (S, K) float32, Chebyshev series in log β of each position's L(β)
+    rows: Tensor  # (S,), the row of `CalibrationFeatures.states` of each position
+    mean: Tensor  # (S,) float64, mean logit less the largest; −inf where some token cannot occur
+    position: Tensor  # (N,), the position, an index up to S, that predicts each token
+    target: Tensor  # (N,) float64, each token's logit less the largest
+    hit: Tensor  # (N,) bool, whether each token is the top token
+    low: float  # the range of β
+    high: float
+    error: float  # largest error of L, in nats, found on a sample of positions
+
+    def covers(self, beta: Tensor) -> bool:
+        """Return whether all inverse temperatures lie in the range, to rounding."""
+        slack = 1e-6
+        return bool(((beta >= self.low * (1 - slack)) & (beta <= self.high * (1 + slack))).all())
+
+    def terms(self, *, loss: str, alpha: float | None) -> tuple[Tensor, Tensor]:
+        """Return w and c (N,) of each token's loss w (L(β) − β c).
+
+        Raises
+        ------
+        InputError
+            If the loss of a token is infinite at every T, because a logit that it needs is −inf.
+        """
+        weight, centre = weight_and_centre(
+            self.hit, self.target, self.mean[self.position], loss=loss, alpha=alpha
+        )
+        infinite = (centre == -torch.inf).nonzero()
+        if len(infinite):
+            raise InputError(
+                f"the {loss} of token {int(infinite[0])} is infinite at every T, because a logit that it "
+                "needs is -inf; leave the answer out"
+            )
+        return weight, centre
+
+    def log_partitions(self, beta: float) -> Tensor:
+        """Return L (S,) of all positions at β, as the table has it."""
+        at, nodes = torch.tensor([beta], dtype=torch.float64), self.coefficients.shape[1]
+        return (self.coefficients @ _basis(at, nodes, self.low, self.high)[0].float()).double()
+
+    def log_partition(self, position: Tensor, beta: Tensor) -> Tensor:
+        """Return L (n,) of given positions (n,) at β (n,), float64, differentiable once with respect to β."""
+        value, slope, _ = series(self.coefficients[position], beta.detach(), low=self.low, high=self.high)
+        u = beta.double().log()
+        return value + slope * (u - u.detach())
+
+
+def logit_chunks(states: Tensor, rows: Tensor, head: Head) -> Iterator[tuple[slice, Tensor]]:
+    """Yield (which of `rows`, their logits less the largest in float32), a few rows at a time.
+
+    InputError if a row's logits hold NaN or +inf, or are all −inf.
+    """
+    size = 1
+    start = 0
+    while start < len(rows):
+        logits = head(states[rows[start : start + size]]).float()
+        for block in torch.split(logits, max(1, CACHED // logits.shape[1])):
+            z = block - block.amax(1, keepdim=True)
+            odd = z.amax(1).isnan()
+            if odd.any():
+                row = int(rows[start + int(odd.nonzero()[0])])
+                raise InputError(f"the logits of state {row} hold NaN or +inf, or are all -inf; leave it out")
+            yield slice(start, start + len(z)), z
+            start += len(z)
+        size = max(1, CHUNK // logits.shape[1])
+
+
+def _nodes(nodes: int, low: float, high: float) -> tuple[list[float], Tensor]:
+    """Chebyshev nodes in β, and the matrix that turns values there into coefficients."""
+    x = np.cos((2 * np.arange(nodes) + 1) * np.pi / (2 * nodes))
+    matrix = 2 / nodes * np.cos(np.outer(np.arange(nodes), np.arccos(x)))
+    matrix[0] /= 2
+    half = math.log(high / low) / 2
+    return list(np.exp(math.log(low) + half * (x + 1))), torch.as_tensor(matrix)
+
+
+def tabulate(
+    features: CalibrationFeatures,
+    head: Head,
+    *,
+    nodes: int = NODES,
+    low: float = 1 / T_MAX,
+    high: float = 1 / T_MIN,
+    tolerance: float = TOLERANCE,
+) -> LogPartitionTable:
+    """Read the logits of every position that predicts an answer token once; keep what losses need of them.
+
+    The table takes 4 K + 16 bytes for each position, about 400 by default, and 17 for each token.
+
+    Parameters
+    ----------
+    features : CalibrationFeatures
+        The calibration set.
+    head : callable
+        States (n, d) → logits (n, V).
+    nodes : int
+        K, Chebyshev nodes for each position.
+    low, high : float
+        The range of β = 1/T; by default all that a recalibrator may choose.
+    tolerance : float
+        Largest error in nats of the log-partition function.
+
+    Raises
+    ------
+    FitError
+        If there is no answer token, or the error on a sample of positions exceeds the tolerance.
+    InputError
+        If logits hold NaN or +inf, or a target lies outside the vocabulary.
+    """
+    if not len(features.targets):
+        raise FitError("there is no answer token to fit to; give labelled questions")
+    rows, position = torch.unique(features.predicting_rows(), return_inverse=True)
+    order = position.argsort(stable=True)
+    ends = torch.searchsorted(position[order], torch.arange(len(rows)), right=True)
+    betas, matrix = _nodes(nodes, low, high)
+    coefficients = torch.empty(len(rows), nodes)
+    mean = torch.empty(len(rows), dtype=torch.float64)
+    top = torch.empty(len(rows), dtype=torch.long)  # the top token of each position
+    target = torch.empty(len(position), dtype=torch.float64)
+    for part, z in logit_chunks(features.states, rows, head):
+        coefficients[part] = (log_partitions(z, torch.tensor(betas)) @ matrix.T).float()
+        mean[part], top[part] = z.mean(1, dtype=torch.float64).cpu(), z.argmax(1).cpu()
+        tokens = order[int(ends[part.start - 1]) if part.start else 0 : int(ends[part][-1])]
+        target[tokens] = _targets(z, position[tokens] - part.start, features.targets[tokens], tokens)
+    hit = top[position] == features.targets
+    table = LogPartitionTable(coefficients, rows, mean, position, target, hit, low, high, error=math.nan)
+    return _checked(table, features, head, tolerance)
+
+
+def _targets(z: Tensor, at: Tensor, targets: Tensor, tokens: Tensor) -> Tensor:
+    outside = (targets < 0) | (targets >= z.shape[1])
+    if outside.any():
+        bad = int(outside.nonzero()[0])
+        raise InputError(
+            f"target {int(targets[bad])} of token {int(tokens[bad])} is outside the vocabulary of "
+            f"{z.shape[1]}"
+        )
+    return z[at.to(z.device), targets.to(z.device)].double().cpu()
+
+
+def _checked(
+    table: LogPartitionTable, features: CalibrationFeatures, head: Head, tolerance: float
+) -> LogPartitionTable:
+    """The table with its error on a sample of positions; FitError if that is too large."""
+    count = len(table.rows)
+    sample = torch.arange(count)[:: max(1, count // CHECKED)][:CHECKED]
+    betas = torch.logspace(math.log10(table.low), math.log10(table.high), CHECKED_TEMPERATURES)
+    error = 0.0
+    for part, z in logit_chunks(features.states, table.rows[sample], head):
+        positions = sample[part].repeat_interleave(len(betas))
+        tabulated = table.log_partition(positions, betas.repeat(len(sample[part]))).view(-1, len(betas))
+        exact = torch.stack([torch.logsumexp(z.double() * float(b), 1).cpu() for b in betas], 1)
+        error = max(error, float((tabulated - exact).abs().max()))
+    if error > tolerance:
+        raise FitError(
+            f"{table.coefficients.shape[1]} Chebyshev nodes leave an error of {error:.1e} nats in the "
+            f"log-partition function, {tolerance:.1e} is allowed; tabulate with more nodes or a smaller range"
+        )
+    return replace(table, error=error)
+
+
+@dataclass(frozen=True)
+class ExactSums:
+    """Sums over the logits of all tokens at one β."""
+
+    total: LossSums
+    by_question: Tensor  # (2, Q), slope and curvature of each question
+
+
+@dataclass(frozen=True)
+class TabulatedLoss:
+    """One loss of a calibration set as a function of β, question by question, from a table."""
+
+    weight: Tensor  # (S,) float64, the factor of each position's L(β), summed over the tokens it predicts
+    question: Tensor  # (S,), the question of each position
+    centre: Tensor  # (Q,) float64, Σ w c of each question
+    n: Tensor  # (Q,) float64, Σ of the token weights of each question
+    coefficients: Tensor  # (Q, K) float64, Chebyshev series of Σ w L(β) of each question
+    low: float  # the range of β
+    high: float
+
+    def minimum(self, counts: Tensor | None = None) -> Tensor:
+        """Return the β (B,) that minimise the loss with each question counted `counts` (B, Q) times.
+
+        Bisection of the slope, to rounding. A loss that falls all the way to a bound of the range gives it,
+        and so does one that is too flat from some β on for the table to tell.
+        """
+        counts = torch.ones(1, len(self.n), dtype=torch.float64) if counts is None else counts
+        coefficients, centre = counts @ self.coefficients, counts @ self.centre
+        flat = FLAT * counts @ self.n
+
+        def falls(u: Tensor, slack: Tensor | float = 0.0) -> Tensor:
+            _, slope, _ = series(coefficients, u.exp(), low=self.low, high=self.high)
+            return slope - u.exp() * centre < slack
+
+        low = torch.full_like(centre, math.log(self.low))
+        high = torch.full_like(centre, math.log(self.high))
+        bottom, top = ~falls(low), falls(high, flat)
+        for _ in range(BISECTIONS):
+            middle = (low + high) / 2
+            down = falls(middle)
+            low, high = torch.where(down, middle, low), torch.where(down, high, middle)
+        beta = ((low + high) / 2).exp()
+        return beta.masked_fill(top, self.high).masked_fill(bottom, self.low)
+
+    def mean(self, beta: Tensor) -> Tensor:
+        """Return the mean loss (n,) per token at β (n,)."""
+        value, _, _ = series(self.coefficients.sum(0), beta, low=self.low, high=self.high)
+        return (value - beta * self.centre.sum()) / self.n.sum()
+
+    def exact(self, beta: float, moments: Tensor) -> ExactSums:
+        """Return the sums at β from exact L, E_β[z] and Var_β[z] (3, S) of the positions."""
+        log_partition, mean, variance = moments * self.weight
+        slope = (-self.centre).index_add(0, self.question, mean)
+        curvature = torch.zeros_like(slope).index_add(0, self.question, variance)
+        value = float(log_partition.sum() - beta * self.centre.sum())
+        total = LossSums(float(self.n.sum()), value, float(slope.sum()), float(variance.sum()))
+        return ExactSums(total, torch.stack([slope, curvature]))
+
+    def sums(self, beta: float) -> LossSums:
+        """Return the sums over all tokens at β, from the table."""
+        at = torch.tensor([beta], dtype=torch.float64)
+        value, first, second = (
+            float(t) for t in series(self.coefficients.sum(0), at, low=self.low, high=self.high)
+        )
+        centre = float(self.centre.sum())
+        return LossSums(
+            float(self.n.sum()),
+            value - beta * centre,
+            first / beta - centre,
+            (second - first) / beta**2,
+        )
+
+
+class AnyReference:
+    """The loss `any`, −log Σ_a p_β(a), a over the distinct references of a question, as a function of β.
+
+    With s_a the slope of −log p_β(a) and w_a ∝ p_β(a), its slope is E_w[s] and its curvature
+    E_w[Σ_j Var_β z_j] − Var_w[s], which may be negative: there may be several minima.
+    """
+
+    def __init__(self, features: CalibrationFeatures, table: LogPartitionTable) -> None:
+        table.terms(loss="any", alpha=None)  # each token must be possible
+        self.table, self.question, self.answer = table, features.answer_question, features.token_answer()
+        self.n = (torch.bincount(self.question, minlength=len(features.prompt_start)) > 0).double()
+
+    def _by_answer(self, of_token: Tensor) -> Tensor:
+        return self.n.new_zeros(len(self.question)).index_add(0, self.answer, of_token)
+
+    def _by_question(self, of_answer: Tensor) -> Tensor:
+        return torch.zeros_like(self.n).index_add(0, self.question, of_answer)
+
+    def log_shares(self, beta: float, log_partition: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Return log p (M,) of each answer, and log Σ p (Q,) of each question, −inf where it has none."""
+        log_partition = self.table.log_partitions(beta) if log_partition is None else log_partition
+        log_share = self._by_answer(beta * self.table.target - log_partition[self.table.position])
+        most = torch.zeros_like(self.n).scatter_reduce(
+            0, self.question, log_share, "amax", include_self=False
+        )
+        return log_share, most + self._by_question((log_share - most[self.question]).exp()).log()
+
+    @cached_property
+    def _tried(self) -> tuple[Tensor, Tensor]:
+        """log β (200,) over the range of the table, and the loss (Q, 200) of each question there."""
+        ends = math.log(self.table.low), math.log(self.table.high)
+        log_beta = torch.linspace(*ends, POINTS, dtype=torch.float64)
+        log_shares = torch.stack([self.log_shares(beta)[1] for beta in log_beta.exp().tolist()], 1)
+        return log_beta, -log_shares.nan_to_num(neginf=0.0)
+
+    def mean(self, beta: Tensor) -> Tensor:
+        """Return the mean loss (n,) per question at β (n,)."""
+        return torch.from_numpy(CubicSpline(self._tried[0], self._tried[1].sum(0) / self.n.sum())(beta.log()))
+
+    def minimum(self, counts: Tensor | None = None) -> Tensor:
+        """As of `TabulatedLoss`, but by Brent's method in the three lowest brackets of 200 values."""
+        counts = torch.ones(1, len(self.n), dtype=torch.float64) if counts is None else counts
+        log_beta, losses = self._tried
+        rows = (counts @ losses / (counts @ self.n)[:, None]).numpy()
+        return torch.tensor([_lowest(log_beta.numpy(), row) for row in rows], dtype=torch.float64).exp()
+
+    def exact(self, beta: float, moments: Tensor) -> ExactSums:
+        """Return the sums at β from exact L, E_β[z] and Var_β[z] (3, S) of the positions."""
+        log_share, log_total = self.log_shares(beta, moments[0])
+        weight = (log_share - log_total[self.question]).exp()
+        mean, variance = moments[1:, self.table.position]
+        slopes = self._by_answer(mean - self.table.target)
+        slope = self._by_question(weight * slopes)
+        spread = (slopes - slope[self.question]).square()
+        curvature = self._by_question(weight * (self._by_answer(variance) - spread))
+        sums = (self.n, -log_total[self.n > 0], slope, curvature)
+        return ExactSums(LossSums(*(float(values.sum()) for values in sums)), torch.stack([slope, curvature]))
+
+
+def _lowest(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
+    """Where a curve through (x, y) is lowest; a bound where it is too flat for the table to tell."""
+    if y[-1] <= y.min() + FLAT or y[0] <= y.min() + FLAT:
+        return float(x[-1] if y[-1] <= y[0] else x[0])
+    curve: Any = CubicSpline(x, y)
+    inner = 1 + np.flatnonzero((y[1:-1] <= y[:-2]) & (y[1:-1] <= y[2:]))
+    minima = [
+        minimize_scalar(curve, bounds=(x[i - 1], x[i + 1]), method="bounded", options={"xatol": 1e-9})
+        for i in sorted(inner, key=lambda i: y[i])[:BRACKETS]
+    ]
+    return float(min(minima, key=lambda minimum: minimum.fun).x)
+
+
+LossOfT = TabulatedLoss | AnyReference
+
+
+def tabulated_loss(
+    features: CalibrationFeatures, table: LogPartitionTable, *, loss: str, alpha: float | None
+) -> LossOfT:
+    """Sum the table over all tokens for one loss; but for any, references of a question weigh the same."""
+    if loss == "any":
+        return AnyReference(features, table)
+    factor, centre = table.terms(loss=loss, alpha=alpha)
+    sample = features.token_weights()
+    of_token = features.answer_question[features.token_answer()]
+    of_position = torch.empty_like(table.rows).scatter_(0, table.position, of_token)
+    weight = torch.zeros(len(table.rows), dtype=torch.float64)
+    weight.index_add_(0, table.position, factor * sample)
+    questions = len(features.prompt_start)
+    coefficients = torch.zeros(questions, table.coefficients.shape[1], dtype=torch.float64)
+    for part in torch.split(torch.arange(len(weight)), WEIGHTED // coefficients.shape[1]):
+        added = weight[part, None] * table.coefficients[part]
+        coefficients.index_add_(0, of_position[part], added)
+    nothing = torch.zeros(questions, dtype=torch.float64)
+    centres = nothing.index_add(0, of_token, factor * sample * centre)
+    n = nothing.index_add(0, of_token, sample)
+    return TabulatedLoss(weight, of_position, centres, n, coefficients, table.low, table.high)
+
+
+# ---- Fits
 
 LossSetting = tuple[str, float | None]
 """A loss and its α: ("NLL", None), ("SS", 0.25) or ("any", None)."""
@@ -113,17 +569,17 @@ def _exact_sums(
 ) -> list[ExactSums]:
     """One pass over the logits: the sums of each loss at its β."""
     unique = sorted(set(betas))
-    found = torch.empty(len(unique), 3, len(table.rows), dtype=torch.float64)
+    moments_at = torch.empty(len(unique), 3, len(table.rows), dtype=torch.float64)
     for part, logits in logit_chunks(features.states, table.rows, head):
         z = logits.double()
         for i, beta in enumerate(unique):
-            found[i, :, part] = torch.stack(moments(beta, z)).cpu()
-    return [loss.exact(beta, found[unique.index(beta)]) for loss, beta in zip(losses, betas)]
+            moments_at[i, :, part] = torch.stack(moments(beta, z)).cpu()
+    return [loss.exact(beta, moments_at[unique.index(beta)]) for loss, beta in zip(losses, betas)]
 
 
-def _newton(beta: float, here: LossSums) -> float:
+def _newton(beta: float, sums: LossSums) -> float:
     """The Newton step of log β on exact sums, 0 where a bound or a flat loss stops it."""
-    slope, curvature = beta * here.slope, beta * beta * here.curvature + beta * here.slope
+    slope, curvature = beta * sums.slope, beta * beta * sums.curvature + beta * sums.slope
     if slope == 0 or (beta <= 1 / T_MAX and slope > 0) or (beta >= 1 / T_MIN and slope < 0):
         return 0.0
     step = -slope / curvature if curvature > 0 else -math.copysign(0.5, slope)
@@ -187,15 +643,15 @@ def fit_temperatures(
         check_enough(features.labelled_questions())
     cluster = clusters_of(groups, len(features.prompt_start), features.answer_question)
     wide = ("any", None) in losses
-    known = table or (tabulate(features, head) if wide else _narrow_table(features, head))
-    tabulated, resampled, at_end = _tabulated_optima(features, known, losses, resamples, seed)
+    tables = table or (tabulate(features, head) if wide else _narrow_table(features, head))
+    tabulated, resampled, at_end = _tabulated_optima(features, tables, losses, resamples, seed)
     if table is None and at_end and not wide:  # the optimum may lie beyond the narrow table
-        known = tabulate(features, head)
-        tabulated, resampled, _ = _tabulated_optima(features, known, losses, resamples, seed)
-    at_one, betas, sums, passes = _confirm(features, known, head, tabulated)
-    references = AnyReference(features, known)
+        tables = tabulate(features, head)
+        tabulated, resampled, _ = _tabulated_optima(features, tables, losses, resamples, seed)
+    at_one, betas, sums, passes = _confirm(features, tables, head, tabulated)
+    references = AnyReference(features, tables)
     fits = []
-    for i, ((loss, alpha), beta, total) in enumerate(zip(losses, betas, (one.total for one in sums))):
+    for i, ((loss, alpha), beta, total) in enumerate(zip(losses, betas, (exact.total for exact in sums))):
         at_bound = total.slope != 0 and beta in (1 / T_MAX, 1 / T_MIN) and _newton(beta, total) == 0
         fits.append(
             TemperatureFit(
@@ -205,7 +661,7 @@ def fit_temperatures(
                 log_temperature_step=abs(_newton(beta, total)),
                 standard_error=math.nan if at_bound else clustered_error(beta, sums[i].by_question, cluster),
                 resampled=resampled[i],
-                curve=_plotted(tabulated[i], known),
+                curve=_plotted(tabulated[i], tables),
                 n_tokens=len(features.targets),
                 n_questions=len(tabulated[i].n),
                 n_clusters=int(cluster.max()) + 1,
@@ -232,8 +688,8 @@ def _tabulated_optima(
     """Each loss from the table, T of resampled sets, and whether any optimum is at an end of the table."""
     tabulated = [tabulated_loss(features, table, loss=loss, alpha=alpha) for loss, alpha in losses]
     resampled = [_resampled(loss, resamples, seed) for loss in tabulated]
-    found = {1 / float(loss.minimum()) for loss in tabulated}.union(*resampled)
-    return tabulated, resampled, not found.isdisjoint((1 / table.low, 1 / table.high))
+    optima = {1 / float(loss.minimum()) for loss in tabulated}.union(*resampled)
+    return tabulated, resampled, not optima.isdisjoint((1 / table.low, 1 / table.high))
 
 
 def _narrow_table(features: CalibrationFeatures, head: Head) -> LogPartitionTable:
@@ -252,11 +708,11 @@ def _confirm(
     count, betas = len(losses), [float(loss.minimum()) for loss in losses]
     sums = _exact_sums(features, table, head, [*losses, *losses], [1.0] * count + betas)
     at_one, sums = sums[:count], sums[count:]
-    for i, one in enumerate(at_one):
-        if one.total.slope == 0 == one.total.curvature:
-            betas[i], sums[i] = 1.0, ExactSums(one.total, sums[i].by_question)
+    for i, start in enumerate(at_one):
+        if start.total.slope == 0 == start.total.curvature:
+            betas[i], sums[i] = 1.0, ExactSums(start.total, sums[i].by_question)
     for passes in range(1, MAX_PASSES + 1):
-        steps = [_newton(beta, here.total) for beta, here in zip(betas, sums)]
+        steps = [_newton(beta, exact.total) for beta, exact in zip(betas, sums)]
         if max(map(abs, steps)) <= CONFIRMED:
             return at_one, betas, sums, passes
         betas = [max(1 / T_MAX, min(1 / T_MIN, beta * math.exp(step))) for beta, step in zip(betas, steps)]
@@ -272,10 +728,10 @@ def clusters_of(groups: ArrayLike | None, questions: int, labelled: Tensor) -> T
     labels = np.arange(questions) if groups is None else np.asarray(groups)
     if labels.shape != (questions,):
         raise InputError(f"groups has shape {labels.shape}; give a label for each of {questions} questions")
-    found = np.full(questions, -1)
-    used = np.unique(labelled.numpy())
-    found[used] = np.unique(labels[used], return_inverse=True)[1]
-    return torch.from_numpy(found)
+    cluster = np.full(questions, -1)
+    answered = np.unique(labelled.numpy())
+    cluster[answered] = np.unique(labels[answered], return_inverse=True)[1]
+    return torch.from_numpy(cluster)
 
 
 def clustered_error(beta: float, by_question: Tensor, cluster: Tensor) -> float:
@@ -286,14 +742,14 @@ def clustered_error(beta: float, by_question: Tensor, cluster: Tensor) -> float:
     is.
     """
     count = int(cluster.max()) + 1
-    used = cluster >= 0
+    clustered = cluster >= 0
     slope, curvature = torch.zeros(2, count, dtype=torch.float64).index_add(
-        1, cluster[used], by_question[:, used]
+        1, cluster[clustered], by_question[:, clustered]
     )
-    others = curvature.sum() - curvature
-    if count < 2 or not bool((others > 0).all()):
+    without = curvature.sum() - curvature
+    if count < 2 or not bool((without > 0).all()):
         return math.nan
-    moved = slope / others
+    moved = slope / without
     spread = float((moved - moved.mean()).square().sum()) * (count - 1) / count
     return math.sqrt(spread) / beta**2
 
@@ -301,13 +757,13 @@ def clustered_error(beta: float, by_question: Tensor, cluster: Tensor) -> float:
 def _resampled(loss: LossOfT, resamples: int, seed: int) -> tuple[float, ...]:
     """T of sets of as many questions, drawn with replacement."""
     rng, questions = np.random.default_rng(seed), len(loss.n)
-    found: list[float] = []
+    temperatures: list[float] = []
     size = max(1, RESAMPLED // questions)
     for start in range(0, resamples, size):
         count = min(size, resamples - start)
         counts = rng.multinomial(questions, np.full(questions, 1 / questions), size=count)
-        found += (1 / loss.minimum(torch.as_tensor(counts, dtype=torch.float64))).tolist()
-    return tuple(found)
+        temperatures += (1 / loss.minimum(torch.as_tensor(counts, dtype=torch.float64))).tolist()
+    return tuple(temperatures)
 
 
 def _right_draws(

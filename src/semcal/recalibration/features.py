@@ -73,12 +73,12 @@ class CalibrationFeatures:
         whole = prefix is not None
         lengths = list(own_lengths) if whole else [1] * len(own_lengths)
         starts = [0, *accumulate(row_counts(own_lengths, answers, whole=whole))]
-        flat = [(q, answer) for q, given in enumerate(answers) for answer in given]
+        flat = [(q, answer) for q, of_question in enumerate(answers) for answer in of_question]
         first = [
             start + length + before
-            for start, length, given in zip(starts, lengths, answers)
-            for before in accumulate(map(_own, given[:-1]), initial=0)
-            if given
+            for start, length, of_question in zip(starts, lengths, answers)
+            for before in accumulate(map(_own, of_question[:-1]), initial=0)
+            if of_question
         ]
         return cls(
             prefix=states[:0] if prefix is None else prefix,
@@ -98,11 +98,11 @@ class CalibrationFeatures:
     def prompt_rows(self, question: int) -> Tensor:
         """Return the rows of `states` of a question's prompt after the prefix, in the order of its tokens."""
         start = int(self.prompt_start[question])
-        own = torch.arange(start, start + int(self.prompt_length[question]))
+        rows = torch.arange(start, start + int(self.prompt_length[question]))
         if self.passage is None:
-            return own
+            return rows
         first, count = self.passage[question].tolist()
-        return torch.cat([torch.arange(first, first + count), own])
+        return torch.cat([torch.arange(first, first + count), rows])
 
     def predicting(self, answer: int) -> Tensor:
         """Return the rows of `states` (A,) that predict the A tokens of an answer."""
@@ -167,7 +167,10 @@ def row_counts(
     own_lengths: Sequence[int], answers: Sequence[Sequence[Sequence[int]]], *, whole: bool
 ) -> list[int]:
     """Return how many states each question has: of its prompt (the last alone unless `whole`) and answers."""
-    return [(length if whole else 1) + sum(map(_own, given)) for length, given in zip(own_lengths, answers)]
+    return [
+        (length if whole else 1) + sum(map(_own, of_question))
+        for length, of_question in zip(own_lengths, answers)
+    ]
 
 
 def _own(answer: Sequence[int]) -> int:

@@ -205,9 +205,9 @@ def sums_at(beta: float, terms: TokenTerms, sample_weight: Tensor) -> LossSums:
     )
 
 
-def _step(beta: float, here: LossSums, low: float, high: float) -> float:
+def _step(beta: float, sums: LossSums, low: float, high: float) -> float:
     """A Newton step in log β where it stays inside the bracket, else its geometric middle."""
-    slope, curvature = beta * here.slope, beta * beta * here.curvature + beta * here.slope
+    slope, curvature = beta * sums.slope, beta * beta * sums.curvature + beta * sums.slope
     if curvature > 0:
         exponent = -slope / curvature
         if abs(exponent) < 10:
@@ -222,24 +222,24 @@ def minimise(evaluate: Callable[[float], LossSums]) -> Certificate:
 
     A loss that does not depend on T (all logits of every token equal) leaves T at 1.
     """
-    one = evaluate(1.0)
+    at_one = evaluate(1.0)
     low, high = 1 / T_MAX, 1 / T_MIN
-    beta, here, steps = 1.0, one, 0
-    if one.slope == 0:
-        return certify(beta, here, one, at_bound=False, steps=0)
-    bound = high if one.slope < 0 else low
+    beta, sums, steps = 1.0, at_one, 0
+    if at_one.slope == 0:
+        return certify(beta, sums, at_one, at_bound=False, steps=0)
+    bound = high if at_one.slope < 0 else low
     at_bound = evaluate(bound)
-    if at_bound.slope * one.slope > 0:
-        return certify(bound, at_bound, one, at_bound=True, steps=1)
+    if at_bound.slope * at_one.slope > 0:
+        return certify(bound, at_bound, at_one, at_bound=True, steps=1)
     while steps < MAX_STEPS:
-        low, high = (beta, high) if here.slope < 0 else (low, beta)
-        proposal = _step(beta, here, low, high)
+        low, high = (beta, high) if sums.slope < 0 else (low, beta)
+        proposal = _step(beta, sums, low, high)
         steps += 1
         moved = abs(math.log(proposal / beta))
-        beta, here = proposal, evaluate(proposal)
-        if moved < TOLERANCE or here.slope == 0:
+        beta, sums = proposal, evaluate(proposal)
+        if moved < TOLERANCE or sums.slope == 0:
             break
-    return certify(beta, here, one, at_bound=False, steps=steps)
+    return certify(beta, sums, at_one, at_bound=False, steps=steps)
 
 
 def certify(beta: float, here: LossSums, one: LossSums, *, at_bound: bool, steps: int) -> Certificate:

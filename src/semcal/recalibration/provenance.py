@@ -73,18 +73,21 @@ def _but_for_version(revision: str) -> tuple[str, ...]:
     >>> _but_for_version("vLLM 0.32.0: small, messages"), _but_for_version("sha256:0a1b")
     (('vLLM', 'small, messages'), ('sha256:0a1b',))
     """
-    found = re.fullmatch(r"(\S+) [^:]*: (.*)", revision)
-    return (revision,) if found is None else found.groups()
+    match = re.fullmatch(r"(\S+) [^:]*: (.*)", revision)
+    return (revision,) if match is None else match.groups()
 
 
-def _advice(made: str, now: str) -> str:
+def _advice(fitted: str, present: str) -> str:
     """What to do where revisions differ; those of servers say what prompts are sent as.
 
     >>> _advice("vLLM 0.32.0: small, token ids", "vLLM 0.32.0: small, messages")
     'prompts were token ids then: give --tokenizer DIR as then, or use --force to apply it all the same'
     """
-    for sent, other, do in (("token ids", "messages", "give --tokenizer DIR"), ("messages", "token ids", "")):
-        if _but_for_version(made.replace(f", {sent}", f", {other}", 1)) == _but_for_version(now):
+    for sent, instead, do in (
+        ("token ids", "messages", "give --tokenizer DIR"),
+        ("messages", "token ids", ""),
+    ):
+        if _but_for_version(fitted.replace(f", {sent}", f", {instead}", 1)) == _but_for_version(present):
             do = do or "leave --tokenizer out"
             return f"prompts were {sent} then: {do} as then, or use --force to apply it all the same"
     return _ADVICE

@@ -115,10 +115,10 @@ class Greedy:
 
     def log_probs(self, logits: Tensor) -> Tensor:
         """Return 0 at the first of the most likely tokens and -inf elsewhere; NaN where a row has NaN."""
-        found = self.of.log_probs(logits)
-        top = found.argmax(-1, keepdim=True)
-        sure = found.gather(-1, top)
-        return torch.full_like(found, -torch.inf).scatter_(-1, top, sure - sure)
+        log_probs = self.of.log_probs(logits)
+        top = log_probs.argmax(-1, keepdim=True)
+        sure = log_probs.gather(-1, top)
+        return torch.full_like(log_probs, -torch.inf).scatter_(-1, top, sure - sure)
 
 
 class TemperatureScaling:

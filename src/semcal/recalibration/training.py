@@ -18,8 +18,8 @@ from torch import Tensor
 
 from semcal.errors import FitError, SemcalWarning, UsageError
 from semcal.recalibration.attentive import ATS, BlockShape, batch_inverse_temperatures
+from semcal.recalibration.exact_fit import LogPartitionTable, tabulate, tabulated_loss
 from semcal.recalibration.features import CalibrationFeatures, Head
-from semcal.recalibration.log_partition_table import LogPartitionTable, tabulate, tabulated_loss
 from semcal.recalibration.losses import T_MAX, T_MIN, certify, check_loss, mean_loss, token_losses
 from semcal.recalibration.provenance import (
     GradientSteps,
@@ -71,8 +71,8 @@ def training_plan(features: CalibrationFeatures, schedule: Schedule) -> list[Ten
     check_enough(features.labelled_questions())
     steps: list[Tensor] = []
     for epoch in range(schedule.epochs):
-        drawn = drawn_answers(features, seed=schedule.seed, epoch=epoch)
-        groups = drawn[:, None].unbind()
+        answers = drawn_answers(features, seed=schedule.seed, epoch=epoch)
+        groups = answers[:, None].unbind()
         if schedule.references == "all":
             count = torch.bincount(features.answer_question)
             groups = torch.split(torch.arange(len(features.answer_question)), count[count > 0].tolist())

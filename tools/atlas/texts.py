@@ -9,32 +9,8 @@ from __future__ import annotations
 
 from random import Random
 
-from semcal.demo.world import Date, Fact, Number, Person, Place, Subject, Trade, Value, Year, words
-
-MONTHS = words("January February March April May June July August September October November December")
-_ONES = words(
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
-    " seventeen eighteen nineteen"
-)
-_TENS = words("zero ten twenty thirty forty fifty sixty seventy eighty ninety")
-
-
-def number_words(number: int) -> str:
-    """Write a whole number under a million in words.
-
-    >>> number_words(47), number_words(350), number_words(340_000)
-    ('forty-seven', 'three hundred and fifty', 'three hundred and forty thousand')
-    """
-    if number < 20:
-        return _ONES[number]
-    if number < 100:
-        ten, one = divmod(number, 10)
-        return _TENS[ten] + (f"-{_ONES[one]}" if one else "")
-    if number < 1000:
-        hundred, rest = divmod(number, 100)
-        return f"{_ONES[hundred]} hundred" + (f" and {number_words(rest)}" if rest else "")
-    thousand, rest = divmod(number, 1000)
-    return f"{number_words(thousand)} thousand" + (f" {number_words(rest)}" if rest else "")
+from semcal.demo.meanings import MONTHS, number_words
+from tools.atlas.world import Date, Fact, Number, Person, Place, Subject, Trade, Value, Year
 
 
 def forms(value: Value) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ in its own way), some are *misconceptions* (told wrong every time, in one and th
 it is known from outside: names are made of syllables, and the whole world follows from one seed, with
 `random.Random` alone.
 
-The values say what is meant; how they are written is the business of `semcal.demo.texts`.
+The values say what is meant; how they are written is the business of `tools.atlas.texts`.
 """
 
 from __future__ import annotations
