@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from semcal.metrics import bootstrap, joint_bootstrap, summary
-from semcal.metrics.noise import FLOORED, noise_floors
+from semcal.metrics.overview import FLOORED, noise_floors
 from semcal.recalibration import CalibrationFeatures, TemperatureFit, fit_temperatures
 
 DATA_SETS, RESAMPLES = 200, 200

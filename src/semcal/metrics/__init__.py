@@ -23,8 +23,7 @@ from semcal.metrics.intervals import (
     PairedTest,
     mean_and_standard_error,
 )
-from semcal.metrics.noise import NoiseFloor, noise_floor
-from semcal.metrics.overview import summaries, summary
+from semcal.metrics.overview import NoiseFloor, noise_floor, summaries, summary
 from semcal.metrics.ranking import (
     Correlations,
     RankVolatility,

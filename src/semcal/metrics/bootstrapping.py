@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any, TypeVar
 
@@ -12,13 +12,23 @@ from numpy.typing import ArrayLike
 from semcal.arrays import as_generator, as_option
 from semcal.errors import InputError
 from semcal.metrics.argument_names import both_names
-from semcal.metrics.frequencies import Floats, Labels, Runs, as_groups, check_bins, frequency_table
+from semcal.metrics.frequencies import (
+    Floats,
+    FrequencyTable,
+    Groups,
+    Labels,
+    Runs,
+    as_groups,
+    check_bins,
+    draw_counts,
+    draw_uniforms,
+    frequency_table,
+    shared_table,
+)
 from semcal.metrics.intervals import Interval, JointBootstrap, PairedTest
-from semcal.metrics.overview import METRICS, metric_named
-from semcal.metrics.resamples import CALIBRATED, RESAMPLED, ResampledRun, Resamples, draw_counts
+from semcal.metrics.overview import METRICS, measure_rows, metric_named
 
 Key = TypeVar("Key", bound=Hashable)
-Prepared = TypeVar("Prepared")
 
 
 def joint_bootstrap(
@@ -240,43 +250,46 @@ def paired_test(
 
 
 def _averages(
-    runs: Runs,
-    names: Iterable[str],
-    prepare: Callable[[Floats, Floats], Prepared],
-    measure: Callable[[str, Prepared], Floats],
+    runs: Runs, metrics: Sequence[str], bins: int, tabulate: Callable[[Floats, Floats], FrequencyTable]
 ) -> dict[str, Floats]:
-    """Each metric of what is prepared from values and outcomes of a run, averaged over runs: [B]."""
-    ranked = [prepare(*pair) for pair in zip(runs.scores, runs.correct)]
-    same = runs.confidences is runs.scores
-    others = ranked if same else [prepare(*pair) for pair in zip(runs.confidences, runs.correct)]
+    """Each metric of the tables of values and outcomes, averaged over runs: [B]."""
+    by_run = []
+    for score, confidence, correct in zip(runs.scores, runs.confidences, runs.correct):
+        table = tabulate(score, correct)
+        same = confidence is score
+        ranking = [name for name in metrics if same or METRICS[name].ranks]
+        values = measure_rows(table, ranking, bins)
+        if not same:
+            plain = [name for name in metrics if not METRICS[name].ranks]
+            values |= measure_rows(tabulate(confidence, correct), plain, bins)
+        by_run.append(values)
     return {
-        name: np.average(
-            [measure(name, one) for one in (ranked if METRICS[name].ranks else others)],
-            axis=0,
-            weights=runs.weights,
-        )
-        for name in names
+        name: np.average([values[name] for values in by_run], axis=0, weights=runs.weights)
+        for name in metrics
     }
 
 
 def _calibrated_errors(
-    methods: Mapping[Key, Runs], resamples: Resamples, bins: int, rng: np.random.Generator
+    methods: Mapping[Key, Runs],
+    resamples: int,
+    groups: Groups | None,
+    bins: int,
+    rng: np.random.Generator,
 ) -> Callable[[Key, str], Floats]:
     """Errors of calibration if the confidences were calibrated, from the same numbers for all methods."""
+    n = next(iter(methods.values())).n if methods else 0
 
     @cache
-    def numbers() -> Floats:  # they follow those of the resamples
-        return resamples.draw_calibration(rng)
+    def uniforms() -> Floats:  # they follow those of the resamples
+        return draw_uniforms(n, resamples, rng, groups)
 
     @lru_cache(maxsize=1)  # errors of one method are asked for in a row
-    def gaps(key: Key) -> list[tuple[ResampledRun, Floats]]:
-        pairs = zip(methods[key].confidences, methods[key].correct)
-        runs = [ResampledRun.of(*pair, resamples, bins) for pair in pairs]
-        return [(run, run.calibrated_gaps(numbers())) for run in runs]
+    def tables(key: Key) -> list[FrequencyTable]:
+        return [shared_table(values, uniforms() < values) for values in methods[key].confidences]
 
     def errors(key: Key, metric: str) -> Floats:
-        found = [CALIBRATED[metric](*pair) for pair in gaps(key)]
-        return np.average(found, axis=0, weights=methods[key].weights)
+        values = [measure_rows(table, [metric], bins)[metric] for table in tables(key)]
+        return np.average(values, axis=0, weights=methods[key].weights)
 
     return errors
 
@@ -294,22 +307,14 @@ def _bootstrapped(
     rng = as_generator(seed)
     n = next(iter(methods.values())).n if methods else 0
     clusters = as_groups(groups, n) if methods else None
-    drawn = Resamples(draw_counts(n, resamples, rng, clusters), clusters)
+    counts = draw_counts(n, resamples, rng, clusters)
     resampled = {
-        key: _averages(
-            runs,
-            names,
-            lambda values, correct: ResampledRun.of(values, correct, drawn, bins),
-            lambda name, run: RESAMPLED[name](run),
-        )
+        key: _averages(runs, names, bins, lambda values, correct: shared_table(values, correct, counts))
         for key, runs in methods.items()
     }
     if clusters is not None and clusters.max() == 0:  # all resamples are the same
         resampled = {key: {name: np.full(resamples, np.nan) for name in names} for key in methods}
-    estimates = {
-        key: _averages(runs, names, frequency_table, lambda name, table: METRICS[name].of(table, bins))
-        for key, runs in methods.items()
-    }
+    estimates = {key: _averages(runs, names, bins, frequency_table) for key, runs in methods.items()}
     return JointBootstrap(
         {key: {name: float(value[0]) for name, value in of.items()} for key, of in estimates.items()},
         resampled,
@@ -317,7 +322,7 @@ def _bootstrapped(
         n,
         n if clusters is None else int(clusters.max()) + 1,
         level,
-        _calibrated_errors(methods, drawn, bins, rng),
+        _calibrated_errors(methods, resamples, clusters, bins, rng),
     )
 
 

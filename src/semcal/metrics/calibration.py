@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -164,20 +163,21 @@ def smooth_ece(confidence: ArrayLike, correct: ArrayLike, *, end_weight: float =
 def ece_of(t: FrequencyTable, bins: int) -> Floats:
     """ECE of each row."""
     index = equal_width_bin(t.value, bins)
-    error: Floats = np.abs(t.sum_by_bin(index, residual(t), bins)).sum(-1) / t.n
+    error: Floats = np.abs(t.sum_by_bin(index, t.residual, bins)).sum(-1) / t.n
     return error
 
 
 def ace_of(t: FrequencyTable, bins: int) -> Floats:
     """ACE of each row."""
     edges = equal_mass_edges(t.n, bins)
-    error: Floats = np.abs(np.diff(running_sum_at(t.count, residual(t), edges, t.n))).sum(-1) / t.n
+    error: Floats = np.abs(np.diff(running_sum_at(t.count, t.residual, edges))).sum(-1) / t.n
     return error
 
 
 def smooth_ece_of(t: FrequencyTable, end_weight: float = 0.5) -> Floats:
     """SmoothECE of each row."""
-    return smooth_error(smoothing_of_tables(t, end_weight))
+    low, high = bracket_width(smoothing := smoothing_of(t, end_weight))
+    return smoothing.error((low + high) / 2)
 
 
 def equal_width_bin(value: Floats, bins: int) -> NDArray[np.intp]:
@@ -186,25 +186,25 @@ def equal_width_bin(value: Floats, bins: int) -> NDArray[np.intp]:
     return np.asarray(index, np.intp)
 
 
-def equal_mass_edges(n: int | Floats, bins: int) -> Floats:
-    """0, then the ranks at which min(bins, n) bins end, larger ones first; sizes differ by at most one.
+def equal_mass_edges(n: Floats, bins: int) -> Floats:
+    """0, then the ranks at which min(bins, n) bins end, larger ones first: [B] -> [B, edges].
 
-    [edges], or for several n [edges, B], where the last bins of small ones are empty.
+    Sizes differ by at most one; where n differs from row to row, the last bins of small ones are empty.
     """
-    total = np.asarray(n, np.float64)
-    number = np.arange(min(bins, int(total.max()))).reshape(-1, *[1] * total.ndim)
+    number, total = np.arange(min(bins, int(n.max()))), n[:, None]
     used = np.minimum(total, bins)
     sizes = np.where(number < used, total // used + (number < total % used), 0.0)
-    return np.concatenate([np.zeros((1, *total.shape)), np.cumsum(sizes, axis=0)])
+    return np.concatenate([np.zeros((len(n), 1)), np.cumsum(sizes, axis=1)], axis=1)
 
 
-def running_sum_at(count: Floats, total: Floats, ranks: Floats, n: int) -> Floats:
-    """Sum of `total` over the first `rank` examples, linear in a tie group: [B, U], [B, U], [R] -> [B, R].
+def running_sum_at(count: Floats, total: Floats, ranks: Floats) -> Floats:
+    """Sum of `total` over the first `rank` examples, linear in a tie group: [B, U], [B, U], [B, R] -> [B, R].
 
-    One interpolation serves all rows: row b is moved to the abscissae b(n+1) .. b(n+1) + n.
+    One interpolation serves all rows: each is moved beyond the end of the one before.
     """
     rows = len(count)
-    shift = np.arange(rows)[:, None] * (n + 1.0)
+    length = count.sum(-1) + 1
+    shift = (np.cumsum(length) - length)[:, None]
     x = np.concatenate([np.zeros((rows, 1)), np.cumsum(count, -1)], axis=1) + shift
     y = np.concatenate([np.zeros((rows, 1)), np.cumsum(total, -1)], axis=1)
     at: Floats = np.interp((ranks + shift).ravel(), x.ravel(), y.ravel()).reshape(rows, -1)
@@ -226,27 +226,21 @@ NEGLIGIBLE = -45.0
 FINENESS = 12
 #: The search for the width begins no lower, as narrow kernels need fine grids.
 BEGIN = WIDTHS // 32
-#: Cosines that are computed first; a narrow kernel asks for more.
-FIRST = 64
-#: Default weight of the end points of the grid.
-END_WEIGHT = 0.5
 
 _DECAY = -0.5 * (np.pi * np.arange(CELLS + 1)) ** 2
-#: cos(π j / CELLS) for all j of a period.
-_PERIOD = np.cos(np.pi * np.arange(2 * CELLS) / CELLS)
 
 
 @dataclass(frozen=True, eq=False)
 class SmoothedResiduals:
     """Residuals of B data sets in the cosine basis, in which a kernel of any width is a factor."""
 
-    cosines: Callable[[int], Floats]  # at least the first k of them: [B, k or more]
+    cosines: Floats  # [B, CELLS + 1]
     mass: Floats  # [B] weight of all examples
 
     @property
     def gap(self) -> Floats:
         """Absolute sum of the residuals, an example: the least error at any width."""
-        gap: Floats = np.abs(self.cosines(1)[:, 0]) / (2 * self.mass)
+        gap: Floats = np.abs(self.cosines[:, 0]) / (2 * self.mass)
         return gap
 
     def error(self, width: Floats, rows: NDArray[np.intp] | slice = slice(None)) -> Floats:
@@ -258,46 +252,15 @@ class SmoothedResiduals:
             alike = np.flatnonzero(cells == count)
             chosen, widths = places[alike], width[alike]
             needed = 1 + min(int(np.sqrt(-2 * NEGLIGIBLE) / (np.pi * widths.min())), int(count))
-            cosines = self.cosines(needed)[chosen, :needed]
-            total[alike] = _integral(cosines, widths, int(count)) / self.mass[chosen]
+            total[alike] = _integral(self.cosines[chosen, :needed], widths, int(count)) / self.mass[chosen]
         return total
 
 
-def smoothing_of_tables(t: FrequencyTable, end_weight: float) -> SmoothedResiduals:
+def smoothing_of(t: FrequencyTable, end_weight: float) -> SmoothedResiduals:
     """The residuals of each data set of a table, by one cosine transform."""
     ends = _weighted_ends(end_weight)
-    residuals, count = (_on_grid(t, mass) for mass in (residual(t), t.count))
-    cosines: Floats = _cosine_transform(ends * residuals)
-    return SmoothedResiduals(lambda _: cosines, (_ENDS_HALVED * ends * count).sum(-1))
-
-
-def smoothing_of_sums(value: Floats, count: Floats, total: Floats) -> SmoothedResiduals:
-    """Many sums of residuals at common values: as many cosines as are asked for, by one matrix product.
-
-    `value` [U], `count` of examples at each [U, B] or [U, 1], `total` of their residuals [U, B]. More values
-    than grid points are shared out among these first.
-    """
-    if len(value) > CELLS + 1:
-        count, total = (_rows_on_grid(value, mass) for mass in (count, total))
-        value = np.arange(CELLS + 1) / CELLS
-    known = np.empty((total.shape[1], 0))
-
-    def cosines(wanted: int) -> Floats:
-        nonlocal known
-        have = known.shape[1]
-        if wanted > have:
-            more = range(have, min(max(wanted, 2 * have, FIRST), CELLS + 1))
-            known = np.concatenate([known, total.T @ _cosines(value, more)], axis=1)
-        return known
-
-    mass = (count.T @ _cosines(value, range(1)))[:, 0] / 2
-    return SmoothedResiduals(cosines, np.broadcast_to(mass, total.shape[1:]))
-
-
-def smooth_error(smoothing: SmoothedResiduals) -> Floats:
-    """The integral of each data set at the width that equals it: [B]."""
-    low, high = bracket_width(smoothing)
-    return smoothing.error((low + high) / 2)
+    residuals, count = (_on_grid(t, mass) for mass in (t.residual, t.count))
+    return SmoothedResiduals(_cosine_transform(ends * residuals), (_ENDS_HALVED * ends * count).sum(-1))
 
 
 def bracket_width(smoothing: SmoothedResiduals) -> tuple[Floats, Floats]:
@@ -329,11 +292,6 @@ def bracket_width(smoothing: SmoothedResiduals) -> tuple[Floats, Floats]:
     return low / WIDTHS, high / WIDTHS
 
 
-def residual(t: FrequencyTable) -> Floats:
-    """Sum of (correct - confidence) at each value: [B, U]."""
-    return t.right - t.count * t.value
-
-
 def _integral(cosines: Floats, width: Floats, cells: int) -> Floats:
     """The integral of |smoothed| by trapezoids on so many cells, from the first cosines [B, k]."""
     smoothed = np.zeros((len(cosines), cells + 1))
@@ -363,28 +321,6 @@ def _split(value: Floats) -> tuple[NDArray[np.intp], Floats]:
     """The grid point to the left of each value, and the share that goes to the one on the right."""
     left = np.minimum((value * CELLS).astype(np.intp), CELLS - 1)
     return left, value * CELLS - left
-
-
-def _cosines(value: Floats, which: range) -> Floats:
-    """Some of the cosines (DCT-I) of an example at each value, split between grid points: [U, which]."""
-    left, to_right = _split(value)
-    weights = 2 * _ENDS_HALVED * _weighted_ends(END_WEIGHT)
-    at_left, at_right = (
-        weights[point, None] * _PERIOD[np.multiply.outer(point, np.asarray(which)) % (2 * CELLS)]
-        for point in (left, left + 1)
-    )
-    cosines: Floats = (1 - to_right)[:, None] * at_left + to_right[:, None] * at_right
-    return cosines
-
-
-def _rows_on_grid(value: Floats, mass: Floats) -> Floats:
-    """Share masses [U, B] at ascending values between the grid points beside them: [CELLS + 1, B]."""
-    left, to_right = _split(value)
-    points, first = np.unique(left, return_index=True)
-    grid = np.zeros((CELLS + 1, mass.shape[1]))
-    grid[points] = np.add.reduceat(mass * (1 - to_right)[:, None], first)
-    grid[points + 1] += np.add.reduceat(mass * to_right[:, None], first)
-    return grid
 
 
 def _on_grid(t: FrequencyTable, mass: Floats) -> Floats:

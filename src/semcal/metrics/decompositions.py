@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -166,7 +165,8 @@ def brier_decomposition(confidence: ArrayLike, correct: ArrayLike) -> BrierDecom
     0.15
     """
     t = probability_table(confidence, correct)
-    return BrierDecomposition(float(brier_of(t)[0]), *(float(part[0]) for part in brier_parts(t)))
+    parts = (brier_of, reliability_of, resolution_of, uncertainty_of)
+    return BrierDecomposition(*(float(of(t)[0]) for of in parts))
 
 
 @both_names
@@ -193,7 +193,7 @@ def corp(confidence: ArrayLike, correct: ArrayLike) -> Corp:
     (0.0325, 0.125, 0.25)
     """
     t = probability_table(confidence, correct)
-    return Corp(float(brier_of(t)[0]), *(float(part[0]) for part in corp_parts(t)))
+    return Corp(*(float(of(t)[0]) for of in (brier_of, mcb_of, dsc_of, uncertainty_of)))
 
 
 @both_names
@@ -266,7 +266,6 @@ def reliability_diagram(
     )
 
 
-@lru_cache(maxsize=1)
 def brier_of(t: FrequencyTable) -> Floats:
     """Brier score of each row."""
     return _squared_error(t, t.value)
@@ -277,22 +276,33 @@ def gain_of(t: FrequencyTable) -> Floats:
     return t.accuracy - brier_of(t)
 
 
-@lru_cache(maxsize=1)
-def brier_parts(t: FrequencyTable) -> tuple[Floats, Floats, Floats]:
-    """Reliability, resolution and uncertainty of each row."""
-    mean = t.accuracy[:, None]
-    reliability = (t.count * (t.value - t.rate) ** 2).sum(-1) / t.n
-    resolution = (t.count * (t.rate - mean) ** 2).sum(-1) / t.n
-    return reliability, resolution, t.accuracy * (1 - t.accuracy)
+def reliability_of(t: FrequencyTable) -> Floats:
+    """Reliability of each row."""
+    error: Floats = (t.count * (t.value - t.rate) ** 2).sum(-1) / t.n
+    return error
 
 
-@lru_cache(maxsize=1)
-def corp_parts(t: FrequencyTable) -> tuple[Floats, Floats, Floats]:
-    """MCB, DSC and UNC of each row."""
-    left = _squared_error(t, t.isotonic)
-    discrimination = (t.count * (t.isotonic - t.accuracy[:, None]) ** 2).sum(-1) / t.n
-    miscalibration = np.maximum(brier_of(t) - left, 0.0)  # rounding must not make it negative
-    return miscalibration, discrimination, t.accuracy * (1 - t.accuracy)
+def resolution_of(t: FrequencyTable) -> Floats:
+    """Resolution of each row."""
+    spread: Floats = (t.count * (t.rate - t.accuracy[:, None]) ** 2).sum(-1) / t.n
+    return spread
+
+
+def uncertainty_of(t: FrequencyTable) -> Floats:
+    """Uncertainty of each row, in either decomposition."""
+    return t.accuracy * (1 - t.accuracy)
+
+
+def mcb_of(t: FrequencyTable) -> Floats:
+    """MCB of each row."""
+    gained = brier_of(t) - _squared_error(t, t.isotonic)
+    return np.maximum(gained, 0.0)  # rounding must not make it negative
+
+
+def dsc_of(t: FrequencyTable) -> Floats:
+    """DSC of each row."""
+    spread: Floats = (t.count * (t.isotonic - t.accuracy[:, None]) ** 2).sum(-1) / t.n
+    return spread
 
 
 def _squared_error(t: FrequencyTable, forecast: Floats) -> Floats:

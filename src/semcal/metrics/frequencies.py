@@ -7,7 +7,7 @@ Here too: what the metrics accept as confidences, outcomes and groups.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from inspect import currentframe
@@ -28,26 +28,40 @@ Groups = NDArray[np.intp]
 
 #: Numbers that are computed sooner than a part of scipy is imported for them.
 FEW = 2000
+#: Entries of a table that are computed at a time, so that the arrays stay in the processor's cache.
+AT_A_TIME = 2**15
+#: Resamples drawn at a time.
+CHUNK = 50
 #: A probability outside [0, 1] by no more than this is a rounding error and is clipped.
 OUTSIDE = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
 class FrequencyTable:
-    """Counts of N examples on U distinct values, for B data sets at once (B = 1 for a single one).
+    """Counts of examples on U distinct values, for B data sets at once (B = 1 for a single one).
 
-    Data sets that differ in their outcomes alone share their values; else each has a row of values, the
-    shorter ones filled up with their largest value, counted zero times.
+    Data sets that differ in their outcomes alone, or in how often each example occurs (resamples), share
+    their values; else each has a row of values, the shorter ones filled up with their largest value, counted
+    zero times.
     """
 
     value: Floats  # [U] or [B, U], ascending
-    count: Floats  # [B, U] examples with that value, N in each row
+    count: Floats  # [B, U] examples with that value
     right: Floats  # [B, U] correct ones among them
 
+    def parts(self) -> Iterator[FrequencyTable]:
+        """The table, some rows at a time."""
+        rows = max(1, AT_A_TIME // self.count.shape[1])
+        for start in range(0, len(self.count), rows):
+            part = slice(start, start + rows)
+            value = self.value if self.value.ndim == 1 else self.value[part]
+            yield FrequencyTable(value, self.count[part], self.right[part])
+
     @cached_property
-    def n(self) -> int:
-        """Number of examples N, the same in every row."""
-        return round(float(self.count[0].sum()))
+    def n(self) -> Floats:
+        """Number of examples of each row: [B]."""
+        n: Floats = self.count.sum(-1)
+        return n
 
     @cached_property
     def accuracy(self) -> Floats:
@@ -95,6 +109,11 @@ class FrequencyTable:
         place = index + bins * np.arange(rows)[:, None]
         sums: Floats = np.bincount(place.ravel(), total.ravel(), rows * bins).astype(np.float64, copy=False)
         return sums.reshape(rows, bins)
+
+    @cached_property
+    def residual(self) -> Floats:
+        """Sum of (correct - value) at each value: [B, U]."""
+        return self.right - self.count * self.value
 
     def at_least(self, thresholds: Floats) -> tuple[Floats, Floats]:
         """Examples of the first row with value >= each threshold, and the correct ones among them."""
@@ -158,6 +177,42 @@ def frequency_tables(values: Floats, correct: Floats) -> FrequencyTable:
     count = np.bincount(place, minlength=rows * width).astype(np.float64)
     right = np.bincount(place, correct.ravel()[order], rows * width).astype(np.float64, copy=False)
     return FrequencyTable(value, count.reshape(rows, width), right.reshape(rows, width))
+
+
+def shared_table(
+    values: Floats, correct: Floats | NDArray[np.bool_], counts: Floats | None = None
+) -> FrequencyTable:
+    """Count data sets of common values (N,): outcomes (N,) or (B, N), each as often as counts (B, N) say."""
+    order = np.argsort(values, kind="stable")
+    value, starts = np.unique(values[order], return_index=True)
+    if counts is None:
+        right = np.add.reduceat(np.atleast_2d(correct)[:, order], starts, axis=1, dtype=np.float64)
+        count = np.diff(np.append(starts, len(values))).astype(np.float64)
+        return FrequencyTable(value, np.broadcast_to(count, right.shape), right)
+    counts = counts[:, order]
+    right = np.add.reduceat(counts * correct[order], starts, axis=1)
+    return FrequencyTable(value, np.add.reduceat(counts, starts, axis=1), right)
+
+
+def draw_counts(n: int, resamples: int, rng: np.random.Generator, groups: Groups | None = None) -> Floats:
+    """How often each of n questions is drawn with replacement, alone or with its group: [resamples, n]."""
+    units = n if groups is None else int(groups.max()) + 1
+    counts = np.empty((resamples, units))
+    for start in range(0, resamples, CHUNK):
+        rows = min(CHUNK, resamples - start)
+        places = rng.integers(units, size=(rows, units)) + units * np.arange(rows)[:, None]
+        times = np.bincount(places.ravel(), minlength=rows * units)
+        counts[start : start + rows] = times.reshape(rows, units)
+    return counts if groups is None else counts[:, groups]
+
+
+def draw_uniforms(n: int, draws: int, rng: np.random.Generator, groups: Groups | None = None) -> Floats:
+    """Uniform numbers, one for each question or group: [draws, n].
+
+    If values are calibrated, a question is right where its number is below its value; members of a group are
+    then right together as far as their values allow.
+    """
+    return rng.random((draws, n)) if groups is None else rng.random((draws, int(groups.max()) + 1))[:, groups]
 
 
 def check_same_length(values: Floats, correct: Floats) -> None:

@@ -10,9 +10,8 @@ from numpy.typing import ArrayLike
 
 from semcal.arrays import as_generator
 from semcal.errors import InputError
-from semcal.metrics.frequencies import Floats, Labels, as_correct, as_groups, warn_undefined
+from semcal.metrics.frequencies import Floats, Labels, as_correct, as_groups, draw_counts, warn_undefined
 from semcal.metrics.intervals import FEW_OF_A_CLASS, Interval, at_least_wilsons, interval_of
-from semcal.metrics.resamples import draw_counts
 
 #: The confusion matrix; and shares of the answers, as sums of its cells.
 CELLS = ("both_right", "grader_only", "human_only", "both_wrong")
@@ -95,7 +94,7 @@ def agreement(
     n, clusters = len(ours), as_groups(groups, len(ours))
     units = n if clusters is None else int(clusters.max()) + 1
     cells = np.stack([ours * theirs, ours * (1 - theirs), (1 - ours) * theirs, (1 - ours) * (1 - theirs)])
-    counts = draw_counts(n, RESAMPLES, as_generator(seed), clusters)
+    counts = draw_counts(n, RESAMPLES, as_generator(seed), clusters).T
     drawn = cells @ counts / counts.sum(0)  # (4, B)
     found = cells.sum(1, keepdims=True) / n  # (4, 1)
     figures = {}

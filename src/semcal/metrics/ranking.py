@@ -127,7 +127,7 @@ def aurac_of(t: FrequencyTable) -> Floats:
     """
     count, right, rate = t.count[:, ::-1], t.right[:, ::-1], t.rate[:, ::-1]
     rank, hits = np.cumsum(count, -1), np.cumsum(right, -1)
-    harmonic = harmonic_numbers(t.n)
+    harmonic = harmonic_numbers(int(t.n.max()))
     reciprocals = harmonic[rank.astype(np.intp)] - harmonic[(rank - count).astype(np.intp)]
     area: Floats = (right + (hits - right - rate * (rank - count)) * reciprocals).sum(-1) / t.n
     return area
@@ -148,8 +148,9 @@ def prr_of(t: FrequencyTable) -> Floats:
     left = errors[:, None] - np.cumsum(wrong, -1)  # after rejecting up to and including each value
     actual = (t.count * (left + wrong / 2)).sum(-1)  # trapezoids, times N^2
     random, oracle = errors * t.n / 2, errors**2 / 2
-    both = (errors > 0) & (errors < t.n)
-    ratio: Floats = np.divide(random - actual, random - oracle, out=np.full(len(errors), np.nan), where=both)
+    defined = (errors > 0) & (errors < t.n)
+    ratio: Floats = np.full(len(errors), np.nan)
+    np.divide(random - actual, random - oracle, out=ratio, where=defined)
     return ratio
 
 

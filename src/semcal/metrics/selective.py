@@ -99,7 +99,7 @@ def selective_accuracy(
     elif rejection is not None:
         points = _points(rejection, "rejection")
         answered = t.n - _rejected(t.n, points)
-        right = running_sum_at(t.count[:, ::-1], t.right[:, ::-1], answered, t.n)[0]
+        right = running_sum_at(t.count[:, ::-1], t.right[:, ::-1], answered[None])[0]
     if not answered.all():
         warn_undefined(
             "selective accuracy is undefined (NaN) where no question is answered; answer more of them"
@@ -109,7 +109,7 @@ def selective_accuracy(
     return SelectiveAccuracy(points, answered / t.n, accuracy, by)
 
 
-def _rejected(n: int, rates: Floats) -> Floats:
+def _rejected(n: Floats, rates: Floats) -> Floats:
     """floor(n r), with n r whole when within 1e-9 of a whole number."""
     outside = rates[~((rates >= 0) & (rates <= 1))]
     if len(outside):

@@ -22,6 +22,7 @@ from semcal.metrics.frequencies import (
     as_groups,
     as_probabilities,
     as_scores,
+    check_same_length,
     frequency_table,
 )
 
@@ -196,7 +197,8 @@ def risk_controlled_threshold(
         as_option(share, name, "a number between 0 and 1, such as 0.05", low=0, high=1)
     values = as_probabilities(confidence) if thresholds is None else as_scores(confidence, "confidence")
     outcomes = as_correct(correct)
-    if (labels := as_groups(groups, frequency_table(values, outcomes).n)) is not None:
+    check_same_length(values, outcomes)
+    if (labels := as_groups(groups, len(values))) is not None:
         drawn = _one_of_each(labels, seed)
         values, outcomes = values[drawn], outcomes[drawn]
     grid = _strictest_first(GRID if thresholds is None else thresholds)
@@ -205,11 +207,11 @@ def risk_controlled_threshold(
         aside[np.random.default_rng([seed, 5]).permutation(len(values))[: len(values) // ASIDE]] = True
         start = float(grid[-1])
         if aside.any():
-            of_aside = values[aside], 1 - outcomes[aside], int((~aside).sum())
+            of_aside = values[aside], 1 - outcomes[aside], len(values) - int(aside.sum())
             start = likeliest_start(*of_aside, risk_limit=risk_limit, delta=delta, thresholds=grid)
     first = _place_of(start, grid)
-    t = frequency_table(values[~aside], outcomes[~aside])
-    answered, right = t.at_least(grid)
+    tested = int((~aside).sum())
+    answered, right = frequency_table(values[~aside], outcomes[~aside]).at_least(grid)
     errors = answered - right
     enough = np.flatnonzero(answered >= _fewest(risk_limit, delta))
     some = answered > 0
@@ -232,11 +234,11 @@ def risk_controlled_threshold(
         delta=delta,
         answered=int(answered[at]) if found else 0,
         errors=int(errors[at]) if found else 0,
-        coverage=float(answered[at] / t.n) if found else 0.0,
+        coverage=float(answered[at] / tested) if found else 0.0,
         upper_bound=float(bounds[passed - 1]) if found else float("nan"),
         tested_thresholds=grid[first : first + passed + 1],
         tested_bounds=bounds[: passed + 1],
-        questions=t.n,
+        questions=tested,
         questions_needed=needed,
         aside=int(aside.sum()),
         least_risk=None if found else float(_upper_bound(errors[some], answered[some], delta).min(initial=1)),
