@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from semcal.pipeline.fitting import Fit, fit
     from semcal.pipeline.results import Results, score
     from semcal.qa.questions import Question
-    from semcal.semantics import confidence, confidences
+    from semcal.semantics import confidence
 
 __version__ = "0.1.0"
 
@@ -37,7 +37,7 @@ _ADDRESSES = {
     "ask_many": "pipeline.ask",
     "calibrate": "pipeline.calibrate",
     "confidence": "semantics",
-    "confidences": "semantics",
+    "confidences": "semantics",  # the old name, for a release
     "errors": "",
     "fit": "pipeline.fitting",
     "load_equivalence": "engine.loading",
@@ -59,7 +59,6 @@ __all__ = [
     "ask_many",
     "calibrate",
     "confidence",
-    "confidences",
     "errors",
     "fit",
     "load_equivalence",

@@ -15,7 +15,7 @@ from semcal.errors import ServerError
 from semcal.experiment.grid_settings import CALIBRATED, GridSettings, Model
 from semcal.pipeline.executor import Executor, Progress
 from semcal.pipeline.rows import failures_of
-from semcal.pipeline.select import GRID, WITH_ALPHA, Candidate, CandidateFit, candidate_fits
+from semcal.pipeline.select import GRID, Candidate, CandidateFit, candidate_fits
 from semcal.pipeline.store import Store, digest, read_block
 from semcal.records import dumps
 from semcal.semantics import MEASURES
@@ -63,7 +63,7 @@ def only_choices(settings: GridSettings, candidates: Mapping[str, Sequence[Candi
         method: {
             measure: {
                 "candidate": one.name,
-                "measure_alpha": measure_alpha if measure in WITH_ALPHA else None,
+                "measure_alpha": measure_alpha if MEASURES[measure].parameter else None,
                 **{key: value for key, value in asdict(one).items() if key != "name"},
             }
             for measure in MEASURES

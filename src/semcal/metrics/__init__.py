@@ -23,7 +23,7 @@ from semcal.metrics.intervals import (
     PairedTest,
     mean_and_standard_error,
 )
-from semcal.metrics.overview import NoiseFloor, noise_floor, summaries, summary
+from semcal.metrics.overview import METRICS, Metric, NoiseFloor, noise_floor, summaries, summary
 from semcal.metrics.ranking import (
     Correlations,
     RankVolatility,
@@ -44,6 +44,7 @@ from semcal.metrics.selective import SelectiveAccuracy, selective_accuracy
 from semcal.metrics.thresholds import RiskControlledThreshold, risk_controlled_threshold
 
 __all__ = [
+    "METRICS",
     "SCORE_RECALIBRATORS",
     "Agreement",
     "BetaCalibration",
@@ -55,6 +56,7 @@ __all__ = [
     "IsotonicCalibration",
     "JointBootstrap",
     "MeanOverRuns",
+    "Metric",
     "NoiseFloor",
     "PairedTest",
     "PlattCalibration",

@@ -26,7 +26,8 @@ from semcal.metrics.frequencies import (
     shared_table,
 )
 from semcal.metrics.intervals import Interval, JointBootstrap, PairedTest
-from semcal.metrics.overview import METRICS, measure_rows, metric_named
+from semcal.metrics.overview import METRICS, measure_rows
+from semcal.registry import check_name
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -330,7 +331,7 @@ def _known(metrics: Sequence[str] | None) -> list[str]:
     """The names of metrics, all by default."""
     names = list(METRICS) if metrics is None else list(metrics)
     for name in names:
-        metric_named(name)
+        check_name(name, METRICS, what="metric")
     return names
 
 

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from semcal.arrays import as_numbers
 from semcal.errors import InputError
 from semcal.metrics.frequencies import Floats, warn_undefined
-from semcal.metrics.overview import metric_named
+from semcal.metrics.overview import METRICS
 
 #: With fewer units an error of calibration, and with fewer of one class an AUROC, has a wider interval.
 FEW_QUESTIONS, FEW_OF_A_CLASS = 200, 30
@@ -131,15 +131,15 @@ class JointBootstrap(Generic[Key]):
 
     def interval(self, key: Key, metric: str) -> Interval:
         """The bias-corrected interval of one metric over questions (:func:`bootstrap`)."""
-        kind, estimate = metric_named(metric), self.estimates[key][metric]
+        kind, estimate = METRICS[metric], self.estimates[key][metric]
         resampled = self.resampled[key][metric]
         found = interval_of(
             metric, estimate, resampled, self.level, raised=kind.raised, least=kind.least, most=1.0
         )
         if kind.of_outcomes:
             return at_least_wilsons(found, self.units, kind.least)
-        if metric in ("auroc", "prr"):
-            return self._at_least_newcombes(found, self.right[key] * self.units / self.n, metric)
+        if kind.of_area is not None:
+            return self._at_least_newcombes(found, self.right[key] * self.units / self.n, *kind.of_area)
         if not kind.zero_if_calibrated or not found.low > 0:
             return found
         null = self.if_calibrated(key, metric)
@@ -151,12 +151,11 @@ class JointBootstrap(Generic[Key]):
         least = 2 * estimate - found.high - float(null.mean())
         return replace(found, low=min(found.low, max(least, 0.0)))
 
-    def _at_least_newcombes(self, found: Interval, right: float, metric: str) -> Interval:
+    def _at_least_newcombes(self, found: Interval, right: float, scale: float, shift: float) -> Interval:
         """The interval of AUROC, or of PRR = 2 AUROC - 1, widened where a class is of few units."""
         wrong = self.units - right
         if np.isnan(found.low) or min(right, wrong) >= FEW_OF_A_CLASS:
             return found
-        scale, shift = (2.0, 1.0) if metric == "prr" else (1.0, 0.0)
         area = (found.estimate + shift) / scale
         low, high = (scale * end - shift for end in area_interval(area, right, wrong, self.level))
         return replace(found, low=min(low, found.low), high=max(high, found.high))
@@ -168,7 +167,7 @@ class JointBootstrap(Generic[Key]):
     def paired(self, first: Key, second: Key, metric: str) -> PairedTest:
         """The test of two methods by one metric (:func:`paired_test`)."""
         difference = self.contrast(first, metric) - self.contrast(second, metric)
-        span = 1.0 - metric_named(metric).least
+        span = 1.0 - METRICS[metric].least
         found = interval_of(
             f"{metric} difference",
             difference.value,

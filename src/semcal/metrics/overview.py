@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -38,58 +39,147 @@ from semcal.metrics.frequencies import (
     warn_undefined,
 )
 from semcal.metrics.ranking import aurac_of, auroc_of, one_class, prr_of
+from semcal.registry import Catalogue
 
 #: Data sets counted at a time, so that the arrays stay in the processor's cache.
 ROWS = 16
-#: The errors beside which a summary shows the floor.
-FLOORED = ("ece", "ace", "smooth_ece")
 #: Outcomes drawn at a time for a floor.
 DRAWN = 2_000_000
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric of each row of a table (data, resamples, drawn outcomes), and what a bootstrap needs."""
+    """A metric of each row of a table (data, resamples, drawn outcomes), and all that is said of it.
 
-    of: Callable[[FrequencyTable, int], Floats]  # (table, bins) -> [B]
+    `METRICS.register(Metric(...))` adds one, in each process that is to know it.
+    """
+
+    name: str  # as results have it
+    of: Callable[[FrequencyTable, int], Floats]
+    """(table, bins) → its value for each row of the table, [B]."""
+    label: str  # at the head of a column
+    meaning: str = ""  # its line in a glossary
+    title: str = ""  # where there is room; else the label
+    larger_is_better: bool | None = None  # None of what is neither good nor bad
     ranks: bool = False  # takes any score, not only probabilities
     raised: bool = False  # noise in the outcomes raises it, so resampling raises it further
     zero_if_calibrated: bool = False  # its true value is 0 exactly when the confidences are calibrated
-    least: float = 0.0
+    floored: bool = False  # a summary shows its noise floor beside it
+    least: float = 0.0  # the lower end of its range, whose upper end is 1
     of_outcomes: bool = False  # a mean over questions that a few other outcomes would move far
+    of_area: tuple[float, float] | None = None  # (scale, shift) where it is scale · AUROC − shift
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "title", self.title or self.label)
 
 
-def _error(of: Callable[[FrequencyTable, int], Floats]) -> Metric:
-    """An error of calibration."""
-    return Metric(of, raised=True, zero_if_calibrated=True)
-
+_error = partial(Metric, larger_is_better=False, raised=True, zero_if_calibrated=True)
 
 #: In the order of a summary.
-METRICS = {
-    "accuracy": Metric(lambda t, _: t.accuracy, ranks=True, of_outcomes=True),
-    "ece": _error(ece_of),
-    "ace": _error(ace_of),
-    "brier": Metric(lambda t, _: brier_of(t), of_outcomes=True),
-    "gain": Metric(lambda t, _: gain_of(t), least=-1.0, of_outcomes=True),
-    "reliability": _error(lambda t, _: reliability_of(t)),
-    "resolution": Metric(lambda t, _: resolution_of(t), raised=True),
-    "uncertainty": Metric(lambda t, _: uncertainty_of(t)),
-    "mcb": _error(lambda t, _: mcb_of(t)),
-    "dsc": Metric(lambda t, _: dsc_of(t), raised=True),
-    "unc": Metric(lambda t, _: uncertainty_of(t)),
-    "auroc": Metric(lambda t, _: auroc_of(t), ranks=True),
-    "aurac": Metric(lambda t, _: aurac_of(t), ranks=True),
-    "prr": Metric(lambda t, _: prr_of(t), ranks=True, least=float("-inf")),
-    "smooth_ece": _error(lambda t, _: smooth_ece_of(t)),
-    "mean_confidence": Metric(lambda t, _: t.mean),
-}
+METRICS = Catalogue(
+    "metric",
+    [
+        Metric(
+            "accuracy",
+            lambda t, _: t.accuracy,
+            "accuracy",
+            larger_is_better=True,
+            ranks=True,
+            of_outcomes=True,
+        ),
+        _error(
+            "ece",
+            ece_of,
+            "ECE",
+            "Expected calibration error: the mean gap between confidence and accuracy, over bins of equal "
+            "width. 0 is best.",
+            floored=True,
+        ),
+        _error(
+            "ace",
+            ace_of,
+            "ACE",
+            "Adaptive calibration error: the mean gap between confidence and accuracy, over bins that hold "
+            "equally many questions. 0 is best.",
+            floored=True,
+        ),
+        Metric(
+            "brier",
+            lambda t, _: brier_of(t),
+            "Brier",
+            "Brier score: the mean squared distance of confidence from right (1) or wrong (0).",
+            title="Brier score",
+            larger_is_better=False,
+            of_outcomes=True,
+        ),
+        Metric(
+            "gain",
+            lambda t, _: gain_of(t),
+            "gain",
+            "Accuracy less Brier score. It is twice the mean profit of answering wherever the confidence is "
+            "at least t, with 1 − t for a right and −t for a wrong answer, averaged over t. 1 is best.",
+            larger_is_better=True,
+            least=-1.0,
+            of_outcomes=True,
+        ),
+        _error("reliability", lambda t, _: reliability_of(t), "reliability"),
+        Metric("resolution", lambda t, _: resolution_of(t), "resolution", larger_is_better=True, raised=True),
+        Metric("uncertainty", lambda t, _: uncertainty_of(t), "uncertainty"),
+        _error(
+            "mcb",
+            lambda t, _: mcb_of(t),
+            "MCB",
+            "Miscalibration: what recalibrating by the CORP curve would save of the Brier score.",
+        ),
+        Metric(
+            "dsc",
+            lambda t, _: dsc_of(t),
+            "DSC",
+            "Discrimination: what that curve is better than a constant confidence, in Brier score.",
+            larger_is_better=True,
+            raised=True,
+        ),
+        Metric(
+            "unc",
+            lambda t, _: uncertainty_of(t),
+            "UNC",
+            "Uncertainty: the Brier score of a constant confidence.",
+        ),
+        Metric(
+            "auroc",
+            lambda t, _: auroc_of(t),
+            "AUROC",
+            "The chance that a right answer has a higher confidence than a wrong one. 0.5 is chance.",
+            larger_is_better=True,
+            ranks=True,
+            of_area=(1.0, 0.0),
+        ),
+        Metric(
+            "aurac",
+            lambda t, _: aurac_of(t),
+            "AURAC",
+            "The mean accuracy of what is left as the least confident answers are rejected.",
+            larger_is_better=True,
+            ranks=True,
+        ),
+        Metric(
+            "prr",
+            lambda t, _: prr_of(t),
+            "PRR",
+            larger_is_better=True,
+            ranks=True,
+            least=float("-inf"),
+            of_area=(2.0, 1.0),
+        ),
+        _error("smooth_ece", lambda t, _: smooth_ece_of(t), "SmoothECE", floored=True),
+        Metric("mean_confidence", lambda t, _: t.mean, "confidence"),
+    ],
+)
 
 
-def metric_named(name: str) -> Metric:
-    """The metric of that name."""
-    if name not in METRICS:
-        raise UsageError(f"unknown metric {name!r}; known: {', '.join(METRICS)}")
-    return METRICS[name]
+def floored() -> list[str]:
+    """The errors beside which a summary shows the floor."""
+    return [name for name, metric in METRICS.items() if metric.floored]
 
 
 def measure_rows(t: FrequencyTable, metrics: Iterable[str], bins: int) -> dict[str, Floats]:
@@ -147,7 +237,7 @@ def summary(
     p, c = as_pairs(confidence, correct)
     t = frequency_table(p, c)
     ranked = t if score is None else score_table(score, correct)
-    floors = noise_floors(p, c, groups=groups, bins=bins, draws=draws, seed=seed) if draws else {}
+    floors = noise_floors(p, c, floored(), groups=groups, bins=bins, draws=draws, seed=seed) if draws else {}
     numbers: dict[str, float] = {"n": len(p)}
     for name, metric in METRICS.items():
         numbers[name] = float(metric.of(ranked if metric.ranks else t, bins)[0])
@@ -199,8 +289,14 @@ def summaries(
         found.append([metric.of(t, bins) for metric in METRICS.values()])
     numbers = dict(zip(METRICS, np.concatenate(found, axis=1)))
     if draws:
-        floors = [noise_floors(*pair, bins=bins, draws=draws, seed=seed) for pair in zip(values, outcomes)]
-        named = [{key: x for name in FLOORED for key, x in _named(name, one[name]).items()} for one in floors]
+        floors = [
+            noise_floors(*pair, floored(), bins=bins, draws=draws, seed=seed)
+            for pair in zip(values, outcomes)
+        ]
+        named = [
+            {key: x for name, floor in of_row.items() for key, x in _named(name, floor).items()}
+            for of_row in floors
+        ]
         numbers |= {key: np.array([one[key] for one in named]) for key in named[0]}
     return numbers
 
@@ -289,7 +385,7 @@ def noise_floor(
     >>> round(floor.observed, 2), round(floor.mean, 2), floor.p_value < 0.05
     (0.2, 0.1, True)
     """
-    errors = [name for name, one in METRICS.items() if one.zero_if_calibrated]
+    errors = [name for name, entry in METRICS.items() if entry.zero_if_calibrated]
     if metric not in errors:
         raise UsageError(f"{metric!r} is no error of calibration; known: {', '.join(errors)}")
     p = as_probabilities(confidence)
@@ -300,7 +396,7 @@ def noise_floor(
 def noise_floors(
     confidence: Floats,
     correct: Floats | None,
-    metrics: Sequence[str] = FLOORED,
+    metrics: Sequence[str],
     *,
     groups: Labels | None = None,
     bins: int = 15,

@@ -8,7 +8,7 @@ in the grid; a T beyond the grid counts as its nearest end, and is counted in `o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -157,7 +157,7 @@ def learning_curve(
     temperatures: Mapping[int, Sequence[float]],
     rows: Mapping[float, Rows],
     *,
-    measures: Sequence[str] = MEASURES,
+    measures: Collection[str] = MEASURES,
     bins: int = 15,
     level: float = 0.95,
     resamples: int = 1000,

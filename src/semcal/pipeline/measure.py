@@ -18,7 +18,7 @@ from semcal.metrics.frequencies import Floats
 from semcal.metrics.probability_maps import FEW, PLENTY, MapCandidate
 from semcal.pipeline.rows import clusters_of, identity, log_likelihoods_of, temperatures_of
 from semcal.qa.normal_form import normal_form
-from semcal.semantics import MEASURES, SemanticConfidence, confidences
+from semcal.semantics import MEASURES, SemanticConfidence, confidence
 from semcal.semantics.measures import EQUALLY_LIKELY
 
 Row = Mapping[str, Any]
@@ -47,7 +47,7 @@ LEAST = -50.0
 
 
 def likeliest(groups: Sequence[Sequence[int]], log_likelihoods: Sequence[float] | None) -> int:
-    """Settle a tie as `semcal.semantics.confidences` does: return the number of the likelier group."""
+    """Settle a tie as `semcal.semantics.confidence` does: return the number of the likelier group."""
     known = [[log_likelihoods[i] for i in group] for group in groups] if log_likelihoods else []
     peak = max((u for group in known for u in group), default=-math.inf)
     if peak == -math.inf:
@@ -238,12 +238,12 @@ def _columns(
 ) -> list[tuple[list[float] | None, float | None, float | None, int | None]]:
     """(probabilities, confidence, entropy, top cluster) of each question, None where undefined."""
     columns: list[tuple[list[float] | None, float | None, float | None, int | None]] = []
-    for p, confidence, entropy, top in zip(
+    for p, largest, entropy, top in zip(
         result.per_question(), result.confidence, result.entropy, result.top_cluster
     ):
-        defined = not np.isnan(confidence)
+        defined = not np.isnan(largest)
         columns.append(
-            (p.tolist(), float(confidence), float(entropy), int(top)) if defined else (None, None, None, None)
+            (p.tolist(), float(largest), float(entropy), int(top)) if defined else (None, None, None, None)
         )
     return columns
 
@@ -334,19 +334,19 @@ def _measures(
     for chosen, log_likelihoods, how in known_first:
         if not chosen:
             continue
-        results = confidences(
+        results = confidence(
             [clusters[i] for i in chosen],
             log_likelihoods,
-            measures=("E-SC",) if log_likelihoods is None else MEASURES,
+            measure=[name for name, one in MEASURES.items() if log_likelihoods or not one.needs_likelihoods],
             t_alpha=t_alpha,
             g_alpha=g_alpha,
             ids=[identity(rows[i]) for i in chosen],
             ties=how,
         )
         for name, result in results.items():
-            for i, (p, confidence, entropy, top) in zip(chosen, _columns(result)):
+            for i, (p, largest, entropy, top) in zip(chosen, _columns(result)):
                 added[i]["confidences"][name] = p
-                added[i]["confidence"][name] = confidence
+                added[i]["confidence"][name] = largest
                 added[i]["top_cluster"][name] = top
                 added[i]["semantic_entropy"][name] = entropy
     for row, sizes in zip(added, (list(map(len, one)) for one in clusters)):

@@ -14,7 +14,6 @@ from matplotlib.ticker import NullFormatter, NullLocator
 from semcal.report.figures import (
     BAND,
     INK,
-    MEASURE_MARKERS,
     METHOD_COLOURS,
     QUIET,
     RULE,
@@ -22,6 +21,7 @@ from semcal.report.figures import (
     method_colour,
     style,
 )
+from semcal.semantics import MEASURES
 
 if TYPE_CHECKING:
     from semcal.pipeline.learning_curve import LearningCurve
@@ -126,7 +126,7 @@ def _grid(axes: Axes) -> None:
 
 CURVE_LABELS = {"ace": "ACE (lower is better)", "brier": "Brier score (lower is better)"}
 #: One colour a measure: here all is TS.
-COLOURS = dict(zip(MEASURE_MARKERS, [*METHOD_COLOURS.values(), "#000000"]))
+COLOURS = dict(zip(MEASURES, [*METHOD_COLOURS.values(), "#000000"]))
 
 
 def _draw_learning_curve(axes: Axes, curve: LearningCurve, measure: str, metric: str) -> None:
