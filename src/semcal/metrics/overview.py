@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -11,32 +11,36 @@ from numpy.typing import ArrayLike
 
 from semcal.arrays import as_generator, as_numbers, as_option
 from semcal.errors import InputError, UsageError
-from semcal.metrics.argument_names import both_names
-from semcal.metrics.calibration import ace_of, ece_of, smooth_ece_of
-from semcal.metrics.decompositions import (
-    brier_of,
-    dsc_of,
-    gain_of,
-    mcb_of,
-    reliability_of,
-    resolution_of,
-    uncertainty_of,
-)
-from semcal.metrics.frequencies import (
+from semcal.metrics.arguments import (
     Floats,
-    FrequencyTable,
     Labels,
     as_correct,
     as_groups,
     as_pairs,
     as_probabilities,
+    both_names,
     check_bins,
+    warn_undefined,
+)
+from semcal.metrics.calibration_errors import (
+    ace_of,
+    brier_of,
+    dsc_of,
+    ece_of,
+    gain_of,
+    mcb_of,
+    reliability_of,
+    resolution_of,
+    smooth_ece_of,
+    uncertainty_of,
+)
+from semcal.metrics.frequencies import (
+    FrequencyTable,
     draw_uniforms,
     frequency_table,
     frequency_tables,
     score_table,
     shared_table,
-    warn_undefined,
 )
 from semcal.metrics.ranking import aurac_of, auroc_of, one_class, prr_of
 from semcal.registry import Catalogue
@@ -55,7 +59,7 @@ class Metric:
     """
 
     name: str  # as results have it
-    of: Callable[[FrequencyTable, int], Floats]
+    formula: Callable[[FrequencyTable, int], Floats]
     """(table, bins) → its value for each row of the table, [B]."""
     label: str  # at the head of a column
     meaning: str = ""  # its line in a glossary
@@ -182,9 +186,9 @@ def floored() -> list[str]:
     return [name for name, metric in METRICS.items() if metric.floored]
 
 
-def measure_rows(t: FrequencyTable, metrics: Iterable[str], bins: int) -> dict[str, Floats]:
+def measure_rows(t: FrequencyTable, metrics: Collection[str], bins: int) -> dict[str, Floats]:
     """Some metrics of each row of a table: [B]."""
-    rows = [[METRICS[name].of(part, bins) for name in metrics] for part in t.parts()]
+    rows = [[METRICS[name].formula(part, bins) for name in metrics] for part in t.parts()]
     return dict(zip(metrics, map(np.concatenate, zip(*rows))))
 
 
@@ -283,11 +287,11 @@ def summaries(
         raise InputError(
             f"confidence has shape {values.shape} and correct {outcomes.shape}; give one outcome for each"
         )
-    found = []
+    parts = []
     for start in range(0, len(values), ROWS):
         t = frequency_tables(values[start : start + ROWS], outcomes[start : start + ROWS])
-        found.append([metric.of(t, bins) for metric in METRICS.values()])
-    numbers = dict(zip(METRICS, np.concatenate(found, axis=1)))
+        parts.append([metric.formula(t, bins) for metric in METRICS.values()])
+    numbers = dict(zip(METRICS, np.concatenate(parts, axis=1)))
     if draws:
         floors = [
             noise_floors(*pair, floored(), bins=bins, draws=draws, seed=seed)
@@ -297,7 +301,7 @@ def summaries(
             {key: x for name, floor in of_row.items() for key, x in _named(name, floor).items()}
             for of_row in floors
         ]
-        numbers |= {key: np.array([one[key] for one in named]) for key in named[0]}
+        numbers |= {key: np.array([row[key] for row in named]) for key in named[0]}
     return numbers
 
 
@@ -407,19 +411,19 @@ def noise_floors(
     draws = int(as_option(draws, "draws", "a positive whole number, such as 1000", low=0, whole=True))
     bins, rng, n = check_bins(bins), as_generator(seed), len(confidence)
     clusters = as_groups(groups, n)
-    data = frequency_table(confidence, np.zeros(n) if correct is None else correct)
+    observed_table = frequency_table(confidence, np.zeros(n) if correct is None else correct)
     alone, grouped = [], []
     step = max(1, DRAWN // n)
     for start in range(0, draws, step):
         count = min(step, draws - start)
-        alone.append(measure_rows(_drawn(data, count, rng), metrics, bins))
+        alone.append(measure_rows(_drawn(observed_table, count, rng), metrics, bins))
         if clusters is not None:
             outcomes = draw_uniforms(n, count, rng, clusters) < confidence
             grouped.append(measure_rows(shared_table(confidence, outcomes), metrics, bins))
     floors = {}
     for name in metrics:
         errors, null = (np.concatenate([part[name] for part in parts]) for parts in (alone, grouped or alone))
-        observed = float(METRICS[name].of(data, bins)[0])
+        observed = float(METRICS[name].formula(observed_table, bins)[0])
         # 1e-12: the same outcomes have the same error despite rounding
         p_value = (1 + int(np.count_nonzero(null >= observed - 1e-12))) / (1 + draws)
         tested = (np.nan, np.nan) if correct is None else (observed, p_value)
@@ -428,27 +432,27 @@ def noise_floors(
     return floors
 
 
-def _drawn(data: FrequencyTable, draws: int, rng: np.random.Generator) -> FrequencyTable:
+def _drawn(table: FrequencyTable, draws: int, rng: np.random.Generator) -> FrequencyTable:
     """The same values with outcomes drawn from them, one by one."""
-    count, value = data.count[0].astype(np.int64)[:, None], data.value[:, None]
+    count, value = table.count[0].astype(np.int64)[:, None], table.value[:, None]
     alone = count[:, 0] == 1
     right = np.empty((len(count), draws))
     right[alone] = rng.random((np.count_nonzero(alone), draws)) < value[alone]
     right[~alone] = rng.binomial(count[~alone], value[~alone], size=(np.count_nonzero(~alone), draws))
-    return FrequencyTable(data.value, np.broadcast_to(data.count, (draws, len(count))), right.T)
+    return FrequencyTable(table.value, np.broadcast_to(table.count, (draws, len(count))), right.T)
 
 
 def _named(metric: str, floor: NoiseFloor) -> dict[str, float]:
     """What a summary says of a noise floor."""
-    found = (floor.mean, floor.quantile_95, floor.p_value)
-    return dict(zip((f"{metric}_floor", f"{metric}_floor_95", f"{metric}_p"), found))
+    numbers = (floor.mean, floor.quantile_95, floor.p_value)
+    return dict(zip((f"{metric}_floor", f"{metric}_floor_95", f"{metric}_p"), numbers))
 
 
-def _checked_rows(values: ArrayLike, what: str, check: Callable[[ArrayLike], Floats]) -> Floats:
+def _checked_rows(values: ArrayLike, argument: str, check: Callable[[ArrayLike], Floats]) -> Floats:
     """Rows that `check` accepts as one array (B, N); the first that it refuses is named."""
-    array = as_numbers(values, what)
+    array = as_numbers(values, argument)
     if array.ndim != 2 or not array.size:
-        raise InputError(f"{what} has shape {array.shape}; expected one row a set, shape (B, N)")
+        raise InputError(f"{argument} has shape {array.shape}; expected one row a set, shape (B, N)")
     try:
         return check(array.ravel()).reshape(array.shape)
     except InputError:

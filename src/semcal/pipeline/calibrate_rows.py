@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from semcal import metrics
 from semcal.engine.equivalence import Equivalence, address_of
 from semcal.errors import FitError, InputError, SemcalWarning, UndefinedWarning
-from semcal.metrics.frequencies import Floats, Groups
+from semcal.metrics.arguments import Floats, Groups
 from semcal.metrics.probability_maps import (
     FEW,
     FOLDS,

@@ -15,7 +15,7 @@ import numpy as np
 from semcal.engine.clustering import QuestionSearch, Verdicts, finish, grow
 from semcal.engine.equivalence import ExactMatch
 from semcal.errors import QuestionError, UsageError
-from semcal.metrics.frequencies import Floats
+from semcal.metrics.arguments import Floats
 from semcal.pipeline.answer import Answer, Meaning
 from semcal.pipeline.assess import CALIBRATED
 from semcal.pipeline.measure import likeliest, representative

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from semcal.errors import InputError, shown
-from semcal.metrics.frequencies import Floats
+from semcal.metrics.arguments import Floats
 from semcal.metrics.probability_maps import FEW, PLENTY, MapCandidate
 from semcal.pipeline.rows import clusters_of, identity, log_likelihoods_of, temperatures_of
 from semcal.qa.normal_form import normal_form

@@ -381,8 +381,8 @@ def _tie_weights(layout: Layout, ties: str | Sequence[Sequence[float]]) -> Float
     if isinstance(ties, str):
         check_name(ties, ("likelier", "first"), what="rule for ties")
         return np.zeros(len(layout.size))
-    values, given = flat_numbers(ties, "ties")
-    if not np.array_equal(given, np.diff(layout.offsets)):
+    values, lengths = flat_numbers(ties, "ties")
+    if not np.array_equal(lengths, np.diff(layout.offsets)):
         raise InputError("ties must hold a number for each cluster of each question")
     with np.errstate(divide="ignore"):
         return np.log(values)
@@ -406,8 +406,8 @@ def _entropy_terms(p: Floats) -> Floats:
         many: Floats = scipy.special.entr(p)
         return many
     terms = np.zeros_like(p)
-    there = p != 0  # NaN stays NaN
-    terms[there] = -p[there] * np.fromiter(map(math.log, p[there].tolist()), float)
+    nonzero = p != 0  # NaN stays NaN
+    terms[nonzero] = -p[nonzero] * np.fromiter(map(math.log, p[nonzero].tolist()), float)
     return terms
 
 
@@ -431,8 +431,8 @@ def _result(
     null = np.isnan(largest)
     if null.any():
         _warn_null(measure, np.flatnonzero(null), ids)
-    known, best = np.where(null[layout.question], 0.0, probabilities), np.where(null, 0.0, largest)
-    top = np.where(null, -1, _winners(layout, known, best, weights))
+    defined, best = np.where(null[layout.question], 0.0, probabilities), np.where(null, 0.0, largest)
+    top = np.where(null, -1, _winners(layout, defined, best, weights))
     entropy = layout.question_sum(_entropy_terms(probabilities)) + 0.0  # that of 1 is -0.0
     return SemanticConfidence(measure, probabilities, layout.offsets, largest, top, entropy)
 

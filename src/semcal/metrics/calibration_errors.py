@@ -1,4 +1,8 @@
-"""Calibration errors: ECE (equal width), ACE (equal mass), SmoothECE (no bins)."""
+"""Errors of calibration, and the Brier score with its parts.
+
+ECE (bins of equal width), ACE (of equal mass), SmoothECE (no bins); the decompositions of the Brier score
+(Murphy; CORP, by isotonic fit), and gain.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +12,41 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from semcal.arrays import as_option
-from semcal.metrics.argument_names import both_names
-from semcal.metrics.frequencies import Floats, FrequencyTable, as_pairs, check_bins, probability_table
+from semcal.metrics.arguments import Floats, as_pairs, both_names, check_bins
+from semcal.metrics.frequencies import FrequencyTable, probability_table
 
 #: A value above a bin edge by no more than this belongs to the bin below: 0.3 stored as float32 must not
 #: change bins.
 ABOVE_EDGE = 1e-6
+
+
+@dataclass(frozen=True)
+class BrierDecomposition:
+    """Brier = reliability - resolution + uncertainty, over the unique confidence values."""
+
+    brier: float
+    reliability: float
+    resolution: float
+    uncertainty: float
+
+    @property
+    def refinement(self) -> float:
+        """uncertainty - resolution: the Brier score that recalibration would leave."""
+        return self.uncertainty - self.resolution
+
+
+@dataclass(frozen=True)
+class Corp:
+    """Brier = MCB - DSC + UNC, with isotonic recalibration.
+
+    `mcb` is miscalibration, what isotonic recalibration gains; `dsc` discrimination, what the recalibrated
+    confidences gain over the mean correctness; `unc` uncertainty, the Brier score of the mean correctness.
+    """
+
+    brier: float
+    mcb: float
+    dsc: float
+    unc: float
 
 
 @both_names
@@ -160,6 +193,125 @@ def smooth_ece(confidence: ArrayLike, correct: ArrayLike, *, end_weight: float =
     return float(smooth_ece_of(probability_table(confidence, correct), weight)[0])
 
 
+@both_names
+def brier(confidence: ArrayLike, correct: ArrayLike) -> float:
+    r"""Brier score, the mean squared error of the confidence.
+
+    .. math:: \mathrm{BS} = \frac1N \sum_i (p_i - c_i)^2
+
+    Parameters (confidences and outcomes of shape (N,)), result and errors are those of
+    :func:`semcal.metrics.ece`.
+
+    References
+    ----------
+    Brier (1950), Verification of forecasts expressed in terms of probability, Monthly Weather Review 78.
+
+    Examples
+    --------
+    >>> brier([0.9, 0.6], [1, 0])
+    0.185
+    """
+    return float(brier_of(probability_table(confidence, correct))[0])
+
+
+@both_names
+def gain(confidence: ArrayLike, correct: ArrayLike) -> float:
+    r"""Gain, accuracy less Brier score: what confidences are worth to a user who may abstain.
+
+    Whoever answers where :math:`p \ge t` and earns :math:`c - t` for it (t is the price of an answer, so a
+    wrong one loses it) earns on average over prices t uniform on [0, 1]
+
+    .. math:: \int_0^p (c - t)\,dt = pc - \tfrac12 p^2, \qquad
+              \mathrm{gain} = \frac1N \sum_i \bigl(2 p_i c_i - p_i^2\bigr)
+              = \frac1N \sum_i \bigl(c_i - (p_i - c_i)^2\bigr),
+
+    half of the gain. For given answers it is a proper score, as the Brier score is. Unlike that, it compares
+    methods that give different answers: a method that answers wrongly and knows it has gain 0, not the best.
+
+    Parameters and errors are those of :func:`semcal.metrics.ece`.
+
+    Returns
+    -------
+    float
+        In [-1, 1]; larger is better. 0 is what confidence 0 everywhere has, 1 all answers right and sure,
+        -1 all wrong and sure.
+
+    References
+    ----------
+    Schervish (1989), A general method for comparing probability assessors, Annals of Statistics 17 (a proper
+    score is a mixture of decisions at thresholds); Gneiting and Raftery (2007), Strictly proper scoring
+    rules, prediction, and estimation, JASA 102.
+
+    Examples
+    --------
+    >>> gain([0.9, 0.6], [1, 0])
+    0.315
+    >>> gain([0.0, 0.0], [0, 0]), gain([1.0, 0.0], [0, 0])
+    (0.0, -0.5)
+    """
+    return float(gain_of(probability_table(confidence, correct))[0])
+
+
+@both_names
+def brier_decomposition(confidence: ArrayLike, correct: ArrayLike) -> BrierDecomposition:
+    r"""Reliability, resolution and uncertainty over the unique confidence values.
+
+    With :math:`n_v` examples at the value v, :math:`\bar c_v` their mean correctness and :math:`\bar c` that
+    of all,
+
+    .. math:: \mathrm{BS} = \underbrace{\tfrac1N \textstyle\sum_v n_v (v - \bar c_v)^2}_{\text{reliability}}
+              - \underbrace{\tfrac1N \textstyle\sum_v n_v (\bar c_v - \bar c)^2}_{\text{resolution}}
+              + \underbrace{\bar c (1 - \bar c)}_{\text{uncertainty}}
+
+    exactly. With many distinct values nearly every group is one example and both terms overfit (reliability
+    is then the Brier score itself): read :func:`corp` instead.
+
+    Parameters and errors are those of :func:`semcal.metrics.ece`.
+
+    References
+    ----------
+    Murphy (1973), A new vector partition of the probability score, Journal of Applied Meteorology 12.
+
+    Examples
+    --------
+    >>> parts = brier_decomposition([0.8, 0.8, 0.8, 0.8, 0.2], [1, 1, 1, 0, 0])
+    >>> round(parts.reliability, 4), round(parts.resolution, 4), round(parts.uncertainty, 4)
+    (0.01, 0.09, 0.24)
+    >>> round(parts.refinement, 4)
+    0.15
+    """
+    t = probability_table(confidence, correct)
+    parts = (brier_of, reliability_of, resolution_of, uncertainty_of)
+    return BrierDecomposition(*(float(metric(t)[0]) for metric in parts))
+
+
+@both_names
+def corp(confidence: ArrayLike, correct: ArrayLike) -> Corp:
+    r"""CORP decomposition of the Brier score: miscalibration, discrimination, uncertainty.
+
+    With :math:`\tilde p` the isotonic regression of correctness on confidence (pool adjacent violators; ties
+    in confidence pooled) and S the Brier score,
+
+    .. math:: \mathrm{MCB} = S(p) - S(\tilde p), \quad \mathrm{DSC} = S(\bar c) - S(\tilde p), \quad
+              \mathrm{UNC} = S(\bar c), \qquad S(p) = \mathrm{MCB} - \mathrm{DSC} + \mathrm{UNC}.
+
+    MCB and DSC are never negative. Parameters and errors are those of :func:`semcal.metrics.ece`.
+
+    References
+    ----------
+    Dimitriadis, Gneiting and Jordan (2021), Stable reliability diagrams for probabilistic classifiers, PNAS
+    118.
+
+    Examples
+    --------
+    >>> parts = corp([0.1, 0.4, 0.5, 0.9], [0, 1, 0, 1])
+    >>> parts.mcb, parts.dsc, parts.unc
+    (0.0325, 0.125, 0.25)
+    """
+    t = probability_table(confidence, correct)
+    return Corp(*(float(metric(t)[0]) for metric in (brier_of, mcb_of, dsc_of, uncertainty_of)))
+
+
 def ece_of(t: FrequencyTable, bins: int) -> Floats:
     """ECE of each row."""
     index = equal_width_bin(t.value, bins)
@@ -180,6 +332,51 @@ def smooth_ece_of(t: FrequencyTable, end_weight: float = 0.5) -> Floats:
     return smoothing.error((low + high) / 2)
 
 
+def brier_of(t: FrequencyTable) -> Floats:
+    """Brier score of each row."""
+    return _squared_error(t, t.value)
+
+
+def gain_of(t: FrequencyTable) -> Floats:
+    """Gain of each row."""
+    return t.accuracy - brier_of(t)
+
+
+def reliability_of(t: FrequencyTable) -> Floats:
+    """Reliability of each row."""
+    error: Floats = (t.count * (t.value - t.rate) ** 2).sum(-1) / t.n
+    return error
+
+
+def resolution_of(t: FrequencyTable) -> Floats:
+    """Resolution of each row."""
+    spread: Floats = (t.count * (t.rate - t.accuracy[:, None]) ** 2).sum(-1) / t.n
+    return spread
+
+
+def uncertainty_of(t: FrequencyTable) -> Floats:
+    """Uncertainty of each row, in either decomposition."""
+    return t.accuracy * (1 - t.accuracy)
+
+
+def mcb_of(t: FrequencyTable) -> Floats:
+    """MCB of each row."""
+    gained = brier_of(t) - _squared_error(t, t.isotonic)
+    return np.maximum(gained, 0.0)  # rounding must not make it negative
+
+
+def dsc_of(t: FrequencyTable) -> Floats:
+    """DSC of each row."""
+    spread: Floats = (t.count * (t.isotonic - t.accuracy[:, None]) ** 2).sum(-1) / t.n
+    return spread
+
+
+def _squared_error(t: FrequencyTable, forecast: Floats) -> Floats:
+    """Mean squared error of a forecast at each value, [U] or [B, U] -> [B]."""
+    error: Floats = (t.right * (1 - forecast) ** 2 + (t.count - t.right) * forecast**2).sum(-1) / t.n
+    return error
+
+
 def equal_width_bin(value: Floats, bins: int) -> NDArray[np.intp]:
     """Index of the bin (b/M, (b+1)/M] that each value belongs to."""
     index = np.clip(np.ceil((value - ABOVE_EDGE) * bins) - 1, 0, bins - 1)
@@ -192,8 +389,8 @@ def equal_mass_edges(n: Floats, bins: int) -> Floats:
     Sizes differ by at most one; where n differs from row to row, the last bins of small ones are empty.
     """
     number, total = np.arange(min(bins, int(n.max()))), n[:, None]
-    used = np.minimum(total, bins)
-    sizes = np.where(number < used, total // used + (number < total % used), 0.0)
+    number_used = np.minimum(total, bins)
+    sizes = np.where(number < number_used, total // number_used + (number < total % number_used), 0.0)
     return np.concatenate([np.zeros((len(n), 1)), np.cumsum(sizes, axis=1)], axis=1)
 
 
@@ -249,10 +446,12 @@ class SmoothedResiduals:
         cells = np.minimum(2 ** np.ceil(np.log2(FINENESS / width)).astype(np.intp), CELLS)
         total = np.empty(len(width))
         for count in np.unique(cells):
-            alike = np.flatnonzero(cells == count)
-            chosen, widths = places[alike], width[alike]
+            places_alike = np.flatnonzero(cells == count)
+            chosen, widths = places[places_alike], width[places_alike]
             needed = 1 + min(int(np.sqrt(-2 * NEGLIGIBLE) / (np.pi * widths.min())), int(count))
-            total[alike] = _integral(self.cosines[chosen, :needed], widths, int(count)) / self.mass[chosen]
+            total[places_alike] = (
+                _integral(self.cosines[chosen, :needed], widths, int(count)) / self.mass[chosen]
+            )
         return total
 
 
@@ -284,8 +483,8 @@ def bracket_width(smoothing: SmoothedResiduals) -> tuple[Floats, Floats]:
         excess, last = error - k / WIDTHS, side[rows]
         wider, unseen = excess > 0, low[rows] == 0
         low[rows], high[rows] = np.where(wider, k, low[rows]), np.where(wider, high[rows], k)
-        kept = np.where(unseen, error, np.where(last < 0, above[rows] / 2, above[rows]))
-        above[rows] = np.where(wider, excess, kept)
+        above_high = np.where(unseen, error, np.where(last < 0, above[rows] / 2, above[rows]))
+        above[rows] = np.where(wider, excess, above_high)
         below[rows] = np.where(wider, np.where(last > 0, below[rows] / 2, below[rows]), excess)
         side[rows] = np.where(wider, 1.0, -1.0)
         rows, least = rows[high[rows] - low[rows] > 1], 0
@@ -319,16 +518,16 @@ _ENDS_HALVED = _weighted_ends(0.25)
 
 def _split(value: Floats) -> tuple[NDArray[np.intp], Floats]:
     """The grid point to the left of each value, and the share that goes to the one on the right."""
-    left = np.minimum((value * CELLS).astype(np.intp), CELLS - 1)
-    return left, value * CELLS - left
+    point = np.minimum((value * CELLS).astype(np.intp), CELLS - 1)
+    return point, value * CELLS - point
 
 
 def _on_grid(t: FrequencyTable, mass: Floats) -> Floats:
     """Share the mass at each value between the two grid points beside it: [B, U] -> [B, CELLS + 1]."""
-    left, to_right = _split(t.value)
-    points = np.unique(left) if left.ndim == 1 else slice(CELLS)
+    point, to_right = _split(t.value)
+    points = np.unique(point) if point.ndim == 1 else slice(CELLS)
     beside = points + 1 if isinstance(points, np.ndarray) else slice(1, CELLS + 1)
     grid = np.zeros((len(mass), CELLS + 1))
-    grid[:, points] = t.sum_by_bin(left, mass * (1 - to_right), CELLS)
-    grid[:, beside] += t.sum_by_bin(left, mass * to_right, CELLS)
+    grid[:, points] = t.sum_by_bin(point, mass * (1 - to_right), CELLS)
+    grid[:, beside] += t.sum_by_bin(point, mass * to_right, CELLS)
     return grid
