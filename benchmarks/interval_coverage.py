@@ -95,7 +95,7 @@ def truth(name: str, metrics: tuple[str, ...]) -> dict[str, float]:
     p, chance = sampled(name, 400_000, (0,))
     value, place, count = np.unique(p, return_inverse=True, return_counts=True)
     whole = FrequencyTable(value, count[None].astype(np.float64), np.bincount(place, chance)[None])
-    return {metric: float(METRICS[metric].of(whole, 15)[0]) for metric in metrics}
+    return {metric: float(METRICS[metric].formula(whole, 15)[0]) for metric in metrics}
 
 
 def few_questions() -> list[dict[str, Any]]:

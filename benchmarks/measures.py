@@ -30,7 +30,7 @@ from benchmarks._loops import (
     resampled,
 )
 from semcal.metrics import bootstrap, summaries
-from semcal.semantics import MEASURES, SemanticConfidence, confidences
+from semcal.semantics import MEASURES, SemanticConfidence, confidence
 
 QUESTIONS, RUNS, M, RESAMPLES, ROUNDS = 2000, 20, 10, 1000, 3
 #: Resamples that the loops take.
@@ -83,12 +83,12 @@ MEASURE_LOOPS = {
 
 def measure_rows(clusters: list[Clusters], u: LogLikelihoods) -> list[dict[str, Any]]:
     """The seven measures against each way to write the loop."""
-    found = confidences(clusters[:QUESTIONS], u[:QUESTIONS])
+    found = confidence(clusters[:QUESTIONS], u[:QUESTIONS], measure=MEASURES)
     one = clusters[:QUESTIONS], u[:QUESTIONS]
     for by in MEASURE_LOOPS.values():
         for name, looped in loop_measures(*one, by).items():
             check_measure(found[name], looped)
-    jobs: dict[str, Callable[[], object]] = {"semcal": lambda: confidences(clusters, u)}
+    jobs: dict[str, Callable[[], object]] = {"semcal": lambda: confidence(clusters, u, measure=MEASURES)}
     jobs |= {how: lambda by=by: loop_measures(*one, by) for how, by in MEASURE_LOOPS.items()}
     seconds = in_turn(jobs)
     return [
@@ -99,9 +99,9 @@ def measure_rows(clusters: list[Clusters], u: LogLikelihoods) -> list[dict[str, 
 
 def check_measure(ours: SemanticConfidence, looped: Sequence[Found]) -> None:
     """Refuse loops that compute something else."""
-    probabilities, confidence, top, entropy = zip(*looped)
+    probabilities, largest, top, entropy = zip(*looped)
     np.testing.assert_allclose(ours.probabilities, np.concatenate(probabilities), atol=1e-9)
-    np.testing.assert_allclose(ours.confidence, confidence, atol=1e-9)
+    np.testing.assert_allclose(ours.confidence, largest, atol=1e-9)
     np.testing.assert_array_equal(ours.top_cluster, top)
     np.testing.assert_allclose(ours.entropy, entropy, atol=1e-9)
 
@@ -128,10 +128,10 @@ def metric_rows(p: Array, c: Array) -> list[dict[str, Any]]:
 def check_metrics(p: Array, c: Array) -> None:
     """Refuse loops that compute something else; relplot's grid for SmoothECE is coarser than ours."""
     ours = summaries(p, c)
-    for b, (confidence, correct) in enumerate(zip(p, c)):
-        for name, value in array_metrics(confidence, correct).items():
+    for b, (row, correct) in enumerate(zip(p, c)):
+        for name, value in array_metrics(row, correct).items():
             np.testing.assert_allclose(ours[name][b], value, atol=2e-3 if name == "smooth_ece" else 1e-9)
-        for name, value in list_metrics(confidence.tolist(), correct.tolist()).items():
+        for name, value in list_metrics(row.tolist(), correct.tolist()).items():
             np.testing.assert_allclose(ours[name][b], value, atol=1e-9)
 
 
@@ -163,7 +163,7 @@ def row(what: str, against: str, ours: float, loops: float, target: int | None =
 def results() -> list[dict[str, Any]]:
     """Time measures, metrics and intervals of one experiment."""
     clusters, u = questions(QUESTIONS * RUNS)
-    by_measure = confidences(clusters, u).values()
+    by_measure = confidence(clusters, u, measure=MEASURES).values()
     p = np.concatenate([result.confidence.reshape(RUNS, QUESTIONS) for result in by_measure])
     c = (np.random.default_rng(1).random(p.shape) < p**2).astype(np.float64)
     return [*measure_rows(clusters, u), *metric_rows(p, c), interval_row(p[RUNS], c[RUNS])]

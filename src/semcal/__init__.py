@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from semcal.pipeline.fitting import Fit, fit
     from semcal.qa.questions import Question
     from semcal.results import Answer, Results, score
-    from semcal.semantics import confidence, confidences
+    from semcal.semantics import confidence
     from semcal.uncertainty import SemanticUQ, ask_many
 
 __version__ = "0.1.0"
@@ -36,7 +36,7 @@ _ADDRESSES = {
     "ask_many": "uncertainty",
     "calibrate": "calibration.calibrate",
     "confidence": "semantics",
-    "confidences": "semantics",
+    "confidences": "semantics",  # the old name, for a release
     "errors": "",
     "fit": "pipeline.fitting",
     "load_equivalence": "engine.loading",
@@ -58,7 +58,6 @@ __all__ = [
     "ask_many",
     "calibrate",
     "confidence",
-    "confidences",
     "errors",
     "fit",
     "load_equivalence",

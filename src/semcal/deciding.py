@@ -15,7 +15,7 @@ import numpy as np
 from semcal.engine.clustering import QuestionSearch, Verdicts, finish, grow
 from semcal.engine.equivalence import ExactMatch
 from semcal.errors import QuestionError, UsageError
-from semcal.metrics.frequencies import Floats
+from semcal.metrics.arguments import Floats
 from semcal.pipeline.sampling import Sampling, sample_runs
 from semcal.qa.normal_form import normal_form
 from semcal.qa.values import values_differ, values_read

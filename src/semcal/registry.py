@@ -1,4 +1,4 @@
-"""Checks of names, with "did you mean"; objects and names of a package, imported on use."""
+"""Checks of names, with "did you mean"; objects by name, and names of a package, imported on use."""
 
 from __future__ import annotations
 
@@ -6,9 +6,21 @@ import difflib
 import sys
 from collections.abc import Iterable, Mapping
 from importlib import import_module
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from semcal.errors import UsageError, shown
+
+
+class Named(Protocol):
+    """What has a name."""
+
+    @property
+    def name(self) -> str:
+        """By which it is registered."""
+        ...
+
+
+Entry = TypeVar("Entry", bound=Named)
 
 
 def check_name(name: str, names: Iterable[str], *, what: str) -> str:
@@ -23,7 +35,7 @@ def check_name(name: str, names: Iterable[str], *, what: str) -> str:
     semcal.errors.UsageError: unknown measure 'E-CS'; did you mean 'E-SC'? Known: E-SC, L-SC
     """
     names = list(names)
-    if name in names:
+    if isinstance(name, str) and name in names:
         return name
     near = difflib.get_close_matches(name, names, n=1) if isinstance(name, str) else []
     hint = f"; did you mean {near[0]!r}?" if near else "."
@@ -46,6 +58,37 @@ class Registry:
         address = self._addresses[check_name(name, self._addresses, what=self.what)]
         module, _, attribute = address.partition(":")
         return getattr(import_module(module), attribute)
+
+
+class Catalogue(dict[str, Entry]):
+    """Objects that say all about themselves, by name, in the order of registration.
+
+    An unknown name is a UsageError with the nearest known one; so is a name that is registered twice.
+
+    >>> from semcal.metrics import METRICS
+    >>> METRICS["auroc"].larger_is_better, METRICS.get("f1")
+    (True, None)
+    >>> METRICS["aurc"]
+    Traceback (most recent call last):
+    semcal.errors.UsageError: unknown metric 'aurc'; did you mean 'auroc'? Known: accuracy, ece, ...
+    """
+
+    def __init__(self, what: str, entries: Iterable[Entry] = ()) -> None:
+        super().__init__()
+        self.what = what
+        for entry in entries:
+            self.register(entry)
+
+    def register(self, entry: Entry) -> Entry:
+        """Add an entry under its name and return it."""
+        if entry.name in self:
+            raise UsageError(f"there is a {self.what} called {shown(entry.name)} already; take another name")
+        self[entry.name] = entry
+        return entry
+
+    def __missing__(self, name: str) -> Entry:
+        check_name(name, self, what=self.what)
+        raise AssertionError  # pragma: no cover
 
 
 def attribute(package: str, addresses: Mapping[str, str], name: str) -> Any:

@@ -20,7 +20,7 @@ from semcal.experiment.grid_settings import slug
 from semcal.experiment.reading import yaml_text
 from semcal.qa.normal_form import normal_form
 from semcal.records import dumps, write_rows
-from semcal.semantics import MEASURES, confidences
+from semcal.semantics import MEASURES, confidence
 
 METHODS = ("Base", "SE", "TS", "ATS", "Platt")
 #: The temperature that each candidate's distribution has in effect; those of TS stand in the selection.
@@ -261,11 +261,12 @@ def rows_of(
         sampled(grid, candidate, item, uniforms)
         for item, uniforms in zip(asked, uniforms_of(grid, run, len(asked))[:, :m])
     ]
-    results = confidences(
+    results = confidence(
         [row["clusters"] for row in drawn],
         [row["log_likelihoods"] for row in drawn],
         t_alpha=ALPHAS["T-SC"],
         g_alpha=ALPHAS["G-SC"],
+        measure=MEASURES,
     )
     split = {name: result.per_question() for name, result in results.items()}
     rows = []

@@ -11,7 +11,7 @@ import pytest
 
 from semcal.experiment.analyses import analyse
 from semcal.experiment.forecast import forecast
-from semcal.semantics import confidences
+from semcal.semantics import confidence
 
 pytestmark = pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
 
@@ -91,7 +91,7 @@ def test_rows_are_measured_with_the_alpha_of_their_number(reselected: Path) -> N
             found = rows(reselected / "samples" / "one" / "mill" / name / f"run0.n{count}.jsonl")
             given = [row["clusters"] for row in found], [row["log_likelihoods"] for row in found]
             alpha = choice["measure_alpha"]
-            (again,) = confidences(*given, measures=(measure,), t_alpha=alpha, g_alpha=alpha).values()
+            (again,) = confidence(*given, measure=(measure,), t_alpha=alpha, g_alpha=alpha).values()
             expected = pytest.approx(again.confidence.tolist(), abs=1e-12)
             assert [row["confidence"][measure] for row in found] == expected
 

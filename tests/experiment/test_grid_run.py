@@ -15,7 +15,7 @@ from semcal.errors import InputError, SemcalWarning, StoreError, UsageError
 from semcal.experiment.finished import forget_from, state_of
 from semcal.experiment.grid_blocks import STAGES
 from semcal.experiment.question_sets import load_parts
-from semcal.semantics import MEASURES, confidences
+from semcal.semantics import MEASURES, confidence
 from semcal.workers import ProcessExecutor
 
 pytestmark = pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
@@ -59,10 +59,10 @@ def test_rows_follow_from_their_samples(whole: Path) -> None:
             assert {(row["model"], row["dataset"], row["candidate"], row["run"]) for row in found} == {
                 ("one", "mill", choice["candidate"], 1)
             }
-            (again,) = confidences(
+            (again,) = confidence(
                 [row["clusters"] for row in found],
                 [row["log_likelihoods"] for row in found],
-                measures=(measure,),
+                measure=(measure,),
                 t_alpha=choice["measure_alpha"] or 0.5,
                 g_alpha=choice["measure_alpha"] or 0.5,
             ).values()

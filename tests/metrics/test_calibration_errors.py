@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.fft import dct
 from scipy.stats import norm
 
-from semcal.metrics import ace, ace_in_row_order, calibration, ece, smooth_ece
+from semcal.metrics import ace, ace_in_row_order, calibration_errors, ece, smooth_ece
 
 TENTHS = st.integers(0, 10).map(lambda k: k / 10)
 EXAMPLES = st.lists(
@@ -95,7 +95,7 @@ def test_smooth_ece_is_the_definition(end_weight, seed):
 @pytest.mark.parametrize("seed", range(3))
 def test_the_cosine_transform_is_scipys_to_the_bit(seed):
     rows = np.random.default_rng(seed).normal(size=(3 + seed, 1 + 16 * 4**seed))
-    assert np.array_equal(calibration._cosine_transform(rows), dct(rows, type=1))
+    assert np.array_equal(calibration_errors._cosine_transform(rows), dct(rows, type=1))
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from semcal.errors import InputError, UsageError
-from semcal.metrics import calibration, overview, summaries, summary
+from semcal.metrics import calibration_errors, overview, summaries, summary
 from semcal.metrics.frequencies import frequency_tables, probability_table
 
 #: Few values make ties, eighths make bin edges, 0 and 1 make ends.
@@ -96,11 +96,13 @@ def test_the_width_of_smooth_ece_is_that_of_fourteen_bisections(sets, end_weight
         seen.append((low, high))
         return found(smoothing)
 
-    found = calibration.bracket_width
+    found = calibration_errors.bracket_width
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(calibration, "bracket_width", lambda given: kept.append(bisected(given)) or kept[-1])
+        patch.setattr(
+            calibration_errors, "bracket_width", lambda given: kept.append(bisected(given)) or kept[-1]
+        )
         kept: list = []
-        calibration.smooth_ece_of(frequency_tables(sets[0], sets[1].astype(np.float64)), end_weight)
+        calibration_errors.smooth_ece_of(frequency_tables(sets[0], sets[1].astype(np.float64)), end_weight)
     np.testing.assert_array_equal(kept, seen)
 
 

@@ -10,8 +10,8 @@ from scipy.stats import binom, kstest
 
 from semcal.errors import InputError, UsageError
 from semcal.metrics import NoiseFloor, ace, ece, noise_floor, smooth_ece, summaries, summary
-from semcal.metrics.overview import METRICS
-from semcal.metrics.resamples import CALIBRATED, ResampledRun, Resamples
+from semcal.metrics.frequencies import shared_table
+from semcal.metrics.overview import METRICS, measure_rows
 
 
 def questions(n: int, seed: int, *, tenths: bool = False) -> np.ndarray:
@@ -19,7 +19,7 @@ def questions(n: int, seed: int, *, tenths: bool = False) -> np.ndarray:
     return np.round(p, 1) if tenths else p
 
 
-@pytest.mark.parametrize("metric", sorted(CALIBRATED))
+@pytest.mark.parametrize("metric", sorted(name for name in METRICS if METRICS[name].zero_if_calibrated))
 @pytest.mark.parametrize("tenths", [True, False])
 def test_mean_and_quantile_are_those_of_outcomes_drawn_one_by_one(metric: str, tenths: bool) -> None:
     p, draws = questions(60, 1, tenths=tenths), 3000
@@ -126,7 +126,7 @@ def test_the_same_seed_gives_the_same_numbers_and_another_seed_others() -> None:
 def test_draws_in_parts_are_as_many_and_distributed_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     p = questions(50, 8)
     whole = noise_floor(p, p > 0.9, draws=3001)
-    monkeypatch.setattr("semcal.metrics.noise.AT_A_TIME", 50 * 7)
+    monkeypatch.setattr("semcal.metrics.overview.DRAWN", 50 * 7)
     for groups in (None, np.arange(50) // 2):
         parts = noise_floor(p, p > 0.9, groups=groups, draws=3001)
         assert parts.draws == 3001
@@ -162,9 +162,8 @@ def test_smooth_ece_of_more_confidences_than_grid_points_is_that_of_the_rows_wri
     p = questions(3000, 12)
     outcomes = np.random.default_rng(13).random((5, 3000)) < p**1.2
     expected = summaries(np.tile(p, (5, 1)), outcomes)["smooth_ece"]
-    run = ResampledRun.of(p, outcomes[0].astype(float), Resamples(np.empty((3000, 1))), 15)
-    gaps = (outcomes - p).T[run.order]
-    assert CALIBRATED["smooth_ece"](run, gaps) == pytest.approx(expected, abs=2**-14)
+    found = measure_rows(shared_table(p, outcomes), ["smooth_ece"], 15)["smooth_ece"]
+    assert found == pytest.approx(expected, abs=1e-12)
 
 
 def test_a_summary_without_draws_has_no_floors() -> None:

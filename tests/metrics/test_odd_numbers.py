@@ -132,10 +132,10 @@ def test_the_message_says_what_was_got(given: Any, message: str) -> None:
 
 @pytest.mark.parametrize("kind", TAKEN)
 def test_log_likelihoods_of_other_kinds_give_the_result_of_plain_ones(kind: str) -> None:
-    expected = semantics.confidences(CLUSTERS, U)
+    expected = semantics.confidence(CLUSTERS, U, measure=semantics.MEASURES)
     whole = "array" in kind or kind.startswith("a tensor")
     for given in ([TAKEN[kind](row) for row in U], *([TAKEN[kind](U)] if whole else [])):
-        for name, found in semantics.confidences(CLUSTERS, given).items():
+        for name, found in semantics.confidence(CLUSTERS, given, measure=semantics.MEASURES).items():
             assert same(found.probabilities, expected[name].probabilities)
     assert same(
         semantics.predictive_entropy([TAKEN[kind](row) for row in U]), semantics.predictive_entropy(U)

@@ -8,17 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from semcal.metrics import auroc, prr, summaries
-from semcal.metrics.overview import METRICS
-from semcal.metrics.resamples import CALIBRATED, RESAMPLED, ResampledRun, Resamples, draw_counts
+from semcal.metrics.frequencies import draw_counts, shared_table
+from semcal.metrics.overview import METRICS, measure_rows
 
 ANSWERS = st.lists(
     st.tuples(st.sampled_from([0.0, 0.1, 0.5, 0.6, 0.9, 1.0]), st.booleans()), min_size=1, max_size=40
 )
-
-
-def rounding(name: str) -> float:
-    """SmoothECE's width is one of 2^14, and rounding may decide which of two it is."""
-    return 2**-14 if name == "smooth_ece" else 1e-11
 
 
 def drawn(n: int, resamples: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -30,15 +25,13 @@ def drawn(n: int, resamples: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 def checked(confidence: np.ndarray, correct: np.ndarray, resamples: int = 30) -> None:
     n = len(confidence)
     places, counts = drawn(n, resamples, 1)
-    run = ResampledRun.of(confidence, correct.astype(np.float64), Resamples(counts), 15)
-    expected = summaries(confidence[places], correct[places])
-    for name, values in expected.items():
-        assert RESAMPLED[name](run) == pytest.approx(values, abs=rounding(name), nan_ok=True), name
-    uniforms = np.random.default_rng(2).random((resamples, n))
-    expected = summaries(np.tile(confidence, (resamples, 1)), uniforms < confidence)
-    gaps = run.calibrated_gaps(uniforms.T)
-    for name, of in CALIBRATED.items():
-        assert of(run, gaps) == pytest.approx(expected[name], abs=rounding(name)), name
+    found = measure_rows(shared_table(confidence, correct, counts), METRICS, 15)
+    for name, values in summaries(confidence[places], correct[places]).items():
+        assert found[name] == pytest.approx(values, abs=1e-12, nan_ok=True), name
+    outcomes = np.random.default_rng(2).random((resamples, n)) < confidence
+    found = measure_rows(shared_table(confidence, outcomes), METRICS, 15)
+    for name, values in summaries(np.tile(confidence, (resamples, 1)), outcomes).items():
+        assert found[name] == pytest.approx(values, abs=1e-12, nan_ok=True), name
 
 
 @settings(max_examples=60, deadline=None)
@@ -54,25 +47,18 @@ def test_it_does_with_many_questions_with_ties_and_without(digits: int) -> None:
     checked(np.round(confidence, digits), rng.random(300) < confidence)
 
 
-def test_whole_numbers_lose_nothing_in_single_precision_or_double() -> None:
+def test_whole_numbers_lose_nothing() -> None:
     rng = np.random.default_rng(0)
     score, correct = rng.random(4100), rng.random(4100) < 0.5
     places, counts = drawn(4100, 3, 2)
-    resamples = Resamples(counts)
-    assert resamples.exact.dtype == np.float64
     expected = summaries(score[places], correct[places])["auroc"]
-    run = ResampledRun.of(score, correct.astype(np.float64), resamples, 15)
-    assert run.auroc.tolist() == expected.tolist()
+    found = measure_rows(shared_table(score, correct, counts), ["auroc"], 15)["auroc"]
+    assert found.tolist() == expected.tolist()
 
 
 def test_more_resamples_than_are_drawn_at_a_time_follow_one_another() -> None:
     places, counts = drawn(7, 137, 3)
-    assert counts.T.tolist() == [np.bincount(one, minlength=7).tolist() for one in places]
-
-
-def test_all_metrics_are_resampled_and_all_errors_of_calibration_of_drawn_outcomes() -> None:
-    assert set(RESAMPLED) == set(METRICS)
-    assert set(CALIBRATED) == {name for name, metric in METRICS.items() if metric.zero_if_calibrated}
+    assert counts.tolist() == [np.bincount(one, minlength=7).tolist() for one in places]
 
 
 @given(ANSWERS)

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import semcal
 from semcal.errors import InputError, UndefinedWarning, UsageError
-from semcal.semantics import MEASURES, confidence, confidences
+from semcal.semantics import MEASURES, confidence
 
 ALPHAS = {"t_alpha": 0.75, "g_alpha": 1.25}
 
@@ -70,8 +71,8 @@ def questions(values=MODERATE):
 def test_every_measure_is_the_papers_formula_on_ragged_questions(sets):
     clusters = [clusters_of(labels) for _, labels in sets]
     log_likelihoods = [u for u, _ in sets]
-    results = confidences(clusters, log_likelihoods, **ALPHAS)
-    assert tuple(results) == MEASURES
+    results = confidence(clusters, log_likelihoods, **ALPHAS, measure=MEASURES)
+    assert tuple(results) == tuple(MEASURES)
     for measure, result in results.items():
         for got, u, c in zip(result.per_question(), log_likelihoods, clusters):
             np.testing.assert_allclose(got, paper_distribution(measure, u, c), rtol=1e-9, atol=1e-12)
@@ -80,7 +81,7 @@ def test_every_measure_is_the_papers_formula_on_ragged_questions(sets):
 @given(st.lists(questions(st.floats(-1e4, 0)), min_size=1, max_size=4))
 def test_every_distribution_sums_to_one_with_entropy_between_zero_and_log_k(sets):
     clusters = [clusters_of(labels) for _, labels in sets]
-    for result in confidences(clusters, [u for u, _ in sets]).values():
+    for result in confidence(clusters, [u for u, _ in sets], measure=MEASURES).values():
         for p, entropy, top in zip(result.per_question(), result.entropy, result.confidence):
             assert p.sum() == pytest.approx(1, abs=1e-12)
             assert 0 <= entropy <= math.log(len(p)) + 1e-12
@@ -93,8 +94,8 @@ def test_the_order_of_draws_and_the_names_of_clusters_play_no_part(question, ran
     order = list(range(len(u)))
     random.shuffle(order)
     shuffled = clusters_of([labels[i] for i in order])
-    before = confidences([clusters_of(labels)], [u])
-    after = confidences([shuffled], [[u[i] for i in order]])
+    before = confidence([clusters_of(labels)], [u], measure=MEASURES)
+    after = confidence([shuffled], [[u[i] for i in order]], measure=MEASURES)
     for measure in MEASURES:
         probability = {
             frozenset(order[i] for i in c): p for c, p in zip(shuffled, after[measure].probabilities)
@@ -122,7 +123,7 @@ def test_log_likelihoods_of_minus_ten_thousand_give_a_proper_distribution(measur
 
 
 def test_equal_tiny_likelihoods_leave_the_measures_their_closed_forms():
-    results = confidences([[[0, 1], [2]]], [[-1e4] * 3])
+    results = confidence([[[0, 1], [2]]], [[-1e4] * 3], measure=MEASURES)
     assert results["E-SC"].probabilities.tolist() == [2 / 3, 1 / 3]
     np.testing.assert_allclose(results["L-SC"].probabilities, [2 / 3, 1 / 3])
     np.testing.assert_allclose(results["ML-SC"].probabilities, [0.5, 0.5], atol=1e-11)
@@ -132,7 +133,7 @@ def test_equal_tiny_likelihoods_leave_the_measures_their_closed_forms():
 
 def test_nine_likely_draws_against_one_lose_under_the_product_measures():
     clusters, u = [[list(range(9)), [9]]], [[math.log(0.6)] * 10]
-    results = confidences(clusters, u)
+    results = confidence(clusters, u, measure=MEASURES)
     assert results["E-SC"].confidence[0] == 0.9
     assert results["B-SC"].probabilities[0] == pytest.approx(0.13, abs=0.005)
     assert results["B-SC"].top_cluster[0] == 1
@@ -148,7 +149,7 @@ def test_n_equal_draws_of_likelihood_p_score_p_under_ic_sc(n, p):
 @given(questions())
 def test_t_sc_and_g_sc_with_parameter_one_are_b_sc(question):
     u, labels = question
-    results = confidences([clusters_of(labels)], [u], t_alpha=1, g_alpha=1)
+    results = confidence([clusters_of(labels)], [u], t_alpha=1, g_alpha=1, measure=MEASURES)
     for measure in ("T-SC", "G-SC"):
         np.testing.assert_allclose(results[measure].probabilities, results["B-SC"].probabilities, atol=1e-9)
 
@@ -207,21 +208,21 @@ def literal_winner(measure, clusters, u):
 def test_ties_go_to_the_cluster_whose_draws_are_likelier_together(draws):
     labels, u = zip(*draws)
     clusters = clusters_of(labels)[::-1]
-    found = confidences([clusters, [[0]]], [list(u), [-1.0]])
+    found = confidence([clusters, [[0]]], [list(u), [-1.0]], measure=MEASURES)
     for measure in MEASURES:
         assert found[measure].top_cluster[0] == literal_winner(measure, clusters, u)
 
 
 def test_ties_are_settled_by_the_first_or_by_numbers_where_that_is_asked_for():
     clusters, u = [[[0], [1], [2]]] * 2, [[-2.0, -1.0, -3.0]] * 2
-    assert confidences(clusters, u)["E-SC"].top_cluster.tolist() == [1, 1]
-    assert confidences(clusters, u, ties="first")["E-SC"].top_cluster.tolist() == [0, 0]
-    found = confidences(clusters, measures=("E-SC",), ties=[[0, 1, 4], [2, 2, 0]])
-    assert found["E-SC"].top_cluster.tolist() == [2, 0]
+    assert confidence(clusters, u).top_cluster.tolist() == [1, 1]
+    assert confidence(clusters, u, ties="first").top_cluster.tolist() == [0, 0]
+    found = confidence(clusters, ties=[[0, 1, 4], [2, 2, 0]])
+    assert found.top_cluster.tolist() == [2, 0]
     with pytest.raises(InputError, match="a number for each cluster"):
-        confidences(clusters, measures=("E-SC",), ties=[[0, 1], [2, 2, 0]])
+        confidence(clusters, ties=[[0, 1], [2, 2, 0]])
     with pytest.raises(UsageError, match="rule for ties"):
-        confidences(clusters, u, ties="last")
+        confidence(clusters, u, ties="last")
 
 
 def test_a_tie_of_draws_of_likelihood_zero_goes_to_the_first():
@@ -245,9 +246,9 @@ def test_questions_are_independent_of_each_other():
         m = rng.integers(1, 12)
         clusters.append(clusters_of(rng.integers(0, 4, m)))
         u.append(rng.normal(-1, 1, m).clip(max=0).tolist())
-    together = confidences(clusters, u)
+    together = confidence(clusters, u, measure=MEASURES)
     for q in range(30):
-        alone = confidences(clusters[q : q + 1], u[q : q + 1])
+        alone = confidence(clusters[q : q + 1], u[q : q + 1], measure=MEASURES)
         for measure in MEASURES:
             np.testing.assert_allclose(
                 together[measure].per_question()[q], alone[measure].probabilities, atol=1e-14
@@ -264,7 +265,7 @@ def test_a_matrix_of_log_likelihoods_will_do_and_stays_as_it_is():
 
 
 def test_no_questions_give_empty_results():
-    for result in confidences([], []).values():
+    for result in confidence([], [], measure=MEASURES).values():
         assert len(result.confidence) == len(result.probabilities) == 0
         assert result.per_question() == []
 
@@ -381,3 +382,9 @@ def test_a_draw_index_that_is_no_whole_number_is_an_error(bad) -> None:
 def test_a_question_of_one_meaning_has_entropy_zero_without_a_sign() -> None:
     entropy = confidence([[[0, 1]]], measure="E-SC").entropy
     assert math.copysign(1.0, entropy[0]) == 1.0
+
+
+def test_the_old_name_of_several_measures_still_works_and_says_so():
+    with pytest.warns(DeprecationWarning, match="measure=MEASURES"):
+        older = semcal.confidences([[[0], [1]]], [[-1.0, -2.0]])
+    assert list(older) == list(MEASURES)

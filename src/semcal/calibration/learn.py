@@ -17,7 +17,7 @@ from semcal.calibration.answer_features import AnswerFeatures, candidates_for, f
 from semcal.calibration.calibrated import Calibration, CalibrationReport, Threshold
 from semcal.engine.equivalence import Equivalence, address_of
 from semcal.errors import FitError, InputError, SemcalWarning, UndefinedWarning
-from semcal.metrics.frequencies import Floats, Groups
+from semcal.metrics.arguments import Floats, Groups
 from semcal.metrics.probability_maps import (
     FEW,
     FOLDS,

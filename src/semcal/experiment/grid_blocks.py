@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict
 
 from semcal.errors import ServerError
 from semcal.experiment.grid_settings import CALIBRATED, GridSettings, Model
-from semcal.pipeline.select import GRID, WITH_ALPHA, Candidate, CandidateFit, candidate_fits
+from semcal.pipeline.select import GRID, Candidate, CandidateFit, candidate_fits
 from semcal.pipeline.store import Store, digest
 from semcal.records import dumps
 from semcal.rows import Json, Row, failures_of
@@ -101,7 +101,9 @@ def only_choices(settings: GridSettings, candidates: Mapping[str, Sequence[Candi
     """What is chosen where there is nothing to choose; without scores."""
     (alpha,) = settings.selection.measure_alphas
     methods = {
-        method: {name: Choice.of(only, alpha if name in WITH_ALPHA else None) for name in MEASURES}
+        method: {
+            name: Choice.of(only, alpha if measure.parameter else None) for name, measure in MEASURES.items()
+        }
         for method, (only,) in candidates.items()
     }
     by_draws = {str(count): methods for count in settings.chosen_at}

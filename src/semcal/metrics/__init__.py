@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from semcal.metrics.bootstrapping import bootstrap, joint_bootstrap, paired_test
-from semcal.metrics.calibration import ace, ace_in_row_order, ece, smooth_ece
-from semcal.metrics.decompositions import (
+from semcal.metrics.calibration_errors import (
     BrierDecomposition,
     Corp,
-    ReliabilityDiagram,
+    ace,
+    ace_in_row_order,
     brier,
     brier_decomposition,
     corp,
+    ece,
     gain,
+    smooth_ece,
+)
+from semcal.metrics.diagrams import (
+    ReliabilityDiagram,
+    SelectiveAccuracy,
     reliability_diagram,
+    selective_accuracy,
 )
 from semcal.metrics.grader_agreement import Agreement, agreement
 from semcal.metrics.intervals import (
@@ -21,10 +27,19 @@ from semcal.metrics.intervals import (
     JointBootstrap,
     MeanOverRuns,
     PairedTest,
+    bootstrap,
+    joint_bootstrap,
     mean_and_standard_error,
+    paired_test,
 )
-from semcal.metrics.noise import NoiseFloor, noise_floor
-from semcal.metrics.overview import summaries, summary
+from semcal.metrics.overview import METRICS, Metric, NoiseFloor, noise_floor, summaries, summary
+from semcal.metrics.probability_maps import (
+    SCORE_RECALIBRATORS,
+    BetaCalibration,
+    IsotonicCalibration,
+    PlattCalibration,
+    ScoreRecalibrator,
+)
 from semcal.metrics.ranking import (
     Correlations,
     RankVolatility,
@@ -34,17 +49,10 @@ from semcal.metrics.ranking import (
     prr,
     rank_volatility,
 )
-from semcal.metrics.score_recalibration import (
-    SCORE_RECALIBRATORS,
-    BetaCalibration,
-    IsotonicCalibration,
-    PlattCalibration,
-    ScoreRecalibrator,
-)
-from semcal.metrics.selective import SelectiveAccuracy, selective_accuracy
 from semcal.metrics.thresholds import RiskControlledThreshold, risk_controlled_threshold
 
 __all__ = [
+    "METRICS",
     "SCORE_RECALIBRATORS",
     "Agreement",
     "BetaCalibration",
@@ -56,6 +64,7 @@ __all__ = [
     "IsotonicCalibration",
     "JointBootstrap",
     "MeanOverRuns",
+    "Metric",
     "NoiseFloor",
     "PairedTest",
     "PlattCalibration",

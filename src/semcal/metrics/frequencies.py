@@ -1,53 +1,56 @@
 """What every metric is a function of: how often each distinct confidence occurs, and how often it is right.
 
-As a function of this table a metric does not depend on the order of the rows, and ties are pooled exactly.
-Here too: what the metrics accept as confidences, outcomes and groups.
+As a function of this table a metric does not depend on the order of questions, and ties are pooled exactly.
+A row is a data set, a resample of one, or one with outcomes drawn by chance: one definition serves for all.
 """
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Hashable, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from inspect import currentframe
 from itertools import repeat
-from typing import Any, Self
 
 import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
 
-from semcal.arrays import as_numbers, as_option
-from semcal.errors import InputError, UndefinedWarning
-
-Floats = NDArray[np.float64]
-Labels = Sequence[Hashable] | NDArray[Any]
-Groups = NDArray[np.intp]
-"""The number of each question's group: 0, 1, … in order of first appearance."""
+from semcal.metrics.arguments import Floats, Groups, as_correct, as_pairs, as_scores, check_same_length
 
 #: Numbers that are computed sooner than a part of scipy is imported for them.
 FEW = 2000
-#: A probability outside [0, 1] by no more than this is a rounding error and is clipped.
-OUTSIDE = 1e-6
+#: Entries of a table that are computed at a time, so that the arrays stay in the processor's cache.
+AT_A_TIME = 2**15
+#: Resamples drawn at a time.
+CHUNK = 50
 
 
 @dataclass(frozen=True, eq=False)
 class FrequencyTable:
-    """Counts of N examples on U distinct values, for B data sets at once (B = 1 for a single one).
+    """Counts of examples on U distinct values, for B data sets at once (B = 1 for a single one).
 
-    Data sets that differ in their outcomes alone share their values; else each has a row of values, the
-    shorter ones filled up with their largest value, counted zero times.
+    Data sets that differ in their outcomes alone, or in how often each example occurs (resamples), share
+    their values; else each has a row of values, the shorter ones filled up with their largest value, counted
+    zero times.
     """
 
     value: Floats  # [U] or [B, U], ascending
-    count: Floats  # [B, U] examples with that value, N in each row
+    count: Floats  # [B, U] examples with that value
     right: Floats  # [B, U] correct ones among them
 
+    def parts(self) -> Iterator[FrequencyTable]:
+        """The table, some rows at a time."""
+        rows = max(1, AT_A_TIME // self.count.shape[1])
+        for start in range(0, len(self.count), rows):
+            part = slice(start, start + rows)
+            value = self.value if self.value.ndim == 1 else self.value[part]
+            yield FrequencyTable(value, self.count[part], self.right[part])
+
     @cached_property
-    def n(self) -> int:
-        """Number of examples N, the same in every row."""
-        return round(float(self.count[0].sum()))
+    def n(self) -> Floats:
+        """Number of examples of each row: [B]."""
+        n: Floats = self.count.sum(-1)
+        return n
 
     @cached_property
     def accuracy(self) -> Floats:
@@ -74,10 +77,10 @@ class FrequencyTable:
         A value without examples takes the fit of the value below.
         """
         fits = np.empty_like(self.count)
-        there = self.count > 0
-        below = np.maximum(np.cumsum(there, axis=-1) - 1, 0)
+        occurs = self.count > 0
+        below = np.maximum(np.cumsum(occurs, axis=-1) - 1, 0)
         for b, fit in enumerate(fits):
-            rate, count = self.rate[b, there[b]], self.count[b, there[b]]
+            rate, count = self.rate[b, occurs[b]], self.count[b, occurs[b]]
             if self.count.size <= FEW:
                 fit[:] = isotonic_fit(rate, count)[below[b]]
             else:
@@ -96,6 +99,11 @@ class FrequencyTable:
         sums: Floats = np.bincount(place.ravel(), total.ravel(), rows * bins).astype(np.float64, copy=False)
         return sums.reshape(rows, bins)
 
+    @cached_property
+    def residual(self) -> Floats:
+        """Sum of (correct - value) at each value: [B, U]."""
+        return self.right - self.count * self.value
+
     def at_least(self, thresholds: Floats) -> tuple[Floats, Floats]:
         """Examples of the first row with value >= each threshold, and the correct ones among them."""
         first = np.searchsorted(self.value, thresholds, side="left")
@@ -109,19 +117,24 @@ def isotonic_fit(rates: Floats, weights: Floats) -> Floats:
     Pool adjacent violators: a level that is not above the one before is pooled with it, then with those that
     follow as long as they are no higher, then with those before as long as they are no lower.
     """
-    done: list[tuple[float, float, int]] = []  # level, weight and number of values
+    pooled: list[tuple[float, float, int]] = []  # level, weight and number of values
     ahead = [*zip(rates.tolist(), weights.tolist(), repeat(1))][::-1]
     while ahead:
         level, weight, size = ahead.pop()
-        if done and done[-1][0] >= level:
+        if pooled and pooled[-1][0] >= level:
             total = level * weight
-            for pool, sign, most in ((done, 1, 1), (ahead, -1, len(ahead)), (done, 1, len(done))):
+            for pool, sign, most in ((pooled, 1, 1), (ahead, -1, len(ahead)), (pooled, 1, len(pooled))):
                 while most and pool and sign * (pool[-1][0] - level) >= 0:
-                    other, mass, more = pool.pop()
-                    total, weight, size, most = total + other * mass, weight + mass, size + more, most - 1
+                    pool_level, mass, more = pool.pop()
+                    total, weight, size, most = (
+                        total + pool_level * mass,
+                        weight + mass,
+                        size + more,
+                        most - 1,
+                    )
                     level = total / weight
-        done.append((level, weight, size))
-    return np.repeat([level for level, _, _ in done], [size for _, _, size in done])
+        pooled.append((level, weight, size))
+    return np.repeat([level for level, _, _ in pooled], [size for _, _, size in pooled])
 
 
 def probability_table(confidence: ArrayLike, correct: ArrayLike) -> FrequencyTable:
@@ -160,157 +173,37 @@ def frequency_tables(values: Floats, correct: Floats) -> FrequencyTable:
     return FrequencyTable(value, count.reshape(rows, width), right.reshape(rows, width))
 
 
-def check_same_length(values: Floats, correct: Floats) -> None:
-    """Refuse outcomes that cannot belong to the values."""
-    if len(values) != len(correct):
-        raise InputError(
-            f"there are {len(values)} confidences and {len(correct)} outcomes; give one outcome for each"
-        )
+def shared_table(
+    values: Floats, correct: Floats | NDArray[np.bool_], counts: Floats | None = None
+) -> FrequencyTable:
+    """Count data sets of common values (N,): outcomes (N,) or (B, N), each as often as counts (B, N) say."""
+    order = np.argsort(values, kind="stable")
+    value, starts = np.unique(values[order], return_index=True)
+    if counts is None:
+        right = np.add.reduceat(np.atleast_2d(correct)[:, order], starts, axis=1, dtype=np.float64)
+        count = np.diff(np.append(starts, len(values))).astype(np.float64)
+        return FrequencyTable(value, np.broadcast_to(count, right.shape), right)
+    counts = counts[:, order]
+    right = np.add.reduceat(counts * correct[order], starts, axis=1)
+    return FrequencyTable(value, np.add.reduceat(counts, starts, axis=1), right)
 
 
-def as_scores(score: ArrayLike, what: str) -> Floats:
-    """A non-empty vector of numbers without NaN."""
-    values = _vector(score, what)
-    nan = np.flatnonzero(np.isnan(values))
-    if len(nan):
-        raise InputError(
-            f"{what}[{nan[0]}] is NaN, which has no place in a ranking; leave the question out, "
-            "or use a measure that is defined for it"
-        )
-    return values
+def draw_counts(n: int, resamples: int, rng: np.random.Generator, groups: Groups | None = None) -> Floats:
+    """How often each of n questions is drawn with replacement, alone or with its group: [resamples, n]."""
+    units = n if groups is None else int(groups.max()) + 1
+    counts = np.empty((resamples, units))
+    for start in range(0, resamples, CHUNK):
+        rows = min(CHUNK, resamples - start)
+        places = rng.integers(units, size=(rows, units)) + units * np.arange(rows)[:, None]
+        times = np.bincount(places.ravel(), minlength=rows * units)
+        counts[start : start + rows] = times.reshape(rows, units)
+    return counts if groups is None else counts[:, groups]
 
 
-def as_probabilities(confidence: ArrayLike) -> Floats:
-    """A non-empty vector of probabilities, rounding errors clipped."""
-    values = as_scores(confidence, "confidence")
-    outside = np.flatnonzero((values < -OUTSIDE) | (values > 1 + OUTSIDE))
-    if len(outside):
-        raise InputError(
-            f"confidence[{outside[0]}] is {values[outside[0]]}; expected a probability in [0, 1]: "
-            "AUROC, AURAC, PRR and selective accuracy take any score, calibration metrics do not"
-        )
-    return np.clip(values, 0.0, 1.0)
+def draw_uniforms(n: int, draws: int, rng: np.random.Generator, groups: Groups | None = None) -> Floats:
+    """Uniform numbers, one for each question or group: [draws, n].
 
-
-def as_correct(correct: ArrayLike) -> Floats:
-    """A non-empty vector of outcomes, 1 for correct and 0 for not."""
-    values = _vector(correct, "correct")
-    odd = np.flatnonzero((values != 0) & (values != 1))
-    if len(odd):
-        raise InputError(f"correct[{odd[0]}] is {values[odd[0]]}; expected true or false (1 or 0)")
-    return values
-
-
-def as_pairs(confidence: ArrayLike, correct: ArrayLike) -> tuple[Floats, Floats]:
-    """As many probabilities and outcomes."""
-    p, c = as_probabilities(confidence), as_correct(correct)
-    check_same_length(p, c)
-    return p, c
-
-
-def as_groups(labels: Labels | None, n: int) -> Groups | None:
-    """Number the groups of n questions; None if each is a group of its own."""
-    if labels is None:
-        return None
-    given = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
-    if len(given) != n:
-        raise InputError(f"there are {len(given)} groups for {n} questions; give each one's label")
-    first: dict[Hashable, int] = {}
-    try:
-        numbers = np.array([first.setdefault(label, len(first)) for label in given], np.intp)
-    except TypeError as error:
-        raise InputError(
-            f"groups holds something that is no label ({error}); expected texts or numbers"
-        ) from error
-    if any(label != label for label in first):
-        raise InputError("groups holds NaN; expected a text or a number for each question")
-    return None if len(first) == n else numbers
-
-
-@dataclass(frozen=True, eq=False)
-class Runs:
-    """Values and outcomes of R runs on the same N questions."""
-
-    confidences: Sequence[Floats]  # R times [N]; absent where any score was given
-    scores: Sequence[Floats]  # what questions are ranked by
-    correct: Sequence[Floats]
-    weights: Floats | None  # [R] share of each run in the mean, equal by default
-
-    @classmethod
-    def of(
-        cls,
-        confidence: ArrayLike,
-        correct: ArrayLike,
-        score: ArrayLike | None = None,
-        *,
-        any_score: bool = False,
-        weights: ArrayLike | None = None,
-    ) -> Self:
-        """Check arrays of shape (N,) or (R, N), and weights (R,)."""
-        outcomes = [as_correct(row) for row in _rows(correct, "correct")]
-        ranked_by = confidence if score is None else score
-        given = [as_scores(row, "score") for row in _rows(ranked_by, "score")]
-        _check_pairs(given, outcomes)
-        shares = None if weights is None else _shares(weights, len(outcomes))
-        if any_score:
-            return cls(given, given, outcomes, shares)
-        probabilities = [as_probabilities(row) for row in _rows(confidence, "confidence")]
-        _check_pairs(probabilities, outcomes)
-        return cls(probabilities, given if score is not None else probabilities, outcomes, shares)
-
-    @property
-    def n(self) -> int:
-        """Number of questions."""
-        return len(self.correct[0])
-
-
-def _rows(values: ArrayLike, what: str) -> list[Floats]:
-    """One array a run."""
-    array = as_numbers(values, what)
-    if array.ndim not in (1, 2) or not array.size:
-        raise InputError(f"{what} has shape {array.shape}; expected (N,) for one run or (R, N) for several")
-    return list(np.atleast_2d(array))
-
-
-def _shares(weights: ArrayLike, runs: int) -> Floats:
-    """Non-negative weights of the runs, made to add up to 1."""
-    values = as_scores(weights, "weights")
-    if len(values) != runs or (values < 0).any() or not 0 < values.sum() < np.inf:
-        raise InputError(
-            f"weights is {values.tolist()}; expected {runs} non-negative finite numbers, one a run, not all 0"
-        )
-    shares: Floats = values / values.sum()
-    return shares
-
-
-def _check_pairs(values: Sequence[Floats], correct: Sequence[Floats]) -> None:
-    """Refuse outcomes that cannot belong to the values, run by run."""
-    if len(values) != len(correct):
-        raise InputError(
-            f"there are confidences of {len(values)} runs, outcomes of {len(correct)}; give as many"
-        )
-    for pair in zip(values, correct):
-        check_same_length(*pair)
-
-
-def _vector(values: ArrayLike, what: str) -> Floats:
-    """`values` as a one-dimensional, non-empty array of float64."""
-    array = as_numbers(values, what)
-    if array.ndim != 1:
-        raise InputError(f"{what} has shape {array.shape}; expected one value a question, shape (N,)")
-    if not len(array):
-        raise InputError(f"{what} is empty; a metric needs at least one question")
-    return array
-
-
-def warn_undefined(message: str) -> None:
-    """Warn, at the line that called into this package, that something is NaN."""
-    frame, level = currentframe(), 1
-    while frame is not None and frame.f_globals["__name__"].startswith("semcal.metrics"):
-        frame, level = frame.f_back, level + 1
-    warnings.warn(message, UndefinedWarning, stacklevel=level)
-
-
-def check_bins(bins: int) -> int:
-    """A positive number of bins."""
-    return int(as_option(bins, "bins", "a positive whole number, such as 15", low=0, whole=True))
+    If values are calibrated, a question is right where its number is below its value; members of a group are
+    then right together as far as their values allow.
+    """
+    return rng.random((draws, n)) if groups is None else rng.random((draws, int(groups.max()) + 1))[:, groups]

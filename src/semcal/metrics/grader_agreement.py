@@ -10,9 +10,9 @@ from numpy.typing import ArrayLike
 
 from semcal.arrays import as_generator
 from semcal.errors import InputError
-from semcal.metrics.frequencies import Floats, Labels, as_correct, as_groups, warn_undefined
+from semcal.metrics.arguments import Floats, Labels, as_correct, as_groups, warn_undefined
+from semcal.metrics.frequencies import draw_counts
 from semcal.metrics.intervals import FEW_OF_A_CLASS, Interval, at_least_wilsons, interval_of
-from semcal.metrics.resamples import draw_counts
 
 #: The confusion matrix; and shares of the answers, as sums of its cells.
 CELLS = ("both_right", "grader_only", "human_only", "both_wrong")
@@ -95,23 +95,30 @@ def agreement(
     n, clusters = len(ours), as_groups(groups, len(ours))
     units = n if clusters is None else int(clusters.max()) + 1
     cells = np.stack([ours * theirs, ours * (1 - theirs), (1 - ours) * theirs, (1 - ours) * (1 - theirs)])
-    counts = draw_counts(n, RESAMPLES, as_generator(seed), clusters)
-    drawn = cells @ counts / counts.sum(0)  # (4, B)
-    found = cells.sum(1, keepdims=True) / n  # (4, 1)
+    counts = draw_counts(n, RESAMPLES, as_generator(seed), clusters).T
+    resampled = cells @ counts / counts.sum(0)  # (4, B)
+    shares = cells.sum(1, keepdims=True) / n  # (4, 1)
     figures = {}
     for name, weights in SHARES.items():
         low = float(min(weights))
-        one = interval_of(name, float((weights @ found)[0]), weights @ drawn, LEVEL, least=low, most=1.0)
-        figures[name] = one if low or not _few(one.estimate, n) else at_least_wilsons(one, units)
-    kappa = interval_of("kappa", float(_kappa(found)[0]), _kappa(drawn), LEVEL, least=-1.0, most=1.0)
+        interval = interval_of(
+            name, float((weights @ shares)[0]), weights @ resampled, LEVEL, least=low, most=1.0
+        )
+        figures[name] = (
+            interval if low or not _few(interval.estimate, n) else at_least_wilsons(interval, units)
+        )
+    kappa = interval_of("kappa", float(_kappa(shares)[0]), _kappa(resampled), LEVEL, least=-1.0, most=1.0)
     if _few(figures["agreement"].estimate, n):
-        ends = (_beyond(figures["agreement"].low, found), _beyond(figures["agreement"].high, found))
+        ends = (_beyond(figures["agreement"].low, shares), _beyond(figures["agreement"].high, shares))
         kappa = replace(kappa, low=min(kappa.low, ends[0]), high=max(kappa.high, ends[1]))
     figures = {"agreement": figures.pop("agreement"), "kappa": kappa, **figures}
     if units == 1:
         warn_undefined("all answers are of one group, so that there are no intervals (NaN)")
         nan = float("nan")
-        figures = {key: Interval(one.estimate, nan, nan, nan, nan, LEVEL, 0) for key, one in figures.items()}
+        figures = {
+            key: Interval(interval.estimate, nan, nan, nan, nan, LEVEL, 0)
+            for key, interval in figures.items()
+        }
     return Agreement(
         n,
         None if clusters is None else units,
@@ -122,8 +129,8 @@ def agreement(
 
 def _by_chance(cells: Floats) -> Floats:
     """The share on which two would agree who decide independently, of cells (4, B)."""
-    both, ours, theirs, neither = cells
-    chance: Floats = (both + ours) * (both + theirs) + (theirs + neither) * (ours + neither)
+    right, ours, theirs, neither = cells
+    chance: Floats = (right + ours) * (right + theirs) + (theirs + neither) * (ours + neither)
     return chance
 
 

@@ -1,81 +1,195 @@
-"""Every metric by name: all of one data set, and of many data sets at once."""
+"""Every metric by name: all of one data set, of many data sets at once, and of outcomes drawn by chance."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from semcal.arrays import as_numbers
+from semcal.arrays import as_generator, as_numbers, as_option
 from semcal.errors import InputError, UsageError
-from semcal.metrics.argument_names import both_names
-from semcal.metrics.calibration import ace_of, ece_of, smooth_ece_of
-from semcal.metrics.decompositions import brier_of, brier_parts, corp_parts, gain_of
-from semcal.metrics.frequencies import (
+from semcal.metrics.arguments import (
     Floats,
-    FrequencyTable,
     Labels,
     as_correct,
+    as_groups,
     as_pairs,
     as_probabilities,
+    both_names,
     check_bins,
+    warn_undefined,
+)
+from semcal.metrics.calibration_errors import (
+    ace_of,
+    brier_of,
+    dsc_of,
+    ece_of,
+    gain_of,
+    mcb_of,
+    reliability_of,
+    resolution_of,
+    smooth_ece_of,
+    uncertainty_of,
+)
+from semcal.metrics.frequencies import (
+    FrequencyTable,
+    draw_uniforms,
     frequency_table,
     frequency_tables,
     score_table,
-    warn_undefined,
+    shared_table,
 )
-from semcal.metrics.noise import FLOORED, NoiseFloor, noise_floors
 from semcal.metrics.ranking import aurac_of, auroc_of, one_class, prr_of
+from semcal.registry import Catalogue
 
-#: Data sets computed at a time, so that the arrays stay in the processor's cache.
+#: Data sets counted at a time, so that the arrays stay in the processor's cache.
 ROWS = 16
+#: Outcomes drawn at a time for a floor.
+DRAWN = 2_000_000
 
 
 @dataclass(frozen=True)
 class Metric:
-    """The plain definition of a metric, and what a bootstrap must know about it."""
+    """A metric of each row of a table (data, resamples, drawn outcomes), and all that is said of it.
 
-    of: Callable[[FrequencyTable, int], Floats]  # (table, bins) -> [B]
+    `METRICS.register(Metric(...))` adds one, in each process that is to know it.
+    """
+
+    name: str  # as results have it
+    formula: Callable[[FrequencyTable, int], Floats]
+    """(table, bins) → its value for each row of the table, [B]."""
+    label: str  # at the head of a column
+    meaning: str = ""  # its line in a glossary
+    title: str = ""  # where there is room; else the label
+    larger_is_better: bool | None = None  # None of what is neither good nor bad
     ranks: bool = False  # takes any score, not only probabilities
     raised: bool = False  # noise in the outcomes raises it, so resampling raises it further
     zero_if_calibrated: bool = False  # its true value is 0 exactly when the confidences are calibrated
-    least: float = 0.0
+    floored: bool = False  # a summary shows its noise floor beside it
+    least: float = 0.0  # the lower end of its range, whose upper end is 1
     of_outcomes: bool = False  # a mean over questions that a few other outcomes would move far
+    of_area: tuple[float, float] | None = None  # (scale, shift) where it is scale · AUROC − shift
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "title", self.title or self.label)
 
 
-def _error(of: Callable[[FrequencyTable, int], Floats]) -> Metric:
-    """An error of calibration."""
-    return Metric(of, raised=True, zero_if_calibrated=True)
-
+_error = partial(Metric, larger_is_better=False, raised=True, zero_if_calibrated=True)
 
 #: In the order of a summary.
-METRICS = {
-    "accuracy": Metric(lambda t, _: t.accuracy, ranks=True, of_outcomes=True),
-    "ece": _error(ece_of),
-    "ace": _error(ace_of),
-    "brier": Metric(lambda t, _: brier_of(t), of_outcomes=True),
-    "gain": Metric(lambda t, _: gain_of(t), least=-1.0, of_outcomes=True),
-    "reliability": _error(lambda t, _: brier_parts(t)[0]),
-    "resolution": Metric(lambda t, _: brier_parts(t)[1], raised=True),
-    "uncertainty": Metric(lambda t, _: brier_parts(t)[2]),
-    "mcb": _error(lambda t, _: corp_parts(t)[0]),
-    "dsc": Metric(lambda t, _: corp_parts(t)[1], raised=True),
-    "unc": Metric(lambda t, _: corp_parts(t)[2]),
-    "auroc": Metric(lambda t, _: auroc_of(t), ranks=True),
-    "aurac": Metric(lambda t, _: aurac_of(t), ranks=True),
-    "prr": Metric(lambda t, _: prr_of(t), ranks=True, least=float("-inf")),
-    "smooth_ece": _error(lambda t, _: smooth_ece_of(t)),
-    "mean_confidence": Metric(lambda t, _: t.mean),
-}
+METRICS = Catalogue(
+    "metric",
+    [
+        Metric(
+            "accuracy",
+            lambda t, _: t.accuracy,
+            "accuracy",
+            larger_is_better=True,
+            ranks=True,
+            of_outcomes=True,
+        ),
+        _error(
+            "ece",
+            ece_of,
+            "ECE",
+            "Expected calibration error: the mean gap between confidence and accuracy, over bins of equal "
+            "width. 0 is best.",
+            floored=True,
+        ),
+        _error(
+            "ace",
+            ace_of,
+            "ACE",
+            "Adaptive calibration error: the mean gap between confidence and accuracy, over bins that hold "
+            "equally many questions. 0 is best.",
+            floored=True,
+        ),
+        Metric(
+            "brier",
+            lambda t, _: brier_of(t),
+            "Brier",
+            "Brier score: the mean squared distance of confidence from right (1) or wrong (0).",
+            title="Brier score",
+            larger_is_better=False,
+            of_outcomes=True,
+        ),
+        Metric(
+            "gain",
+            lambda t, _: gain_of(t),
+            "gain",
+            "Accuracy less Brier score. It is twice the mean profit of answering wherever the confidence is "
+            "at least t, with 1 − t for a right and −t for a wrong answer, averaged over t. 1 is best.",
+            larger_is_better=True,
+            least=-1.0,
+            of_outcomes=True,
+        ),
+        _error("reliability", lambda t, _: reliability_of(t), "reliability"),
+        Metric("resolution", lambda t, _: resolution_of(t), "resolution", larger_is_better=True, raised=True),
+        Metric("uncertainty", lambda t, _: uncertainty_of(t), "uncertainty"),
+        _error(
+            "mcb",
+            lambda t, _: mcb_of(t),
+            "MCB",
+            "Miscalibration: what recalibrating by the CORP curve would save of the Brier score.",
+        ),
+        Metric(
+            "dsc",
+            lambda t, _: dsc_of(t),
+            "DSC",
+            "Discrimination: what that curve is better than a constant confidence, in Brier score.",
+            larger_is_better=True,
+            raised=True,
+        ),
+        Metric(
+            "unc",
+            lambda t, _: uncertainty_of(t),
+            "UNC",
+            "Uncertainty: the Brier score of a constant confidence.",
+        ),
+        Metric(
+            "auroc",
+            lambda t, _: auroc_of(t),
+            "AUROC",
+            "The chance that a right answer has a higher confidence than a wrong one. 0.5 is chance.",
+            larger_is_better=True,
+            ranks=True,
+            of_area=(1.0, 0.0),
+        ),
+        Metric(
+            "aurac",
+            lambda t, _: aurac_of(t),
+            "AURAC",
+            "The mean accuracy of what is left as the least confident answers are rejected.",
+            larger_is_better=True,
+            ranks=True,
+        ),
+        Metric(
+            "prr",
+            lambda t, _: prr_of(t),
+            "PRR",
+            larger_is_better=True,
+            ranks=True,
+            least=float("-inf"),
+            of_area=(2.0, 1.0),
+        ),
+        _error("smooth_ece", lambda t, _: smooth_ece_of(t), "SmoothECE", floored=True),
+        Metric("mean_confidence", lambda t, _: t.mean, "confidence"),
+    ],
+)
 
 
-def metric_named(name: str) -> Metric:
-    """The metric of that name."""
-    if name not in METRICS:
-        raise UsageError(f"unknown metric {name!r}; known: {', '.join(METRICS)}")
-    return METRICS[name]
+def floored() -> list[str]:
+    """The errors beside which a summary shows the floor."""
+    return [name for name, metric in METRICS.items() if metric.floored]
+
+
+def measure_rows(t: FrequencyTable, metrics: Collection[str], bins: int) -> dict[str, Floats]:
+    """Some metrics of each row of a table: [B]."""
+    rows = [[METRICS[name].formula(part, bins) for name in metrics] for part in t.parts()]
+    return dict(zip(metrics, map(np.concatenate, zip(*rows))))
 
 
 @both_names
@@ -127,10 +241,10 @@ def summary(
     p, c = as_pairs(confidence, correct)
     t = frequency_table(p, c)
     ranked = t if score is None else score_table(score, correct)
-    floors = noise_floors(p, c, groups=groups, bins=bins, draws=draws, seed=seed) if draws else {}
-    numbers: dict[str, float] = {"n": t.n}
+    floors = noise_floors(p, c, floored(), groups=groups, bins=bins, draws=draws, seed=seed) if draws else {}
+    numbers: dict[str, float] = {"n": len(p)}
     for name, metric in METRICS.items():
-        numbers[name] = float(metric.of(ranked if metric.ranks else t, bins)[0])
+        numbers[name] = float(metric.formula(ranked if metric.ranks else t, bins)[0])
         if name in floors:
             numbers |= _named(name, floors[name])
     if np.isnan(numbers["auroc"]):
@@ -173,29 +287,172 @@ def summaries(
         raise InputError(
             f"confidence has shape {values.shape} and correct {outcomes.shape}; give one outcome for each"
         )
-    found = []
+    parts = []
     for start in range(0, len(values), ROWS):
         t = frequency_tables(values[start : start + ROWS], outcomes[start : start + ROWS])
-        found.append([metric.of(t, bins) for metric in METRICS.values()])
-    numbers = dict(zip(METRICS, np.concatenate(found, axis=1)))
+        parts.append([metric.formula(t, bins) for metric in METRICS.values()])
+    numbers = dict(zip(METRICS, np.concatenate(parts, axis=1)))
     if draws:
-        floors = [noise_floors(*pair, bins=bins, draws=draws, seed=seed) for pair in zip(values, outcomes)]
-        named = [{key: x for name in FLOORED for key, x in _named(name, one[name]).items()} for one in floors]
-        numbers |= {key: np.array([one[key] for one in named]) for key in named[0]}
+        floors = [
+            noise_floors(*pair, floored(), bins=bins, draws=draws, seed=seed)
+            for pair in zip(values, outcomes)
+        ]
+        named = [
+            {key: x for name, floor in of_row.items() for key, x in _named(name, floor).items()}
+            for of_row in floors
+        ]
+        numbers |= {key: np.array([row[key] for row in named]) for key in named[0]}
     return numbers
+
+
+@dataclass(frozen=True)
+class NoiseFloor:
+    """What a perfectly calibrated forecaster with the same confidences would show as calibration error.
+
+    `observed` is the error of the data and `p_value` that of the test that they are calibrated, both NaN
+    without outcomes; `mean` and `quantile_95` are those of the error over `draws` of the outcomes.
+    """
+
+    observed: float
+    mean: float
+    quantile_95: float
+    p_value: float
+    draws: int
+
+
+@both_names
+def noise_floor(
+    confidence: ArrayLike,
+    correct: ArrayLike | None = None,
+    *,
+    metric: str = "ace",
+    groups: Labels | None = None,
+    bins: int = 15,
+    draws: int = 1000,
+    seed: int | np.random.Generator = 0,
+) -> NoiseFloor:
+    r"""Calibration error of outcomes drawn from the confidences themselves.
+
+    Few questions make a large error by chance: an ACE of .06 is nothing where calibrated confidences show as
+    much. With e the error observed and :math:`e^*` that of a draw, the test of calibration has
+
+    .. math:: p = \frac{1 + \#\{e^* \ge e\}}{1 + \text{draws}}.
+
+    Parameters
+    ----------
+    confidence : array_like of float, shape (N,)
+        Probabilities; values outside [0, 1] by at most 1e-6 are clipped.
+    correct : array_like of bool, shape (N,), optional
+        Outcomes, for the test.
+    metric : str
+        An error of calibration: "ace", "ece", "smooth_ece", "reliability" or "mcb".
+    groups : sequence of N labels, optional
+        Questions of a group may be right together, which outcomes drawn one by one are not. The p value is
+        then that of outcomes :math:`c_i = [U_g < p_i]`, one uniform number a group: of members that are right
+        together as far as their confidences allow. Mean and quantile stay those of independent questions.
+    bins : int
+        Bins of ECE and ACE.
+    draws : int
+        At least 1.
+    seed : int or numpy.random.Generator
+        The same seed gives the same numbers, and the same draws to every metric.
+
+    Returns
+    -------
+    NoiseFloor
+
+    Raises
+    ------
+    InputError
+        As :func:`semcal.metrics.ece`.
+    UsageError
+        A metric that is no error of calibration, or numbers of bins or draws below 1.
+
+    Notes
+    -----
+    Confidences that are all 0 or 1 leave nothing to chance: the floor is 0, and p is 1 if they are right and
+    1 / (1 + draws) if not. p is valid for any number of questions, one included (it is never too often
+    small), exact to its steps where the error takes many values. With groups it is so where members are
+    right together, and too large where they are not (simulated from 10 groups on:
+    ``python -m benchmarks.cluster_coverage sizes``).
+
+    References
+    ----------
+    Bröcker and Smith (2007), Increasing the Reliability of Reliability Diagrams, Weather and Forecasting 22;
+    Vaicenavicius et al. (2019), Evaluating model calibration in classification, AISTATS. Phipson and Smyth
+    (2010), Permutation p-values should never be zero, Statistical Applications in Genetics 9.
+
+    Examples
+    --------
+    >>> confidence = [0.5, 0.6, 0.7, 0.8, 0.9] * 10
+    >>> floor = noise_floor(confidence, [True, False] * 25)
+    >>> round(floor.observed, 2), round(floor.mean, 2), floor.p_value < 0.05
+    (0.2, 0.1, True)
+    """
+    errors = [name for name, entry in METRICS.items() if entry.zero_if_calibrated]
+    if metric not in errors:
+        raise UsageError(f"{metric!r} is no error of calibration; known: {', '.join(errors)}")
+    p = as_probabilities(confidence)
+    c = None if correct is None else as_pairs(p, correct)[1]
+    return noise_floors(p, c, (metric,), bins=bins, draws=draws, seed=seed, groups=groups)[metric]
+
+
+def noise_floors(
+    confidence: Floats,
+    correct: Floats | None,
+    metrics: Sequence[str],
+    *,
+    groups: Labels | None = None,
+    bins: int = 15,
+    draws: int = 1000,
+    seed: int | np.random.Generator = 0,
+) -> dict[str, NoiseFloor]:
+    """The floor of each metric from the same draws, of checked confidences and outcomes [N]."""
+    draws = int(as_option(draws, "draws", "a positive whole number, such as 1000", low=0, whole=True))
+    bins, rng, n = check_bins(bins), as_generator(seed), len(confidence)
+    clusters = as_groups(groups, n)
+    observed_table = frequency_table(confidence, np.zeros(n) if correct is None else correct)
+    alone, grouped = [], []
+    step = max(1, DRAWN // n)
+    for start in range(0, draws, step):
+        count = min(step, draws - start)
+        alone.append(measure_rows(_drawn(observed_table, count, rng), metrics, bins))
+        if clusters is not None:
+            outcomes = draw_uniforms(n, count, rng, clusters) < confidence
+            grouped.append(measure_rows(shared_table(confidence, outcomes), metrics, bins))
+    floors = {}
+    for name in metrics:
+        errors, null = (np.concatenate([part[name] for part in parts]) for parts in (alone, grouped or alone))
+        observed = float(METRICS[name].formula(observed_table, bins)[0])
+        # 1e-12: the same outcomes have the same error despite rounding
+        p_value = (1 + int(np.count_nonzero(null >= observed - 1e-12))) / (1 + draws)
+        tested = (np.nan, np.nan) if correct is None else (observed, p_value)
+        mean, quantile = float(errors.mean()), float(np.quantile(errors, 0.95))
+        floors[name] = NoiseFloor(tested[0], mean, quantile, tested[1], draws)
+    return floors
+
+
+def _drawn(table: FrequencyTable, draws: int, rng: np.random.Generator) -> FrequencyTable:
+    """The same values with outcomes drawn from them, one by one."""
+    count, value = table.count[0].astype(np.int64)[:, None], table.value[:, None]
+    alone = count[:, 0] == 1
+    right = np.empty((len(count), draws))
+    right[alone] = rng.random((np.count_nonzero(alone), draws)) < value[alone]
+    right[~alone] = rng.binomial(count[~alone], value[~alone], size=(np.count_nonzero(~alone), draws))
+    return FrequencyTable(table.value, np.broadcast_to(table.count, (draws, len(count))), right.T)
 
 
 def _named(metric: str, floor: NoiseFloor) -> dict[str, float]:
     """What a summary says of a noise floor."""
-    found = (floor.mean, floor.quantile_95, floor.p_value)
-    return dict(zip((f"{metric}_floor", f"{metric}_floor_95", f"{metric}_p"), found))
+    numbers = (floor.mean, floor.quantile_95, floor.p_value)
+    return dict(zip((f"{metric}_floor", f"{metric}_floor_95", f"{metric}_p"), numbers))
 
 
-def _checked_rows(values: ArrayLike, what: str, check: Callable[[ArrayLike], Floats]) -> Floats:
+def _checked_rows(values: ArrayLike, argument: str, check: Callable[[ArrayLike], Floats]) -> Floats:
     """Rows that `check` accepts as one array (B, N); the first that it refuses is named."""
-    array = as_numbers(values, what)
+    array = as_numbers(values, argument)
     if array.ndim != 2 or not array.size:
-        raise InputError(f"{what} has shape {array.shape}; expected one row a set, shape (B, N)")
+        raise InputError(f"{argument} has shape {array.shape}; expected one row a set, shape (B, N)")
     try:
         return check(array.ravel()).reshape(array.shape)
     except InputError:

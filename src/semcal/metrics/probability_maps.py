@@ -1,6 +1,8 @@
-"""Maps from features of a question to the probability that its answer is right (spec section 11).
+"""Maps from confidences, or features of a question, to the probability that an answer is right.
 
-Learnt from answers of known correctness, and chosen by cross-validated gain.
+First of one confidence, after the fact: isotonic, beta and Platt (spec section 6, last part), the classical
+comparison to a recalibrated token distribution; answers and their ranking stay as they were. Then of features
+(spec section 11): learnt from answers of known correctness, and chosen by cross-validated gain.
 """
 
 from __future__ import annotations
@@ -8,15 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from semcal.errors import InputError, UsageError, shown
-from semcal.metrics.frequencies import Floats, Groups
-from semcal.metrics.score_recalibration import IsotonicCalibration
+from semcal.arrays import as_option
+from semcal.errors import FitError, InputError, UsageError, shown
+from semcal.metrics.arguments import Floats, Groups, as_pairs, as_probabilities
+from semcal.metrics.frequencies import probability_table
 
 #: Folds of a cross-validation, and how often it is repeated with other folds.
 FOLDS, REPEATS = 5, 4
@@ -33,6 +36,226 @@ TIE = 1e-12
 
 Features = Mapping[str, Floats]
 """Name → (N,) values; NaN where a question lacks the feature."""
+
+
+class ScoreRecalibrator(Protocol):
+    """A map from confidences to confidences, learnt from answers of known correctness."""
+
+    def fit(self, confidence: ArrayLike, correct: ArrayLike) -> Self:
+        """Learn the map from (N,) confidences and outcomes."""
+        ...
+
+    def predict(self, confidence: ArrayLike) -> Floats:
+        """Map confidences (N,) to recalibrated ones (N,)."""
+        ...
+
+
+class IsotonicCalibration:
+    r"""The non-decreasing map of least squared error: isotonic regression of correctness on confidence.
+
+    The fit is by pool adjacent violators with ties in confidence pooled, as in :func:`semcal.metrics.corp`;
+    on the data it was fitted to, its gain in Brier score is MCB. Between two confidences seen while fitting
+    the prediction is linear, beyond the first and the last it is constant.
+
+    Learnt: `thresholds_` (U,), the distinct confidences of the fit in ascending order, and `values_` (U,),
+    the recalibrated confidence at each.
+
+    Notes
+    -----
+    All confidences equal, or a single one: the map is the share of right answers. All or none right: the map
+    is 1 or 0, exactly. Where the map is flat, answers become tied, so AUROC can move. The more flexible a
+    map, the more answers it takes: with a few hundred, beta or Platt overfit less.
+
+    References
+    ----------
+    Zadrozny and Elkan (2002), Transforming classifier scores into accurate multiclass probability estimates,
+    KDD. Niculescu-Mizil and Caruana (2005), Predicting good probabilities with supervised learning, ICML
+    (how much data it takes).
+
+    Examples
+    --------
+    >>> isotonic = IsotonicCalibration().fit([0.2, 0.4, 0.4, 0.6, 0.8], [0, 1, 0, 0, 1])
+    >>> isotonic.predict([0.0, 0.3, 0.5, 0.7])
+    array([0.  , 0.1667, 0.3333, 0.6667])
+    """
+
+    def fit(self, confidence: ArrayLike, correct: ArrayLike) -> Self:
+        """Learn the map from (N,) probabilities and outcomes; errors as in :func:`semcal.metrics.ece`."""
+        table = probability_table(confidence, correct)
+        self.thresholds_: Floats = table.value
+        self.values_: Floats = table.isotonic[0]
+        return self
+
+    def predict(self, confidence: ArrayLike) -> Floats:
+        """Map confidences (N,) to recalibrated ones (N,); FitError before `fit`."""
+        _check_fitted(self, "thresholds_")
+        q: Floats = np.interp(as_probabilities(confidence), self.thresholds_, self.values_)
+        return q
+
+
+class PlattCalibration:
+    r"""A logistic curve through the confidence as it is: :math:`q = \sigma(a p + b)`.
+
+    Fitted by maximum likelihood to Platt's smoothed targets, :math:`(N_1 + 1)/(N_1 + 2)` for a right answer
+    and :math:`1/(N_0 + 2)` for a wrong one, of which there are :math:`N_1` and :math:`N_0`; so a finite
+    optimum always exists. The input is p, not its logit: a confidence of exactly 0 or 1 is as good as any
+    other (for the logit see :class:`BetaCalibration`).
+
+    Learnt: `slope_` a and `intercept_` b. The sign of a is free, as Platt has it: a negative one says that
+    the confidence ranks right answers below wrong ones.
+
+    Notes
+    -----
+    All confidences equal: a = 0 and the map is the mean target. All or none right: a = 0 and the map is
+    :math:`(N + 1)/(N + 2)` or :math:`1/(N + 2)`.
+
+    References
+    ----------
+    Platt (1999), Probabilistic outputs for support vector machines, Advances in Large Margin Classifiers.
+    Lin, Lin and Weng (2007), A note on Platt's probabilistic outputs, Machine Learning 68.
+
+    Examples
+    --------
+    >>> platt = PlattCalibration().fit([0.5] * 8 + [1.0] * 8, [1] * 2 + [0] * 6 + [1] * 6 + [0] * 2)
+    >>> platt.predict([0.5, 0.75, 1.0])
+    array([0.3, 0.5, 0.7])
+    """
+
+    def fit(self, confidence: ArrayLike, correct: ArrayLike) -> Self:
+        """Learn the map; errors as in :meth:`IsotonicCalibration.fit`."""
+        p, c = as_pairs(confidence, correct)
+        (slope,), intercept = _logistic(p[:, None], _smoothed(c), non_negative=False)
+        self.slope_, self.intercept_ = float(slope), intercept
+        return self
+
+    def predict(self, confidence: ArrayLike) -> Floats:
+        """Map confidences (N,) to recalibrated ones (N,); FitError before `fit`."""
+        _check_fitted(self, "slope_")
+        q: Floats = scipy.special.expit(self.slope_ * as_probabilities(confidence) + self.intercept_)
+        return q
+
+
+class BetaCalibration:
+    r"""The map that is exact when right and wrong answers have beta-distributed confidences.
+
+    .. math:: \operatorname{logit} q = a \ln p' - b \ln(1 - p') + c, \qquad a, b \ge 0, \qquad
+              p' = s + (1 - 2s)\,p,
+
+    fitted by maximum likelihood. a = b = 1, c = 0 is the identity (on p'), a = b is Platt's curve on the
+    logit.
+
+    Parameters
+    ----------
+    squeeze : float
+        The s that takes confidences of exactly 0 and 1 to where logarithms are finite; order and ties are
+        kept. A confidence of exactly 1 is frequent here (all draws mean the same) and says no more than
+        that m draws agreed; with s = 1e-6 such answers stand so far out, at ln(1 - p') = -14, that they
+        bend the whole curve.
+
+    Learnt: `a_`, `b_`, `c_`.
+
+    Notes
+    -----
+    All confidences equal: a = b = 0 and the map is the share of right answers. Where the likelihood has no
+    maximum (all or none are right, or a threshold parts right from wrong), Platt's smoothed targets take the
+    place of the outcomes (:class:`PlattCalibration`).
+
+    References
+    ----------
+    Kull, Silva Filho and Flach (2017), Beta calibration: a well-founded and easily implemented improvement
+    on logistic calibration for binary classifiers, AISTATS. Smithson and Verkuilen (2006), A better lemon
+    squeezer?, Psychological Methods 11 (the squeeze).
+
+    Examples
+    --------
+    >>> p = [0.2] * 5 + [0.5] * 4 + [0.8] * 5
+    >>> correct = [1, 0, 0, 0, 0] + [1, 1, 0, 0] + [1, 1, 1, 1, 0]  # calibrated as it is
+    >>> beta = BetaCalibration().fit(p, correct)
+    >>> beta.predict([0.2, 0.5, 0.8]).round(4)
+    array([0.2, 0.5, 0.8])
+    """
+
+    def __init__(self, *, squeeze: float = 0.01) -> None:
+        expected = "a small positive number below 0.5, such as 0.01"
+        self.squeeze = as_option(squeeze, "squeeze", expected, low=0, high=0.5)
+
+    def fit(self, confidence: ArrayLike, correct: ArrayLike) -> Self:
+        """Learn the map; errors as in :meth:`IsotonicCalibration.fit`."""
+        p, c = as_pairs(confidence, correct)
+        targets = _smoothed(c) if _is_parted(p, c) else c
+        (a, b), self.c_ = _logistic(self._features(p), targets, non_negative=True)
+        self.a_, self.b_ = float(a), float(b)
+        return self
+
+    def predict(self, confidence: ArrayLike) -> Floats:
+        """Map confidences (N,) to recalibrated ones (N,); FitError before `fit`."""
+        _check_fitted(self, "a_")
+        q: Floats = scipy.special.expit(
+            self._features(as_probabilities(confidence)) @ [self.a_, self.b_] + self.c_
+        )
+        return q
+
+    def _features(self, p: Floats) -> Floats:
+        """ln p' and -ln(1 - p'): (N, 2)."""
+        p = self.squeeze + (1 - 2 * self.squeeze) * p
+        return np.stack([np.log(p), -np.log1p(-p)], axis=1)
+
+
+#: The three maps by name.
+SCORE_RECALIBRATORS: Mapping[str, Callable[[], ScoreRecalibrator]] = MappingProxyType(
+    {"isotonic": IsotonicCalibration, "beta": BetaCalibration, "platt": PlattCalibration}
+)
+
+
+def _check_fitted(recalibrator: ScoreRecalibrator, attribute: str) -> None:
+    if not hasattr(recalibrator, attribute):
+        raise FitError(f"this {type(recalibrator).__name__} is not fitted yet; call fit first")
+
+
+def _smoothed(correct: Floats) -> Floats:
+    """Platt's targets in place of outcomes."""
+    right = correct.sum()
+    wrong = len(correct) - right
+    targets: Floats = np.where(correct == 1, (right + 1) / (right + 2), 1 / (wrong + 2))
+    return targets
+
+
+def _is_parted(p: Floats, correct: Floats) -> bool:
+    """Whether no right answer has a lower confidence than a wrong one, so that any slope can be beaten."""
+    right, wrong = p[correct == 1], p[correct == 0]
+    if not len(right) or not len(wrong):
+        return True
+    return bool(wrong.max() <= right.min() and p.min() < p.max())
+
+
+def _logistic(features: Floats, targets: Floats, *, non_negative: bool) -> tuple[Floats, float]:
+    """Slopes (F,) and intercept of the logistic regression of targets in [0, 1] on features (N, F)."""
+    mean, scale = features.mean(0), features.std(0)
+    flat = scale <= 1e-12 * np.maximum(1, np.abs(mean))
+    x = np.where(flat, 0.0, (features - mean) / np.where(flat, 1.0, scale))
+
+    def loss(theta: Floats) -> tuple[float, Floats]:
+        score = x @ theta[:-1] + theta[-1]
+        residual = scipy.special.expit(score) - targets
+        value = -(
+            targets * scipy.special.log_expit(score) + (1 - targets) * scipy.special.log_expit(-score)
+        ).mean()
+        return float(value), np.append(residual @ x, residual.sum()) / len(x)
+
+    least = 0.0 if non_negative else None
+    optimum = scipy.optimize.minimize(
+        loss,
+        np.append(np.zeros(x.shape[1]), scipy.special.logit(targets.mean())),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=[(least, None)] * x.shape[1] + [(None, None)],
+        options={"ftol": 1e-15, "gtol": 1e-9, "maxiter": 1000},
+    )
+    slopes: Floats = np.where(flat, 0.0, optimum.x[:-1] / np.where(flat, 1.0, scale))
+    return slopes, float(optimum.x[-1] - slopes @ mean)
+
+
+# ---- Maps of features --------------------------------------------------------------------------------------
 
 
 class _Kind(NamedTuple):
@@ -52,8 +275,8 @@ def _fit_isotonic(values: Floats, correct: Floats, _: Floats) -> tuple[Floats, .
     return fitted.thresholds_, fitted.values_
 
 
-def _predict_isotonic(values: Floats, known: Mapping[str, Floats]) -> Floats:
-    return np.asarray(np.interp(values[:, 0], known["thresholds"], known["values"]))
+def _predict_isotonic(values: Floats, parameters: Mapping[str, Floats]) -> Floats:
+    return np.asarray(np.interp(values[:, 0], parameters["thresholds"], parameters["values"]))
 
 
 def _fit_logistic(values: Floats, correct: Floats, directions: Floats) -> tuple[Floats, ...]:
@@ -80,14 +303,17 @@ def _fit_logistic(values: Floats, correct: Floats, directions: Floats) -> tuple[
         np.append(np.zeros(z.shape[1]), scipy.special.logit(correct.mean())),
         jac=True,
         method="L-BFGS-B",
-        bounds=[*((0.0 if one > 0 else None, 0.0 if one < 0 else None) for one in directions), (None, None)],
+        bounds=[
+            *((0.0 if direction > 0 else None, 0.0 if direction < 0 else None) for direction in directions),
+            (None, None),
+        ],
         options={"ftol": 1e-14, "gtol": 1e-8},
     ).x
     return theta[:-1] / scale, np.array([theta[-1] - (theta[:-1] / scale) @ mean])
 
 
-def _predict_logistic(values: Floats, known: Mapping[str, Floats]) -> Floats:
-    return np.asarray(scipy.special.expit(values @ known["slopes"] + known["intercept"]))
+def _predict_logistic(values: Floats, parameters: Mapping[str, Floats]) -> Floats:
+    return np.asarray(scipy.special.expit(values @ parameters["slopes"] + parameters["intercept"]))
 
 
 def _fit_beta(values: Floats, correct: Floats, _: Floats) -> tuple[Floats, ...]:
@@ -96,9 +322,9 @@ def _fit_beta(values: Floats, correct: Floats, _: Floats) -> tuple[Floats, ...]:
     return slopes[:1], slopes[1:], c
 
 
-def _predict_beta(values: Floats, known: Mapping[str, Floats]) -> Floats:
-    slopes = np.concatenate([known["a"], known["b"]])
-    return _predict_logistic(_logarithms(values), {"slopes": slopes, "intercept": known["c"]})
+def _predict_beta(values: Floats, parameters: Mapping[str, Floats]) -> Floats:
+    slopes = np.concatenate([parameters["a"], parameters["b"]])
+    return _predict_logistic(_logarithms(values), {"slopes": slopes, "intercept": parameters["c"]})
 
 
 def _logarithms(values: Floats) -> Floats:
@@ -110,7 +336,9 @@ def _logarithms(values: Floats) -> Floats:
 KINDS: Mapping[str, _Kind] = MappingProxyType(
     {
         "none": _Kind((), lambda *_: (), lambda values, _: values[:, 0]),
-        "constant": _Kind(("value",), _fit_constant, lambda values, known: 0 * values[:, 0] + known["value"]),
+        "constant": _Kind(
+            ("value",), _fit_constant, lambda values, parameters: 0 * values[:, 0] + parameters["value"]
+        ),
         "beta": _Kind(("a", "b", "c"), _fit_beta, _predict_beta),
         "isotonic": _Kind(("thresholds", "values"), _fit_isotonic, _predict_isotonic),
         "logistic": _Kind(("slopes", "intercept"), _fit_logistic, _predict_logistic),
@@ -138,19 +366,19 @@ class MapCandidate:
     def fit(self, features: Features, correct: Floats) -> ProbabilityMap:
         """Learn from N questions and the outcomes (N,), 0 or 1, of both kinds; "constant" of any."""
         columns = _columns(features, self.features, self.probabilities if self.kind == "logistic" else ())
-        known = ~np.isnan(columns)
-        unknown = [float(column[k].mean()) if k.any() else 0.0 for column, k in zip(columns.T, known.T)]
+        defined = ~np.isnan(columns)
+        unknown = [float(column[k].mean()) if k.any() else 0.0 for column, k in zip(columns.T, defined.T)]
         directions = np.array(
             [(name in self.rising) - (name in self.falling) for name in self.features], float
         )
-        learnt = KINDS[self.kind].fit(np.where(known, columns, unknown), correct, directions)
+        learnt = KINDS[self.kind].fit(np.where(defined, columns, unknown), correct, directions)
         parameters = dict(zip(KINDS[self.kind].parameters, learnt))
-        found = ProbabilityMap(
+        learnt_map = ProbabilityMap(
             self, {name: tuple(map(float, value)) for name, value in parameters.items()}, tuple(unknown)
         )
         if self.kind in ("none", "constant"):
-            return found
-        return replace(found, support=Support.of(found.predict(features), correct))
+            return learnt_map
+        return replace(learnt_map, support=Support.of(learnt_map.predict(features), correct))
 
 
 def _columns(features: Features, names: Sequence[str], logits: Sequence[str]) -> Floats:
@@ -191,7 +419,7 @@ class Support:
         cap = np.maximum.accumulate(_shares(right[::-1], n[::-1])[::-1])
         floor = np.minimum.accumulate(_shares(right, n)[::-1])[::-1]
         last, first = np.append(np.diff(cap) != 0, True), np.append(True, np.diff(floor) != 0)
-        return cls(*(tuple(map(float, one)) for one in (at[last], cap[last], at[first], floor[first])))
+        return cls(*(tuple(map(float, column)) for column in (at[last], cap[last], at[first], floor[first])))
 
     def clip(self, f: Floats) -> Floats:
         """The values (N,) between floor and cap."""
@@ -283,7 +511,7 @@ class MapChoice:
     @property
     def score(self) -> MapScore:
         """That of the map."""
-        return next(one for one in self.scores if one.candidate == self.map.candidate)
+        return next(score for score in self.scores if score.candidate == self.map.candidate)
 
 
 class Labelled(NamedTuple):
@@ -324,7 +552,11 @@ def choose_map(
         raise UsageError("the first candidate must be the one without a map")
     none, *maps = candidates
     rarer = min(correct.sum(), (1 - correct).sum()) if _units(correct, groups) >= FOLDS else 0
-    tried = [none, replace(none, kind="constant"), *(one for one in maps if one.fewest <= rarer)]
+    tried = [
+        none,
+        replace(none, kind="constant"),
+        *(candidate for candidate in maps if candidate.fewest <= rarer),
+    ]
     scores = _scores(features, correct, tried, groups, np.random.default_rng(seed), repeats)
     best = _best(scores, groups, use_none=rarer >= PLENTY).fit(features, correct)
     if best.candidate == none:
@@ -333,65 +565,67 @@ def choose_map(
 
 
 def choose_answers(
-    given: Sequence[Labelled], *, groups: Groups | None = None, seed: int = 0, repeats: int = REPEATS
+    kinds: Sequence[Labelled], *, groups: Groups | None = None, seed: int = 0, repeats: int = REPEATS
 ) -> tuple[int, list[MapChoice]]:
     """Choose which of several kinds of answers to give, and a map for each kind.
 
     It is the first unless another gains more, cross-validated, by one standard error of the difference.
     """
-    found = [choose_map(*one, groups=groups, seed=seed, repeats=repeats) for one in given]
-    scores = [one.score for one in found]
-    ahead = [place for place, one in enumerate(scores) if _beats(one, scores[0], groups)]
-    return max(ahead, key=lambda place: scores[place].gain, default=0), found
+    choices = [choose_map(*labelled, groups=groups, seed=seed, repeats=repeats) for labelled in kinds]
+    scores = [choice.score for choice in choices]
+    ahead = [place for place, score in enumerate(scores) if _beats(score, scores[0], groups)]
+    return max(ahead, key=lambda place: scores[place].gain, default=0), choices
 
 
 def predict_out_of_fold(
-    given: Sequence[Labelled], *, groups: Groups | None = None, seed: int = 0
+    labelled: Sequence[Labelled], *, groups: Groups | None = None, seed: int = 0
 ) -> tuple[Floats, NDArray[np.intp]]:
     """Return probabilities (N,) for each fold by what :func:`choose_answers` takes on the others, and which.
 
     So these do not flatter what was chosen. Fewer than 5 groups make no folds: it is the constant of all.
     """
-    correct = given[0].correct
+    correct = labelled[0].correct
     p, kinds = np.empty(len(correct)), np.zeros(len(correct), dtype=np.intp)
-    whole = _units(correct, groups) < FOLDS
+    undivided = _units(correct, groups) < FOLDS
     folds = (
-        [np.ones(len(correct), bool)] if whole else _folds(correct, groups, np.random.default_rng([seed, 1]))
+        [np.ones(len(correct), bool)]
+        if undivided
+        else _folds(correct, groups, np.random.default_rng([seed, 1]))
     )
     for number, held_out in enumerate(folds):
-        kept = held_out if whole else ~held_out
-        part = [one.part(kept) for one in given]
-        of_part = None if groups is None else groups[kept]
-        kind, found = choose_answers(part, groups=of_part, seed=seed + number, repeats=1)
-        p[held_out] = found[kind].map.predict(part_of(given[kind].features, held_out))
+        fitted = held_out if undivided else ~held_out
+        part = [kind_labelled.part(fitted) for kind_labelled in labelled]
+        of_part = None if groups is None else groups[fitted]
+        kind, choices = choose_answers(part, groups=of_part, seed=seed + number, repeats=1)
+        p[held_out] = choices[kind].map.predict(part_of(labelled[kind].features, held_out))
         kinds[held_out] = kind
     return p, kinds
 
 
 def _best(scores: Sequence[MapScore], groups: Groups | None, *, use_none: bool) -> MapCandidate:
     """The highest gain among those that are a standard error above what is to be had for less."""
-    none, constant, *others = scores
+    none, constant, *trials = scores
     best = none if use_none and none.gain > constant.gain + TIE else constant
-    for tier in sorted({one.candidate.tier for one in others}):
+    for tier in sorted({score.candidate.tier for score in trials}):
         rivals = [
-            one
-            for one in others
-            if one.candidate.tier == tier
-            and all(_beats(one, rival, groups) for rival in (none, constant, best))
+            score
+            for score in trials
+            if score.candidate.tier == tier
+            and all(_beats(score, rival, groups) for rival in (none, constant, best))
         ]
-        highest = max((one.gain for one in rivals), default=0.0)
-        best = next((one for one in rivals if one.gain >= highest - TIE), best)
+        highest = max((rival.gain for rival in rivals), default=0.0)
+        best = next((rival for rival in rivals if rival.gain >= highest - TIE), best)
     return best.candidate
 
 
-def _beats(one: MapScore, other: MapScore, groups: Groups | None) -> bool:
-    above, error = paired_difference(one.gains, other.gains, groups)
+def _beats(score: MapScore, rival: MapScore, groups: Groups | None) -> bool:
+    above, error = paired_difference(score.gains, rival.gains, groups)
     return above > error
 
 
-def paired_difference(one: Floats, other: Floats, groups: Groups | None) -> tuple[float, float]:
+def paired_difference(gains: Floats, rival_gains: Floats, groups: Groups | None) -> tuple[float, float]:
     """Return the mean of the paired differences, and its standard error over questions or groups."""
-    above = one - other
+    above = gains - rival_gains
     sums = np.bincount(np.arange(len(above)) if groups is None else groups, above - above.mean())
     return float(above.mean()), float(np.sqrt((sums**2).sum()) / len(above))
 
@@ -408,9 +642,9 @@ def _scores(
     gains = np.zeros((len(candidates), len(correct)))
     for _ in range(repeats):
         for held_out in _folds(correct, groups, rng):
-            part, labels, rest = part_of(features, ~held_out), correct[~held_out], part_of(features, held_out)
+            part, labels, test = part_of(features, ~held_out), correct[~held_out], part_of(features, held_out)
             for gain, candidate in zip(gains, candidates):
-                p = candidate.fit(part, labels).predict(rest)
+                p = candidate.fit(part, labels).predict(test)
                 gain[held_out] += p * (2 * correct[held_out] - p) / repeats
     return tuple(
         MapScore(candidate, float(gain.mean()), *paired_difference(gain, gains[0], groups), gain)

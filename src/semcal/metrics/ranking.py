@@ -15,8 +15,8 @@ from numpy.typing import ArrayLike
 
 from semcal.arrays import as_numbers
 from semcal.errors import InputError
-from semcal.metrics.argument_names import both_names
-from semcal.metrics.frequencies import Floats, FrequencyTable, score_table, warn_undefined
+from semcal.metrics.arguments import Floats, both_names, warn_undefined
+from semcal.metrics.frequencies import FrequencyTable, score_table
 
 
 @both_names
@@ -127,7 +127,7 @@ def aurac_of(t: FrequencyTable) -> Floats:
     """
     count, right, rate = t.count[:, ::-1], t.right[:, ::-1], t.rate[:, ::-1]
     rank, hits = np.cumsum(count, -1), np.cumsum(right, -1)
-    harmonic = harmonic_numbers(t.n)
+    harmonic = harmonic_numbers(int(t.n.max()))
     reciprocals = harmonic[rank.astype(np.intp)] - harmonic[(rank - count).astype(np.intp)]
     area: Floats = (right + (hits - right - rate * (rank - count)) * reciprocals).sum(-1) / t.n
     return area
@@ -145,20 +145,21 @@ def prr_of(t: FrequencyTable) -> Floats:
     """PRR of each row; NaN for a row with one class."""
     wrong = t.count - t.right
     errors = wrong.sum(-1)
-    left = errors[:, None] - np.cumsum(wrong, -1)  # after rejecting up to and including each value
-    actual = (t.count * (left + wrong / 2)).sum(-1)  # trapezoids, times N^2
+    remaining = errors[:, None] - np.cumsum(wrong, -1)  # after rejecting up to and including each value
+    actual = (t.count * (remaining + wrong / 2)).sum(-1)  # trapezoids, times N^2
     random, oracle = errors * t.n / 2, errors**2 / 2
-    both = (errors > 0) & (errors < t.n)
-    ratio: Floats = np.divide(random - actual, random - oracle, out=np.full(len(errors), np.nan), where=both)
+    defined = (errors > 0) & (errors < t.n)
+    ratio: Floats = np.full(len(errors), np.nan)
+    np.divide(random - actual, random - oracle, out=ratio, where=defined)
     return ratio
 
 
 def one_class(*metrics: str) -> str:
     """Why metrics that need both classes are undefined."""
-    one = len(metrics) == 1
+    verb, subject = ("is", "it needs") if len(metrics) == 1 else ("are", "they need")
     return (
-        f"{' and '.join(metrics)} {'is' if one else 'are'} undefined (NaN): all answers are correct, or none "
-        f"is; {'it needs' if one else 'they need'} at least one of each"
+        f"{' and '.join(metrics)} {verb} undefined (NaN): all answers are correct, or none is; {subject} at "
+        "least one of each"
     )
 
 
@@ -269,9 +270,9 @@ def _pearson(table: Floats, names: tuple[str, ...]) -> Floats:
     """Correlation of the rows; NaN for constant ones."""
     constant = table.max(axis=1) == table.min(axis=1)
     if constant.any():
-        which = ", ".join(name for name, flag in zip(names, constant) if flag)
+        flat = ", ".join(name for name, flag in zip(names, constant) if flag)
         warn_undefined(
-            f"the correlations of {which} are undefined (NaN): the confidence is the same for every question"
+            f"the correlations of {flat} are undefined (NaN): the confidence is the same for every question"
         )
     centred = table - table.mean(axis=1, keepdims=True)
     scale = np.where(constant, np.nan, np.sqrt((centred**2).sum(axis=1)))

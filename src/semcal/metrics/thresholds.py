@@ -13,8 +13,7 @@ from numpy.typing import ArrayLike
 
 from semcal.arrays import as_numbers, as_option
 from semcal.errors import UsageError
-from semcal.metrics.argument_names import both_names
-from semcal.metrics.frequencies import (
+from semcal.metrics.arguments import (
     Floats,
     Groups,
     Labels,
@@ -22,8 +21,10 @@ from semcal.metrics.frequencies import (
     as_groups,
     as_probabilities,
     as_scores,
-    frequency_table,
+    both_names,
+    check_same_length,
 )
+from semcal.metrics.frequencies import frequency_table
 
 #: Thresholds tried when none are given: fixed before any label is seen.
 GRID = np.arange(101) / 100
@@ -87,25 +88,25 @@ class _Tested(Protocol):
     def least_risk(self) -> float | None: ...
 
 
-def threshold_sentence(found: _Tested, questions: int, aside: int = 0) -> str:
+def threshold_sentence(tested: _Tested, questions: int, aside: int = 0) -> str:
     """Say what a threshold promises by the questions tested and those aside, or what it would take."""
-    limit = f"{100 * found.risk_limit:.3g} %"
-    if found.threshold is not None:
+    limit = f"{100 * tested.risk_limit:.3g} %"
+    if tested.threshold is not None:
         return (
-            f"answer from {_short(found.threshold)}: {100 * found.answered / questions:.0f} % answered, at "
-            f"most {limit} of them wrong with {100 * (1 - found.delta):.3g} % confidence"
+            f"answer from {_short(tested.threshold)}: {100 * tested.answered / questions:.0f} % answered, at "
+            f"most {limit} of them wrong with {100 * (1 - tested.delta):.3g} % confidence"
         )
     none = (
         f"no threshold is shown to keep the share of wrong answers within {limit} by these "
         f"{questions + aside} questions"
     )
-    if found.questions_needed is not None:
-        about = "at least" if questions < _fewest(found.risk_limit, found.delta) else "about"
-        return f"{none}; {about} {found.questions_needed} would be needed"
+    if tested.questions_needed is not None:
+        about = "at least" if questions < _fewest(tested.risk_limit, tested.delta) else "about"
+        return f"{none}; {about} {tested.questions_needed} would be needed"
     why = f"{none}, nor would it be by more: even the surest are wrong too often"
-    if found.least_risk is None or found.least_risk >= USELESS:
+    if tested.least_risk is None or tested.least_risk >= USELESS:
         return f"{why}, at any risk of use; ask what the model knows, or take a larger one"
-    return f"{why}; allow more risk (from about {100 * found.least_risk:.0f} %), or calibrate"
+    return f"{why}; allow more risk (from about {100 * tested.least_risk:.0f} %), or calibrate"
 
 
 @both_names
@@ -196,50 +197,53 @@ def risk_controlled_threshold(
         as_option(share, name, "a number between 0 and 1, such as 0.05", low=0, high=1)
     values = as_probabilities(confidence) if thresholds is None else as_scores(confidence, "confidence")
     outcomes = as_correct(correct)
-    if (labels := as_groups(groups, frequency_table(values, outcomes).n)) is not None:
-        drawn = _one_of_each(labels, seed)
-        values, outcomes = values[drawn], outcomes[drawn]
+    check_same_length(values, outcomes)
+    if (labels := as_groups(groups, len(values))) is not None:
+        chosen = _one_of_each(labels, seed)
+        values, outcomes = values[chosen], outcomes[chosen]
     grid = _strictest_first(GRID if thresholds is None else thresholds)
     aside = np.zeros(len(values), dtype=bool)
     if start is None:
         aside[np.random.default_rng([seed, 5]).permutation(len(values))[: len(values) // ASIDE]] = True
         start = float(grid[-1])
         if aside.any():
-            of_aside = values[aside], 1 - outcomes[aside], int((~aside).sum())
+            of_aside = values[aside], 1 - outcomes[aside], len(values) - int(aside.sum())
             start = likeliest_start(*of_aside, risk_limit=risk_limit, delta=delta, thresholds=grid)
     first = _place_of(start, grid)
-    t = frequency_table(values[~aside], outcomes[~aside])
-    answered, right = t.at_least(grid)
+    tested = int((~aside).sum())
+    answered, right = frequency_table(values[~aside], outcomes[~aside]).at_least(grid)
     errors = answered - right
     enough = np.flatnonzero(answered >= _fewest(risk_limit, delta))
-    some = answered > 0
+    nonempty = answered > 0
     bounds = _upper_bound(errors[first:], answered[first:], delta)
     failed = np.flatnonzero(bounds > risk_limit)
     passed = int(failed[0]) if len(failed) else len(bounds)
     at = first + passed - 1
-    found = passed > 0
+    passes = passed > 0
     # the first that was tested failed; with more questions, testing may begin at a stricter one
-    strict = (np.arange(len(grid)) <= max(first, int(some.argmax()))) & some
-    now, wrong = answered[strict], errors[strict]
-    needed = None if found else _questions_needed(now, wrong, wrong, len(aside), risk_limit, delta)
-    undecided = not found and not _hopeless(answered[enough], errors[enough], risk_limit, delta)
+    strict = (np.arange(len(grid)) <= max(first, int(nonempty.argmax()))) & nonempty
+    count, wrong = answered[strict], errors[strict]
+    needed = None if passes else _questions_needed(count, wrong, wrong, len(aside), risk_limit, delta)
+    undecided = not passes and not _hopeless(answered[enough], errors[enough], risk_limit, delta)
     if needed is None and undecided:
         spent = wrong if len(enough) else 0 * wrong
-        needed = _questions_needed(now, 0 * wrong, spent, len(aside), risk_limit, delta)
+        needed = _questions_needed(count, 0 * wrong, spent, len(aside), risk_limit, delta)
     return RiskControlledThreshold(
-        threshold=float(grid[at]) if found else None,
+        threshold=float(grid[at]) if passes else None,
         risk_limit=risk_limit,
         delta=delta,
-        answered=int(answered[at]) if found else 0,
-        errors=int(errors[at]) if found else 0,
-        coverage=float(answered[at] / t.n) if found else 0.0,
-        upper_bound=float(bounds[passed - 1]) if found else float("nan"),
+        answered=int(answered[at]) if passes else 0,
+        errors=int(errors[at]) if passes else 0,
+        coverage=float(answered[at] / tested) if passes else 0.0,
+        upper_bound=float(bounds[passed - 1]) if passes else float("nan"),
         tested_thresholds=grid[first : first + passed + 1],
         tested_bounds=bounds[: passed + 1],
-        questions=t.n,
+        questions=tested,
         questions_needed=needed,
         aside=int(aside.sum()),
-        least_risk=None if found else float(_upper_bound(errors[some], answered[some], delta).min(initial=1)),
+        least_risk=None
+        if passes
+        else float(_upper_bound(errors[nonempty], answered[nonempty], delta).min(initial=1)),
     )
 
 
@@ -311,8 +315,8 @@ def _questions_needed(
     )  # answered, for so many errors
     needed = [
         least[enough[0]] * n / count
-        for count, wrong, made in zip(answered, errors, spent)
-        if len(enough := np.flatnonzero((least * wrong <= allowed * count) & (allowed >= made)))
+        for count, wrong, least_errors in zip(answered, errors, spent)
+        if len(enough := np.flatnonzero((least * wrong <= allowed * count) & (allowed >= least_errors)))
     ]
     return max(math.ceil(min(needed) - 1e-9), n + 1) if needed else None
 

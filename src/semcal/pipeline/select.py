@@ -7,7 +7,7 @@ for T-SC and G-SC it also tries their own α (here a).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
@@ -31,8 +31,6 @@ WEIGHT_DECAYS = (0.0, 0.01)
 MEASURE_ALPHAS = (0.5, 0.75, 1.25)
 #: Temperatures of TS-grid: 1/4 to 4 in steps of a factor of 2^(1/4), with 1/2 (SE), 1 (Base) and 2.
 GRID = tuple(2 ** (k / 4) for k in range(-8, 9))
-#: Measures that have an a.
-WITH_ALPHA = ("T-SC", "G-SC")
 #: Scores this close to the best are tied with it: rounding must not choose.
 TIE = 1e-12
 
@@ -253,7 +251,7 @@ def select(
     *,
     grader: Grader | None = None,
     seed: int = 0,
-    measures: Sequence[str] = MEASURES,
+    measures: Collection[str] = MEASURES,
     measure_alphas: Sequence[float] = MEASURE_ALPHAS,
     bins: int = 15,
     by: str = "gain",
@@ -289,7 +287,7 @@ def select(
 def select_graded(
     candidates: Mapping[Candidate, Sequence[Rows]],
     *,
-    measures: Sequence[str] = MEASURES,
+    measures: Collection[str] = MEASURES,
     measure_alphas: Sequence[float] = MEASURE_ALPHAS,
     bins: int = 15,
     by: str = "gain",
@@ -300,7 +298,7 @@ def select_graded(
         measure: [
             (candidate, a, rows)
             for candidate, under in candidates.items()
-            for a, rows in zip(measure_alphas if measure in WITH_ALPHA else (None,), under)
+            for a, rows in zip(measure_alphas if MEASURES[measure].parameter else (None,), under)
         ]
         for measure in measures
     }

@@ -7,7 +7,7 @@ sampled. It costs m draws for each question and temperature, where TS reads the 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -84,7 +84,7 @@ def _checked_grid(temperatures: Sequence[float]) -> list[float]:
 def choose_temperatures(
     rows: Mapping[float, Sequence[Row | Json]],
     *,
-    measures: Sequence[str] = MEASURES,
+    measures: Collection[str] = MEASURES,
     bins: int = 15,
     by: str = "gain",
 ) -> TemperatureGrid:
@@ -154,7 +154,7 @@ def fit_grid(
     *,
     equivalence: Equivalence | str | Path | None = None,
     temperatures: Sequence[float] = GRID,
-    measures: Sequence[str] = MEASURES,
+    measures: Collection[str] = MEASURES,
     bins: int = 15,
     by: str = "gain",
     asking: PromptConfig | None = None,

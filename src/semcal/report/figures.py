@@ -20,6 +20,7 @@ from matplotlib.ft2font import FT2Font
 
 from semcal.errors import UsageError
 from semcal.records import atomic_write
+from semcal.semantics import MEASURES
 
 #: A name of matplotlib's, or an offset with lengths of dashes and gaps.
 LineStyle = str | tuple[float, tuple[float, ...]]
@@ -43,16 +44,6 @@ METHOD_LINES: dict[str, LineStyle] = {
     "ATS": (0, (6, 1, 1, 1)),
     "Platt": (0, (3, 1, 1, 1, 1, 1)),
     "Calibrated": "-",
-}
-
-MEASURE_MARKERS = {
-    "E-SC": "o",
-    "L-SC": "s",
-    "ML-SC": "D",
-    "B-SC": "^",
-    "T-SC": "v",
-    "IC-SC": "P",
-    "G-SC": "X",
 }
 
 INK, QUIET, RULE, BAND, OTHER = "#1f2328", "#656b73", "#d6dade", "#c3c9d0", "#767676"
@@ -105,8 +96,8 @@ def method_colour(method: str) -> str:
 
 
 def measure_marker(measure: str) -> str:
-    """The marker of a measure, a star for one without a marker of its own."""
-    return MEASURE_MARKERS.get(measure, "*")
+    """The marker of a measure, a star for one that is not known."""
+    return MEASURES[measure].marker if measure in MEASURES else "*"
 
 
 def padded(values: Sequence[float]) -> tuple[float, float]:

@@ -17,17 +17,17 @@ from semcal.report.against_base import (
 )
 from semcal.report.paper_tables import fitted_temperature
 from semcal.report.tables import (
-    LARGER_IS_BETTER,
-    NAMES,
     Cell,
     Field,
     Row,
     Table,
     flat_table,
     in_order,
+    larger_is_better,
     mark,
     means_of,
     measures_in_order,
+    metric_title,
     number,
     pivot,
 )
@@ -170,7 +170,7 @@ def _tested(found: Mapping[str, Any] | None, metric: str) -> dict[str, Any]:
     if found is None:
         return {"difference": None}
     low, high = found["interval"]
-    better = (low > 0) == (metric in LARGER_IS_BETTER) if low > 0 or high < 0 else None
+    better = (low > 0) == larger_is_better(metric) if low > 0 or high < 0 else None
     return {"difference": found["value"], "interval": found["interval"], "better": better}
 
 
@@ -285,7 +285,7 @@ def _losses(results: Results) -> Table | None:
         [
             Field("calibration-train", "train_nll", "NLL"),
             Field("validation", "validation_nll", "NLL"),
-            *(Field(NAMES[key], key) for key in ("ace", "auroc", "brier")),
+            *(Field(metric_title(key), key) for key in ("ace", "auroc", "brier")),
         ],
         heads=[head for head in heads if head in there],
     )
@@ -334,8 +334,8 @@ def ablation_tables(results: Results) -> list[Table]:
         field
         for metric, where in ((name, {"metric": name}) for name in ("accuracy", "ace", "auroc"))
         for field in (
-            *(Field(arm, arm, NAMES[metric], where=where) for arm in ARMS),
-            Field("better by", partial(_benefit, "benefit", 3), NAMES[metric], where=where),
+            *(Field(arm, arm, metric_title(metric), where=where) for arm in ARMS),
+            Field("better by", partial(_benefit, "benefit", 3), metric_title(metric), where=where),
         )
     ]
     return [

@@ -8,7 +8,7 @@ from typing import Any
 
 from semcal.experiment.grid_settings import CALIBRATED
 from semcal.report.summary import Change, Finding, findings, headlines, listed, tally
-from semcal.report.tables import NAMES, Row, counted, number
+from semcal.report.tables import Row, counted, metric_title, number
 
 Results = Mapping[str, Any]
 #: What Calibrated is to change; of these accuracy stays as it is.
@@ -109,7 +109,7 @@ def calibrated_headline(found: Sequence[CalibratedFinding]) -> str:
         metric: [one.verdict for each in found for one in each.changes if one.metric == metric]
         for metric in METRICS
     }
-    told = "; ".join(f"{NAMES[metric]} {tally(of_metric)}" for metric, of_metric in verdicts.items())
+    told = "; ".join(f"{metric_title(metric)} {tally(of_metric)}" for metric, of_metric in verdicts.items())
     return f"Calibrated against Base: {told}; accuracy is the same, since the answers are."
 
 

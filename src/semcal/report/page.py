@@ -19,6 +19,7 @@ from markupsafe import Markup
 from semcal.experiment.analyses.calibrated import GAINS
 from semcal.experiment.finished import FinishedRun, read_environment
 from semcal.experiment.reading import yaml_text
+from semcal.metrics import METRICS
 from semcal.records import writing
 from semcal.report import summary
 from semcal.report.against_base import less_accurate_in_words
@@ -27,6 +28,7 @@ from semcal.report.grid_tables import cost_tables, grid_tables
 from semcal.report.opening import calibrated_findings, calibrated_headline
 from semcal.report.sections import PageFigure, sections_of
 from semcal.report.tables import MISSING, Cell, Column, Table
+from semcal.semantics import MEASURES
 
 Results = Mapping[str, Any]
 
@@ -35,50 +37,19 @@ FILES = Path(__file__).with_name("page_files")
 NAMED = 200
 #: Control characters but white space, and marks that turn the text behind them round.
 UNSHOWN = re.compile("[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-#: Heading → code → meaning.
-GLOSSARY: Mapping[str, Mapping[str, str]] = {
-    "Measures: the confidence in an answer, from several sampled ones": {
-        "E-SC": "Empirical: the share of the sampled answers that have this meaning.",
-        "L-SC": "Likelihood-based: the likelihoods of the answers with this meaning, added up.",
-        "ML-SC": "Mean likelihood: their mean, so that many answers count no more than one.",
-        "B-SC": "Bayesian: the share of the answers times the product of their likelihoods.",
-        "T-SC": "Tempered: B-SC with the exponent 1/a; a below 1 is sharper.",
-        "IC-SC": "Internal consistency: L-SC less the entropy of the likelihoods within the meaning, so "
-        "that n equally likely answers count as one.",
-        "G-SC": "Gibbs: the share of the answers times the product of their likelihoods to the power a.",
-    },
-    "Methods: what is done to the model's token probabilities": {
-        "Base": "Nothing (temperature 1).",
-        "SE": "Temperature 0.5, as in the work on semantic entropy.",
-        "TS": "Temperature scaling: one temperature, fitted on labelled questions.",
-        "Calibrated": "Base's answers, each with the probability that it is right, learnt from labels.",
-        "TS-grid": "For each measure, one temperature out of a grid from 0.25 to 4.",
-        "ATS": "Attentive temperature scaling: a small network gives each token its temperature.",
-        "Platt": "A factor and an offset for each token of the vocabulary.",
-        "NLL": "Loss of a fit: the negative log-likelihood of the reference answers.",
-        "SS": "Loss of a fit: selective smoothing, which asks for doubt where the likeliest token is wrong.",
-        "T": "Temperature: above 1 it makes a distribution flatter, below 1 sharper.",
-    },
-    "Calibration: does a confidence of 0.8 mean right four times in five?": {
-        "ACE": "Adaptive calibration error: the mean gap between confidence and accuracy, over bins "
-        "that hold equally many questions. 0 is best.",
-        "ECE": "Expected calibration error: the same over bins of equal width.",
-        "by chance": "What calibrated confidences would show on so few questions: the mean over outcomes "
-        "drawn from them. p is the share of these that are at least as far off as what was observed.",
-        "CORP": "The isotonic curve of accuracy against confidence, which needs no bins.",
-        "MCB": "Miscalibration: what recalibrating by the CORP curve would save of the Brier score.",
-        "DSC": "Discrimination: what that curve is better than a constant confidence, in Brier score.",
-        "UNC": "Uncertainty: the Brier score of a constant confidence.",
-        "Brier": "Brier score: the mean squared distance of confidence from right (1) or wrong (0).",
-        "gain": "Accuracy less Brier score. It is twice the mean profit of answering wherever the confidence "
-        "is at least t, with 1 − t for a right and −t for a wrong answer, averaged over t. 1 is best.",
-    },
-    "Discrimination: are right answers more confident than wrong ones?": {
-        "AUROC": "The chance that a right answer has a higher confidence than a wrong one. 0.5 is chance.",
-        "AURAC": "The mean accuracy of what is left as the least confident answers are rejected.",
-        "SE_conf": "Semantic entropy as a predictor of whether the selected answer is right.",
-        "SE_vanilla": "Semantic entropy as a predictor of whether the greedy answer is right.",
-    },
+
+#: Code → meaning.
+METHODS = {
+    "Base": "Nothing (temperature 1).",
+    "SE": "Temperature 0.5, as in the work on semantic entropy.",
+    "TS": "Temperature scaling: one temperature, fitted on labelled questions.",
+    "Calibrated": "Base's answers, each with the probability that it is right, learnt from labels.",
+    "TS-grid": "For each measure, one temperature out of a grid from 0.25 to 4.",
+    "ATS": "Attentive temperature scaling: a small network gives each token its temperature.",
+    "Platt": "A factor and an offset for each token of the vocabulary.",
+    "NLL": "Loss of a fit: the negative log-likelihood of the reference answers.",
+    "SS": "Loss of a fit: selective smoothing, which asks for doubt where the likeliest token is wrong.",
+    "T": "Temperature: above 1 it makes a distribution flatter, below 1 sharper.",
 }
 
 
@@ -92,9 +63,31 @@ def write_page(
     return target
 
 
+def glossary() -> Mapping[str, Mapping[str, str]]:
+    """Heading → code → meaning."""
+    meanings = {metric.label: metric for metric in METRICS.values() if metric.meaning}
+    return {
+        "Measures: the confidence in an answer, from several sampled ones": {
+            name: measure.meaning for name, measure in MEASURES.items() if measure.meaning
+        },
+        "Methods: what is done to the model's token probabilities": METHODS,
+        "Calibration: does a confidence of 0.8 mean right four times in five?": {
+            **{label: metric.meaning for label, metric in meanings.items() if not metric.ranks},
+            "by chance": "What calibrated confidences would show on so few questions: the mean over outcomes "
+            "drawn from them. p is the share of these that are at least as far off as what was observed.",
+            "CORP": "The isotonic curve of accuracy against confidence, which needs no bins.",
+        },
+        "Discrimination: are right answers more confident than wrong ones?": {
+            **{label: metric.meaning for label, metric in meanings.items() if metric.ranks},
+            "SE_conf": "Semantic entropy as a predictor of whether the selected answer is right.",
+            "SE_vanilla": "Semantic entropy as a predictor of whether the greedy answer is right.",
+        },
+    }
+
+
 def page(run: FinishedRun, results: Results, figures: Iterable[PageFigure], explorer: Explorer) -> str:
     """Return the page of a run as text; the same run gives the same text."""
-    environment = read_environment(run.folder)
+    environment, terms = read_environment(run.folder), glossary()
     figures = list(figures)
     plots, thresholds = (
         {figure.of: figure.svg for figure in figures if figure.number == number} for number in ("0", "0a")
@@ -124,8 +117,8 @@ def page(run: FinishedRun, results: Results, figures: Iterable[PageFigure], expl
         closing_tables=[] if problems is None else [problems],
         settings=(run.folder / "settings.yaml").read_text(encoding="utf-8"),
         environment=environment,
-        glossary=GLOSSARY,
-        codes={code: meaning for terms in GLOSSARY.values() for code, meaning in terms.items()},
+        glossary=terms,
+        codes={code: meaning for of_heading in terms.values() for code, meaning in of_heading.items()},
         style=_files("page.css"),
         script=script,
         script_hash=f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}",

@@ -12,7 +12,6 @@ from semcal.experiment.analyses.scores_by_method import SHORT
 from semcal.experiment.grid_settings import slug
 from semcal.report.against_base import flagged, less_accurate_note
 from semcal.report.tables import (
-    NAMES,
     Cell,
     Field,
     Row,
@@ -20,6 +19,7 @@ from semcal.report.tables import (
     flat_table,
     in_order,
     measures_in_order,
+    metric_title,
     number,
     pivot,
 )
@@ -251,7 +251,7 @@ def _volatility(results: Results, metrics: list[str]) -> Table | None:
     found = [row for row in results["analyses"]["volatility"] if row["metrics"] == metrics]
     if not found or len(results["methods"]) < 2:
         return None
-    first, second = (NAMES[key] for key in metrics)
+    first, second = (metric_title(key) for key in metrics)
     changes = [
         {**row, "method": method, "change": row["per_method"].get(method)}
         for method in in_order(results["methods"])

@@ -17,6 +17,7 @@ from semcal.experiment.finished import FinishedRun
 from semcal.experiment.grid_settings import Grading
 from semcal.records import parse_float
 from semcal.report.figures import INK, OTHER, QUIET, RULE, shortened, style, wrapped
+from semcal.semantics import MEASURES
 
 Row = Mapping[str, Any]
 
@@ -126,16 +127,6 @@ def _bar(row: Row, cluster: int, grading: Grading) -> tuple[str, float, bool]:
 
 #: Meanings differ in lightness, dark to light, and are numbered.
 SHADES = ("#1b5e82", "#6aa6c8", "#a9cbdf", "#d3e4ee")
-#: What each measure's score of a meaning C is.
-FORMULAS = {
-    "E-SC": "n",
-    "L-SC": "s",
-    "ML-SC": "$\\bar{s}$",
-    "B-SC": "$e^{-E}$ n/m",
-    "T-SC": "($e^{-E}$ n/m)$^{1/a}$",
-    "IC-SC": "s $e^{-H}$",
-    "G-SC": "n/m $e^{-aE}$",
-}
 NOTE = (
     "Of a meaning: n answers; s sum and $\\bar{s}$ mean of their likelihoods l; H entropy of l/s; "
     "E = −Σ log l. In all m answers."
@@ -262,7 +253,9 @@ def _draw_distributions(
         y = 0.72 + i * step
         a = alphas.get(name)
         axes.text(4.14, y, name, size=7.5, va="center", color=INK)
-        axes.text(4.58, y, FORMULAS[name] + (f"  a={a:g}" if a else ""), size=6.5, va="center", color=QUIET)
+        axes.text(
+            4.58, y, MEASURES[name].formula + (f"  a={a:g}" if a else ""), size=6.5, va="center", color=QUIET
+        )
         start = 0.0
         for number, p in enumerate(row["confidences"][name]):
             axes.add_patch(

@@ -24,7 +24,7 @@ from semcal.report.figures import (
     shortened,
     style,
 )
-from semcal.report.tables import NAMES
+from semcal.report.tables import metric_title
 
 Row = Mapping[str, Any]
 
@@ -225,7 +225,7 @@ def count_figure(points: Sequence[Row], measures: Sequence[str]) -> Figure:
     for row, metric in zip(grid, ("ace", "auroc")):
         for axes, measure in zip(row, measures):
             _draw_counts(axes, [point for point in points if point["measure"] == measure], metric)
-        row[0].set_ylabel(NAMES[metric])
+        row[0].set_ylabel(metric_title(metric))
         row[0].yaxis.set_major_locator(MaxNLocator(4))
     for axes in grid.flat:
         ruled(axes)

@@ -12,7 +12,17 @@ from typing import Any
 
 from semcal.experiment.finished import FinishedRun
 from semcal.report.against_base import flagged, less_accurate_note
-from semcal.report.tables import LARGER_IS_BETTER, NAMES, Cell, Column, Table, counted, in_order, mark, number
+from semcal.report.tables import (
+    Cell,
+    Column,
+    Table,
+    counted,
+    in_order,
+    larger_is_better,
+    mark,
+    metric_title,
+    number,
+)
 
 Results = Mapping[str, Any]
 Row = Mapping[str, Any]
@@ -55,11 +65,11 @@ class Change:
         low, high = self.interval
         if low <= 0 <= high:
             return "no clear difference"
-        return "better" if (low > 0) == (self.metric in LARGER_IS_BETTER) else "worse"
+        return "better" if (low > 0) == larger_is_better(self.metric) else "worse"
 
     @property
     def name(self) -> str:
-        name = NAMES[self.metric]
+        name = metric_title(self.metric)
         return name if self.measure is None else f"{name} of {self.measure}"
 
     @property
@@ -204,7 +214,7 @@ def headlines(found: Sequence[Finding]) -> list[str]:
     if len(found) < 2:
         return []
     return [
-        f"{subject} of {MEASURE} ({NAMES[metric]}), {found[0].method} against {found[0].against}: "
+        f"{subject} of {MEASURE} ({metric_title(metric)}), {found[0].method} against {found[0].against}: "
         f"{tally([change.verdict for one in found for change in one.changes if change.metric == metric])}."
         for metric, subject in SUBJECTS.items()
     ]
@@ -287,11 +297,11 @@ def headline_table(results: Results) -> Table:
                 cell
                 for metric in metrics
                 for cell in mark(
-                    [_over_measures(results, row, metric) for row in rows], larger=metric in LARGER_IS_BETTER
+                    [_over_measures(results, row, metric) for row in rows], larger=larger_is_better(metric)
                 )
             ]
             body.append((Cell(model), Cell(dataset), *cells))
-    columns = [Column(method, NAMES[metric]) for metric in metrics for method in methods]
+    columns = [Column(method, metric_title(metric)) for metric in metrics for method in methods]
     return Table(
         "headline",
         "ACE (lower is better), and AUROC, accuracy and gain of the selected answers (higher is better), of "

@@ -10,25 +10,12 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
 
-#: How a metric of results.json is written for readers.
-NAMES = {
-    "accuracy": "accuracy",
-    "ace": "ACE",
-    "auroc": "AUROC",
-    "aurac": "AURAC",
-    "brier": "Brier score",
-    "gain": "gain",
-    "ece": "ECE",
-    "mcb": "MCB",
-    "prr": "PRR",
-    "smooth_ece": "SmoothECE",
-}
-#: The metrics of which the larger value is the better one.
-LARGER_IS_BETTER = frozenset({"accuracy", "auroc", "aurac", "gain", "prr"})
+from semcal.metrics import METRICS
+from semcal.semantics import MEASURES
+
 MISSING = "–"
-#: The paper's order of methods, and that of measures in its tables.
+#: The paper's order of methods.
 METHODS = ("Base", "SE", "TS", "Platt", "ATS", "Calibrated")
-MEASURES = ("E-SC", "L-SC", "ML-SC", "B-SC", "IC-SC", "T-SC", "G-SC")
 
 Row = Mapping[str, Any]
 
@@ -156,13 +143,27 @@ def in_order(methods: Sequence[str]) -> list[str]:
     return sorted(methods, key=lambda name: METHODS.index(name) if name in METHODS else len(METHODS))
 
 
+def metric_title(metric: str) -> str:
+    """How a metric of results.json is written for readers.
+
+    >>> metric_title("brier"), metric_title("SE_conf")
+    ('Brier score', 'SE_conf')
+    """
+    return METRICS[metric].title if metric in METRICS else metric
+
+
+def larger_is_better(metric: str) -> bool:
+    """Whether the larger value of a metric is known to be the better one."""
+    return metric in METRICS and bool(METRICS[metric].larger_is_better)
+
+
 def measures_in_order(measures: Sequence[str]) -> list[str]:
-    """Measures in the order in which the paper's tables have them.
+    """Measures in the order in which the paper's tables have them, others after these.
 
     >>> measures_in_order(["T-SC", "IC-SC", "E-SC"])
     ['E-SC', 'IC-SC', 'T-SC']
     """
-    return [name for name in MEASURES if name in measures]
+    return sorted((name for name in MEASURES if name in measures), key=lambda name: MEASURES[name].place)
 
 
 def mark(cells: Sequence[Cell], *, larger: bool) -> list[Cell]:

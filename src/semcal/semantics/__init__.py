@@ -11,15 +11,25 @@ from semcal.semantics.entropies import (
     semantic_entropy_monte_carlo,
     semantic_entropy_rao_blackwell,
 )
-from semcal.semantics.measures import MEASURES, SemanticConfidence, confidence, confidences
+from semcal.semantics.measures import (
+    MEASURES,
+    ClusterStatistics,
+    Measure,
+    SemanticConfidence,
+    confidence,
+)
+from semcal.semantics.measures import (
+    confidences as confidences,
+)
 
 __all__ = [
     "MEASURES",
+    "ClusterStatistics",
+    "Measure",
     "SemanticConfidence",
     "complete",
     "components",
     "confidence",
-    "confidences",
     "greedy",
     "number_of_clusters",
     "predictive_entropy",

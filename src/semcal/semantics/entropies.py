@@ -273,14 +273,14 @@ def complete(related: ArrayLike) -> list[list[int]]:
     relation = _checked(related)
     relation = relation | np.eye(len(relation), dtype=bool)
     size = relation.sum(axis=1)
-    both = relation.astype(int) @ relation
-    sureness = both / (size[:, None] + size - both)
+    shared = relation.astype(int) @ relation
+    sureness = shared / (size[:, None] + size - shared)
     pairs = np.argwhere(np.triu(relation, 1))
     label = np.arange(len(relation))
     for i, j in pairs[np.argsort(-sureness[tuple(pairs.T)], kind="stable")]:
-        other = label == label[j]
-        if relation[np.ix_(label == label[i], other)].all():
-            label[other] = label[i]
+        second = label == label[j]
+        if relation[np.ix_(label == label[i], second)].all():
+            label[second] = label[i]
     return _clusters(label)
 
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, overload
 
 import numpy as np
 import scipy
@@ -17,7 +19,7 @@ from numpy.typing import NDArray
 
 from semcal.arrays import as_option
 from semcal.errors import InputError, UndefinedWarning, UsageError, shown
-from semcal.registry import check_name
+from semcal.registry import Catalogue, check_name
 from semcal.semantics.ragged import (
     Clusters,
     Floats,
@@ -29,9 +31,6 @@ from semcal.semantics.ragged import (
     lay_out,
     name_question,
 )
-
-#: The measures by the paper's names, in its order.
-MEASURES = ("E-SC", "L-SC", "ML-SC", "B-SC", "T-SC", "IC-SC", "G-SC")
 
 #: Cluster probabilities this close to the largest are tied with it: rounding must not choose the answer.
 TIE = 1e-9
@@ -58,7 +57,7 @@ class SemanticConfidence:
     top_cluster : ndarray of int, shape (Q,)
         Index of that cluster within its question, -1 where the measure is null. Ties (within 1e-9) go to the
         cluster whose draws are likelier together, the larger s(C); of those within 1e-6 of it, relatively, to
-        the one that appeared first, with the smallest draw index. See `ties` of :func:`confidences`.
+        the one that appeared first, with the smallest draw index. See `ties` of :func:`confidence`.
     entropy : ndarray of float64, shape (Q,)
         Shannon entropy of the distribution in nats (semantic entropy); NaN where the measure is null.
     """
@@ -76,26 +75,143 @@ class SemanticConfidence:
 
 
 @dataclass(frozen=True)
-class _Statistics:
-    """The sufficient statistics of the log-scores, one value per cluster."""
+class ClusterStatistics:
+    """What log-scores are computed from, a value for each cluster, [K]; only counts without likelihoods."""
 
-    log_size: Floats  # log n
-    log_share: Floats  # log(n / m)
-    log_sum: Floats  # logsumexp(u)
-    sum_log: Floats  # sum(u)
-    entropy: Floats  # H(q), q_i = l_i / s(C)
+    layout: Layout
+    u: Floats | None = None  # [S] log-likelihoods in cluster order
+
+    @cached_property
+    def share(self) -> Floats:
+        """n / m."""
+        return self.layout.size / self.layout.spread(self.layout.m)
+
+    @cached_property
+    def log_size(self) -> Floats:
+        """log n."""
+        return np.log(self.layout.size)
+
+    @cached_property
+    def log_share(self) -> Floats:
+        """log(n / m)."""
+        return self.log_size - np.log(self.layout.spread(self.layout.m))
+
+    @cached_property
+    def log_sum(self) -> Floats:
+        """logsumexp(u)."""
+        return self.layout.log_sum(self._u)
+
+    @cached_property
+    def sum_log(self) -> Floats:
+        """sum(u)."""
+        return self.layout.cluster_sum(self._u)
+
+    @cached_property
+    def entropy(self) -> Floats:
+        """H(q), q_i = l_i / s(C)."""
+        log_sum = np.where(self.log_sum > -np.inf, self.log_sum, 0.0)
+        return self.layout.cluster_sum(_entropy_terms(np.exp(self._u - np.repeat(log_sum, self.layout.size))))
+
+    @property
+    def _u(self) -> Floats:
+        assert self.u is not None  # no measure that needs likelihoods is computed without
+        return self.u
 
 
-_SCORES: dict[str, Callable[[_Statistics, float], Floats]] = {
-    "L-SC": lambda c, _: c.log_sum,
-    "ML-SC": lambda c, _: c.log_sum - c.log_size,
-    "B-SC": lambda c, _: c.sum_log + c.log_share,
-    "T-SC": lambda c, a: (c.sum_log + c.log_share) / a,
-    "IC-SC": lambda c, _: c.log_sum - c.entropy,
-    "G-SC": lambda c, a: c.log_share + a * c.sum_log,
-}
+@dataclass(frozen=True)
+class Measure:
+    """A semantic confidence measure, and all that commands, tables, figures and pages say of it.
+
+    `MEASURES.register(Measure(...))` adds one, in each process that is to know it.
+    """
+
+    name: str
+    log_score: Callable[[ClusterStatistics, float], Floats]
+    """(statistics, a) → the log-score of each cluster, [K]."""
+    meaning: str = ""  # its line in a glossary
+    formula: str = ""  # of the score, as figures show it
+    marker: str = "*"  # in figures
+    place: float = math.inf  # in the paper's tables, which have their own order; others come after
+    needs_likelihoods: bool = True
+    parameter: Literal["t_alpha", "g_alpha"] | None = None  # the option that is its a
+    probabilities: Callable[[ClusterStatistics], Floats] | None = None
+    """The softmax of the log-scores, where there is a way to compute it without rounding."""
 
 
+#: The measures by the paper's names, in its order.
+MEASURES = Catalogue(
+    "measure",
+    [
+        Measure(
+            "E-SC",
+            lambda c, _: c.log_size,
+            "Empirical: the share of the sampled answers that have this meaning.",
+            formula="n",
+            marker="o",
+            place=1,
+            needs_likelihoods=False,
+            probabilities=lambda c: c.share,
+        ),
+        Measure(
+            "L-SC",
+            lambda c, _: c.log_sum,
+            "Likelihood-based: the likelihoods of the answers with this meaning, added up.",
+            formula="s",
+            marker="s",
+            place=2,
+        ),
+        Measure(
+            "ML-SC",
+            lambda c, _: c.log_sum - c.log_size,
+            "Mean likelihood: their mean, so that many answers count no more than one.",
+            formula="$\\bar{s}$",
+            marker="D",
+            place=3,
+        ),
+        Measure(
+            "B-SC",
+            lambda c, _: c.sum_log + c.log_share,
+            "Bayesian: the share of the answers times the product of their likelihoods.",
+            formula="$e^{-E}$ n/m",
+            marker="^",
+            place=4,
+        ),
+        Measure(
+            "T-SC",
+            lambda c, a: (c.sum_log + c.log_share) / a,
+            "Tempered: B-SC with the exponent 1/a; a below 1 is sharper.",
+            formula="($e^{-E}$ n/m)$^{1/a}$",
+            marker="v",
+            place=6,
+            parameter="t_alpha",
+        ),
+        Measure(
+            "IC-SC",
+            lambda c, _: c.log_sum - c.entropy,
+            "Internal consistency: L-SC less the entropy of the likelihoods within the meaning, so that n "
+            "equally likely answers count as one.",
+            formula="s $e^{-H}$",
+            marker="P",
+            place=5,
+        ),
+        Measure(
+            "G-SC",
+            lambda c, a: c.log_share + a * c.sum_log,
+            "Gibbs: the share of the answers times the product of their likelihoods to the power a.",
+            formula="n/m $e^{-aE}$",
+            marker="X",
+            place=7,
+            parameter="g_alpha",
+        ),
+    ],
+)
+
+
+Measures = list[str] | tuple[str, ...] | Mapping[str, Measure]
+"""Names of several measures."""
+
+
+@overload
 def confidence(
     clusters: Clusters,
     log_likelihoods: LogLikelihoods | None = None,
@@ -104,7 +220,33 @@ def confidence(
     t_alpha: float = 0.5,
     g_alpha: float = 0.5,
     ids: Sequence[str] | None = None,
-) -> SemanticConfidence:
+    ties: str | Sequence[Sequence[float]] = "likelier",
+) -> SemanticConfidence: ...
+
+
+@overload
+def confidence(
+    clusters: Clusters,
+    log_likelihoods: LogLikelihoods | None = None,
+    *,
+    measure: Measures,
+    t_alpha: float = 0.5,
+    g_alpha: float = 0.5,
+    ids: Sequence[str] | None = None,
+    ties: str | Sequence[Sequence[float]] = "likelier",
+) -> dict[str, SemanticConfidence]: ...
+
+
+def confidence(
+    clusters: Clusters,
+    log_likelihoods: LogLikelihoods | None = None,
+    *,
+    measure: str | Measures = "E-SC",
+    t_alpha: float = 0.5,
+    g_alpha: float = 0.5,
+    ids: Sequence[str] | None = None,
+    ties: str | Sequence[Sequence[float]] = "likelier",
+) -> SemanticConfidence | dict[str, SemanticConfidence]:
     r"""Distribution over the meanings of each question's answers under one measure.
 
     With draws :math:`i \in C`, their length-normalised log-likelihoods :math:`u_i`, likelihoods :math:`l_i =
@@ -130,16 +272,22 @@ def confidence(
         Per question a partition of 0..m-1; m may differ from question to question.
     log_likelihoods : sequence of Q lists of m floats, or array of shape (Q, m), optional
         Length-normalised, natural logarithm; -inf is a draw of likelihood 0. Not needed for E-SC.
-    measure : str
-        One of :data:`MEASURES`.
+    measure : str, or list, tuple or mapping of str
+        One of :data:`MEASURES`; or several, which share the statistics of the clusters: ``measure=MEASURES``
+        is all of them.
     t_alpha, g_alpha : float
         The parameter a of T-SC (below 1 is sharper) and of G-SC (weight of the likelihood); positive.
     ids : sequence of Q str, optional
         Names of the questions, for messages.
+    ties : {"likelier", "first"} or sequence of Q lists of numbers, optional
+        How ties for the first place are settled: by likelihood where it is known, else by which cluster
+        appeared first; always by that; or, without log-likelihoods, by a number for each cluster, the larger
+        wins.
 
     Returns
     -------
     SemanticConfidence
+        Of several measures a dict of them by name, in their order.
 
     Raises
     ------
@@ -176,82 +324,56 @@ def confidence(
     array([0.924, 0.076])
     >>> result.confidence.round(3), result.top_cluster, result.entropy.round(3)
     (array([0.924]), array([0]), array([0.269]))
+    >>> several = confidence([[[0, 1], [2]]], [[-0.1, -0.3, -2.0]], measure=["E-SC", "IC-SC"])
+    >>> {name: result.confidence.round(3).tolist() for name, result in several.items()}
+    {'E-SC': [0.667], 'IC-SC': [0.859]}
     """
-    return confidences(
-        clusters, log_likelihoods, measures=(measure,), t_alpha=t_alpha, g_alpha=g_alpha, ids=ids
-    )[measure]
+    if not isinstance(measure, (str, list, tuple, Mapping)) or not measure:
+        raise UsageError(f"measure is {shown(measure)}; expected a name, or a list of names")
+    names = [measure] if isinstance(measure, str) else list(measure)
+    for name in names:
+        check_name(name, MEASURES, what="measure")
+        if MEASURES[name].needs_likelihoods and log_likelihoods is None:
+            counted = ", ".join(key for key, measure in MEASURES.items() if not measure.needs_likelihoods)
+            raise UsageError(f"{name} needs log_likelihoods; without them only {counted} is possible")
+    expected = "a positive number, such as 0.5, 0.75 or 1.25"
+    alphas = {
+        "t_alpha": as_option(t_alpha, "t_alpha", expected, low=0),
+        "g_alpha": as_option(g_alpha, "g_alpha", expected, low=0),
+        None: 1.0,
+    }
+    layout = lay_out(clusters, ids)
+    statistics, weights = ClusterStatistics(layout), _tie_weights(layout, ties)
+    if log_likelihoods is not None:
+        statistics = ClusterStatistics(layout, draws_in_cluster_order(layout, log_likelihoods, ids))
+        weights = statistics.log_sum if ties == "likelier" else weights
+    results = {}
+    for name in names:
+        entry = MEASURES[name]
+        if entry.probabilities is not None:
+            probabilities = entry.probabilities(statistics)
+            largest = layout.question_max(probabilities)
+        else:
+            probabilities, largest = _softmax(layout, _scores(entry, statistics, alphas[entry.parameter]))
+        results[name] = _result(name, layout, probabilities, largest, weights, ids)
+    return results[measure] if isinstance(measure, str) else results
 
 
 def confidences(
     clusters: Clusters,
     log_likelihoods: LogLikelihoods | None = None,
     *,
-    measures: Sequence[str] = MEASURES,
-    t_alpha: float = 0.5,
-    g_alpha: float = 0.5,
-    ids: Sequence[str] | None = None,
-    ties: str | Sequence[Sequence[float]] = "likelier",
+    measures: Collection[str] = MEASURES,
+    **options: Any,
 ) -> dict[str, SemanticConfidence]:
-    """Several measures at once; the statistics of the clusters are computed only once.
-
-    Parameters
-    ----------
-    clusters, log_likelihoods, t_alpha, g_alpha, ids
-        As in :func:`confidence`.
-    measures : sequence of str
-        Which of :data:`MEASURES`; all seven by default.
-    ties : {"likelier", "first"} or sequence of Q lists of numbers, optional
-        How ties for the first place are settled: by likelihood where it is known, else by which cluster
-        appeared first; always by that; or, without log-likelihoods, by a number for each cluster, the larger
-        wins.
-
-    Returns
-    -------
-    dict of str to SemanticConfidence
-        In the order of `measures`.
-
-    Raises
-    ------
-    InputError, UsageError
-        As in :func:`confidence`.
-
-    Examples
-    --------
-    >>> several = confidences([[[0, 1], [2]]], [[-0.1, -0.3, -2.0]], measures=("E-SC", "IC-SC"))
-    >>> {name: result.confidence.round(3).tolist() for name, result in several.items()}
-    {'E-SC': [0.667], 'IC-SC': [0.859]}
-    """
-    _check_measures(measures, log_likelihoods is not None)
-    expected = "a positive number, such as 0.5, 0.75 or 1.25"
-    alphas = {
-        "T-SC": as_option(t_alpha, "t_alpha", expected, low=0),
-        "G-SC": as_option(g_alpha, "g_alpha", expected, low=0),
-    }
-    layout = lay_out(clusters, ids)
-    statistics, weights = None, _tie_weights(layout, ties)
-    if log_likelihoods is not None:
-        statistics = _statistics(layout, draws_in_cluster_order(layout, log_likelihoods, ids))
-        weights = statistics.log_sum if ties == "likelier" else weights
-    results = {}
-    for measure in measures:
-        if measure == "E-SC":
-            probabilities = layout.size / layout.spread(layout.m)
-            largest = layout.question_max(probabilities)
-        else:
-            assert statistics is not None
-            scores = _scores(measure, statistics, alphas.get(measure, 1.0))
-            probabilities, largest = _softmax(layout, scores)
-        results[measure] = _result(measure, layout, probabilities, largest, weights, ids)
-    return results
-
-
-def _check_measures(measures: Sequence[str], likelihoods: bool) -> None:
-    """Refuse unknown measures, and measures that need log-likelihoods if there are none."""
-    for measure in measures:
-        if not isinstance(measure, str) or measure not in MEASURES:
-            raise UsageError(f"unknown measure {shown(measure)}; known: {', '.join(MEASURES)}")
-        if measure != "E-SC" and not likelihoods:
-            raise UsageError(f"{measure} needs log_likelihoods; without them only E-SC is possible")
+    """Several measures at once: :func:`confidence` with several, which is to be used instead."""
+    warnings.warn(
+        "confidences(...) is confidence(..., measure=[...]) now, of all measures measure=MEASURES; the old "
+        "name goes with the next release",
+        DeprecationWarning,
+        stacklevel=2,
+    )
+    return confidence(clusters, log_likelihoods, measure=list(measures), **options)
 
 
 def _tie_weights(layout: Layout, ties: str | Sequence[Sequence[float]]) -> Floats:
@@ -259,36 +381,23 @@ def _tie_weights(layout: Layout, ties: str | Sequence[Sequence[float]]) -> Float
     if isinstance(ties, str):
         check_name(ties, ("likelier", "first"), what="rule for ties")
         return np.zeros(len(layout.size))
-    values, given = flat_numbers(ties, "ties")
-    if not np.array_equal(given, np.diff(layout.offsets)):
+    values, lengths = flat_numbers(ties, "ties")
+    if not np.array_equal(lengths, np.diff(layout.offsets)):
         raise InputError("ties must hold a number for each cluster of each question")
     with np.errstate(divide="ignore"):
         return np.log(values)
 
 
-def _scores(measure: str, statistics: _Statistics, alpha: float) -> Floats:
+def _scores(measure: Measure, statistics: ClusterStatistics, alpha: float) -> Floats:
     """Log-scores of the clusters; −inf is a likelihood of 0; an overflow is an error."""
     with np.errstate(over="ignore"):
-        scores = _SCORES[measure](statistics, alpha)
-    if (np.isinf(scores) & np.isfinite(statistics.sum_log)).any():
+        scores = measure.log_score(statistics, alpha)
+    if np.isinf(scores).any() and (np.isinf(scores) & np.isfinite(statistics.sum_log)).any():
         raise UsageError(
-            f"the scores of {measure} at a = {alpha:g} are beyond what a float holds; take an a nearer to 1"
+            f"the scores of {measure.name} at a = {alpha:g} are beyond what a float holds; take an a nearer "
+            "to 1"
         )
     return scores
-
-
-def _statistics(layout: Layout, u: Floats) -> _Statistics:
-    """Reduce the draws' log-likelihoods (in cluster order) to the statistics of each cluster."""
-    log_sum = layout.log_sum(u)
-    q = np.exp(u - np.repeat(np.where(log_sum > -np.inf, log_sum, 0.0), layout.size))
-    log_size = np.log(layout.size)
-    return _Statistics(
-        log_size=log_size,
-        log_share=log_size - np.log(layout.spread(layout.m)),
-        log_sum=log_sum,
-        sum_log=layout.cluster_sum(u),
-        entropy=layout.cluster_sum(_entropy_terms(q)),
-    )
 
 
 def _entropy_terms(p: Floats) -> Floats:
@@ -297,8 +406,8 @@ def _entropy_terms(p: Floats) -> Floats:
         many: Floats = scipy.special.entr(p)
         return many
     terms = np.zeros_like(p)
-    there = p != 0  # NaN stays NaN
-    terms[there] = -p[there] * np.fromiter(map(math.log, p[there].tolist()), float)
+    nonzero = p != 0  # NaN stays NaN
+    terms[nonzero] = -p[nonzero] * np.fromiter(map(math.log, p[nonzero].tolist()), float)
     return terms
 
 
@@ -322,8 +431,8 @@ def _result(
     null = np.isnan(largest)
     if null.any():
         _warn_null(measure, np.flatnonzero(null), ids)
-    known, best = np.where(null[layout.question], 0.0, probabilities), np.where(null, 0.0, largest)
-    top = np.where(null, -1, _winners(layout, known, best, weights))
+    defined, best = np.where(null[layout.question], 0.0, probabilities), np.where(null, 0.0, largest)
+    top = np.where(null, -1, _winners(layout, defined, best, weights))
     entropy = layout.question_sum(_entropy_terms(probabilities)) + 0.0  # that of 1 is -0.0
     return SemanticConfidence(measure, probabilities, layout.offsets, largest, top, entropy)
 

@@ -13,7 +13,7 @@ import numpy as np
 from semcal.errors import InputError, shown
 from semcal.qa.normal_form import normal_form
 from semcal.rows import Measures, Row, RowsAt, rows_by_temperature
-from semcal.semantics import MEASURES, SemanticConfidence, confidences
+from semcal.semantics import MEASURES, SemanticConfidence, confidence
 from semcal.semantics.measures import EQUALLY_LIKELY
 
 
@@ -31,7 +31,7 @@ DEFAULTS = MeasureOptions()
 
 
 def likeliest(groups: Sequence[Sequence[int]], log_likelihoods: Sequence[float] | None) -> int:
-    """Settle a tie as `semcal.semantics.confidences` does: return the number of the likelier group."""
+    """Settle a tie as `semcal.semantics.confidence` does: return the number of the likelier group."""
     values = [[log_likelihoods[i] for i in group] for group in groups] if log_likelihoods else []
     peak = max((u for group in values for u in group), default=-math.inf)
     if peak == -math.inf:
@@ -162,10 +162,10 @@ def _measures(
         ties: str | list[list[float]] = options.ties
         if not with_all and ties != "first":
             ties = [_with_form(rows[i], sharper[i]) for i in places]
-        results = confidences(
+        results = confidence(
             [rows[i].clusters for i in places],
             [likely[i] or [] for i in places] if with_all else None,
-            measures=MEASURES if with_all else ("E-SC",),
+            measure=[name for name, one in MEASURES.items() if with_all or not one.needs_likelihoods],
             t_alpha=options.t_alpha,
             g_alpha=options.g_alpha,
             ids=[rows[i].id for i in places],
@@ -179,11 +179,11 @@ def _measures(
 def _fill(measures: Sequence[Measures], name: str, result: SemanticConfidence) -> None:
     """Write a measure into those of each question; None where it is undefined."""
     columns = result.per_question(), result.confidence, result.entropy, result.top_cluster
-    for row, p, confidence, entropy, top in zip(measures, *columns):
-        defined = not np.isnan(confidence)
+    for row, p, largest, entropy, top in zip(measures, *columns):
+        defined = not np.isnan(largest)
         for field, value in (
             (row.confidences, p.tolist() if defined else None),
-            (row.confidence, float(confidence) if defined else None),
+            (row.confidence, float(largest) if defined else None),
             (row.top_cluster, int(top) if defined else None),
             (row.semantic_entropy, float(entropy) if defined else None),
         ):

@@ -178,14 +178,16 @@ def flat_log_likelihoods(
 
 def flat_lengths(lengths: Sequence[Sequence[int]], m: Ints, ids: Sequence[str] | None = None) -> Floats:
     """Check one token count a draw and lay them flat: [S]."""
-    values, given = flat_numbers(lengths, "lengths")
-    _same_draws("lengths", given, m, ids)
+    values, counts = flat_numbers(lengths, "lengths")
+    _same_draws("lengths", counts, m, ids)
     question = np.repeat(np.arange(len(m)), m)
     _refuse(question[~(values >= 1)], "has a length below 1; a draw has at least its end-of-turn token", ids)
     return values
 
 
-def flat_numbers(rows: Sequence[Sequence[float]] | NDArray[np.floating], what: str) -> tuple[Floats, Ints]:
+def flat_numbers(
+    rows: Sequence[Sequence[float]] | NDArray[np.floating], argument: str
+) -> tuple[Floats, Ints]:
     """Lay a list of lists of numbers flat: values [S], NaN for None, and the length of each list [Q]."""
     try:
         if any(isinstance(row, (set, frozenset, dict)) for row in rows):
@@ -196,26 +198,27 @@ def flat_numbers(rows: Sequence[Sequence[float]] | NDArray[np.floating], what: s
         except TypeError:  # perhaps because of None, which is looked for only then
             return _doubles(math.nan if value is None else value for value in _chained(rows)), lengths
     except (TypeError, ValueError, OverflowError) as error:
-        raise InputError(f"{what} must be one list of numbers a question ({error})") from error
+        raise InputError(f"{argument} must be one list of numbers a question ({error})") from error
 
 
 def _doubles(values: Iterable[float]) -> Floats:
     """Numbers as float64; unlike numpy, `array` takes no text for a number."""
-    found = array("d", values)
-    return np.frombuffer(found, dtype=np.float64) if found else np.zeros(0)
+    doubles = array("d", values)
+    return np.frombuffer(doubles, dtype=np.float64) if doubles else np.zeros(0)
 
 
-def _same_draws(what: str, given: Ints, m: Ints, ids: Sequence[str] | None) -> None:
+def _same_draws(argument: str, counts: Ints, m: Ints, ids: Sequence[str] | None) -> None:
     """Refuse a number of values that differs from the number of draws."""
-    if len(given) != len(m):
+    if len(counts) != len(m):
         raise InputError(
-            f"there are {what} for {len(given)} questions and draws for {len(m)}; give one list a question"
+            f"there are {argument} for {len(counts)} questions and draws for {len(m)}; give one list a "
+            "question"
         )
-    wrong = np.flatnonzero(given != m)
+    wrong = np.flatnonzero(counts != m)
     if len(wrong):
         at = int(wrong[0])
         raise InputError(
-            f"{name_question(at, ids)} has {given[at]} {what} and {m[at]} draws; give one a draw"
+            f"{name_question(at, ids)} has {counts[at]} {argument} and {m[at]} draws; give one a draw"
         )
 
 

@@ -19,8 +19,8 @@ from semcal.experiment.analyses.contrasts import contrast_summary
 from semcal.experiment.analyses.grid_scores import GridScores, PairScores
 from semcal.experiment.finished import FinishedRun
 from semcal.metrics import Contrast
+from semcal.metrics.frequencies import draw_counts
 from semcal.metrics.intervals import wilson_interval
-from semcal.metrics.resamples import draw_counts
 from semcal.qa.grading import RULES, RuleGrader
 from semcal.qa.questions import several, ties_of
 from semcal.registry import Registry
@@ -241,7 +241,7 @@ class Ablation:
         pairs = self.pairs["with"].pairs
         saved = self.pairs["without"].errors - self.pairs["with"].errors
         times, rng = self.scores.options.resamples, np.random.default_rng(self.seed)
-        counts = draw_counts(len(saved), times, rng, self.groups)
+        counts = draw_counts(len(saved), times, rng, self.groups).T
         total = pairs @ counts
         share = np.divide(saved @ counts, total, out=np.full(times, np.nan), where=total > 0)
         return Contrast(float(saved.sum() / pairs.sum()), share)

@@ -12,8 +12,8 @@ from semcal.experiment.analyses.columns import Floats
 from semcal.experiment.analyses.grid_scores import VARIANTS, GridScores, Key, PairScores, over_runs, row_names
 from semcal.metrics import Contrast, auroc, rank_volatility, selective_accuracy
 from semcal.metrics import correlations as pearson
-from semcal.metrics.noise import noise_floors
-from semcal.metrics.resamples import draw_counts
+from semcal.metrics.frequencies import draw_counts
+from semcal.metrics.overview import noise_floors
 
 METRICS = (
     *("accuracy", "ace", "ece", "mcb", "auroc", "brier", "gain", "reliability", "resolution", "uncertainty"),
@@ -305,7 +305,7 @@ def mean_correlation(pair: PairScores, method: str) -> Contrast | None:
     values = np.stack(confidences)
     values = values - values.mean(axis=(1, 2), keepdims=True)
     rng = np.random.default_rng(pair.options.seed)
-    counts = draw_counts(pair.n, pair.options.resamples, rng, pair.groups)
+    counts = draw_counts(pair.n, pair.options.resamples, rng, pair.groups).T
     found = _mean_pearson(values, np.concatenate([np.ones((pair.n, 1)), counts], axis=1))
     return None if np.isnan(found[0]) else Contrast(float(found[0]), found[1:])
 

@@ -13,7 +13,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from semcal.report.tables import NAMES, Cell, Column, Table, cell_of, number
+from semcal.report.tables import Cell, Column, Table, cell_of, metric_title, number
 
 __all__ = ["TABLES", "dataset_in_paper", "model_in_paper", "published", "published_tables"]
 
@@ -119,7 +119,7 @@ def _ours(
         metric = row["metric"]
         analysis = "entropy" if metric.startswith("SE_") else "confidence"
         value = found(analysis, method=row["method"], measure=row["measure"]).get(metric)
-        numbers = [(NAMES.get(metric, metric), row["mean"], value)]
+        numbers = [(metric_title(metric), row["mean"], value)]
     elif "temperature" in row:
         value = found("temperatures", measure=row["measure"]).get("temperature")
         numbers = [("T", row["temperature"], value)]

@@ -1,20 +1,52 @@
-"""Calibration errors: ECE (equal width), ACE (equal mass), SmoothECE (no bins)."""
+"""Errors of calibration, and the Brier score with its parts.
+
+ECE (bins of equal width), ACE (of equal mass), SmoothECE (no bins); the decompositions of the Brier score
+(Murphy; CORP, by isotonic fit), and gain.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from semcal.arrays import as_option
-from semcal.metrics.argument_names import both_names
-from semcal.metrics.frequencies import Floats, FrequencyTable, as_pairs, check_bins, probability_table
+from semcal.metrics.arguments import Floats, as_pairs, both_names, check_bins
+from semcal.metrics.frequencies import FrequencyTable, probability_table
 
 #: A value above a bin edge by no more than this belongs to the bin below: 0.3 stored as float32 must not
 #: change bins.
 ABOVE_EDGE = 1e-6
+
+
+@dataclass(frozen=True)
+class BrierDecomposition:
+    """Brier = reliability - resolution + uncertainty, over the unique confidence values."""
+
+    brier: float
+    reliability: float
+    resolution: float
+    uncertainty: float
+
+    @property
+    def refinement(self) -> float:
+        """uncertainty - resolution: the Brier score that recalibration would leave."""
+        return self.uncertainty - self.resolution
+
+
+@dataclass(frozen=True)
+class Corp:
+    """Brier = MCB - DSC + UNC, with isotonic recalibration.
+
+    `mcb` is miscalibration, what isotonic recalibration gains; `dsc` discrimination, what the recalibrated
+    confidences gain over the mean correctness; `unc` uncertainty, the Brier score of the mean correctness.
+    """
+
+    brier: float
+    mcb: float
+    dsc: float
+    unc: float
 
 
 @both_names
@@ -161,23 +193,188 @@ def smooth_ece(confidence: ArrayLike, correct: ArrayLike, *, end_weight: float =
     return float(smooth_ece_of(probability_table(confidence, correct), weight)[0])
 
 
+@both_names
+def brier(confidence: ArrayLike, correct: ArrayLike) -> float:
+    r"""Brier score, the mean squared error of the confidence.
+
+    .. math:: \mathrm{BS} = \frac1N \sum_i (p_i - c_i)^2
+
+    Parameters (confidences and outcomes of shape (N,)), result and errors are those of
+    :func:`semcal.metrics.ece`.
+
+    References
+    ----------
+    Brier (1950), Verification of forecasts expressed in terms of probability, Monthly Weather Review 78.
+
+    Examples
+    --------
+    >>> brier([0.9, 0.6], [1, 0])
+    0.185
+    """
+    return float(brier_of(probability_table(confidence, correct))[0])
+
+
+@both_names
+def gain(confidence: ArrayLike, correct: ArrayLike) -> float:
+    r"""Gain, accuracy less Brier score: what confidences are worth to a user who may abstain.
+
+    Whoever answers where :math:`p \ge t` and earns :math:`c - t` for it (t is the price of an answer, so a
+    wrong one loses it) earns on average over prices t uniform on [0, 1]
+
+    .. math:: \int_0^p (c - t)\,dt = pc - \tfrac12 p^2, \qquad
+              \mathrm{gain} = \frac1N \sum_i \bigl(2 p_i c_i - p_i^2\bigr)
+              = \frac1N \sum_i \bigl(c_i - (p_i - c_i)^2\bigr),
+
+    half of the gain. For given answers it is a proper score, as the Brier score is. Unlike that, it compares
+    methods that give different answers: a method that answers wrongly and knows it has gain 0, not the best.
+
+    Parameters and errors are those of :func:`semcal.metrics.ece`.
+
+    Returns
+    -------
+    float
+        In [-1, 1]; larger is better. 0 is what confidence 0 everywhere has, 1 all answers right and sure,
+        -1 all wrong and sure.
+
+    References
+    ----------
+    Schervish (1989), A general method for comparing probability assessors, Annals of Statistics 17 (a proper
+    score is a mixture of decisions at thresholds); Gneiting and Raftery (2007), Strictly proper scoring
+    rules, prediction, and estimation, JASA 102.
+
+    Examples
+    --------
+    >>> gain([0.9, 0.6], [1, 0])
+    0.315
+    >>> gain([0.0, 0.0], [0, 0]), gain([1.0, 0.0], [0, 0])
+    (0.0, -0.5)
+    """
+    return float(gain_of(probability_table(confidence, correct))[0])
+
+
+@both_names
+def brier_decomposition(confidence: ArrayLike, correct: ArrayLike) -> BrierDecomposition:
+    r"""Reliability, resolution and uncertainty over the unique confidence values.
+
+    With :math:`n_v` examples at the value v, :math:`\bar c_v` their mean correctness and :math:`\bar c` that
+    of all,
+
+    .. math:: \mathrm{BS} = \underbrace{\tfrac1N \textstyle\sum_v n_v (v - \bar c_v)^2}_{\text{reliability}}
+              - \underbrace{\tfrac1N \textstyle\sum_v n_v (\bar c_v - \bar c)^2}_{\text{resolution}}
+              + \underbrace{\bar c (1 - \bar c)}_{\text{uncertainty}}
+
+    exactly. With many distinct values nearly every group is one example and both terms overfit (reliability
+    is then the Brier score itself): read :func:`corp` instead.
+
+    Parameters and errors are those of :func:`semcal.metrics.ece`.
+
+    References
+    ----------
+    Murphy (1973), A new vector partition of the probability score, Journal of Applied Meteorology 12.
+
+    Examples
+    --------
+    >>> parts = brier_decomposition([0.8, 0.8, 0.8, 0.8, 0.2], [1, 1, 1, 0, 0])
+    >>> round(parts.reliability, 4), round(parts.resolution, 4), round(parts.uncertainty, 4)
+    (0.01, 0.09, 0.24)
+    >>> round(parts.refinement, 4)
+    0.15
+    """
+    t = probability_table(confidence, correct)
+    parts = (brier_of, reliability_of, resolution_of, uncertainty_of)
+    return BrierDecomposition(*(float(metric(t)[0]) for metric in parts))
+
+
+@both_names
+def corp(confidence: ArrayLike, correct: ArrayLike) -> Corp:
+    r"""CORP decomposition of the Brier score: miscalibration, discrimination, uncertainty.
+
+    With :math:`\tilde p` the isotonic regression of correctness on confidence (pool adjacent violators; ties
+    in confidence pooled) and S the Brier score,
+
+    .. math:: \mathrm{MCB} = S(p) - S(\tilde p), \quad \mathrm{DSC} = S(\bar c) - S(\tilde p), \quad
+              \mathrm{UNC} = S(\bar c), \qquad S(p) = \mathrm{MCB} - \mathrm{DSC} + \mathrm{UNC}.
+
+    MCB and DSC are never negative. Parameters and errors are those of :func:`semcal.metrics.ece`.
+
+    References
+    ----------
+    Dimitriadis, Gneiting and Jordan (2021), Stable reliability diagrams for probabilistic classifiers, PNAS
+    118.
+
+    Examples
+    --------
+    >>> parts = corp([0.1, 0.4, 0.5, 0.9], [0, 1, 0, 1])
+    >>> parts.mcb, parts.dsc, parts.unc
+    (0.0325, 0.125, 0.25)
+    """
+    t = probability_table(confidence, correct)
+    return Corp(*(float(metric(t)[0]) for metric in (brier_of, mcb_of, dsc_of, uncertainty_of)))
+
+
 def ece_of(t: FrequencyTable, bins: int) -> Floats:
     """ECE of each row."""
     index = equal_width_bin(t.value, bins)
-    error: Floats = np.abs(t.sum_by_bin(index, residual(t), bins)).sum(-1) / t.n
+    error: Floats = np.abs(t.sum_by_bin(index, t.residual, bins)).sum(-1) / t.n
     return error
 
 
 def ace_of(t: FrequencyTable, bins: int) -> Floats:
     """ACE of each row."""
     edges = equal_mass_edges(t.n, bins)
-    error: Floats = np.abs(np.diff(running_sum_at(t.count, residual(t), edges, t.n))).sum(-1) / t.n
+    error: Floats = np.abs(np.diff(running_sum_at(t.count, t.residual, edges))).sum(-1) / t.n
     return error
 
 
 def smooth_ece_of(t: FrequencyTable, end_weight: float = 0.5) -> Floats:
     """SmoothECE of each row."""
-    return smooth_error(smoothing_of_tables(t, end_weight))
+    low, high = bracket_width(smoothing := smoothing_of(t, end_weight))
+    return smoothing.error((low + high) / 2)
+
+
+def brier_of(t: FrequencyTable) -> Floats:
+    """Brier score of each row."""
+    return _squared_error(t, t.value)
+
+
+def gain_of(t: FrequencyTable) -> Floats:
+    """Gain of each row."""
+    return t.accuracy - brier_of(t)
+
+
+def reliability_of(t: FrequencyTable) -> Floats:
+    """Reliability of each row."""
+    error: Floats = (t.count * (t.value - t.rate) ** 2).sum(-1) / t.n
+    return error
+
+
+def resolution_of(t: FrequencyTable) -> Floats:
+    """Resolution of each row."""
+    spread: Floats = (t.count * (t.rate - t.accuracy[:, None]) ** 2).sum(-1) / t.n
+    return spread
+
+
+def uncertainty_of(t: FrequencyTable) -> Floats:
+    """Uncertainty of each row, in either decomposition."""
+    return t.accuracy * (1 - t.accuracy)
+
+
+def mcb_of(t: FrequencyTable) -> Floats:
+    """MCB of each row."""
+    gained = brier_of(t) - _squared_error(t, t.isotonic)
+    return np.maximum(gained, 0.0)  # rounding must not make it negative
+
+
+def dsc_of(t: FrequencyTable) -> Floats:
+    """DSC of each row."""
+    spread: Floats = (t.count * (t.isotonic - t.accuracy[:, None]) ** 2).sum(-1) / t.n
+    return spread
+
+
+def _squared_error(t: FrequencyTable, forecast: Floats) -> Floats:
+    """Mean squared error of a forecast at each value, [U] or [B, U] -> [B]."""
+    error: Floats = (t.right * (1 - forecast) ** 2 + (t.count - t.right) * forecast**2).sum(-1) / t.n
+    return error
 
 
 def equal_width_bin(value: Floats, bins: int) -> NDArray[np.intp]:
@@ -186,25 +383,25 @@ def equal_width_bin(value: Floats, bins: int) -> NDArray[np.intp]:
     return np.asarray(index, np.intp)
 
 
-def equal_mass_edges(n: int | Floats, bins: int) -> Floats:
-    """0, then the ranks at which min(bins, n) bins end, larger ones first; sizes differ by at most one.
+def equal_mass_edges(n: Floats, bins: int) -> Floats:
+    """0, then the ranks at which min(bins, n) bins end, larger ones first: [B] -> [B, edges].
 
-    [edges], or for several n [edges, B], where the last bins of small ones are empty.
+    Sizes differ by at most one; where n differs from row to row, the last bins of small ones are empty.
     """
-    total = np.asarray(n, np.float64)
-    number = np.arange(min(bins, int(total.max()))).reshape(-1, *[1] * total.ndim)
-    used = np.minimum(total, bins)
-    sizes = np.where(number < used, total // used + (number < total % used), 0.0)
-    return np.concatenate([np.zeros((1, *total.shape)), np.cumsum(sizes, axis=0)])
+    number, total = np.arange(min(bins, int(n.max()))), n[:, None]
+    number_used = np.minimum(total, bins)
+    sizes = np.where(number < number_used, total // number_used + (number < total % number_used), 0.0)
+    return np.concatenate([np.zeros((len(n), 1)), np.cumsum(sizes, axis=1)], axis=1)
 
 
-def running_sum_at(count: Floats, total: Floats, ranks: Floats, n: int) -> Floats:
-    """Sum of `total` over the first `rank` examples, linear in a tie group: [B, U], [B, U], [R] -> [B, R].
+def running_sum_at(count: Floats, total: Floats, ranks: Floats) -> Floats:
+    """Sum of `total` over the first `rank` examples, linear in a tie group: [B, U], [B, U], [B, R] -> [B, R].
 
-    One interpolation serves all rows: row b is moved to the abscissae b(n+1) .. b(n+1) + n.
+    One interpolation serves all rows: each is moved beyond the end of the one before.
     """
     rows = len(count)
-    shift = np.arange(rows)[:, None] * (n + 1.0)
+    length = count.sum(-1) + 1
+    shift = (np.cumsum(length) - length)[:, None]
     x = np.concatenate([np.zeros((rows, 1)), np.cumsum(count, -1)], axis=1) + shift
     y = np.concatenate([np.zeros((rows, 1)), np.cumsum(total, -1)], axis=1)
     at: Floats = np.interp((ranks + shift).ravel(), x.ravel(), y.ravel()).reshape(rows, -1)
@@ -226,27 +423,21 @@ NEGLIGIBLE = -45.0
 FINENESS = 12
 #: The search for the width begins no lower, as narrow kernels need fine grids.
 BEGIN = WIDTHS // 32
-#: Cosines that are computed first; a narrow kernel asks for more.
-FIRST = 64
-#: Default weight of the end points of the grid.
-END_WEIGHT = 0.5
 
 _DECAY = -0.5 * (np.pi * np.arange(CELLS + 1)) ** 2
-#: cos(π j / CELLS) for all j of a period.
-_PERIOD = np.cos(np.pi * np.arange(2 * CELLS) / CELLS)
 
 
 @dataclass(frozen=True, eq=False)
 class SmoothedResiduals:
     """Residuals of B data sets in the cosine basis, in which a kernel of any width is a factor."""
 
-    cosines: Callable[[int], Floats]  # at least the first k of them: [B, k or more]
+    cosines: Floats  # [B, CELLS + 1]
     mass: Floats  # [B] weight of all examples
 
     @property
     def gap(self) -> Floats:
         """Absolute sum of the residuals, an example: the least error at any width."""
-        gap: Floats = np.abs(self.cosines(1)[:, 0]) / (2 * self.mass)
+        gap: Floats = np.abs(self.cosines[:, 0]) / (2 * self.mass)
         return gap
 
     def error(self, width: Floats, rows: NDArray[np.intp] | slice = slice(None)) -> Floats:
@@ -255,49 +446,20 @@ class SmoothedResiduals:
         cells = np.minimum(2 ** np.ceil(np.log2(FINENESS / width)).astype(np.intp), CELLS)
         total = np.empty(len(width))
         for count in np.unique(cells):
-            alike = np.flatnonzero(cells == count)
-            chosen, widths = places[alike], width[alike]
+            places_alike = np.flatnonzero(cells == count)
+            chosen, widths = places[places_alike], width[places_alike]
             needed = 1 + min(int(np.sqrt(-2 * NEGLIGIBLE) / (np.pi * widths.min())), int(count))
-            cosines = self.cosines(needed)[chosen, :needed]
-            total[alike] = _integral(cosines, widths, int(count)) / self.mass[chosen]
+            total[places_alike] = (
+                _integral(self.cosines[chosen, :needed], widths, int(count)) / self.mass[chosen]
+            )
         return total
 
 
-def smoothing_of_tables(t: FrequencyTable, end_weight: float) -> SmoothedResiduals:
+def smoothing_of(t: FrequencyTable, end_weight: float) -> SmoothedResiduals:
     """The residuals of each data set of a table, by one cosine transform."""
     ends = _weighted_ends(end_weight)
-    residuals, count = (_on_grid(t, mass) for mass in (residual(t), t.count))
-    cosines: Floats = _cosine_transform(ends * residuals)
-    return SmoothedResiduals(lambda _: cosines, (_ENDS_HALVED * ends * count).sum(-1))
-
-
-def smoothing_of_sums(value: Floats, count: Floats, total: Floats) -> SmoothedResiduals:
-    """Many sums of residuals at common values: as many cosines as are asked for, by one matrix product.
-
-    `value` [U], `count` of examples at each [U, B] or [U, 1], `total` of their residuals [U, B]. More values
-    than grid points are shared out among these first.
-    """
-    if len(value) > CELLS + 1:
-        count, total = (_rows_on_grid(value, mass) for mass in (count, total))
-        value = np.arange(CELLS + 1) / CELLS
-    known = np.empty((total.shape[1], 0))
-
-    def cosines(wanted: int) -> Floats:
-        nonlocal known
-        have = known.shape[1]
-        if wanted > have:
-            more = range(have, min(max(wanted, 2 * have, FIRST), CELLS + 1))
-            known = np.concatenate([known, total.T @ _cosines(value, more)], axis=1)
-        return known
-
-    mass = (count.T @ _cosines(value, range(1)))[:, 0] / 2
-    return SmoothedResiduals(cosines, np.broadcast_to(mass, total.shape[1:]))
-
-
-def smooth_error(smoothing: SmoothedResiduals) -> Floats:
-    """The integral of each data set at the width that equals it: [B]."""
-    low, high = bracket_width(smoothing)
-    return smoothing.error((low + high) / 2)
+    residuals, count = (_on_grid(t, mass) for mass in (t.residual, t.count))
+    return SmoothedResiduals(_cosine_transform(ends * residuals), (_ENDS_HALVED * ends * count).sum(-1))
 
 
 def bracket_width(smoothing: SmoothedResiduals) -> tuple[Floats, Floats]:
@@ -321,17 +483,12 @@ def bracket_width(smoothing: SmoothedResiduals) -> tuple[Floats, Floats]:
         excess, last = error - k / WIDTHS, side[rows]
         wider, unseen = excess > 0, low[rows] == 0
         low[rows], high[rows] = np.where(wider, k, low[rows]), np.where(wider, high[rows], k)
-        kept = np.where(unseen, error, np.where(last < 0, above[rows] / 2, above[rows]))
-        above[rows] = np.where(wider, excess, kept)
+        above_high = np.where(unseen, error, np.where(last < 0, above[rows] / 2, above[rows]))
+        above[rows] = np.where(wider, excess, above_high)
         below[rows] = np.where(wider, np.where(last > 0, below[rows] / 2, below[rows]), excess)
         side[rows] = np.where(wider, 1.0, -1.0)
         rows, least = rows[high[rows] - low[rows] > 1], 0
     return low / WIDTHS, high / WIDTHS
-
-
-def residual(t: FrequencyTable) -> Floats:
-    """Sum of (correct - confidence) at each value: [B, U]."""
-    return t.right - t.count * t.value
 
 
 def _integral(cosines: Floats, width: Floats, cells: int) -> Floats:
@@ -361,38 +518,16 @@ _ENDS_HALVED = _weighted_ends(0.25)
 
 def _split(value: Floats) -> tuple[NDArray[np.intp], Floats]:
     """The grid point to the left of each value, and the share that goes to the one on the right."""
-    left = np.minimum((value * CELLS).astype(np.intp), CELLS - 1)
-    return left, value * CELLS - left
-
-
-def _cosines(value: Floats, which: range) -> Floats:
-    """Some of the cosines (DCT-I) of an example at each value, split between grid points: [U, which]."""
-    left, to_right = _split(value)
-    weights = 2 * _ENDS_HALVED * _weighted_ends(END_WEIGHT)
-    at_left, at_right = (
-        weights[point, None] * _PERIOD[np.multiply.outer(point, np.asarray(which)) % (2 * CELLS)]
-        for point in (left, left + 1)
-    )
-    cosines: Floats = (1 - to_right)[:, None] * at_left + to_right[:, None] * at_right
-    return cosines
-
-
-def _rows_on_grid(value: Floats, mass: Floats) -> Floats:
-    """Share masses [U, B] at ascending values between the grid points beside them: [CELLS + 1, B]."""
-    left, to_right = _split(value)
-    points, first = np.unique(left, return_index=True)
-    grid = np.zeros((CELLS + 1, mass.shape[1]))
-    grid[points] = np.add.reduceat(mass * (1 - to_right)[:, None], first)
-    grid[points + 1] += np.add.reduceat(mass * to_right[:, None], first)
-    return grid
+    point = np.minimum((value * CELLS).astype(np.intp), CELLS - 1)
+    return point, value * CELLS - point
 
 
 def _on_grid(t: FrequencyTable, mass: Floats) -> Floats:
     """Share the mass at each value between the two grid points beside it: [B, U] -> [B, CELLS + 1]."""
-    left, to_right = _split(t.value)
-    points = np.unique(left) if left.ndim == 1 else slice(CELLS)
+    point, to_right = _split(t.value)
+    points = np.unique(point) if point.ndim == 1 else slice(CELLS)
     beside = points + 1 if isinstance(points, np.ndarray) else slice(1, CELLS + 1)
     grid = np.zeros((len(mass), CELLS + 1))
-    grid[:, points] = t.sum_by_bin(left, mass * (1 - to_right), CELLS)
-    grid[:, beside] += t.sum_by_bin(left, mass * to_right, CELLS)
+    grid[:, points] = t.sum_by_bin(point, mass * (1 - to_right), CELLS)
+    grid[:, beside] += t.sum_by_bin(point, mass * to_right, CELLS)
     return grid

@@ -1,0 +1,300 @@
+"""Reliability diagrams, and accuracy when the least sure questions are rejected: as numbers, and drawn.
+
+matplotlib is loaded when something is drawn.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from semcal.arrays import as_generator, as_numbers, as_option
+from semcal.errors import UsageError
+from semcal.metrics.arguments import Floats, both_names, check_bins, warn_undefined
+from semcal.metrics.calibration_errors import equal_width_bin, running_sum_at
+from semcal.metrics.frequencies import FrequencyTable, probability_table, score_table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+@dataclass(frozen=True, eq=False)
+class ReliabilityDiagram:
+    """Accuracy against confidence, in M bins and as the CORP curve over U distinct confidences.
+
+    The bins (`bin_...`, shape (M,), the edges M + 1) hold the number of questions, mean confidence, accuracy
+    and its consistency band, all but the number NaN where a bin is empty. The curve (shape (U,)) holds the
+    distinct confidences in ascending order, the number of questions at each, the isotonic regression of
+    correctness on confidence, and its band. Bands say where accuracies of calibrated confidences would lie,
+    point by point at `level`: points outside them speak against calibration.
+    """
+
+    bin_edges: Floats
+    bin_count: Floats
+    bin_confidence: Floats
+    bin_accuracy: Floats
+    bin_low: Floats
+    bin_high: Floats
+    confidence: Floats
+    count: Floats
+    recalibrated: Floats
+    band_low: Floats
+    band_high: Floats
+    level: float
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw bins, isotonic fit and band on a matplotlib Axes, a new one by default, and return it."""
+        return _plot_reliability(self, ax)
+
+
+@both_names
+def reliability_diagram(
+    confidence: ArrayLike,
+    correct: ArrayLike,
+    *,
+    bins: int = 15,
+    level: float = 0.9,
+    resamples: int = 1000,
+    seed: int | np.random.Generator = 0,
+) -> ReliabilityDiagram:
+    """Bins, CORP curve and consistency bands of one set of confidences.
+
+    The bins are those of ECE. The curve is the isotonic regression of correctness on confidence. For the
+    bands, outcomes are drawn from the confidences themselves, as if these were calibrated, `resamples` times,
+    and bins and curve computed from each; the bands hold the middle `level` of them, point by point.
+
+    Parameters
+    ----------
+    confidence, correct
+        As in :func:`semcal.metrics.ece`, and so are the errors.
+    bins : int
+        Number M of bins of equal width.
+    level : float
+        In (0, 1), else UsageError.
+    resamples : int
+    seed : int or numpy.random.Generator
+
+    References
+    ----------
+    Dimitriadis, Gneiting and Jordan (2021), Stable reliability diagrams for probabilistic classifiers, PNAS
+    118. Bröcker and Smith (2007), Increasing the Reliability of Reliability Diagrams, Weather and Forecasting
+    22.
+
+    Examples
+    --------
+    >>> diagram = reliability_diagram([0.1, 0.1, 0.8, 0.8], [0, 0, 1, 0], bins=2)
+    >>> diagram.bin_confidence, diagram.bin_accuracy
+    (array([0.1, 0.8]), array([0. , 0.5]))
+    >>> diagram.confidence, diagram.recalibrated
+    (array([0.1, 0.8]), array([0. , 0.5]))
+    >>> diagram.bin_low, diagram.bin_high
+    (array([0. , 0.5]), array([0.5, 1. ]))
+    """
+    level = as_option(level, "level", "a number between 0 and 1, such as 0.9", low=0, high=1)
+    resamples = int(
+        as_option(resamples, "resamples", "a positive whole number, such as 1000", low=0, whole=True)
+    )
+    t = probability_table(confidence, correct)
+    calibrated = _if_calibrated(t, resamples, as_generator(seed))
+    ends = [(1 - level) / 2, (1 + level) / 2]
+    bins = check_bins(bins)
+    bin_count, bin_confidence, bin_accuracy = _in_bins(t, bins)
+    bin_low, bin_high = np.quantile(_in_bins(calibrated, bins)[2], ends, axis=0)
+    band_low, band_high = np.quantile(calibrated.isotonic, ends, axis=0)
+    return ReliabilityDiagram(
+        bin_edges=np.arange(bins + 1) / bins,
+        bin_count=bin_count[0],
+        bin_confidence=bin_confidence[0],
+        bin_accuracy=bin_accuracy[0],
+        bin_low=bin_low,
+        bin_high=bin_high,
+        confidence=t.value,
+        count=t.count[0],
+        recalibrated=t.isotonic[0],
+        band_low=band_low,
+        band_high=band_high,
+        level=level,
+    )
+
+
+def _if_calibrated(t: FrequencyTable, resamples: int, rng: np.random.Generator) -> FrequencyTable:
+    """The same confidences with outcomes drawn from them."""
+    right = rng.binomial(t.count[0].astype(np.int64), t.value, size=(resamples, len(t.value)))
+    return FrequencyTable(t.value, np.broadcast_to(t.count, right.shape), right.astype(np.float64))
+
+
+def _in_bins(t: FrequencyTable, bins: int) -> tuple[Floats, Floats, Floats]:
+    """Count, mean confidence and accuracy in bins of equal width, NaN where empty: three [B, bins]."""
+    index, starts = np.unique(equal_width_bin(t.value, bins), return_index=True)
+    sums = np.zeros((3, len(t.count), bins))
+    for total, row in zip(sums, (t.count, t.count * t.value, t.right)):
+        total[:, index] = np.add.reduceat(row, starts, axis=1)
+    empty = np.full(sums[0].shape, np.nan)
+    mean, accuracy = (np.divide(s, sums[0], out=empty.copy(), where=sums[0] > 0) for s in sums[1:])
+    return sums[0], mean, accuracy
+
+
+@dataclass(frozen=True, eq=False)
+class SelectiveAccuracy:
+    """The share of questions answered and the accuracy among them, at P thresholds or rejection rates.
+
+    Arrays of shape (P,); `points` are what `by` says, and accuracy is NaN where none is answered.
+    """
+
+    points: Floats
+    coverage: Floats
+    accuracy: Floats
+    by: Literal["threshold", "rejection"]
+
+    def plot(self, ax: Axes | None = None, *, threshold: float | None = None) -> Axes:
+        """Draw accuracy, by threshold with the share answered, on a matplotlib Axes, a new one by default.
+
+        A `threshold` that is in use is marked.
+        """
+        return _plot_selective(self, ax, threshold)
+
+
+@both_names
+def selective_accuracy(
+    score: ArrayLike,
+    correct: ArrayLike,
+    *,
+    threshold: ArrayLike | None = None,
+    rejection: ArrayLike | None = None,
+) -> SelectiveAccuracy:
+    r"""Accuracy among the questions answered, by threshold or by rejection rate.
+
+    At a threshold :math:`\eta` the questions with score >= :math:`\eta` are answered. At a rejection rate r
+    the floor(N r) least sure are rejected; within a group of tied scores every choice is equally likely, and
+    the accuracy is the exact expectation over these choices.
+
+    Parameters
+    ----------
+    score : array_like of float, shape (N,)
+        Any real score, larger is surer.
+    correct : array_like of bool, shape (N,)
+    threshold : array_like of float, shape (P,) or a number
+        Thresholds on the score. Give either these or `rejection`.
+    rejection : array_like of float, shape (P,) or a number
+        Rejection rates in [0, 1].
+
+    Raises
+    ------
+    InputError
+        As in :func:`semcal.metrics.auroc`.
+    UsageError
+        Both or neither of `threshold` and `rejection`; a rejection rate outside [0, 1].
+
+    Warns
+    -----
+    UndefinedWarning
+        No question is answered at some point; its accuracy is NaN.
+
+    Notes
+    -----
+    N r is taken as whole when it is within 1e-9 of a whole number, so that 0.29 of 100 questions are 29.
+
+    Examples
+    --------
+    >>> curve = selective_accuracy([0.9, 0.5, 0.5, 0.2], [1, 1, 0, 0], rejection=[0, 0.25, 0.5])
+    >>> curve.coverage, curve.accuracy.round(3)
+    (array([1.  , 0.75, 0.5 ]), array([0.5  , 0.667, 0.75 ]))
+    >>> selective_accuracy([0.9, 0.5, 0.5, 0.2], [1, 1, 0, 0], threshold=0.5).accuracy.round(3)
+    array([0.667])
+    """
+    t = score_table(score, correct)
+    if (threshold is None) == (rejection is None):
+        raise UsageError("give either threshold or rejection, and not both")
+    if threshold is not None:
+        points = _points(threshold, "threshold")
+        if np.isnan(points).any():
+            raise UsageError("threshold holds NaN; expected numbers")
+        answered, right = t.at_least(points)
+    elif rejection is not None:
+        points = _points(rejection, "rejection")
+        answered = t.n - _rejected(t.n, points)
+        right = running_sum_at(t.count[:, ::-1], t.right[:, ::-1], answered[None])[0]
+    if not answered.all():
+        warn_undefined(
+            "selective accuracy is undefined (NaN) where no question is answered; answer more of them"
+        )
+    accuracy = np.divide(right, answered, out=np.full(len(points), np.nan), where=answered > 0)
+    by: Literal["threshold", "rejection"] = "rejection" if threshold is None else "threshold"
+    return SelectiveAccuracy(points, answered / t.n, accuracy, by)
+
+
+def _rejected(n: Floats, rates: Floats) -> Floats:
+    """floor(n r), with n r whole when within 1e-9 of a whole number."""
+    outside = rates[~((rates >= 0) & (rates <= 1))]
+    if len(outside):
+        raise UsageError(f"rejection holds {outside[0]}; expected rates in [0, 1]")
+    return np.floor(n * rates + 1e-9)
+
+
+def _points(values: ArrayLike, argument: str) -> Floats:
+    """Points of a curve: one number, or a vector of them."""
+    points = np.atleast_1d(as_numbers(values, argument))
+    if points.ndim != 1:
+        raise UsageError(f"{argument} has shape {points.shape}; expected one number, or several as a vector")
+    return points
+
+
+#: Two of Okabe and Ito's colours, which can be told apart with any kind of colour vision.
+BLUE, VERMILION = "#0072b2", "#d55e00"
+LEGEND: dict[str, Any] = {"facecolor": "white", "edgecolor": "none", "framealpha": 0.8}
+
+
+def _plot_reliability(diagram: ReliabilityDiagram, ax: Axes | None) -> Axes:
+    """Bins as dots of the size of their share, the CORP curve, and the band of calibrated confidences."""
+    ax = _unit_axes(ax, "confidence", "share correct")
+    ax.plot([0, 1], [0, 1], color="0.6", linewidth=1, linestyle="--", label="calibrated")
+    band = (diagram.confidence, diagram.band_low, diagram.band_high)
+    ax.fill_between(*band, color="0.9", linewidth=0, label=f"{diagram.level:.0%} band if calibrated")
+    ax.plot(diagram.confidence, diagram.recalibrated, color=BLUE, linewidth=2, label="isotonic fit")
+    share = diagram.bin_count / diagram.bin_count.sum()
+    ax.scatter([], [], s=40, color=VERMILION, alpha=0.6, linewidth=0, label="bins")
+    ax.scatter(
+        diagram.bin_confidence,
+        diagram.bin_accuracy,
+        s=20 + 400 * share,
+        color=VERMILION,
+        alpha=0.6,
+        linewidth=0,
+        clip_on=False,
+        zorder=3,
+    )
+    ax.set_aspect("equal")
+    ax.legend(loc="upper left", fontsize="small", **LEGEND)
+    return ax
+
+
+def _plot_selective(curve: SelectiveAccuracy, ax: Axes | None, threshold: float | None = None) -> Axes:
+    """Accuracy among the answered by threshold, with the share answered, or by rejection rate."""
+    by_threshold = curve.by == "threshold"
+    ax = _unit_axes(ax, "threshold" if by_threshold else "share rejected", "share")
+    order = np.argsort(curve.points)
+    points, marker = curve.points[order], "." if len(order) < 30 else ""
+    style: dict[str, Any] = {"linewidth": 2, "marker": marker}
+    ax.plot(points, curve.accuracy[order], color=BLUE, label="correct among the answered", **style)
+    if by_threshold:
+        ax.plot(points, curve.coverage[order], color=VERMILION, label="answered", **style)
+        if len(points) and not 0 <= points[0] <= points[-1] <= 1:
+            ax.set_xlim(points[0], points[-1])
+    if by_threshold and threshold is not None:
+        ax.axvline(threshold, color="0.4", linestyle=":", label=f"threshold {threshold:.2f}")
+    ax.legend(loc="lower left", fontsize="small", **LEGEND)
+    return ax
+
+
+def _unit_axes(ax: Axes | None, x: str, y: str) -> Axes:
+    """Axes from 0 to 1 with labels; of a new figure if none are given."""
+    if ax is None:
+        import matplotlib.pyplot as plt
+
+        ax = plt.subplots(figsize=(4.5, 4.5), layout="constrained")[1]
+    ax.set(xlim=(0, 1), ylim=(0, 1.02), xlabel=x, ylabel=y)
+    ax.spines[["top", "right"]].set_visible(False)
+    return ax
