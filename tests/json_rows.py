@@ -7,16 +7,15 @@ from dataclasses import replace
 from functools import wraps
 from typing import Any
 
-from semcal import rows
+from semcal import measuring, rows
 from semcal.calibration import answer_features, apply, calibrate, learn
+from semcal.measuring import MeasureOptions
 from semcal.pipeline import assess, cluster, fit_and_select, grade, inputs, sampling, select, temperature_grid
 from semcal.pipeline.fit_and_select import Clustering
 from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.sampling import Sampling
 from semcal.results import answer_of as answer_of_row
 from semcal.rows import Row
-from semcal.semantics import measuring
-from semcal.semantics.measuring import MeasureOptions
 
 Json = Mapping[str, Any]
 

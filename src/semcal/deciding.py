@@ -15,12 +15,12 @@ import numpy as np
 from semcal.engine.clustering import QuestionSearch, Verdicts, finish, grow
 from semcal.engine.equivalence import ExactMatch
 from semcal.errors import QuestionError, UsageError
+from semcal.measuring import likeliest
 from semcal.metrics.arguments import Floats
 from semcal.pipeline.sampling import Sampling, sample_runs
 from semcal.qa.normal_form import normal_form
 from semcal.qa.values import values_differ, values_read
 from semcal.rows import CALIBRATED
-from semcal.semantics.measuring import likeliest
 
 if TYPE_CHECKING:
     from semcal.calibration.calibrated import Calibration

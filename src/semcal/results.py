@@ -15,6 +15,7 @@ import numpy as np
 from semcal import metrics
 from semcal.engine.equivalence import Equivalence
 from semcal.errors import InputError, MissingExtraError, QuestionError, UndefinedWarning, UsageError, shown
+from semcal.measuring import MeasureOptions, measure_at, representative
 from semcal.pipeline.assess import Scores, assess, scores_by_measure
 from semcal.pipeline.cluster import cluster_missing
 from semcal.pipeline.grade import as_grader, grade_row, grade_together
@@ -27,13 +28,11 @@ from semcal.pipeline.inputs import (
     warn_of_clusters,
     warn_of_rows_left_out,
 )
-from semcal.pipeline.progress import ShowProgress, shown_progress
-from semcal.recalibration.temperature import solver_of, temperature_of
+from semcal.progress import ShowProgress, shown_progress
 from semcal.registry import check_name
 from semcal.rows import CALIBRATED, Decision, Row, RowsAt, rows_by_temperature
 from semcal.semantics import MEASURES
 from semcal.semantics.measures import TIE
-from semcal.semantics.measuring import MeasureOptions, measure_at, representative
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -146,6 +145,8 @@ class Answer:
 
     def record(self, recalibrator: AnyRecalibrator) -> dict[str, Any]:
         """The answer as `semcal ask` writes it."""
+        from semcal.recalibration.temperature import solver_of, temperature_of
+
         early = {} if self.bounds is None else {"confidence_bounds": list(self.bounds), "m": self.m}
         return {
             "id": self.id,

@@ -23,13 +23,13 @@ from semcal.engine.drawing import Truncation
 from semcal.engine.equivalence import Equivalence
 from semcal.engine.language_model import Sampler, check_likelihoods
 from semcal.errors import QuestionError, SemcalWarning, UsageError, shown
+from semcal.measuring import MeasureOptions, measure_at, representative
 from semcal.pipeline.cluster import cluster_rows
 from semcal.pipeline.fitting import recalibrator_and_prompt
 from semcal.pipeline.inputs import as_equivalence, as_model, as_questions, checked_draws
-from semcal.pipeline.progress import ShowProgress, shown_progress
 from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.sampling import Sampling, row_to_ask, sample_runs
-from semcal.pipeline.worker_state import WorkerState
+from semcal.progress import ShowProgress, shown_progress
 from semcal.qa.grading import RuleGrader
 from semcal.qa.questions import Question
 from semcal.recalibration.attentive import AnyRecalibrator
@@ -45,7 +45,7 @@ from semcal.rows import (
     warn_of_failures,
 )
 from semcal.semantics import MEASURES
-from semcal.semantics.measuring import MeasureOptions, measure_at, representative
+from semcal.steps import WorkerState
 from semcal.workers import Progress
 
 #: Fewer draws than this are warned about.

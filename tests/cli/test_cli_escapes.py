@@ -20,9 +20,9 @@ from semcal.cli.commands import ask
 from semcal.engine.equivalence import ExactMatch
 from semcal.engine.fakes import FakeLanguageModel
 from semcal.errors import printable
-from semcal.pipeline.progress import bar
-from semcal.pipeline.worker_state import WorkerState
+from semcal.progress import bar
 from semcal.records import dumps
+from semcal.steps import WorkerState
 
 #: Clears the screen, names the window, writes to the clipboard, C1's CSI, turns the direction of writing.
 HOSTILE = "\x1b[2J\x1b]0;title\x07\x1b]52;c;cm0=\x07\x9b31m\u202eend"

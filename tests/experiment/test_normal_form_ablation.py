@@ -26,7 +26,7 @@ from semcal.experiment.answer_jobs import TextFormsJob
 from semcal.experiment.finished import read_finished
 from semcal.experiment.grid_settings import Clustering, Grading
 from semcal.metrics import summary
-from semcal.pipeline.worker_state import WorkerState
+from semcal.steps import WorkerState
 
 SAMPLES = ["20", "twenty", "3 May 1820", "1820-05-03", "the Oak", "Oak", ""]
 

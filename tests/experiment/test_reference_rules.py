@@ -27,8 +27,8 @@ from authors_rules import (
 from semcal.engine.drawing import uniforms
 from semcal.experiment.analyses import analyse
 from semcal.experiment.answer_jobs import AnswerBlock, GradeJob
-from semcal.pipeline.worker_state import WorkerState
 from semcal.qa.questions import Question
+from semcal.steps import WorkerState
 
 pytestmark = pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
 

@@ -16,10 +16,10 @@ from semcal.errors import FitError, QuestionError, SemcalWarning
 from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.sampling import SampleStep, Sampling
 from semcal.pipeline.store import Store
-from semcal.pipeline.worker_state import WorkerState
 from semcal.qa.questions import Question
 from semcal.recalibration import Base
 from semcal.rows import FAILED, Row
+from semcal.steps import WorkerState
 from semcal.uncertainty import AskStep
 from tests.json_rows import rows_at_temperatures
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 import semcal
 from semcal.engine.equivalence import ExactMatch
 from semcal.engine.fakes import FakeLanguageModel
-from semcal.pipeline.progress import Advance, ProgressClock, duration, note_block, note_resumed
 from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.sampling import BLOCK_QUESTIONS, BLOCK_TOKENS, CHARACTERS
 from semcal.pipeline.store import Store
+from semcal.progress import Advance, ProgressClock, duration, note_block, note_resumed
 from semcal.qa.questions import Question
 from semcal.recalibration.temperature import Temperature
 from tests.json_rows import plan_sampling, question_blocks, sample_candidates

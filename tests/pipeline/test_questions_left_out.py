@@ -11,8 +11,8 @@ from semcal.errors import InputError, QuestionError
 from semcal.experiment.fit_jobs import CheckJob
 from semcal.pipeline.calibration_set import CalibrationSet
 from semcal.pipeline.prompting import PromptConfig
-from semcal.pipeline.worker_state import WorkerState
 from semcal.qa.questions import Question, Turn
+from semcal.steps import WorkerState
 
 
 class Picky(FakeLanguageModel):

@@ -17,12 +17,12 @@ from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
 import semcal
+from semcal import progress
 from semcal.cli.app import app
 from semcal.demo.paths import nli_model_dir
 from semcal.engine.fakes import FakeEquivalence, FakeLanguageModel
 from semcal.errors import InputError, MissingExtraError, SemcalWarning, UsageError
-from semcal.pipeline import progress
-from semcal.pipeline.progress import shown_progress
+from semcal.progress import shown_progress
 from semcal.records import write_rows
 
 TABLE = {f"Who built mill {i}?": {"Ana.": 0.6, "Bo.": 0.3, "Cy.": 0.1} for i in range(60)}

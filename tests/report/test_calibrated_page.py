@@ -16,13 +16,13 @@ from semcal.experiment.answer_jobs import ApplyJob
 from semcal.experiment.finished import calibrated_path, calibration_folder, read_finished
 from semcal.experiment.grid_settings import Grading
 from semcal.experiment.reading import parse_yaml, yaml_text
-from semcal.pipeline.worker_state import WorkerState
 from semcal.records import dumps
 from semcal.report import in_words
 from semcal.report.build import remake
 from semcal.report.grid_figures import grid_figures
 from semcal.report.grid_tables import grid_tables
 from semcal.report.opening import calibrated_findings
+from semcal.steps import WorkerState
 from tests.json_rows import calibrate_rows
 
 DATASET = "made-up-trivia"

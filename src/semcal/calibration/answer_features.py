@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from semcal.measuring import representative, sharper_draws
 from semcal.metrics.arguments import Floats
 from semcal.metrics.probability_maps import FEW, PLENTY, MapCandidate
 from semcal.rows import Row, RowsAt
-from semcal.semantics.measuring import representative, sharper_draws
 
 #: Measures whose share of the answer's meaning is a feature.
 SHARES = ("E-SC", "L-SC", "IC-SC")

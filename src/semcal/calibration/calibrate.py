@@ -15,6 +15,7 @@ from semcal.engine.equivalence import Equivalence, address_of
 from semcal.engine.language_model import Sampler
 from semcal.errors import InputError, QuestionError, UsageError, shown
 from semcal.hub_names import CALIBRATION
+from semcal.measuring import measure_at
 from semcal.pipeline.calibration_set import provenance_of
 from semcal.pipeline.cluster import cluster_missing
 from semcal.pipeline.fit_and_select import Clustering, sample_candidates
@@ -33,9 +34,9 @@ from semcal.pipeline.inputs import (
     warn_of_clusters,
     warn_of_rows_left_out,
 )
-from semcal.pipeline.progress import ShowProgress, shown_progress
 from semcal.pipeline.sampling import Sampling, default_max_new_tokens, row_to_ask
 from semcal.pipeline.store import Store
+from semcal.progress import ShowProgress, shown_progress
 from semcal.qa.grading import Grader
 from semcal.qa.questions import Question, data_hash
 from semcal.recalibration.attentive import AnyRecalibrator
@@ -53,7 +54,6 @@ from semcal.rows import (
     rows_by_temperature,
     warn_of_cut_draws,
 )
-from semcal.semantics.measuring import measure_at
 
 T = TypeVar("T")
 #: Temperatures at which labelled questions are sampled: that of the answer, and a sharper one.

@@ -17,6 +17,7 @@ from semcal.calibration.answer_features import AnswerFeatures, candidates_for, f
 from semcal.calibration.calibrated import Calibration, CalibrationReport, Threshold
 from semcal.engine.equivalence import Equivalence, address_of
 from semcal.errors import FitError, InputError, SemcalWarning, UndefinedWarning
+from semcal.measuring import representative
 from semcal.metrics.arguments import Floats, Groups
 from semcal.metrics.probability_maps import (
     FEW,
@@ -39,7 +40,6 @@ from semcal.qa.splits import question_ties
 from semcal.recalibration.provenance import Provenance, check_enough, warn_if_few
 from semcal.recalibration.saving import Fitted
 from semcal.rows import Row, RowsAt, check_distinct
-from semcal.semantics.measuring import representative
 
 #: The share of the labelled questions that is kept apart for a threshold.
 APART = 0.4

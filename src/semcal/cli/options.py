@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from semcal.engine.servers.settings import ServerSettings
     from semcal.hub_names import Location
     from semcal.pipeline.prompting import PromptConfig
-    from semcal.pipeline.worker_state import WorkerState
     from semcal.qa.grading import Grader
     from semcal.qa.questions import Question
     from semcal.recalibration.attentive import AnyRecalibrator
+    from semcal.steps import WorkerState
 
 #: The embedded models, in --model, --equivalence and --recalibrator.
 ATLAS = "atlas"
@@ -302,7 +302,7 @@ def open_models(
 ) -> WorkerState:
     """Load the models that a worker needs: either, or both."""
     with loading():
-        from semcal.pipeline.worker_state import WorkerState
+        from semcal.steps import WorkerState
 
         return WorkerState(
             None

@@ -13,7 +13,6 @@ from typing import TypeVar
 from semcal import records
 from semcal.cli.console import info, progress, warn
 from semcal.errors import InputError, QuestionError, RowError, shown
-from semcal.pipeline.worker_state import WorkerState
 from semcal.qa.column_names import COMMON_NAMES, parse_columns, peek, rename
 from semcal.qa.datasets import FIELDS, load_questions, read_questions
 from semcal.qa.questions import Question
@@ -21,7 +20,7 @@ from semcal.qa.sources import read_source_rows
 from semcal.records import dumps, read_rows, writing
 from semcal.records.jsonl import check_json_lines
 from semcal.rows import Row
-from semcal.steps import Block, Cut, KeptBlocks, Step, located, run_steps
+from semcal.steps import Block, Cut, KeptBlocks, Step, WorkerState, located, run_steps
 from semcal.workers import Executor, SerialExecutor
 
 #: Runs of lines, and ids, that a message about many rows names.

@@ -18,18 +18,18 @@ from semcal.experiment.environment import versions
 from semcal.experiment.fit_jobs import ModelIdentity
 from semcal.experiment.grid_blocks import Choice, Choices, Selected
 from semcal.experiment.grid_settings import Calibrating, Clustering, Grading
+from semcal.measuring import MeasureOptions, measure_rows
 from semcal.pipeline.assess import scores_by_measure
 from semcal.pipeline.cluster import ClusterStep
 from semcal.pipeline.grade import grade_clusters, grade_row
 from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.select import Candidate, Selection, select_graded, under_alphas
-from semcal.pipeline.worker_state import RecalibratorSource, WorkerState
 from semcal.qa.first_answer import first_answer
 from semcal.qa.grading import members_to_grade
 from semcal.qa.normal_form import normal_form, text_form
 from semcal.qa.questions import GROUP, Question, data_hash
 from semcal.rows import FAILED, Clusters, Json, Row, RowsAt
-from semcal.semantics.measuring import MeasureOptions, measure_rows
+from semcal.steps import RecalibratorSource, WorkerState
 from semcal.workers import Progress
 
 if TYPE_CHECKING:

@@ -71,10 +71,10 @@ from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.sampling import SampleJob, SamplePass
 from semcal.pipeline.select import Candidate, CandidateFit
 from semcal.pipeline.store import write_if_new
-from semcal.pipeline.worker_state import RecalibratorSource
 from semcal.qa.questions import Question, data_hash, group_ties, several
 from semcal.records import dumps
 from semcal.rows import FAILED
+from semcal.steps import RecalibratorSource
 
 #: The a of T-SC and G-SC where nothing chose one.
 DEFAULT_ALPHA = 0.5

@@ -14,9 +14,9 @@ from semcal.errors import QuestionError
 from semcal.experiment.environment import versions
 from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.select import Candidate, CandidateFit
-from semcal.pipeline.worker_state import RecalibratorSource, WorkerState
 from semcal.qa.questions import Question, plain_text
 from semcal.qa.token_classes import token_classes
+from semcal.steps import RecalibratorSource, WorkerState
 from semcal.workers import Progress
 
 if TYPE_CHECKING:

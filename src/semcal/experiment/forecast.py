@@ -22,10 +22,10 @@ from semcal.experiment.grid_blocks import (
 )
 from semcal.experiment.grid_settings import CALIBRATED, DataSet, GridSettings, Model
 from semcal.experiment.question_sets import PARTS, Parts, essentials, load_parts, sizes_of_built_in
-from semcal.pipeline.progress import duration
 from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.sampling import CHARACTERS, SampleJob, SamplePass
-from semcal.pipeline.worker_state import RecalibratorSource
+from semcal.progress import duration
+from semcal.steps import RecalibratorSource
 
 if TYPE_CHECKING:
     from semcal.experiment.grid_state import GridState

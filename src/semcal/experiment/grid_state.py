@@ -17,10 +17,10 @@ from semcal.engine.servers.settings import ServerSettings, read_api_key
 from semcal.experiment.fit_jobs import CalibrationSource
 from semcal.experiment.grid_settings import Model
 from semcal.pipeline.calibration_set import CalibrationSet, calibration_features
-from semcal.pipeline.worker_state import WorkerState
 from semcal.qa.datasets import load_questions
 from semcal.recalibration.exact_fit import LogPartitionTable, tabulate
 from semcal.recalibration.features import CalibrationFeatures
+from semcal.steps import WorkerState
 
 
 @dataclass

@@ -8,10 +8,10 @@ from typing import ClassVar
 
 from semcal.engine.clustering import cluster_answers
 from semcal.engine.equivalence import CachedEquivalence, Equivalence
-from semcal.pipeline.worker_state import WorkerState
 from semcal.qa.normal_form import normal_form
 from semcal.qa.values import values_read
 from semcal.rows import Clusters, Row
+from semcal.steps import WorkerState
 from semcal.workers import Progress
 
 

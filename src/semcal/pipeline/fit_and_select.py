@@ -19,7 +19,6 @@ from semcal.pipeline.fitting import METHODS, train_stored
 from semcal.pipeline.sampling import BLOCK_TOKENS, SampleStep, Sampling, question_blocks
 from semcal.pipeline.select import Candidate, CandidateFit, Selection, candidate_fits, select
 from semcal.pipeline.store import Stage, Store
-from semcal.pipeline.worker_state import WorkerState
 from semcal.qa.grading import Grader
 from semcal.qa.questions import Question
 from semcal.recalibration.attentive import AnyRecalibrator, fingerprint
@@ -30,7 +29,7 @@ from semcal.recalibration.saving import Fitted, save_pretrained
 from semcal.recalibration.temperature import TemperatureScaling
 from semcal.registry import check_name
 from semcal.rows import Row, warn_of_failures
-from semcal.steps import run_steps
+from semcal.steps import WorkerState, run_steps
 from semcal.workers import SerialExecutor
 
 #: What `calibration.json` keeps of the scores by which it was chosen.

@@ -18,9 +18,9 @@ from semcal.engine.servers.sampler import ServerModel
 from semcal.errors import QuestionError, SemcalWarning, UsageError, shown
 from semcal.pipeline.calibration_set import CalibrationSet, calibration_features, provenance_of
 from semcal.pipeline.inputs import as_model, as_questions, name_of
-from semcal.pipeline.progress import ShowProgress, shown_progress
 from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.server_fitting import fit_over_server
+from semcal.progress import ShowProgress, shown_progress
 from semcal.recalibration.attentive import ATS, AnyRecalibrator, inverse_temperatures
 from semcal.recalibration.exact_fit import LogPartitionTable, fit_temperatures
 from semcal.recalibration.features import CalibrationFeatures

@@ -17,12 +17,12 @@ from semcal.engine.language_model import (
     questions_a_block,
 )
 from semcal.errors import QuestionError
-from semcal.pipeline.progress import Advance, duration
 from semcal.pipeline.prompting import PromptConfig
-from semcal.pipeline.worker_state import RecalibratorSource, WorkerState
+from semcal.progress import Advance, duration
 from semcal.qa.first_answer import first_answer
 from semcal.qa.questions import Question
 from semcal.rows import FAILED, OF_DRAWS, Draws, Row, SampledBy, Tokens
+from semcal.steps import RecalibratorSource, WorkerState
 from semcal.workers import Progress
 
 if TYPE_CHECKING:

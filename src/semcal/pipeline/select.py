@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from semcal import metrics
 from semcal.errors import FitError, InputError, UsageError
+from semcal.measuring import MeasureOptions, measure_rows
 from semcal.pipeline.grade import grade_clusters, grade_together
 from semcal.qa.grading import Grader, RuleGrader
 from semcal.qa.questions import several
@@ -23,7 +24,6 @@ from semcal.recalibration.provenance import CHOSEN_BY
 from semcal.registry import check_name
 from semcal.rows import Grades, Row, check_distinct
 from semcal.semantics import MEASURES
-from semcal.semantics.measuring import MeasureOptions, measure_rows
 
 #: The weight decays of ATS and Platt that the paper tries.
 WEIGHT_DECAYS = (0.0, 0.01)

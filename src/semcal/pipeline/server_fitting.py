@@ -18,9 +18,9 @@ from semcal.engine.servers.partitions import GoldQuestion, PartitionRequests, Ro
 from semcal.engine.servers.sampler import ServerModel
 from semcal.errors import FitError, QuestionError, ServerError, UsageError
 from semcal.pipeline.calibration_set import CalibrationSet, provenance_of
-from semcal.pipeline.progress import ShowProgress, shown_progress
 from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.store import Stage, Store
+from semcal.progress import ShowProgress, shown_progress
 from semcal.qa.questions import Question
 from semcal.recalibration.exact_fit import fit_temperatures
 from semcal.recalibration.features import CalibrationFeatures

@@ -15,14 +15,15 @@ from typing import Any, ClassVar
 from semcal.engine.equivalence import Equivalence
 from semcal.engine.language_model import Sampler
 from semcal.errors import QuestionError, UsageError
+from semcal.measuring import DEFAULTS, MeasureOptions, measure_rows
 from semcal.pipeline.fit_and_select import Clustering, sample_candidates
 from semcal.pipeline.grade import grade_row, grade_together
 from semcal.pipeline.inputs import as_equivalence, as_model, as_questions
-from semcal.pipeline.progress import ShowProgress, shown_progress
 from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.sampling import Sampling
 from semcal.pipeline.select import GRID, Score, candidate_scores, choose
 from semcal.pipeline.store import Store
+from semcal.progress import ShowProgress, shown_progress
 from semcal.qa.grading import Grader, RuleGrader
 from semcal.qa.questions import Question
 from semcal.recalibration.provenance import check_enough, warn_if_few
@@ -31,7 +32,6 @@ from semcal.recalibration.temperature import GridTemperature, Temperature
 from semcal.registry import check_name
 from semcal.rows import Json, Row, as_rows, check_distinct
 from semcal.semantics import MEASURES
-from semcal.semantics.measuring import DEFAULTS, MeasureOptions, measure_rows
 
 
 @dataclass(frozen=True)

@@ -114,7 +114,7 @@ def measure(
     confidence, top_cluster and semantic_entropy, each by measure. Without log-likelihoods only E-SC.
     With --calibration also answer, the probability that it is right, threshold and abstained.
     """
-    from semcal.semantics.measuring import MeasureOptions, MeasureStep, check_measurable
+    from semcal.measuring import MeasureOptions, MeasureStep, check_measurable
 
     fields: tuple[str, ...] = MEASURED
     check, at = check_measurable, "T = 1 (or else the first)"

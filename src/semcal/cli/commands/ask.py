@@ -27,8 +27,8 @@ from semcal.steps import run_steps
 
 if TYPE_CHECKING:
     from semcal.calibration.calibrated import Calibration, Threshold
-    from semcal.pipeline.worker_state import WorkerState
     from semcal.recalibration.attentive import AnyRecalibrator
+    from semcal.steps import WorkerState
     from semcal.uncertainty import AskStep
     from semcal.workers import Executor
 

@@ -20,8 +20,8 @@ from semcal.rows import Row, warn_of_cut_draws
 if TYPE_CHECKING:
     from semcal.engine.language_model import Sampler
     from semcal.pipeline.prompting import PromptConfig
-    from semcal.pipeline.worker_state import WorkerState
     from semcal.recalibration.attentive import AnyRecalibrator
+    from semcal.steps import WorkerState
 
 
 @takes_server_options

@@ -31,10 +31,10 @@ from semcal.experiment.analyses.grid_scores import (
 from semcal.experiment.analyses.scores_by_method import scores_of
 from semcal.experiment.finished import FinishedRun, Pair
 from semcal.experiment.grid_settings import CALIBRATED, Grading
+from semcal.measuring import representative
 from semcal.qa.grading import Grader
 from semcal.qa.questions import several
 from semcal.rows import Row
-from semcal.semantics.measuring import representative
 
 Rows = list[dict[str, Any]]
 MEASURE = "E-SC"
