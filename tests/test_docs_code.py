@@ -37,6 +37,7 @@ PAGES = {
 NOT_RUN = {
     "python -m venv .venv": "installs semcal, as the tests themselves do",
     "pip install -e .": "installs semcal, as the tests themselves do",
+    "python -m tools.atlas.questions": "writes the package's data",
     "python -m tools.atlas.train": "trains for an hour",
     "make bench": "takes the machine for itself, for an hour",
     "uv venv others": "installs other programs",

@@ -182,21 +182,22 @@ def run_steps(
     """
     n_done: Counter[int] = Counter()
 
-    def advance(number: int, count: int) -> None:
-        n_done[number] = count
-        progress(n_done.total())
+    def advance(number: int, size: int, count: int) -> None:
+        if min(count, size) > n_done[number]:  # each step of a block counts the rows that it is given
+            n_done[number] = min(count, size)
+            progress(n_done.total())
 
     def begin(block: Sequence[Row], number: int) -> Callable[[], StepResult]:
         inputs = [row.json for row in block]
         stored = None if store is None else store.find(inputs)
         if stored is not None:
             note_resumed(progress, len(block))
-            advance(number, len(block))
+            advance(number, len(block), len(block))
             result = StepResult([Row(json) for json in stored])
             return lambda: result
 
         def keep(result: StepResult) -> StepResult:
-            advance(number, len(block))
+            advance(number, len(block), len(block))
             note_block(progress)
             if store is None:
                 return result
@@ -205,7 +206,10 @@ def run_steps(
 
         job = BlockJob(tuple(steps), tuple(block))
         future: Future[StepResult] = workers.submit(
-            job, stage=steps[0].name if steps else "rows", finish=keep, progress=partial(advance, number)
+            job,
+            stage=steps[0].name if steps else "rows",
+            finish=keep,
+            progress=partial(advance, number, len(block)),
         )
         return future.result
 

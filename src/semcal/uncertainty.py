@@ -281,7 +281,11 @@ class SemanticUQ:
         Also the failures of those that are left out.
         """
         (run,) = sample_runs(self.model, questions, self.sampling, progress=progress)
-        rows = [one.add_to(row_to_ask(question)) for of in run for question, one in zip(questions, of)]
+        rows = [
+            one.add_to(row_to_ask(question), tokens=True)
+            for of in run
+            for question, one in zip(questions, of)
+        ]
         failures = failures_of(rows)
         clustered = cluster_rows(
             [row for row in rows if row.id not in failures],

@@ -61,9 +61,17 @@ class Odd:
         raise KeyError("odd")
 
 
+class Damaged:
+    """A job whose block cannot be read."""
+
+    stage = "sample"
+
+    def __call__(self, *_: object) -> list[dict]:
+        raise StoreError("block.jsonl is damaged")
+
+
 def test_the_error_of_a_task_comes_back_as_its_own_class(tmp_path: Path) -> None:
-    (tmp_path / "block.jsonl").write_text("cut short")
-    read, fail = BlockJob(Odd(), MILL, "fake", "block.jsonl"), BlockJob(Odd(), MILL, "fake")
+    read, fail = BlockJob(Damaged(), MILL, "fake"), BlockJob(Odd(), MILL, "fake")
     found = [ray_executor.do(mills.States(tmp_path), str(Path.cwd()), job).error for job in (read, fail)]
     assert isinstance(found[0], StoreError)
     assert "block.jsonl is damaged" in str(found[0])

@@ -254,11 +254,11 @@ class Stopping(FakeLanguageModel):
         super().__init__({f"Who built mill {i}?": {"Ana.": 0.5, "Bo.": 0.5} for i in range(90)})
         self.limit, self.calls = calls, 0
 
-    def sample(self, *args: Any, **kwargs: Any) -> Any:
+    def sample_runs(self, *args: Any, **kwargs: Any) -> Any:
         if self.calls == self.limit:
             raise KeyboardInterrupt
         self.calls += 1
-        return super().sample(*args, **kwargs)
+        return super().sample_runs(*args, **kwargs)
 
 
 def test_finished_blocks_are_not_sampled_again(tmp_path: Path) -> None:

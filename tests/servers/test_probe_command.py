@@ -67,7 +67,7 @@ def test_the_table_says_what_openai_lacks_and_what_helps(monkeypatch: pytest.Mon
     shown = table(monkeypatch, **OPENAI)
     assert shown["temperature"] == "at most 2"
     assert shown["measures"].startswith("all at T = 1, E-SC at others: OpenAI at http://127.0.0.1:")
-    assert "semcal export" in shown["measures"]
+    assert "E-SC alone" in shown["measures"]
     assert shown["fits"].startswith("semcal fit --method TS-grid, semcal calibrate: OpenAI at http://127.")
     assert shown["every request states"] == "top_p 1, presence_penalty 0, frequency_penalty 0"
 

@@ -207,7 +207,7 @@ def calibrate(
         seed=seed,
         versions=versions or {},
     )
-    by = sampling.sampled_by(model, questions, "calibrate")
+    by = sampling.sampled_by(model, questions, "calibrate", list(under))
     calibration = calibrate_rows(
         measure_at(rows),
         equivalence=clustering.equivalence,

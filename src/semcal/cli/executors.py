@@ -9,8 +9,8 @@ from functools import cache, partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from semcal.cli import options as opt
 from semcal.cli.console import debug
-from semcal.cli.options import weights_of
 from semcal.engine.equivalence import names_a_server
 from semcal.errors import UsageError
 
@@ -37,7 +37,7 @@ def choose_workers(
         if requested is not None:
             raise UsageError("one process asks a server; leave --workers out, and use --concurrency")
         return WorkerPlan(1, cores(), "a server answers")
-    weights = weights_of(model=model, equivalence=equivalence)
+    weights = opt.weights_of(model=model, equivalence=equivalence)
     plan = plan_workers(requested, weights=weights, blocks=blocks, on_cpu=_uses_cpu(device))
     surely = at_once or plan.requested or plan.n_workers == 1
     debug(f"{label}: {'' if surely else 'up to '}{plan}")

@@ -85,7 +85,11 @@ def cut_to_counts(rows: Sequence[Row], m: int) -> Rows:
     >>> [cut.samples for cut in cut_to_counts([row], 2)]
     [['a', 'b'], ['a'], ['a', 'b', 'c']]
     """
-    return [row.take(range(count)).set(m=count) for row in rows for count in (m, *row.json.get("counts", ()))]
+    return [
+        row.take(range(min(count, len(row.samples)))).set(m=count)
+        for row in rows
+        for count in (m, *row.json.get("counts", ()))
+    ]
 
 
 @dataclass(frozen=True)

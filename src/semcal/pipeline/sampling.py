@@ -61,15 +61,19 @@ class Sampling:
         text = "a positive whole number"
         return int(as_option(self.max_new_tokens, "max_new_tokens", text, low=0, whole=True))
 
-    def sampled_by(self, model: Sampler, questions: Sequence[Question], command: str) -> list[SampledBy]:
+    def sampled_by(
+        self,
+        model: Sampler,
+        questions: Sequence[Question],
+        command: str,
+        temperatures: Sequence[float | None],
+    ) -> list[SampledBy]:
         """How the row of each question was sampled; of several recalibrators none is named.
 
-        What has no temperature of its own is named by its fingerprint.
+        What goes by no temperature (None) is named by its fingerprint.
         """
         from semcal.recalibration.attentive import fingerprint
-        from semcal.recalibration.temperature import temperature_of
 
-        temperatures = [temperature_of(recalibrator) for recalibrator in self.recalibrators]
         untempered = [one for one, t in zip(self.recalibrators, temperatures) if t is None]
         by = SampledBy(
             model=model.name,
@@ -341,6 +345,8 @@ class SampleStep:
     def __call__(self, rows: Sequence[Row], models: WorkerState, progress: Progress) -> list[Row]:
         """Sample."""
         questions = [row.to_question() for row in rows]
+        from semcal.recalibration.temperature import temperature_of
+
         (run,) = sample_runs(models.model, questions, self.sampling, progress=progress)
         sampled_rows: list[Row] = []
         for place, (recalibrator, draws) in enumerate(zip(self.sampling.recalibrators, run)):
@@ -349,7 +355,7 @@ class SampleStep:
                 sampled_rows.append(sampled.add_to(row_to_ask(question), tokens=self.full).set(**candidate))
             if self.full:
                 made_with = replace(self.sampling, recalibrators=(recalibrator,))
-                by = made_with.sampled_by(models.model, questions, "sample")
+                by = made_with.sampled_by(models.model, questions, "sample", [temperature_of(recalibrator)])
                 sampled_rows[-len(rows) :] = [
                     row if row.failure else row.set(sampled_by=origin.to_json())
                     for row, origin in zip(sampled_rows[-len(rows) :], by)
