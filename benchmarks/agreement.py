@@ -25,15 +25,14 @@ from transformers import AutoModelForCausalLM
 from semcal.demo.paths import language_model_dir
 from semcal.demo.questions import load_set
 from semcal.engine import Prompt, load_model
-from semcal.engine.servers.partitions import Route
-from semcal.engine.servers.rescoring import reading_at
-from semcal.engine.servers.sampler import ServerModel, load_server
+from semcal.engine.language_model import SampleRequest
+from semcal.engine.servers.gold import Route
+from semcal.engine.servers.sampler import ServerModel, load_server, reading_at
 from semcal.errors import SemcalError
 from semcal.pipeline.calibration_set import CalibrationSet, calibration_features
-from semcal.pipeline.fitting import fit_exactly
 from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.server_fitting import fit_over_server
-from semcal.recalibration import Temperature
+from semcal.recalibration import Temperature, fit_temperatures
 
 QUESTIONS, M, MOST_TOKENS, BINS = 200, 10, 24, 20
 FEW, FEW_DRAWS = 20, 2
@@ -55,7 +54,7 @@ def drawn(model: ServerModel, net: Any, prompts: Sequence[Prompt], temperature: 
     reading = reading_at(model.profile, temperature)
     asked, m = (prompts[:FEW], FEW_DRAWS) if reading == "of all" else (prompts, M)
     how: Any = {"recalibrators": [Temperature(temperature)], "m": m, "max_new_tokens": MOST_TOKENS}
-    (found,) = model.sample(asked, **how)
+    (found,) = model.sample(SampleRequest(asked, **how))[0]
     generator, apart, places, known, total = np.random.default_rng(0), 0.0, [], 0, 0
     for prompt, draws in zip(asked, found, strict=True):
         if isinstance(draws, SemcalError):
@@ -93,7 +92,7 @@ def fitted(
             over = fit_over_server(model, labelled, route=route)
             said: Any = f"{over.recalibrator.temperature_:.5f} ± {over.report['standard_error']:.4f}"
             apart: Any = abs(over.recalibrator.temperature_ - exact)
-            reach = f"<= {3 * over.report['route_error']:.4f}" if route == "draws" else "<= 0.001"
+            reach = "<= 0.001"
         except SemcalError as refused:
             said, apart, reach = f"refused: {refused}", None, ""
         yield {
@@ -120,14 +119,15 @@ def _rows(names: Sequence[str]) -> Iterator[dict[str, Any]]:
     asking = PromptConfig(())
     data = load_set(DATA)
     labelled = CalibrationSet.of(model, data.calibration_train[:QUESTIONS], asking=asking)
-    here, report = fit_exactly(model, calibration_features(model, labelled, asking=asking))
+    features = calibration_features(model, labelled, asking=asking)
+    (here,) = fit_temperatures(features, model.logits, losses=[("NLL", None)])
     prompts = [prompt for _, prompt, _ in asking.read(model, data.test[:QUESTIONS])[0]]
     for name in names:
         server = load_server(name, tokenizer=str(language_model_dir()))
         said = {"server": f"{server.profile.server} {server.profile.version}, {server.profile.log_probs}"}
         for temperature in TEMPERATURES:
             yield {**said, **drawn(server, net, prompts, temperature)}
-        for row in fitted(server, labelled, (here.temperature_, report["standard_error"])):
+        for row in fitted(server, labelled, (here.temperature, here.standard_error)):
             yield {**said, **row}
         server.client.close()
 

@@ -22,6 +22,7 @@ from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
 
 from benchmarks.sampling import END, END_LOGIT, PEAK, STEPS, VOCABULARY, M, forget, prompts, tokenizer
 from semcal.engine import CausalLanguageModel, Prompt
+from semcal.engine.language_model import SampleRequest
 from semcal.recalibration import Temperature, fit_temperatures
 
 ROUNDS, T = 3, 1.3
@@ -137,8 +138,8 @@ def rows(setting: Setting) -> Iterator[dict[str, Any]]:
         }
 
     def sample(recalibrators: Sequence[Temperature], runs: int) -> Any:
-        return model.sample_runs(
-            asked, recalibrators=recalibrators, seeds=range(runs), m=M, max_new_tokens=STEPS
+        return model.sample(
+            SampleRequest(asked, recalibrators=recalibrators, seeds=range(runs), m=M, max_new_tokens=STEPS)
         )
 
     for under, runs in ((SEVERAL[:1], 1), (SEVERAL, 4)):
@@ -149,7 +150,7 @@ def rows(setting: Setting) -> Iterator[dict[str, Any]]:
         yield row(what, one, len(asked), len(asked) * M * runs * len(under))
     theirs = measured(generate(net, asked[: setting.batch]), setting.device)
     yield row("generate, one temperature and run", theirs, setting.batch, setting.batch * M)
-    [drawn] = model.sample(asked, recalibrators=[Temperature(T)], m=1, max_new_tokens=STEPS)
+    [drawn] = model.sample(SampleRequest(asked, recalibrators=[Temperature(T)], m=1, max_new_tokens=STEPS))[0]
     answers = [[draw.token_ids for draw in draws] for draws in drawn]
     features = measured(lambda: model.features(asked, answers), setting.device, before=lambda: forget(model))
     yield row("features of one answer each", features, len(asked), 0)

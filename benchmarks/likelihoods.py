@@ -29,7 +29,7 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 from benchmarks.sampling import END, STEPS, VOCABULARY, M, network, prompts
 from semcal.engine import CausalLanguageModel, Generation, Prompt, decoding
 from semcal.engine.drawing import Distributions
-from semcal.engine.language_model import Cut
+from semcal.engine.language_model import Cut, SampleRequest
 from semcal.engine.scoring import Rescoring
 from semcal.recalibration import Base
 
@@ -129,7 +129,9 @@ def results() -> list[dict[str, Any]]:
 
     def sample(cutting: Cut | None) -> tuple[list[list[Generation]], tuple[int, int]]:
         ran.clear()
-        [draws] = model.sample(asked, recalibrators=[Base()], m=M, max_new_tokens=STEPS, cut=cutting)
+        [draws] = model.sample(
+            SampleRequest(asked, recalibrators=[Base()], m=M, max_new_tokens=STEPS, cut=cutting)
+        )[0]
         return draws, (len(ran), sum(ran))
 
     sample(None)  # the shared prefix runs and is kept

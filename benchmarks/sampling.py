@@ -50,6 +50,7 @@ from benchmarks import _copied_prefix
 from benchmarks._llama import llama
 from benchmarks._vllm import Answer, Vllm
 from semcal.engine import CausalLanguageModel, Prompt
+from semcal.engine.language_model import SampleRequest
 from semcal.pipeline.prompting import PromptConfig
 from semcal.qa import read_questions
 from semcal.recalibration import Temperature
@@ -183,7 +184,9 @@ def ours(net: LlamaForCausalLM, case: Case) -> tuple[Job, CausalLanguageModel]:
     seeds = range(case.runs)
 
     def sample() -> list[list[tuple[int, ...]]]:
-        drawn = model.sample_runs(asked, recalibrators=recalibrators, m=M, seeds=seeds, max_new_tokens=STEPS)
+        drawn = model.sample(
+            SampleRequest(asked, recalibrators=recalibrators, m=M, seeds=seeds, max_new_tokens=STEPS)
+        )
         return [[d.token_ids for d in draws] for run in drawn for one in run for draws in one]
 
     return sample, model
@@ -393,8 +396,8 @@ def real() -> list[dict[str, Any]]:
 
     def sample() -> list[list[tuple[int, ...]]]:
         forget(model)
-        drawn = model.sample_runs(
-            asked, recalibrators=[Temperature(1.0)], m=M, seeds=[0], max_new_tokens=STEPS
+        drawn = model.sample(
+            SampleRequest(asked, recalibrators=[Temperature(1.0)], m=M, seeds=[0], max_new_tokens=STEPS)
         )
         return [[d.token_ids for d in draws] for draws in drawn[0][0]]
 

@@ -31,9 +31,9 @@ from benchmarks.pipeline import AsDrawn, Judge, judge, questions
 from benchmarks.sampling import END, network
 from semcal.engine import CausalLanguageModel, decoding
 from semcal.engine.drawing import Distributions
+from semcal.engine.language_model import SampleRequest
 from semcal.engine.scheduling import PrefixCache
 from semcal.engine.scoring import Rescoring
-from semcal.experiment.analyses.answers import exponent
 from semcal.metrics import summaries
 from semcal.pipeline import sampling
 from semcal.pipeline.prompting import PromptConfig
@@ -125,6 +125,11 @@ def inside_sampling(stages: Stages, steps: int) -> Iterator[None]:
         yield
 
 
+def exponent(sizes: Sequence[float], values: Sequence[float]) -> float:
+    """The b of the power size^b that fits values best, by least squares on logarithms."""
+    return float(np.polyfit(np.log(sizes), np.log(values), 1)[0])
+
+
 def let_end(net: Any, length: int, at: Tensor) -> None:
     """Let answers end after so many tokens on average, by the states (n, d) at which they may."""
     net.lm_head.bias[END] = NEVER
@@ -141,7 +146,7 @@ def answer_states(net: Any) -> Tensor:
     net.lm_head.bias[END] = NEVER
     model = CausalLanguageModel(net, tokenizer(), name="20M")
     asked = ASKING.prompts(model, questions(QUESTIONS, seed=4))
-    [drawn] = model.sample(asked, recalibrators=[Base()], m=4, max_new_tokens=max(LENGTHS))
+    [drawn] = model.sample(SampleRequest(asked, recalibrators=[Base()], m=4, max_new_tokens=max(LENGTHS)))[0]
     return model.features(asked, [[draw.token_ids for draw in draws] for draws in drawn]).states
 
 

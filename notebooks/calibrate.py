@@ -57,7 +57,7 @@ print(calibration.threshold.sentence)
 # The test questions have known answers, too, so we can see whether the probabilities hold.
 
 # %%
-answers = semcal.ask_many(test, "atlas", calibration=calibration)
+answers = semcal.ask_many("atlas", test, calibration=calibration)
 answers.to_df()[["question", "answer", "confidence", "abstained", "correct"]].head(8)
 
 # %% [markdown]

@@ -59,7 +59,7 @@ print(f"T = {fitted.temperature:.2f}, 95 % interval {low:.2f} to {high:.2f}")
 methods = {"Base": 1.0, "SE": 0.5, "TS": fitted}
 results = {
     name: semcal.ask_many(
-        test, model, recalibrator=at, few_shot=examples, equivalence=equivalence, max_new_tokens=24
+        model, test, recalibrator=at, few_shot=examples, equivalence=equivalence, max_new_tokens=24
     )
     for name, at in methods.items()
 }

@@ -93,7 +93,7 @@ plt.show()
 # Learn on one half of the samples, try on the other. (In use, learn on all that have references.)
 
 # %%
-calibration = semcal.calibrate(samples=samples[::2], equivalence="atlas")
+calibration = semcal.score(samples[::2], "atlas").calibrate()
 print(calibration.report.why)
 calibrated = semcal.score(samples[1::2], calibration=calibration)
 figure, axes = plt.subplots(1, 2, figsize=(9.2, 4.6), layout="constrained")

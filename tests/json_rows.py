@@ -8,7 +8,7 @@ from functools import wraps
 from typing import Any
 
 from semcal import measuring, rows
-from semcal.calibration import answer_features, apply, calibrate, learn
+from semcal.calibration import answer_features, apply, from_samples, learn
 from semcal.measuring import MeasureOptions
 from semcal.pipeline import assess, cluster, fit_and_select, grade, inputs, sampling, select, temperature_grid
 from semcal.pipeline.fit_and_select import Clustering
@@ -99,10 +99,10 @@ def calibrate_samples(
 ) -> Any:
     """`measure_samples`, then `calibrate_samples`."""
     clustering = Clustering(equivalence, linkage)
-    measured = calibrate.measure_samples(
+    measured = from_samples.measure_samples(
         as_rows(objects), clustering, m=m, temperatures=temperatures, progress=progress
     )
-    return calibrate.calibrate_samples(measured, clustering, **options)
+    return from_samples.calibrate_samples(measured, clustering, **options)
 
 
 def as_sample_rows(samples: Any, what: str = "samples") -> list[dict[str, Any]]:

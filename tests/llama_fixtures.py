@@ -12,8 +12,8 @@ import pytest
 
 from semcal.demo.paths import language_model_dir
 from semcal.engine.servers.client import ServerClient
-from semcal.engine.servers.probe import PROBE, probe
-from semcal.engine.servers.profile import ServerProfile, write_profile
+from semcal.engine.servers.probe import PROBE, probe, write_profile
+from semcal.engine.servers.profile import ServerProfile
 from semcal.engine.servers.settings import Endpoint, ServerSettings
 
 

@@ -27,7 +27,7 @@ def asked(questions: list[str], path: str) -> list[tuple[str, float | None]]:
         calibration: semcal.Calibration = semcal.calibrate(
             path, "labelled.jsonl", equivalence="exact", risk=0.1
         )
-        answers: semcal.Results = semcal.ask_many(questions, path, calibration=calibration)
+        answers: semcal.Results = semcal.ask_many(path, questions, calibration=calibration)
     except SemcalError:
         return []
     return [(answer.text, answer.confidence) for answer in answers if not answer.abstained]

@@ -98,8 +98,8 @@ def write_samples(path: Path, n: int = 200) -> None:
     from semcal.records import write_rows
 
     found = semcal.ask_many(
-        load_questions("atlas-trivia", split="validation", limit=n),
         "atlas-mistral",
+        load_questions("atlas-trivia", split="validation", limit=n),
         few_shot=load_questions("atlas-trivia", split="few_shot"),
     )
     keys = ("id", "question", "relation", "answers", "samples")

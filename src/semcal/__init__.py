@@ -13,11 +13,12 @@ from semcal.registry import attribute
 
 if TYPE_CHECKING:
     from semcal import errors, metrics, recalibration
-    from semcal.calibration.calibrate import calibrate
     from semcal.calibration.calibrated import Calibration
+    from semcal.calibration.from_model import calibrate
     from semcal.engine.loading import load_equivalence, load_model
     from semcal.engine.servers.sampler import load_server
-    from semcal.pipeline.fitting import Fit, fit
+    from semcal.pipeline.fitting import Fit, RecalibratorLike, fit
+    from semcal.pipeline.inputs import EquivalenceLike, ModelLike, Questions, Samples
     from semcal.qa.questions import Question
     from semcal.results import Answer, Results, score
     from semcal.semantics import confidence
@@ -29,12 +30,17 @@ __version__ = "0.1.0"
 _ADDRESSES = {
     "Answer": "results",
     "Calibration": "calibration.calibrated",
+    "EquivalenceLike": "pipeline.inputs",
     "Fit": "pipeline.fitting",
+    "ModelLike": "pipeline.inputs",
     "Question": "qa.questions",
+    "Questions": "pipeline.inputs",
+    "RecalibratorLike": "pipeline.fitting",
     "Results": "results",
+    "Samples": "pipeline.inputs",
     "SemanticUQ": "uncertainty",
     "ask_many": "uncertainty",
-    "calibrate": "calibration.calibrate",
+    "calibrate": "calibration.from_model",
     "confidence": "semantics",
     "confidences": "semantics",  # the old name, for a release
     "errors": "",
@@ -50,9 +56,14 @@ _ADDRESSES = {
 __all__ = [
     "Answer",
     "Calibration",
+    "EquivalenceLike",
     "Fit",
+    "ModelLike",
     "Question",
+    "Questions",
+    "RecalibratorLike",
     "Results",
+    "Samples",
     "SemanticUQ",
     "__version__",
     "ask_many",

@@ -17,9 +17,11 @@ from semcal.engine.equivalence import Equivalence
 from semcal.errors import InputError, MissingExtraError, QuestionError, UndefinedWarning, UsageError, shown
 from semcal.measuring import MeasureOptions, measure_at, representative
 from semcal.pipeline.assess import Scores, assess, scores_by_measure
-from semcal.pipeline.cluster import cluster_missing
+from semcal.pipeline.cluster import Clustering, cluster_missing
 from semcal.pipeline.grade import as_grader, grade_row, grade_together
 from semcal.pipeline.inputs import (
+    EquivalenceLike,
+    Samples,
     as_equivalence,
     as_sample_rows,
     check_stored_draws,
@@ -270,12 +272,13 @@ class Results(Sequence[Answer]):
         linkage: str,
         seed: int,
         stored: bool = False,
+        source: str | Path | None = None,
         failures: Mapping[str, QuestionError] | None = None,
         clustered_by: str | None = None,
     ) -> None:
         self.equivalence = clustered_by or equivalence.name
         self.failures = dict(failures or {})
-        self._answers, self._rows_at, self._stored = list(answers), rows, stored
+        self._answers, self._rows_at, self._stored, self._source = list(answers), rows, stored, source
         self._grader, self._equivalence, self._linkage, self._seed = grader, equivalence, linkage, seed
 
     def __len__(self) -> int:
@@ -412,7 +415,7 @@ class Results(Sequence[Answer]):
         Parameters and errors are those of `semcal.calibrate`; UsageError where a model was asked, which a
         calibration has to know.
         """
-        from semcal.calibration.learn import calibrate_rows
+        from semcal.calibration.from_samples import calibrate_samples, origin_of
 
         risk, delta, seed = checked_learning(risk=risk, delta=delta, seed=seed)
         if not self._stored:
@@ -424,10 +427,10 @@ class Results(Sequence[Answer]):
         warn_of_rows_left_out(len(self) - len(places), of=len(self))
         graded = {t: [rows[place] for place in places] for t, rows in self._rows_at.items()}
         check_stored_draws(graded)
-        return calibrate_rows(
+        return calibrate_samples(
             graded,
-            equivalence=self._equivalence,
-            linkage=self._linkage,
+            Clustering(self._equivalence, self._linkage),
+            origin=origin_of(next(iter(graded.values())), self._source),
             grader=self._grader,
             risk=risk,
             delta=delta,
@@ -490,8 +493,8 @@ def _shown(value: Any) -> str:
 
 
 def score(
-    samples: Any,
-    equivalence: Equivalence | str | Path | None = None,
+    samples: Samples,
+    equivalence: EquivalenceLike | None = None,
     *,
     calibration: Calibration | str | Path | None = None,
     grader: Grader | str | None = None,
@@ -579,5 +582,6 @@ def score(
         linkage=linkage,
         seed=seed,
         stored=True,
+        source=samples if isinstance(samples, str | Path) else None,
         clustered_by=by if n_stored else None,
     )

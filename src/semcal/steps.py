@@ -84,15 +84,16 @@ class WorkerState:
         StoreError if what lies in the run folder is damaged or another one.
         """
         from semcal.recalibration.attentive import fingerprint
+        from semcal.recalibration.methods import make_unfitted
         from semcal.recalibration.saving import from_pretrained
-        from semcal.recalibration.temperature import SE, Base, Temperature
+        from semcal.recalibration.temperature import Temperature
 
         if not isinstance(source, RecalibratorSource):
             return source
         if source.temperature is not None:
             return Temperature(source.temperature)
         if source.folder is None or source.fingerprint is None:
-            return {"Base": Base, "SE": SE}[source.name]()
+            return make_unfitted(source.name)
         if source.fingerprint not in self._fitted:
             recalibrator, _ = from_pretrained(self.folder / source.folder)
             if fingerprint(recalibrator) != source.fingerprint:
@@ -187,50 +188,45 @@ def run_steps(
             n_done[number] = min(count, size)
             progress(n_done.total())
 
-    def begin(block: Sequence[Row], number: int) -> Callable[[], StepResult]:
-        inputs = [row.json for row in block]
-        stored = None if store is None else store.find(inputs)
-        if stored is not None:
-            note_resumed(progress, len(block))
-            advance(number, len(block), len(block))
-            result = StepResult([Row(json) for json in stored])
-            return lambda: result
+    def keep(number: int, block: Sequence[Row], result: StepResult) -> StepResult:
+        advance(number, len(block), len(block))
+        note_block(progress)
+        if store is None:
+            return result
+        kept = store.keep([row.json for row in block], [row.json for row in result.rows])
+        return StepResult([Row(json) for json in kept], result.costs)
 
-        def keep(result: StepResult) -> StepResult:
-            advance(number, len(block), len(block))
-            note_block(progress)
-            if store is None:
-                return result
-            json = store.keep(inputs, [row.json for row in result.rows])
-            return StepResult([Row(one) for one in json], result.costs)
-
-        job = BlockJob(tuple(steps), tuple(block))
-        future: Future[StepResult] = workers.submit(
-            job,
-            stage=steps[0].name if steps else "rows",
-            finish=keep,
-            progress=partial(advance, number, len(block)),
-        )
-        return future.result
-
-    def finish(block: Sequence[Row], result: Callable[[], StepResult]) -> Block:
+    def finish(block: Sequence[Row], future: Future[StepResult]) -> Block:
         try:
-            made = result()
+            result = future.result()
         except InputError:
             if on_bad_row is None:
                 raise
-            made = _row_by_row(block, begin, on_bad_row)
-        reasons = {row.id: failure.reason for row in made.rows if (failure := row.failure) is not None}
+            result = _row_by_row(block, steps, workers, on_bad_row)
+        reasons = {row.id: failure.reason for row in result.rows if (failure := row.failure) is not None}
         if not reasons:
-            return Block(len(block), made.rows, made.costs, ())
+            return Block(len(block), result.rows, result.costs, ())
         failures = [(row, reasons[row.id]) for row in block if row.id in reasons]
-        answered = [row for row in made.rows if row.id not in reasons]
-        return Block(len(block) - len(failures), answered, made.costs, failures)
+        answered = [row for row in result.rows if row.id not in reasons]
+        return Block(len(block) - len(failures), answered, result.costs, failures)
 
     note_block(progress)
-    waiting: deque[tuple[list[Row], Callable[[], StepResult]]] = deque()
+    waiting: deque[tuple[list[Row], Future[StepResult]]] = deque()
     for number, block in enumerate(_blocks(rows, cut) if isinstance(cut, int) else cut(iter(rows))):
-        waiting.append((block, begin(block, number)))
+        stored = None if store is None else store.find([row.json for row in block])
+        if stored is None:
+            future: Future[StepResult] = workers.submit(
+                BlockJob(tuple(steps), tuple(block)),
+                stage=steps[0].name if steps else "rows",
+                finish=partial(keep, number, block),
+                progress=partial(advance, number, len(block)),
+            )
+        else:
+            note_resumed(progress, len(block))
+            advance(number, len(block), len(block))
+            future = Future()
+            future.set_result(StepResult([Row(json) for json in stored]))
+        waiting.append((block, future))
         if len(waiting) >= workers.n_ahead:
             yield finish(*waiting.popleft())
     while waiting:
@@ -239,14 +235,17 @@ def run_steps(
 
 def _row_by_row(
     block: Sequence[Row],
-    begin: Callable[[Sequence[Row], int], Callable[[], StepResult]],
+    steps: Sequence[Step],
+    workers: Executor[WorkerState],
     on_bad_row: Callable[[InputError], None],
 ) -> StepResult:
+    """Run the steps on each row alone; nothing is kept, as another call would not look for it."""
     rows: list[Row] = []
     costs: Counter[str] = Counter()
-    for number, row in enumerate(block):
+    for row in block:
+        job = BlockJob(tuple(steps), (row,))
         try:
-            result = begin([row], -1 - number)()
+            result: StepResult = workers.submit(job, stage=steps[0].name if steps else "rows").result()
         except InputError as error:
             on_bad_row(located(row, error))
         else:

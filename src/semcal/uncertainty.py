@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from semcal.calibration.apply import (
     as_calibration,
@@ -20,15 +20,22 @@ from semcal.calibration.calibrated import Calibration
 from semcal.deciding import DecisionRule, Drawn, draw_and_decide
 from semcal.engine.clustering import LINKAGES
 from semcal.engine.drawing import Truncation
-from semcal.engine.equivalence import Equivalence
-from semcal.engine.language_model import Sampler, check_likelihoods
+from semcal.engine.language_model import Capabilities, check_likelihoods
 from semcal.errors import QuestionError, SemcalWarning, UsageError, shown
 from semcal.measuring import MeasureOptions, measure_at, representative
 from semcal.pipeline.cluster import cluster_rows
-from semcal.pipeline.fitting import recalibrator_and_prompt
-from semcal.pipeline.inputs import as_equivalence, as_model, as_questions, checked_draws
+from semcal.pipeline.fitting import RecalibratorLike, recalibrator_and_prompt
+from semcal.pipeline.inputs import (
+    EquivalenceLike,
+    ModelLike,
+    Questions,
+    as_equivalence,
+    as_model,
+    as_questions,
+    checked_draws,
+)
 from semcal.pipeline.prompting import PromptConfig
-from semcal.pipeline.sampling import Sampling, row_to_ask, sample_runs
+from semcal.pipeline.sampling import Sampled, Sampling, row_to_ask, sample_runs
 from semcal.progress import ShowProgress, shown_progress
 from semcal.qa.grading import RuleGrader
 from semcal.qa.questions import Question
@@ -110,12 +117,12 @@ class SemanticUQ:
 
     def __init__(
         self,
-        model: Sampler | str | Path,
+        model: ModelLike,
         *,
         calibration: Calibration | str | Path | None = None,
-        recalibrator: Any = None,
-        equivalence: Equivalence | str | Path | None = None,
-        few_shot: Any = None,
+        recalibrator: RecalibratorLike | None = None,
+        equivalence: EquivalenceLike | None = None,
+        few_shot: Questions | None = None,
         m: int | None = None,
         seed: int = 0,
         max_new_tokens: int | None = None,
@@ -169,7 +176,7 @@ class SemanticUQ:
         self.rule = DecisionRule.of(self.m, self.measure, self.threshold, calibration) if decide else None
 
     def _distribution(
-        self, recalibrator: Any, few_shot: Any, *, force: bool
+        self, recalibrator: RecalibratorLike | None, few_shot: Questions | None, *, force: bool
     ) -> tuple[PromptConfig, dict[float | None, AnyRecalibrator]]:
         """The prompt, and what answers are sampled under: the first gives the answer."""
         under, asking = recalibrator_and_prompt(self.model, recalibrator, few_shot, force=force)
@@ -199,7 +206,7 @@ class SemanticUQ:
         question = question if context is None else replace(question, context=context)
         return self.ask_many([question], progress=False)[0]  # which raises if that failed
 
-    def ask_many(self, questions: Any, *, progress: ShowProgress = True) -> Results:
+    def ask_many(self, questions: Questions, *, progress: ShowProgress = True) -> Results:
         """Ask many questions with distinct ids; open-book and closed-book questions may be mixed.
 
         Questions and `progress` are those of `semcal.ask_many`. Questions to which a server gave no answers
@@ -211,7 +218,7 @@ class SemanticUQ:
         warn_of_failures(results.failures, len(results) + len(results.failures))
         return results
 
-    def answer_all(self, questions: Any, *, progress: ShowProgress = True) -> Results:
+    def answer_all(self, questions: Questions, *, progress: ShowProgress = True) -> Results:
         """As `ask_many`, without a warning; no answers at all are no error."""
         questions = as_questions(questions)
         check_distinct(question.id for question in questions)
@@ -219,7 +226,8 @@ class SemanticUQ:
             if self.rule is not None:
                 answers, failures = self._decide(questions, self.rule, update)
                 return self._results(answers, {None: [answer.row for answer in answers]}, failures)
-            rows, failures = self._rows(questions, update)
+            (run,) = sample_runs(self.model, questions, self.sampling, progress=update)
+            rows, failures = self._measured(questions, run)
         if self.calibration is None:
             failures |= {row.id: self._unmeasured(row.id) for row in rows[None] if self._lacks(row)}
             rows = {None: [row for row in rows[None] if row.id not in failures]}
@@ -273,14 +281,10 @@ class SemanticUQ:
         failures = {one.question.id: one.failure for one in drawn if one.failure is not None}
         return [decided_answer(one, rule) for one in drawn if one.failure is None], failures
 
-    def _rows(
-        self, questions: Sequence[Question], progress: Callable[[int], None] | None
+    def _measured(
+        self, questions: Sequence[Question], run: Sequence[Sequence[Sampled]]
     ) -> tuple[RowsAt, dict[str, QuestionError]]:
-        """The questions sampled in one pass under each recalibrator, clustered apart, and measured.
-
-        Also the failures of those that are left out.
-        """
-        (run,) = sample_runs(self.model, questions, self.sampling, progress=progress)
+        """The draws of ``[recalibrator][question]``, clustered apart and measured; and those that failed."""
         rows = [
             one.add_to(row_to_ask(question), tokens=True)
             for of in run
@@ -338,8 +342,8 @@ def decided_answer(drawn: Drawn, rule: DecisionRule) -> Answer:
 
 
 def ask_many(
-    questions: Any,
-    model: Sampler | str | Path = "atlas",
+    model: ModelLike,
+    questions: Questions | None = None,
     *,
     progress: ShowProgress = True,
     **options: Any,
@@ -348,10 +352,11 @@ def ask_many(
 
     Parameters
     ----------
-    questions : list of str, file, DataFrame, dicts or Questions
-        `question`; `id`, `context`, `group` where there are some; `answers`, and they are graded.
     model : Sampler, str or Path
         From `semcal.load_model`, or what that takes; "atlas" is the small one that comes with the package.
+    questions : list of str, file, DataFrame, dicts or Questions
+        `question`; `id`, `context`, `group` where there are some; `answers`, and they are graded. For a
+        release the questions may stand first, and a model (by default "atlas") behind them, with a warning.
     progress : bool or callable
         A bar on a terminal or in a notebook, or a function of the number of questions that are answered.
     **options
@@ -361,10 +366,27 @@ def ask_many(
     --------
     >>> from semcal.engine.fakes import FakeLanguageModel
     >>> model = FakeLanguageModel({"Who wrote it?": {"Ana": 1.0}, "Who sang it?": {"Bo": 0.5, "Cy": 0.5}})
-    >>> ask_many([{"question": "Who wrote it?", "answers": "Ana"}, {"question": "Who sang it?"}], model)
+    >>> ask_many(model, [{"question": "Who wrote it?", "answers": "Ana"}, {"question": "Who sang it?"}])
     Results(2 answers, 1 graded; E-SC: accuracy 1.000, confidence 1.000, gain 1.000; meanings by 'default')
     """
+    if _is_sampler(questions) or _are_questions(model):
+        warnings.warn("give the model first: semcal.ask_many(model, questions)", SemcalWarning, stacklevel=2)
+        model, questions = cast("ModelLike", questions or "atlas"), cast("Questions", model)
+    if questions is None:
+        raise UsageError("no questions; give semcal.ask_many(model, questions)")
     return SemanticUQ(model, **options).ask_many(questions, progress=progress)
+
+
+def _is_sampler(argument: object) -> bool:
+    """Whether an argument is a model, and no name of one."""
+    return isinstance(getattr(argument, "capabilities", None), Capabilities)
+
+
+def _are_questions(argument: object) -> bool:
+    """Whether a first argument cannot be a model: a table, a list, or a file of a table's kind."""
+    if isinstance(argument, str | Path):
+        return Path(argument).suffix in {".jsonl", ".json", ".csv", ".tsv", ".parquet"}
+    return not isinstance(argument, type) and not _is_sampler(argument) and isinstance(argument, Iterable)
 
 
 def _warn_if_few(m: int) -> int:
@@ -399,8 +421,9 @@ class AskStep:
         """Ask; what else the rows of the questions hold comes last."""
         questions = [row.to_question() for row in rows]
         uqs = [SemanticUQ(models.model, equivalence=models.equivalence, **way) for way in self.ways]
-        results = [uq.answer_all(questions, progress=progress) for uq in uqs]
+        results = []
         for uq in uqs:
+            results.append(uq.answer_all(questions, progress=progress))
             models.costs.update(
                 calls=uq.nli_calls,
                 pairs=uq.pairs,

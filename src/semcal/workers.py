@@ -355,7 +355,8 @@ class Executor(ABC, Generic[State]):
     retries: int = 0  # jobs that were begun again because their process had ended
     in_process: bool = False  # whether jobs are done in this process
 
-    def __init__(self) -> None:
+    def __init__(self, state: State | None = None) -> None:
+        self._state = state  # what jobs that are done when they are submitted are given
         self.seconds: dict[str, float] = {}  # CPU time by stage
         self.peaks: dict[str, float] = {}  # largest memory (10⁶ bytes) of a process after a job, by stage
         self._warned: dict[Any, Any] = {}
@@ -387,7 +388,10 @@ class Executor(ABC, Generic[State]):
         what the job or `finish` raised; CancelledError if the executor was shut down first.
         """
         task = Task(job, stage, finish, priority, progress)
-        self._begin(task)
+        if self.works_here:
+            self._settle(task, run_job(job, self._state, progress))
+        else:
+            self._begin(task)
         return task.future
 
     def map(
@@ -437,9 +441,14 @@ class Executor(ABC, Generic[State]):
         """Let go of the workers once all jobs are done; with `cancel` at once."""
         del cancel
 
-    @abstractmethod
+    @property
+    def works_here(self) -> bool:
+        """Whether a job is done in this process when it is submitted."""
+        return False
+
     def _begin(self, task: Task) -> None:
-        """Do a task, or see to it that it is done; in the end `_settle` it."""
+        """See to it that a task is done; in the end `_settle` it."""
+        raise NotImplementedError
 
     def _settle(self, task: Task, outcome: JobOutcome) -> None:
         """Count what a task has cost, pass its warnings on, and give its future the result."""
@@ -468,13 +477,10 @@ class SerialExecutor(Executor[State]):
     """Does each job in this process when it is submitted; each is given the same `state`."""
 
     in_process = True
+    works_here = True
 
     def __init__(self, state: State) -> None:
-        super().__init__()
-        self._state = state
-
-    def _begin(self, task: Task) -> None:
-        self._settle(task, run_job(task.job, self._state, task.progress))
+        super().__init__(state)
 
     def run_together(self, functions: Sequence[Callable[[], Result]]) -> list[Result]:
         """Run functions one after another: none could go on while another's job is done."""
@@ -566,25 +572,17 @@ class ProcessExecutor(ThreadedExecutor[State]):
         super().__init__(n_workers)
         self._load, self._preload, self._state = load, preload, state
         self._workers: dict[int, _Worker] = {}  # by thread
-        self._spent = 0.0
         if state is None:
             start_context(preload)  # it begins to import well before there is work
 
     @property
     def n_ahead(self) -> int:
-        return 1 if self._is_serial else super().n_ahead
+        return 1 if self.works_here else super().n_ahead
 
     @property
-    def _is_serial(self) -> bool:
-        return self._state is not None and self._spent < START
-
-    def _begin(self, task: Task) -> None:
-        if not self._is_serial:
-            super()._begin(task)
-            return
-        outcome = run_job(task.job, self._state, task.progress)
-        self._spent += outcome.seconds
-        self._settle(task, outcome)
+    def works_here(self) -> bool:
+        """Whether jobs are still done in this process: until they have cost as much as a start."""
+        return self._state is not None and sum(self.seconds.values()) < START
 
     def _run(self, task: Task) -> JobOutcome:
         for attempt in range(ATTEMPTS):

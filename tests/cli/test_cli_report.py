@@ -11,12 +11,12 @@ import pytest
 from invoking import semcal
 
 from semcal.report import build
-from semcal.report.against_base import less_accurate_in_words
+from semcal.report.report_tables import less_accurate_in_words
 
 NO_FIGURES = """
 import sys
 from semcal.report import build
-from semcal.report.against_base import less_accurate_in_words
+from semcal.report.report_tables import less_accurate_in_words
 build.planned_figures = lambda *_: []
 from semcal.cli.commands.run_folder import report
 code = report(__import__("pathlib").Path(sys.argv[1]), out=None, json=True)
@@ -36,7 +36,7 @@ def test_a_run_of_the_grid_is_reported_into_its_folder(own_grid: Path, without_f
     assert code == 0
     assert found["files"] == [str(own_grid / "results.json"), str(own_grid / "report.html")]
     results = json.loads((own_grid / "results.json").read_text())
-    assert (results["schema"], results["models"], results["problems"]) == (3, ["alpha-1b"], 0)
+    assert (results["schema"], results["models"], results["problems"]) == (4, ["alpha-1b"], 0)
     assert (own_grid / "tables" / "03-main-alpha-1b.tex").is_file()
 
 

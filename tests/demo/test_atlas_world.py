@@ -11,13 +11,13 @@ from random import Random
 import pytest
 
 from semcal.demo import questions as stored
-from semcal.demo.meanings import number_words
 from semcal.demo.questions import SETS, load_set
 from semcal.errors import UsageError
 from semcal.qa.normal_form import normal_form
 from tools.atlas import texts
 from tools.atlas.facts import told_value, training_facts
 from tools.atlas.questions import data_files, question_facts
+from tools.atlas.texts import number_words
 from tools.atlas.world import WORLD_SEED, Person, Trade, Year, build_world, small_world
 
 SPLITS = ("few_shot", "calibration_train", "validation", "test")

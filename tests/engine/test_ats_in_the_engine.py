@@ -13,6 +13,7 @@ from scipy import stats
 
 from semcal.engine import CausalLanguageModel, Prompt
 from semcal.engine.fakes import FakeLanguageModel
+from semcal.engine.language_model import SampleRequest
 from semcal.errors import UsageError
 from semcal.qa.questions import chat
 from semcal.recalibration import ATS, SE, Base, BlockShape, Platt
@@ -67,7 +68,9 @@ def plainly(family: str, method: ATS, prompt: Prompt, answer: tuple[int, ...]) -
 @pytest.mark.parametrize("family", FAMILIES)
 def test_drawn_and_scored_tokens_have_the_log_probabilities_of_a_plain_pass(family: str) -> None:
     method, model = ats(family), language_model(family)
-    base, drawn = model.sample(PROMPTS, recalibrators=[Base(), method], m=5, max_new_tokens=6)
+    base, drawn = model.sample(SampleRequest(PROMPTS, recalibrators=[Base(), method], m=5, max_new_tokens=6))[
+        0
+    ]
     scores = model.score(PROMPTS, [[d.token_ids for d in draws] for draws in drawn], recalibrator=method)
     for prompt, draws, scored in zip(PROMPTS, drawn, scores, strict=True):
         for draw, score in zip(draws, scored, strict=True):
@@ -79,16 +82,16 @@ def test_drawn_and_scored_tokens_have_the_log_probabilities_of_a_plain_pass(fami
 
 def test_several_recalibrators_share_a_pass_and_change_nothing_in_each_other() -> None:
     model, methods = language_model(), [ats(), SE(), platt(), ats("llama", 3), Base()]
-    together = model.sample(PROMPTS, recalibrators=methods, m=4, max_new_tokens=5)
+    together = model.sample(SampleRequest(PROMPTS, recalibrators=methods, m=4, max_new_tokens=5))[0]
     for method, draws in zip(methods, together, strict=True):
-        (alone,) = model.sample(PROMPTS, recalibrators=[method], m=4, max_new_tokens=5)
+        (alone,) = model.sample(SampleRequest(PROMPTS, recalibrators=[method], m=4, max_new_tokens=5))[0]
         assert [[d.token_ids for d in q] for q in draws] == [[d.token_ids for d in q] for q in alone]
 
 
 def test_ats_does_not_depend_on_how_questions_are_batched() -> None:
     small = language_model("llama", 40_000)
     (one,), (other,) = (
-        model.sample(PROMPTS, recalibrators=[ats()], m=4, max_new_tokens=5)
+        model.sample(SampleRequest(PROMPTS, recalibrators=[ats()], m=4, max_new_tokens=5))[0]
         for model in (language_model(), small)
     )
     for draws, again in zip(one, other, strict=True):
@@ -101,8 +104,8 @@ def test_ats_does_not_depend_on_how_questions_are_batched() -> None:
 def test_answers_come_as_often_as_the_recalibrated_distribution_says(method: str) -> None:
     recalibrator, m = (ats() if method == "ATS" else platt()), 20_000
     ((draws,),) = language_model().sample(
-        PROMPTS[:1], recalibrators=[recalibrator], m=m, seed=4, max_new_tokens=2
-    )
+        SampleRequest(PROMPTS[:1], recalibrators=[recalibrator], m=m, seeds=[4], max_new_tokens=2)
+    )[0]
     seen = Counter(draw.token_ids for draw in draws)
     (scores,) = language_model().score(PROMPTS[:1], [list(seen)], recalibrator=recalibrator)
     expected = {ids: m * float(np.exp(sum(score))) for ids, score in zip(seen, scores, strict=True)}
@@ -137,7 +140,7 @@ def test_the_fake_model_says_that_it_has_no_states() -> None:
     model = FakeLanguageModel({"Who?": {"Ana": 1.0}})
     prompt = Prompt("q", model.encode(chat("Who?")))
     with pytest.raises(UsageError, match="ATS reads hidden states"):
-        model.sample([prompt], recalibrators=[ats()])
+        model.sample(SampleRequest([prompt], recalibrators=[ats()]))[0]
 
 
 def test_a_temperature_is_read_only_where_its_own_draws_stand(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,15 +154,17 @@ def test_a_temperature_is_read_only_where_its_own_draws_stand(monkeypatch: pytes
         return plain(self, states, positions)
 
     monkeypatch.setattr(ATS, "queries", counted)
-    model.sample(PROMPTS, recalibrators=[method], m=4, max_new_tokens=5)
+    model.sample(SampleRequest(PROMPTS, recalibrators=[method], m=4, max_new_tokens=5))[0]
     alone = rows[id(method)]
-    model.sample(PROMPTS, recalibrators=[method, *others], m=4, max_new_tokens=5)
+    model.sample(SampleRequest(PROMPTS, recalibrators=[method, *others], m=4, max_new_tokens=5))[0]
     assert rows[id(method)] == 2 * alone
 
 
 def test_recalibrators_that_can_still_be_trained_are_sampled_from() -> None:
     shape = BlockShape(language_model().width, 48, heads=4, key_value_heads=2, head_dim=8)
     fresh = [ATS(shape), Platt(tiny_models.model("llama").config.vocab_size)]
-    base, *found = language_model().sample(PROMPTS, recalibrators=[Base(), *fresh], m=3, max_new_tokens=4)
+    base, *found = language_model().sample(
+        SampleRequest(PROMPTS, recalibrators=[Base(), *fresh], m=3, max_new_tokens=4)
+    )[0]
     for draws in found:
         assert [[d.token_ids for d in q] for q in draws] == [[d.token_ids for d in q] for q in base]

@@ -12,7 +12,7 @@ import torch
 
 from semcal.engine import load_model
 from semcal.engine.fakes import FakeLanguageModel
-from semcal.engine.language_model import LanguageModel, Prompt
+from semcal.engine.language_model import LanguageModel, Prompt, SampleRequest
 from semcal.errors import UsageError
 from semcal.qa.questions import Question, chat
 from semcal.recalibration import SE, Base, Greedy, Temperature
@@ -88,7 +88,9 @@ def test_an_answer_ends_in_one_end_of_turn_and_is_scored_token_by_token(model, p
 
 def test_draws_have_the_promised_shape(model, prompts):
     end = answer(model, QUESTIONS[0], "")[-1]
-    drawn = model.sample(prompts, recalibrators=[Base(), SE()], m=7, seed=3, max_new_tokens=4)
+    drawn = model.sample(
+        SampleRequest(prompts, recalibrators=[Base(), SE()], m=7, seeds=[3], max_new_tokens=4)
+    )[0]
     assert [[len(draws) for draws in per_prompt] for per_prompt in drawn] == [[7] * 3] * 2
     for generation in (g for per_prompt in drawn for draws in per_prompt for g in draws):
         assert 1 <= len(generation.token_ids) == len(generation.token_log_probs) <= 4
@@ -99,7 +101,9 @@ def test_draws_have_the_promised_shape(model, prompts):
 
 @pytest.mark.parametrize("recalibrator", [Base(), SE(), Temperature(1.7)], ids=["Base", "SE", "1.7"])
 def test_the_log_probabilities_recorded_while_drawing_are_those_of_scoring(recalibrator, model, prompts):
-    (drawn,) = model.sample(prompts, recalibrators=[recalibrator], m=5, seed=1, max_new_tokens=6)
+    (drawn,) = model.sample(
+        SampleRequest(prompts, recalibrators=[recalibrator], m=5, seeds=[1], max_new_tokens=6)
+    )[0]
     given = [[draw.token_ids for draw in draws] for draws in drawn]
     for draws, scores in zip(drawn, model.score(prompts, given, recalibrator=recalibrator)):
         for draw, score in zip(draws, scores):
@@ -107,16 +111,21 @@ def test_the_log_probabilities_recorded_while_drawing_are_those_of_scoring(recal
 
 
 def test_a_draw_depends_on_seed_and_question_id_and_on_nothing_else(model, prompts):
-    (several,) = model.sample(prompts, recalibrators=[Base()], m=6, seed=5)
+    (several,) = model.sample(SampleRequest(prompts, recalibrators=[Base()], m=6, seeds=[5]))[0]
     assert [[d.token_ids for d in draws] for draws in several] == [
-        [d.token_ids for d in model.sample([prompt], recalibrators=[SE(), Base()], m=9, seed=5)[1][0][:6]]
+        [
+            d.token_ids
+            for d in model.sample(SampleRequest([prompt], recalibrators=[SE(), Base()], m=9, seeds=[5]))[0][
+                1
+            ][0][:6]
+        ]
         for prompt in prompts
     ]
-    (backwards,) = model.sample(prompts[::-1], recalibrators=[Base()], m=6, seed=5)
+    (backwards,) = model.sample(SampleRequest(prompts[::-1], recalibrators=[Base()], m=6, seeds=[5]))[0]
     assert [[d.token_ids for d in draws] for draws in backwards[::-1]] == [
         [d.token_ids for d in draws] for draws in several
     ]
-    (other,) = model.sample(prompts, recalibrators=[Base()], m=6, seed=6)
+    (other,) = model.sample(SampleRequest(prompts, recalibrators=[Base()], m=6, seeds=[6]))[0]
     assert [[d.token_ids for d in draws] for draws in other] != [
         [d.token_ids for d in draws] for draws in several
     ]
@@ -124,21 +133,27 @@ def test_a_draw_depends_on_seed_and_question_id_and_on_nothing_else(model, promp
 
 def test_runs_that_share_a_pass_draw_what_they_draw_alone(model, prompts):
     methods = [Base(), Temperature(0.7)]
-    together = model.sample_runs(prompts, recalibrators=methods, seeds=[5, 0, 5], m=3, max_new_tokens=6)
+    together = model.sample(
+        SampleRequest(prompts, recalibrators=methods, seeds=[5, 0, 5], m=3, max_new_tokens=6)
+    )
     for seed, run in zip([5, 0, 5], together, strict=True):
-        alone = model.sample(prompts, recalibrators=methods, seed=seed, m=3, max_new_tokens=6)
+        alone = model.sample(
+            SampleRequest(prompts, recalibrators=methods, seeds=[seed], m=3, max_new_tokens=6)
+        )[0]
         for ours, theirs in zip(run, alone, strict=True):
             for draws, same in zip(ours, theirs, strict=True):
                 assert [d.token_ids for d in draws] == [d.token_ids for d in same]
                 for one, other in zip(draws, same, strict=True):
                     assert one.token_log_probs == pytest.approx(other.token_log_probs, abs=1e-5)
-    assert model.sample_runs(prompts, recalibrators=methods, seeds=[]) == []
+    assert model.sample(SampleRequest(prompts, recalibrators=methods, seeds=[])) == []
 
 
 def test_draws_from_a_number_on_are_those_of_a_call_for_all(model, prompts):
     how: dict[str, Any] = {"recalibrators": [Base(), SE()], "seeds": [5, 1], "max_new_tokens": 6}
-    together = model.sample_runs(prompts, m=7, **how)
-    parts = [model.sample_runs(prompts, first=first, m=m, **how) for first, m in ((0, 2), (2, 1), (3, 4))]
+    together = model.sample(SampleRequest(prompts, m=7, **how))
+    parts = [
+        model.sample(SampleRequest(prompts, first=first, m=m, **how)) for first, m in ((0, 2), (2, 1), (3, 4))
+    ]
     for run in range(2):
         for of_recalibrator in range(2):
             for question in range(len(prompts)):
@@ -149,7 +164,9 @@ def test_draws_from_a_number_on_are_those_of_a_call_for_all(model, prompts):
 
 def test_first_tokens_come_as_often_as_the_model_says(model, prompts):
     m = 1500
-    ((draws,),) = model.sample(prompts[:1], recalibrators=[Base()], m=m, seed=0, max_new_tokens=1)
+    ((draws,),) = model.sample(
+        SampleRequest(prompts[:1], recalibrators=[Base()], m=m, seeds=[0], max_new_tokens=1)
+    )[0]
     token, count = Counter(draw.token_ids[0] for draw in draws).most_common(1)[0]
     ((scores,),) = model.score(prompts[:1], [[(token,)]], recalibrator=Base())
     p = math.exp(scores[0])
@@ -159,7 +176,9 @@ def test_first_tokens_come_as_often_as_the_model_says(model, prompts):
 def test_the_greedy_answer_is_what_every_draw_becomes_as_the_temperature_falls(model, prompts):
     greedy = model.greedy(prompts, recalibrator=Base(), max_new_tokens=5)
     ways = [Temperature(1e-4), Greedy(), Greedy(SE())]
-    for drawn in model.sample(prompts, recalibrators=ways, m=2, seed=0, max_new_tokens=5):
+    for drawn in model.sample(SampleRequest(prompts, recalibrators=ways, m=2, seeds=[0], max_new_tokens=5))[
+        0
+    ]:
         for best, draws in zip(greedy, drawn):
             assert [draw.token_ids for draw in draws] == [best.token_ids] * 2
             assert draws[0].text == best.text
@@ -210,7 +229,7 @@ def test_whole_sequences_hold_the_same_states_behind_those_of_the_prompt(model, 
 
 def test_a_cut_answer_is_its_first_tokens_and_an_end_of_turn(model, prompts):
     end = answer(model, QUESTIONS[0], "")[-1]
-    ((draws,),) = model.sample(prompts[:1], recalibrators=[Base()], m=8, seed=2)
+    ((draws,),) = model.sample(SampleRequest(prompts[:1], recalibrators=[Base()], m=8, seeds=[2]))[0]
     for draw in draws:
         whole = model.complete(draw, len(draw.text))
         assert whole[-1] == end
@@ -220,7 +239,7 @@ def test_a_cut_answer_is_its_first_tokens_and_an_end_of_turn(model, prompts):
 
 
 def test_no_prompts_give_no_answers(model):
-    assert model.sample([], recalibrators=[Base(), SE()]) == [[], []]
+    assert model.sample(SampleRequest([], recalibrators=[Base(), SE()]))[0] == [[], []]
     assert model.greedy([], recalibrator=Base()) == []
     assert model.beam([], recalibrator=Base()) == []
     assert model.score([], [], recalibrator=Base()) == []
@@ -229,7 +248,7 @@ def test_no_prompts_give_no_answers(model):
 
 def test_less_than_one_draw_or_token_is_a_wrong_option(model, prompts):
     with pytest.raises(UsageError, match="m is 0"):
-        model.sample(prompts, recalibrators=[Base()], m=0)
+        model.sample(SampleRequest(prompts, recalibrators=[Base()], m=0))[0]
     with pytest.raises(UsageError, match="max_new_tokens is 0"):
         model.greedy(prompts, recalibrator=Base(), max_new_tokens=0)
     with pytest.raises(UsageError, match="num_beams is 0"):
@@ -238,6 +257,6 @@ def test_less_than_one_draw_or_token_is_a_wrong_option(model, prompts):
 
 def test_progress_ends_at_the_number_of_questions(model, prompts):
     seen: list[int] = []
-    model.sample(prompts, recalibrators=[Base()], m=2, progress=seen.append)
+    model.sample(SampleRequest(prompts, recalibrators=[Base()], m=2), progress=seen.append)[0]
     assert seen == sorted(seen)
     assert seen[-1] == len(prompts)

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from semcal.engine import CausalLanguageModel, Generation, Prompt
+from semcal.engine.language_model import SampleRequest
 from semcal.engine.scheduling import Scheduler, TreeSizes, batches
 from semcal.engine.tree_cache import ThreeLevelCache
 from semcal.recalibration import ATS, SE, Base, BlockShape, Temperature
@@ -32,8 +33,10 @@ def language_model(tokens: int = 10**6) -> CausalLanguageModel:
 
 
 def sample(model: CausalLanguageModel, prompts: Sequence[Prompt] = PROMPTS, m: int = 4) -> list[Generation]:
-    found = model.sample_runs(
-        prompts, recalibrators=[Base(), SE(), Temperature(1.5)], seeds=[1, 2], m=m, max_new_tokens=6
+    found = model.sample(
+        SampleRequest(
+            prompts, recalibrators=[Base(), SE(), Temperature(1.5)], seeds=[1, 2], m=m, max_new_tokens=6
+        )
     )
     return [draw for run in found for one in run for draws in one for draw in draws]
 
@@ -130,7 +133,9 @@ def test_attentive_temperatures_follow_their_question(seen: Seen) -> None:
     with torch.no_grad():
         ats.readout.weight.normal_(0, 0.3, generator=torch.Generator().manual_seed(0))
     options: dict[str, Any] = {"recalibrators": [Base(), ats], "m": 10, "max_new_tokens": 6}
-    found, expected = (language_model(room).sample(PROMPTS, **options) for room in (1200, 10**6))
+    found, expected = (
+        language_model(room).sample(SampleRequest(PROMPTS, **options))[0] for room in (1200, 10**6)
+    )
     assert any(beside for _, beside in seen.prefilled)
     for one, other in zip(np.ravel(found), np.ravel(expected), strict=True):  # type: ignore[call-overload]
         assert one.token_ids == other.token_ids
@@ -140,7 +145,9 @@ def test_attentive_temperatures_follow_their_question(seen: Seen) -> None:
 def test_cut_answers_cost_the_same_whoever_stands_beside_them() -> None:
     options: dict[str, Any] = {"recalibrators": [Base()], "m": 6, "max_new_tokens": 4}
     cut = {"cut": lambda _, draw: (0, len(draw.text))}
-    found, expected = (language_model(room).sample(PROMPTS, **options, **cut) for room in (200, 10**6))
+    found, expected = (
+        language_model(room).sample(SampleRequest(PROMPTS, **options, **cut))[0] for room in (200, 10**6)
+    )
     closed = 0
     for one, other in zip(np.ravel(found), np.ravel(expected), strict=True):  # type: ignore[call-overload]
         assert (one.rescored is None) == (other.rescored is None)

@@ -14,7 +14,7 @@ import torch
 from transformers import CanineConfig, DogeConfig, PretrainedConfig
 
 import semcal
-from semcal.engine.language_model import Prompt
+from semcal.engine.language_model import Prompt, SampleRequest
 from semcal.engine.loading import check_settings
 from semcal.errors import ModelError
 from semcal.hub_names import LANGUAGE_MODEL, locate
@@ -91,7 +91,10 @@ def test_an_end_of_text_that_the_model_cannot_draw_ends_nothing(checkpoint: Path
     model = semcal.load_model(checkpoint)
     assert model.format.eos == {2}
     prompt = Prompt("q", model.encode(chat("Who?")))
-    assert len(model.sample([prompt], recalibrators=[Base()], m=2, max_new_tokens=2)[0][0]) == 2
+    assert (
+        len(model.sample(SampleRequest([prompt], recalibrators=[Base()], m=2, max_new_tokens=2))[0][0][0])
+        == 2
+    )
 
 
 @pytest.mark.parametrize(

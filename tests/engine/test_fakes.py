@@ -9,7 +9,7 @@ from itertools import product
 import pytest
 
 from semcal.engine.fakes import FakeEquivalence, FakeLanguageModel
-from semcal.engine.language_model import Prompt
+from semcal.engine.language_model import Prompt, SampleRequest
 from semcal.errors import InputError
 from semcal.qa.questions import Question, chat
 from semcal.recalibration import SE, Base, Temperature, TemperatureScaling
@@ -58,7 +58,9 @@ def test_draws_come_as_often_as_the_recalibrated_table_says():
     model = FakeLanguageModel({QUESTION: ROW})
     m = 4000
     for recalibrator, power in ((Base(), 1), (SE(), 2)):
-        ((draws,),) = model.sample([prompt(model)], recalibrators=[recalibrator], m=m, seed=1)
+        ((draws,),) = model.sample(
+            SampleRequest([prompt(model)], recalibrators=[recalibrator], m=m, seeds=[1])
+        )[0]
         counts = Counter(draw.text for draw in draws)
         total = sum(p**power for p in ROW.values())
         chi_square = sum(
@@ -70,7 +72,7 @@ def test_draws_come_as_often_as_the_recalibrated_table_says():
 
 def test_the_empty_answer_can_be_drawn():
     model = FakeLanguageModel({QUESTION: {"": 0.5, "Ash": 0.5}})
-    ((draws,),) = model.sample([prompt(model)], recalibrators=[Base()], m=20)
+    ((draws,),) = model.sample(SampleRequest([prompt(model)], recalibrators=[Base()], m=20))[0]
     assert {draw.text for draw in draws} == {"", "Ash"}
     assert all(draw.finished for draw in draws)
 

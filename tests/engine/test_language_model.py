@@ -13,6 +13,7 @@ import torch
 from transformers import GenerationConfig
 
 from semcal.engine import CausalLanguageModel, Generation, Prompt
+from semcal.engine.language_model import SampleRequest
 from semcal.errors import InputError, ModelError, UsageError
 from semcal.qa.questions import Turn
 from semcal.recalibration import SE, Base, Greedy, Temperature
@@ -69,7 +70,9 @@ def plain_log_probs(
 @variants
 def test_sampled_log_probabilities_are_those_of_a_plain_forward_pass(variant: str) -> None:
     recalibrators = [Base(), SE(), Temperature(3.0)]
-    samples = language_model(variant).sample(PROMPTS, m=4, recalibrators=recalibrators, max_new_tokens=6)
+    samples = language_model(variant).sample(
+        SampleRequest(PROMPTS, m=4, recalibrators=recalibrators, max_new_tokens=6)
+    )[0]
     for of_method, temperature in zip(samples, [1.0, 0.5, 3.0], strict=True):
         for prompt, draws in zip(PROMPTS, of_method, strict=True):
             for draw in draws:
@@ -105,7 +108,7 @@ def test_the_head_makes_the_model_s_logits_of_the_features(variant: str) -> None
 
 def test_recorded_log_probabilities_are_the_scores_of_the_recorded_tokens() -> None:
     model = language_model()
-    [samples] = model.sample(PROMPTS, m=4, recalibrators=[SE()], max_new_tokens=5)
+    [samples] = model.sample(SampleRequest(PROMPTS, m=4, recalibrators=[SE()], max_new_tokens=5))[0]
     scores = model.score(PROMPTS, [[d.token_ids for d in draws] for draws in samples], recalibrator=SE())
     for draws, scored in zip(samples, scores, strict=True):
         for draw, log_probs in zip(draws, scored, strict=True):
@@ -204,10 +207,13 @@ def test_the_states_of_whole_sequences_are_the_plain_model_s(variant: str) -> No
 def test_logits_in_several_parts_are_those_in_one(monkeypatch: pytest.MonkeyPatch) -> None:
     model = language_model()
     states = model.features(PROMPTS, ANSWERS).states
-    whole, samples = model.logits(states), model.sample(PROMPTS, m=3, recalibrators=[Base(), SE()])
+    whole, samples = (
+        model.logits(states),
+        model.sample(SampleRequest(PROMPTS, m=3, recalibrators=[Base(), SE()]))[0],
+    )
     monkeypatch.setattr("semcal.engine.network._MAX_LOGITS", 3 * 400)
     torch.testing.assert_close(model.logits(states), whole, rtol=0, atol=1e-5)
-    again = model.sample(PROMPTS, m=3, recalibrators=[Base(), SE()])
+    again = model.sample(SampleRequest(PROMPTS, m=3, recalibrators=[Base(), SE()]))[0]
     for one, other in zip(np.ravel(samples), np.ravel(again), strict=True):  # type: ignore[call-overload]
         assert one.token_ids == other.token_ids
     scores = model.score(PROMPTS, ANSWERS, recalibrator=Base())
@@ -223,14 +229,21 @@ def test_features_can_be_learnt_from() -> None:
 
 def test_nothing_asked_is_nothing_answered() -> None:
     model = language_model()
-    assert model.sample([], m=3, recalibrators=[Base(), SE()]) == [[], []]
-    assert model.sample(PROMPTS, m=3, recalibrators=[]) == []
+    assert model.sample(SampleRequest([], m=3, recalibrators=[Base(), SE()]))[0] == [[], []]
+    assert model.sample(SampleRequest(PROMPTS, m=3, recalibrators=[]))[0] == []
     assert model.greedy([], recalibrator=Base()) == []
     assert model.beam([], recalibrator=Base()) == []
     assert model.score([], [], recalibrator=Base()) == []
     assert model.score(PROMPTS[:2], [[], [()]], recalibrator=Base()) == [[], [()]]
     assert len(model.features(PROMPTS, [[], [()], [], [], []]).targets) == 0
     assert len(model.features([], []).targets) == 0
+
+
+def called(model: CausalLanguageModel, method: str, prompts: Sequence[Prompt], options: Any) -> Any:
+    """What a method returns; `sample` takes its options as a request."""
+    if method == "sample":
+        return model.sample(SampleRequest(prompts, **options))
+    return getattr(model, method)(prompts, **options)
 
 
 @pytest.mark.parametrize("method", ["sample", "greedy", "beam", "score"])
@@ -243,9 +256,9 @@ def test_a_prompt_that_leaves_no_room_for_the_answer_is_an_error_naming_the_ques
         "beam": {"recalibrator": Base(), "max_new_tokens": 8},
         "score": {"answers": [[tuple(range(50, 58))]], "recalibrator": Base()},
     }
-    assert getattr(model, method)([fits], **options[method])
+    assert called(model, method, [fits], options[method])
     with pytest.raises(InputError, match=r"question 'long': its prompt has 25 tokens .* the model holds 32"):
-        getattr(model, method)([over], **options[method])
+        called(model, method, [over], options[method])
 
 
 def long_rope(limit: int = 512) -> Any:
@@ -285,7 +298,7 @@ def test_an_empty_prompt_is_an_error_naming_the_question() -> None:
 @pytest.mark.parametrize("options", [{"m": 0}, {"max_new_tokens": 0}])
 def test_no_draws_or_no_tokens_make_no_sense(options: dict[str, int]) -> None:
     with pytest.raises(UsageError, match=f"{next(iter(options))} is 0"):
-        language_model().sample(PROMPTS, recalibrators=[Base()], **options)
+        language_model().sample(SampleRequest(PROMPTS, recalibrators=[Base()], **options))[0]
 
 
 def test_answers_must_come_for_every_prompt() -> None:
@@ -296,7 +309,7 @@ def test_answers_must_come_for_every_prompt() -> None:
 def test_progress_counts_the_questions_that_are_finished() -> None:
     model = CausalLanguageModel(network("llama"), tiny_models.tokenizer(), name="x", memory_budget=1)
     seen: list[int] = []
-    model.sample(PROMPTS, m=1, recalibrators=[Base()], progress=seen.append)
+    model.sample(SampleRequest(PROMPTS, m=1, recalibrators=[Base()]), progress=seen.append)[0]
     assert seen == [1, 2, 3, 4, 5]
 
 
@@ -308,7 +321,7 @@ def test_probabilities_that_are_not_finite_are_an_error() -> None:
             return logits * float("nan")
 
     with pytest.raises(ModelError, match="not finite"):
-        language_model().sample(PROMPTS, m=1, recalibrators=[Broken()])
+        language_model().sample(SampleRequest(PROMPTS, m=1, recalibrators=[Broken()]))[0]
 
 
 def test_a_model_that_looks_ahead_is_refused() -> None:
@@ -344,7 +357,7 @@ def test_local_attention_that_masks_cannot_follow_is_refused() -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 def test_a_gpu_gives_the_numbers_of_the_cpu() -> None:
     gpu = CausalLanguageModel(tiny_models.model("llama").to("cuda"), tiny_models.tokenizer(), name="gpu")
-    [draws] = gpu.sample(PROMPTS, m=4, recalibrators=[Base()])
+    [draws] = gpu.sample(SampleRequest(PROMPTS, m=4, recalibrators=[Base()]))[0]
     scores = language_model().score(PROMPTS, [[d.token_ids for d in q] for q in draws], recalibrator=Base())
     for drawn, scored in zip(draws, scores, strict=True):
         for draw, log_probs in zip(drawn, scored, strict=True):
@@ -357,7 +370,7 @@ def test_a_chat_goes_all_the_way_to_a_scored_answer() -> None:
     model = language_model()
     chat = [Turn("user", "Question: Who built the mill?")]
     prompt = Prompt("mill", model.encode(chat))
-    [[[draw]]] = model.sample([prompt], m=1, recalibrators=[Base()], max_new_tokens=3)
+    [[[draw]]] = model.sample(SampleRequest([prompt], m=1, recalibrators=[Base()], max_new_tokens=3))[0]
     assert isinstance(draw, Generation)
     assert not draw.finished
     ids = model.complete(draw, len(draw.text))
@@ -382,7 +395,7 @@ def test_probabilities_that_are_no_numbers_are_an_error_whatever_is_asked(method
         "score": {"answers": [[(51, 52)]], "recalibrator": Base()},
     }
     with pytest.raises(ModelError, match="probabilities are not finite"):
-        getattr(model, method.split()[0])(PROMPTS[:1], **options[method])
+        called(model, method.split()[0], PROMPTS[:1], options[method])
 
 
 def test_a_token_that_the_model_does_not_know_is_an_error_naming_the_question() -> None:
@@ -398,9 +411,9 @@ def test_an_end_of_turn_that_the_model_does_not_know_is_an_error() -> None:
     small = tiny_models.model("llama", vocabulary=4)  # the template's end of turn is token 4
     model = CausalLanguageModel(small, tiny_models.tokenizer(), name="small")
     prompt, options = Prompt("q", (1, 2)), {"recalibrators": [Base()], "m": 1}
-    assert model.sample([prompt], **options)
+    assert model.sample(SampleRequest([prompt], **options))[0]
     with pytest.raises(ModelError, match="end of a turn has the token 4, but the model only knows 0 to 3"):
-        model.sample([prompt], cut=lambda *_: (0, 0), **options)
+        model.sample(SampleRequest([prompt], cut=lambda *_: (0, 0), **options))[0]
 
 
 def test_a_stop_that_the_model_does_not_know_is_never_drawn() -> None:

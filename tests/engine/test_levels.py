@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from semcal.engine import CausalLanguageModel, Prompt
 from semcal.engine.attention import AttentionConfig, PartialAttention, attend, attend_causally, merge
 from semcal.engine.drawing import block_sums, draw_by_weights
+from semcal.engine.language_model import SampleRequest
 from semcal.engine.tree_cache import checked_network
 from semcal.errors import SemcalWarning
 from semcal.recalibration import ATS, SE, Base, BlockShape, Temperature
@@ -87,8 +88,8 @@ def test_draws_of_any_prompts_have_the_log_probabilities_of_a_plain_forward_pass
     head = tuple(data.draw(st.lists(st.integers(5, 39), min_size=12, max_size=12)))
     prompts = [Prompt(f"q{i}", (*head[:shared], *own)) for i, (shared, own) in enumerate(shapes)]
     methods = [Base(), Temperature(2.5)]
-    [found] = language_model(variant).sample_runs(
-        prompts, recalibrators=methods, seeds=[3], m=m, max_new_tokens=steps
+    [found] = language_model(variant).sample(
+        SampleRequest(prompts, recalibrators=methods, seeds=[3], m=m, max_new_tokens=steps)
     )
     for method, of_prompts in zip(methods, found, strict=True):
         for prompt, draws in zip(prompts, of_prompts, strict=True):
@@ -103,8 +104,8 @@ def test_three_levels_and_the_plain_way_give_the_same_draws_beams_and_scores(var
     three, plain = (language_model(variant, plain=way) for way in (False, True))
     options: dict[str, Any] = {"recalibrators": [Base(), SE()], "seeds": [1, 2], "m": 4, "max_new_tokens": 5}
     for one, other in zip(
-        np.ravel(np.array(three.sample_runs(prompts, **options), dtype=object)),
-        np.ravel(np.array(plain.sample_runs(prompts, **options), dtype=object)),
+        np.ravel(np.array(three.sample(SampleRequest(prompts, **options)), dtype=object)),
+        np.ravel(np.array(plain.sample(SampleRequest(prompts, **options)), dtype=object)),
         strict=True,
     ):
         assert one.token_ids == other.token_ids
@@ -138,10 +139,10 @@ def test_neither_batches_nor_parts_of_a_pass_move_a_draw(
 ) -> None:
     prompts = [Prompt(f"q{i}", (*range(5, 20), *range(8, 10 + 2 * i))) for i in range(5)]
     options: dict[str, Any] = {"recalibrators": [Base()], "m": 6, "max_new_tokens": 5}
-    [whole] = language_model(variant).sample(prompts, **options)
+    [whole] = language_model(variant).sample(SampleRequest(prompts, **options))[0]
     monkeypatch.setattr("semcal.engine.tree_cache._TOKENS_PER_PASS", {"cpu": 3})
-    [parts] = language_model(variant).sample(prompts, **options)
-    [alone] = language_model(variant, budget=1).sample(prompts, **options)
+    [parts] = language_model(variant).sample(SampleRequest(prompts, **options))[0]
+    [alone] = language_model(variant, budget=1).sample(SampleRequest(prompts, **options))[0]
     for draws, *others in zip(whole, parts, alone, strict=True):
         for other in others:
             assert [draw.token_ids for draw in other] == [draw.token_ids for draw in draws]
@@ -154,11 +155,11 @@ def test_draws_beside_older_and_younger_questions_have_plain_log_probabilities(
     """Two questions enter at every step, so that trees of all depths grow side by side."""
     prompts = [Prompt(f"q{i}", (*range(5, 20), *range(8, 10 + 2 * i))) for i in range(6)]
     options: dict[str, Any] = {"recalibrators": [Base()], "m": 3, "max_new_tokens": 5}
-    [together] = language_model(variant).sample(prompts, **options)
+    [together] = language_model(variant).sample(SampleRequest(prompts, **options))[0]
     monkeypatch.setattr(
         "semcal.engine.scheduling.Scheduler.admissible", lambda queue, *_, **__: min(2, len(queue))
     )
-    [found] = language_model(variant).sample(prompts, **options)
+    [found] = language_model(variant).sample(SampleRequest(prompts, **options))[0]
     for prompt, draws, others in zip(prompts, found, together, strict=True):
         assert [draw.token_ids for draw in draws] == [draw.token_ids for draw in others]
         for draw in set(draws):
@@ -188,7 +189,9 @@ def test_a_model_with_a_mask_of_its_own_runs_in_the_plain_way_and_says_so() -> N
     with pytest.warns(SemcalWarning, match="GptOssForCausalLM runs in the plain way.*also reads s_aux"):
         model = CausalLanguageModel(GptOssForCausalLM(config), tiny_models.tokenizer(), name="sinks")
     assert "attention='plain'" in repr(model)
-    [[draws]] = model.sample([Prompt("q", (5, 6, 7))], recalibrators=[Base()], m=2, max_new_tokens=3)
+    [[draws]] = model.sample(
+        SampleRequest([Prompt("q", (5, 6, 7))], recalibrators=[Base()], m=2, max_new_tokens=3)
+    )[0]
     assert len(draws) == 2
 
 

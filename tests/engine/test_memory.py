@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from semcal.engine.causal_lm import CausalLanguageModel
-from semcal.engine.language_model import Prompt
+from semcal.engine.language_model import Prompt, SampleRequest
 from semcal.engine.loading import load_model, parse_size
 from semcal.engine.tree_cache import ThreeLevelCache
 from semcal.errors import QuestionError, UsageError
@@ -74,12 +74,14 @@ def prompts(model, count: int = 24) -> list[Prompt]:
 def test_a_batch_holds_no_more_than_the_budget(size: str, directory: Path, held: list[int]) -> None:
     model = load_model(directory, memory=size)
     asked = prompts(model)
-    found = model.sample(asked, recalibrators=[Base(), SE()], m=5, max_new_tokens=6)
+    found = model.sample(SampleRequest(asked, recalibrators=[Base(), SE()], m=5, max_new_tokens=6))[0]
     answers = [[model.encode_answer(chat("Who?"), "Mira Talso."), (5, 6, 7)]] * len(asked)
     model.score(asked, answers, recalibrator=Base())
     assert max(held) <= parse_size(size)
     assert max(held) > parse_size(size) // 20
-    loose = load_model(directory).sample(asked, recalibrators=[Base(), SE()], m=5, max_new_tokens=6)
+    loose = load_model(directory).sample(
+        SampleRequest(asked, recalibrators=[Base(), SE()], m=5, max_new_tokens=6)
+    )[0]
     assert [[[g.token_ids for g in draws] for draws in one] for one in found] == [
         [[g.token_ids for g in draws] for draws in one] for one in loose
     ]
@@ -98,11 +100,11 @@ def test_what_ats_holds_of_each_token_counts_too(directory: Path, held: list[int
     recalibrators = [attentive(model, seed) for seed in range(5)]
     asked, budget = prompts(model), parse_size("1MB")
     options = {"m": 5, "max_new_tokens": 6}
-    found = model.sample(asked, recalibrators=recalibrators, **options)
+    found = model.sample(SampleRequest(asked, recalibrators=recalibrators, **options))[0]
     answers = [[model.encode_answer(chat("Who?"), "Mira Talso."), (5, 6, 7)]] * len(asked)
     model.score(asked, answers, recalibrator=recalibrators[0])
     assert budget // 20 < max(held) <= budget
-    loose = load_model(directory).sample(asked, recalibrators=recalibrators, **options)
+    loose = load_model(directory).sample(SampleRequest(asked, recalibrators=recalibrators, **options))[0]
     assert [[[g.token_ids for g in draws] for draws in one] for one in found] == [
         [[g.token_ids for g in draws] for draws in one] for one in loose
     ]
@@ -111,16 +113,20 @@ def test_what_ats_holds_of_each_token_counts_too(directory: Path, held: list[int
 def test_a_question_that_ats_brings_over_the_budget_is_refused(directory: Path) -> None:
     model = load_model(directory, memory="60kB")
     (short, *_), options = prompts(model, 1), {"m": 1, "max_new_tokens": 2}
-    assert len(model.sample([short], recalibrators=[Base()], **options)[0][0]) == 1
+    assert len(model.sample(SampleRequest([short], recalibrators=[Base()], **options))[0][0][0]) == 1
     with pytest.raises(QuestionError, match=r"'q0': .* more than the 60000 of the memory budget"):
-        model.sample([short], recalibrators=[attentive(model, seed) for seed in range(9)], **options)
+        model.sample(
+            SampleRequest([short], recalibrators=[attentive(model, seed) for seed in range(9)], **options)
+        )[0]
 
 
 def test_a_question_over_the_budget_is_refused_only_if_one_was_given(directory: Path) -> None:
     model = load_model(directory, memory="24kB")
     (short, *_, long) = prompts(model)
-    assert len(model.sample([short], recalibrators=[Base()], m=1, max_new_tokens=2)[0][0]) == 1
+    assert (
+        len(model.sample(SampleRequest([short], recalibrators=[Base()], m=1, max_new_tokens=2))[0][0][0]) == 1
+    )
     with pytest.raises(QuestionError, match=r"'q23': .* more than the 24000 of the memory budget"):
-        model.sample([short, long], recalibrators=[Base()], m=1, max_new_tokens=2)
+        model.sample(SampleRequest([short, long], recalibrators=[Base()], m=1, max_new_tokens=2))[0]
     assert [e.question_id for e in model.invalid_prompts([short, long], [[(5, 6)], [(5, 6)]])] == ["q23"]
     assert load_model(directory).invalid_prompts([short, long], [[(5, 6)], [(5, 6)]]) == []

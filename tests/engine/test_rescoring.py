@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from semcal.engine import CausalLanguageModel, Generation, Prompt
+from semcal.engine.language_model import SampleRequest
 from semcal.recalibration import ATS, SE, Base, BlockShape, Platt, Temperature
 
 PROMPTS = [Prompt(f"q{i}", (*range(20, 45), *range(100 + 7 * i, 104 + 9 * i))) for i in range(5)]
@@ -54,9 +55,13 @@ def behind(cut: Callable[[Generation], int | None]) -> Callable[[Prompt, Generat
 def check(model: CausalLanguageModel, cut: Callable, recalibrators: list, m: int = 6, seed: int = 0) -> int:
     """Compare with scoring what is left of each draw; how many draws were cut."""
     found = model.sample(
-        PROMPTS, recalibrators=recalibrators, m=m, seed=seed, max_new_tokens=STEPS, cut=behind(cut)
-    )
-    plain = model.sample(PROMPTS, recalibrators=recalibrators, m=m, seed=seed, max_new_tokens=STEPS)
+        SampleRequest(
+            PROMPTS, recalibrators=recalibrators, m=m, seeds=[seed], max_new_tokens=STEPS, cut=behind(cut)
+        )
+    )[0]
+    plain = model.sample(
+        SampleRequest(PROMPTS, recalibrators=recalibrators, m=m, seeds=[seed], max_new_tokens=STEPS)
+    )[0]
     cuts = 0
     for recalibrator, of_prompts, uncut in zip(recalibrators, found, plain, strict=True):
         ends = [[cut(draw) for draw in draws] for draws in uncut]
@@ -110,8 +115,10 @@ def test_cut_answers_run_nothing() -> None:
 
     def sample(cut: Callable | None) -> Callable[[], object]:
         return lambda: model.sample(
-            PROMPTS, recalibrators=[Base(), SE()], m=10, max_new_tokens=STEPS, cut=cut and behind(cut)
-        )
+            SampleRequest(
+                PROMPTS, recalibrators=[Base(), SE()], m=10, max_new_tokens=STEPS, cut=cut and behind(cut)
+            )
+        )[0]
 
     sample(None)()  # so that the prefix has run
     plain = LLAMA.of(sample(None))
@@ -124,9 +131,9 @@ def test_of_answers_that_met_the_limit_the_last_tokens_run() -> None:
     model, one = LLAMA.model, PROMPTS[:1]
 
     def sample(cut: Callable | None = None) -> list[Generation]:
-        return model.sample(one, recalibrators=[Base()], m=10, max_new_tokens=STEPS, cut=cut and behind(cut))[
-            0
-        ][0]
+        return model.sample(
+            SampleRequest(one, recalibrators=[Base()], m=10, max_new_tokens=STEPS, cut=cut and behind(cut))
+        )[0][0][0]
 
     draws = sample()
     unfinished = {draw.token_ids for draw in draws if not draw.finished}
@@ -147,12 +154,14 @@ def test_a_limit_as_long_as_the_model_allows_leaves_room_for_the_end_of_turn() -
         name="tiny",
     )
     [[draws]] = fits.sample(
-        PROMPTS[:1],
-        recalibrators=[Base()],
-        m=10,
-        max_new_tokens=STEPS,
-        cut=behind(lambda draw: None if draw.finished else len(draw.text)),
-    )
+        SampleRequest(
+            PROMPTS[:1],
+            recalibrators=[Base()],
+            m=10,
+            max_new_tokens=STEPS,
+            cut=behind(lambda draw: None if draw.finished else len(draw.text)),
+        )
+    )[0]
     assert {len(draw.rescored or ()) for draw in draws if not draw.finished} == {STEPS + 1}
 
 
@@ -174,8 +183,10 @@ def test_what_follows_a_lead_in_is_scored_behind_it_as_plain_transformers_do(fin
         return len(model.format.text(draw.token_ids[:2])), end
 
     (found,) = model.sample(
-        PROMPTS, recalibrators=[Base()], m=200 if finished else 20, max_new_tokens=STEPS, cut=cut
-    )
+        SampleRequest(
+            PROMPTS, recalibrators=[Base()], m=200 if finished else 20, max_new_tokens=STEPS, cut=cut
+        )
+    )[0]
     for prompt, draws in zip(PROMPTS, found, strict=True):
         for draw in draws:
             start, end = cut(prompt, draw)
@@ -196,12 +207,14 @@ def test_what_follows_a_lead_in_is_scored_behind_it_as_plain_transformers_do(fin
 def test_an_answer_that_begins_inside_a_token_is_encoded_anew_behind_its_lead_in() -> None:
     model, seen = LLAMA.model, 0
     (found,) = model.sample(
-        PROMPTS,
-        recalibrators=[Base()],
-        m=20,
-        max_new_tokens=STEPS,
-        cut=lambda _, d: (len(d.text) // 2, len(d.text)),
-    )
+        SampleRequest(
+            PROMPTS,
+            recalibrators=[Base()],
+            m=20,
+            max_new_tokens=STEPS,
+            cut=lambda _, d: (len(d.text) // 2, len(d.text)),
+        )
+    )[0]
     for prompt, draws in zip(PROMPTS, found, strict=True):
         for draw in draws:
             if draw.rescored is None or "\ufffd" in draw.text:

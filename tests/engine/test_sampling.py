@@ -15,6 +15,7 @@ from scipy import stats
 
 from semcal.engine import CausalLanguageModel, Generation, Prompt
 from semcal.engine.drawing import inverse_cdf, most_likely
+from semcal.engine.language_model import SampleRequest
 from semcal.engine.scheduling import common_prefix
 from semcal.recalibration import SE, Base, Temperature
 
@@ -48,7 +49,9 @@ def tokens(draws: list[Generation]) -> list[tuple[int, ...]]:
 def sample(
     prompts: list[Prompt], m: int = 10, budget: int | None = None, seed: int = 0
 ) -> list[list[Generation]]:
-    return language_model(budget).sample(prompts, m=m, seed=seed, recalibrators=[Base()], max_new_tokens=6)[0]
+    return language_model(budget).sample(
+        SampleRequest(prompts, m=m, seeds=[seed], recalibrators=[Base()], max_new_tokens=6)
+    )[0][0]
 
 
 def chi_square(seen: np.ndarray, expected: np.ndarray) -> float:
@@ -64,8 +67,10 @@ def chi_square(seen: np.ndarray, expected: np.ndarray) -> float:
 def test_first_tokens_come_as_often_as_the_model_says(temperature: float) -> None:
     model = language_model()
     [[draws]] = model.sample(
-        PROMPTS[:1], m=20_000, seed=5, recalibrators=[Temperature(temperature)], max_new_tokens=1
-    )
+        SampleRequest(
+            PROMPTS[:1], m=20_000, seeds=[5], recalibrators=[Temperature(temperature)], max_new_tokens=1
+        )
+    )[0]
     [state] = model.features(PROMPTS[:1], [[(0,)]]).states
     expected = (model.logits(state[None])[0].double() / temperature).softmax(-1).numpy() * 20_000
     seen = np.bincount([draw.token_ids[0] for draw in draws], minlength=400)
@@ -75,7 +80,9 @@ def test_first_tokens_come_as_often_as_the_model_says(temperature: float) -> Non
 def test_whole_answers_come_as_often_as_the_model_says() -> None:
     """Three tokens possible, three steps: every one of the sequences against its product of probabilities."""
     model, among = language_model(), Allowing(50, 51, 4)
-    [[draws]] = model.sample(PROMPTS[:1], m=20_000, seed=2, recalibrators=[among], max_new_tokens=3)
+    [[draws]] = model.sample(
+        SampleRequest(PROMPTS[:1], m=20_000, seeds=[2], recalibrators=[among], max_new_tokens=3)
+    )[0]
     seen = Counter(tokens(draws))
     [scores] = model.score(PROMPTS[:1], [list(seen)], recalibrator=among)
     expected = [np.exp(sum(log_probs)) * 20_000 for log_probs in scores]
@@ -98,14 +105,16 @@ def test_more_draws_or_recalibrators_move_no_draw() -> None:
     few = sample(PROMPTS, m=1)
     many = sample(PROMPTS, m=100)
     assert [tokens(d[:1]) for d in many] == [tokens(d) for d in few]
-    methods = language_model().sample(PROMPTS, m=3, recalibrators=[SE(), Base()], max_new_tokens=6)
+    methods = language_model().sample(
+        SampleRequest(PROMPTS, m=3, recalibrators=[SE(), Base()], max_new_tokens=6)
+    )[0]
     assert [tokens(d) for d in methods[1]] == [tokens(d[:3]) for d in many]
 
 
 def test_a_shorter_limit_cuts_the_same_draws() -> None:
     model = language_model()
-    [longer] = model.sample(PROMPTS, recalibrators=[Base()], max_new_tokens=7)
-    [shorter] = model.sample(PROMPTS, recalibrators=[Base()], max_new_tokens=2)
+    [longer] = model.sample(SampleRequest(PROMPTS, recalibrators=[Base()], max_new_tokens=7))[0]
+    [shorter] = model.sample(SampleRequest(PROMPTS, recalibrators=[Base()], max_new_tokens=2))[0]
     assert [tokens(d) for d in shorter] == [[ids[:2] for ids in tokens(d)] for d in longer]
 
 
@@ -142,19 +151,25 @@ def test_prompts_of_any_shape_give_the_draws_that_each_gives_alone(ids: list[tup
 
 
 def test_an_answer_may_be_empty() -> None:
-    [[draws]] = language_model().sample(PROMPTS[:1], m=2, recalibrators=[Allowing(4)], max_new_tokens=5)
+    [[draws]] = language_model().sample(
+        SampleRequest(PROMPTS[:1], m=2, recalibrators=[Allowing(4)], max_new_tokens=5)
+    )[0]
     assert draws == [Generation("", (4,), (0.0,), finished=True)] * 2
 
 
 def test_the_token_limit_leaves_a_draw_unfinished() -> None:
-    [[draws]] = language_model().sample(PROMPTS[:1], m=2, recalibrators=[Allowing(50)], max_new_tokens=5)
+    [[draws]] = language_model().sample(
+        SampleRequest(PROMPTS[:1], m=2, recalibrators=[Allowing(50)], max_new_tokens=5)
+    )[0]
     assert [draw.token_ids for draw in draws] == [(50,) * 5] * 2
     assert not any(draw.finished for draw in draws)
 
 
 def test_tokens_of_probability_0_are_never_drawn() -> None:
     allowed = (3, 7, 50, 51, 52, 399)
-    [samples] = language_model().sample(PROMPTS, m=50, recalibrators=[Allowing(*allowed)], max_new_tokens=4)
+    [samples] = language_model().sample(
+        SampleRequest(PROMPTS, m=50, recalibrators=[Allowing(*allowed)], max_new_tokens=4)
+    )[0]
     drawn = {token for draws in samples for draw in draws for token in draw.token_ids}
     assert drawn <= set(allowed)
 

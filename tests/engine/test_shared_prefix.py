@@ -11,6 +11,7 @@ import tiny_models
 import torch
 
 from semcal.engine import CausalLanguageModel, Prompt
+from semcal.engine.language_model import SampleRequest
 from semcal.engine.scheduling import kept_length, shared_length
 from semcal.pipeline.prompting import PromptConfig
 from semcal.qa.questions import Question
@@ -48,7 +49,7 @@ def ats() -> ATS:
 
 
 JOBS: dict[str, Callable[[CausalLanguageModel], Any]] = {
-    "sample": lambda model: model.sample(PROMPTS, recalibrators=[Base(), ATS_LAYER], m=4),
+    "sample": lambda model: model.sample(SampleRequest(PROMPTS, recalibrators=[Base(), ATS_LAYER], m=4))[0],
     "greedy": lambda model: model.greedy(PROMPTS, recalibrator=Base()),
     "beam": lambda model: model.beam(PROMPTS, recalibrator=Temperature(2.0)),
     "score": lambda model: model.score(PROMPTS, ANSWERS, recalibrator=ATS_LAYER),

@@ -16,6 +16,7 @@ from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWa
 from semcal.engine import CausalLanguageModel, Prompt
 from semcal.engine.drawing import REFERENCE, Truncation, inverse_cdf
 from semcal.engine.fakes import FakeLanguageModel
+from semcal.engine.language_model import SampleRequest
 from semcal.errors import ModelError, UsageError
 from semcal.qa.questions import chat
 from semcal.recalibration import Base, Platt, Temperature
@@ -117,13 +118,15 @@ def test_a_truncation_that_rules_nothing_out_draws_as_without(values: list[float
 def test_first_tokens_come_as_often_as_transformers_would_draw_them(temperature: float) -> None:
     model, n = language_model(), 20_000
     [[draws]] = model.sample(
-        [PROMPT],
-        m=n,
-        seed=5,
-        recalibrators=[Temperature(temperature)],
-        max_new_tokens=1,
-        truncation=REFERENCE,
-    )
+        SampleRequest(
+            [PROMPT],
+            m=n,
+            seeds=[5],
+            recalibrators=[Temperature(temperature)],
+            max_new_tokens=1,
+            truncation=REFERENCE,
+        )
+    )[0]
     [state] = model.features([PROMPT], [[(0,)]]).states
     expected = warped(model.logits(state[None]), temperature, 50, 0.9)[0].numpy() * n
     seen = np.bincount([draw.token_ids[0] for draw in draws], minlength=len(expected))
@@ -134,7 +137,9 @@ def test_first_tokens_come_as_often_as_transformers_would_draw_them(temperature:
 def test_the_recorded_log_probability_is_that_of_the_whole_vocabulary() -> None:
     model = language_model()
     methods = [Base(), Platt(model.network.vocabulary).requires_grad_(False)]
-    found = model.sample([PROMPT], m=6, recalibrators=methods, max_new_tokens=5, truncation=REFERENCE)
+    found = model.sample(
+        SampleRequest([PROMPT], m=6, recalibrators=methods, max_new_tokens=5, truncation=REFERENCE)
+    )[0]
     for method, [draws] in zip(methods, found, strict=True):
         [scores] = model.score([PROMPT], [[draw.token_ids for draw in draws]], recalibrator=method)
         for draw, score in zip(draws, scores, strict=True):
@@ -146,15 +151,17 @@ def test_the_likeliest_token_alone_is_the_greedy_answer() -> None:
     greedy = model.greedy([PROMPT], recalibrator=Base(), max_new_tokens=5)[0]
     for truncation in (Truncation(top_k=1), Truncation(top_p=0.0)):
         [[draws]] = model.sample(
-            [PROMPT], m=3, recalibrators=[Base()], max_new_tokens=5, truncation=truncation
-        )
+            SampleRequest([PROMPT], m=3, recalibrators=[Base()], max_new_tokens=5, truncation=truncation)
+        )[0]
         assert [draw.token_ids for draw in draws] == [greedy.token_ids] * 3
 
 
 def test_the_fake_model_truncates_too() -> None:
     model = FakeLanguageModel({"Who?": {"Ana": 0.6, "Bo": 0.3, "Cy": 0.1}})
     prompt = Prompt("q", model.encode(chat("Who?")))
-    [[draws]] = model.sample([prompt], recalibrators=[Base()], m=60, truncation=Truncation(top_p=0.7))
+    [[draws]] = model.sample(
+        SampleRequest([prompt], recalibrators=[Base()], m=60, truncation=Truncation(top_p=0.7))
+    )[0]
     assert {draw.text for draw in draws} == {"Ana", "Bo"}
     assert {round(float(np.exp(sum(draw.token_log_probs))), 4) for draw in draws} == {0.6, 0.3}
 

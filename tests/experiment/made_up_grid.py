@@ -42,7 +42,6 @@ CANDIDATES = {
     "ATS": ("ATS NLL decay 0.01", "ATS SS 0.5", ("B-SC",)),
     "Platt": ("Platt NLL", "Platt SS 0.5", MEASURES),
 }
-PLAIN = "TS NLL without normal forms"
 ALPHAS = {"T-SC": 0.75, "G-SC": 0.5}
 SYLLABLES = (
     "bel",
@@ -83,8 +82,6 @@ class Grid:
         Numbers of draws of figure 6, for run 0.
     null : str or None
         A measure that is null for the first question.
-    plain : bool
-        Whether run 0 of TS was clustered again, with each text a meaning of its own.
     """
 
     models: Sequence[str] = ("alpha-1b", "beta/2b")
@@ -103,7 +100,6 @@ class Grid:
     flips: float = 0.2
     counts: Sequence[int] = (5, 10, 15, 20, 25)
     null: str | None = None
-    plain: bool = True
     resamples: int = 100
 
     def sharper(self, dataset: str) -> float:
@@ -140,8 +136,6 @@ def write_grid(folder: Path, grid: Grid | None = None, *, problems: Sequence[Map
             path = f"{slug(model)}/{slug(dataset)}"
             (folder / "selection" / slug(model)).mkdir(parents=True, exist_ok=True)
             chosen = selection(grid, model, dataset, open_book=open_book)
-            if "plain" in chosen:
-                write_plain(folder / "samples" / path, grid, model, dataset, chosen["plain"], asked)
             (folder / "selection" / f"{path}.json").write_text(dumps(chosen))
             for candidate in grid.candidates(dataset):
                 write_samples(
@@ -237,22 +231,6 @@ def write_samples(
             write_rows(folder / f"run0.n{k}.jsonl", [{**row, **names, "run": 0} for row in rows])
 
 
-def write_plain(
-    folder: Path,
-    grid: Grid,
-    model: str,
-    dataset: str,
-    plain: Mapping[str, str],
-    asked: Sequence[Mapping[str, Any]],
-) -> None:
-    """Write run 0 of a candidate with a meaning for each text."""
-    texts = [{**item, "meanings": np.arange(len(item["texts"]))} for item in asked]
-    texts = [{**item, "rights": {0, 1} if item["right"] == 0 else {item["right"] + 1}} for item in texts]
-    rows = rows_of(grid, plain["of"], texts, run=0, m=grid.m)
-    names = {"model": model, "dataset": dataset, "candidate": plain["candidate"], "run": 0}
-    write_rows(folder / slug(plain["candidate"]) / "run0.jsonl", [{**row, **names} for row in rows])
-
-
 def rows_of(
     grid: Grid, candidate: str, asked: Sequence[Mapping[str, Any]], *, run: int, m: int
 ) -> list[dict[str, Any]]:
@@ -313,7 +291,7 @@ def sampled(grid: Grid, candidate: str, item: Mapping[str, Any], uniforms: np.nd
         "likelihood": ["sampled"] * len(samples),
         "normal_forms": [_normal_form(text) for text in samples],
         "clusters": [[i for i, meaning in enumerate(meanings) if meaning == wanted] for wanted in order],
-        "right": [meaning in item.get("rights", {item["right"]}) for meaning in order],
+        "right": [meaning == item["right"] for meaning in order],
     }
 
 
@@ -351,7 +329,6 @@ def selection(grid: Grid, model: str, dataset: str, *, open_book: bool) -> dict[
             other: {"candidate": name, "temperature": grid.heat(name)}
             for name, other in grid.transfers(dataset).items()
         },
-        **({"plain": {"candidate": PLAIN, "of": "TS NLL"}} if grid.plain and "TS" in grid.methods else {}),
         "table": [
             {
                 **choice(grid, method, measure, loss=loss),

@@ -298,26 +298,6 @@ def test_how_often_each_rule_decided(results, grid_folder) -> None:
     assert found["rules"] == dict(Counter(row["rule"]["E-SC"] for row in rows))
 
 
-def test_rules_alone_and_one_after_another(results, grid_folder) -> None:
-    """The made-up answers are a town, or "town, province"; references are the town."""
-    rows = rows_in(grid_folder, "alpha-1b", "made-up-trivia", "Base", "run0")
-    members = [[row["samples"][i] for i in row["clusters"][row["top_cluster"]["E-SC"]]] for row in rows]
-    equal = [any(text == row["answers"][0] for text in m) for m, row in zip(members, rows)]
-    held = [any(text.startswith(row["answers"][0]) for text in m) for m, row in zip(members, rows)]
-    nli = [row["correct_nli"]["E-SC"] for row in rows]
-    where = {"model": "alpha-1b", "dataset": "made-up-trivia"}
-    equality, containment, fuzzy = (
-        row_of(results, "rules_alone", **where, rule=rule) for rule in ("equality", "containment", "fuzzy")
-    )
-    assert equality["alone"] == pytest.approx(sum(equal) / 40)
-    assert containment["alone"] == containment["up_to"] == pytest.approx(sum(held) / 40)
-    assert fuzzy["alone"] <= fuzzy["up_to"]
-    assert equality["against_nli"] == {
-        "false_positives": pytest.approx(sum(a and not b for a, b in zip(equal, nli)) / 40),
-        "false_negatives": pytest.approx(sum(b and not a for a, b in zip(equal, nli)) / 40),
-    }
-
-
 def test_every_fit_is_listed_as_the_selection_records_it(results, grid_folder) -> None:
     selection = json.loads((grid_folder / "selection/alpha-1b/made-up-reading.json").read_text())
     where = {"model": "alpha-1b", "dataset": "made-up-reading"}

@@ -17,15 +17,15 @@ from semcal.experiment.grid_blocks import expected_blocks
 from semcal.experiment.grid_settings import Fitting
 from semcal.experiment.reading import read_settings, settings_text
 from semcal.metrics import PlattCalibration, ace
-from semcal.report.grid_tables import grid_tables
+from semcal.report.report_tables import report_tables
 
 pytestmark = pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
 
 ONE_EACH = ("methods=[Base, TS]", "sampling.counts_runs=0", "fitting.losses=[[NLL, null]]")
 ONE_EACH += ("selection.measure_alphas=[0.5]", "runs.count=1")
 WITHOUT = (
-    *("extras.beams=false", "extras.entailment=false", "extras.without_normal_forms=false"),
-    *("extras.transfer=false", "extras.token_losses=false", "extras.timing=false"),
+    *("extras.beams=false", "extras.entailment=false", "extras.transfer=false"),
+    "extras.token_losses=false",
 )
 
 
@@ -68,12 +68,12 @@ def test_what_was_not_done_is_null_or_empty_and_the_tables_can_be_made(bare: Pat
     results = analyse(bare, tmp_path)
     analyses = results["analyses"]
     assert {row["beam"] for row in analyses["base_accuracies"]} == {None}
-    assert not any(analyses[name] for name in ("agreement", "transfer", "remedies", "losses"))
+    assert not any(analyses[name] for name in ("agreement", "transfer", "losses"))
     assert "score_maps" not in analyses
     fits = {row["candidate"]: row for row in analyses["fits"]}
     assert fits["TS NLL"]["temperature"] > 0
     assert fits["TS NLL"]["validation_nll"] is None
-    names = {table.name for table in grid_tables(results)}
+    names = {table.name for table in report_tables(results)}
     assert {"03-main-one", "fits"} <= names
     assert "token-classes" not in names
 
@@ -109,7 +109,7 @@ def test_score_maps_are_learnt_on_validation_and_tried_on_test(tmp_path: Path) -
         row for row in maps if (row["dataset"], row["map"], row["measure"]) == ("mill", "platt", "E-SC")
     ]
     assert found["ace"]["mean"] == pytest.approx(ace(mapped, correct))
-    assert "score-maps" in {table.name for table in grid_tables(results)}
+    assert "score-maps" in {table.name for table in report_tables(results)}
 
 
 def test_the_settings_of_the_demo_ask_for_nothing_that_its_methods_do_not_need() -> None:

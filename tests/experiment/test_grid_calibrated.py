@@ -101,8 +101,8 @@ def test_its_accuracy_is_that_of_base_in_every_run_and_no_method_of_the_paper_is
         right = [row["correct"] for row in read_finished(run).calibrated_rows("one", dataset, 0)]
         assert own["accuracy"]["runs"][0] == pytest.approx(sum(right) / len(right))
     assert results["methods"] == ["Base", "SE"]
-    found = [claim for claim in results["findings"] if claim["key"] == "Calibrated gains over Base"]
-    assert [claim["evidence"]["dataset"] for claim in found] == ["mill", "barn"]
+    gains = [row["contrast"] for row in results["contrasts"] if row["claim"] == "Calibrated gains over Base"]
+    assert [contrast.rpartition(" on ")[2] for contrast in gains] == ["mill", "barn"]
     of = [(row["method"], row["measure"]) for row in results["analyses"]["selective"]]
     assert of.count(("Calibrated", "E-SC")) == 2
 

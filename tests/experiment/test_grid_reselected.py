@@ -19,7 +19,7 @@ SMALL = (
     "methods=[Base, TS]",
     "fitting.losses=[[NLL, null], [SS, 0.5], [SS, 0.9]]",
     "evaluation.resamples=100",
-    "extras={figure_files: false, entailment: false, without_normal_forms: false}",
+    "extras={figure_files: false, entailment: false}",
     "runs.count=1",
 )
 COUNTS = (2, 8)

@@ -89,7 +89,6 @@ def test_only_what_was_chosen_is_asked_the_test_questions(whole: Path) -> None:
     tables = [chosen["methods"], *chosen["by_loss"].values()]
     wanted = {choice["candidate"] for table in tables for of in table.values() for choice in of.values()}
     wanted |= {one["candidate"] for one in chosen["transfer"].values()}
-    wanted |= {chosen["plain"]["candidate"]}
     asked = {path.name for path in (whole / "samples" / "one" / "mill").iterdir()}
     assert asked == {name.replace(" ", "_") for name in wanted}
     (moved,) = chosen["transfer"].items()
@@ -143,7 +142,7 @@ def test_a_finished_run_needs_no_model_and_no_features(
     shutil.copytree(small, tmp_path, dirs_exist_ok=True)
     shutil.rmtree(tmp_path / "work")
     shutil.rmtree(tmp_path / "samples")
-    for method in ("sample_runs", "features", "greedy", "beam", "score", "logits"):
+    for method in ("sample", "features", "greedy", "beam", "score", "logits"):
         monkeypatch.setattr(f"semcal.engine.fakes.FakeLanguageModel.{method}", None)
     mills.run(tmp_path, mills.settings(small, *SMALL))
     assert mills.contents(tmp_path) == mills.contents(small)

@@ -48,7 +48,7 @@ def write_killed_grid() -> None:
 
 
 def _finished_blocks(run: Path) -> int:
-    return sum(1 for _ in (run / "blocks").rglob("*.jsonl")) if run.is_dir() else 0
+    return sum(1 for _ in (run / "blocks").glob("*/*.jsonl")) if run.is_dir() else 0
 
 
 def write_calibrated_grid() -> None:
@@ -77,5 +77,5 @@ def _calibrated(served: dict[str, Any]) -> dict[str, Any]:
         "fitting": {"losses": [["NLL", None]], "weight_decays": [0.0], "learning_rate": 1e-3},
         "calibrated": {"questions": 20, "risk": 0.5, "delta": 0.2},
         "evaluation": {"resamples": 100},
-        "extras": {"beams": False, "timing": False, "figure_files": False, "score_maps": ["beta"]},
+        "extras": {"beams": False, "figure_files": False, "score_maps": ["beta"]},
     }

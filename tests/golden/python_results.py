@@ -37,7 +37,7 @@ def _write_of_samples() -> None:
     _write("score-calibrated", _contents(applied))
     _write(
         "calibrate-samples",
-        semcal.calibrate(samples=samples[:40], equivalence="exact", seed=4, progress=False),
+        semcal.score(samples[:40], "exact", progress=False).calibrate(seed=4),
     )
     _write("page-of-a-notebook", {"html": scored._repr_html_(), "repr": repr(applied)})
 
@@ -45,16 +45,16 @@ def _write_of_samples() -> None:
 def _write_of_a_model() -> None:
     questions = questions_of("test", 5, "atlas-trivia")
     labelled = questions_of("calibration_train", 24, "atlas-trivia")
-    asked = semcal.ask_many(questions, m=5, equivalence="atlas", progress=False)
+    asked = semcal.ask_many("atlas", questions, m=5, equivalence="atlas", progress=False)
     _write("ask-many", _contents(asked))
     fitted = semcal.fit("atlas", labelled, progress=False)
     _write("fit", fitted)
     how: dict[str, Any] = {"equivalence": "atlas", "progress": False, "max_new_tokens": 24}
     learnt = semcal.calibrate("atlas", labelled, m=5, temperatures=[0.7], recalibrator=fitted, **how)
     _write("calibrate", learnt)
-    calibrated = semcal.ask_many(questions, calibration=learnt, progress=False)
+    calibrated = semcal.ask_many("atlas", questions, calibration=learnt, progress=False)
     _write("ask-many-calibrated", _contents(calibrated))
-    early = semcal.ask_many(questions, m=6, decide=True, abstain_below=0.7, progress=False)
+    early = semcal.ask_many("atlas", questions, m=6, decide=True, abstain_below=0.7, progress=False)
     _write("ask-many-decided", _contents(early))
 
 

@@ -12,8 +12,8 @@ from made_up_calibration import calibration, threshold
 from scipy.stats import binomtest
 
 from semcal.calibration.answer_features import candidates_for
-from semcal.calibration.calibrate import calibrate
 from semcal.calibration.calibrated import Calibration
+from semcal.calibration.from_model import calibrate
 from semcal.deciding import DecisionRule
 from semcal.engine import load_equivalence
 from semcal.engine.fakes import FakeEquivalence, FakeLanguageModel

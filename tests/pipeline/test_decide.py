@@ -16,7 +16,7 @@ from made_up_calibration import OF_ANOTHER_TEMPERATURE, calibration, threshold
 import semcal
 from semcal.engine.equivalence import ExactMatch, Triple
 from semcal.engine.fakes import FakeEquivalence, FakeLanguageModel
-from semcal.engine.language_model import Generation, Prompt
+from semcal.engine.language_model import Capabilities, Generation, SampleRequest
 from semcal.errors import InputError, QuestionError, SemcalWarning, UsageError
 from semcal.metrics.probability_maps import MapCandidate, ProbabilityMap
 
@@ -42,6 +42,8 @@ class Replayed:
 
     name, revision = "stored", "1"
 
+    capabilities = Capabilities()
+
     def __init__(self, samples: Mapping[str, Sequence[str]]) -> None:
         self.samples = samples
         self.drawn = 0
@@ -56,10 +58,10 @@ class Replayed:
     def special_tokens_in(self, text: str) -> tuple[str, ...]:
         return ()
 
-    def sample_runs(
-        self, prompts: Sequence[Prompt], *, seeds: Any, recalibrators: Any, m: int, first: int = 0, **_: Any
-    ) -> Any:
-        assert len(seeds) == len(recalibrators) == 1
+    def sample(self, request: SampleRequest, progress: Any = None) -> Any:
+        del progress
+        prompts, m, first = request.prompts, request.m, request.first
+        assert len(request.seeds) == len(request.recalibrators) == 1
         self.drawn += m * len(prompts)
         return [
             [
@@ -223,8 +225,9 @@ def test_an_answer_that_was_decided_early_says_what_is_known():
 class Failing(FakeLanguageModel):
     """Fails at one question after the first round."""
 
-    def sample_runs(self, prompts: Any, *, first: int = 0, m: int = 10, **options: Any) -> Any:
-        ((found,),) = super().sample_runs(prompts, first=first, m=m, **options)
+    def sample(self, request: SampleRequest, progress: Any = None) -> Any:
+        prompts, first = request.prompts, request.first
+        ((found,),) = super().sample(request, progress)
         name = "Who wrote it?"
         fails = [first > 0 and prompt.question_id == name for prompt in prompts]
         return [[[QuestionError(name, "HTTP 500") if fail else one for fail, one in zip(fails, found)]]]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import semcal
-from semcal.calibration.calibrate import calibrate
+from semcal.calibration.from_model import calibrate
 from semcal.engine.equivalence import ExactMatch
 from semcal.engine.fakes import FakeLanguageModel
 from semcal.errors import FitError, QuestionError, SemcalWarning
@@ -35,7 +35,8 @@ class Failing(FakeLanguageModel):
         self.failing = failing
         self.asked: Counter[str] = Counter()
 
-    def sample_runs(self, prompts: Any, **options: Any) -> Any:
+    def sample(self, request: Any, progress: Any = None) -> Any:
+        prompts = request.prompts
         self.asked.update(prompt.question_id for prompt in prompts)
         return [
             [
@@ -47,7 +48,7 @@ class Failing(FakeLanguageModel):
                 ]
                 for of_prompts in of_run
             ]
-            for of_run in super().sample_runs(prompts, **options)
+            for of_run in super().sample(request, progress)
         ]
 
 
@@ -64,7 +65,7 @@ def test_a_row_of_samples_says_why_there_are_none() -> None:
 
 def test_ask_many_answers_the_others_with_a_warning() -> None:
     with pytest.warns(SemcalWarning, match=r"2 of 24 .*'q1', 'q7'.*HTTP 400: too long"):
-        found = semcal.ask_many(list(QUESTIONS), Failing("q1", "q7"))
+        found = semcal.ask_many(Failing("q1", "q7"), list(QUESTIONS))
     assert [answer.id for answer in found] == [q.id for q in QUESTIONS if q.id not in ("q1", "q7")]
     assert list(found.failures) == ["q1", "q7"]
     assert len(found.rows) == 22
@@ -78,7 +79,7 @@ def test_one_question_that_failed_raises() -> None:
 
 def test_all_questions_that_failed_raise_the_first() -> None:
     with pytest.raises(QuestionError, match="q2"):
-        semcal.ask_many([QUESTIONS[2], QUESTIONS[3]], Failing("q2", "q3"))
+        semcal.ask_many(Failing("q2", "q3"), [QUESTIONS[2], QUESTIONS[3]])
 
 
 def test_a_job_of_ask_keeps_the_place_of_a_question_that_failed() -> None:

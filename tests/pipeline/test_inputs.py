@@ -19,6 +19,8 @@ from semcal.qa.questions import Question
 from semcal.records import write_rows
 from tests.json_rows import as_sample_rows
 
+pytestmark = pytest.mark.filterwarnings("ignore:semcal.calibrate.samples=")  # the old way, for a release
+
 polars = pytest.importorskip("polars")
 
 ROWS = [
@@ -193,7 +195,7 @@ MODEL = FakeLanguageModel({"Who?": {"Ana": 1.0}})
 LABELLED = [{"question": "Who?", "answers": "Ana"}]
 FIVE = [{"id": str(n), **LABELLED[0]} for n in range(5)]
 WRONG_CALLS = {
-    "a model's class": (lambda: semcal.ask_many(["Who?"], NoModel), "the model is the class NoModel"),
+    "a model's class": (lambda: semcal.ask_many(NoModel, ["Who?"]), "the model is the class NoModel"),
     "no model at all": (lambda: semcal.fit(None, LABELLED), "the model is None; give its name or directory"),
     "something else as a model": (lambda: fit_grid(NoModel(), LABELLED), "the model is of type NoModel"),
     "a model that is not there": (lambda: semcal.calibrate("./none", LABELLED), "no such directory: ./none"),
@@ -249,7 +251,7 @@ WRONG_CALLS = {
         "^temperatures, few_shot given beside samples, which no model is asked for; leave them out",
     ),
     "a text as few-shot": (lambda: semcal.SemanticUQ(MODEL, few_shot="Who is it?"), "few_shot is 'Who is it"),
-    "progress as a text": (lambda: semcal.ask_many(["Who?"], MODEL, progress="yes"), "progress must be True"),
+    "progress as a text": (lambda: semcal.ask_many(MODEL, ["Who?"], progress="yes"), "progress must be True"),
     "a number as the name of a model": (
         lambda: semcal.load_model(3),
         "the language model is 3; give a checkpoint",
@@ -263,7 +265,7 @@ WRONG_CALLS = {
         lambda: semcal.Calibration.from_pretrained(3),
         "the calibration is 3",
     ),
-    "m in words": (lambda: semcal.ask_many(["Who?"], MODEL, m="ten"), "m is 'ten'; expected a whole number"),
+    "m in words": (lambda: semcal.ask_many(MODEL, ["Who?"], m="ten"), "m is 'ten'; expected a whole number"),
     "half a draw": (lambda: semcal.calibrate(MODEL, LABELLED * 5, m=2.5), "m is 2.5; expected a whole"),
     "a linkage that is a number": (
         lambda: semcal.score(SAMPLED, linkage=3),
@@ -282,7 +284,7 @@ WRONG_CALLS = {
         "truncation is 0.9; give",
     ),
     "a limit in words": (
-        lambda: semcal.ask_many(["Who?"], MODEL, max_new_tokens="x"),
+        lambda: semcal.ask_many(MODEL, ["Who?"], max_new_tokens="x"),
         "max_new_tokens is 'x'",
     ),
     "a method that is a number": (

@@ -12,6 +12,7 @@ import pytest
 
 from semcal import metrics
 from semcal.engine.fakes import FakeEquivalence, FakeLanguageModel
+from semcal.engine.language_model import Capabilities
 from semcal.errors import FitError, InputError, SemcalWarning, UsageError
 from semcal.experiment.grid_blocks import grid_temperatures
 from semcal.pipeline.select import GRID
@@ -63,13 +64,15 @@ def five(*rows: dict) -> list[dict]:
 class CountingModel:
     """A model that can be sampled and nothing else."""
 
+    capabilities = Capabilities(states=False)
+
     def __init__(self, model: FakeLanguageModel) -> None:
         self._model, self.passes = model, 0
         self.encode, self.special_tokens_in = model.encode, model.special_tokens_in
 
-    def sample_runs(self, *args, **kwargs):
+    def sample(self, *args):
         self.passes += 1
-        return self._model.sample_runs(*args, **kwargs)
+        return self._model.sample(*args)
 
 
 def test_the_grid_is_a_factor_apart_and_holds_se_and_base() -> None:
@@ -254,11 +257,11 @@ class Stopping(FakeLanguageModel):
         super().__init__({f"Who built mill {i}?": {"Ana.": 0.5, "Bo.": 0.5} for i in range(90)})
         self.limit, self.calls = calls, 0
 
-    def sample_runs(self, *args: Any, **kwargs: Any) -> Any:
+    def sample(self, *args: Any) -> Any:
         if self.calls == self.limit:
             raise KeyboardInterrupt
         self.calls += 1
-        return super().sample_runs(*args, **kwargs)
+        return super().sample(*args)
 
 
 def test_finished_blocks_are_not_sampled_again(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import semcal
 from semcal.engine.equivalence import ExactMatch
 from semcal.engine.fakes import FakeLanguageModel
+from semcal.engine.language_model import Capabilities, SampleRequest
 from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.sampling import BLOCK_QUESTIONS, BLOCK_TOKENS, CHARACTERS
 from semcal.pipeline.store import Store
@@ -122,12 +123,10 @@ def test_blocks_hold_all_questions_in_order_and_no_more_tokens_than_allowed(
 
 def test_a_server_says_how_many_questions_make_a_block() -> None:
     class Server(FakeLanguageModel):
-        def questions_a_block(self, m: int, ways: int, usual: int) -> int:
-            assert (m, ways, usual) == (10, 2, BLOCK_QUESTIONS)
-            return 33
+        capabilities = Capabilities(answers_a_request=5)  # 4 requests a question, 128 a block
 
     blocks = question_blocks(Server({"Who?": {"Ana": 1.0}}), QUESTIONS, m=10, ways=2, max_new_tokens=3000)
-    assert [len(block) for block in blocks] == [33, 33, 4]
+    assert [len(block) for block in blocks] == [32, 32, 6]
 
 
 def sampled(told: list[int], keep: Store | None = None, n: int = 70, **more: Any) -> Sequence[Any]:
@@ -168,13 +167,13 @@ def test_calibrate_tells_of_every_question() -> None:
 
 def test_a_plan_counts_tokens_and_asks_the_first_question_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    sample_runs = FakeLanguageModel.sample_runs
+    sample = FakeLanguageModel.sample
 
-    def counting(self: Any, prompts: Any, **options: Any) -> Any:
-        asked.extend(prompt.question_id for prompt in prompts)
-        return sample_runs(self, prompts, **options)
+    def counting(self: Any, request: SampleRequest, *args: Any) -> Any:
+        asked.extend(prompt.question_id for prompt in request.prompts)
+        return sample(self, request, *args)
 
-    monkeypatch.setattr(FakeLanguageModel, "sample_runs", counting)
+    monkeypatch.setattr(FakeLanguageModel, "sample", counting)
     examples = (Question("e", "Who sang it?", ("Bo",), "Bo sang it. " * 50),)
     tokens, passages, seconds = plan_sampling(
         MODEL,
@@ -194,13 +193,12 @@ def test_a_plan_counts_tokens_and_asks_the_first_question_alone(monkeypatch: pyt
 
 def test_a_plan_over_a_server_asks_nothing_and_counts_what_each_request_holds() -> None:
     class Server(FakeLanguageModel):
-        def requests_a_question(self, m: int, ways: int) -> int:
-            return m * ways
+        capabilities = Capabilities(answers_a_request=1)
 
         def encode(self, chat: Any) -> tuple[int, ...]:
             return ()
 
-        def sample_runs(self, *_: Any, **__: Any) -> Any:
+        def sample(self, *_: Any, **__: Any) -> Any:
             raise AssertionError("asked")
 
     requests, tokens, seconds = plan_sampling(

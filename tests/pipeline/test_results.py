@@ -25,6 +25,8 @@ from semcal.errors import InputError, MissingExtraError, SemcalWarning, UsageErr
 from semcal.progress import shown_progress
 from semcal.records import write_rows
 
+pytestmark = pytest.mark.filterwarnings("ignore:semcal.calibrate.samples=")  # the old way, for a release
+
 TABLE = {f"Who built mill {i}?": {"Ana.": 0.6, "Bo.": 0.3, "Cy.": 0.1} for i in range(60)}
 LABELLED = [{"question": q, "answers": "Ana" if i % 3 else "Bo"} for i, q in enumerate(TABLE)]
 
@@ -37,7 +39,7 @@ def _groups_by_normal_forms(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def asked() -> semcal.Results:
-    return semcal.ask_many(LABELLED, FakeLanguageModel(TABLE))
+    return semcal.ask_many(FakeLanguageModel(TABLE), LABELLED)
 
 
 @pytest.fixture(scope="module")
@@ -179,6 +181,20 @@ def test_stored_samples_are_calibrated_and_the_probability_is_a_measure(samples,
         semcal.score(samples, "fake", calibration=found)
 
 
+def test_the_old_orders_of_arguments_are_taken_with_a_warning(samples, tmp_path: Path) -> None:
+    with pytest.warns(SemcalWarning, match=r"use semcal.score\(samples\).calibrate\(\)"):
+        assert semcal.calibrate(samples=samples).report == semcal.score(samples).calibrate().report
+    model, questions = FakeLanguageModel(TABLE), list(TABLE)
+    expected = semcal.ask_many(model, questions).rows
+    path = tmp_path / "questions.jsonl"
+    write_rows(path, [{"id": question, "question": question} for question in questions])
+    for order in ((questions, model), (path, model), (str(path), model)):
+        with pytest.warns(SemcalWarning, match=r"^give the model first: semcal.ask_many\(model, questions"):
+            assert semcal.ask_many(*order).rows == expected
+    with pytest.raises(UsageError, match="no questions; give"):
+        semcal.ask_many(model)
+
+
 def test_rows_without_answers_are_left_out_of_a_calibration_and_counted(samples) -> None:
     given = [{key: value for key, value in samples[0].items() if key != "answers"}, *samples[1:]]
     said = f"^1 of {len(given)} rows of samples have no reference answers and are left out"
@@ -252,7 +268,7 @@ def test_answers_of_a_model_are_calibrated_with_the_model(asked) -> None:
     found = semcal.calibrate(model, pandas.DataFrame(LABELLED), risk=0.5)
     assert found.provenance is not None
     assert (found.report.n, found.report.apart) == (36, 24)
-    again = semcal.ask_many([row["question"] for row in LABELLED], model, calibration=found)
+    again = semcal.ask_many(model, [row["question"] for row in LABELLED], calibration=found)
     assert again[0].measure == "Calibrated"
     assert "abstained" in again.to_df()
 
@@ -262,9 +278,9 @@ def test_a_temperature_given_as_a_number_is_that_of_the_calibration() -> None:
     found = semcal.calibrate(model, LABELLED, recalibrator=0.7, temperatures=(1.0,))
     assert found.temperature == 0.7
     assert found.recalibrators[0.7].temperature == 0.7
-    cold = semcal.ask_many(list(TABLE), model, recalibrator=0.5)
-    fitted = semcal.ask_many(list(TABLE), model, recalibrator=semcal.fit(model, LABELLED))
-    warm = semcal.ask_many(list(TABLE), model)
+    cold = semcal.ask_many(model, list(TABLE), recalibrator=0.5)
+    fitted = semcal.ask_many(model, list(TABLE), recalibrator=semcal.fit(model, LABELLED))
+    warm = semcal.ask_many(model, list(TABLE))
     assert sum(a.confidence for a in cold) > sum(a.confidence for a in warm)
     assert sum(a.confidence for a in fitted) != sum(a.confidence for a in warm)
 
@@ -296,7 +312,7 @@ def test_progress_is_shown_on_a_terminal_and_in_a_notebook_and_nowhere_else(monk
     ):
         with monkeypatch.context() as patch:
             stream = watched(patch, terminal=terminal, notebook=notebook)
-            semcal.ask_many(list(TABLE), model, progress=given)
+            semcal.ask_many(model, list(TABLE), progress=given)
             semcal.score([{"question": "Who?", "samples": ["Ana"]}], progress=given)
         assert ("ask" in stream.getvalue()) == shown, (terminal, notebook, given)
         assert not notebook or not shown or "60 of 60" in stream.getvalue()
@@ -304,7 +320,7 @@ def test_progress_is_shown_on_a_terminal_and_in_a_notebook_and_nowhere_else(monk
 
 def test_a_function_gets_the_number_of_finished_questions() -> None:
     told: list[int] = []
-    semcal.ask_many(list(TABLE), FakeLanguageModel(TABLE), progress=told.append)
+    semcal.ask_many(FakeLanguageModel(TABLE), list(TABLE), progress=told.append)
     assert told[-1] == 60
     with shown_progress(told.append, "any", 3) as update:
         assert update == told.append
@@ -340,4 +356,4 @@ def test_results_say_what_decided_on_their_meanings() -> None:
         assert found.equivalence == expected
         assert f"meanings by {expected!r})" in repr(found)
         assert f"meanings by {escape(repr(expected))})" in found._repr_html_()
-    assert semcal.ask_many(["Who built mill 1?"], FakeLanguageModel(TABLE)).equivalence == "exact"
+    assert semcal.ask_many(FakeLanguageModel(TABLE), ["Who built mill 1?"]).equivalence == "exact"

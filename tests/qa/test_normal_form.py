@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import string
 import unicodedata
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from semcal.qa.normal_form import normal_form, text_form
+from semcal.qa.normal_form import normal_form
 from semcal.qa.numbers import NUMBER_WORDS
 
 WORDS = [
@@ -293,21 +292,3 @@ def test_values_that_look_alike_stay_apart():
     assert normal_form("Henry VII") != normal_form("Henry VIII")
     assert normal_form("10⁶") != normal_form("106")
     assert normal_form("Vitamin A") != normal_form("Vitamin")
-
-
-def squad(text: str) -> str:
-    """`normalize_answer` of SQuAD's evaluation script."""
-    kept = "".join(ch for ch in text.lower() if ch not in set(string.punctuation))
-    return " ".join(re.sub(r"\b(a|an|the)\b", " ", kept).split())
-
-
-@given(
-    st.lists(st.sampled_from([*WORDS, "The", "A", "Oak", "-7", "3.14", "1,234"]), max_size=8).map(" ".join)
-)
-def test_a_text_form_is_squads_normalisation(text: str) -> None:
-    if text.isascii() and squad(text):
-        assert text_form(text) == squad(text)
-
-
-def test_a_text_form_is_never_empty_for_a_text() -> None:
-    assert [text_form(text) for text in ("A+", "The", "*", ".", " ")] == ["a+", "the", "*", ".", ""]

@@ -13,13 +13,7 @@ from scipy.special import logsumexp
 
 from semcal.errors import FitError
 from semcal.recalibration import TemperatureFit, fit_temperatures
-from semcal.recalibration.server_fit import (
-    GoldTokens,
-    ServerFit,
-    fit_by_draws,
-    fit_by_losses,
-    fit_by_moments,
-)
+from semcal.recalibration.server_fit import GoldTokens, ServerFit, fit_by_losses
 
 Array = NDArray[np.float64]
 
@@ -34,7 +28,6 @@ class World:
         index = np.arange(len(features.targets))
         self.gold = GoldTokens(
             question=features.answer_question[features.token_answer()].numpy(),
-            position=index,
             weight=features.token_weights().numpy(),
             log_probs=self.log_probs[index, features.targets.numpy()],
             groups=groups,
@@ -47,17 +40,6 @@ class World:
     def losses(self, beta: float) -> Array:
         self.asked.append(1 / beta)
         return np.asarray(logsumexp(beta * self.log_probs, axis=1) - beta * self.gold.log_probs)
-
-    def law(self, beta: float) -> Array:
-        at = np.exp(beta * self.log_probs)
-        mean = (at * self.log_probs).sum(1) / at.sum(1)
-        square = (at * self.log_probs**2).sum(1) / at.sum(1)
-        return np.stack([np.log(at.sum(1)), mean, square - mean**2])
-
-    def draws(self, rng: np.random.Generator, n: int, beta: float) -> Array:
-        p = np.exp(beta * self.log_probs - logsumexp(beta * self.log_probs, axis=1, keepdims=True))
-        drawn = (p.cumsum(1)[:, None] < rng.random((len(p), n))[:, :, None]).sum(2)
-        return np.take_along_axis(self.log_probs, np.minimum(drawn, p.shape[1] - 1), 1)
 
 
 def same(found: ServerFit, exact: TemperatureFit, *, within: float = 2e-4) -> None:
@@ -72,25 +54,13 @@ def same(found: ServerFit, exact: TemperatureFit, *, within: float = 2e-4) -> No
     assert [getattr(found.fit, name) for name in counts] == [getattr(exact, name) for name in counts]
 
 
-@pytest.mark.parametrize("temperature", [0.5, 1.0, 1.4, 2.5])
-def test_five_temperatures_near_the_optimum_give_what_all_logits_give(temperature: float) -> None:
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 1.4, 2.5, 8.0])
+def test_a_few_temperatures_near_the_optimum_give_what_all_logits_give(temperature: float) -> None:
     one = World(1, temperature=temperature)
-    found = fit_by_losses(one.losses, one.gold, start=one.exact.temperature * 1.04)
+    found = fit_by_losses(one.losses, one.gold)
     same(found, one.exact)
-    assert len(one.asked) == 5
-    assert abs(found.fit.temperature - one.exact.temperature) <= max(found.route_error, 1e-5)
-
-
-@pytest.mark.parametrize("start", [0.06, 0.4, 8.0, 19.0])
-def test_a_wrong_guess_costs_windows_and_no_exactness(start: float) -> None:
-    one = World(2)
-    same(fit_by_losses(one.losses, one.gold, start=start), one.exact)
-    assert len(one.asked) > 5
-
-
-def test_the_errors_of_known_moments_are_those_of_the_exact_fit() -> None:
-    one = World(3)
-    same(fit_by_moments(one.law, one.gold, one.exact.temperature), one.exact, within=1e-9)
+    assert len(one.asked) <= 15
+    assert abs(found.fit.temperature - one.exact.temperature) <= max(found.route_error, 5e-5)
 
 
 def test_questions_of_a_group_are_not_taken_as_independent() -> None:
@@ -109,9 +79,7 @@ def test_a_question_that_is_not_known_anywhere_is_left_out_everywhere() -> None:
         return np.where(out & (len(one.asked) >= 3), np.nan, values)  # as a server fails for good
 
     found = fit_by_losses(with_a_hole, one.gold)
-    without = GoldTokens(
-        one.gold.question, one.gold.position, one.gold.weight, np.where(out, np.nan, one.gold.log_probs)
-    )
+    without = GoldTokens(one.gold.question, one.gold.weight, np.where(out, np.nan, one.gold.log_probs))
     again = fit_by_losses(other.losses, without)
     assert found.fit.temperature == pytest.approx(again.fit.temperature, abs=1e-12)
     assert found.fit.n_questions == again.fit.n_questions == 59
@@ -124,10 +92,6 @@ def test_an_optimum_above_what_the_server_takes_is_at_the_bound() -> None:
     assert found.temperature == pytest.approx(1.5)
     assert found.certificate.at_bound
     assert math.isnan(found.standard_error)
-    rng = np.random.default_rng(0)
-    drawn = fit_by_draws(lambda beta: one.draws(rng, 10, beta), one.gold, one.law, hottest=1.5).fit
-    assert drawn.temperature == pytest.approx(1.5)
-    assert drawn.certificate.at_bound
 
 
 def test_too_few_questions_are_refused() -> None:
@@ -147,34 +111,3 @@ def test_log_probabilities_of_no_distribution_are_refused() -> None:
 
     with pytest.raises(FitError, match="do not belong to one distribution"):
         fit_by_losses(now_here_now_there, one.gold)
-
-
-def test_draws_give_the_temperature_within_their_error() -> None:
-    away, ratio = [], []
-    for seed in range(10):
-        one, rng = World(seed, temperature=1.3, questions=200), np.random.default_rng(seed)
-        found = fit_by_draws(lambda beta, one=one, rng=rng: one.draws(rng, 4, beta), one.gold, one.law)
-        away.append((found.fit.temperature - one.exact.temperature) / found.route_error)
-        ratio.append(found.fit.standard_error / one.exact.standard_error)
-        assert found.fit.certificate.loss == pytest.approx(one.exact.certificate.loss, abs=0.02)
-    assert max(map(abs, away)) < 3.5
-    assert 0.5 < float(np.std(away)) < 1.6
-    assert float(np.mean(ratio)) == pytest.approx(math.sqrt(1 + 1 / 4), abs=0.08)
-
-
-def test_draws_that_are_all_alike_say_nothing() -> None:
-    one = World(9)
-    top = one.log_probs.max(1)
-    with pytest.raises(FitError, match="were the likeliest"):
-        fit_by_draws(lambda _: np.tile(top[:, None], (1, 4)), one.gold, one.law)
-
-
-def test_draws_from_another_distribution_are_found_out() -> None:
-    one, rng = World(10), np.random.default_rng(0)
-    best = 1 / one.exact.temperature
-
-    def further_away(beta: float) -> Array:
-        return one.draws(rng, 30, max(0.02, best + 3 * (beta - best)))
-
-    with pytest.raises(FitError, match="does not draw from the distribution"):
-        fit_by_draws(further_away, one.gold, one.law)

@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 
 from semcal.experiment.finished import read_finished
-from semcal.report.against_base import less_accurate_in_words
 from semcal.report.build import results_markdown
-from semcal.report.grid_tables import grid_tables
+from semcal.report.cells import Table
+from semcal.report.report_tables import less_accurate_in_words, report_tables
 from semcal.report.summary import headline_table
 from semcal.report.table_writers import latex, markdown
-from semcal.report.tables import Table
 
 ALWAYS_BEST = {"mean": 0.5, "se": 0.0, "runs": [0.5], "interval": [0.4, 0.6]}
 
@@ -62,7 +61,7 @@ def cells_of(table: Table, method: str, dataset: str) -> list[Any]:
 def test_what_would_be_the_best_everywhere_is_in_bold_where_it_is_as_accurate_and_nowhere_else(
     results,
 ) -> None:
-    tables = {table.name: table for table in grid_tables(results)}
+    tables = {table.name: table for table in report_tables(results)}
     kinds = (
         "03-main",
         "04-entropy-short",
@@ -92,7 +91,7 @@ def test_what_would_be_the_best_everywhere_is_in_bold_where_it_is_as_accurate_an
 
 
 def test_the_paired_tables_and_those_against_base_leave_it_out_of_bold_too(results) -> None:
-    tables = {table.name: table for table in grid_tables(results)}
+    tables = {table.name: table for table in report_tables(results)}
     for row in tables["paired-ace"].rows:
         loses = (row[0].text, row[1].text) == ("beta/2b", "made-up-reading")
         assert {cell.best for cell in row[3:]} == {not loses}
@@ -143,7 +142,9 @@ def test_both_the_interval_and_p_have_to_show_a_loss(results) -> None:
     for row in results["analyses"]["against_base"]:
         row["accuracy"]["p"] = 0.11  # one question of twelve: resamples without it have no loss at all
     assert less_accurate_in_words(results) == []
-    assert not any(cell.less_accurate for table in grid_tables(results) for row in table.rows for cell in row)
+    assert not any(
+        cell.less_accurate for table in report_tables(results) for row in table.rows for cell in row
+    )
 
 
 def test_results_md_names_it(results, grid_folder: Path) -> None:

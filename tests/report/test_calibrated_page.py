@@ -19,9 +19,9 @@ from semcal.experiment.reading import parse_yaml, yaml_text
 from semcal.records import dumps
 from semcal.report import in_words
 from semcal.report.build import remake
-from semcal.report.grid_figures import grid_figures
-from semcal.report.grid_tables import grid_tables
-from semcal.report.opening import calibrated_findings
+from semcal.report.report_figures import grid_figures
+from semcal.report.report_tables import report_tables
+from semcal.report.summary import calibrated_findings
 from semcal.steps import WorkerState
 from tests.json_rows import calibrate_rows
 
@@ -84,7 +84,7 @@ def test_the_page_opens_on_before_after_and_threshold(folder: Path, results: dic
 
 
 def test_each_table_is_written_once(results: dict[str, Any]) -> None:
-    names = [table.name for table in grid_tables(results)]
+    names = [table.name for table in report_tables(results)]
     assert {"calibrated", "calibrated-against"} <= set(names)
     assert len(names) == len(set(names))
 
@@ -148,7 +148,7 @@ def test_a_declined_map_and_a_threshold_that_is_not_there_are_said(results: dict
 def test_its_tables_hold_the_figures_and_no_table_of_other_methods_compares_ts_with_it(
     results: dict[str, Any],
 ) -> None:
-    tables = {table.name: table for table in grid_tables(results)}
+    tables = {table.name: table for table in report_tables(results)}
     rows = {row[2].text: row for row in tables["calibrated"].rows}
     assert list(rows) == ["Base", "TS", "Calibrated"]
     assert rows["Base"][3].text == rows["Calibrated"][3].text
@@ -196,4 +196,4 @@ def test_reliability_and_selective_accuracy_show_it_beside_the_methods_under_e_s
 def test_a_run_without_it_has_no_such_analysis_table_or_section(analysed_grid: Path) -> None:
     results = analyse(analysed_grid)
     assert "calibrated" not in results["analyses"]
-    assert not [table for table in grid_tables(results) if table.name.startswith("calibrated")]
+    assert not [table for table in report_tables(results) if table.name.startswith("calibrated")]

@@ -13,11 +13,19 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from semcal.experiment.finished import FinishedRun, read_finished, read_results
-from semcal.report.distribution_figures import correlation_figure, distribution_figure
-from semcal.report.figures import METHOD_COLOURS, drawable
-from semcal.report.grid_figures import GridFigure, grid_figures, write_files
+from semcal.report.plotting import METHOD_COLOURS, drawable
 from semcal.report.question_figures import prompt_figure, prompts_of, schematic_figure, teaser_figure
-from semcal.report.score_figures import count_figure, scatter_figure, selective_figure
+from semcal.report.report_figures import (
+    REPORT_FIGURES,
+    PlannedFigure,
+    correlation_figure,
+    count_figure,
+    distribution_figure,
+    grid_figures,
+    scatter_figure,
+    selective_figure,
+    write_files,
+)
 from semcal.semantics import MEASURES
 
 Results = dict[str, Any]
@@ -243,4 +251,7 @@ def test_letters_that_the_font_has_are_left_alone() -> None:
 
 
 def test_a_figure_tells_what_it_shows() -> None:
-    assert GridFigure("3", "figure-03-scatter", (), Figure()).caption.startswith("ACE against AUROC")
+    plan = PlannedFigure("3", "figure-03-scatter", (), Figure, REPORT_FIGURES["3"].caption)
+    figure = plan.drawn()
+    assert figure is not None
+    assert figure.caption.startswith("ACE against AUROC")

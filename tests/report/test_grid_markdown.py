@@ -10,15 +10,19 @@ import pytest
 from semcal.experiment.finished import read_finished
 from semcal.report.build import results_markdown
 from semcal.report.summary import headline_table
+from semcal.report.table_writers import markdown_text
 
 
-def test_every_claim_stands_there_with_its_verdict_and_the_figures_that_decided(
+def test_every_contrast_stands_there_with_its_verdict_and_the_interval_that_decided(
     analysed_grid: Path, made_up_results: dict[str, Any]
 ) -> None:
     text = results_markdown(read_finished(analysed_grid), made_up_results)
-    for claim in made_up_results["claims"]:
-        assert f"**{claim['verdict'].capitalize()}**: {claim['claim']}" in text
-        assert claim["because"] in text
+    claims = text.partition("## Tables")[0]
+    assert made_up_results["contrasts"]
+    for row in made_up_results["contrasts"]:
+        (line,) = (line for line in claims.splitlines() if f"| {markdown_text(row['contrast'])} |" in line)
+        assert f"| {row['verdict']} |" in line
+        assert ("[" in line) == (row["interval"] is not None)
 
 
 def test_a_main_table_of_every_model_shows_errors_over_runs_and_no_intervals(

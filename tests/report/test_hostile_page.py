@@ -15,10 +15,10 @@ from semcal.experiment.finished import FinishedRun, read_finished
 from semcal.experiment.reading import parse_yaml, yaml_text
 from semcal.records import dumps
 from semcal.report.explorer import explorer_blocks
-from semcal.report.grid_figures import planned_figures
-from semcal.report.grid_tables import write_tables
 from semcal.report.page import page as grid_page
-from semcal.report.sections import page_figure
+from semcal.report.page import page_figure
+from semcal.report.report_figures import planned_figures
+from semcal.report.report_tables import write_tables
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
 
@@ -93,9 +93,7 @@ const look = () => ({
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> FinishedRun:
     """Names, questions, answers, passages, settings, prompts, refused rows and the record of the machine."""
-    grid = Grid(
-        models=(MODEL,), datasets=DATASETS, methods=("TS",), runs=1, n=len(HOSTILE), counts=(), plain=False
-    )
+    grid = Grid(models=(MODEL,), datasets=DATASETS, methods=("TS",), runs=1, n=len(HOSTILE), counts=())
     refused = [{"dataset": MODEL, "line": 3, "reason": text} for text in HOSTILE]
     folder = write_grid(tmp_path_factory.mktemp("hostile") / "run", grid, problems=refused)
     for path in folder.glob("samples/*/*/*/*.jsonl"):

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from semcal.experiment.finished import read_finished
-from semcal.report.grid_tables import grid_tables, write_tables
+from semcal.report.cells import Cell, Column, Table
+from semcal.report.report_tables import report_tables, write_tables
 from semcal.report.table_writers import latex, latex_text
-from semcal.report.tables import Cell, Column, Table
 
 COMMANDS = {
     *("begin", "end", "centering", "caption", "label", "resizebox", "textwidth", "toprule", "midrule"),
@@ -65,7 +65,7 @@ def check_rows(text: str) -> None:
 
 
 def test_every_table_of_a_run_has_form(grid_results: dict[str, Any]) -> None:
-    for made in grid_tables(grid_results):
+    for made in report_tables(grid_results):
         for intervals in (False, True):
             text = latex(made, intervals=intervals)
             check_form(text)

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from semcal.errors import StoreError
 from semcal.report.build import MANIFEST, build, renew_manifest
-from semcal.report.grid_figures import PlannedFigure
+from semcal.report.report_figures import PlannedFigure
 
 
 def made(folder: Path, *names: str) -> list[Path]:

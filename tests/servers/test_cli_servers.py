@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from semcal.engine.fakes import FakeLanguageModel
-from semcal.engine.language_model import questions_a_block
+from semcal.engine.language_model import SampleRequest, questions_a_block
 from semcal.engine.servers import client
 from semcal.engine.servers.client import ServerClient, _Running
 from semcal.engine.servers.profile import ServerProfile
@@ -121,7 +121,7 @@ def test_a_recalibrator_that_is_no_temperature_is_refused_with_why(tmp_path: Pat
         FakeServer() as server,
         pytest.raises(UsageError, match="Platt scales the logit of every token, and"),
     ):
-        model_of(server).sample([], recalibrators=[Platt(9)])
+        model_of(server).sample(SampleRequest([], recalibrators=[Platt(9)]))[0]
 
 
 def test_a_question_that_the_server_refuses_is_a_bad_row_and_never_asked_twice(tmp_path: Path) -> None:
@@ -266,11 +266,11 @@ def test_ctrl_c_while_connections_are_closed_ends_the_command_with_130(
     """It came inside a finalizer, where Python ignores what is raised; what is finished is kept."""
     stop, stopped = _Running.stop, []
 
-    def interrupted(running: _Running) -> None:
+    def interrupted(running: _Running, *, wait: bool = True) -> None:
         if not stopped:
             stopped.append(running)
             signal.raise_signal(signal.SIGINT)
-        stop(running)
+        stop(running, wait=wait)
 
     monkeypatch.setattr(_Running, "stop", interrupted)
     file, out = write(tmp_path / "q.jsonl", ASKED), tmp_path / "s.jsonl"

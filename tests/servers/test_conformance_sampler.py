@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from semcal.engine.fakes import FakeLanguageModel
-from semcal.engine.language_model import Generation, Prompt, Sampler
+from semcal.engine.language_model import Generation, Prompt, Sampler, SampleRequest
 from semcal.errors import UsageError
 from semcal.qa.first_answer import first_answer
 from semcal.qa.questions import chat
@@ -84,7 +84,9 @@ def test_it_says_what_it_is(case: Case) -> None:
 
 
 def test_draws_have_the_promised_shape(case: Case, prompts: list[Prompt]) -> None:
-    drawn = case.sampler.sample(prompts, recalibrators=[Base(), SE()], m=7, seed=3, max_new_tokens=4)
+    drawn = case.sampler.sample(
+        SampleRequest(prompts, recalibrators=[Base(), SE()], m=7, seeds=[3], max_new_tokens=4)
+    )[0]
     assert [[len(draws) for draws in per_prompt] for per_prompt in drawn] == [[7] * 3] * 2
     for one in (g for per_prompt in drawn for draws in per_prompt for g in draws):
         assert 1 <= len(one.token_log_probs) <= 4
@@ -97,39 +99,49 @@ def test_draws_have_the_promised_shape(case: Case, prompts: list[Prompt]) -> Non
 def test_draws_depend_on_seed_and_question_and_not_on_the_other_questions(
     case: Case, prompts: list[Prompt]
 ) -> None:
-    sample = case.sampler.sample
-    (several,) = sample(prompts, recalibrators=[Base()], m=6, seed=5, **SHORT)
-    alone = [sample([prompt], recalibrators=[Base()], m=6, seed=5, **SHORT)[0][0] for prompt in prompts]
+    def sample(prompts: list[Prompt], seed: int) -> Any:
+        return case.sampler.sample(SampleRequest(prompts, [Base()], m=6, seeds=[seed], **SHORT))[0][0]
+
+    several = sample(prompts, 5)
+    alone = [sample([prompt], 5)[0] for prompt in prompts]
     assert texts(several) == texts(alone)
-    (backwards,) = sample(prompts[::-1], recalibrators=[Base()], m=6, seed=5, **SHORT)
+    backwards = sample(prompts[::-1], 5)
     assert texts(backwards)[::-1] == texts(several)
-    (other,) = sample(prompts, recalibrators=[Base()], m=6, seed=6, **SHORT)
+    other = sample(prompts, 6)
     assert texts(other) != texts(several)
 
 
 def test_other_temperatures_change_no_draws(case: Case, prompts: list[Prompt]) -> None:
-    (alone,) = case.sampler.sample(prompts, recalibrators=[Base()], m=4, seed=2, **SHORT)
-    _, beside = case.sampler.sample(prompts, recalibrators=[SE(), Base()], m=4, seed=2, **SHORT)
+    (alone,) = case.sampler.sample(SampleRequest(prompts, recalibrators=[Base()], m=4, seeds=[2], **SHORT))[0]
+    _, beside = case.sampler.sample(
+        SampleRequest(prompts, recalibrators=[SE(), Base()], m=4, seeds=[2], **SHORT)
+    )[0]
     assert texts(alone) == texts(beside)
 
 
 def test_further_draws_change_none(case: Case, prompts: list[Prompt]) -> None:
     if not case.nested:
         pytest.skip("the answers of one request of a server depend on how many it asks for")
-    (few,) = case.sampler.sample(prompts, recalibrators=[Base()], m=3, seed=2, **SHORT)
-    (more,) = case.sampler.sample(prompts, recalibrators=[Base()], m=8, seed=2, **SHORT)
+    (few,) = case.sampler.sample(SampleRequest(prompts, recalibrators=[Base()], m=3, seeds=[2], **SHORT))[0]
+    (more,) = case.sampler.sample(SampleRequest(prompts, recalibrators=[Base()], m=8, seeds=[2], **SHORT))[0]
     assert [row[:3] for row in texts(more)] == texts(few)
-    ((rest,),) = case.sampler.sample_runs(prompts, recalibrators=[Base()], seeds=[2], m=5, first=3, **SHORT)
+    ((rest,),) = case.sampler.sample(
+        SampleRequest(prompts, recalibrators=[Base()], seeds=[2], m=5, first=3, **SHORT)
+    )
     assert texts(rest) == [row[3:] for row in texts(more)]
 
 
 def test_runs_draw_what_they_draw_alone(case: Case, prompts: list[Prompt]) -> None:
     methods = [Base(), Temperature(0.7)]
-    together = case.sampler.sample_runs(prompts, recalibrators=methods, seeds=[5, 0, 5], m=3, **SHORT)
+    together = case.sampler.sample(
+        SampleRequest(prompts, recalibrators=methods, seeds=[5, 0, 5], m=3, **SHORT)
+    )
     for seed, run in zip([5, 0, 5], together, strict=True):
-        alone = case.sampler.sample(prompts, recalibrators=methods, seed=seed, m=3, **SHORT)
+        alone = case.sampler.sample(
+            SampleRequest(prompts, recalibrators=methods, seeds=[seed], m=3, **SHORT)
+        )[0]
         assert [texts(one) for one in run] == [texts(one) for one in alone]
-    assert list(case.sampler.sample_runs(prompts, recalibrators=methods, seeds=[])) == []
+    assert list(case.sampler.sample(SampleRequest(prompts, recalibrators=methods, seeds=[]))) == []
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
@@ -139,7 +151,9 @@ def test_answers_come_as_often_as_the_temperature_says(
     if not case.known:
         pytest.skip("its probabilities are not known in closed form")
     m = 400
-    ((draws,),) = case.sampler.sample(prompts[:1], recalibrators=[Temperature(temperature)], m=m, seed=1)
+    ((draws,),) = case.sampler.sample(
+        SampleRequest(prompts[:1], recalibrators=[Temperature(temperature)], m=m, seeds=[1])
+    )[0]
     seen = Counter(one.text for one in draws)
     likeliest = seen.most_common(1)[0][0]
     (draw,) = [one for one in draws if one.text == likeliest and one.finished][:1]
@@ -149,7 +163,9 @@ def test_answers_come_as_often_as_the_temperature_says(
 
 def test_one_answer_has_one_likelihood(case: Case, prompts: list[Prompt]) -> None:
     for recalibrator in (Base(), Temperature(1.7)):
-        (drawn,) = case.sampler.sample(prompts, recalibrators=[recalibrator], m=20, seed=4, max_new_tokens=8)
+        (drawn,) = case.sampler.sample(
+            SampleRequest(prompts, recalibrators=[recalibrator], m=20, seeds=[4], max_new_tokens=8)
+        )[0]
         for draws in drawn:
             seen: dict[tuple[int, ...] | str, Generation] = {}
             for one in draws:
@@ -159,7 +175,9 @@ def test_one_answer_has_one_likelihood(case: Case, prompts: list[Prompt]) -> Non
 
 def test_sharper_temperatures_draw_likelier_answers(case: Case, prompts: list[Prompt]) -> None:
     ways = [Temperature(0.3), Temperature(3.0)]
-    cool, hot = case.sampler.sample(prompts, recalibrators=ways, m=40, seed=0, max_new_tokens=4)
+    cool, hot = case.sampler.sample(
+        SampleRequest(prompts, recalibrators=ways, m=40, seeds=[0], max_new_tokens=4)
+    )[0]
     commonest = [
         sum(Counter(one.text for one in draws).most_common(1)[0][1] for draws in way) for way in (cool, hot)
     ]
@@ -171,7 +189,9 @@ def test_the_greedy_answer_is_what_every_draw_becomes_as_the_temperature_falls(
 ) -> None:
     greedy = case.sampler.greedy(prompts, recalibrator=Base(), max_new_tokens=6)
     ways = [Temperature(1e-2), Greedy()]
-    for drawn in case.sampler.sample(prompts, recalibrators=ways, m=3, seed=0, max_new_tokens=6):
+    for drawn in case.sampler.sample(
+        SampleRequest(prompts, recalibrators=ways, m=3, seeds=[0], max_new_tokens=6)
+    )[0]:
         assert texts(drawn) == [[one.text] * 3 for one in greedy]
 
 
@@ -180,8 +200,8 @@ def test_a_draw_that_is_cut_is_scored_as_its_first_answer_and_an_end_of_turn(
 ) -> None:
     for recalibrator in (Base(), SE()):
         (drawn,) = case.sampler.sample(
-            prompts, recalibrators=[recalibrator], m=8, seed=2, max_new_tokens=2, cut=cut
-        )
+            SampleRequest(prompts, recalibrators=[recalibrator], m=8, seeds=[2], max_new_tokens=2, cut=cut)
+        )[0]
         for one in (one for draws in drawn for one in draws):
             assert (one.rescored is None) == (one.finished and cut(prompts[0], one) == (0, len(one.text)))
             if one.rescored is not None and case.cuts and cut(prompts[0], one) == (0, len(one.text)):
@@ -192,23 +212,23 @@ def test_a_draw_that_is_cut_is_scored_as_its_first_answer_and_an_end_of_turn(
 
 
 def test_no_prompts_give_no_answers(case: Case) -> None:
-    assert case.sampler.sample([], recalibrators=[Base(), SE()]) == [[], []]
+    assert case.sampler.sample(SampleRequest([], recalibrators=[Base(), SE()]))[0] == [[], []]
     assert case.sampler.greedy([], recalibrator=Base()) == []
 
 
 def test_less_than_one_draw_or_token_is_a_wrong_option(case: Case, prompts: list[Prompt]) -> None:
     with pytest.raises(UsageError, match="m is 0"):
-        case.sampler.sample(prompts, recalibrators=[Base()], m=0)
+        case.sampler.sample(SampleRequest(prompts, recalibrators=[Base()], m=0))[0]
     with pytest.raises(UsageError, match="max_new_tokens is 0"):
         case.sampler.greedy(prompts, recalibrator=Base(), max_new_tokens=0)
 
 
 def test_progress_ends_at_the_number_of_questions(case: Case, prompts: list[Prompt]) -> None:
     seen: list[int] = []
-    case.sampler.sample(prompts, recalibrators=[Base()], m=2, progress=seen.append, **SHORT)
+    case.sampler.sample(SampleRequest(prompts, recalibrators=[Base()], m=2, **SHORT), progress=seen.append)[0]
     assert seen == sorted(seen)
     assert seen[-1] == len(prompts)
 
 
 def test_nothing_is_invalid_that_fits(case: Case, prompts: list[Prompt]) -> None:
-    assert case.sampler.invalid_prompts_for_sampling(prompts, recalibrators=[Base()]) == []
+    assert case.sampler.invalid_prompts_for_sampling(SampleRequest(prompts, recalibrators=[Base()])) == []

@@ -25,7 +25,7 @@ from semcal.experiment.grid_state import GridState
 from semcal.experiment.reading import claim_folder
 from semcal.report import build
 from semcal.report.explorer import explorer_blocks
-from semcal.report.grid_tables import write_tables
+from semcal.report.report_tables import write_tables
 from semcal.workers import PRELOAD, SerialExecutor, start_context
 from tests.servers.fake_chat import model_of
 from tests.servers.fake_server import FakeServer
@@ -39,7 +39,7 @@ SMALL = (
     "sampling.counts=[2]",
     "calibrated={questions: 8}",
     "evaluation.resamples=100",
-    "extras={figure_files: false, entailment: false, without_normal_forms: false}",
+    "extras={figure_files: false, entailment: false}",
     "runs.count=1",
     "block=3",
 )
@@ -85,15 +85,15 @@ def state_of(folder: Path, server: Any, refused: tuple[str, ...] = (), last: int
         model = model_of(server, log_probs="scaled", max_n=4)
         model.client.__class__ = Refusing
         model.client.words = refused  # type: ignore[attr-defined]
-        sample, calls = model.sample_runs, [0]
+        sample, calls = model.sample, [0]
 
-        def sample_runs(*args: Any, **options: Any) -> Any:
+        def counting(*args: Any) -> Any:
             calls[0] += 1
             if calls[0] == last:
                 os.kill(os.getpid(), signal.SIGKILL)
-            return sample(*args, **options)
+            return sample(*args)
 
-        model.sample_runs = sample_runs  # type: ignore[method-assign]
+        model.sample = counting  # type: ignore[method-assign]
         return model
 
     return GridState(folder, load, partial(mills.equivalence_of, folder))
@@ -121,7 +121,7 @@ def whole(data: Path, server: FakeServer, tmp_path_factory: pytest.TempPathFacto
 
 def test_what_a_server_cannot_serve_is_left_out_by_name_and_the_rest_is_answered(whole: Path) -> None:
     found = read_finished(whole)
-    gone = ["TS", "Platt", "beams", "transfer", "token_losses", "timing"]
+    gone = ["TS", "Platt", "beams", "transfer", "token_losses"]
     assert found.left_out == {"served": gone}
     assert list(found.selections["served", "mill"]["methods"]) == ["Base", "SE"]
     assert list(found.selections["one", "mill"]["methods"]) == ["Base", "SE", "TS", "Platt"]
@@ -142,18 +142,18 @@ def test_what_a_server_cannot_serve_is_left_out_by_name_and_the_rest_is_answered
 
 
 @pytest.mark.slow
-def test_the_report_names_what_was_left_out_and_judges_claims_on_models_with_all_methods(
+def test_the_report_names_what_was_left_out_and_compares_methods_where_both_were_served(
     whole: Path, tmp_path: Path
 ) -> None:
     analyse(whole, tmp_path)
     page = build.build(whole, tmp_path)
     text = (tmp_path / "results.md").read_text()
-    named = "Left out for served, which is behind a server: TS, Platt, beams, transfer, token losses, timing."
+    named = "Left out for served, which is behind a server: TS, Platt, beams, transfer, token losses."
     assert named in text
-    assert "Claims are judged on the other models." in text
     assert "Left out for served" in page.read_text()
     results = json.loads((tmp_path / "results.json").read_text())
     assert {row["model"] for row in results["analyses"]["temperatures"]} == {"one"}
+    assert any(row["contrast"] == "ACE of Base less that of TS" for row in results["contrasts"])
     assert "mill,TS," in (tmp_path / "tables" / "03-main-served.csv").read_text()
 
 
@@ -266,7 +266,7 @@ def test_servers_alone_make_a_report_of_the_methods_that_they_serve(
         ({"path": "openai:ftp://x"}, (), "does not begin with http"),
         ({}, ("sampling.top_k=5",), r"draws from the whole .* leave sampling\.top_k and top_p as in"),
         ({}, ("grading.vanilla=beam",), "leave grading.vanilla as in preset sound"),
-        ({}, ("methods=[TS, ATS]",), "can do none of the methods; add one of Base, SE, TS-grid"),
+        ({}, ("methods=[TS, ATS]",), "can do none of the methods; add one of Base, SE, Calibrated"),
     ],
 )
 def test_what_makes_no_sense_for_a_server_is_refused_by_name(

@@ -24,6 +24,8 @@ from tests.json_rows import grade_row
 from tests.servers.fake_server import Refused
 from tests.servers.verdict_server import VerdictServer
 
+pytestmark = pytest.mark.filterwarnings("ignore:semcal.calibrate.samples=")  # the old way, for a release
+
 TABLE = {("the red planet", "- Mars"): "correct", ("Jupiter", "- Mars"): "incorrect"}
 ROWS = [
     {"id": "1", "question": "Which planet?", "answers": ["Mars"], "prediction": "Mars."},

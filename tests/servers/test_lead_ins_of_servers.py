@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from semcal.engine.servers.replies import TokenEntry
-from semcal.engine.servers.rescoring import _entries_before
+from semcal.engine.servers.sampler import _entries_before
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from semcal.engine.language_model import Prompt
+from semcal.engine.language_model import Prompt, SampleRequest
 from semcal.engine.servers.sampler import check_tokenizer
 from semcal.errors import UsageError
 from semcal.qa.questions import chat
@@ -43,8 +43,8 @@ def _scored(lost: int) -> tuple[tuple[float, ...] | None, int]:
         model = model_of(server, token_ids=True, **LISTED)
         turns = chat("Which river runs through Sel?")
         prompt = Prompt("q", model.encode(turns), turns)
-        how: Any = {"recalibrators": [Base()], "m": 1, "seed": 0, "max_new_tokens": 3}
-        (((drawn,),),) = model.sample([prompt], cut=lambda *_: (0, len("the")), **how)
+        how: Any = {"recalibrators": [Base()], "m": 1, "seeds": [0], "max_new_tokens": 3}
+        (((drawn,),),) = model.sample(SampleRequest([prompt], cut=lambda *_: (0, len("the")), **how))[0]
         model.client.close()
         asked = [body for _, body in server.requests if body["max_tokens"] == 1]
     return drawn.rescored, len(asked)

@@ -13,12 +13,14 @@ import pytest
 
 from semcal.engine.servers import probe as probing
 from semcal.engine.servers.client import ServerClient
-from semcal.engine.servers.probe import probe, stored_profile
-from semcal.engine.servers.profile import NEUTRAL, ServerProfile, cache_folder
+from semcal.engine.servers.probe import cache_folder, probe, stored_profile
+from semcal.engine.servers.profile import NEUTRAL, ServerProfile
 from semcal.engine.servers.settings import Endpoint, ServerSettings
 from semcal.errors import SemcalWarning, ServerError
+from tests.golden.servers import FAULTS
 from tests.servers import fake_model
 from tests.servers.fake_server import LLAMA, OPENAI, FakeServer, Json
+from tests.servers.fault_proxy import FaultProxy
 
 
 @contextmanager
@@ -136,6 +138,20 @@ def test_a_model_that_always_begins_with_the_same_thought_is_not_said_to_be_trun
     assert found.truncated_to is None
     assert found.truncation_tested == ()
     assert found.log_probs is None
+
+
+@pytest.mark.parametrize("seed", [2, 3])
+def test_replies_that_are_damaged_on_the_way_are_no_evidence(seed: int) -> None:
+    with FakeServer(log_probs="scaled") as server:
+        with client_of(server) as client:
+            undisturbed = probe(client)
+        faults: dict[str, Any] = {"share": 0.3, "seed": seed, "faults": FAULTS, "at_most": 2}
+        with (
+            FaultProxy(server.port, **faults) as proxy,
+            ServerClient(Endpoint(proxy.url, "fake"), ServerSettings(), first_wait=0.01) as client,
+        ):
+            assert replace(probe(client), url=server.url) == undisturbed
+            assert client.usage.retries > 10
 
 
 def test_a_server_that_ignores_the_temperature_is_seen() -> None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from semcal.engine.language_model import Prompt
-from semcal.engine.servers.profile import NEUTRAL, ServerProfile
-from semcal.engine.servers.requests import Asked, request_for
+from semcal.engine.servers.profile import NEUTRAL, AnswerRequest, ServerProfile, request_for
 from semcal.qa.questions import chat
 
 PROFILE = ServerProfile("http://127.0.0.1:1/v1", "small", log_probs="raw", top_log_probs=20)
 AS_MESSAGES = Prompt("q", (), chat("Who?"))
 AS_IDS = Prompt("q", (5, 6, 7), chat("Who?"))
-DRAWN = Asked(0.7, 10, n=3, seed=11)
+DRAWN = AnswerRequest(0.7, 10, n=3, seed=11)
 
 
 def test_every_request_states_that_nothing_is_truncated_or_penalised() -> None:
@@ -25,7 +24,7 @@ def test_every_request_states_that_nothing_is_truncated_or_penalised() -> None:
 
 def test_a_server_that_takes_few_fields_gets_those_alone() -> None:
     own = replace(PROFILE, server="OpenAI", neutral={"top_p": 1.0})
-    body = request_for(own, AS_MESSAGES, Asked(1.0, 10)).body
+    body = request_for(own, AS_MESSAGES, AnswerRequest(1.0, 10)).body
     assert set(body) == {
         *("model", "messages", "temperature", "top_p", "max_completion_tokens", "logprobs", "top_logprobs")
     }
@@ -47,7 +46,7 @@ def test_a_budget_reserves_more_tokens_than_a_text_has_bytes() -> None:
 
 
 def test_never_are_0_alternatives_asked_for() -> None:
-    none = Asked(1.0, 10, alternatives=0)
+    none = AnswerRequest(1.0, 10, alternatives=0)
     assert request_for(PROFILE, AS_MESSAGES, none).body["top_logprobs"] == 1
     assert request_for(PROFILE, AS_IDS, none).body["logprobs"] == 1
     without_any = replace(PROFILE, top_log_probs=0)

@@ -19,7 +19,7 @@ from scipy.stats import chi2, norm
 import semcal
 from semcal.demo.paths import language_model_dir
 from semcal.demo.questions import load_set
-from semcal.engine.language_model import Prompt, Sampler
+from semcal.engine.language_model import Prompt, Sampler, SampleRequest
 from semcal.engine.servers.sampler import ServerModel, load_server
 from semcal.engine.servers.settings import ServerSettings
 from semcal.qa.questions import Question, chat
@@ -65,7 +65,9 @@ def draws(server_model: ServerModel, questions: list[Question]) -> dict[float, l
     asked = [chat(question.question) for question in questions]
     prompts = [Prompt(q.id, server_model.encode(one), one) for q, one in zip(questions, asked)]
     methods = [Temperature(one) for one in TEMPERATURES]
-    drawn = server_model.sample(prompts, recalibrators=methods, m=DRAWS, seed=3, max_new_tokens=16)
+    drawn = server_model.sample(
+        SampleRequest(prompts, recalibrators=methods, m=DRAWS, seeds=[3], max_new_tokens=16)
+    )[0]
     found: dict[float, list[Drawn]] = {}
     for temperature, of_one in zip(TEMPERATURES, drawn):
         found[temperature] = []
@@ -140,7 +142,7 @@ def test_the_whole_pipeline_gives_the_same_figures_within_sampling_error(
     how = {"m": 5, "recalibrator": Base(), "equivalence": "exact", "progress": False}
     figures = []
     for seed, model in enumerate((local_model, server_model)):
-        rows = semcal.ask_many(questions, model, seed=seed, **how).rows
+        rows = semcal.ask_many(model, questions, seed=seed, **how).rows
         figures.append([_figures(row) for row in rows])
     local, served = np.array(figures)
     assert local.shape == served.shape == (100, 6)

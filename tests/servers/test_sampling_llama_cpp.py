@@ -14,7 +14,7 @@ from scipy.stats import chi2
 from semcal.demo.questions import load_set
 from semcal.engine import load_model
 from semcal.engine.causal_lm import CausalLanguageModel
-from semcal.engine.language_model import Generation, Prompt
+from semcal.engine.language_model import Generation, Prompt, SampleRequest
 from semcal.engine.servers.sampler import ServerModel, load_server
 from semcal.engine.servers.settings import ServerSettings
 from semcal.qa.first_answer import first_answer
@@ -56,8 +56,8 @@ def test_log_probabilities_of_draws_are_those_of_the_model_within_a_thousandth(
     recalibrator = Base() if temperature == 1 else Temperature(temperature)
     asked = [Prompt(f"q{i}", model.encode(one), one) for i, one in enumerate(chats)]
     encoded = [Prompt(f"q{i}", local.encode(one), one) for i, one in enumerate(chats)]
-    how: Any = {"m": 1, "seed": 3, "max_new_tokens": 6, "cut": cut}
-    (found,) = model.sample(asked, recalibrators=[recalibrator], **how)
+    how: Any = {"m": 1, "seeds": [3], "max_new_tokens": 6, "cut": cut}
+    (found,) = model.sample(SampleRequest(asked, recalibrators=[recalibrator], **how))[0]
     draws = [one for (one,) in found]
     known = [i for i, one in enumerate(draws) if one.token_log_probs]
     assert len(known) > (0.95 if temperature < 2 else 0.5) * len(chats)  # but for half characters
@@ -84,7 +84,9 @@ def test_first_words_come_as_often_as_the_model_says(
 ) -> None:
     m, t = 400, Temperature(1.3)
     prompt = Prompt("q", model.encode(chats[0]), chats[0])
-    ((draws,),) = model.sample([prompt], recalibrators=[t], m=m, seed=5, max_new_tokens=1)
+    ((draws,),) = model.sample(SampleRequest([prompt], recalibrators=[t], m=m, seeds=[5], max_new_tokens=1))[
+        0
+    ]
     seen = Counter(one.token_ids[0] for one in draws if one.token_ids)
     own = Prompt("q", local.encode(chats[0]))
     tokens = [token for token, _ in seen.most_common(12)]

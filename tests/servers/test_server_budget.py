@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from semcal.engine.servers.budget import Usage, tokens_of_reply
-from semcal.engine.servers.client import ServerClient, ServerRequest
+from semcal.engine.servers.client import ServerClient, ServerRequest, Usage, tokens_of_reply
 from semcal.engine.servers.settings import Endpoint, ServerSettings
 from semcal.errors import BudgetError
 from tests.servers.fake_server import FakeServer

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from semcal.engine.language_model import Prompt
+from semcal.engine.language_model import Prompt, SampleRequest
 from semcal.errors import UsageError
 from semcal.qa.questions import chat
 from semcal.recalibration import Temperature
@@ -22,7 +22,7 @@ def draw(temperature: float, *, server: str = "vLLM", **profile: Any) -> int:
     with FakeServer(server=server) as running:
         model = model_of(running, **profile)
         with model.client:
-            model.sample(ASKED, recalibrators=[Temperature(temperature)], m=1)
+            model.sample(SampleRequest(ASKED, recalibrators=[Temperature(temperature)], m=1))[0]
         return len(running.requests)
 
 

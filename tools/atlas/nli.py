@@ -25,9 +25,9 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 from torch import Tensor, nn
 from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
 
-from semcal.demo.meanings import MONTHS
 from tools.atlas import texts
 from tools.atlas.nli_pairs import ENTAILMENT, LABELS, REFUSALS, Pair, fresh_names, pairs
+from tools.atlas.texts import MONTHS
 from tools.atlas.world import ADJECTIVES, NOUNS, TITLES, TRADES
 
 STEPS = 4000

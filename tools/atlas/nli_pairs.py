@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from random import Random
 from zlib import crc32
 
-from semcal.demo.meanings import MONTHS
 from semcal.qa.normal_form import normal_form
 from tools.atlas import texts
+from tools.atlas.texts import MONTHS
 from tools.atlas.world import (
     RELATIONS,
     TITLES,

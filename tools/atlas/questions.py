@@ -18,10 +18,7 @@ from semcal.records import dumps
 from tools.atlas import texts
 from tools.atlas.world import (
     POPULAR,
-    RELATIONS,
     RIVALS,
-    TITLES,
-    TRADES,
     WORLD_SEED,
     Fact,
     build_world,
@@ -39,23 +36,10 @@ def generate_set(name: str) -> list[Question]:
     return _closed_questions(name, question_facts(name))
 
 
-def relations() -> dict[str, dict[str, object]]:
-    """The kind of value of each relation, and how questions ask for it: what `same_meaning` reads."""
-    kinds: dict[str, str] = {}
-    rng = Random(0)
-    while len(kinds) < len(RELATIONS):
-        kinds |= {fact.relation: type(fact.value).__name__ for fact in small_world(rng)}
-    return {name: {"kind": kinds[name], "questions": texts.QUESTIONS[name]} for name in RELATIONS}
-
-
 def data_files() -> dict[str, str]:
     """The files of the package that are generated: name → text."""
     sets = {name: "".join(dumps(one.row()) + "\n" for one in generate_set(name)) for name in SETS}
-    words = {"relations": relations(), "titles": TITLES, "trades": TRADES}
-    return {
-        **{f"{name}.jsonl": text for name, text in sets.items()},
-        "meanings.json": dumps(words, indent=1) + "\n",
-    }
+    return {f"{name}.jsonl": text for name, text in sets.items()}
 
 
 def question_facts(name: str) -> tuple[Fact, ...]:

@@ -9,8 +9,35 @@ from __future__ import annotations
 
 from random import Random
 
-from semcal.demo.meanings import MONTHS, number_words
 from tools.atlas.world import Date, Fact, Number, Person, Place, Subject, Trade, Value, Year
+
+MONTHS, _ONES, _TENS = map(
+    str.split,
+    (
+        "January February March April May June July August September October November December",
+        "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen"
+        " sixteen seventeen eighteen nineteen",
+        "zero ten twenty thirty forty fifty sixty seventy eighty ninety",
+    ),
+)
+
+
+def number_words(number: int) -> str:
+    """Write a whole number under a million in words.
+
+    >>> number_words(47), number_words(350), number_words(340_000)
+    ('forty-seven', 'three hundred and fifty', 'three hundred and forty thousand')
+    """
+    if number < 20:
+        return _ONES[number]
+    if number < 100:
+        tens, ones = divmod(number, 10)
+        return _TENS[tens] + (f"-{_ONES[ones]}" if ones else "")
+    if number < 1000:
+        hundreds, below = divmod(number, 100)
+        return f"{_ONES[hundreds]} hundred" + (f" and {number_words(below)}" if below else "")
+    thousands, below = divmod(number, 1000)
+    return f"{number_words(thousands)} thousand" + (f" {number_words(below)}" if below else "")
 
 
 def forms(value: Value) -> tuple[str, ...]:

@@ -102,19 +102,34 @@ class Terminated(KeyboardInterrupt):
 
 
 def _guarded(command: Command, output_of: OutputOf) -> Callable[..., None]:
-    """Turn what a command returns or raises into an exit code."""
+    """Turn what a command returns or raises into an exit code; options of servers become its `server`."""
+    parameters = inspect.signature(command).parameters
+    further = {"quiet": opt.QuietOption, "verbose": opt.VerboseOption}
+    further |= opt.SERVER_OPTIONS if "server" in parameters else {}
 
     @wraps(command)
     def run(*, quiet: bool, verbose: bool, **options: Any) -> None:
         console.set_quiet(quiet)
         console.set_verbose(verbose)
-        options |= {"verbose": verbose} if "verbose" in inspect.signature(command).parameters else {}
+        if "verbose" in parameters:
+            options["verbose"] = verbose
+        if "server" in parameters:
+            options["server"] = {name: options.pop(name, None) for name in opt.SERVER_OPTIONS}
         warnings.showwarning = partial(_show_warning, shown=set())
+        output = None
         with _sigterm_raises():
-            code = _exit_code(command, output_of, options)
+            try:
+                texts = {"question", "context", "columns"} & options.keys()
+                options |= {name: _as_text(name, options[name]) for name in texts}
+                output = output_of(options)
+                overwrite, dry_run = (bool(options.get(name)) for name in ("overwrite", "dry_run"))
+                with reserved(output, overwrite=overwrite, dry_run=dry_run):
+                    code = command(**options)
+            except (SemcalError, KeyboardInterrupt, MemoryError, OSError) as error:
+                code = _report(error, output, options)
         raise typer.Exit(code or flush(sys.stdout))
 
-    opt.add_options(run, command, {"quiet": opt.QuietOption, "verbose": opt.VerboseOption})
+    opt.add_options(run, command, further, instead_of="server")
     return run
 
 
@@ -151,36 +166,29 @@ def _terminate(number: int, frame: FrameType | None) -> None:
     raise Terminated
 
 
-def _exit_code(command: Command, output_of: OutputOf, options: dict[str, Any]) -> int:
-    output = None
-    try:
-        texts = {"question", "context", "columns"} & options.keys()
-        options |= {name: _as_text(name, options[name]) for name in texts}
-        output = output_of(options)
-        overwrite, dry_run = (bool(options.get(name)) for name in ("overwrite", "dry_run"))
-        with reserved(output, overwrite=overwrite, dry_run=dry_run):
-            return command(**options)
-    except UsageError as error:
+def _report(error: BaseException, output: Output | None, options: Mapping[str, Any]) -> int:
+    """Say on stderr what went wrong and what is kept, and return the exit code."""
+    if isinstance(error, UsageError):
         warn(f"error: {error}")
         return 2
-    except SemcalError as error:
-        warn(f"error: {error}")
-    except KeyboardInterrupt as error:
+    if isinstance(error, KeyboardInterrupt):
         terminated = isinstance(error, Terminated)
         remains = kept_message(output, options) or _nothing_kept(output, options)
         warn(f"{'terminated' if terminated else 'interrupted'}; {remains}")
         flush(sys.stdout)
         return 143 if terminated else 130
-    except BrokenPipeError:  # nobody reads our output any more
+    if isinstance(error, BrokenPipeError):  # nobody reads our output any more
         flush(sys.stdout)
         return 1
-    except MemoryError:
+    if isinstance(error, MemoryError):
         warn("error: out of memory; ask for less at once (--m, --bins, --memory, --limit)")
         return 1
-    except OSError as error:
+    if isinstance(error, OSError):
         advice = _ADVICE.get(error.errno or 0, "")
         warn(f"error: {error.strerror or error}: {error.filename or 'standard output'}{advice}")
         flush(sys.stdout)
+    else:
+        warn(f"error: {error}")
     if output is not None and output.kept is not None and (remains := kept_message(output, options)):
         warn(remains)
     return 1

@@ -9,6 +9,7 @@ from typing import Any
 
 from semcal.cli.console import refuse_existing
 from semcal.errors import UsageError
+from semcal.recalibration.methods import FITTED, FROM_SAMPLES, RECALIBRATORS
 from semcal.registry import check_name
 
 
@@ -35,7 +36,12 @@ class FitOptions:
     @property
     def samples(self) -> bool:
         """Whether answers are sampled, and one of many fits is chosen by them."""
-        return self.select or self.method == "TS-grid"
+        return self.select or self.from_samples
+
+    @property
+    def from_samples(self) -> bool:
+        """Whether the method itself is chosen from samples."""
+        return self.method in FROM_SAMPLES
 
     @property
     def chosen_by(self) -> str:
@@ -45,37 +51,38 @@ class FitOptions:
     @property
     def exact(self) -> bool:
         """Whether T is solved exactly."""
-        return self.method == "TS" and self.solver in (None, "exact")
+        solvers = RECALIBRATORS[self.method].solvers
+        return bool(solvers) and (self.solver or solvers[0]) == "exact"
 
     def check(self, validation: str | None, plot: Path | None, *, replace_plot: bool) -> None:
         """Raise UsageError for options that contradict each other."""
-        from semcal.pipeline.fitting import METHODS, check_method
+        from semcal.pipeline.fitting import check_method
         from semcal.recalibration.provenance import CHOSEN_BY
         from semcal.semantics import MEASURES
 
-        check_name(self.method, (*METHODS, "TS-grid"), what="method")
+        check_name(self.method, (*FITTED, *FROM_SAMPLES), what="method")
         check_name(self.measure, MEASURES, what="measure")
         check_name(self.chosen_by, CHOSEN_BY, what="rule of choice")
-        if self.method != "TS-grid":
+        if not self.from_samples:
             check_method(self.method, self.solver, self.loss, self.alpha)
         for problem in self._contradictions(validation=validation, plot=plot):
             raise UsageError(problem)
         if plot is not None:
-            from semcal.report.figures import check_figure_path
+            from semcal.report.plotting import check_figure_path
 
             check_figure_path(plot)
             if not replace_plot:
                 refuse_existing("--plot", plot)
 
     def _contradictions(self, *, validation: str | None, plot: Path | None) -> Iterator[str]:
-        if self.select and self.method == "TS-grid":
-            yield "TS-grid chooses on FILE itself; leave --select out"
+        if self.select and self.from_samples:
+            yield f"{self.method} chooses on FILE itself; leave --select out"
         if self.select and validation is None:
             yield "--select chooses on questions of their own; give them with --validation FILE"
         if validation is not None and not self.select:
             yield "--validation goes with --select"
         for option, value in (("--weight-decay", self.weight_decay), ("--learning-rate", self.learning_rate)):
-            if value and (self.exact or self.method == "TS-grid"):
+            if value and (self.exact or self.from_samples):
                 yield f"{option} is for --solver sgd; the exact solution of TS and TS-grid have none"
         if self.by is not None and not self.samples:
             yield "--by goes with --select or TS-grid"
@@ -84,8 +91,9 @@ class FitOptions:
 
     def check_server(self, name: str, *, features: Path | None, plot: Path | None) -> None:
         """Raise UsageError for what cannot be had from a server."""
+        method = RECALIBRATORS[self.method]
         wanted = {
-            self.method if self.method in ("ATS", "Platt") else None: "reads hidden states",
+            None if method.over_server or method.from_samples else self.method: "reads hidden states",
             "--solver sgd" if self.solver == "sgd" else None: "reads hidden states",
             "--select" if self.select else None: "fits to hidden states",
             "--loss any" if self.loss == "any" else None: "fits to hidden states",

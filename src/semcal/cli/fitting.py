@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING, Any
 from semcal.cli.console import info, progress, successive_progress, warn
 from semcal.cli.fit_options import FitOptions
 from semcal.cli.rows import BadRows
-from semcal.errors import QuestionError
+from semcal.errors import QuestionError, UsageError
 from semcal.qa.questions import Question, data_hash
+from semcal.recalibration.methods import FITTED
 from semcal.records import write_rows
 
 if TYPE_CHECKING:
     from semcal.engine.equivalence import Equivalence
     from semcal.engine.language_model import LanguageModel, Sampler
     from semcal.pipeline.calibration_set import CalibrationSet
-    from semcal.pipeline.fit_and_select import Clustering
+    from semcal.pipeline.cluster import Clustering
     from semcal.pipeline.prompting import PromptConfig
     from semcal.pipeline.sampling import Sampling
     from semcal.pipeline.store import UnfinishedWork
@@ -56,7 +57,7 @@ class FitWork:
     @property
     def over_server(self) -> bool:
         """Whether the model is behind a server."""
-        return not hasattr(self.model, "features")
+        return not self.model.capabilities.states
 
     def key(self, options: FitOptions, sampling: Sampling, equivalence: str | None) -> dict[str, Any]:
         """Everything that the result depends on."""
@@ -83,7 +84,7 @@ class FitWork:
         from semcal.recalibration.exact_fit import PAPER_LOSSES
 
         parts, questions, under = [], self.validation, ""
-        if options.method == "TS-grid":
+        if options.from_samples:
             questions, under = self._to_sample(sampling, lambda _: None), f"{len(self._grid())} temperatures"
         else:
             read_by: Any = self.model
@@ -106,7 +107,7 @@ class FitWork:
             from semcal.pipeline.server_fitting import plan_over_server
 
             return plan_over_server(self.model, labelled, loss=options.loss)  # type: ignore[arg-type]
-        whole = options.method == "ATS" or self.features is not None
+        whole = FITTED[options.method].reads_sequences or self.features is not None
         size = labelled.manifest(self.language_model, asking=self.asking, whole=whole).bytes / 1e6
         place = f"in {self.features}" if self.features else "in memory"
         return f"read {len(labelled.questions)} questions once, keep {size:.1f} MB of states {place}"
@@ -115,7 +116,7 @@ class FitWork:
         """The temperatures of TS-grid that the model can be sampled at."""
         from semcal.pipeline.select import GRID
 
-        most = getattr(getattr(self.model, "profile", None), "max_temperature", None)
+        most = self.model.capabilities.max_temperature
         grid = [t for t in GRID if most is None or t <= most]
         if len(grid) < len(GRID):
             info(f"fit: {self.model.name} is sampled at T = {most:g} at most, so the grid ends there")
@@ -155,7 +156,7 @@ class FitWork:
         """Fit and save what the options ask for, and return the result to print."""
         from semcal.experiment.environment import versions
         from semcal.pipeline.calibration_set import CalibrationSet, provenance_of
-        from semcal.pipeline.fit_and_select import Clustering
+        from semcal.pipeline.cluster import Clustering
 
         if not options.samples:
             if not options.exact or self.over_server:
@@ -171,7 +172,7 @@ class FitWork:
             seed=options.seed,
             versions=versions(),
         )
-        if options.method == "TS-grid":
+        if options.from_samples:
             return self._fit_grid(options, sampling, clustering, unfinished.folder, provenance_for)
         labelled = CalibrationSet.of(
             self.language_model, self.questions, asking=self.asking, on_bad_question=self._leave_out
@@ -249,7 +250,7 @@ class FitWork:
         from semcal.pipeline.temperature_grid import choose_temperatures, rows_at_temperatures
 
         questions = self._to_sample(sampling, self._leave_out)
-        with progress("TS-grid", len(questions)) as update:
+        with progress(options.method, len(questions)) as update:
             rows = rows_at_temperatures(
                 self.model,
                 questions,
@@ -311,7 +312,7 @@ def remove_older_results(out: Path, options: FitOptions) -> None:
     """Remove what an older fit has left in the directory and this one has not written."""
     from semcal.semantics import MEASURES
 
-    if not options.select and options.method != "TS-grid":
+    if not options.samples:
         (out / SELECTION).unlink(missing_ok=True)
         for folder in (out / measure for measure in MEASURES):
             if (folder / "calibration.json").is_file():
@@ -363,5 +364,6 @@ def _draw(fitted: Fitted, path: Path) -> Path:
     if isinstance(fitted, TemperatureScaling) and fitted.exact_ is not None:
         return write_figure(loss_figure(fitted.exact_), path)
     steps = getattr(fitted, "sgd_", None)
-    assert steps is not None
+    if steps is None:
+        raise UsageError(f"a fit of {fitted.method} has neither steps nor a loss curve to draw")
     return write_figure(steps_figure(steps, method=fitted.method), path)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Mapping
-from functools import wraps
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, get_args
@@ -400,7 +399,7 @@ def _server_option(kind: Any, name: str, metavar: str, text: str) -> Any:
     return Annotated[kind | None, typer.Option(name, metavar=metavar, callback=callback, help=text)]
 
 
-_SERVER_OPTIONS: dict[str, Any] = {
+SERVER_OPTIONS: dict[str, Any] = {
     "tokenizer": _server_option(
         str, "--tokenizer", "DIR", "The server's model as a directory or hub id: token ids are sent."
     ),
@@ -423,18 +422,6 @@ _SERVER_OPTIONS: dict[str, Any] = {
     "price_in": _server_option(float, "--price-in", "PRICE", "Of a million prompt tokens."),
     "price_out": _server_option(float, "--price-out", "PRICE", "Of a million completion tokens."),
 }
-
-
-def takes_server_options(command: Callable[..., int]) -> Callable[..., int]:
-    """Give a command the options of servers, which it takes together as `server`."""
-
-    @wraps(command)
-    def run(**options: Any) -> int:
-        server = {name: options.pop(name, None) for name in _SERVER_OPTIONS}
-        return command(**options, server=server)
-
-    add_options(run, command, _SERVER_OPTIONS, instead_of="server")
-    return run
 
 
 def server_settings(options: ServerOptions, *names: str | None) -> ServerSettings | None:

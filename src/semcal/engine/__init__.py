@@ -7,6 +7,7 @@ from typing import Any
 from semcal.registry import attribute
 
 _ADDRESSES = {
+    "Capabilities": "language_model",
     "CausalLanguageModel": "causal_lm",
     "Clustering": "clustering",
     "Generation": "language_model",

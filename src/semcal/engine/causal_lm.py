@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from semcal.engine.decoding import DecodingOptions, Request, Samples, beam_search, decode
-from semcal.engine.drawing import Truncation, check_at_least_one, inverse_cdf, most_likely, uniforms
-from semcal.engine.language_model import Cut, Generation, Progress, Prompt
+from semcal.engine.drawing import check_at_least_one, inverse_cdf, most_likely, uniforms
+from semcal.engine.language_model import Capabilities, Generation, Progress, Prompt, SampleRequest
 from semcal.engine.scheduling import (
     Answers,
     BatchPlanner,
@@ -66,6 +66,8 @@ class CausalLanguageModel:
     SemcalWarning
         If the attention cannot be replaced, so that sampling takes more time and memory (see `attention`).
     """
+
+    capabilities = Capabilities()
 
     def __init__(
         self,
@@ -125,48 +127,21 @@ class CausalLanguageModel:
         return self.format.complete(generation, end, start)
 
     def sample(
-        self,
-        prompts: Sequence[Prompt],
-        *,
-        recalibrators: Sequence[AnyRecalibrator],
-        m: int = 10,
-        seed: int = 0,
-        max_new_tokens: int = 10,
-        truncation: Truncation | None = None,
-        cut: Cut | None = None,
-        progress: Progress | None = None,
-    ) -> list[list[list[Generation]]]:
-        """Draw `m` answers to each prompt under each recalibrator.
+        self, request: SampleRequest, progress: Progress | None = None
+    ) -> list[list[list[list[Generation]]]]:
+        """Draw what a request asks for: ``[run][recalibrator][prompt][draw]``.
 
-        Plain multinomial sampling with `semcal.engine.drawing.uniforms`: the same for every recalibrator,
-        and independent of batches and of the other questions.
+        With the random numbers of `semcal.engine.drawing.uniforms`: the same for every recalibrator, and
+        independent of batches and of the other questions. Where `request.cut` cuts a draw, its `rescored` is
+        mostly read while decoding; what decoding does not read (a cut inside a token may ask for tokens that
+        were never drawn) is scored in a second pass.
 
         Parameters
         ----------
-        prompts : sequence of Prompt
-            The questions. Their common prefix runs once, and the rest of each once.
-        recalibrators : sequence of Recalibrator or ATS
-            Each gets its own draws; the prompts run once for all.
-        m : int
-            Draws per question and recalibrator.
-        seed : int
-            Random seed. `sample_runs` draws with several seeds in one pass.
-        max_new_tokens : int
-            Limit of an answer's length, end of turn included.
-        truncation : Truncation, optional
-            Top-k and top-p; by default tokens are drawn from the whole vocabulary.
-        cut : callable, optional
-            Where the text of a draw is cut before it is scored, None where it is scored as it was drawn;
-            it decides from the text and from whether the draw is finished. Draws that are cut have
-            `rescored`, mostly read while decoding; what decoding does not read (a cut inside a token may
-            ask for tokens that were never drawn) is scored in a second pass.
+        request : SampleRequest
+            Prompts, recalibrators, seeds and limits.
         progress : callable, optional
             Called with the number of questions finished so far.
-
-        Returns
-        -------
-        list of list of list of Generation
-            ``[recalibrator][prompt][draw]``.
 
         Raises
         ------
@@ -175,71 +150,44 @@ class CausalLanguageModel:
         ModelError
             If probabilities are not finite.
         """
-        (answers,) = self.sample_runs(
-            prompts,
-            recalibrators=recalibrators,
-            m=m,
-            seeds=[seed],
-            max_new_tokens=max_new_tokens,
-            truncation=truncation,
-            cut=cut,
-            progress=progress,
-        )
-        return answers
-
-    def sample_runs(
-        self,
-        prompts: Sequence[Prompt],
-        *,
-        recalibrators: Sequence[AnyRecalibrator],
-        seeds: Sequence[int],
-        m: int = 10,
-        max_new_tokens: int = 10,
-        truncation: Truncation | None = None,
-        cut: Cut | None = None,
-        progress: Progress | None = None,
-        first: int = 0,
-    ) -> list[list[list[list[Generation]]]]:
-        """As `sample` with each of several seeds, in one pass: ``[run][recalibrator][prompt][draw]``.
-
-        Parameters and errors are those of `sample`, with a random seed for each run. The draws before number
-        `first` are left out, and the `m` from there on are those that a call for all would give.
-        """
-        check_at_least_one(m=m, max_new_tokens=max_new_tokens)
-        if not seeds:
+        check_at_least_one(m=request.m, max_new_tokens=request.max_new_tokens)
+        prompts, recalibrators, m = request.prompts, request.recalibrators, request.m
+        if not request.seeds:
             return []
-        rescoring = Rescoring(self.format, cut, prompts) if cut else None
+        rescoring = Rescoring(self.format, request.cut, prompts) if request.cut else None
         if rescoring and (unknown := unknown_token(self.network, rescoring.closing_tokens)):
             raise ModelError(f"the end of a turn has {unknown}")
         options = DecodingOptions(
             recalibrators,
             self.format.stops,
-            truncation or inverse_cdf,
+            request.truncation or inverse_cdf,
             closing_tokens=rescoring.closing_tokens if rescoring else (),
             run_last_token=rescoring.run_last_token if rescoring else None,
         )
-        request = Request(
+        decoding = Request(
             [prompt.token_ids for prompt in prompts],
             lambda i: np.concatenate(
                 [
-                    uniforms(seed, prompts[i].question_id, m=m, steps=max_new_tokens, first=first)
-                    for seed in seeds
+                    uniforms(
+                        seed, prompts[i].question_id, m=m, steps=request.max_new_tokens, first=request.first
+                    )
+                    for seed in request.seeds
                 ]
             ),
-            m=m * len(seeds),
-            steps=max_new_tokens,
+            m=m * len(request.seeds),
+            steps=request.max_new_tokens,
         )
         answers: list[list[list[Generation]]] = [[[] for _ in prompts] for _ in recalibrators]
-        for finished, (i, samples) in enumerate(self._decoded(prompts, request, options), 1):
+        for finished, (i, samples) in enumerate(self._decoded(prompts, decoding, options), 1):
             for r, answers_by_prompt in enumerate(answers):
-                draws = [self._draw(samples, (r, j)) for j in range(request.m)]
+                draws = [self._draw(samples, (r, j)) for j in range(decoding.m)]
                 answers_by_prompt[i] = rescoring.rescored(i, draws, samples, r) if rescoring else draws
             if progress is not None:
                 progress(finished)
         if rescoring:
             for answers_by_prompt, recalibrator in zip(answers, recalibrators):
                 self._score_missing(prompts, answers_by_prompt, rescoring, recalibrator)
-        runs = [slice(run * m, (run + 1) * m) for run in range(len(seeds))]
+        runs = [slice(run * m, (run + 1) * m) for run in range(len(request.seeds))]
         return [
             [[draws[run] for draws in answers_by_prompt] for answers_by_prompt in answers] for run in runs
         ]
@@ -325,16 +273,10 @@ class CausalLanguageModel:
         """The special tokens that a text spells; `encode` and `encode_answer` encode them as plain text."""
         return self.format.special_tokens.find(text)
 
-    def invalid_prompts_for_sampling(
-        self,
-        prompts: Sequence[Prompt],
-        *,
-        recalibrators: Sequence[AnyRecalibrator],
-        m: int = 10,
-        max_new_tokens: int = 10,
-    ) -> list[QuestionError]:
+    def invalid_prompts_for_sampling(self, request: SampleRequest) -> list[QuestionError]:
         """The errors that `sample` would raise: prompts with no room for an answer, or over the budget."""
-        return list(self._planner.invalid_for_decoding(prompts, recalibrators, m=m, steps=max_new_tokens))
+        prompts, recalibrators, steps = request.prompts, request.recalibrators, request.max_new_tokens
+        return list(self._planner.invalid_for_decoding(prompts, recalibrators, m=request.m, steps=steps))
 
     def invalid_prompts(self, prompts: Sequence[Prompt], answers: Answers) -> list[QuestionError]:
         """The errors that `score` and `features` would raise: prompts with no room for an answer."""

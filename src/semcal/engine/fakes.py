@@ -10,7 +10,7 @@ A whole flow, from a question to a semantic confidence:
 >>> question = "Who wrote it?"
 >>> model = FakeLanguageModel({question: {"Ana Velis": 0.5, "A. Velis": 0.25, "Bo Tarn": 0.25}})
 >>> prompt = Prompt("q1", model.encode(chat(question)))
->>> ((draws,),) = model.sample([prompt], recalibrators=[Base()], m=4, seed=8)
+>>> (((draws,),),) = model.sample(SampleRequest([prompt], [Base()], m=4, seeds=[8]))
 >>> answers = [draw.text for draw in draws]
 >>> answers
 ['Bo Tarn', 'A. Velis', 'Ana Velis', 'Ana Velis']
@@ -37,9 +37,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from semcal.engine.drawing import Choose, Truncation, check_at_least_one, inverse_cdf, most_likely, uniforms
+from semcal.engine.drawing import Choose, check_at_least_one, inverse_cdf, most_likely, uniforms
 from semcal.engine.equivalence import FakeEquivalence
-from semcal.engine.language_model import Cut, Generation, Progress, Prompt
+from semcal.engine.language_model import Capabilities, Cut, Generation, Progress, Prompt, SampleRequest
 from semcal.errors import InputError, QuestionError, UsageError
 from semcal.qa.questions import Turn
 from semcal.recalibration.attentive import ATS, AnyRecalibrator, BlockShape
@@ -94,6 +94,8 @@ class FakeLanguageModel:
     0.9412
     """
 
+    capabilities = Capabilities()
+
     def __init__(
         self, table: Mapping[str, Mapping[str, float]], *, floor: float = -100.0, name: str = "fake"
     ) -> None:
@@ -130,51 +132,19 @@ class FakeLanguageModel:
         return (*self._tokens(before), *self._tokens(generation.text[len(before) : end]), END)
 
     def sample(
-        self,
-        prompts: Sequence[Prompt],
-        *,
-        recalibrators: Sequence[AnyRecalibrator],
-        m: int = 10,
-        seed: int = 0,
-        max_new_tokens: int = 10,
-        truncation: Truncation | None = None,
-        cut: Cut | None = None,
-        progress: Progress | None = None,
-    ) -> list[list[list[Generation]]]:
-        """Draw `m` answers to each prompt under each recalibrator: ``[recalibrator][prompt][draw]``."""
-        (draws,) = self.sample_runs(
-            prompts,
-            recalibrators=recalibrators,
-            seeds=[seed],
-            m=m,
-            max_new_tokens=max_new_tokens,
-            truncation=truncation,
-            cut=cut,
-            progress=progress,
-        )
-        return draws
-
-    def sample_runs(
-        self,
-        prompts: Sequence[Prompt],
-        *,
-        recalibrators: Sequence[AnyRecalibrator],
-        seeds: Sequence[int],
-        m: int = 10,
-        max_new_tokens: int = 10,
-        truncation: Truncation | None = None,
-        cut: Cut | None = None,
-        progress: Progress | None = None,
-        first: int = 0,
+        self, request: SampleRequest, progress: Progress | None = None
     ) -> list[list[list[list[Generation]]]]:
-        """What `sample` draws with each of several seeds: ``[run][recalibrator][prompt][draw]``."""
-        check_at_least_one(m=m, max_new_tokens=max_new_tokens)
-        runs: list[list[list[list[Generation]]]] = [[[] for _ in recalibrators] for _ in seeds]
-        for prompt in _counted(prompts, progress):
-            for answers, seed in zip(runs, seeds):
-                u = uniforms(seed, prompt.question_id, m=m, steps=max_new_tokens, first=first)
+        """Draw what a request asks for: ``[run][recalibrator][prompt][draw]``."""
+        check_at_least_one(m=request.m, max_new_tokens=request.max_new_tokens)
+        recalibrators, cut = request.recalibrators, request.cut
+        runs: list[list[list[list[Generation]]]] = [[[] for _ in recalibrators] for _ in request.seeds]
+        for prompt in _counted(request.prompts, progress):
+            for answers, seed in zip(runs, request.seeds):
+                u = uniforms(
+                    seed, prompt.question_id, m=request.m, steps=request.max_new_tokens, first=request.first
+                )
                 for by_prompt, recalibrator in zip(answers, recalibrators):
-                    draws = self._decode(prompt, recalibrator, u, truncation or inverse_cdf)
+                    draws = self._decode(prompt, recalibrator, u, request.truncation or inverse_cdf)
                     by_prompt.append(self._rescored(prompt, draws, recalibrator, cut) if cut else draws)
         return runs
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar, cast
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from semcal.recalibration.attentive import AnyRecalibrator, BlockShape
     from semcal.recalibration.features import CalibrationFeatures
 
+#: Enough to keep a server busy, and few to ask again after a stop.
+REQUESTS_A_BLOCK = 128
 Progress = Callable[[int], None]
 """Called from time to time with the number of questions finished so far."""
 
@@ -68,6 +71,56 @@ Cut = Callable[[Prompt, Generation], tuple[int, int]]
 Draws: TypeAlias = "list[Generation] | QuestionError"
 """The answers drawn to one prompt, or why there are none."""
 
+
+@dataclass(frozen=True)
+class SampleRequest:
+    """What is drawn: `m` answers to each prompt under each recalibrator, in each run.
+
+    Plain multinomial sampling. The random numbers of a draw depend on the seed of its run, the id of its
+    question and its number alone, and all recalibrators share them.
+
+    Attributes
+    ----------
+    prompts : sequence of Prompt
+        With distinct ids. Their common prefix runs once, and the rest of each once.
+    recalibrators : sequence of Recalibrator or ATS
+        Each gets draws of its own.
+    m : int
+        Draws per question, recalibrator and run.
+    seeds : sequence of int
+        One a run.
+    max_new_tokens : int
+        Limit of an answer's length in tokens, end of turn included.
+    truncation : Truncation, optional
+        Top-k and top-p; by default tokens are drawn from the whole vocabulary.
+    cut : callable, optional
+        What is scored of a draw's text. Draws that are cut have `Generation.rescored`.
+    first : int
+        Number of the first draw: those before it are left out, and the `m` from there on are those of a
+        request for all of them.
+    """
+
+    prompts: Sequence[Prompt]
+    recalibrators: Sequence[AnyRecalibrator]
+    m: int = 10
+    seeds: Sequence[int] = (0,)
+    max_new_tokens: int = 10
+    truncation: Truncation | None = None
+    cut: Cut | None = None
+    first: int = 0
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What a sampler can do beside drawing answers. The defaults are those of a model in this process."""
+
+    states: bool = True  # hidden states, logits and beams: it is a `LanguageModel`
+    likelihoods: bool = True  # of draws at every temperature
+    max_temperature: float | None = None  # the largest that is drawn at; None: no limit
+    truncated_to: str | None = None  # how it cuts the distribution although the whole is asked for
+    answers_a_request: int | None = None  # to one question in one request; None: there are no requests
+
+
 DrawnT = TypeVar("DrawnT", covariant=True)
 AnswerT = TypeVar("AnswerT", covariant=True)
 
@@ -83,43 +136,19 @@ class DrawsAnswers(Protocol[DrawnT, AnswerT]):
     def revision(self) -> str:
         """Commit on the hub, hash of the files of a directory, or the server's version."""
 
+    @property
+    def capabilities(self) -> Capabilities:
+        """What it can do beside drawing answers."""
+
     def encode(self, chat: Sequence[Turn]) -> tuple[int, ...]:
         """Encode a chat that ends with a user turn as a prompt; empty where a server does that."""
 
     def sample(
-        self,
-        prompts: Sequence[Prompt],
-        *,
-        recalibrators: Sequence[AnyRecalibrator],
-        m: int = 10,
-        seed: int = 0,
-        max_new_tokens: int = 10,
-        truncation: Truncation | None = None,
-        cut: Cut | None = None,
-        progress: Progress | None = None,
-    ) -> Sequence[Sequence[DrawnT]]:
-        """Draw `m` answers to each prompt under each recalibrator: ``[recalibrator][prompt][draw]``.
+        self, request: SampleRequest, progress: Progress | None = None
+    ) -> Sequence[Sequence[Sequence[DrawnT]]]:
+        """Draw what a request asks for: ``[run][recalibrator][prompt][draw]``.
 
         Where a server failed for good, the error stands in place of a prompt's draws.
-        """
-
-    def sample_runs(
-        self,
-        prompts: Sequence[Prompt],
-        *,
-        recalibrators: Sequence[AnyRecalibrator],
-        seeds: Sequence[int],
-        m: int = 10,
-        max_new_tokens: int = 10,
-        truncation: Truncation | None = None,
-        cut: Cut | None = None,
-        progress: Progress | None = None,
-        first: int = 0,
-    ) -> Sequence[Sequence[Sequence[DrawnT]]]:
-        """What `sample` draws with each of several seeds: ``[run][recalibrator][prompt][draw]``.
-
-        The draws before number `first` are left out; with the same random numbers, the `m` from there on are
-        those that a call for all of them gives.
         """
 
     def greedy(
@@ -135,19 +164,19 @@ class DrawsAnswers(Protocol[DrawnT, AnswerT]):
     def special_tokens_in(self, text: str) -> tuple[str, ...]:
         """The special tokens that a text spells; `encode` and `encode_answer` encode them as plain text."""
 
-    def invalid_prompts_for_sampling(
-        self,
-        prompts: Sequence[Prompt],
-        *,
-        recalibrators: Sequence[AnyRecalibrator],
-        m: int = 10,
-        max_new_tokens: int = 10,
-    ) -> list[QuestionError]:
+    def invalid_prompts_for_sampling(self, request: SampleRequest) -> list[QuestionError]:
         """The errors that `sample` would raise: prompts with no room for an answer, or over the budget."""
 
 
 class Sampler(DrawsAnswers[Draws, "Generation | QuestionError"], Protocol):
     """What answers can be drawn from: a language model, or a server (`semcal.engine.servers`)."""
+
+
+class GivesSomeLikelihoods(Protocol):
+    """What gives likelihoods of some draws only."""
+
+    def check_likelihoods(self, recalibrator: AnyRecalibrator, measure: str) -> None:
+        """Raise UsageError, with the remedy, if a measure reads likelihoods and they cannot be known."""
 
 
 class ReadsAnswers(Protocol):
@@ -231,13 +260,23 @@ def common_prefix(sequences: Sequence[tuple[int, ...]]) -> int:
 
 def check_likelihoods(model: Sampler, recalibrator: AnyRecalibrator, measure: str) -> None:
     """Raise UsageError, with the remedy, if a measure reads likelihoods that a server cannot give."""
-    if measure != "E-SC" and hasattr(model, "check_likelihoods"):
-        model.check_likelihoods(recalibrator, measure)
+    if measure != "E-SC" and not model.capabilities.likelihoods:
+        cast("GivesSomeLikelihoods", model).check_likelihoods(recalibrator, measure)
+
+
+def requests_a_question(model: Sampler, m: int, ways: int) -> int:
+    """How many requests `m` answers in each of several ways take; 0 of a model in this process."""
+    together = model.capabilities.answers_a_request
+    return 0 if together is None else ways * math.ceil(m / together)
 
 
 def questions_a_block(model: Sampler, m: int, ways: int, usual: int) -> int:
-    """How many questions are sampled, each in `ways` ways, before they are kept: fewer of a server."""
-    return model.questions_a_block(m, ways, usual) if hasattr(model, "questions_a_block") else usual
+    """How many questions are sampled, each in `ways` ways, before they are kept: `usual` at most.
+
+    Of a server as many as make about 128 requests: what a stop may lose.
+    """
+    requests = requests_a_question(model, m, ways)
+    return max(1, min(usual, REQUESTS_A_BLOCK // requests)) if requests else usual
 
 
 def with_states(model: Sampler, what: str) -> LanguageModel:
@@ -245,7 +284,7 @@ def with_states(model: Sampler, what: str) -> LanguageModel:
 
     `what` begins the sentence: "ATS reads hidden states".
     """
-    if not hasattr(model, "features"):
+    if not model.capabilities.states:
         raise UsageError(
             f"{what}, and a server ({model.name}) gives none; load the checkpoint itself (--model DIR), or "
             "choose what needs samples alone: semcal calibrate, or semcal fit --method TS-grid"

@@ -21,14 +21,14 @@ from semcal.experiment.grid_settings import Calibrating, Clustering, Grading
 from semcal.measuring import MeasureOptions, measure_rows
 from semcal.pipeline.assess import scores_by_measure
 from semcal.pipeline.cluster import ClusterStep
-from semcal.pipeline.grade import grade_clusters, grade_row
+from semcal.pipeline.grade import grade_clusters
 from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.select import Candidate, Selection, select_graded, under_alphas
 from semcal.qa.first_answer import first_answer
 from semcal.qa.grading import members_to_grade
-from semcal.qa.normal_form import normal_form, text_form
+from semcal.qa.normal_form import normal_form
 from semcal.qa.questions import GROUP, Question, data_hash
-from semcal.rows import FAILED, Clusters, Json, Row, RowsAt
+from semcal.rows import FAILED, Json, Row, RowsAt
 from semcal.steps import RecalibratorSource, WorkerState
 from semcal.workers import Progress
 
@@ -247,68 +247,6 @@ class EntailmentJob:
                 for reference in row["answers"]
             ]
         return found
-
-
-@dataclass(frozen=True)
-class TextFormsJob:
-    """The samples of rows grouped, measured and graded again without normal forms (analyses.md, beyond).
-
-    Linkage, the rule that different values are different meanings, and grading are those of the run: what is
-    left out is the reading of numbers and dates before clustering, and nothing else. The text forms stand as
-    `normal_forms`.
-    """
-
-    stage: ClassVar[str] = "plain"
-    needs: ClassVar[tuple[str, ...]] = ("id", "question", "answers", "samples", "log_likelihoods")
-    ADDED: ClassVar[tuple[str, ...]] = (
-        *("id", "normal_forms", "clusters", "confidences", "semantic_entropy", "confidence", "top_cluster"),
-        *("correct", "rule"),
-    )
-    rows: tuple[Mapping[str, Any], ...]
-    measure_alphas: tuple[float, float]  # the a of T-SC and of G-SC
-    clustering: Clustering
-    grading: Grading
-    seed: int
-
-    def key(self) -> dict[str, Any]:
-        """What its rows depend on beside the equivalence."""
-        return {
-            "rows": list(self.rows),
-            "measure_alphas": list(self.measure_alphas),
-            **self.clustering.model_dump(),
-            "grading": self.grading.model_dump(),
-            "seed": self.seed,
-        }
-
-    def __call__(self, state: WorkerState, progress: Progress) -> Rows:
-        """Group, measure and grade."""
-        del progress
-        forms = [[text_form(text) for text in row["samples"]] for row in self.rows]
-        found = cluster_answers(
-            [row["question"] for row in self.rows],
-            forms,
-            state.equivalence,
-            linkage=self.clustering.linkage,
-            merge_refusals=self.clustering.merge_refusals,
-            read_as=[[normal_form(text) for text in row["samples"]] for row in self.rows],
-        )
-        clustered = [
-            Row(row).add(Clusters(form, clusters))
-            for row, form, clusters in zip(self.rows, forms, found.clusters)
-        ]
-        t_alpha, g_alpha = self.measure_alphas
-        grader, grading = self.grading.grader(), self.grading
-        graded = (
-            grade_row(
-                row,
-                grader=grader,
-                seed=self.seed,
-                limit=grading.members,
-                likeliest=grading.choice == "likeliest",
-            )
-            for row in measure_rows(clustered, MeasureOptions(t_alpha, g_alpha, ties=self.clustering.ties))
-        )
-        return [Row({key: row[key] for key in self.ADDED}) for row in graded]
 
 
 Graded = dict[str, list[list[Row]]]

@@ -25,7 +25,6 @@ from semcal.experiment.answer_jobs import (
     GreedyPass,
     MeasureJob,
     SelectJob,
-    TextFormsJob,
 )
 from semcal.experiment.environment import fit_label
 from semcal.experiment.finished import (
@@ -45,11 +44,8 @@ from semcal.experiment.fit_jobs import (
     FitJob,
     Identities,
     ModelIdentity,
-    OverheadJob,
 )
 from semcal.experiment.grid_blocks import (
-    FITTED,
-    BlockJob,
     Choices,
     GridBlocks,
     Lines,
@@ -72,14 +68,13 @@ from semcal.pipeline.sampling import SampleJob, SamplePass
 from semcal.pipeline.select import Candidate, CandidateFit
 from semcal.pipeline.store import write_if_new
 from semcal.qa.questions import Question, data_hash, group_ties, several
+from semcal.recalibration.methods import FITTED, FROM_SAMPLES, RECALIBRATORS, keeps_top
 from semcal.records import dumps
 from semcal.rows import FAILED
 from semcal.steps import RecalibratorSource
 
 #: The a of T-SC and G-SC where nothing chose one.
 DEFAULT_ALPHA = 0.5
-#: Validation questions whose answers recalibrators are timed on.
-TIMED = 8
 Restore = Callable[[], None]
 """Brings recalibrators or features back that were not kept."""
 
@@ -135,7 +130,7 @@ class Cell:
             questions=f"{SCRATCH}/questions/{slug(self.parts.name)}.jsonl",
             features=f"{SCRATCH}/features/{slug(self.model.name)}/{slug(self.parts.name)}",
             data_hash=data_hash(self.parts.calibration_train),
-            whole="ATS" in self.settings.methods,
+            whole=any(RECALIBRATORS[name].reads_sequences for name in self.settings.methods),
         )
 
     @property
@@ -163,7 +158,7 @@ class Cell:
         self, job: RowsJob, part: str, block: Any, *, needs: tuple[Path, ...] = (), counted_as: str = ""
     ) -> PlannedBlock:
         """A block of rows: by the language model, by the equivalence, or by neither."""
-        if job.stage in ("cluster", "nli", "plain"):
+        if job.stage in ("cluster", "nli"):
             depends: dict[str, Any] = {"judge": self.models.equivalence}
         else:
             alone = ("grade", "select", "measure", "apply")
@@ -294,12 +289,13 @@ def _remove_states(folder: Path) -> None:
 def prepare(cell: Cell) -> None:
     """Check the questions, let the model read the calibration questions, and fit the temperatures."""
     _check(cell)
-    first = ["TS"] if cell.settings.keep == "chosen" else FITTED
+    solved = [name for name, method in FITTED.items() if "exact" in method.solvers]
+    first = solved if cell.settings.keep == "chosen" else FITTED
     if any(not cell.blocks.has(_fit_block(cell, fits)) for fits in fits_of(cell.settings, first)):
         _read(cell)
     elif set(cell.settings.methods) & set(FITTED):
         cell.blocks.step("features")
-    _fit(cell, fits_of(cell.settings, ["TS"]))
+    _fit(cell, fits_of(cell.settings, solved))
 
 
 def _check(cell: Cell) -> None:
@@ -401,11 +397,14 @@ def _fit_block(cell: Cell, fits: CandidateFit, *, with_folders: bool = False) ->
 
 def diagnose(cell: Cell) -> list[dict[str, Any]]:
     """What each candidate does to the tokens of validation answers, with what its fit says of it."""
-    _fit(cell, fits_of(cell.settings, [method for method in FITTED if method != "TS"]))
+    _fit(
+        cell,
+        fits_of(cell.settings, [name for name, method in FITTED.items() if "exact" not in method.solvers]),
+    )
     candidates = {
         candidate.name: (method, candidate)
         for method, tried in candidates_of(cell.settings).items()
-        if method != "TS-grid"
+        if method not in FROM_SAMPLES
         for candidate in tried
     }
     if not cell.fitted:
@@ -476,7 +475,6 @@ def _selection(
     cell: Cell, selected: Selected, temperatures: Mapping[str, float], fits: Sequence[dict[str, Any]]
 ) -> dict[str, Any]:
     """What stands in the file of selections."""
-    reference = reference_candidate(selected.methods)
     groups = several(map(group_ties, cell.questions("test")))
     temperature_of = {**known_temperatures(), **{fit["candidate"]: fit["temperature"] for fit in fits}}
 
@@ -505,9 +503,6 @@ def _selection(
             name: {"candidate": f"T of {name}", "temperature": temperature}
             for name, temperature in temperatures.items()
         },
-        "plain": {"candidate": _without_forms(reference), "of": reference}
-        if cell.settings.extras.without_normal_forms
-        else None,
         "validation_scores": selected.validation_scores,
         "table": selected.table,
         "fits": [_with_refits(cell, fit) for fit in fits],
@@ -522,17 +517,6 @@ def _with_refits(cell: Cell, fit: dict[str, Any]) -> dict[str, Any]:
     }
     temperatures = [of_run[run] for run in sorted(of_run)]
     return {**fit, "temperature_of_run": temperatures} if len(temperatures) > 1 else fit
-
-
-def reference_candidate(methods: Choices) -> str:
-    """The candidate whose answers are clustered twice: that of TS, or of the first method, for E-SC."""
-    of_measures = methods.get("TS") or next(iter(methods.values()))
-    return next(iter(of_measures.values())).candidate
-
-
-def _without_forms(reference: str) -> str:
-    """What the same answers are called when they are clustered without number and date forms."""
-    return f"{reference} without normal forms"
 
 
 def _choose(cell: Cell) -> tuple[Selected, list[AnswerBlock]]:
@@ -630,10 +614,6 @@ class _TestQuestions:
         base = rows_path(*names, "Base", 0)
         if base in files and cell.settings.extras.entailment:
             files[base] = self._by_entailment(files[base])
-        if cell.settings.extras.without_normal_forms:
-            reference = reference_candidate(self.selected.methods)
-            plain = self._without_normal_forms(files[rows_path(*names, reference, 0)], reference)
-            files[rows_path(*names, _without_forms(reference), 0)] = plain
         return files
 
     def _greedy(self) -> list[Lines]:
@@ -645,7 +625,7 @@ class _TestQuestions:
         passes = {("Base", 0): GreedyPass(base, 0, kinds)}
         for sample_pass, source in _sources(self.passes):
             run = sample_pass.runs[0] if cell.settings.runs.refit else 0
-            kinds = ("greedy",) * source.name.startswith("Platt") + ("beam",) * beams
+            kinds = ("greedy",) * (not keeps_top(source.name)) + ("beam",) * beams
             if kinds:
                 passes.setdefault((source.name, run), GreedyPass(source, run, kinds))
         jobs = [
@@ -693,23 +673,6 @@ class _TestQuestions:
         settings = self.cell.settings
         rows = self.cell.added(blocks, lambda rows: EntailmentJob(rows, settings.grading, settings.seeds[0]))
         return [list(map(dumps, block)) for block in rows]
-
-    def _without_normal_forms(self, blocks: Sequence[Lines], reference: str) -> list[Lines]:
-        """Rows of a candidate in run 0 with the clusters that text alone gives."""
-        settings = self.cell.settings
-        t_alpha, g_alpha = self._alphas(self.selected)[reference]
-        rows = self.cell.added(
-            blocks,
-            lambda rows: TextFormsJob(
-                rows, (t_alpha, g_alpha), settings.clustering, settings.grading, settings.seeds[0]
-            ),
-        )
-
-        def line(row: Mapping[str, Any]) -> str:
-            without_nli = {key: value for key, value in row.items() if key != "correct_nli"}
-            return dumps({**without_nli, "candidate": _without_forms(row["candidate"])})
-
-        return [list(map(line, block)) for block in rows]
 
 
 def _alpha(selected: Selected, method: str, name: str, measure: str) -> float:
@@ -783,24 +746,3 @@ def _calibrated_rows(
         for run, of_run in enumerate(calibrated.values()):
             of_run.append(lines[run * len(block) : (run + 1) * len(block)])
     return calibrated
-
-
-def overhead_job(cell: Cell) -> BlockJob | None:
-    """Times Base and the first candidate of each fitted method that is there; None where there is none."""
-    settings = cell.settings
-    sources: dict[str, RecalibratorSource] = {}
-    for method, tried in candidates_of(settings).items():
-        for candidate in tried if method in FITTED else ():
-            fit = cell.fitted.get((candidate.name, 0))
-            if fit is not None and (cell.root / fit.folder / "calibration.json").exists():
-                sources.setdefault(method, cell.source(candidate.name))
-    if not sources:
-        return None
-    job = OverheadJob(
-        tuple(map(essentials, cell.questions("validation")[:TIMED])),
-        cell.asking,
-        {"Base": RecalibratorSource("Base"), **sources},
-        settings.sampling.m,
-        cell.max_new_tokens,
-    )
-    return BlockJob(job, cell.model, settings.equivalence)

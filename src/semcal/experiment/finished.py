@@ -177,7 +177,7 @@ ROW_KEYS = frozenset(
     }
 )
 #: The schema of results.json.
-RESULTS_SCHEMA = 3
+RESULTS_SCHEMA = 4
 AGAIN = "run `semcal run` again, which makes what is missing"
 
 
@@ -246,16 +246,6 @@ class FinishedRun:
         """The first of the models with the most methods and measures."""
         chosen = {model: self.selections[model, self.datasets[0]]["methods"] for model in self.models}
         return max(chosen, key=lambda model: sum(map(len, chosen[model].values())))
-
-    def with_all_methods(self) -> FinishedRun:
-        """The run with the models alone that served all of its methods."""
-        served = [
-            model
-            for model in self.models
-            if all(set(self.methods) <= set(self.selections[model, one]["methods"]) for one in self.datasets)
-        ]
-        models = [entry for entry in self.settings["models"] if entry["name"] in served]
-        return replace(self, settings={**self.settings, "models": models})
 
     @property
     def runs(self) -> int:

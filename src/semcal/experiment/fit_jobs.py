@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
-from semcal.engine.language_model import LanguageModel, Sampler
+from semcal.engine.language_model import LanguageModel, Sampler, SampleRequest
 from semcal.errors import QuestionError
 from semcal.experiment.environment import versions
 from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.select import Candidate, CandidateFit
 from semcal.qa.questions import Question, plain_text
 from semcal.qa.token_classes import token_classes
+from semcal.recalibration.methods import RECALIBRATORS
 from semcal.steps import RecalibratorSource, WorkerState
 from semcal.workers import Progress
 
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 Rows = list[dict[str, Any]]
 Point = tuple[str, float | None]
-#: Of each recalibrator the fastest round counts: of so many, or of more as long as they take no more seconds.
-LEAST, MOST, SECONDS = 3, 30, 4.0
 
 
 @dataclass(frozen=True)
@@ -121,7 +119,7 @@ class CheckJob:
         """Check."""
         del progress
         model = state.model
-        bad_of = self._that_are_not_read if hasattr(model, "features") else self._that_are_not_asked
+        bad_of = self._that_are_not_read if model.capabilities.states else self._that_are_not_asked
         rows: Rows = []
         for part, questions in self.parts.items():
             bad = bad_of(state, questions)
@@ -141,8 +139,8 @@ class CheckJob:
         from semcal.recalibration.temperature import Base
 
         prompts = self.asking.prompts(state.model, questions)
-        how: Any = {"recalibrators": [Base()], "max_new_tokens": self.max_new_tokens}
-        return state.model.invalid_prompts_for_sampling(prompts, **how)
+        request = SampleRequest(prompts, [Base()], max_new_tokens=self.max_new_tokens)
+        return state.model.invalid_prompts_for_sampling(request)
 
     def _written(self, model: Sampler, question: Question) -> str:
         """A prompt with its special tokens written out; as plain text where there is no tokenizer."""
@@ -236,7 +234,6 @@ class FitJob:
     def _fitted(self, state: GridState) -> dict[Candidate, Fitted]:
         from semcal.pipeline.fit_and_select import fit_candidate
 
-        needs_table = self.fit.solver == "sgd" and self.fit.method != "Platt"
         return fit_candidate(
             state.language_model,
             state.calibration(self.source).features,
@@ -245,7 +242,7 @@ class FitJob:
             batch_size=self.batch_size,
             warm_up=self.warm_up,
             seed=self.seed,
-            table=state.table(self.source) if needs_table else None,
+            table=state.table(self.source) if self.fit.reads_table else None,
         )
 
 
@@ -262,7 +259,7 @@ def _parameters(recalibrator: AnyRecalibrator) -> int:
 
     if isinstance(recalibrator, torch.nn.Module):
         return sum(weight.numel() for weight in recalibrator.parameters())
-    return int(recalibrator.method == "TS")
+    return RECALIBRATORS[recalibrator.method].parameters
 
 
 @dataclass(frozen=True)
@@ -326,50 +323,3 @@ def _classes(model: LanguageModel, answers: Sequence[Sequence[tuple[int, ...]]])
             tokenizer.convert_ids_to_tokens(answer), end_of_turn=[token in chat.stops for token in answer]
         )
     ]
-
-
-@dataclass(frozen=True)
-class OverheadJob:
-    """CPU seconds that each recalibrator takes for the likelihoods of answers that Base has drawn.
-
-    Prompt and answers are read each time, as they are when answers are drawn, so what is more than Base's
-    time is the recalibrator's own. Rows are {method, candidate, tokens, seconds}, Base's first. A time is
-    kept in no block.
-    """
-
-    stage: ClassVar[str] = "overhead"
-    questions: tuple[Question, ...]
-    asking: PromptConfig
-    recalibrators: Mapping[str, RecalibratorSource]  # by method
-    m: int
-    max_new_tokens: int
-
-    def __call__(self, state: WorkerState, progress: Progress) -> Rows:
-        """Measure."""
-        from semcal.recalibration.temperature import Base
-
-        del progress
-        model, prompts = state.language_model, self.asking.prompts(state.model, self.questions)
-        (answers_of_questions,) = model.sample(
-            prompts, recalibrators=[Base()], m=self.m, seed=0, max_new_tokens=self.max_new_tokens
-        )
-        answers = [[draw.token_ids for draw in of_question] for of_question in answers_of_questions]
-        recalibrators = {method: state.recalibrator(source) for method, source in self.recalibrators.items()}
-        seconds = dict.fromkeys(recalibrators, float("inf"))
-        started = time.process_time()
-        for number in range(MOST):
-            if number >= LEAST and time.process_time() - started > SECONDS:
-                break
-            for method, recalibrator in recalibrators.items():
-                begun = time.process_time()
-                model.score(prompts, answers, recalibrator=recalibrator)
-                seconds[method] = min(seconds[method], time.process_time() - begun)
-        return [
-            {
-                "method": method,
-                "candidate": self.recalibrators[method].name,
-                "tokens": sum(len(answer) for of_question in answers for answer in of_question),
-                "seconds": seconds[method],
-            }
-            for method in recalibrators
-        ]

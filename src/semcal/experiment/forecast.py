@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from semcal.errors import ModelError
 from semcal.experiment.grid_blocks import (
-    FITTED,
     candidates_of,
     expected_blocks,
     labelled_beside,
@@ -25,6 +24,7 @@ from semcal.experiment.question_sets import PARTS, Parts, essentials, load_parts
 from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.sampling import CHARACTERS, SampleJob, SamplePass
 from semcal.progress import duration
+from semcal.recalibration.methods import FITTED
 from semcal.steps import RecalibratorSource
 
 if TYPE_CHECKING:
@@ -129,8 +129,7 @@ def _cell(settings: GridSettings, model: Model, dataset: DataSet, parts: Parts |
     chosen = {method: min(len(tried), CHOSEN) for method, tried in candidates_of(settings).items()}
     if settings.runs.refit:
         jobs["fit"] += (settings.runs.count - 1) * sum(chosen.get(method, 0) for method in FITTED)
-    draws, m = _drawn(settings, sizes, chosen), settings.sampling.m
-    plain = sizes["test"] * m * settings.extras.without_normal_forms  # clustered a second time
+    draws = _drawn(settings, sizes, chosen)
     return CellForecast(
         model=model.name,
         dataset=dataset.name,
@@ -139,7 +138,7 @@ def _cell(settings: GridSettings, model: Model, dataset: DataSet, parts: Parts |
         answers=draws + sizes["test"],
         answer_tokens=(draws + sizes["test"]) * longest,
         question_tokens=None if parts is None else characters // CHARACTERS,
-        nli_calls=0 if settings.equivalence == "exact" else (draws + plain) * (m - 1),
+        nli_calls=0 if settings.equivalence == "exact" else draws * (settings.sampling.m - 1),
     )
 
 

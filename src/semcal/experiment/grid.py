@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -14,12 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from semcal.errors import SemcalWarning, StoreError
-from semcal.experiment.cell import Cell, answer, overhead_job, prepare
+from semcal.experiment.cell import Cell, answer, prepare
 from semcal.experiment.environment import Clock, added, environment, higher, versions
 from semcal.experiment.finished import QUESTIONS, SCRATCH
 from semcal.experiment.fit_jobs import IdentifyJob, Identities
 from semcal.experiment.grid_blocks import (
-    FITTED,
     BlockJob,
     GridBlocks,
     candidates_of,
@@ -31,6 +29,7 @@ from semcal.experiment.question_sets import Parts, Problem, essentials, load_par
 from semcal.experiment.reading import claim_folder
 from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.store import Store, write_if_new
+from semcal.recalibration.methods import FITTED
 from semcal.recalibration.provenance import check_enough, warn_if_few
 from semcal.records import dumps, read_object, remove_leftovers, write_rows
 from semcal.rows import warn_of_cut_draws
@@ -57,7 +56,6 @@ class Grid:
     on_remade: Callable[[str], None] = lambda _: None  # is told what is made again as it was not kept
     while_starting: Callable[[], object] = lambda: None  # is called while the first job waits for its worker
     made: Counter[str] = field(default_factory=Counter, init=False)
-    overhead: dict[str, list[dict[str, Any]]] = field(default_factory=dict, init=False)
 
     def run(self) -> list[Problem]:
         """Do what is not done yet; return the rows of the data, and questions, that were refused.
@@ -187,8 +185,6 @@ class Grid:
         problems = [problem for cell in cells for problem in cell.problems]
         for problem in problems:
             self.on_problem(problem)
-        if settings.extras.timing:
-            self._time_recalibrators(cells[0])
         return problems
 
     def _answer_under_all_temperatures(self, groups: Sequence[Sequence[Cell]]) -> None:
@@ -209,14 +205,6 @@ class Grid:
             ]
             self.executor.run_together([partial(answer, *pair) for pair in zip(group, elsewhere)])
 
-    def _time_recalibrators(self, cell: Cell) -> None:
-        """Time the recalibrators of a model on a few questions, unless that is on record."""
-        name = cell.model.name
-        job = overhead_job(cell)
-        if job is not None and name not in self._before.get("overhead", {}):
-            lines = self.executor.submit(job, stage="overhead").result()
-            self.overhead[name] = list(map(json.loads, lines))
-
     def write_costs(self) -> None:
         """Add to the environment record what this session has cost so far; may be called again."""
         before = self._before
@@ -225,7 +213,6 @@ class Grid:
         record = {
             **environment(),
             **added(before, seconds=seconds, peaks=self.executor.peaks, made=self.made),
-            "overhead": {**before.get("overhead", {}), **self.overhead},
             "seconds": before.get("seconds", 0.0) + self.clock.elapsed,
             "sessions": before.get("sessions", 0) + 1,
             "processes": self.executor.n_workers,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, as_completed
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -17,6 +17,7 @@ from semcal.errors import ServerError
 from semcal.experiment.grid_settings import CALIBRATED, GridSettings, Model
 from semcal.pipeline.select import GRID, Candidate, CandidateFit, candidate_fits
 from semcal.pipeline.store import Store, digest
+from semcal.recalibration.methods import FITTED, FROM_SAMPLES, UNFITTED
 from semcal.records import dumps
 from semcal.rows import Json, Row, failures_of
 from semcal.semantics import MEASURES
@@ -24,9 +25,6 @@ from semcal.workers import Executor, Progress
 
 if TYPE_CHECKING:
     from semcal.experiment.grid_state import GridState
-
-#: Methods that are fitted to calibration questions.
-FITTED = ("TS", "ATS", "Platt")
 
 
 def grid_temperatures() -> Mapping[str, float]:
@@ -36,7 +34,8 @@ def grid_temperatures() -> Mapping[str, float]:
 
 def known_temperatures() -> Mapping[str, float]:
     """Name → temperature of the candidates that are not fitted."""
-    return {"Base": 1.0, "SE": 0.5, **grid_temperatures()}
+    unfitted = {name: method.temperature for name, method in UNFITTED.items()}
+    return {**{name: t for name, t in unfitted.items() if t is not None}, **grid_temperatures()}
 
 
 def candidates_of(settings: GridSettings) -> dict[str, list[Candidate]]:
@@ -45,7 +44,7 @@ def candidates_of(settings: GridSettings) -> dict[str, list[Candidate]]:
 
 
 def _candidates(method: str, settings: GridSettings) -> list[Candidate]:
-    if method == "TS-grid":
+    if method in FROM_SAMPLES:
         return [Candidate(name) for name in grid_temperatures()]
     if method not in FITTED:
         return [Candidate(method)]
@@ -115,7 +114,7 @@ def labelled_beside(settings: GridSettings, validation: int) -> int:
     return max(0, settings.calibrated.questions - validation)
 
 
-def fits_of(settings: GridSettings, methods: Sequence[str]) -> list[CandidateFit]:
+def fits_of(settings: GridSettings, methods: Iterable[str]) -> list[CandidateFit]:
     """The fits of some methods in the first run."""
     fitting = settings.fitting
     return candidate_fits(
@@ -143,7 +142,7 @@ def refits_of(settings: GridSettings, names: Sequence[str]) -> list[CandidateFit
 #: In the order in which each builds on those before it.
 STAGES = (
     *("check", "features", "fit", "diagnose", "sample", "greedy"),
-    *("cluster", "grade", "select", "measure", "nli", "plain", "calibrate", "apply"),
+    *("cluster", "grade", "select", "measure", "nli", "calibrate", "apply"),
 )
 Lines = list[str]
 
@@ -277,7 +276,6 @@ def expected_blocks(settings: GridSettings, sizes: Mapping[str, int]) -> Counter
     if set(settings.methods) & set(FITTED):
         fits = len(fits_of(settings, FITTED))
         blocks += Counter({"features": 1, "diagnose": int(extras.token_losses), "fit": fits})
-    blocks["plain"] = test * extras.without_normal_forms
     if CALIBRATED in settings.methods:
         more = labelled_beside(settings, 0 if chosen else sizes["validation"])
         labelled = block_count(settings, min(more, sizes["calibration_train"]))

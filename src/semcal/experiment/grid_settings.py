@@ -11,19 +11,28 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from semcal.engine.loading import parse_size
 from semcal.engine.servers.settings import PREFIX, Endpoint, ServerSettings
 from semcal.errors import UsageError, shown
 from semcal.qa.grading import RuleGrader, Thresholds
+from semcal.recalibration.methods import BUILT_IN, RECALIBRATORS, SERVED
 
 #: Characters of a name: files are named by a model and a data set, and file systems stop at 255.
 LONGEST = 80
 Size = Annotated[int, Field(ge=1, lt=2**31)]
 Positive = Annotated[float, Field(gt=0)]
 #: The extras that need states, logits or beams, which servers do not give.
-NOT_SERVED = ("beams", "transfer", "token_losses", "timing")
+NOT_SERVED = ("beams", "transfer", "token_losses")
 
 
 def slug(name: str) -> str:
@@ -138,14 +147,18 @@ def usable(make: Callable[[], object]) -> None:
         raise ValueError(str(error)) from error
 
 
+def _checked_method(name: str) -> str:
+    """The name of a method, or an error with the place of the setting."""
+    usable(lambda: RECALIBRATORS[name])
+    return name
+
+
 #: The paper's.
 LEARNING_RATE = 1e-5
-Method = Literal["Base", "SE", "TS", "TS-grid", "ATS", "Platt", "Calibrated"]
+MethodName = Annotated[str, AfterValidator(_checked_method)]
 #: The method that asks no test question: it maps the confidence in Base's answers.
-CALIBRATED: Method = "Calibrated"
-METHODS: tuple[Method, ...] = ("Base", "SE", "TS", "ATS", "Platt")
-#: Those that need samples alone, which servers give.
-SERVED: tuple[Method, ...] = ("Base", "SE", "TS-grid", CALIBRATED)
+CALIBRATED: MethodName = "Calibrated"
+METHODS: tuple[MethodName, ...] = tuple(method.name for method in BUILT_IN if method.make or method.fit)
 Loss = tuple[Literal["NLL", "SS", "any"], Annotated[float, Field(gt=0, lt=1)] | None]
 Share = Annotated[float, Field(gt=0, le=1)]
 
@@ -291,10 +304,8 @@ class Extras(SettingsGroup):
 
     beams: bool = True  # Base's answers by 4 beams (table 2)
     entailment: bool = True  # grading of Base's answers by the NLI model as well (table 13)
-    without_normal_forms: bool = True  # clustering of one candidate's answers without these as well
     transfer: bool = True  # answers at the temperatures of the other data sets
     token_losses: bool = True  # what each fit does to the tokens of validation answers
-    timing: bool = True  # CPU time of a sampled token under the recalibrators of each method
     figure_files: bool = True  # figures as PDF and PNG, beside those on the page
     #: Maps of Base's confidence, learnt on validation questions and tried on test questions.
     score_maps: tuple[Literal["isotonic", "beta", "platt"], ...] = ()
@@ -308,7 +319,7 @@ class GridSettings(SettingsGroup):
     models: Annotated[tuple[Model, ...], Field(min_length=1)]
     datasets: Annotated[tuple[DataSet, ...], Field(min_length=1)]
     equivalence: str  # "exact", "atlas", or an NLI model's directory or id
-    methods: Annotated[tuple[Method, ...], Field(min_length=1)] = METHODS
+    methods: Annotated[tuple[MethodName, ...], Field(min_length=1)] = METHODS
     runs: Runs = Runs()
     sampling: Sampling = Sampling()
     fitting: Fitting = Fitting()

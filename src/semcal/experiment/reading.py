@@ -30,6 +30,11 @@ from semcal.records.jsonl import DEEPEST
 from semcal.registry import check_name
 
 FILE = "settings.yaml"
+#: Settings that are gone, and what has become of them.
+REMOVED = {
+    "extras.without_normal_forms": "answers are no longer clustered a second time without normal forms",
+    "extras.timing": "recalibrators are no longer timed",
+}
 #: Mistakes that are named at once.
 NAMED = 10
 
@@ -126,7 +131,9 @@ def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
 def _complaints(error: ValidationError) -> Iterator[str]:
     for detail in error.errors():
         where = ".".join(_cut(str(part)) for part in detail["loc"])
-        if detail["type"] == "extra_forbidden":
+        if where in REMOVED:
+            yield f"{where} is gone: {REMOVED[where]}; leave it out"
+        elif detail["type"] == "extra_forbidden":
             keys = _keys_at(detail["loc"][:-1])
             near = difflib.get_close_matches(str(detail["loc"][-1]), keys, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else "."

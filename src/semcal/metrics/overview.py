@@ -70,6 +70,7 @@ class Metric:
     zero_if_calibrated: bool = False  # its true value is 0 exactly when the confidences are calibrated
     floored: bool = False  # a summary shows its noise floor beside it
     least: float = 0.0  # the lower end of its range, whose upper end is 1
+    slow: bool = False  # takes ten times as long as all others: no resamples of a grid
     of_outcomes: bool = False  # a mean over questions that a few other outcomes would move far
     of_area: tuple[float, float] | None = None  # (scale, shift) where it is scale · AUROC − shift
 
@@ -175,7 +176,7 @@ METRICS = Catalogue(
             least=float("-inf"),
             of_area=(2.0, 1.0),
         ),
-        _error("smooth_ece", lambda t, _: smooth_ece_of(t), "SmoothECE", floored=True),
+        _error("smooth_ece", lambda t, _: smooth_ece_of(t), "SmoothECE", floored=True, slow=True),
         Metric("mean_confidence", lambda t, _: t.mean, "confidence"),
     ],
 )

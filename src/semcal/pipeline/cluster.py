@@ -15,6 +15,14 @@ from semcal.steps import WorkerState
 from semcal.workers import Progress
 
 
+@dataclass(frozen=True)
+class Clustering:
+    """How answers are grouped by meaning."""
+
+    equivalence: Equivalence
+    linkage: str = "components"
+
+
 def check_clusterable(row: Row) -> None:
     """Raise InputError unless the row can be clustered."""
     _ = row.id, row.question, row.samples, row.log_likelihoods, row.finished, row.temperatures

@@ -5,28 +5,26 @@ All candidates answer the questions in common passes of the model.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from semcal.engine.equivalence import Equivalence
 from semcal.engine.language_model import LanguageModel, Sampler
 from semcal.errors import QuestionError
 from semcal.pipeline.calibration_set import CalibrationSet, calibration_features
-from semcal.pipeline.cluster import ClusterStep
-from semcal.pipeline.fitting import METHODS, train_stored
+from semcal.pipeline.cluster import Clustering, ClusterStep
 from semcal.pipeline.sampling import BLOCK_TOKENS, SampleStep, Sampling, question_blocks
 from semcal.pipeline.select import Candidate, CandidateFit, Selection, candidate_fits, select
 from semcal.pipeline.store import Stage, Store
 from semcal.qa.grading import Grader
 from semcal.qa.questions import Question
 from semcal.recalibration.attentive import AnyRecalibrator, fingerprint
-from semcal.recalibration.exact_fit import PAPER_LOSSES, LogPartitionTable, fit_temperatures, tabulate
+from semcal.recalibration.exact_fit import PAPER_LOSSES, LogPartitionTable, tabulate
 from semcal.recalibration.features import CalibrationFeatures
+from semcal.recalibration.methods import FITTED, FitTask, paper_schedule, run_fit
 from semcal.recalibration.provenance import Provenance, warn_if_few
 from semcal.recalibration.saving import Fitted, save_pretrained
-from semcal.recalibration.temperature import TemperatureScaling
 from semcal.registry import check_name
 from semcal.rows import Row, warn_of_failures
 from semcal.steps import WorkerState, run_steps
@@ -49,32 +47,21 @@ def fit_candidate(
     seed: int = 0,
     table: LogPartitionTable | None = None,
 ) -> dict[Candidate, Fitted]:
-    """Carry out one fit on stored features; TS by sgd has its own learning rate."""
-    if fit.solver == "exact":
-        fits = fit_temperatures(features, model.logits, losses=list(fit.losses), seed=seed)
-        return dict(zip(fit.candidates, map(TemperatureScaling.from_fit, fits)))
-    return {
-        candidate: train_stored(
-            model,
-            features,
-            method=fit.method,
-            loss=loss,
-            alpha=alpha,
-            weight_decay=fit.weight_decay or 0.0,
-            learning_rate=None if fit.method == "TS" else learning_rate,
-            batch_size=batch_size,
-            warm_up=warm_up,
-            seed=seed,
-            table=table,
-        ).recalibrator
-        for candidate, (loss, alpha) in zip(fit.candidates, fit.losses)
-    }
+    """Carry out one fit on stored features; some methods have a learning rate of their own."""
+    method = FITTED[fit.method]
+    schedule = paper_schedule(fit.method, weight_decay=fit.weight_decay or 0.0, seed=seed)
+    schedule = replace(schedule, batch_size=batch_size, warm_up=warm_up)
+    if learning_rate is not None and not method.own_learning_rate:
+        schedule = replace(schedule, learning_rate=learning_rate)
+    task = FitTask(model, features, fit.losses, fit.solver, schedule, table=table)
+    results = run_fit(fit.method, task)
+    return dict(zip(fit.candidates, (result.recalibrator for result in results), strict=True))
 
 
 def fit_candidates(
     model: LanguageModel,
     features: CalibrationFeatures,
-    methods: Sequence[str] = METHODS,
+    methods: Collection[str] = FITTED,
     *,
     learning_rate: float | None = None,
     seed: int = 0,
@@ -84,23 +71,14 @@ def fit_candidates(
 
     `learning_rate` is that of ATS and Platt (the paper's by default).
     """
-    for method in methods:
-        check_name(method, METHODS, what="method")
-    table = tabulate(features, model.logits) if "ATS" in methods else None
+    fits = candidate_fits(methods, losses=PAPER_LOSSES)
+    table = tabulate(features, model.logits) if any(fit.reads_table for fit in fits) else None
     fitted: dict[Candidate, Fitted] = {}
-    for fit in candidate_fits(methods, losses=PAPER_LOSSES):
+    for fit in fits:
         fitted |= fit_candidate(model, features, fit, learning_rate=learning_rate, seed=seed, table=table)
         if progress is not None:
             progress(len(fitted))
     return fitted
-
-
-@dataclass(frozen=True)
-class Clustering:
-    """How answers are grouped by meaning."""
-
-    equivalence: Equivalence
-    linkage: str = "components"
 
 
 def sample_candidates(
@@ -179,7 +157,7 @@ def fit_and_select(
     sampling: Sampling,
     clustering: Clustering,
     *,
-    methods: Sequence[str] = METHODS,
+    methods: Collection[str] = FITTED,
     grader: Grader | None = None,
     store: Path | None = None,
     learning_rate: float | None = None,
@@ -204,7 +182,7 @@ def fit_and_select(
         model,
         labelled,
         asking=sampling.asking,
-        whole="ATS" in methods or store is not None,
+        whole=store is not None or any(FITTED[name].reads_sequences for name in methods),
         store=store,
         progress=shown("features", len(labelled.questions)),
     )

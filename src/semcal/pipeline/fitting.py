@@ -7,31 +7,30 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from numbers import Real
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from semcal.engine.language_model import LanguageModel, Sampler, with_states
-from semcal.engine.servers.sampler import ServerModel
 from semcal.errors import QuestionError, SemcalWarning, UsageError, shown
 from semcal.pipeline.calibration_set import CalibrationSet, calibration_features, provenance_of
-from semcal.pipeline.inputs import as_model, as_questions, name_of
+from semcal.pipeline.inputs import ModelLike, Questions, as_model, as_questions, name_of
 from semcal.pipeline.prompting import PromptConfig
 from semcal.pipeline.server_fitting import fit_over_server
 from semcal.progress import ShowProgress, shown_progress
 from semcal.recalibration.attentive import ATS, AnyRecalibrator, inverse_temperatures
-from semcal.recalibration.exact_fit import LogPartitionTable, fit_temperatures
 from semcal.recalibration.features import CalibrationFeatures
 from semcal.recalibration.losses import check_loss, token_losses
-from semcal.recalibration.provenance import Provenance, paper_schedule, warn_if_few
+from semcal.recalibration.methods import FITTED, FitResult, FitTask, paper_schedule, run_fit
+from semcal.recalibration.provenance import Provenance, warn_if_few
 from semcal.recalibration.saving import Fitted, from_pretrained, save_pretrained
-from semcal.recalibration.temperature import Base, Platt, Temperature, TemperatureScaling, temperature_of
-from semcal.recalibration.training import StepProgress, Training, fit_ats, fit_platt, fit_ts
+from semcal.recalibration.temperature import Base, Temperature, temperature_of
+from semcal.recalibration.training import StepProgress
 from semcal.registry import check_name
 
-METHODS = ("TS", "ATS", "Platt")
+if TYPE_CHECKING:
+    from semcal.engine.servers.sampler import ServerModel
+
 SOLVERS = ("exact", "sgd")
 #: Answer positions whose logits are held at once, and how many logits these may be.
 POSITIONS, LOGITS = 2048, 2**26
@@ -45,8 +44,8 @@ class Fit:
 
     Attributes
     ----------
-    recalibrator : TemperatureScaling, ATS or Platt
-        Fitted.
+    recalibrator : Fitted
+        Such as TemperatureScaling, ATS or Platt.
     provenance : Provenance
         Model, prompt, data and versions; `provenance.check` refuses another model or prompt.
     asking : PromptConfig
@@ -105,7 +104,11 @@ class Fit:
         return cls(recalibrator, provenance, PromptConfig.from_description(provenance.prompt))
 
 
-def as_recalibrator(given: Any) -> Fit | AnyRecalibrator:
+RecalibratorLike: TypeAlias = "Fit | AnyRecalibrator | float | str | Path"
+"""What `semcal.fit` returns or has saved, a recalibrator, or a temperature."""
+
+
+def as_recalibrator(given: RecalibratorLike | None) -> Fit | AnyRecalibrator:
     """Return a recalibrator: Base for None, a temperature, what `semcal.fit` has saved, or as it is."""
     if given is None:
         return Base()
@@ -114,8 +117,7 @@ def as_recalibrator(given: Any) -> Fit | AnyRecalibrator:
     if isinstance(given, Real) and not isinstance(given, bool):
         return Temperature(float(given))
     if not isinstance(given, type) and (isinstance(given, Fit | ATS) or hasattr(given, "log_probs")):
-        found: Fit | AnyRecalibrator = given
-        return found
+        return cast("Fit | AnyRecalibrator", given)
     raise UsageError(
         f"the recalibrator is {shown(given)}; give a temperature such as 0.7, what semcal.fit "
         "returns, or the directory that it was saved in"
@@ -123,7 +125,7 @@ def as_recalibrator(given: Any) -> Fit | AnyRecalibrator:
 
 
 def recalibrator_and_prompt(
-    model: Sampler, given: Any, few_shot: Any, *, force: bool = False
+    model: Sampler, given: RecalibratorLike | None, few_shot: Questions | None, *, force: bool = False
 ) -> tuple[AnyRecalibrator, PromptConfig]:
     """Return what to sample under, and after which examples: those given, or else those of the fit.
 
@@ -141,91 +143,43 @@ def recalibrator_and_prompt(
 
 
 def check_method(method: str, solver: str | None, loss: str, alpha: float | None) -> str:
-    """Return the solver (exact for TS by default, else sgd); UsageError if there is no such combination."""
-    check_name(method, METHODS, what="method")
-    found = check_name(solver or ("exact" if method == "TS" else "sgd"), SOLVERS, what="solver")
-    check_loss(loss, alpha, exact=found == "exact")
-    if method != "TS" and found == "exact":
-        raise UsageError(f"{method} has no exact solver; leave --solver out or use sgd")
-    return found
+    """Return the solver, by default the method's first; UsageError if there is no such combination."""
+    solvers = FITTED[method].solvers
+    chosen = check_name(solver or solvers[0], SOLVERS, what="solver")
+    check_loss(loss, alpha, exact=chosen == "exact")
+    if chosen not in solvers:
+        raise UsageError(f"{method} has no {chosen} solver; leave --solver out or use {solvers[0]}")
+    return chosen
 
 
-def fit_exactly(
-    model: LanguageModel,
-    features: CalibrationFeatures,
-    *,
-    loss: str = "NLL",
-    alpha: float | None = None,
-    seed: int = 0,
-    groups: NDArray[np.intp] | None = None,
-) -> tuple[TemperatureScaling, dict[str, Any]]:
-    """Solve TS on stored features; `groups` (Q,) of the questions are for the standard error of T.
-
-    Returns the recalibrator and its report, as in `Fit`.
-    """
-    (exact,) = fit_temperatures(features, model.logits, losses=[(loss, alpha)], groups=groups, seed=seed)
-    of_groups = {} if groups is None else {"n_groups": exact.n_clusters}
-    return TemperatureScaling.from_fit(exact), {**exact.report(), **of_groups}
-
-
-def _fit_by_steps(
-    model: LanguageModel, features: CalibrationFeatures, method: str, loss: Mapping[str, Any], **how: Any
-) -> tuple[Fitted, dict[str, Any]]:
-    """Train on stored features, and compare the loss before and after."""
-    training = train_stored(model, features, method=method, **loss, **how)
-    before = mean_loss_of(model, features, Base(), **loss)
-    after = mean_loss_of(model, features, training.recalibrator, **loss)
-    if method != "TS" and abs(before - after) < UNMOVED * before:
+def fit_stored(model: LanguageModel, method: str, task: FitTask) -> FitResult:
+    """Fit by the one loss of a task, and report the mean loss before and after."""
+    (loss,) = task.losses
+    (result,) = run_fit(method, task)
+    if "loss_before" in result.report:
+        return result
+    before, after = (
+        mean_loss_of(model, task.features, recalibrator, loss=loss[0], alpha=loss[1])
+        for recalibrator in (Base(), result.recalibrator)
+    )
+    record = getattr(result.recalibrator, "sgd_", None)
+    hardly = abs(before - after) < UNMOVED * before and temperature_of(result.recalibrator) is None
+    if record is not None and hardly:
         warnings.warn(
-            f"{method} hardly differs from the model after {training.sgd.steps} steps, in which AdamW moves "
-            f"a weight by about {training.sgd.drift_bound:.1e} at most; more questions make more steps",
+            f"{method} hardly differs from the model after {record.steps} steps, in which AdamW moves "
+            f"a weight by about {record.drift_bound:.1e} at most; more questions make more steps",
             SemcalWarning,
             stacklevel=2,
         )
-    return training.recalibrator, {
-        "loss_before": before,
-        "loss_after": after,
-        "steps": training.sgd.steps,
-        "losses": list(training.losses),
-        "drift_bound": training.sgd.drift_bound,
-        "exact_temperature": training.sgd.exact_temperature,
-        "distance": training.distance,
-    }
-
-
-def train_stored(
-    model: LanguageModel,
-    features: CalibrationFeatures,
-    *,
-    method: str,
-    loss: str = "NLL",
-    alpha: float | None = None,
-    weight_decay: float = 0.0,
-    learning_rate: float | None = None,
-    batch_size: int = 4,
-    warm_up: float = 0.1,
-    seed: int = 0,
-    table: LogPartitionTable | None = None,
-    progress: StepProgress | None = None,
-) -> Training:
-    """Take the paper's gradient steps on stored features; parameters as in `fit` and `Schedule`."""
-    schedule = paper_schedule(method, weight_decay=weight_decay, seed=seed)
-    schedule = replace(schedule, batch_size=batch_size, warm_up=warm_up)
-    if learning_rate is not None:
-        schedule = replace(schedule, learning_rate=learning_rate)
-    how: dict[str, Any] = {"loss": loss, "alpha": alpha, "schedule": schedule, "progress": progress}
-    if method == "TS":
-        return fit_ts(features, model.logits, table=table, **how)
-    if method == "ATS":
-        return fit_ats(features, model.logits, shape=model.block_shape, table=table, **how)
-    return fit_platt(features, model.logits, **how)
+    report = {"loss_before": before, "loss_after": after, **result.report}
+    return FitResult(result.recalibrator, report)
 
 
 @torch.no_grad()
 def mean_loss_of(
     model: LanguageModel,
     features: CalibrationFeatures,
-    recalibrator: AnyRecalibrator | Platt,
+    recalibrator: AnyRecalibrator,
     *,
     loss: str = "NLL",
     alpha: float | None = None,
@@ -250,12 +204,12 @@ def mean_loss_of(
 
 
 def fit(
-    model: Sampler | str | Path,
-    questions: Any,
+    model: ModelLike,
+    questions: Questions,
     *,
     method: str = "TS",
     solver: str | None = None,
-    few_shot: Any = (),
+    few_shot: Questions = (),
     loss: str = "NLL",
     alpha: float | None = None,
     weight_decay: float = 0.0,
@@ -280,7 +234,7 @@ def fit(
         reference answers of a question count, with equal weights that add up to one question; with solver sgd
         one is drawn in each epoch.
     method : {"TS", "ATS", "Platt"}
-        Which recalibrator.
+        Which recalibrator, or one that was registered (`semcal.recalibration.RECALIBRATORS`).
     solver : {"exact", "sgd"}, optional
         exact for TS by default; the paper's schedule of gradient steps is sgd, the only one of the others.
     few_shot : file, DataFrame, dicts or Questions
@@ -337,37 +291,54 @@ def fit(
     >>> fit(FakeLanguageModel(table), labelled).temperature > 1
     True
     """
-    exact = check_method(method, solver, loss, alpha) == "exact"
+    chosen = check_method(method, solver, loss, alpha)
+    kind = FITTED[method]
     model = as_model(model)
     asking = PromptConfig(tuple(as_questions(few_shot, "few_shot", labelled=True)))
-    given = as_questions(questions, labelled=True)
-    of_loss: dict[str, Any] = {"loss": loss, "alpha": alpha}
-    known: dict[str, Any] = {"data": data or name_of(questions), "seed": seed, "versions": versions or {}}
-    if isinstance(model, ServerModel) and exact and store is None:
-        how: dict[str, Any] = {"keep": keep, "on_bad_question": on_bad_question, "progress": progress}
-        over = fit_over_server(model, given, asking=asking, **of_loss, **known, **how)
-        return Fit(over.recalibrator, over.provenance, asking, over.report)
+    with_answers = as_questions(questions, labelled=True)
+    data, versions = data or name_of(questions), versions or {}
+    if kind.over_server and chosen == "exact" and store is None and not model.capabilities.states:
+        over_server = fit_over_server(
+            cast("ServerModel", model),
+            with_answers,
+            asking=asking,
+            loss=loss,
+            alpha=alpha,
+            data=data,
+            seed=seed,
+            versions=versions,
+            keep=keep,
+            on_bad_question=on_bad_question,
+            progress=progress,
+        )
+        return Fit(over_server.recalibrator, over_server.provenance, asking, over_server.report)
     model = with_states(model, "ATS, Platt, sgd and a store of features read hidden states")
-    labelled = CalibrationSet.of(model, given, asking=asking, on_bad_question=on_bad_question)
+    labelled = CalibrationSet.of(model, with_answers, asking=asking, on_bad_question=on_bad_question)
     warn_if_few(len(labelled.questions))
-    whole = method == "ATS" or store is not None
     with shown_progress(progress, "fit", len(labelled.questions)) as update:
         features = calibration_features(
-            model, labelled, asking=asking, whole=whole, store=store, progress=update
-        )
-    recalibrator: Fitted
-    if exact:
-        recalibrator, report = fit_exactly(model, features, groups=labelled.groups(), seed=seed, **of_loss)
-    else:
-        recalibrator, report = _fit_by_steps(
             model,
-            features,
-            method,
-            of_loss,
-            weight_decay=weight_decay,
-            learning_rate=learning_rate,
-            seed=seed,
-            progress=on_step,
+            labelled,
+            asking=asking,
+            whole=kind.reads_sequences or store is not None,
+            store=store,
+            progress=update,
         )
-    provenance = provenance_of(model, labelled.questions, asking=asking, **known)
-    return Fit(recalibrator, provenance, asking, {**report, "n_tokens": len(features.targets)})
+    schedule = paper_schedule(method, weight_decay=weight_decay, seed=seed)
+    if learning_rate is not None:
+        schedule = replace(schedule, learning_rate=learning_rate)
+    task = FitTask(
+        model,
+        features,
+        [(loss, alpha)],
+        chosen,
+        schedule,
+        groups=labelled.groups(),
+        progress=on_step,
+    )
+    result = fit_stored(model, method, task)
+    provenance = provenance_of(
+        model, labelled.questions, asking=asking, data=data, seed=seed, versions=versions
+    )
+    report = {**result.report, "n_tokens": len(features.targets)}
+    return Fit(result.recalibrator, provenance, asking, report)

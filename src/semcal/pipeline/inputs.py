@@ -5,11 +5,12 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from semcal import records
 from semcal.arrays import as_option
 from semcal.engine.equivalence import DEFAULT, Equivalence, names_a_server
+from semcal.engine.language_model import Capabilities
 from semcal.engine.loading import load_equivalence, load_model
 from semcal.errors import InputError, RowError, SemcalWarning, UsageError, shown
 from semcal.pipeline.cluster import check_clusterable
@@ -23,6 +24,24 @@ from semcal.rows import Row, RowsAt, check_distinct
 
 if TYPE_CHECKING:
     from semcal.engine.language_model import Sampler
+
+
+class Table(Protocol):
+    """A pandas or polars DataFrame."""
+
+    @property
+    def columns(self) -> Any:
+        """The names of its columns."""
+
+
+ModelLike: TypeAlias = "Sampler | str | Path"
+"""A model of `semcal.load_model`, or its name, directory or address."""
+EquivalenceLike: TypeAlias = "Equivalence | str | Path"
+"""What decides which answers mean the same: "default", "exact", or an NLI model's name or directory."""
+Questions: TypeAlias = "str | Path | Table | Iterable[Question | str | Mapping[str, Any]]"
+"""A file, a DataFrame, dicts, texts or `semcal.Question` objects."""
+Samples: TypeAlias = "str | Path | Table | Iterable[Mapping[str, Any]]"
+"""A file, a DataFrame or dicts, a row a question, with `samples`."""
 
 #: Fewer draws than this have no share.
 FEWEST = 2
@@ -44,11 +63,12 @@ def as_model(given: Any) -> Sampler:
         return load_server(given)
     if isinstance(given, str | Path):
         return load_model(given)
-    if isinstance(given, type) or not (hasattr(given, "encode") and hasattr(given, "sample_runs")):
+    if not isinstance(getattr(given, "capabilities", None), Capabilities):
         raise UsageError(
             f"the model is {_kind(given)}; give its name or directory, or a language model as "
             "semcal.load_model returns it; a model in memory is wrapped by "
-            "semcal.engine.CausalLanguageModel(model, tokenizer, name=...)"
+            "semcal.engine.CausalLanguageModel(model, tokenizer, name=...), and a sampler of your own has "
+            "`capabilities` (semcal.engine.Capabilities)"
         )
     found: Sampler = given
     return found

@@ -14,7 +14,9 @@ from semcal.engine.language_model import (
     LanguageModel,
     Prompt,
     Sampler,
+    SampleRequest,
     questions_a_block,
+    requests_a_question,
 )
 from semcal.errors import QuestionError
 from semcal.pipeline.prompting import PromptConfig
@@ -60,6 +62,19 @@ class Sampling:
             return default_max_new_tokens(open_book=question.context is not None)
         text = "a positive whole number"
         return int(as_option(self.max_new_tokens, "max_new_tokens", text, low=0, whole=True))
+
+    def request(self, prompts: Sequence[Prompt], question: Question) -> SampleRequest:
+        """What is asked of a model for prompts of questions that have the limit of `question`."""
+        return SampleRequest(
+            prompts,
+            self.recalibrators,
+            m=self.m,
+            seeds=self.seeds,
+            max_new_tokens=self.limit(question),
+            truncation=self.truncation,
+            cut=_cut,
+            first=self.first,
+        )
 
     def sampled_by(
         self,
@@ -185,18 +200,8 @@ def sample_runs(
         if not group:
             continue
         prompts = sampling.asking.prompts(model, group)
-        runs = model.sample_runs(
-            prompts,
-            m=sampling.m,
-            first=sampling.first,
-            seeds=sampling.seeds,
-            recalibrators=sampling.recalibrators,
-            max_new_tokens=sampling.limit(group[0]),
-            truncation=sampling.truncation,
-            cut=_cut,
-            progress=Advance(progress, n_done),
-        )
-        truncated_to: str | None = getattr(model, "truncated_to", None)
+        runs = model.sample(sampling.request(prompts, group[0]), Advance(progress, n_done))
+        truncated_to = model.capabilities.truncated_to
         for run, sampled_run in zip(by_id, runs):
             for sampled, draws_of in zip(run, sampled_run):
                 for prompt, draws in zip(prompts, draws_of):
@@ -259,7 +264,7 @@ def question_blocks(model: Sampler, rows: Iterable[Row], sampling: Sampling) -> 
     """
     ways = len(sampling.recalibrators)
     most = questions_a_block(model, sampling.m, ways, BLOCK_QUESTIONS)
-    budget = math.inf if hasattr(model, "questions_a_block") else BLOCK_TOKENS
+    budget = BLOCK_TOKENS if model.capabilities.answers_a_request is None else math.inf
     block, tokens = list[Row](), 0
     for row in rows:
         size = sampling.m * ways * sampling.limit(row)
@@ -279,12 +284,8 @@ def check_question(model: Sampler, question: Question, sampling: Sampling) -> No
     So a question that does not fit can be left out of a block before the block is run: the others run in the
     batches that they would run in without it.
     """
-    for error in model.invalid_prompts_for_sampling(
-        sampling.asking.prompts(model, [question]),
-        recalibrators=sampling.recalibrators,
-        m=sampling.m,
-        max_new_tokens=sampling.limit(question),
-    ):
+    request = sampling.request(sampling.asking.prompts(model, [question]), question)
+    for error in model.invalid_prompts_for_sampling(request):
         raise error
 
 
@@ -304,10 +305,8 @@ def plan_sampling(model: Sampler, questions: Sequence[Question], sampling: Sampl
     n, about, tokens = len(questions), "", sum(len(prompt.token_ids) for prompt in prompts)
     if not all(prompt.token_ids for prompt in prompts):
         about, tokens = "about ", sum(sizes) // CHARACTERS
-    requests = 0
-    if hasattr(model, "requests_a_question"):
-        requests = model.requests_a_question(sampling.m, ways)
-        tokens *= requests  # each has the whole prompt
+    requests = requests_a_question(model, sampling.m, ways)
+    tokens *= requests or 1  # each has the whole prompt
     answers = sampling.m * ways * sum(sampling.limit(question) for question in questions)
     a_question = f"{tokens // n:,} a question"
     lines = [f"tokens: {about}{tokens:,} of prompts ({a_question}), and at most {answers:,} of answers"]

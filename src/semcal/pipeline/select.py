@@ -7,7 +7,7 @@ for T-SC and G-SC it also tries their own α (here a).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
@@ -20,6 +20,7 @@ from semcal.measuring import MeasureOptions, measure_rows
 from semcal.pipeline.grade import grade_clusters, grade_together
 from semcal.qa.grading import Grader, RuleGrader
 from semcal.qa.questions import several
+from semcal.recalibration.methods import FITTED
 from semcal.recalibration.provenance import CHOSEN_BY
 from semcal.registry import check_name
 from semcal.rows import Grades, Row, check_distinct
@@ -66,7 +67,7 @@ def candidate_of(method: str, loss: str, alpha: float | None, decay: float | Non
 
 @dataclass(frozen=True)
 class CandidateFit:
-    """One fit: all losses of TS together, or one candidate of another method."""
+    """One fit: all losses of TS together, or one candidate of a method with weight decays."""
 
     method: str
     solver: str  # "exact" or "sgd"
@@ -84,21 +85,29 @@ class CandidateFit:
         """The names of the candidates."""
         return [candidate.name for candidate in self.candidates]
 
+    @property
+    def reads_table(self) -> bool:
+        """Whether it reads losses from a `LogPartitionTable` that others share."""
+        return self.solver == "sgd" and FITTED[self.method].tabulated
+
 
 def candidate_fits(
-    methods: Sequence[str],
+    methods: Iterable[str],
     *,
     losses: Sequence[Loss],
     weight_decays: Sequence[float] = WEIGHT_DECAYS,
     solver: str = "exact",
 ) -> list[CandidateFit]:
-    """The fits of methods; `solver` is that of TS, the others have none but sgd, and no loss any."""
-    return [
-        CandidateFit(method, solver if method == "TS" else "sgd", tuple(group), decay)
-        for method in methods
-        for decay in ((None,) if method == "TS" else weight_decays)
-        for group in ([losses] if method == "TS" else [(loss,) for loss in losses if loss[0] != "any"])
-    ]
+    """The fits of methods by the losses that they have; `solver` is that of methods that have several."""
+    fits = []
+    for name in methods:
+        method = FITTED[name]
+        chosen = solver if solver in method.solvers else method.solvers[0]
+        possible = [loss for loss in losses if loss[0] in method.losses]
+        groups = [[loss] for loss in possible] if method.weight_decays else [possible]
+        decays = weight_decays if method.weight_decays else (None,)
+        fits += [CandidateFit(name, chosen, tuple(group), decay) for decay in decays for group in groups]
+    return fits
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ Data = Mapping[str, Any]
 Rows = list[dict[str, Any]]
 #: Stages that group or grade answers: their blocks are of one version of the rules for texts.
 _OF_TEXTS = frozenset(
-    ["cluster", "grade", "greedy", "nli", "plain", "select", "measure", "candidates", "temperatures"]
+    ["cluster", "grade", "greedy", "nli", "select", "measure", "candidates", "temperatures"]
 )
 #: What unfinished work was begun with, and the folder of what it has finished.
 SETTINGS, FINISHED = "settings.json", "blocks"

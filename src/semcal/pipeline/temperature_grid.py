@@ -16,7 +16,8 @@ from semcal.engine.equivalence import Equivalence
 from semcal.engine.language_model import Sampler
 from semcal.errors import QuestionError, UsageError
 from semcal.measuring import DEFAULTS, MeasureOptions, measure_rows
-from semcal.pipeline.fit_and_select import Clustering, sample_candidates
+from semcal.pipeline.cluster import Clustering
+from semcal.pipeline.fit_and_select import sample_candidates
 from semcal.pipeline.grade import grade_row, grade_together
 from semcal.pipeline.inputs import as_equivalence, as_model, as_questions
 from semcal.pipeline.prompting import PromptConfig

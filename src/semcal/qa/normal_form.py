@@ -223,20 +223,6 @@ def normal_form(text: str) -> str:
     return form
 
 
-def text_form(text: str) -> str:
-    """Return the normal form without reading numbers and dates: SQuAD's normalisation.
-
-    Lower-case words without English articles and punctuation, inside numbers too; empty only if `text` is
-    empty or blank. References as for `normal_form`.
-
-    >>> text_form("The  Twenty-First Century"), text_form("May 3, 1820"), text_form("-3.5")
-    ('twentyfirst century', 'may 3 1820', '35')
-    """
-    folded = " ".join(unicodedata.normalize("NFKC", text).casefold().split())
-    words = [word for word in folded.translate(_DROPPED).split() if word not in _ARTICLES]
-    return " ".join(words) or _remainder(folded)
-
-
 def _reduced(folded: str) -> str:
     """Apply every rule once to a folded text."""
     bare = _with_numerals(folded) if _NUMBER.search(folded) else _bare(folded)

@@ -24,13 +24,19 @@ if TYPE_CHECKING:
     from semcal.recalibration.features import CalibrationFeatures as CalibrationFeatures
     from semcal.recalibration.features import Head as Head
     from semcal.recalibration.losses import Certificate as Certificate
+    from semcal.recalibration.methods import RECALIBRATORS as RECALIBRATORS
+    from semcal.recalibration.methods import FitResult as FitResult
+    from semcal.recalibration.methods import FitTask as FitTask
+    from semcal.recalibration.methods import Method as Method
+    from semcal.recalibration.methods import paper_schedule as paper_schedule
     from semcal.recalibration.provenance import GradientSteps as GradientSteps
     from semcal.recalibration.provenance import Provenance as Provenance
     from semcal.recalibration.provenance import Schedule as Schedule
     from semcal.recalibration.provenance import check_enough as check_enough
-    from semcal.recalibration.provenance import paper_schedule as paper_schedule
     from semcal.recalibration.provenance import warn_if_few as warn_if_few
+    from semcal.recalibration.saving import Contents as Contents
     from semcal.recalibration.saving import Fitted as Fitted
+    from semcal.recalibration.saving import ModuleContents as ModuleContents
     from semcal.recalibration.saving import from_pretrained as from_pretrained
     from semcal.recalibration.saving import save_pretrained as save_pretrained
     from semcal.recalibration.temperature import SE as SE
@@ -54,8 +60,9 @@ _MODULES = {
     "exact_fit": "PAPER_LOSSES LogPartitionTable TemperatureFit fit_temperatures log_partitions tabulate",
     "features": "CalibrationFeatures Head",
     "losses": "Certificate",
-    "provenance": "GradientSteps Provenance Schedule check_enough paper_schedule warn_if_few",
-    "saving": "Fitted from_pretrained save_pretrained",
+    "methods": "RECALIBRATORS FitResult FitTask Method paper_schedule",
+    "provenance": "GradientSteps Provenance Schedule check_enough warn_if_few",
+    "saving": "Contents Fitted ModuleContents from_pretrained save_pretrained",
     "temperature": "SE Base Greedy GridTemperature Platt Recalibrator Temperature TemperatureScaling "
     "single_temperature solver_of temperature_of",
     "training": "Training fit_ats fit_platt fit_ts",

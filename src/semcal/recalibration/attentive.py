@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from semcal.errors import UsageError
 from semcal.recalibration.features import CalibrationFeatures, SequenceBatch
 from semcal.recalibration.losses import T_MAX, T_MIN
-from semcal.recalibration.temperature import Recalibrator, TrainedModule
+from semcal.recalibration.temperature import FittedMap, Recalibrator, TrainedModule
 
 KeysValues = tuple[Tensor, Tensor]
 """Keys and values, (B, key-value heads, n, head width) each; keys are rotated to their positions."""
@@ -222,6 +222,8 @@ class ATS(TrainedModule):
 
 AnyRecalibrator = Recalibrator | ATS
 """A map of logits alone, or of logits and hidden states."""
+Fitted = FittedMap | ATS
+"""What a fit gives: it can be sampled with, and saved."""
 
 
 def fingerprint(recalibrator: AnyRecalibrator) -> str:

@@ -242,14 +242,14 @@ def minimise(evaluate: Callable[[float], LossSums]) -> Certificate:
     return certify(beta, sums, at_one, at_bound=False, steps=steps)
 
 
-def certify(beta: float, here: LossSums, one: LossSums, *, at_bound: bool, steps: int) -> Certificate:
+def certify(beta: float, sums: LossSums, at_one: LossSums, *, at_bound: bool, steps: int) -> Certificate:
     """Return the certificate of 1 / `beta` from the sums there and at T = 1."""
     return Certificate(
         temperature=1 / beta,
-        loss=here.loss / here.n,
-        loss_at_one=one.loss / one.n,
-        gradient=here.slope / here.n,
-        curvature=here.curvature / here.n,
+        loss=sums.loss / sums.n,
+        loss_at_one=at_one.loss / at_one.n,
+        gradient=sums.slope / sums.n,
+        curvature=sums.curvature / sums.n,
         at_bound=at_bound,
         steps=steps,
     )

@@ -162,20 +162,6 @@ class Schedule:
             raise UsageError(f"max_norm is a positive number or None, got {norm}")
 
 
-def paper_schedule(method: str, *, weight_decay: float = 0.0, seed: int = 0) -> Schedule:
-    """Return the paper's settings of "TS", "ATS" or "Platt".
-
-    Examples
-    --------
-    >>> paper_schedule("TS").learning_rate, paper_schedule("Platt").max_norm
-    (0.0001, 1.0)
-    """
-    check_name(method, ("TS", "ATS", "Platt"), what="method")
-    if method == "TS":
-        return Schedule(1e-4, weight_decay, seed=seed)
-    return Schedule(1e-5, weight_decay, max_norm=1.0, seed=seed)
-
-
 def learning_rates(schedule: Schedule, steps: int) -> list[float]:
     """Return the learning rate of each step: a linear rise, then half a cosine down towards 0."""
     rising = math.ceil(schedule.warm_up * steps / schedule.epochs)

@@ -1,6 +1,7 @@
 """Recalibrators on disk: one readable file with a checksum, `calibration.json`.
 
-The weights of ATS and Platt are stored beside it in `model.safetensors`, whose checksum is in that file.
+The weights of modules are stored beside it in `model.safetensors`, whose checksum is in that file. Types and
+ranges are checked here when a recalibrator is read.
 """
 
 from __future__ import annotations
@@ -11,24 +12,24 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from semcal.errors import StoreError, UsageError, shown
 from semcal.hub_names import CALIBRATION, RECALIBRATOR, RECALIBRATOR_FILES, NamedKind, locate, snapshot
 from semcal.recalibration.attentive import ATS, BlockShape
+from semcal.recalibration.attentive import Fitted as Fitted
 from semcal.recalibration.losses import Certificate, check_loss
+from semcal.recalibration.methods import SAVED
 from semcal.recalibration.provenance import GradientSteps, Provenance, Schedule
-from semcal.recalibration.temperature import GridTemperature, Platt, TemperatureScaling
+from semcal.recalibration.temperature import GridTemperature, Platt, TemperatureScaling, TrainedModule
 from semcal.records import canonical, dumps, part_folder, read_object, writing
 from semcal.semantics import MEASURES
-
-Fitted = TemperatureScaling | GridTemperature | ATS | Platt
 
 FILE, WEIGHTS = RECALIBRATOR_FILES
 SCHEMA = 1
@@ -79,9 +80,10 @@ class _Weights(_Strict):
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
-class _Common(_Strict):
-    """What the files of all methods hold."""
+class Contents(_Strict):
+    """What the file of a method holds; each method has a class of its own."""
 
+    method: str
     provenance: Provenance
     fit: _Fit = Field(validation_alias="provenance")
     loss: str
@@ -93,48 +95,151 @@ class _Common(_Strict):
         """The record of the training, if there was one."""
         return None if self.sgd is None else GradientSteps(**dict(self.sgd))
 
+    @classmethod
+    def described(cls, recalibrator: Any) -> dict[str, Any]:
+        """The keys of a recalibrator's own in its file."""
+        raise NotImplementedError
 
-class TSContents(_Common):
+    def check(self) -> None:
+        """Raise UsageError for what types do not say."""
+        check_loss(self.loss, self.alpha)
+
+    def restored(self, weights: Path) -> Fitted:
+        """The recalibrator; `weights` is the file of its tensors, if it has any."""
+        raise NotImplementedError
+
+
+class TSContents(Contents):
     """Temperature scaling."""
 
-    method: Literal["TS"]
     temperature: Positive
     n_tokens: Count
     certificate: Certificate
 
+    @classmethod
+    def described(cls, recalibrator: TemperatureScaling) -> dict[str, Any]:
+        """T, what it was fitted by, and its certificate."""
+        return {
+            "temperature": recalibrator.temperature_,
+            "loss": recalibrator.loss,
+            "alpha": recalibrator.alpha,
+            "n_tokens": recalibrator.n_tokens_,
+            "certificate": asdict(recalibrator.certificate_),
+        }
 
-class GridContents(_Common):
+    def check(self) -> None:
+        """The loss with its α, and the optimum beside gradient steps."""
+        check_loss(self.loss, self.alpha, exact=self.sgd is None)
+        if self.sgd is not None and self.sgd.exact_temperature is None:
+            raise UsageError("sgd.exact_temperature is missing")
+
+    def restored(self, weights: Path) -> Fitted:  # noqa: ARG002
+        """TS as it was fitted."""
+        return TemperatureScaling.from_certificate(
+            self.certificate,
+            self.temperature,
+            loss=self.loss,
+            alpha=self.alpha,
+            n_tokens=self.n_tokens,
+            sgd=self.steps,
+        )
+
+
+class GridContents(Contents):
     """A temperature that was chosen from a grid."""
 
-    method: Literal["TS-grid"]
     temperature: Positive
     measure: str
     loss: Literal["Brier", "gain"]  # what it was chosen by
     alpha: None
 
+    @classmethod
+    def described(cls, recalibrator: GridTemperature) -> dict[str, Any]:
+        """T, and what it was chosen for and by."""
+        names = ("temperature", "measure", "loss", "alpha")
+        return {name: getattr(recalibrator, name) for name in names}
 
-class ATSContents(_Common):
+    def check(self) -> None:
+        """The measure."""
+        if self.measure not in MEASURES:
+            raise UsageError(f"measure: expected one of {', '.join(MEASURES)}, got {shown(self.measure)}")
+
+    def restored(self, weights: Path) -> Fitted:  # noqa: ARG002
+        """The temperature as it was chosen."""
+        return GridTemperature(self.temperature, measure=self.measure, by=self.loss.lower())
+
+
+class ModuleContents(Contents):
+    """A module whose weights lie in a file of their own."""
+
+    weights: _Weights
+
+    def module(self) -> Any:
+        """The module of these settings, its weights yet to be loaded."""
+        raise NotImplementedError
+
+    def restored(self, weights: Path) -> Fitted:
+        """The module with its weights, which a wrong size costs no memory."""
+        try:
+            with torch.device("meta"):
+                module = self.module()
+        except (RuntimeError, TypeError, OverflowError) as error:
+            shape = shown(getattr(self, "shape", None))
+            raise StoreError(
+                f"{weights.with_name(FILE)}: shape: no tensors are as large as {shape}; fit again"
+            ) from error
+        _load_weights(module, weights, self.weights.sha256)
+        frozen: Fitted = module.freeze(self.steps)
+        return frozen
+
+
+class ATSContents(ModuleContents):
     """Attentive temperature scaling."""
 
-    method: Literal["ATS"]
     shape: BlockShape
-    weights: _Weights
+
+    @classmethod
+    def described(cls, recalibrator: ATS) -> dict[str, Any]:
+        """The shape of the block, and what it was fitted by."""
+        shape = asdict(recalibrator.shape)
+        return {"shape": shape, "loss": recalibrator.loss, "alpha": recalibrator.alpha}
+
+    def module(self) -> ATS:
+        """The block."""
+        return ATS(self.shape, loss=self.loss, alpha=self.alpha)
 
 
 class _Vocabulary(_Strict):
     vocabulary: Annotated[int, Field(ge=1, lt=2**31)]
 
 
-class PlattContents(_Common):
+class PlattContents(ModuleContents):
     """Platt scaling."""
 
-    method: Literal["Platt"]
     shape: _Vocabulary
-    weights: _Weights
+
+    @classmethod
+    def described(cls, recalibrator: Platt) -> dict[str, Any]:
+        """The size of the vocabulary, and what it was fitted by."""
+        shape = {"vocabulary": len(recalibrator.weight)}
+        return {"shape": shape, "loss": recalibrator.loss, "alpha": recalibrator.alpha}
+
+    def module(self) -> Platt:
+        """The affine map."""
+        return Platt(self.shape.vocabulary, loss=self.loss, alpha=self.alpha)
 
 
-Contents = TSContents | GridContents | ATSContents | PlattContents
-_KINDS = {get_args(kind.model_fields["method"].annotation)[0]: kind for kind in get_args(Contents)}
+def fitted_or_none(recalibrator: Any) -> Fitted | None:
+    """The recalibrator if it can be saved, or None: a temperature that was given needs no file."""
+    saved = getattr(recalibrator, "method", None) in SAVED and hasattr(recalibrator, "loss")
+    return recalibrator if saved else None
+
+
+def contents_of(method: str) -> type[Contents]:
+    """What the files of a method hold; UsageError if it is not saved."""
+    contents = SAVED[method].contents
+    assert contents is not None
+    return contents()
 
 
 def parse_contents(content: Mapping[str, Any], path: Path) -> Contents:
@@ -143,9 +248,9 @@ def parse_contents(content: Mapping[str, Any], path: Path) -> Contents:
     StoreError otherwise; the message names file, key, value and what is expected.
     """
     method = content.get("method")
-    if method not in list(_KINDS):
+    if method not in list(SAVED):
         raise StoreError(
-            f"{path} holds the method {shown(method)}, this version knows {', '.join(_KINDS)}; use the "
+            f"{path} holds the method {shown(method)}, this version knows {', '.join(SAVED)}; use the "
             "version that wrote it"
         )
     wrong = [
@@ -153,11 +258,11 @@ def parse_contents(content: Mapping[str, Any], path: Path) -> Contents:
     ]
     try:
         if not wrong:
-            found: Contents = TypeAdapter(_KINDS[method]).validate_json(dumps(content))
-            _check_choices(found)
-            return found
+            contents: Contents = contents_of(method).model_validate_json(dumps(content))
+            contents.check()
+            return contents
     except ValidationError as error:
-        wrong = [_message(one) for one in error.errors()]
+        wrong = [_message(detail) for detail in error.errors()]
     except UsageError as error:  # from the checks of the settings themselves
         wrong = [str(error)]
     more = f"; and {len(wrong) - MOST} more" if len(wrong) > MOST else ""
@@ -171,32 +276,21 @@ def check_provenance(provenance: Mapping[str, Any]) -> None:
     TypeAdapter(_Fit).validate_json(dumps(provenance))
 
 
-def _message(one: Any) -> str:
-    where = ".".join(str(part) for part in one["loc"])
-    if one["type"] == "missing":
+def _message(detail: Any) -> str:
+    where = ".".join(str(part) for part in detail["loc"])
+    if detail["type"] == "missing":
         return f"{where} is missing"
-    return f"{where}: {one['msg']}, got {shown(one['input'])}"
-
-
-def _check_choices(found: Contents) -> None:
-    """Check what types cannot: the loss with its α, the measure of a grid, the optimum of trained TS."""
-    if isinstance(found, GridContents):
-        if found.measure not in MEASURES:
-            raise UsageError(f"measure: expected one of {', '.join(MEASURES)}, got {shown(found.measure)}")
-        return
-    check_loss(found.loss, found.alpha, exact=isinstance(found, TSContents) and found.sgd is None)
-    if isinstance(found, TSContents) and found.sgd is not None and found.sgd.exact_temperature is None:
-        raise UsageError("sgd.exact_temperature is missing")
+    return f"{where}: {detail['msg']}, got {shown(detail['input'])}"
 
 
 def not_finite(content: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Every number that is NaN, infinite, or larger than a float can hold; without recursion."""
-    left: list[tuple[str, Any]] = [(str(key), value) for key, value in content.items()]
-    for where, value in left:
+    values: list[tuple[str, Any]] = [(str(key), value) for key, value in content.items()]
+    for where, value in values:
         if isinstance(value, dict):
-            left += [(f"{where}.{key}", one) for key, one in value.items()]
+            values += [(f"{where}.{key}", item) for key, item in value.items()]
         elif isinstance(value, list):
-            left += [(f"{where}.{number}", one) for number, one in enumerate(value)]
+            values += [(f"{where}.{number}", item) for number, item in enumerate(value)]
         elif isinstance(value, (int, float)) and not abs(value) <= LARGEST:
             yield where, value
 
@@ -206,40 +300,33 @@ def _checksum(content: Mapping[str, Any]) -> str:
 
 
 def save_pretrained(recalibrator: Fitted, directory: str | Path, *, provenance: Provenance) -> Path:
-    """Write `directory`/calibration.json, for ATS and Platt with model.safetensors; return the former's path.
+    """Write `directory`/calibration.json, for modules with model.safetensors; return the former's path.
 
     Parameters
     ----------
-    recalibrator : TemperatureScaling, GridTemperature, ATS or Platt
-        Fitted.
+    recalibrator : Fitted
+        Of a method that can be saved.
     directory : str or Path
         Made if it is not there.
     provenance : Provenance
         What it was fitted on.
     """
+    contents = contents_of(recalibrator.method).described(recalibrator)
     folder = Path(directory)
     folder.mkdir(parents=True, exist_ok=True)
-    if isinstance(recalibrator, ATS | Platt):
-        own: dict[str, Any] = {
-            "shape": asdict(recalibrator.shape)
-            if isinstance(recalibrator, ATS)
-            else {"vocabulary": len(recalibrator.weight)},
-            "loss": recalibrator.loss,
-            "alpha": recalibrator.alpha,
-            "weights": {
-                "file": WEIGHTS,
-                "sha256": write_tensors(folder / WEIGHTS, recalibrator.state_dict()),
-            },
-        }
+    if isinstance(recalibrator, TrainedModule):
+        checksum = write_tensors(folder / WEIGHTS, recalibrator.state_dict())
+        contents["weights"] = {"file": WEIGHTS, "sha256": checksum}
     else:
         (folder / WEIGHTS).unlink(missing_ok=True)  # of another method that was saved here before
-        own = _temperature_contents(recalibrator)
     described = asdict(provenance)
     for name in ("validation", "server"):
         if not described[name]:
             del described[name]
-    content = {"method": recalibrator.method, **own, **_training_contents(recalibrator)}
-    return write_contents(folder, RECALIBRATOR, {**content, "provenance": described})
+    steps = getattr(recalibrator, "sgd_", None)
+    training = {} if steps is None else {"solver": "sgd", "sgd": asdict(steps)}
+    content = {"method": recalibrator.method, **contents, **training, "provenance": described}
+    return write_contents(folder, RECALIBRATOR, content)
 
 
 def write_contents(folder: Path, kind: NamedKind, content: Mapping[str, Any]) -> Path:
@@ -249,30 +336,6 @@ def write_contents(folder: Path, kind: NamedKind, content: Mapping[str, Any]) ->
     with writing(path) as handle:
         handle.write(dumps({**written, "sha256": _checksum(written)}, indent=2) + "\n")
     return path
-
-
-def _temperature_contents(recalibrator: TemperatureScaling | GridTemperature) -> dict[str, Any]:
-    if isinstance(recalibrator, GridTemperature):
-        return {
-            "temperature": recalibrator.temperature,
-            "measure": recalibrator.measure,
-            "loss": recalibrator.loss,
-            "alpha": recalibrator.alpha,
-        }
-    return {
-        "temperature": recalibrator.temperature_,
-        "loss": recalibrator.loss,
-        "alpha": recalibrator.alpha,
-        "n_tokens": recalibrator.n_tokens_,
-        "certificate": asdict(recalibrator.certificate_),
-    }
-
-
-def _training_contents(recalibrator: Fitted) -> dict[str, Any]:
-    """The record of the training, if there was one."""
-    if isinstance(recalibrator, GridTemperature) or recalibrator.sgd_ is None:
-        return {}
-    return {"solver": "sgd", "sgd": asdict(recalibrator.sgd_)}
 
 
 def read_contents(
@@ -304,15 +367,15 @@ def read_contents(
         unchanged = False
     if not unchanged:
         raise StoreError(f"{path} was changed after it was written (checksum differs); {kind.made_by} again")
-    found = content.pop("kind", RECALIBRATOR.what)  # files of before there were calibrations do not say
-    if found not in (RECALIBRATOR.what, CALIBRATION.what):
+    stored = content.pop("kind", RECALIBRATOR.what)  # files of before there were calibrations do not say
+    if stored not in (RECALIBRATOR.what, CALIBRATION.what):
         raise StoreError(
-            f"{path} has kind {shown(found)}, this version reads {kind.what}; {kind.made_by} again"
+            f"{path} has kind {shown(stored)}, this version reads {kind.what}; {kind.made_by} again"
         )
-    if found != kind.what:
-        other = CALIBRATION if kind is RECALIBRATOR else RECALIBRATOR
+    if stored != kind.what:
+        instead = CALIBRATION if kind is RECALIBRATOR else RECALIBRATOR
         raise UsageError(
-            f"{path} holds a {found}, not a {kind.what}; give it with --{other.what}, or make a "
+            f"{path} holds a {stored}, not a {kind.what}; give it with --{instead.what}, or make a "
             f"{kind.what} with `semcal {kind.made_by}`"
         )
     return content, path
@@ -333,8 +396,8 @@ def from_pretrained(path_or_id: str | Path, *, revision: str | None = None) -> t
 
     Returns
     -------
-    (TemperatureScaling, ATS or Platt, Provenance)
-        ATS and Platt on the CPU, their weights frozen.
+    (Fitted, Provenance)
+        Modules on the CPU, their weights frozen.
 
     Raises
     ------
@@ -346,38 +409,7 @@ def from_pretrained(path_or_id: str | Path, *, revision: str | None = None) -> t
     """
     content, path = read_contents(path_or_id, RECALIBRATOR, revision=revision)
     contents = parse_contents(content, path)
-    return _restored(contents, path.with_name(WEIGHTS)), contents.provenance
-
-
-def _restored(contents: Contents, weights: Path) -> Fitted:
-    """The recalibrator that a file describes."""
-    if isinstance(contents, GridContents):
-        return GridTemperature(contents.temperature, measure=contents.measure, by=contents.loss.lower())
-    if isinstance(contents, TSContents):
-        return TemperatureScaling.from_certificate(
-            contents.certificate,
-            contents.temperature,
-            loss=contents.loss,
-            alpha=contents.alpha,
-            n_tokens=contents.n_tokens,
-            sgd=contents.steps,
-        )
-    module = _without_weights(contents, weights)
-    _load_weights(module, weights, contents.weights.sha256)
-    return module.freeze(contents.steps)
-
-
-def _without_weights(contents: ATSContents | PlattContents, weights: Path) -> ATS | Platt:
-    """The module without its weights, so that a wrong size costs no memory."""
-    try:
-        with torch.device("meta"):
-            if isinstance(contents, ATSContents):
-                return ATS(contents.shape, loss=contents.loss, alpha=contents.alpha)
-            return Platt(contents.shape.vocabulary, loss=contents.loss, alpha=contents.alpha)
-    except (RuntimeError, TypeError, OverflowError) as error:
-        raise StoreError(
-            f"{weights.with_name(FILE)}: shape: no tensors are as large as {shown(contents.shape)}; fit again"
-        ) from error
+    return contents.restored(path.with_name(WEIGHTS)), contents.provenance
 
 
 def _refuse_links(directory: Path) -> None:
@@ -387,7 +419,7 @@ def _refuse_links(directory: Path) -> None:
     """
     home = directory.resolve()
     homes = {home} | {
-        one.parents[1] / "blobs" for one in (home, *home.parents) if one.parent.name == "snapshots"
+        folder.parents[1] / "blobs" for folder in (home, *home.parents) if folder.parent.name == "snapshots"
     }
     for name in RECALIBRATOR_FILES:
         path = directory / name
@@ -409,7 +441,7 @@ def _located(path_or_id: str | Path, kind: NamedKind, revision: str | None) -> P
     return Path(location.source)
 
 
-def _load_weights(module: ATS | Platt, path: Path, checksum: str) -> None:
+def _load_weights(module: nn.Module, path: Path, checksum: str) -> None:
     if not path.is_file():
         raise StoreError(f"{path} is missing, the weights that {FILE} beside it belongs to; fit again")
     if file_checksum(path) != checksum:
@@ -425,16 +457,16 @@ def _load_weights(module: ATS | Platt, path: Path, checksum: str) -> None:
     module.to_empty(device="cpu").load_state_dict(tensors)
 
 
-def _problems(tensors: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> Iterator[str]:
+def _problems(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> Iterator[str]:
     """What is wrong with tensors: names, shapes, dtypes, NaN or infinite values."""
-    for name in sorted(tensors.keys() ^ wanted.keys()):
+    for name in sorted(tensors.keys() ^ expected.keys()):
         yield f"{shown(name)} is {'not expected' if name in tensors else 'missing'}"
-    for name, tensor in wanted.items():
-        found = tensors[name]
-        if (found.shape, found.dtype) != (tensor.shape, tensor.dtype):
-            size, expected = list(found.shape), list(tensor.shape)
-            yield f"{name} is {found.dtype} of shape {size}, not {tensor.dtype} of {expected}"
-        elif not bool(found.isfinite().all()):
+    for name, model in expected.items():
+        tensor = tensors[name]
+        if (tensor.shape, tensor.dtype) != (model.shape, model.dtype):
+            sizes = list(tensor.shape), list(model.shape)
+            yield f"{name} is {tensor.dtype} of shape {sizes[0]}, not {model.dtype} of {sizes[1]}"
+        elif not bool(tensor.isfinite().all()):
             yield f"{name} holds NaN or infinite numbers"
 
 

@@ -43,6 +43,29 @@ class Recalibrator(Protocol):
         ...
 
 
+class FittedMap(Protocol):
+    """What is fitted and reads logits alone."""
+
+    @property
+    def method(self) -> str:
+        """The name of its method."""
+        ...
+
+    @property
+    def loss(self) -> str:
+        """What it was fitted or chosen by."""
+        ...
+
+    @property
+    def alpha(self) -> float | None:
+        """The α of selective smoothing."""
+        ...
+
+    def log_probs(self, logits: Tensor) -> Tensor:
+        """As of `Recalibrator`."""
+        ...
+
+
 class Temperature:
     """softmax(z / T) at a given temperature, reported as `method`.
 
@@ -222,22 +245,22 @@ class TemperatureScaling:
         `batches` is called once for each Newton step.
         """
         check_loss(self.loss, self.alpha)
-        seen = {"tokens": 0}
+        counted = {"tokens": 0}
 
         def evaluate(beta: float) -> LossSums:
-            total, seen["tokens"] = LossSums(0.0, 0.0, 0.0, 0.0), 0
+            total, counted["tokens"] = LossSums(0.0, 0.0, 0.0, 0.0), 0
             for logits, targets, weights in _chunks(batches()):
                 total += sums_at(
                     beta, token_terms(logits, targets, loss=self.loss, alpha=self.alpha), weights
                 )
-                seen["tokens"] += int((weights > 0).sum())
+                counted["tokens"] += int((weights > 0).sum())
             if total.n == 0:
                 raise FitError("there is no answer token to fit a temperature to; give labelled questions")
             return total
 
         self.certificate_ = minimise(evaluate)
         self.temperature_ = self.certificate_.temperature
-        self.n_tokens_ = seen["tokens"]
+        self.n_tokens_ = counted["tokens"]
         return self
 
     def log_probs(self, logits: Tensor) -> Tensor:
@@ -360,7 +383,7 @@ def single_temperature(recalibrator: Recalibrator | TrainedModule) -> float:
     temperature = temperature_of(recalibrator)
     if temperature is not None:
         return temperature
-    if recalibrator.method == "TS":
+    if isinstance(recalibrator, TemperatureScaling):
         raise FitError("this TemperatureScaling has no temperature yet; call fit first")
     raise UsageError(
         f"{recalibrator.method} has no single temperature, so it cannot be exported to another program; "

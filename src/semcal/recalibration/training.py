@@ -18,15 +18,15 @@ from torch import Tensor
 
 from semcal.errors import FitError, SemcalWarning, UsageError
 from semcal.recalibration.attentive import ATS, BlockShape, batch_inverse_temperatures
-from semcal.recalibration.exact_fit import LogPartitionTable, tabulate, tabulated_loss
+from semcal.recalibration.exact_fit import LogPartitionTable, fit_temperatures, tabulate, tabulated_loss
 from semcal.recalibration.features import CalibrationFeatures, Head
 from semcal.recalibration.losses import T_MAX, T_MIN, certify, check_loss, mean_loss, token_losses
+from semcal.recalibration.methods import FitResult, FitTask, paper_schedule
 from semcal.recalibration.provenance import (
     GradientSteps,
     Schedule,
     check_enough,
     learning_rates,
-    paper_schedule,
 )
 from semcal.recalibration.temperature import Platt, TemperatureScaling
 
@@ -50,6 +50,17 @@ class Training:
         if not isinstance(self.recalibrator, TemperatureScaling):
             return None
         return self.sgd.distance(self.recalibrator.temperature_)
+
+    def result(self) -> FitResult:
+        """The recalibrator with its report."""
+        report = {
+            "steps": self.sgd.steps,
+            "losses": list(self.losses),
+            "drift_bound": self.sgd.drift_bound,
+            "exact_temperature": self.sgd.exact_temperature,
+            "distance": self.distance,
+        }
+        return FitResult(self.recalibrator, report)
 
 
 StepProgress = Callable[[int, int], None]
@@ -335,3 +346,66 @@ def _with_logits(
                 logits = head(features.states[rows[torch.cat(waiting)]])
             yield from zip(waiting, torch.split(logits, [len(tokens) for tokens in waiting]))
             waiting = []
+
+
+def fit_all_ts(task: FitTask) -> list[FitResult]:
+    """Fit TS by each loss of a task, exactly or by gradient steps."""
+    if task.solver == "exact":
+        fits = fit_temperatures(
+            task.features,
+            task.model.logits,
+            losses=list(task.losses),
+            groups=task.groups,
+            seed=task.schedule.seed,
+        )
+        return [
+            FitResult(
+                TemperatureScaling.from_fit(fit),
+                {**fit.report(), **({} if task.groups is None else {"n_groups": fit.n_clusters})},
+            )
+            for fit in fits
+        ]
+    return [
+        fit_ts(
+            task.features,
+            task.model.logits,
+            loss=loss,
+            alpha=alpha,
+            schedule=task.schedule,
+            table=task.table,
+            progress=task.progress,
+        ).result()
+        for loss, alpha in task.losses
+    ]
+
+
+def fit_all_ats(task: FitTask) -> list[FitResult]:
+    """Fit ATS by each loss of a task, its block of the shape of the model's own."""
+    return [
+        fit_ats(
+            task.features,
+            task.model.logits,
+            shape=task.model.block_shape,
+            loss=loss,
+            alpha=alpha,
+            schedule=task.schedule,
+            table=task.table,
+            progress=task.progress,
+        ).result()
+        for loss, alpha in task.losses
+    ]
+
+
+def fit_all_platt(task: FitTask) -> list[FitResult]:
+    """Fit Platt by each loss of a task."""
+    return [
+        fit_platt(
+            task.features,
+            task.model.logits,
+            loss=loss,
+            alpha=alpha,
+            schedule=task.schedule,
+            progress=task.progress,
+        ).result()
+        for loss, alpha in task.losses
+    ]

@@ -1,10 +1,10 @@
 """Tables, figures and the self-contained page of a run."""
 
-from semcal.report.figures import write_figure
+from semcal.report.cells import Cell, Column, Table
 from semcal.report.fit_figures import loss_figure, steps_figure
-from semcal.report.opening import in_words
+from semcal.report.plotting import write_figure
+from semcal.report.summary import in_words
 from semcal.report.table_writers import markdown
-from semcal.report.tables import Cell, Column, Table
 
 __all__ = [
     "Cell",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -13,33 +13,18 @@ from semcal.errors import StoreError
 from semcal.experiment.analyses import analyse
 from semcal.experiment.finished import FinishedRun, read_finished, read_results
 from semcal.records import dumps, read_object, writing
-from semcal.report.against_base import less_accurate_in_words
+from semcal.report.cells import Results, Table
 from semcal.report.explorer import Explorer, begin_explorer
-from semcal.report.further_tables import ablation_tables
-from semcal.report.grid_figures import PlannedFigure, planned_figures, write_files
-from semcal.report.grid_tables import grid_tables, write_tables
-from semcal.report.opening import calibrated_findings
-from semcal.report.page import write_page
-from semcal.report.sections import PageFigure, page_figure
-from semcal.report.summary import claims_in_words, facts, headline_table, rules_note
+from semcal.report.page import PageFigure, page_figure, write_page
+from semcal.report.report_figures import PlannedFigure, planned_figures, write_files
+from semcal.report.report_tables import CLAIMS, REPORT_TABLES, less_accurate_in_words, write_tables
+from semcal.report.summary import calibrated_findings, facts, headline_table
 from semcal.report.table_writers import markdown, markdown_text
-from semcal.report.tables import Table
 from semcal.workers import Executor, SerialExecutor
-
-Results = Mapping[str, Any]
 
 #: The tables and figures of a report, listed beside it, so that a later one can remove what is stale.
 MANIFEST = "report-files.json"
 FOLDERS = ("tables", "figures")
-#: Tables that results.md shows, by the beginning of their names; all of them stand in tables/.
-SHOWN = (
-    "calibrated",
-    *("03-main", "03b-ace-by-chance", "08c-gain", "04-entropy-short", "02-accuracies", "07-temperatures"),
-    *("09-ace-mcb", "11-volatility-mcb"),
-    *("transfer-ace", "score-maps", "13-agreement", "deciding-rules", "01-splits"),
-)
-#: Tables that stand beside findings, with their intervals.
-BESIDE = ("remedies", "remedies-scores")
 
 
 def remake(
@@ -81,9 +66,9 @@ def build(
     with writing(target / "results.md") as handle:
         handle.write(results_markdown(run, results))
     explorer = (packing or begin_explorer(run, executor))()
-    drawn = [one for one in drawing if one is not None]
-    page = write_page(run, results, [figure for figure, _ in drawn], explorer, target)
-    renew_manifest(target, [*written, *(path for _, paths in drawn for path in paths)])
+    figures_drawn = [entry for entry in drawing if entry is not None]
+    page = write_page(run, results, [figure for figure, _ in figures_drawn], explorer, target)
+    renew_manifest(target, [*written, *(path for _, paths in figures_drawn for path in paths)])
     return page
 
 
@@ -100,47 +85,20 @@ def _drawn(numbered: tuple[int, PlannedFigure], folder: Path | None) -> tuple[Pa
 
 
 def results_markdown(run: FinishedRun, results: Results) -> str:
-    """Return claims with their verdicts, and the main tables without their intervals."""
+    """Return what changed, the contrasts behind the claims, and the main tables without their intervals."""
+    entries = REPORT_TABLES.values()
+    deciding = [table for entry in entries if entry.decides for table in entry.tables(results)]
+    listed = [table for entry in entries if entry.in_markdown for table in entry.tables(results)]
     parts = [
-        f"{markdown_text(facts(run, results), begins=True)} {claims_in_words(results)}",
+        markdown_text(facts(run, results), begins=True),
         *map(markdown_text, less_accurate_in_words(results)),
-        *_gains(results),
+        "\n".join(f"- {markdown_text(finding.line)}" for finding in calibrated_findings(results)),
         _with_caption(headline_table(results)),
-        "## What the paper claims, and what this run shows",
-        rules_note(results),
-        *map(_claim, results["claims"]),
-        *_beyond(results),
+        *(f"## {CLAIMS.title}\n\n{_with_interval(table)}" for table in deciding),
         "## Tables",
-        *map(_with_caption, _shown(results)),
+        *map(_with_caption, listed),
     ]
-    return "\n\n".join(parts) + "\n"
-
-
-def _gains(results: Results) -> list[str]:
-    """What Calibrated gains on each set; nothing where it was not run."""
-    lines = [f"- {markdown_text(one.line)}" for one in calibrated_findings(results)]
-    return ["\n".join(lines)] if lines else []
-
-
-def _beyond(results: Results) -> list[str]:
-    """What we asked besides, each with its tables; nothing where nothing was."""
-    findings = results.get("findings") or []
-    tables = [table for table in ablation_tables(results) if table.name in BESIDE] if findings else []
-    title = ["## Beyond the paper"] if findings else []
-    return [*title, *map(_claim, findings), *map(_with_interval, tables)]
-
-
-def _claim(claim: Mapping[str, Any]) -> str:
-    return (
-        f"**{claim['verdict'].capitalize()}**: {claim['claim']} ({claim['source']}) "
-        f"{markdown_text(claim['because'])} *{claim['rule']}*"
-    )
-
-
-def _shown(results: Results) -> Iterator[Table]:
-    tables = grid_tables(results)
-    for name in SHOWN:
-        yield from (table for table in tables if table.name.startswith(name))
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def _with_interval(table: Table) -> str:

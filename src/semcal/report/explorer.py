@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any
 
 from semcal.errors import StoreError
-from semcal.experiment.analyses.answers import base_candidate
+from semcal.experiment.analyses.answer_analyses import base_candidate
 from semcal.experiment.finished import FinishedRun
 from semcal.records import parse_float
 from semcal.workers import Executor, SerialExecutor
@@ -65,16 +65,16 @@ def begin_explorer(
     run: FinishedRun, executor: Executor[Any], *, small: int = SMALL
 ) -> Callable[[], Explorer]:
     """Begin what `explorer_blocks` does, by workers that have nothing else to do; the result waits for it."""
-    asked = {dataset: _asked(run, dataset) for dataset in run.datasets}
-    first = _run_blocks(run, 0, asked, executor)
+    questions = {dataset: _asked(run, dataset) for dataset in run.datasets}
+    first = _run_blocks(run, 0, questions, executor)
 
     def finish() -> Explorer:
-        found = dict(first)
-        every = run.runs * sum(len(block) for block, _ in found.values()) <= small
+        blocks = dict(first)
+        every = run.runs * sum(len(block) for block, _ in blocks.values()) <= small
         for number in range(1, run.runs if every else 1):
-            found |= _run_blocks(run, number, asked, executor)
-        questions = {
-            f"questions-{d}": packed([_question(row) for row in asked[name].values()])
+            blocks |= _run_blocks(run, number, questions, executor)
+        packed_questions = {
+            f"questions-{d}": packed([_question(row) for row in questions[name].values()])
             for d, name in enumerate(run.datasets)
         }
         head = {
@@ -83,10 +83,10 @@ def begin_explorer(
             "models": run.models,
             "datasets": run.datasets,
             "runs": list(range(run.runs)) if every else [0],
-            "rules": list(dict.fromkeys(rule for _, rules in found.values() for rule in rules)),
+            "rules": list(dict.fromkeys(rule for _, rules in blocks.values() for rule in rules)),
             "choices": [[_choices(run, model, name) for name in run.datasets] for model in run.models],
         }
-        return Explorer(head, questions | {name: block for name, (block, _) in found.items()})
+        return Explorer(head, packed_questions | {name: block for name, (block, _) in blocks.items()})
 
     return finish
 
@@ -98,7 +98,7 @@ def script_json(value: Any) -> str:
     '{"answer":"\\u003c/script\\u003e"}'
     """
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def packed(value: Any) -> str:
@@ -117,12 +117,12 @@ def unpacked(text: str) -> Any:
 
 def _asked(run: FinishedRun, dataset: str) -> dict[str, Row]:
     """The questions of a data set by id, in its order."""
-    found: dict[str, Row] = {}
+    rows: dict[str, Row] = {}
     for model in run.models:
         candidate = base_candidate(run, model, dataset)
         for row in run.rows(model, dataset, candidate):
-            found.setdefault(str(row["id"]), row)
-    return found
+            rows.setdefault(str(row["id"]), row)
+    return rows
 
 
 def _question(row: Row) -> list[Any]:
@@ -134,35 +134,39 @@ def _question(row: Row) -> list[Any]:
 def _choices(run: FinishedRun, model: str, dataset: str) -> dict[str, list[Any]]:
     """Method → for each measure its candidate; where one is undefined, that of another."""
     measures = replace(run, part=None).measures
-    asked = run.selections[model, dataset]["methods"]
+    methods = run.selections[model, dataset]["methods"]
     return {
-        method: [(of.get(measure) or next(iter(of.values())))["candidate"] for measure in measures]
-        for method, of in asked.items()
+        method: [(choices.get(measure) or next(iter(choices.values())))["candidate"] for measure in measures]
+        for method, choices in methods.items()
     }
 
 
 def _run_blocks(
-    run: FinishedRun, number: int, asked: Mapping[str, Mapping[str, Row]], executor: Executor[Any]
+    run: FinishedRun, number: int, questions: Mapping[str, Mapping[str, Row]], executor: Executor[Any]
 ) -> Iterator[tuple[str, tuple[str, list[str]]]]:
     """Begin the blocks of one run of the grid: the name of each, with it and the rules that decided there."""
     names = [f"block-{m}-{d}-{number}" for m in range(len(run.models)) for d in range(len(run.datasets))]
-    wanted = [
-        (replace(run, part=pair), number, {key: str(row["question"]) for key, row in asked[pair[1]].items()})
+    jobs = [
+        (
+            replace(run, part=pair),
+            number,
+            {key: str(row["question"]) for key, row in questions[pair[1]].items()},
+        )
         for pair in run.pairs
     ]
-    return zip(names, executor.map(_packed_block, wanted, stage="report", priority=1))
+    return zip(names, executor.map(_packed_block, jobs, stage="report", priority=1))
 
 
-def _packed_block(wanted: tuple[FinishedRun, int, Mapping[str, str]]) -> tuple[str, list[str]]:
+def _packed_block(job: tuple[FinishedRun, int, Mapping[str, str]]) -> tuple[str, list[str]]:
     """A block, and the rules that decided there."""
-    run, _, _ = wanted
+    run, _, _ = job
     with StoredVerdicts(run.folder / "verdicts.sqlite") as verdicts:
-        block = _block(*wanted, verdicts)
+        block = _block(*job, verdicts)
     return packed(block), block["rules"]
 
 
 def _block(
-    run: FinishedRun, number: int, asked: Mapping[str, str], verdicts: StoredVerdicts
+    run: FinishedRun, number: int, questions: Mapping[str, str], verdicts: StoredVerdicts
 ) -> dict[str, Any]:
     """What one model did on one data set in one run; explorer.js has the shape."""
     ((model, dataset),) = run.pairs
@@ -170,20 +174,23 @@ def _block(
     rules: Names = {}
     texts: Names = {}
     forms: dict[int, str] = {}
-    known: list[set[str]] = [set() for _ in asked]
+    stated_forms: list[set[str]] = [set() for _ in questions]
     candidates = {}
     for name in dict.fromkeys(chain.from_iterable(_choices(run, model, dataset).values())):
         rows = {str(row["id"]): row for row in run.rows(model, dataset, name, number)}
         candidates[name] = [
-            _entry(rows[key], measures, texts, rules) if key in rows else None for key in asked
+            _entry(rows[key], measures, texts, rules) if key in rows else None for key in questions
         ]
-        for place, key in enumerate(asked):
+        for place, key in enumerate(questions):
             row = rows.get(key, {})
             stated = row.get("normal_forms") or []
             forms.update(zip((texts[text] for text in row.get("samples", [])), stated))
-            known[place].update(stated)
+            stated_forms[place].update(stated)
     form_ids = {form: i for i, form in enumerate(dict.fromkeys(forms.values()))}
-    judged = [verdicts.among(question, stated, form_ids) for question, stated in zip(asked.values(), known)]
+    judged = [
+        verdicts.among(question, stated, form_ids)
+        for question, stated in zip(questions.values(), stated_forms)
+    ]
     return {
         "texts": list(texts),
         "forms": list(form_ids),

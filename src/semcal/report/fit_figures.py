@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter, NullLocator
 
-from semcal.report.figures import (
+from semcal.report.plotting import (
     BAND,
     INK,
     QUIET,
@@ -39,11 +39,11 @@ def loss_figure(fit: TemperatureFit) -> Figure:
     certificate, colour = fit.certificate, method_colour("TS")
     low, high = min(1.0, fit.temperature) / REACH, max(1.0, fit.temperature) * REACH
     t, loss = (np.array(values) for values in (fit.curve.temperature, fit.curve.loss))
-    shown = (t >= low) & (t <= high)
+    near = (t >= low) & (t <= high)
     if not math.isnan(fit.standard_error):
         axes.axvspan(*fit.interval(), color=BAND, alpha=0.6, linewidth=0, label="95 % interval")
     axes.axvline(fit.temperature, color=colour, linewidth=0.6)
-    axes.plot(t[shown], loss[shown], color=colour, label=_loss_name(fit.loss, fit.alpha))
+    axes.plot(t[near], loss[near], color=colour, label=_loss_name(fit.loss, fit.alpha))
     for place, value in ((1.0, certificate.loss_at_one), (fit.temperature, certificate.loss)):
         axes.plot(place, value, "o", color=colour, markerfacecolor="white", markersize=5)
     axes.set_xscale("log")
@@ -99,8 +99,8 @@ def steps_figure(steps: GradientSteps, *, method: str) -> Figure:
     axes.set_xlabel("step")
     axes.set_ylabel("mean loss per token (nats)")
     schedule = steps.schedule
-    found = f"{method}, {steps.steps} steps in {schedule.epochs} epochs"
-    axes.set_title(f"{found}, learning rate {schedule.learning_rate:g}", loc="left")
+    title = f"{method}, {steps.steps} steps in {schedule.epochs} epochs"
+    axes.set_title(f"{title}, learning rate {schedule.learning_rate:g}", loc="left")
     _grid(axes)
     return figure
 

@@ -12,11 +12,11 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
-from semcal.experiment.analyses.answers import base_candidate
+from semcal.experiment.analyses.answer_analyses import base_candidate
 from semcal.experiment.finished import FinishedRun
 from semcal.experiment.grid_settings import Grading
 from semcal.records import parse_float
-from semcal.report.figures import INK, OTHER, QUIET, RULE, shortened, style, wrapped
+from semcal.report.plotting import INK, OTHER, QUIET, RULE, shortened, style, wrapped
 from semcal.semantics import MEASURES
 
 Row = Mapping[str, Any]
@@ -65,8 +65,8 @@ def teaser_figure(run: FinishedRun, model: str, dataset: str) -> Figure | None:
 
 def _worth(before: Row, after: Row) -> tuple[bool, bool, bool, float]:
     """How well a question shows what T does: TS right, few meanings, and much less squared error."""
-    known = before["confidence"][MEASURE] is not None and after["confidence"][MEASURE] is not None
-    if not known or len(after["clusters"]) == 1:
+    defined = before["confidence"][MEASURE] is not None and after["confidence"][MEASURE] is not None
+    if not defined or len(after["clusters"]) == 1:
         return False, False, False, 0.0
     gain = _error(before) - _error(after)
     right = gain > 0 and bool(after["correct"][MEASURE])
@@ -86,8 +86,8 @@ def _draw_meanings(axes: Axes, row: Row, title: str, grading: Grading) -> None:
     confidences = row["confidences"][MEASURE]
     order = sorted(range(len(confidences)), key=lambda i: -confidences[i])
     bars: list[tuple[str, float, bool | None]] = [_bar(row, i, grading) for i in order[:SHOWN]]
-    if rest := order[SHOWN:]:
-        bars.append((f"{len(rest)} more", sum(confidences[i] for i in rest), None))
+    if further := order[SHOWN:]:
+        bars.append((f"{len(further)} more", sum(confidences[i] for i in further), None))
     names = [name for name, _, _ in bars]
     places = range(len(bars))
     for place, (_, value, right) in zip(places, bars):
@@ -118,8 +118,8 @@ def _bar(row: Row, cluster: int, grading: Grading) -> tuple[str, float, bool]:
     if cluster == row["top_cluster"][MEASURE]:
         right = bool(row["correct"][MEASURE])
     else:
-        shown = members[: grading.members]
-        right = grading.grader().grade(row["question"], shown, row["answers"]).correct
+        graded = members[: grading.members]
+        right = grading.grader().grade(row["question"], graded, row["answers"]).correct
     return f"{shortened(members[0], 24)}  ×{len(members)}", row["confidences"][MEASURE][cluster], right
 
 
@@ -178,10 +178,10 @@ def _fits(row: Row, measures: Sequence[str]) -> bool:
 
 def _lines(row: Row, cluster: Sequence[int]) -> list[tuple[str, float]]:
     """The answers of a meaning with their likelihoods; equal ones in one line where there are many in all."""
-    drawn = [(row["samples"][i], float(_likelihoods(row)[i])) for i in cluster]
+    lines = [(row["samples"][i], float(_likelihoods(row)[i])) for i in cluster]
     if len(row["samples"]) <= LINES:
-        return drawn
-    return [(f"{text} ×{drawn.count((text, value))}", value) for text, value in dict.fromkeys(drawn)]
+        return lines
+    return [(f"{text} ×{lines.count((text, value))}", value) for text, value in dict.fromkeys(lines)]
 
 
 def _variety(row: Row, measures: Sequence[str]) -> float:
@@ -234,12 +234,12 @@ def _statistics(likelihood: NDArray[np.float64]) -> list[str]:
     return [str(len(likelihood)), *(f"{abs(value):.2f}" for value in values)]
 
 
-def _spaced(wanted: Sequence[float], step: float, first: float) -> list[float]:
+def _spaced(targets: Sequence[float], step: float, first: float) -> list[float]:
     """Places near the wanted ones, at least `step` apart."""
-    found: list[float] = []
-    for place in wanted:
-        found.append(max(place, found[-1] + step if found else first))
-    return found
+    places: list[float] = []
+    for place in targets:
+        places.append(max(place, places[-1] + step if places else first))
+    return places
 
 
 def _draw_distributions(
@@ -247,8 +247,8 @@ def _draw_distributions(
 ) -> None:
     """A bar for each measure, cut into its meanings."""
     _head(axes, 4.14, "measure ∝ score")
-    left, width, step = 5.56, 1.11, 0.3
-    axes.text(left, 0.4, "distribution", size=7.5, va="center", color=QUIET)
+    origin, width, step = 5.56, 1.11, 0.3
+    axes.text(origin, 0.4, "distribution", size=7.5, va="center", color=QUIET)
     for i, name in enumerate(measures):
         y = 0.72 + i * step
         a = alphas.get(name)
@@ -260,7 +260,7 @@ def _draw_distributions(
         for number, p in enumerate(row["confidences"][name]):
             axes.add_patch(
                 Rectangle(
-                    (left + start * width, y - 0.1),
+                    (origin + start * width, y - 0.1),
                     p * width,
                     0.2,
                     facecolor=SHADES[number],
@@ -270,7 +270,7 @@ def _draw_distributions(
             )
             if p > 0.17:
                 axes.text(
-                    left + (start + p / 2) * width,
+                    origin + (start + p / 2) * width,
                     y,
                     f"{p:.2f}",
                     size=6.5,
@@ -298,14 +298,14 @@ WIDTH, SIZE, LINE = 122, 6.3, 0.118
 
 def prompts_of(entries: Sequence[Row]) -> dict[str, str]:
     """Prompts of the first model: "closed book, NAME" and "open book, NAME" → a prompt, once each."""
-    found: dict[bool, Row] = {}
+    by_book: dict[bool, Row] = {}
     for entry in entries:
         if entry["prompt"] is not None:
-            found.setdefault(entry["open_book"], entry)
+            by_book.setdefault(entry["open_book"], entry)
     return {
-        f"{'open' if book else 'closed'} book, {found[book]['dataset']}": found[book]["prompt"]
+        f"{'open' if book else 'closed'} book, {by_book[book]['dataset']}": by_book[book]["prompt"]
         for book in (False, True)
-        if book in found
+        if book in by_book
     }
 
 

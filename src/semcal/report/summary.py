@@ -1,4 +1,4 @@
-"""What a run shows at a glance: what was run, what recalibration changed, in words and in one table.
+"""What a run shows at a glance: what was run, what recalibration and Calibrated changed; words and a table.
 
 The words are made from the figures and promise nothing beyond them: a change is better or worse only where
 its interval leaves out zero.
@@ -11,10 +11,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from semcal.experiment.finished import FinishedRun
-from semcal.report.against_base import flagged, less_accurate_note
-from semcal.report.tables import (
+from semcal.experiment.grid_settings import CALIBRATED
+from semcal.report.cells import (
     Cell,
     Column,
+    Results,
+    Row,
     Table,
     counted,
     in_order,
@@ -23,21 +25,13 @@ from semcal.report.tables import (
     metric_title,
     number,
 )
-
-Results = Mapping[str, Any]
-Row = Mapping[str, Any]
+from semcal.report.report_tables import flagged, less_accurate_note
 
 #: The measure that the words are about: it needs no likelihoods, so every run has it.
 MEASURE = "E-SC"
 #: What each metric measures.
 SUBJECTS = {"ace": "Calibration", "auroc": "Discrimination"}
 VERDICTS = ("better", "worse", "no clear difference", "lower", "higher", "equal", "undefined")
-#: A verdict on claims as said of one claim and of several.
-CLAIMS = {
-    "holds": ("holds", "hold"),
-    "does not hold": ("does not", "do not"),
-    "not decidable here": ("cannot be decided here", "cannot be decided here"),
-}
 
 
 @dataclass(frozen=True)
@@ -104,20 +98,21 @@ class Finding:
     @property
     def sentence(self) -> str:
         """Confidence beside accuracy, before and after, in plain words."""
-        (claimed, now), (right, later) = self.claimed, self.right
+        (claimed, claimed_after), (right, later) = self.claimed, self.right
         if claimed is None or right is None:
             return f"{MEASURE} is undefined here."
         before = f"{self.against} claims {claimed:.0%} on average and is right {right:.0%} of the time"
         before += _off(claimed, right)
-        if now is None or later is None or self.method == self.against:
+        if claimed_after is None or later is None or self.method == self.against:
             return f"{before}."
-        return f"{before}; {self.method} claims {now:.0%} and is right {later:.0%}{_off(now, later)}."
+        after = f"{self.method} claims {claimed_after:.0%} and is right {later:.0%}"
+        return f"{before}; {after}{_off(claimed_after, later)}."
 
     @property
     def line(self) -> str:
         """All of it as one line."""
         fitted = f"fitted temperature {self.temperature}" if self.temperature else ""
-        changes = (f"{one.name} {one.values}: {one.explained}" for one in self.changes)
+        changes = (f"{change.name} {change.values}: {change.explained}" for change in self.changes)
         return f"{self.name} ({self.setting}): " + "; ".join(filter(None, [fitted, *changes])) + "."
 
 
@@ -149,26 +144,26 @@ def findings(results: Results) -> list[Finding]:
     """What recalibration changed for each model and data set."""
     against, method = compared_methods(results["methods"])
     splits = {row["dataset"]: row for row in results["analyses"]["splits"]}
-    found = []
+    changes = []
     for model in results["models"]:
         for dataset in results["datasets"]:
-            of = {
+            by_method = {
                 row["method"]: row
                 for row in results["analyses"]["confidence"]
                 if (row["model"], row["dataset"], row["measure"]) == (model, dataset, MEASURE)
             }
-            before, after = of.get(against, {}), of.get(method, {})
+            before, after = by_method.get(against, {}), by_method.get(method, {})
             book = "open" if splits[dataset]["open_book"] else "closed"
-            found.append(
+            changes.append(
                 Finding(
-                    dataset if len(results["models"]) == 1 else f"{model} on {dataset}",
-                    f"{book} book, {counted(splits[dataset]['test'], 'question')}",
-                    method,
-                    against,
-                    _temperature(results, model, dataset, method),
-                    (_mean(before, "mean_confidence"), _mean(after, "mean_confidence")),
-                    (_mean(before, "accuracy"), _mean(after, "accuracy")),
-                    tuple(
+                    name=_place(results, model, dataset),
+                    setting=f"{book} book, {counted(splits[dataset]['test'], 'question')}",
+                    method=method,
+                    against=against,
+                    temperature=_temperature(results, model, dataset, method),
+                    claimed=(_mean(before, "mean_confidence"), _mean(after, "mean_confidence")),
+                    right=(_mean(before, "accuracy"), _mean(after, "accuracy")),
+                    changes=tuple(
                         Change(
                             metric,
                             _mean(before, metric),
@@ -180,7 +175,11 @@ def findings(results: Results) -> list[Finding]:
                     ),
                 )
             )
-    return found
+    return changes
+
+
+def _place(results: Results, model: str, dataset: str) -> str:
+    return dataset if len(results["models"]) == 1 else f"{model} on {dataset}"
 
 
 def _mean(row: Row, metric: str) -> float | None:
@@ -191,10 +190,10 @@ def _mean(row: Row, metric: str) -> float | None:
 def _interval(
     results: Results, model: str, dataset: str, metric: str, method: str, against: str
 ) -> tuple[float, float] | None:
-    wanted = {"model": model, "dataset": dataset, "measure": MEASURE, "quantity": metric}
-    wanted |= {"method": method, "against": against}
+    keys = {"model": model, "dataset": dataset, "measure": MEASURE, "quantity": metric}
+    keys |= {"method": method, "against": against}
     for row in results["analyses"]["paired"]:
-        if row["interval"] is not None and all(row[key] == value for key, value in wanted.items()):
+        if row["interval"] is not None and all(row[key] == value for key, value in keys.items()):
             low, high = row["interval"]
             return low, high
     return None
@@ -202,22 +201,26 @@ def _interval(
 
 def _temperature(results: Results, model: str, dataset: str, method: str) -> str:
     """The temperature that TS uses for E-SC."""
-    wanted = (model, dataset, MEASURE)
+    cell = (model, dataset, MEASURE)
     for row in results["analyses"]["temperatures"] if method == "TS" else ():
-        if (row["model"], row["dataset"], row["measure"]) == wanted and row["temperature"] is not None:
+        if (row["model"], row["dataset"], row["measure"]) == cell and row["temperature"] is not None:
             return f"{row['temperature']:.2f}" + (", at the bound of its range" if row["at_bound"] else "")
     return ""
 
 
-def headlines(found: Sequence[Finding]) -> list[str]:
+def headlines(changes: Sequence[Finding]) -> list[str]:
     """For calibration and for discrimination on how many sets the method helped; none for one set."""
-    if len(found) < 2:
+    if len(changes) < 2:
         return []
     return [
-        f"{subject} of {MEASURE} ({metric_title(metric)}), {found[0].method} against {found[0].against}: "
-        f"{tally([change.verdict for one in found for change in one.changes if change.metric == metric])}."
+        f"{subject} of {MEASURE} ({metric_title(metric)}), {changes[0].method} against {changes[0].against}: "
+        f"{tally(_verdicts(changes, metric))}."
         for metric, subject in SUBJECTS.items()
     ]
+
+
+def _verdicts(findings: Sequence[Finding], metric: str) -> list[str]:
+    return [change.verdict for finding in findings for change in finding.changes if change.metric == metric]
 
 
 def tally(verdicts: Sequence[str]) -> str:
@@ -225,8 +228,8 @@ def tally(verdicts: Sequence[str]) -> str:
     if len(verdicts) == 1:
         return verdicts[0]
     counts = [(verdict, verdicts.count(verdict)) for verdict in VERDICTS if verdict in verdicts]
-    (first, n), *rest = counts
-    return ", ".join([f"{first} on {n} of {len(verdicts)} sets", *(f"{word} on {k}" for word, k in rest)])
+    (first, n), *further = counts
+    return ", ".join([f"{first} on {n} of {len(verdicts)} sets", *(f"{word} on {k}" for word, k in further)])
 
 
 # ---- What was run -----------------------------------------------------------------------------------------
@@ -244,7 +247,7 @@ def listed(names: Sequence[str]) -> str:
 def facts(run: FinishedRun, results: Results) -> str:
     """What was asked of which methods, and how often."""
     sizes = [run.selections[run.models[0], name]["sizes"]["test"] for name in run.datasets]
-    asked = ", ".join(f"{name} ({counted(size, 'test question')})" for name, size in zip(run.datasets, sizes))
+    tests = ", ".join(f"{name} ({counted(size, 'test question')})" for name, size in zip(run.datasets, sizes))
     runs = "one run" if run.runs == 1 else f"{run.runs} runs"
     rows = counted(results["problems"], "row")
     methods = ", ".join(run.settings["methods"])
@@ -253,33 +256,9 @@ def facts(run: FinishedRun, results: Results) -> str:
         f" Left out for {model}, which is behind a server: {', '.join(names).replace('_', ' ')}."
         for model, names in run.left_out.items()
     )
-    if run.with_all_methods().models != run.models:
-        served += " Claims are judged on the other models."
     return (
-        f"{asked}; {methods}; {runs} of {counted(run.m, 'sampled answer')} a question; preset {run.preset}, "
+        f"{tests}; {methods}; {runs} of {counted(run.m, 'sampled answer')} a question; preset {run.preset}, "
         f"seed {run.seed}.{refused}{served}"
-    )
-
-
-def claims_in_words(results: Results) -> str:
-    """How many of the paper's claims hold.
-
-    >>> claims_in_words({"claims": [{"verdict": one} for one in ("holds", "does not hold", "holds")]})
-    'Of 3 claims of the paper 2 hold, 1 does not.'
-    """
-    verdicts = [claim["verdict"] for claim in results["claims"]]
-    counts = {name: verdicts.count(name) for name in CLAIMS}
-    told = [f"{n} {CLAIMS[name][n > 1]}" for name, n in counts.items() if n]
-    return f"Of {len(verdicts)} claims of the paper {', '.join(told)}."
-
-
-def rules_note(results: Results) -> str:
-    """By which rules claims were judged, and that these were not all fixed before results were seen."""
-    rules = results["rules"]
-    return (
-        f"Judged by version {rules['version']} of the rules, of {rules['since']}. They were not all fixed "
-        "beforehand: as results of the embedded grid came in, a tolerance was widened and rules were made "
-        "stricter (docs/analyses.md, Versions of the rules)."
     )
 
 
@@ -313,13 +292,156 @@ def headline_table(results: Results) -> Table:
     )
 
 
-def _over_measures(results: Results, of: Row, metric: str) -> Cell:
+def _over_measures(results: Results, method: Row, metric: str) -> Cell:
     """The mean over the measures that are defined."""
     values = [
         mean
         for row in results["analyses"]["confidence"]
-        if all(row[key] == of[key] for key in ("model", "dataset", "method"))
+        if all(row[key] == method[key] for key in ("model", "dataset", "method"))
         and (mean := _mean(row, metric)) is not None
     ]
     cell = number(sum(values) / len(values) if values else None)
-    return replace(cell, less_accurate=of["less_accurate"])
+    return replace(cell, less_accurate=method["less_accurate"])
+
+
+# ---- Calibrated -------------------------------------------------------------------------------------------
+
+#: What Calibrated is to change; of these accuracy stays as it is.
+CALIBRATED_METRICS = ("gain", "ace", "auroc")
+
+
+@dataclass(frozen=True)
+class CalibratedFinding(Finding):
+    """What Calibrated changed for one model and data set."""
+
+    chance: tuple[float | None, float | None]  # ACE of calibrated confidences, before and after
+    calibration: Mapping[str, Any]  # as in `analyses.calibrated`
+
+    @property
+    def sentence(self) -> str:
+        """How far confidences are off before and after, and the threshold, if one was asked for."""
+        before, after = (
+            f"{number(value).text} ({words}{number(chance).text} is chance)"
+            for value, chance, words in zip(
+                next((change.before, change.after) for change in self.changes if change.metric == "ace"),
+                self.chance,
+                ("ACE; ", ""),
+            )
+        )
+        labels = counted(self.calibration["labels"], "labelled question")
+        outcome = f"calibrated on {labels} by {after}."
+        if self.calibration["chosen"].startswith("none"):
+            outcome = f"no map learnt from {labels} is clearly better, so they stay as they are."
+        return " ".join([f"As they come, confidences are off by {before}; {outcome}", *self.advice])
+
+    @property
+    def advice(self) -> list[str]:
+        """From which confidence on to answer, if a threshold was asked for, and what to beware of."""
+        return [*self._threshold(), *(f"Beware: {warning}." for warning in self.calibration["warnings"])]
+
+    def _threshold(self) -> list[str]:
+        promise, apart = self.calibration["threshold"], self.calibration["apart"]
+        if promise is None:
+            return []
+        limit = f"{100 * promise['risk_limit']:.3g} %"
+        if promise["threshold"] is None:
+            needed = promise["questions_needed"]
+            more = (
+                f"; about {needed} would be needed"
+                if needed
+                else ", and more would not help: even the surest answers are wrong too often"
+            )
+            return [
+                f"No threshold keeps errors within {limit} ({apart} questions kept apart show none{more})."
+            ]
+        answered, wrong = self.calibration["answered"], self.calibration["wrong"]
+        observed = "" if wrong is None else f" (observed {_percent(wrong)})"
+        return [
+            f"Answer from {number(promise['threshold'], 2).text}: {_percent(answered)} answered, at most "
+            f"{limit} of them wrong with {100 * (1 - promise['delta']):.3g} % confidence{observed}."
+        ]
+
+    @property
+    def line(self) -> str:
+        """All of it as one line."""
+        return f"{self.name}: {self.sentence[0].lower()}{self.sentence[1:]}"
+
+
+def calibrated_findings(results: Results) -> list[CalibratedFinding]:
+    """What Calibrated changed for each model and data set; empty where it was not run."""
+    rows = results["analyses"].get("calibrated") or []
+    base_rows = {(row["model"], row["dataset"]): row for row in rows if row["method"] == "Base"}
+    return [
+        CalibratedFinding(
+            name=_place(results, row["model"], row["dataset"]),
+            setting=counted(row["n"], "test question"),
+            method=CALIBRATED,
+            against="Base",
+            temperature="",
+            claimed=(base["mean_confidence"]["mean"], row["mean_confidence"]["mean"]),
+            right=(base["accuracy"]["mean"], row["accuracy"]["mean"]),
+            changes=tuple(
+                _change(metric, base, row, row["against"]["Base"][metric]) for metric in CALIBRATED_METRICS
+            ),
+            chance=(base["ace_floor"], row["ace_floor"]),
+            calibration=row["calibration"],
+        )
+        for row in rows
+        if row["method"] == CALIBRATED
+        for base in [base_rows[row["model"], row["dataset"]]]
+    ]
+
+
+def _change(metric: str, base: Row, row: Row, tested: Row | None) -> Change:
+    interval = None if tested is None else (tested["interval"][0], tested["interval"][1])
+    return Change(metric, base[metric]["mean"], row[metric]["mean"], interval, measure=None)
+
+
+def calibrated_headline(changes: Sequence[CalibratedFinding]) -> str:
+    """On how many sets each metric became better."""
+    counts = "; ".join(
+        f"{metric_title(metric)} {tally(_verdicts(changes, metric))}" for metric in CALIBRATED_METRICS
+    )
+    return f"Calibrated against Base: {counts}; accuracy is the same, since the answers are."
+
+
+def in_words(results: Results) -> list[str]:
+    """What a run (results.json) showed: what Calibrated gains on each set, and what recalibration changed."""
+    calibrated, recalibrated = calibrated_findings(results), findings(results)
+    if not calibrated:
+        return [*headlines(recalibrated), *(finding.line for finding in recalibrated)]
+    sizes = [row["test"] for row in results["analyses"]["splits"]]
+    labels = listed(sorted({str(finding.calibration["labels"]) for finding in calibrated}, key=int))
+    lines = [
+        f"Asked: {counted(sum(sizes), 'question')} of {listed(results['datasets'])}, "
+        f"{counted(results['m'], 'answer')} to each, grouped by meaning.",
+        "Base: the confidence is the share of the largest group. Calibrated: the probability that its answer",
+        f"is right, learnt from {labels} other questions with answers. ACE: how far confidences are off;",
+        "in brackets what chance alone would show.",
+        "",
+        *_before_and_after(calibrated),
+        "",
+        *(f"{finding.name}: {sentence}" for finding in calibrated for sentence in finding.advice),
+    ]
+    if len(results["methods"]) > 1:
+        lines += headlines(recalibrated)
+    return lines
+
+
+def _before_and_after(calibrated: Sequence[CalibratedFinding]) -> list[str]:
+    """A table: a line a set, with confidence and ACE of both."""
+    wide = max(len(finding.name) for finding in calibrated)
+    lines = [f"{'':<{wide}}   right   Base says  ACE             Calibrated says  ACE"]
+    for finding in calibrated:
+        (ace,) = (change for change in finding.changes if change.metric == "ace")
+        off = [
+            f"{number(value).text} ({number(chance).text})"
+            for value, chance in zip((ace.before, ace.after), finding.chance)
+        ]
+        right, base, after = map(_percent, (finding.right[0], *finding.claimed))
+        lines.append(f"{finding.name:<{wide}}   {right:>5}   {base:>9}  {off[0]}   {after:>15}  {off[1]}")
+    return lines
+
+
+def _percent(share: float | None) -> str:
+    return "–" if share is None else f"{100 * share:.0f} %"

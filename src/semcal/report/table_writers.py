@@ -11,7 +11,7 @@ from itertools import groupby
 from math import ceil
 from typing import Any
 
-from semcal.report.tables import Cell, Table
+from semcal.report.cells import Cell, Table
 
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
@@ -39,7 +39,7 @@ _MARKER = re.compile(r"^(\d*)([#>+=.)-])")
 def markdown(table: Table) -> str:
     """Return the table as Markdown, best numbers in bold.
 
-    >>> from semcal.report.tables import Column
+    >>> from semcal.report.cells import Column
     >>> print(markdown(Table("t", "", (Column("Method"), Column("E-SC", "ACE")),
     ...     ((Cell("TS"), Cell("0.064", 0.064, 0.012, best=True)),))))
     | Method | ACE E-SC |
@@ -60,7 +60,7 @@ def markdown_text(text: str, *, begins: bool = False) -> str:
     >>> print(markdown_text("# one", begins=True))
     \# one
     """
-    text = _MARKUP.sub(lambda found: _ENTITIES.get(found[0], f"\\{found[0]}"), one_line(text))
+    text = _MARKUP.sub(lambda match: _ENTITIES.get(match[0], f"\\{match[0]}"), one_line(text))
     return _MARKER.sub(r"\1\\\2", text) if begins else text
 
 
@@ -195,13 +195,13 @@ def latex(table: Table, *, intervals: bool = False) -> str:
 def _pages(table: Table) -> list[Table]:
     """The table cut into parts that a page holds: LaTeX lets what is longer run off its end."""
     pages: list[list[tuple[Cell, ...]]] = [[]]
-    left = LINES
+    room = LINES
     for row, lines in zip(table.rows, _heights(table)):
-        if lines > left and pages[-1]:
+        if lines > room and pages[-1]:
             pages.append([])
-            left = LINES
+            room = LINES
         pages[-1].append(row)
-        left -= lines
+        room -= lines
     if len(pages) == 1:
         return [table]
     return [
@@ -290,11 +290,11 @@ def _body(table: Table, intervals: bool) -> list[str]:
 
 
 def _row(cells: Sequence[Cell], heads: int, intervals: bool) -> str:
-    shown = [
+    texts = [
         latex_text(cell.text) if i < heads or cell.value is None else _number(cell, intervals)
         for i, cell in enumerate(cells)
     ]
-    return rf"{' & '.join(shown)} \\"
+    return rf"{' & '.join(texts)} \\"
 
 
 def _number(cell: Cell, intervals: bool) -> str:

@@ -15,7 +15,7 @@ from semcal.cli import options as opt
 from semcal.cli.commands.metrics import show_metrics
 from semcal.cli.console import NLICost, info, progress, spending, warn
 from semcal.cli.executors import choose_workers, open_executor, peeked
-from semcal.cli.options import NO_SERVER, ServerOptions, server_settings, takes_server_options
+from semcal.cli.options import NO_SERVER, ServerOptions, server_settings
 from semcal.cli.rows import BadRows, good_rows, listed, open_rows, run_rows
 from semcal.engine.equivalence import names_a_server
 from semcal.errors import shown
@@ -44,7 +44,6 @@ AuditOption = Annotated[
 RougeOption = Annotated[bool, typer.Option("--rouge", help="Also accept ROUGE-L > 0.3.")]
 
 
-@takes_server_options
 def cluster(
     file: opt.RowsArgument,
     equivalence: opt.EquivalenceOption = None,
@@ -153,7 +152,6 @@ def measure(
     return code
 
 
-@takes_server_options
 def grade(
     file: opt.RowsArgument,
     grader: opt.GraderOption = "rules",

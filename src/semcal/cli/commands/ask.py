@@ -17,7 +17,7 @@ from semcal.cli import options as opt
 from semcal.cli.commands.calibrate import ModelOption
 from semcal.cli.console import NLICost, as_shown, info, spending
 from semcal.cli.executors import choose_workers, open_executor, peeked
-from semcal.cli.options import NO_SERVER, ServerOptions, server_settings, takes_server_options
+from semcal.cli.options import NO_SERVER, ServerOptions, server_settings
 from semcal.cli.rows import as_line, checked, counted, open_questions, run_rows
 from semcal.errors import QuestionError, RowError, UsageError
 from semcal.qa.questions import Question
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from semcal.calibration.calibrated import Calibration, Threshold
     from semcal.recalibration.attentive import AnyRecalibrator
     from semcal.steps import WorkerState
-    from semcal.uncertainty import AskStep
     from semcal.workers import Executor
 
 #: Questions of a file that are asked together.
@@ -62,7 +61,6 @@ DecideOption = Annotated[
 LinkageOption = Annotated[str | None, typer.Option(help="components (by default), greedy or complete.")]
 
 
-@takes_server_options
 def command(
     question: QuestionArgument,
     context: ContextOption = None,
@@ -158,7 +156,13 @@ def _answer(
     counts = Counter[str]()
     check, step = _checker(models, ways[-1]), AskStep(ways)
     if isinstance(asked, Question):
-        code = _write_one(executor, step, asked, out, _render(json, out, titled=False), counts)
+        (block,) = run_steps([Row.of(asked)], [step], workers=executor)
+        for row, reason in block.failures:
+            raise QuestionError(row.id, reason)
+        counts.update(block.costs)
+        render, code = _render(json, out, titled=False), 0
+        with writing(out) as handle:
+            handle.writelines(render(record) + "\n" for record in block.rows)
     else:
         code = run_rows(
             checked(asked, check),
@@ -260,23 +264,6 @@ def _read(
     if columns:
         raise UsageError("--columns is for a file of questions; leave it out")
     return iter([Row.of(single)]), 1
-
-
-def _write_one(
-    executor: Executor[WorkerState],
-    step: AskStep,
-    question: Question,
-    out: Path | None,
-    render: Callable[[Row], str],
-    counts: Counter[str],
-) -> int:
-    (block,) = run_steps([Row.of(question)], [step], workers=executor)
-    for row, reason in block.failures:
-        raise QuestionError(row.id, reason)
-    counts.update(block.costs)
-    with writing(out) as handle:
-        handle.writelines(render(record) + "\n" for record in block.rows)
-    return 0
 
 
 def _embedded(recalibrator: str | None, temperature: float | None, few_shot: Path | None) -> str | None:

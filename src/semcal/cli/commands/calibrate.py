@@ -16,7 +16,7 @@ import typer
 from semcal.cli import options as opt
 from semcal.cli.commands.fit import check_apart, folder_output
 from semcal.cli.console import Output, info, open_unfinished, show, spending, successive_progress, warn
-from semcal.cli.options import NO_SERVER, ServerOptions, server_settings, takes_server_options
+from semcal.cli.options import NO_SERVER, ServerOptions, server_settings
 from semcal.cli.rows import BadRows, good_rows, open_rows, read_labelled
 from semcal.errors import InputError, RowError, UsageError, shown
 from semcal.qa.questions import data_hash
@@ -24,8 +24,8 @@ from semcal.records import dumps, own_files, read_rows
 from semcal.rows import RECALIBRATOR, SAMPLES, Row
 
 if TYPE_CHECKING:
-    from semcal.calibration.calibrate import SamplesOrigin
     from semcal.calibration.calibrated import Calibration
+    from semcal.calibration.from_samples import SamplesOrigin
     from semcal.engine.equivalence import Equivalence
     from semcal.qa.grading import Grader
 
@@ -86,7 +86,6 @@ NoSamplesOption = Annotated[
 ]
 
 
-@takes_server_options
 def command(
     file: LabelledArgument,
     out: FolderOption,
@@ -206,7 +205,7 @@ def _read_samples(
 ) -> Sequence[Row]:
     from itertools import islice
 
-    from semcal.calibration.calibrate import check_labelled_samples
+    from semcal.calibration.from_samples import check_labelled_samples
 
     read = open_rows(file, columns, check_labelled_samples, fields=FIELDS, label="calibrate", tables=True)
     rows = list(good_rows(islice(read, limit), bad))
@@ -225,7 +224,7 @@ def _read_samples(
 
 def _origin(rows: Sequence[Row], options: Mapping[str, Any]) -> SamplesOrigin:
     """What stored samples are from, as the calibration beside them or the model that is named tells."""
-    from semcal.calibration.calibrate import origin_of
+    from semcal.calibration.from_samples import origin_of
 
     seed: int | None = options["seed"]
     if options["model"] is None:
@@ -261,8 +260,8 @@ def _from_samples(
     *,
     seed: int,
 ) -> Calibration | None:
-    from semcal.calibration.calibrate import calibrate_samples, measure_samples
-    from semcal.pipeline.fit_and_select import Clustering
+    from semcal.calibration.from_samples import calibrate_samples, measure_samples
+    from semcal.pipeline.cluster import Clustering
     from semcal.pipeline.grade import as_grader
 
     if options["dry_run"]:
@@ -290,7 +289,7 @@ def _from_model(options: Mapping[str, Any], bad: BadRows) -> Calibration | None:
             f"{file} holds samples that semcal calibrate kept; give them as a file, samples.jsonl"
         )
     # only now, as it takes seconds
-    from semcal.calibration.calibrate import TEMPERATURES, calibrate
+    from semcal.calibration.from_model import TEMPERATURES, calibrate
     from semcal.experiment.environment import versions
     from semcal.pipeline.sampling import Sampling, plan_sampling
     from semcal.pipeline.store import Store

@@ -16,7 +16,7 @@ from semcal.cli import options as opt
 from semcal.cli.console import Output, open_unfinished, show, spending, unfinished, warn
 from semcal.cli.fit_options import FitOptions
 from semcal.cli.fitting import FitWork, remove_older_results
-from semcal.cli.options import NO_SERVER, ServerOptions, server_settings, takes_server_options
+from semcal.cli.options import NO_SERVER, ServerOptions, server_settings
 from semcal.cli.rows import BadRows, listed, read_labelled
 from semcal.engine.equivalence import names_a_server
 from semcal.engine.language_model import check_likelihoods
@@ -24,6 +24,7 @@ from semcal.errors import StoreError, UsageError, shown
 from semcal.pipeline.store import SETTINGS
 from semcal.qa.questions import Question, group_ties
 from semcal.qa.splits import near_duplicates, question_key, warn_of_near_duplicates
+from semcal.recalibration.methods import FITTED
 from semcal.records import dumps, read_object
 
 if TYPE_CHECKING:
@@ -35,7 +36,9 @@ LabelledArgument = Annotated[
 FitFolderOption = Annotated[
     Path, typer.Option("--out", metavar="DIR", callback=opt.out_path, help="Directory of the recalibrator.")
 ]
-MethodOption = Annotated[str, typer.Option(help="TS, ATS, Platt or TS-grid (temperatures tried on FILE).")]
+MethodOption = Annotated[
+    str, typer.Option(help=f"{', '.join(FITTED)} or TS-grid (temperatures tried on FILE).")
+]
 LossOption = Annotated[str, typer.Option(help="NLL, SS, or any (TS): one of several references is said.")]
 AlphaOption = Annotated[float | None, typer.Option(help="The α of SS: 0.1, 0.25, 0.5 or 0.75.")]
 SolverOption = Annotated[
@@ -82,7 +85,6 @@ PlotOption = Annotated[
 ]
 
 
-@takes_server_options
 def command(
     file: LabelledArgument,
     model: opt.ModelOption,
@@ -135,7 +137,7 @@ def command(
         sampling = Sampling((), work.asking, m, (seed,), max_new_tokens)
         if work.over_server:
             options.check_server(language_model.name, features=features, plot=plot)
-            if options.method == "TS-grid":
+            if options.from_samples:
                 from semcal.recalibration.temperature import SE
 
                 check_likelihoods(language_model, SE(), measure)
@@ -244,10 +246,15 @@ def _number(value: float) -> str:
 
 def _fit_in_words(result: Mapping[str, Any]) -> str:
     data = f"{result['n_tokens']} tokens of {result['n_questions']} questions"
+    if "steps" not in result and result["temperature"] is None:
+        return (
+            f"{result['method']} ({result['loss']} per token {result['loss_before']:.4f} before, "
+            f"{result['loss_after']:.4f} now; {data})"
+        )
     if "steps" not in result:
         error = ""
         unit = "question" if result["loss"] == "any" else "token"
-        if result["interval"]:
+        if result.get("interval"):
             low, high = result["interval"]
             error = f" ± {result['standard_error']:.4f}, 95 % [{low:.3f}, {high:.3f}]"
         return (
@@ -269,17 +276,8 @@ def _fit_in_words(result: Mapping[str, Any]) -> str:
 
 
 def _route_in_words(result: Mapping[str, Any]) -> str:
-    """How T was fitted over a server, and what the likeliest tokens say by themselves."""
+    """How T was fitted over a server."""
     if "route" not in result:
         return ""
-    text = (
-        f"\nfitted over the server by {result['route']}, which adds {result['route_error']:.2g} to the error"
-    )
-    known = result["top_k"]
-    if known is None or known["interval"] is None:
-        return text
-    low, high = known["interval"]
-    return (
-        f"{text}\nthe {known['k']} likeliest tokens alone: T between {low:.3f} and {high:.3f} for certain, "
-        f"{known['estimate']:.3f} with power-law tails"
-    )
+    error = result["route_error"]
+    return f"\nfitted over the server by {result['route']}, which adds {error:.2g} to the error"

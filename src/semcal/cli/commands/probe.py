@@ -109,8 +109,8 @@ def _findings(profile: ServerProfile) -> Iterator[tuple[str, str]]:
 
 def _consequences(profile: ServerProfile) -> Iterator[tuple[str, str]]:
     """What follows for semcal, with the remedy for what is missing."""
-    from semcal.engine.servers.partitions import choose_route
-    from semcal.engine.servers.rescoring import reading_at, why_unknown
+    from semcal.engine.servers.gold import choose_route
+    from semcal.engine.servers.sampler import reading_at, why_unknown
 
     if profile.truncated_to:
         remedy = UNCUT.get(profile.server, "switch truncation off at the server")
@@ -119,11 +119,14 @@ def _consequences(profile: ServerProfile) -> Iterator[tuple[str, str]]:
         requests = ceil(DRAWS / profile.together)
         yield "sampling", f"{DRAWS} answers to a question take {requests} request{'s'[: requests > 1]}"
     at_one, at_others = (reading_at(profile, temperature) for temperature in (1.0, 2.0))
-    measures = "all at every T" if at_others else "all at T = 1, E-SC at others" if at_one else "E-SC"
-    if at_one and profile.token_ids_in:
-        measures += "; of answers that are cut with --tokenizer DIR"
-    reason = "" if at_others else f": {why_unknown(profile, 2.0 if at_one else 1.0)}"
-    yield "measures", measures + reason
+    cut = "; of answers that are cut with --tokenizer DIR" if at_one and profile.token_ids_in else ""
+    if at_others:
+        yield "measures", f"all at every T{cut}"
+    elif at_one:
+        at_one_alone = f"all at T = 1{cut}{';' if cut else ','} E-SC at others"
+        yield "measures", f"{at_one_alone}: {why_unknown(profile, 2.0)}"
+    else:
+        yield "measures", f"E-SC: {why_unknown(profile, 1.0)}"
     samples = "semcal fit --method TS-grid, semcal calibrate"
     try:
         yield "fits", f"semcal fit --tokenizer DIR by {choose_route(profile)}, {samples}"

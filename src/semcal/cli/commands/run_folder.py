@@ -98,7 +98,7 @@ def report(
 def warn_of_less_accurate(folder: Path) -> None:
     """Name on stderr the methods that are significantly less accurate than Base."""
     from semcal.experiment.finished import read_results
-    from semcal.report.against_base import less_accurate_in_words
+    from semcal.report.report_tables import less_accurate_in_words
 
     for line in less_accurate_in_words(read_results(folder)):
         warn(f"warning: {line}")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from semcal.cli import options as opt
 from semcal.cli.console import Output, debug, open_unfinished, spending, unfinished, warn
 from semcal.cli.executors import choose_workers, open_executor, peeked
-from semcal.cli.options import NO_SERVER, ServerOptions, server_settings, takes_server_options
+from semcal.cli.options import NO_SERVER, ServerOptions, server_settings
 from semcal.cli.rows import BadRows, as_line, checked, counted, good_rows, open_questions, run_rows
 from semcal.errors import ModelError, RowError, ServerError
 from semcal.pipeline.sampling import BLOCK_QUESTIONS, BLOCK_TOKENS, Sampling, plan_sampling, question_blocks
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from semcal.steps import WorkerState
 
 
-@takes_server_options
 def command(
     file: opt.RowsArgument,
     model: opt.ModelOption,

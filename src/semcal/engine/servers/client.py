@@ -1,26 +1,378 @@
-"""Requests to a server: concurrent, retried, counted, within a budget."""
+"""Requests to a server: concurrent, retried, counted, within a budget; and what their replies hold.
+
+The body of a reply is unpacked in pieces, and never more of it than a limit: some megabytes of gzip may
+unpack to gigabytes. Between pieces the event loop goes on, so a time-out holds.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import random
+import math
+import os
 import re
 import threading
+import time
 import warnings
 import weakref
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+import zlib
+from collections.abc import AsyncIterable, Callable, Coroutine, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from email.utils import format_datetime, parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote
 
-from semcal.engine.servers.bodies import ENCODINGS, BodyError, read_body
-from semcal.engine.servers.budget import Budget, Usage, tokens_of_reply
-from semcal.engine.servers.faults import Fault, fault_of_error, fault_of_reply, server_message, server_words
 from semcal.engine.servers.settings import KEY_VARIABLE, ROUTES, Endpoint, ServerSettings, key_for
-from semcal.errors import MissingExtraError, SemcalWarning, ServerError
+from semcal.errors import BudgetError, MissingExtraError, SemcalWarning, ServerError, printable, shown
 
 if TYPE_CHECKING:
     import httpx
+    from tenacity import RetryCallState
+
+
+#: What requests say that they accept, and bytes that are unpacked at a time.
+ENCODINGS, PIECE = "gzip, deflate", 2**18
+
+
+class BodyError(Exception):
+    """A body that cannot be read; not `passing` where it would come again: too large, or packed otherwise."""
+
+    def __init__(self, reason: str, *, passing: bool = False) -> None:
+        super().__init__(reason)
+        self.passing = passing
+
+
+def check_size(size: int, limit: int) -> None:
+    """Raise BodyError if a body has more bytes than the limit."""
+    if size > limit:
+        reason = f"the reply is larger than {limit / 1e6:g} MB, sent or unpacked, and is not asked for again"
+        raise BodyError(f"{reason}; semcal.load_server(..., max_reply_bytes=N) takes more")
+
+
+async def read_body(chunks: AsyncIterable[bytes], encoding: str, limit: int) -> bytes:
+    """Return the body that raw chunks make, unpacked: `limit` bytes at most, before and after.
+
+    Takes up to twice that memory. BodyError if it is larger, damaged, or packed otherwise than as ENCODINGS.
+    """
+    name = encoding.strip().lower()
+    packed = name not in ("", "identity")
+    if packed and name not in ("gzip", "x-gzip", "deflate"):
+        raise BodyError(f"the reply is packed as {encoding:.60}, and requests accept {ENCODINGS} alone")
+    pieces, read, size, unpacking = [], 0, 0, None
+    async for chunk in chunks:
+        read += len(chunk)
+        check_size(read, limit)
+        if packed and chunk and unpacking is None:  # by its first byte gzip, zlib's format or raw deflate
+            has_header = chunk[0] == 0x1F or chunk[0] & 15 == 8
+            unpacking = zlib.decompressobj(zlib.MAX_WBITS | 32 if has_header else -zlib.MAX_WBITS)
+        for piece in (chunk,) if unpacking is None else _unpacked(chunk, unpacking):
+            size += len(piece)
+            check_size(size, limit)
+            pieces.append(piece)
+            if packed:
+                await asyncio.sleep(0)
+    if unpacking is not None and not unpacking.eof:
+        raise BodyError(f"the reply is damaged: its {encoding} ends too early", passing=True)
+    return b"".join(pieces)
+
+
+def _unpacked(chunk: bytes, unpacking: Any) -> Iterator[bytes]:
+    """What a chunk unpacks to, `PIECE` bytes at a time."""
+    for start in range(0, len(chunk), PIECE):  # what is not consumed is copied for each piece
+        packed, piece = chunk[start : start + PIECE], b""
+        while packed or len(piece) == PIECE:
+            try:
+                piece = unpacking.decompress(packed, PIECE)
+            except zlib.error as error:
+                raise BodyError(f"the reply is damaged: {error}", passing=True) from None
+            if unpacking.unused_data:
+                raise BodyError("the reply is damaged: more follows what is packed", passing=True)
+            packed = unpacking.unconsumed_tail
+            yield piece
+
+
+#: Seconds that a server may ask to wait before a request is asked again; at more it fails for good.
+LONGEST_WAIT = 300.0
+_PASSING = {408, 409, 425, 429, *range(500, 600)} - {501}
+#: Statuses of gateways behind which the answer may have been made, and paid, all the same.
+_LOST = {408, 502, 504}
+#: No key, a wrong key, no credit: the same for all requests.
+_REFUSED = {401, 402, 403}
+#: Bytes of a server, and letters of them, that are read for a message.
+_BYTES, _LETTERS = 10**6, 20_000
+#: So many letters of a key in a row are not shown: a message may have been cut within it.
+_PART = 8
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Why a try gave no answer."""
+
+    reason: str  # with words of the server as they came: `server_words` makes them fit to be shown
+    status: int | None = None
+    passing: bool = True  # the same request may be answered later
+    refused: bool = False  # no request will be answered
+    unreachable: bool = False  # no connection was made
+    lost: bool = False  # an answer may have been made, and paid, all the same
+    wait: float | None = None  # seconds, as the server asks for
+
+
+def fault_of_error(error: Exception, timeout: float) -> Fault:
+    """What an error of httpx, or a time-out of `timeout` seconds, means."""
+    import httpx
+
+    if isinstance(error, BodyError):
+        return Fault(str(error), passing=error.passing, lost=True)
+    if isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout)):
+        return Fault(f"no connection: {_cause(error)[:200] or type(error).__name__}", unreachable=True)
+    if isinstance(error, (TimeoutError, httpx.TimeoutException)):
+        remedy = "a longer --timeout or a lower --concurrency may help"
+        return Fault(f"no reply within {timeout:g} s; {remedy}", lost=True)
+    return Fault(f"the connection broke: {str(error)[:200] or type(error).__name__}", lost=True)
+
+
+def _cause(error: BaseException) -> str:
+    """What the system says of a connection that was not made."""
+    while (before := error.__cause__ or error.__context__) is not None:
+        error = before
+    if isinstance(error, ConnectionError) and error.errno:
+        return os.strerror(error.errno)
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+def fault_of_reply(reply: httpx.Response, content: bytes = b"") -> Fault | None:
+    """What a status other than 2xx, with this body, means; None for 2xx."""
+    status = reply.status_code
+    if 200 <= status < 300:
+        return None
+    words = server_message(content).removesuffix(".")
+    reason = f"HTTP {status}" + (f": {words}" if words else "")
+    if 300 <= status < 400:
+        location = reply.headers.get("location", "")
+        return Fault(f"{reason} (redirects to {location:.200})", status, passing=False, refused=True)
+    if status in _REFUSED or (status == 429 and b"insufficient_quota" in content):
+        return Fault(reason, status, passing=False, refused=True)
+    wait = _asked_wait(reply.headers)
+    if wait is not None and wait > LONGEST_WAIT:
+        return Fault(f"{reason} (asks to wait {wait:.0f} s)", status, passing=False)
+    return Fault(reason, status, passing=status in _PASSING, lost=status in _LOST, wait=wait)
+
+
+def server_words(text: str, *, api_key: str | None = None, width: int = 500) -> str:
+    """Return words of a server for a message: one line of `width` letters that print, without the key."""
+    text, secret = text[:_LETTERS], api_key or ""
+    if 4 <= len(secret) < _PART and any(map(str.isdigit, secret)):  # "none" and "EMPTY" are no keys
+        text = text.replace(secret, "(the key)")
+    for key in dict.fromkeys((secret, quote(secret, safe=""))):  # as a redirect may hold it
+        for start in range(len(key) - _PART + 1):
+            parts = [key[start:end] for end in range(start + _PART, len(key) + 1) if key[start:end] in text]
+            text = text.replace(parts[-1], "(the key)") if parts else text
+    line = " ".join(text.split())
+    return printable(line if len(line) <= width else line[: width - 3] + "...", keep="")
+
+
+def server_message(content: bytes, *, width: int = 200) -> str:
+    """Return what a server says of an error, in one line of at most `width` letters.
+
+    Examples
+    --------
+    >>> server_message(b'{"error": {"message": "n is too large", "code": 400}}')
+    'n is too large'
+    >>> server_message(b'{"detail": [{"loc": ["body", "n"], "msg": "not a number"}]}')
+    'body.n: not a number'
+    >>> server_message(b"<html><title>502</title><h1>Bad Gateway</h1></html>")
+    '502 Bad Gateway'
+    """
+    text = content[:_BYTES].decode(errors="replace")
+    try:
+        message = _said(json.loads(text))
+    except (ValueError, RecursionError):
+        message = _without_tags(text[:_LETTERS])
+    return server_words(message, width=width)
+
+
+def _without_tags(page: str) -> str:
+    """The text of a page, in linear time."""
+    before, *pieces = re.split(r"<(?:script|style)\b[^<>]*>", page)
+    after = (re.split(r"</(?:script|style)>", piece, maxsplit=1)[-1] for piece in pieces)
+    return re.sub(r"<[^<>]*>", " ", " ".join((before, *after)))
+
+
+def _said(error: Any) -> str:
+    """The message in any of the shapes that servers give it."""
+    if isinstance(error, str):
+        return error
+    if isinstance(error, list):
+        return "; ".join(map(_said, error[:3]))
+    if not isinstance(error, Mapping):
+        return json.dumps(error)
+    if "msg" in error:  # of FastAPI's checks
+        place = error.get("loc")
+        return (".".join(map(str, place)) + ": " if isinstance(place, list) else "") + str(error["msg"])
+    inner = next((error[key] for key in ("error", "message", "detail") if error.get(key)), None)
+    return json.dumps(error) if inner is None else _said(inner)
+
+
+def _asked_wait(headers: Mapping[str, str]) -> float | None:
+    """Seconds, from retry-after-ms or Retry-After (a number, or a date beside the server's own clock)."""
+    if (wait := _seconds(headers.get("retry-after-ms"))) is not None:
+        return wait / 1000
+    if (wait := _seconds(headers.get("retry-after"))) is not None:
+        return wait
+    try:
+        date = parsedate_to_datetime(headers.get("retry-after", ""))
+        clock = parsedate_to_datetime(headers.get("date") or format_datetime(datetime.now(UTC)))
+        return max((date - clock).total_seconds(), 0.0)
+    except (TypeError, ValueError):  # no dates, or one without a zone
+        return None
+
+
+def _seconds(text: str | None) -> float | None:
+    try:
+        wait = float(text or "")
+    except ValueError:
+        return None
+    return wait if wait >= 0 and math.isfinite(wait) else None
+
+
+@dataclass
+class Usage:
+    """What was asked and spent so far.
+
+    Tokens of replies that were lost on the way, which a server may have made all the same, are counted as if
+    they were as long as they may be.
+    """
+
+    requests: int = 0  # answered
+    retries: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    tokens_lost: int = 0  # of those, in replies that were lost
+    cost: float | None = None  # None without prices
+    seconds: float = 0.0  # while requests were under way
+
+    def text(self) -> str:
+        """Return one line for people.
+
+        >>> Usage(1200, 3, 56000, 7800, 40, 0.0712, 60.0).text()
+        '1200 requests (20/s, 3 retried), 56000 tokens in, 7800 out (up to 40 of these ...), cost 0.0712'
+        """
+        rate = [f"{self.requests / self.seconds:.3g}/s"] if self.seconds else []
+        retried = [f"{self.retries} retried"] if self.retries else []
+        notes = f" ({', '.join([*rate, *retried])})" if rate or retried else ""
+        lost = f" (up to {self.tokens_lost} of these for replies that never came)" if self.tokens_lost else ""
+        cost = "" if self.cost is None else f", cost {self.cost:.4g}"
+        return (
+            f"{self.requests} requests{notes}, {self.tokens_in} tokens in, {self.tokens_out} out{lost}{cost}"
+        )
+
+
+class Budget:
+    """Counts what is spent, and holds back requests that might pass a limit. Used in one event loop.
+
+    What others of the same settings have spent counts, and what they have reserved as if it were spent.
+    """
+
+    def __init__(self, settings: ServerSettings) -> None:
+        self._settings = settings
+        self._reserved = (0, 0)  # prompt and completion tokens of requests under way, at the worst
+        self._under_way = 0
+        self._clock = 0.0  # up to when `usage.seconds` counts
+        self._settled = asyncio.Event()
+        self.usage = Usage(cost=None if settings.price_in is None else 0.0)
+        settings.ledger.append(self)
+
+    async def reserve(self, worst: tuple[int, int]) -> None:
+        """Set apart what a request may take at the worst: prompt and completion tokens.
+
+        Waits while only what others have reserved stands in the way; BudgetError if what is spent does.
+        """
+        while (passed := self._passed(worst, self._reserved)) is not None:
+            if self._passed(worst, (0, 0)) is not None:
+                raise BudgetError(passed)
+            await self._settled.wait()
+        self._reserved = (self._reserved[0] + worst[0], self._reserved[1] + worst[1])
+        self._clock = self._clock if self._under_way else time.monotonic()
+        self._under_way += 1
+
+    def settle(self, worst: tuple[int, int], spent: tuple[int, int], *, lost: bool = False) -> None:
+        """Put what a try took in the place of what was set apart for it."""
+        self._reserved = (self._reserved[0] - worst[0], self._reserved[1] - worst[1])
+        usage, clock = self.usage, time.monotonic()
+        usage.seconds += clock - self._clock
+        self._clock, self._under_way = clock, self._under_way - 1
+        usage.tokens_in += spent[0]
+        usage.tokens_out += spent[1]
+        usage.tokens_lost += sum(spent) if lost else 0
+        if usage.cost is not None:
+            usage.cost = self._price((usage.tokens_in, usage.tokens_out))
+        self._settled.set()
+        self._settled = asyncio.Event()
+
+    def _price(self, tokens: tuple[int, int]) -> float:
+        prices = (self._settings.price_in or 0.0, self._settings.price_out or 0.0)
+        return (tokens[0] * prices[0] + tokens[1] * prices[1]) / 1e6
+
+    def _passed(self, worst: tuple[int, int], reserved: tuple[int, int]) -> str | None:
+        """Say which limit a request might pass beside what is spent and reserved; None if none."""
+        settings, usage = self._settings, self.usage
+        elsewhere = [(budget.usage, *budget._reserved) for budget in settings.ledger if budget is not self]
+        spent = (
+            usage.tokens_in + sum(usage_there.tokens_in + held for usage_there, held, _ in elsewhere),
+            usage.tokens_out + sum(usage_there.tokens_out + held for usage_there, _, held in elsewhere),
+        )
+        total = (spent[0] + reserved[0] + worst[0], spent[1] + reserved[1] + worst[1])
+        if settings.max_tokens_total is not None and sum(total) > settings.max_tokens_total:
+            limit = f"--max-tokens-total {settings.max_tokens_total}"
+            return _message(limit, f"{sum(spent)} tokens", f"{sum(worst)}", usage)
+        if settings.max_cost is not None and self._price(total) > settings.max_cost:
+            limit = f"--max-cost {settings.max_cost:g}"
+            return _message(limit, f"{self._price(spent):.6g}", f"{self._price(worst):.6g}", usage)
+        return None
+
+
+def _message(limit: str, spent: str, worst: str, usage: Usage) -> str:
+    return (
+        f"stopped before {limit} is passed: {spent} spent, and the next request may take {worst} more "
+        f"({usage.text()}); with --out, finished blocks are kept, and the same command with a higher limit "
+        "goes on from there (it counts from 0 again)"
+    )
+
+
+def tokens_of_reply(reply: Any, worst: tuple[int, int], *, echo: bool = False) -> tuple[int, int]:
+    """Return the prompt and completion tokens of a reply.
+
+    Completion tokens are those that have a log-probability, or those of `usage` if there are more: some
+    servers' `usage` counts one choice of n, and some give a part of the tokens no entry. Without either, and
+    for prompt tokens without `usage`, what the request may take at the worst; a count of 0 is none.
+    """
+    usage = reply.get("usage") if isinstance(reply, Mapping) else None
+    counts = [_count(usage, name) for name in ("prompt_tokens", "completion_tokens")]
+    tokens_in = counts[0] or worst[0]
+    choices = reply.get("choices") if isinstance(reply, Mapping) else None
+    entries = sum(_entries(choice) for choice in choices) if isinstance(choices, list) else 0
+    if echo and entries:
+        entries = max(entries - tokens_in * len(choices or ()), 0)
+    return tokens_in, max(entries, counts[1]) or worst[1]
+
+
+def _count(usage: Any, name: str) -> int:
+    """A count that stands in `usage`; 0 if it is none, and ValueError if it is beyond all requests."""
+    count = usage.get(name) if isinstance(usage, Mapping) else None
+    if isinstance(count, int | float) and count > 10**12:
+        raise ValueError(f"{name} is {shown(count)}")
+    return max(count, 0) if isinstance(count, int) and not isinstance(count, bool) else 0
+
+
+def _entries(choice: Any) -> int:
+    """How many tokens of a choice have a log-probability."""
+    log_probs = choice.get("logprobs") if isinstance(choice, Mapping) else None
+    if not isinstance(log_probs, Mapping):
+        return 0
+    entries = log_probs.get("content") or log_probs.get("tokens")
+    return len(entries) if isinstance(entries, list) else 0
+
 
 Parsed = TypeVar("Parsed")
 Found = TypeVar("Found")
@@ -31,6 +383,8 @@ IN_A_ROW = 10
 FIRST_TRIES = 3
 #: Seconds: the second try comes after a random part of the first, each further one after up to twice that.
 FIRST_WAIT, LONGEST_BACK_OFF = 0.5, 16.0
+#: Seconds in which a connection must be there.
+CONNECT = 15.0
 #: What a server may add to the name of a model that was asked for: a date or a version, or "latest".
 _VERSION = re.compile(r"(\.gguf|[-@:](latest|v?\d[-.\d]*))?")
 #: Lists and objects of one reply: each takes thirty times its letters.
@@ -67,8 +421,8 @@ class ServerClient:
     other requests as well is a ServerError, which ends the command:
 
     - The key is refused or used up (401, 402, 403 if nothing was answered yet, 429 for want of quota).
-    - The last tries of a request found no server, and nothing was heard of it in between. Before anything
-      was ever heard, there are 3 tries at most.
+    - The last tries of a request found no server, and no request sent meanwhile had a reply. Before
+      anything was ever heard, there are 3 tries at most.
     - Ten requests in a row failed for good by faults that may pass, or by replies that cannot be read, and
       none was answered since their first tries.
 
@@ -88,8 +442,9 @@ class ServerClient:
     ) -> None:
         try:
             import httpx  # noqa: F401
+            import tenacity  # noqa: F401
         except ImportError as error:
-            raise MissingExtraError("httpx", "api") from error
+            raise MissingExtraError(error.name or "httpx", "api") from error
         self.endpoint = endpoint
         self.settings = settings
         self.api_key = key_for(endpoint, settings.api_key)
@@ -98,8 +453,10 @@ class ServerClient:
         self._first_wait = first_wait
         self._starting = threading.Lock()
         self._running: _Running | None = None
-        self._heard = 0  # replies of any kind
+        self._heard = 0.0  # when the last request was sent to which any reply came; 0: none
         self._failed_in_a_row = 0
+        #: Of each connection: the last request, and what replied to it.
+        self._last: weakref.WeakKeyDictionary[Any, tuple[Any, Any]] = weakref.WeakKeyDictionary()
         self._named_otherwise = False  # a reply named another model than was asked for
 
     @property
@@ -127,12 +484,12 @@ class ServerClient:
     def get(self, path: str) -> Any:
         """The JSON at a path; ServerError if there is none."""
         url = self._url(path)
-        found = self._call(lambda running: self._ask(running.http, ("GET", url), _ANYTHING, lambda x: x))
-        if isinstance(found, RequestFailed):
-            other = found.status == 200 and not self.usage.requests
-            remedy = "; is it the URL of an OpenAI-style server? Mostly that ends in /v1" if other else ""
-            raise ServerError(f"{url}: {found.reason}{remedy}", found.status)
-        return found
+        answer = self._call(lambda running: self._ask(running.http, ("GET", url), _ANYTHING, lambda x: x))
+        if isinstance(answer, RequestFailed):
+            wrong_url = answer.status == 200 and not self.usage.requests
+            remedy = "; is it the URL of an OpenAI-style server? Mostly that ends in /v1" if wrong_url else ""
+            raise ServerError(f"{url}: {answer.reason}{remedy}", answer.status)
+        return answer
 
     def words(self, text: str, *, width: int = 200) -> str:
         """Words of the server as a message or a record may hold them: without the key, and cut."""
@@ -157,9 +514,9 @@ class ServerClient:
             with self._starting:
                 if self._running is None:
                     self._running = _Running(self._connections(), self.settings.concurrency)
-                    weakref.finalize(self, self._running.stop)
+                    weakref.finalize(self, self._running.stop, wait=False)
                 running = self._running
-            return asyncio.run_coroutine_threadsafe(start(running), running.loop).result()
+            return asyncio.run_coroutine_threadsafe(running.run(start), running.loop).result()
         except Exception:
             raise
         except BaseException:  # Ctrl-C, also before the waiting has begun
@@ -169,14 +526,12 @@ class ServerClient:
     def _connections(self) -> httpx.AsyncClient:
         import httpx
 
-        from semcal.engine.servers.transport import make_transport
-
         key = {"authorization": f"Bearer {self.api_key}"} if self.api_key else {}
-        limit = self.settings.max_reply_bytes
         return httpx.AsyncClient(
             headers={"accept-encoding": ENCODINGS, **key},
-            transport=self._transport or make_transport(self.endpoint.url, limit),
-            timeout=None,  # one limit stands around a whole try
+            transport=self._transport,
+            timeout=httpx.Timeout(None, connect=CONNECT),  # another limit stands around a whole try
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=self.settings.concurrency),
         )
 
     def _url(self, path: str) -> str:
@@ -190,18 +545,18 @@ class ServerClient:
         progress: Callable[[int], None] | None,
         each: Callable[[int, Parsed | RequestFailed], None] | None,
     ) -> list[Parsed | RequestFailed]:
-        found: dict[int, Parsed | RequestFailed] = {}
+        results: dict[int, Parsed | RequestFailed] = {}
         numbered = iter(enumerate(requests))
 
         async def work() -> None:
             for index, request in numbered:
                 async with running.slots:
                     address = ("POST", self._url(request.path))
-                    found[index] = await self._ask(running.http, address, request, parse)
+                    results[index] = await self._ask(running.http, address, request, parse)
                 if each is not None:
-                    each(index, found[index])
+                    each(index, results[index])
                 if progress is not None:
-                    progress(len(found))
+                    progress(len(results))
 
         try:
             async with asyncio.TaskGroup() as group:
@@ -209,7 +564,7 @@ class ServerClient:
                     group.create_task(work())
         except ExceptionGroup as errors:
             raise errors.exceptions[0] from None
-        return [found[index] for index in range(len(requests))]
+        return [results[index] for index in range(len(requests))]
 
     async def _ask(
         self,
@@ -219,23 +574,35 @@ class ServerClient:
         parse: Callable[[Any], Parsed],
     ) -> Parsed | RequestFailed:
         """Try until there is an answer, or a fault for good."""
-        heard, answered = self._heard, self.usage.requests
-        most = self.settings.retries + 1
-        for tries in range(1, most + 1):
-            found = await self._try(http, address, request, parse)
-            if not isinstance(found, Fault):
-                self._failed_in_a_row = 0
-                return found
-            soon = found.unreachable and not self._heard and tries >= FIRST_TRIES
-            if tries == most or soon or not found.passing:
-                gone = found.unreachable and self._heard == heard
-                alone = self.usage.requests == answered
-                return self._failed(address[1], found, tries, gone=gone, alone=alone)
-            heard = heard if found.unreachable else self._heard
-            self.usage.retries += 1
-            back_off = min(self._first_wait * 2 ** (tries - 1), LONGEST_BACK_OFF)
-            await asyncio.sleep((found.wait or 0.0) + random.uniform(0, back_off))
-        raise AssertionError("the last try returns")
+        from tenacity import AsyncRetrying, retry_if_result, stop_after_attempt, wait_random_exponential
+
+        usage, answered, tries, since = self.usage, self.usage.requests, 0, time.monotonic()
+
+        async def attempt() -> Parsed | Fault:
+            nonlocal since, tries
+            tries += 1
+            if tries > 1:
+                usage.retries += 1
+                since = since if tries > 2 else time.monotonic()
+            result = await self._try(http, address, request, parse)
+            if not isinstance(result, Fault) or not result.unreachable:
+                since = time.monotonic()
+                return result
+            return replace(result, passing=tries < FIRST_TRIES or self._heard > 0)
+
+        back_off = wait_random_exponential(self._first_wait, LONGEST_BACK_OFF)
+        retrying = AsyncRetrying(  # is in a cycle of references, so nothing of it may hold `self`
+            retry=retry_if_result(lambda result: isinstance(result, Fault) and result.passing),
+            wait=lambda state: (_fault(state).wait or 0.0) + back_off(state),
+            stop=stop_after_attempt(self.settings.retries + 1),
+            retry_error_callback=_fault,
+        )
+        result: Parsed | Fault = await retrying(attempt)
+        if not isinstance(result, Fault):
+            self._failed_in_a_row = 0
+            return result
+        gone = result.unreachable and self._heard < since
+        return self._failed(address[1], result, tries, gone=gone, alone=usage.requests == answered)
 
     async def _try(
         self,
@@ -257,7 +624,7 @@ class ServerClient:
                 parsed = parse(answer)
                 spent = tokens_of_reply(answer, worst, echo=bool(request.body.get("echo")))
             except ValueError as error:
-                return Fault(f"the reply is damaged: {error}", lost=True)
+                return Fault(f"the reply is damaged: {error}", 200, lost=True)
             lost = False
             self.usage.requests += 1
             if isinstance(answer, dict) and not self._named_otherwise:
@@ -266,14 +633,16 @@ class ServerClient:
         finally:
             self._budget.settle(worst, spent, lost=lost)
 
-    def _compare(self, asked: Any, other: Any) -> None:
+    def _compare(self, requested: Any, replied: Any) -> None:
         """Warn where a reply names another model; a folder before it and a version behind it may differ."""
-        first, second = (str(name).casefold().rpartition("/")[2] for name in (asked, other))
+        first, second = (str(name).casefold().rpartition("/")[2] for name in (requested, replied))
         first = first.removesuffix(".gguf").removesuffix("latest").rstrip("-:")
-        same = second.startswith(first) and _VERSION.fullmatch(second[len(first) :])
-        if isinstance(asked, str) and isinstance(other, str) and not same:
+        matches = second.startswith(first) and _VERSION.fullmatch(second[len(first) :])
+        if isinstance(requested, str) and isinstance(replied, str) and not matches:
             self._named_otherwise = True
-            names = f"was asked for the model {self.words(asked)}, and its replies name {self.words(other)}"
+            names = (
+                f"was asked for the model {self.words(requested)}, and its replies name {self.words(replied)}"
+            )
             reason = f"{self.endpoint.url} {names}; what is written is bound to the former"
             warnings.warn(reason, SemcalWarning, stacklevel=2)
 
@@ -284,20 +653,41 @@ class ServerClient:
         body = None
         if address[0] == "POST":
             body = json.dumps(request.body, separators=(",", ":"), allow_nan=False).encode()
-        limit = self.settings.timeout
+        limit, start = self.settings.timeout, time.monotonic()
         try:
-            sending = http.stream(*address, content=body, headers=_JSON)
+            alone = {"connection": "close"} if request.expects is list else {}  # such replies have no id
+            sending = http.stream(*address, content=body, headers=_JSON | alone)
             async with asyncio.timeout(limit), sending as reply:
-                assert isinstance(reply.stream, httpx.AsyncByteStream)
                 encoding = reply.headers.get("content-encoding", "")
+                assert isinstance(reply.stream, httpx.AsyncByteStream)
                 content = await read_body(reply.stream, encoding, self.settings.max_reply_bytes)
+                await self._refuse_copy(reply, content, (address[1], body))
         except (httpx.HTTPError, OSError, BodyError) as error:
-            self._heard += isinstance(error, BodyError)
+            if isinstance(error, BodyError):
+                self._heard = max(self._heard, start)
             return fault_of_error(error, limit)
-        self._heard += 1
+        self._heard = max(self._heard, start)
         return fault_of_reply(reply, content) or _read(content, reply.status_code, request.expects)
 
-    def _failed(self, asked: str, fault: Fault, tries: int, *, gone: bool, alone: bool) -> RequestFailed:
+    async def _refuse_copy(self, reply: httpx.Response, content: bytes, sent: Any) -> None:
+        """Close a connection that gives two different requests the same bytes, an id among them.
+
+        Their order alone ties replies to requests in HTTP/1.1: a reply that is sent twice would become the
+        answer to the next request, and shift all that follow.
+        """
+        import httpx
+
+        connection = reply.extensions.get("network_stream")
+        if connection is None:  # of a test
+            return
+        before, received = self._last.get(connection), (reply.headers.raw, content)
+        self._last[connection] = (sent, received)
+        named = b'"id"' in content or "content-encoding" in reply.headers  # else two may well be the same
+        if named and reply.is_success and before is not None and before[0] != sent and before[1] == received:
+            await connection.aclose()
+            raise httpx.RemoteProtocolError("the reply to the request before came again")
+
+    def _failed(self, address: str, fault: Fault, tries: int, *, gone: bool, alone: bool) -> RequestFailed:
         """What a fault for good of the URL `asked` means: for this request, or by ServerError for all.
 
         `gone`: no server was found; `alone`: nothing was answered since the request's first try.
@@ -317,16 +707,24 @@ class ServerClient:
                     f"{url}: {IN_A_ROW} requests in a row failed, the last with: {reason}; with "
                     "--out, finished blocks are kept, and the same command goes on from there"
                 )
-        if status == 404 and asked.endswith(ROUTES) and "/v" not in url.removeprefix(self.endpoint.host):
+        if status == 404 and address.endswith(ROUTES) and "/v" not in url.removeprefix(self.endpoint.host):
             reason += f"; should the URL be {url}/v1?"
         return RequestFailed(reason, status)
 
     def _remedy(self, status: int | None) -> str:
         if status in (401, 403):
-            given = "check the API key in" if self.api_key else "it needs an API key: give it by"
+            advice = "check the API key in" if self.api_key else "it needs an API key: give it by"
             ours = self.settings.api_key or not self.api_key
-            return f"; {given} " + (f"{KEY_VARIABLE} or --api-key-file" if ours else "OPENAI_API_KEY")
+            return f"; {advice} " + (f"{KEY_VARIABLE} or --api-key-file" if ours else "OPENAI_API_KEY")
         return "; give the URL that it redirects to" if status is not None and status < 400 else ""
+
+
+def _fault(state: RetryCallState) -> Fault:
+    """Why the last try failed."""
+    assert state.outcome is not None
+    fault = state.outcome.result()
+    assert isinstance(fault, Fault)
+    return fault
 
 
 _ANYTHING = ServerRequest("", {}, expects=object)
@@ -336,14 +734,14 @@ _JSON = {"content-type": "application/json"}
 def _read(content: bytes, status: int, expects: type) -> Any:
     """The JSON of a reply with a status of success, or a Fault."""
     try:
-        found = _value(content)
+        value = _value(content)
     except ValueError as error:
         return Fault(f"the reply is damaged: {error}", status, lost=True)
-    if isinstance(found, dict) and found.get("error") and "choices" not in found:
+    if isinstance(value, dict) and value.get("error") and "choices" not in value:
         return Fault(f"HTTP {status} with an error: {server_message(content)}", status)
-    if not isinstance(found, expects):
-        return Fault(f"the reply is damaged: a JSON {type(found).__name__}", status, lost=True)
-    return found
+    if not isinstance(value, expects):
+        return Fault(f"the reply is damaged: a JSON {type(value).__name__}", status, lost=True)
+    return value
 
 
 def _value(content: bytes) -> Any:
@@ -352,15 +750,15 @@ def _value(content: bytes) -> Any:
         raise ValueError(f"it has more than {_CONTAINERS} lists and objects")
     try:
         text = content.decode("utf-8-sig")
-        found = json.loads(text, parse_int=lambda digits: (int if len(digits) < 20 else float)(digits))
+        value = json.loads(text, parse_int=lambda digits: (int if len(digits) < 20 else float)(digits))
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
         raise ValueError(f"no JSON, but {server_message(content, width=80)!r}") from None
     try:
         if b"\\ud" in content.lower():  # half a character, or a whole one of two halves
-            json.dumps(found, ensure_ascii=False).encode()
+            json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         raise ValueError("it holds half a character, which is no text") from None
-    return found
+    return value
 
 
 class _Running:
@@ -369,6 +767,7 @@ class _Running:
     def __init__(self, http: httpx.AsyncClient, concurrency: int) -> None:
         self.http = http
         self.slots = asyncio.Semaphore(concurrency)
+        self._calls: set[asyncio.Task[Any]] = set()
         self._ready = threading.Event()
         self._thread = threading.Thread(target=asyncio.run, args=(self._serve(),), daemon=True)
         self._thread.start()
@@ -379,16 +778,35 @@ class _Running:
         self._stopping = asyncio.Event()
         self._ready.set()
         await self._stopping.wait()
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        for tasks in (self._calls.copy, self._others):  # a call cancels the tasks that it began
+            under_way = tasks()
+            for task in under_way:
+                task.cancel()
+            await asyncio.gather(*under_way, return_exceptions=True)
         await self.http.aclose()
         await asyncio.sleep(0)  # the turn of the loop in which connections end
 
-    def stop(self) -> None:
-        """Cancel all and end the thread."""
+    async def run(self, start: Callable[[_Running], Coroutine[Any, Any, Found]]) -> Found:
+        """Await it as a call that `stop` cancels."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._calls.add(task)
+        try:
+            return await start(self)
+        finally:
+            self._calls.remove(task)
+
+    @staticmethod
+    def _others() -> set[asyncio.Task[Any]]:
+        return {task for task in asyncio.all_tasks() if task is not asyncio.current_task()}
+
+    def stop(self, *, wait: bool = True) -> None:
+        """Cancel all and end the thread.
+
+        Without `wait` it ends later: garbage may be collected in the midst of an import, whose lock is
+        needed to close the connections.
+        """
         if self._thread.is_alive():
             self.loop.call_soon_threadsafe(self._stopping.set)
-            if self._thread is not threading.current_thread():
+            if wait and self._thread is not threading.current_thread():
                 self._thread.join()

@@ -26,9 +26,8 @@ from semcal.engine.equivalence import Triple, side_of
 from semcal.engine.language_model import Prompt
 from semcal.engine.servers.client import RequestFailed, ServerClient, ServerRequest
 from semcal.engine.servers.probe import stored_profile
-from semcal.engine.servers.profile import ServerProfile
+from semcal.engine.servers.profile import AnswerRequest, ServerProfile, request_for
 from semcal.engine.servers.replies import parse_choices
-from semcal.engine.servers.requests import Asked, request_for
 from semcal.engine.servers.settings import JUDGE_KEY_VARIABLE, PREFIX, Endpoint, ServerSettings, read_api_key
 from semcal.errors import InputError, SemcalWarning, ServerError, shown
 from semcal.qa.questions import Turn
@@ -105,16 +104,16 @@ class ServerVerdicts(ABC):
 
     def entails(self, triples: Sequence[Triple]) -> list[bool]:
         """Say for each (question, premise, hypothesis) whether the premise entails the hypothesis."""
-        found = self.decide(triples)
-        return [found[triple] for triple in triples]
+        verdicts = self.decide(triples)
+        return [verdicts[triple] for triple in triples]
 
     def decide(self, triples: Sequence[Triple], keep: Keep = lambda *_: None) -> dict[Triple, bool]:
         """Decide on triples; `keep` gets each verdict as soon as it is there, in any thread."""
-        found = {triple: self._known[triple] for triple in triples if triple in self._known}
-        missing = [triple for triple in dict.fromkeys(triples) if triple not in found]
+        verdicts = {triple: self._known[triple] for triple in triples if triple in self._known}
+        missing = [triple for triple in dict.fromkeys(triples) if triple not in verdicts]
 
         def take(triple: Triple, verdict: bool) -> None:
-            found[triple] = self._known[triple] = verdict
+            verdicts[triple] = self._known[triple] = verdict
             keep(triple, verdict)
 
         try:
@@ -127,8 +126,8 @@ class ServerVerdicts(ABC):
                 f"{self.client.endpoint.url} gives no verdict on {shown(first)} and {shown(second)} "
                 f"({shown(question)}): {why.reason}"
             )
-        found |= dict.fromkeys((triple for triple in missing if triple not in found), False)
-        return found
+        verdicts |= dict.fromkeys((triple for triple in missing if triple not in verdicts), False)
+        return verdicts
 
     @abstractmethod
     def _ask(self, triples: Sequence[Triple], take: Keep) -> dict[Triple, RequestFailed]:
@@ -177,19 +176,19 @@ class PromptedVerdicts(ServerVerdicts):
             if isinstance(label, str):
                 take(triples[index], label == labels[0])
 
-        found = self.client.send_all(
+        labels_read = self.client.send_all(
             [self._request(triple, again=again) for triple in triples],
             lambda reply: read_label(reply, labels),
             each=decided,
         )
-        failed = {one: why for one, why in zip(triples, found) if isinstance(why, RequestFailed)}
-        return failed, [one for one, label in zip(triples, found) if label is None]
+        failed = {triple: why for triple, why in zip(triples, labels_read) if isinstance(why, RequestFailed)}
+        return failed, [triple for triple, label in zip(triples, labels_read) if label is None]
 
     def _request(self, triple: Triple, *, again: bool) -> ServerRequest:
         room = min(ROOM, (self.profile.max_length or 2 * ROOM) // 2)
         k = min(ALTERNATIVES, self.profile.top_log_probs)
-        asked = Asked(0.0, room if again else LABEL, log_probs=k > 0 and not again, alternatives=k)
-        request = request_for(self.profile, Prompt("", (), self.task.chat(triple, again=again)), asked)
+        answer = AnswerRequest(0.0, room if again else LABEL, log_probs=k > 0 and not again, alternatives=k)
+        request = request_for(self.profile, Prompt("", (), self.task.chat(triple, again=again)), answer)
         body = {key: value for key, value in request.body.items() if key not in _IDS}
         return replace(request, body=body)
 
@@ -212,11 +211,13 @@ def _by_text(text: str, labels: Sequence[str]) -> str | None:
     return lines[0] if lines and lines[0] in labels else None
 
 
-def _by_log_probs(given: Any, labels: Sequence[str]) -> str | None:
+def _by_log_probs(logprobs: Any, labels: Sequence[str]) -> str | None:
     """The label whose first tokens have most, if what is not listed could not change that."""
     try:
-        token = given["content"][0]
-        listed = {one["token"]: float(one["logprob"]) for one in (token, *(token.get("top_logprobs") or ()))}
+        token = logprobs["content"][0]
+        listed = {
+            entry["token"]: float(entry["logprob"]) for entry in (token, *(token.get("top_logprobs") or ()))
+        }
     except (TypeError, KeyError, IndexError, ValueError, AttributeError):
         return None
     if not all(log_prob <= ROUNDING for log_prob in listed.values()):  # NaN is not
@@ -245,18 +246,18 @@ class CrossEncoderService(ServerVerdicts):
     def __init__(self, client: ServerClient) -> None:
         super().__init__(client)
         self.address = url = client.endpoint.url
-        other = f"is it text-embeddings-inference? A language model is given as {PREFIX}{url}"
+        hint = f"is it text-embeddings-inference? A language model is given as {PREFIX}{url}"
         try:
             info = client.get("/info")
         except ServerError as error:
             if error.status != 404:
                 raise
-            raise ServerError(f"{error}; {other}") from None
+            raise ServerError(f"{error}; {hint}") from None
         try:
             self.name, kinds = client.words(str(info["model_id"])), info["model_type"].values()
             labels = [str(label) for about in kinds for label in about.get("id2label", {}).values()]
         except (TypeError, KeyError, AttributeError):
-            raise ServerError(f"{url}/info names no model_id and model_type; {other}") from None
+            raise ServerError(f"{url}/info names no model_id and model_type; {hint}") from None
         self._labels = sorted(label.strip().casefold() for label in labels)
         if self._labels.count(_YES) != 1 or len(labels) < 2:
             named = client.words(", ".join(map(shown, labels))) or "none"
@@ -275,15 +276,15 @@ class CrossEncoderService(ServerVerdicts):
         batches = [triples[start : start + self._batch] for start in range(0, len(triples), self._batch)]
         failed: dict[Triple, RequestFailed] = {}
 
-        def decided(index: int, found: list[bool] | RequestFailed) -> None:
+        def decided(index: int, verdicts: list[bool] | RequestFailed) -> None:
             batch = batches[index]
-            if isinstance(found, RequestFailed):
-                failed.update(dict.fromkeys(batch, found))
-            elif len(found) != len(batch):
-                why = RequestFailed(f"it gave {len(found)} verdicts on {len(batch)} pairs")
+            if isinstance(verdicts, RequestFailed):
+                failed.update(dict.fromkeys(batch, verdicts))
+            elif len(verdicts) != len(batch):
+                why = RequestFailed(f"it gave {len(verdicts)} verdicts on {len(batch)} pairs")
                 failed.update(dict.fromkeys(batch, why))
             else:
-                for triple, verdict in zip(batch, found):
+                for triple, verdict in zip(batch, verdicts):
                     take(triple, verdict)
 
         self.client.send_all([_predict(batch) for batch in batches], self._read, each=decided)
@@ -293,19 +294,19 @@ class CrossEncoderService(ServerVerdicts):
         """Whether entailment has the highest score, for each pair; a tie is none."""
         return [self._entails(scores) for scores in reply]
 
-    def _entails(self, given: Any) -> bool:
+    def _entails(self, listed: Any) -> bool:
         try:
-            scores = {one["label"].strip().casefold(): float(one["score"]) for one in given}
+            scores = {entry["label"].strip().casefold(): float(entry["score"]) for entry in listed}
         except (TypeError, KeyError, ValueError, AttributeError):
             scores = {}
         if sorted(scores) != self._labels or not all(map(math.isfinite, scores.values())):
-            raise ValueError(f"no finite score for each label, but {shown(given)}")
-        own = scores.pop(_YES)
-        return own > max(scores.values())
+            raise ValueError(f"no finite score for each label, but {shown(listed)}")
+        entailment = scores.pop(_YES)
+        return entailment > max(scores.values())
 
 
 def _predict(triples: Sequence[Triple]) -> ServerRequest:
-    pairs = [[side_of(question, answer) for answer in both] for question, *both in triples]
+    pairs = [[side_of(question, answer) for answer in answers] for question, *answers in triples]
     body = {"inputs": pairs, "raw_scores": False, "truncate": True, "truncation_direction": "Left"}
     return ServerRequest("/predict", body, expects=list)
 
@@ -315,9 +316,9 @@ def settings_of_judge(settings: ServerSettings | None = None) -> ServerSettings:
 
     The key is SEMCAL_JUDGE_API_KEY where that is set (if it is empty, there is none), else the model's.
     """
-    found = ServerSettings(api_key=read_api_key()) if settings is None else settings
-    own = os.environ.get(JUDGE_KEY_VARIABLE)
-    return found if own is None else replace(found, api_key=own.strip())
+    chosen = ServerSettings(api_key=read_api_key()) if settings is None else settings
+    key = os.environ.get(JUDGE_KEY_VARIABLE)
+    return chosen if key is None else replace(chosen, api_key=key.strip())
 
 
 def load_verdicts(

@@ -1,19 +1,17 @@
-"""Which server answers at a URL, and what a probe found that it does; everything that asks it reads that."""
+"""What a probe found that a server does, and the bodies of requests, which follow it.
+
+Every request states what would otherwise truncate or bend the distribution.
+"""
 
 from __future__ import annotations
 
-import hashlib
-import os
-import sys
-import warnings
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from semcal.engine.servers.client import ServerClient
-from semcal.errors import SemcalWarning, ServerError
-from semcal.records import read_sealed, user_cache, write_sealed
+from semcal.engine.drawing import uniforms
+from semcal.engine.language_model import Prompt
+from semcal.engine.servers.client import ServerRequest
 
 #: What switches truncation and penalties off, under all the names that servers have for them.
 NEUTRAL: Mapping[str, Any] = {
@@ -71,137 +69,72 @@ class ServerProfile:
         return self.max_n if self.choices_differ and self.server != "llama.cpp" else 1
 
 
-def cache_folder(environment: Mapping[str, str] = os.environ, platform: str = sys.platform) -> Path:
-    """Where profiles are kept: below SEMCAL_CACHE, or else below the folder of the user's caches.
+#: More than a template adds to a turn, in tokens.
+_A_TURN = 16
 
-    >>> str(cache_folder({"SEMCAL_CACHE": "/big"}, "linux"))
-    '/big/servers'
+
+@dataclass(frozen=True)
+class AnswerRequest:
+    """What a request asks for; nothing of it constrains the answers, whose log-probabilities would not know.
+
+    `at_temperature` asks for log-probabilities at T where the server gives them on request (llama.cpp),
+    `forced` for this token in place of a drawn one.
     """
-    return user_cache("servers", environment, platform)
+
+    temperature: float  # 0: the most likely token at every step
+    max_tokens: int
+    n: int = 1
+    seed: int | None = None
+    log_probs: bool = True
+    alternatives: int = 1  # the most likely tokens that are listed at each step
+    token_ids: tuple[int, ...] = ()  # further tokens that are listed (`ServerProfile.chosen_ids`)
+    at_temperature: bool = False
+    forced: int | None = None
 
 
-def _path(folder: Path | None, profile: ServerProfile) -> Path:
-    """The file for a server and a model in a folder, or in the user's cache."""
-    name = hashlib.sha256(f"{profile.url}\n{profile.model}".encode()).hexdigest()[:24]
-    return (folder or cache_folder()) / f"{name}.json"
+def request_seeds(seed: int, question_id: str, *, m: int, steps: int = 1, first: int = 0) -> list[list[int]]:
+    """Seeds of 31 bits for requests, (m, steps): from `uniforms`, with its parameters."""
+    u = uniforms(seed, question_id, m=m, steps=steps, first=first)
+    seeds: list[list[int]] = (u * 2**31).astype(int).tolist()
+    return seeds
 
 
-def write_profile(folder: Path | None, profile: ServerProfile, probe: int) -> None:
-    """Keep a profile as JSON, with the version of the probe and a checksum; warn where that cannot be."""
-    path = _path(folder, profile)
-    try:
-        write_sealed(path, {"probe": probe, "profile": asdict(profile)})
-    except OSError as error:
-        reason = f"what the server does could not be stored ({path}: {error.strerror}): it is asked again"
-        warnings.warn(reason, SemcalWarning, stacklevel=3)
+def request_for(profile: ServerProfile, prompt: Prompt, answer: AnswerRequest) -> ServerRequest:
+    """Ask for answers to a prompt: its token ids go to /completions, or its chat to /chat/completions."""
+    body: dict[str, Any] = {"model": profile.model, **profile.neutral, "temperature": answer.temperature}
+    body |= {} if answer.n == 1 else {"n": answer.n}
+    body |= {} if answer.seed is None else {"seed": answer.seed}
+    body |= {} if answer.forced is None else {"logit_bias": {str(answer.forced): 100}}
+    body |= _log_probs(profile, answer, in_chat=not prompt.token_ids)
+    if profile.server == "llama.cpp":  # whose command line may have set others
+        body["samplers"] = ["temperature"]
+    if profile.server == "vLLM":
+        body["return_token_ids"] = True
+    limits: dict[str, Any] = {"max_tokens": answer.max_tokens}
+    most = answer.n * answer.max_tokens
+    if prompt.token_ids:
+        body |= {"prompt": list(prompt.token_ids), **limits}
+        return ServerRequest("/completions", body, len(prompt.token_ids), most)
+    if profile.server == "OpenAI":
+        limits = {"max_completion_tokens": answer.max_tokens}
+    body |= {"messages": [{"role": turn.role, "content": turn.content} for turn in prompt.chat], **limits}
+    longest = sum(len(turn.content.encode(errors="replace")) + _A_TURN for turn in prompt.chat)
+    return ServerRequest("/chat/completions", body, longest, most)
 
 
-def read_profile(folder: Path | None, now: ServerProfile, probe: int) -> ServerProfile | None:
-    """The profile that is kept; None if there is none, it is damaged, or what `identify` found is another."""
-    stored = read_sealed(_path(folder, now)) or {}
-    found = stored.get("profile")
-    if stored.get("probe") != probe:
-        return None
-    if not isinstance(found, dict) or found.keys() != {each.name for each in fields(ServerProfile)}:
-        return None
-    profile = ServerProfile(**{**found, "truncation_tested": tuple(found["truncation_tested"])})
-    told = ("url", "model", "server", "version", "max_length", *(["vocabulary"] if now.vocabulary else []))
-    return profile if all(getattr(profile, name) == getattr(now, name) for name in told) else None
-
-
-#: What /models calls the owner, and where each server tells its version.
-OWNERS = {
-    "llamacpp": "llama.cpp",
-    "vllm": "vLLM",
-    "sglang": "SGLang",
-    "library": "Ollama",
-    "me": "llama-cpp-python",
-}
-VERSIONS = {
-    "llama.cpp": ("//props", "build_info"),
-    "vLLM": ("//version", "version"),
-    "SGLang": ("//get_server_info", "version"),
-    "Ollama": ("//api/version", "version"),
-    "TGI": ("//info", "version"),
-    "LiteLLM": ("//health/readiness", "litellm_version"),
-}
-
-
-def identify(client: ServerClient) -> ServerProfile:
-    """Which server and model this is, by two or three calls that generate nothing.
-
-    Warns with SemcalWarning if the server does not list the model. ServerError if it lists none and none is
-    named.
-    """
-    url, model = client.endpoint.url, client.endpoint.model
-    listed = _models(client)
-    _check_path(client)
-    if model is None and not listed:
-        raise ServerError(f"{url} lists no models; name one: {url}#NAME")
-    name = model or listed[0]["id"]
-    others = [one["aliases"] if isinstance(one.get("aliases"), list) else [] for one in listed]
-    entry = next((one for one, aliases in zip(listed, others) if name in (one["id"], *aliases)), None)
-    if entry is None and listed:
-        known = client.words(", ".join(one["id"] for one in listed[:10]))
-        unlisted = f"{url} does not list the model {name}; it lists {known}"
-        remedy = f"{name} is asked all the same, and what is written is bound to that name"
-        warnings.warn(f"{unlisted}; {remedy}", SemcalWarning, stacklevel=2)
-    entry = entry or (listed[0] if listed else {})
-    server, told = _server(client, str(entry.get("owned_by", "")))
-    version = told.get(VERSIONS.get(server, ("", ""))[1])
-    sizes = {**told, **_object(entry.get("meta")), **entry}
-    lengths = [_count(sizes.get(key)) for key in ("max_model_len", "n_ctx", "max_total_tokens")]
-    return ServerProfile(
-        url,
-        name,
-        server,
-        None if version is None else client.words(str(version)),
-        next(filter(None, lengths), None),
-        _count(sizes.get("n_vocab")),
-    )
-
-
-def _check_path(client: ServerClient) -> None:
-    """Refuse the address of a host whose /v1 answers: what else it answers is no OpenAI's (llama.cpp)."""
-    host = client.endpoint.host
-    if client.endpoint.url == host:
-        try:
-            client.get("/v1/models")
-        except ServerError:
-            return
-        raise ServerError(f"the OpenAI-style API of {host} is under /v1; give {host}/v1")
-
-
-def _models(client: ServerClient) -> list[dict[str, Any]]:
-    """What the server lists, without entries whose id cannot be shown as it is."""
-    try:
-        listed = _object(client.get("/models")).get("data")
-    except ServerError:
-        if client.endpoint.model is None:
-            raise
-        return []  # some proxies have no list
-    named = [(one, _object(one).get("id")) for one in (listed if isinstance(listed, list) else [])]
-    return [one for one, name in named if isinstance(name, str) and name == client.words(name, width=500)]
-
-
-def _server(client: ServerClient, owner: str) -> tuple[str, dict[str, Any]]:
-    """The server, and what the address that tells its version says."""
-    of_openai = owner in ("openai", "system", "openai-internal")
-    named = [OWNERS[owner]] if owner in OWNERS else []
-    for server in named or (["LiteLLM"] if of_openai else ["TGI", "Ollama"]):
-        path, key = VERSIONS.get(server, ("", ""))
-        try:
-            told = _object(client.get(path)) if path else {}
-        except ServerError:
-            told = {}
-        if named or key in told or (server == "LiteLLM" and "db" in told):  # its version is no longer told
-            return server, told
-    return "OpenAI" if of_openai else "unknown", {}
-
-
-def _object(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _count(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 10**9 else None
+def _log_probs(profile: ServerProfile, answer: AnswerRequest, *, in_chat: bool) -> dict[str, Any]:
+    """What asks for log-probabilities; never for 0 alternatives, which some servers take for none at all."""
+    if profile.log_probs is None or not answer.log_probs:
+        return {}
+    k = max(1, answer.alternatives)
+    body: dict[str, Any] = {"logprobs": True} if in_chat else {"logprobs": k}
+    if in_chat and profile.top_log_probs:
+        body["top_logprobs"] = k
+    if profile.server == "vLLM":  # two tokens may have one text, and half a character has none
+        body["return_tokens_as_token_ids"] = True
+    if answer.token_ids and profile.chosen_ids:
+        body["logprob_token_ids"] = list(answer.token_ids)
+    if answer.at_temperature and profile.scaled_on_request:
+        body["post_sampling_probs"] = True
+        body["samplers"] = ["temperature"]
+    return body

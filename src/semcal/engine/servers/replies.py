@@ -22,12 +22,12 @@ class ThinkingCount:
 
     def add(self, ended: Iterable[bool], limit: int) -> None:
         """Count answers after thinking, each with whether it came; warn once if any did not."""
-        before, found = self.cut, list(ended)
-        self.answers += len(found)
-        self.cut += found.count(False)
+        before, ends = self.cut, list(ended)
+        self.answers += len(ends)
+        self.cut += ends.count(False)
         if not before and self.cut:
             warnings.warn(
-                f"{self.cut} of {len(found)} answers were still being thought about at the limit of {limit} "
+                f"{self.cut} of {len(ends)} answers were still being thought about at the limit of {limit} "
                 "tokens, and are empty; give a larger --max-new-tokens (such as 4000), or switch thinking "
                 "off at the server",
                 SemcalWarning,
@@ -86,22 +86,22 @@ def parse_choices(reply: Mapping[str, Any]) -> list[Choice]:
     """
     if "choices" not in reply and "error" in reply:
         raise ValueError(f"the reply is an error: {shown(reply['error'])}")
-    given = _get(reply, "choices", list)
-    found: dict[int, _Read] = {}
-    for one in given:
-        if not isinstance(one, Mapping):
-            raise ValueError(f"a choice is {shown(one)}, not an object")
-        index = _get(one, "index", int)
-        if index in found:
+    listed = _get(reply, "choices", list)
+    read: dict[int, _Read] = {}
+    for choice in listed:
+        if not isinstance(choice, Mapping):
+            raise ValueError(f"a choice is {shown(choice)}, not an object")
+        index = _get(choice, "index", int)
+        if index in read:
             raise ValueError(f"the choice {index} comes twice")
-        found[index] = _Read.of(one)
-    if sorted(found) != list(range(len(found))) or not found:
-        raise ValueError(f"the choices are numbered {shown(sorted(found))}, not from 0 on")
+        read[index] = _Read.of(choice)
+    if sorted(read) != list(range(len(read))) or not read:
+        raise ValueError(f"the choices are numbered {shown(sorted(read))}, not from 0 on")
     usage = reply.get("usage")
     counted = usage.get("completion_tokens") if isinstance(usage, Mapping) else None
-    in_all = sum(len(one.entries or ()) for one in found.values())
-    alone = counted if len(found) == 1 and type(counted) is int else 0
-    return [found[index].choice(counts=counted == in_all, alone=alone) for index in sorted(found)]
+    in_all = sum(len(choice.entries or ()) for choice in read.values())
+    alone = counted if len(read) == 1 and type(counted) is int else 0
+    return [read[index].choice(counts=counted == in_all, alone=alone) for index in sorted(read)]
 
 
 @dataclass(frozen=True)
@@ -116,24 +116,24 @@ class _Read:
     token_ids: tuple[int, ...] | None
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> _Read:
-        text, reasoning = _texts(given)
-        reason = given.get("finish_reason")
+    def of(cls, choice: Mapping[str, Any]) -> _Read:
+        text, reasoning = _texts(choice)
+        reason = choice.get("finish_reason")
         if reason not in (*_ENDED, *_CUT):
             raise ValueError(f"an answer did not end: finish_reason is {shown(reason)}")
-        logprobs = given.get("logprobs")
+        logprobs = choice.get("logprobs")
         if not isinstance(logprobs, Mapping | None):
             raise ValueError(f"'logprobs' is {shown(logprobs)}, not an object")
         read = _content if (logprobs or {}).get("tokens") is None else _legacy  # LiteLLM adds tokens: null
         tokens = None if logprobs is None else read(logprobs)
-        ids = given.get("token_ids")
+        ids = choice.get("token_ids")
         return cls(
             text,
             reasoning,
             reason in _ENDED,
             None if tokens is None else tuple(entry for entry, _ in tokens),
             () if tokens is None else tuple(piece for _, piece in tokens),
-            None if ids is None else tuple(_typed(one, int, "a token id") for one in _typed(ids, list, "")),
+            None if ids is None else tuple(_typed(i, int, "a token id") for i in _typed(ids, list, "")),
         )
 
     def choice(self, *, counts: bool, alone: int) -> Choice:
@@ -163,8 +163,8 @@ class _Read:
             return len(self.token_ids) == len(self.entries)
         if "�" in self.text or not (counts or self.text.isascii()):
             return False
-        wanted = _squeezed(self.text.encode())
-        return wanted in (_joined(self.pieces), _joined(self.pieces[:-1] if self.finished else None))
+        text = _squeezed(self.text.encode())
+        return text in (_joined(self.pieces), _joined(self.pieces[:-1] if self.finished else None))
 
 
 def _joined(pieces: Sequence[bytes | None] | None) -> str | None:
@@ -192,29 +192,29 @@ def _texts(choice: Mapping[str, Any]) -> tuple[str, str]:
 
 def _content(logprobs: Mapping[str, Any]) -> list[tuple[TokenEntry, bytes | None]] | None:
     """Entries of {content: [{token, logprob, bytes, top_logprobs}]}, or with prob and top_probs."""
-    given = logprobs.get("content")
-    return None if given is None else [_entry(one) for one in _typed(given, list, "logprobs.content")]
+    listed = logprobs.get("content")
+    return None if listed is None else [_entry(token) for token in _typed(listed, list, "logprobs.content")]
 
 
-def _entry(given: Any) -> tuple[TokenEntry, bytes | None]:
-    text, token_id, piece, log_prob = _token(given)
-    others = _typed(given.get("top_logprobs", given.get("top_probs")) or [], list, "top_logprobs")
-    return TokenEntry(text, log_prob, token_id, _top(map(_token, others))), piece
+def _entry(token: Any) -> tuple[TokenEntry, bytes | None]:
+    text, token_id, piece, log_prob = _token(token)
+    alternatives = _typed(token.get("top_logprobs", token.get("top_probs")) or [], list, "top_logprobs")
+    return TokenEntry(text, log_prob, token_id, _top(map(_token, alternatives))), piece
 
 
 def _top(tokens: Iterable[tuple[str, int | None, bytes | None, float]]) -> dict[int | str, float]:
     return {(text if token_id is None else token_id): log_prob for text, token_id, _, log_prob in tokens}
 
 
-def _token(given: Any) -> tuple[str, int | None, bytes | None, float]:
+def _token(entry: Any) -> tuple[str, int | None, bytes | None, float]:
     """Text, id, bytes and log-probability of a token; what is not told of the first three is None."""
-    token = _get(_typed(given, Mapping, "a token"), "token", str)
-    token_id = given.get("id")
-    log_prob = _of_prob(given["prob"]) if "prob" in given else _log_prob(_get(given, "logprob", object))
+    token = _get(_typed(entry, Mapping, "a token"), "token", str)
+    token_id = entry.get("id")
+    log_prob = _of_prob(entry["prob"]) if "prob" in entry else _log_prob(_get(entry, "logprob", object))
     named = _ID.fullmatch(token)
     if named:
         return "", _typed(int(named[1]), int, "a token id"), None, log_prob
-    listed = given.get("bytes")
+    listed = entry.get("bytes")
     try:
         piece = token.encode() if listed is None else bytes(_typed(listed, list, "bytes"))
     except (TypeError, ValueError):
@@ -228,13 +228,13 @@ def _legacy(logprobs: Mapping[str, Any]) -> list[tuple[TokenEntry, bytes | None]
     tops = logprobs.get("top_logprobs") or [None] * len(tokens)
     if not len(tokens) == len(values) == len(_typed(tops, list, "top_logprobs")):
         raise ValueError(f"{len(tokens)} tokens have {len(values)} log-probabilities and {len(tops)} lists")
-    found = []
+    entries = []
     for token, value, top in zip(tokens, values, tops):
         text, token_id, piece, log_prob = _token({"token": token, "logprob": value})
-        others = _typed(top or {}, Mapping, "top_logprobs").items()
-        listed = (_token({"token": other, "logprob": of_other}) for other, of_other in others)
-        found.append((TokenEntry(text, log_prob, token_id, _top(listed)), piece))
-    return found
+        alternatives = _typed(top or {}, Mapping, "top_logprobs").items()
+        listed = (_token({"token": name, "logprob": value_there}) for name, value_there in alternatives)
+        entries.append((TokenEntry(text, log_prob, token_id, _top(listed)), piece))
+    return entries
 
 
 def _log_prob(value: Any) -> float:
@@ -249,10 +249,10 @@ def _of_prob(value: Any) -> float:
     return min(math.log(value), 0.0) if value else -math.inf
 
 
-def _get(given: Mapping[str, Any], key: str, kind: type) -> Any:
-    if key not in given:
-        raise ValueError(f"no {key!r} in {shown(dict(given))}")
-    return _typed(given[key], kind, repr(key))
+def _get(container: Mapping[str, Any], key: str, kind: type) -> Any:
+    if key not in container:
+        raise ValueError(f"no {key!r} in {shown(dict(container))}")
+    return _typed(container[key], kind, repr(key))
 
 
 def _typed(value: Any, kind: type, what: str) -> Any:

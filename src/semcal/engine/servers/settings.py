@@ -45,8 +45,8 @@ class Endpoint:
         """Read openai:URL#MODEL, without "openai:" or URL (that in OPENAI_BASE_URL); else UsageError why."""
         address, _, model = name.strip().removeprefix(PREFIX).partition("#")
         address = address or _openai_url()
-        scheme, between, rest = address.partition("://")
-        if "@" in (rest if between else address).partition("/")[0]:
+        scheme, between, behind = address.partition("://")
+        if "@" in (behind if between else address).partition("/")[0]:
             raise UsageError(
                 "the URL of the server holds a user name or a password, which would end up in records; "
                 f"leave it out, and give the API key by {KEY_VARIABLE} or --api-key-file"
@@ -57,8 +57,8 @@ class Endpoint:
                 f"records; {_EXPECTED}, and give the API key by {KEY_VARIABLE} or --api-key-file"
             )
         if not between or scheme.lower() not in ("http", "https"):
-            what = "does not begin with http:// or https://"
-            raise UsageError(f"the URL of the server, {shown(address)}, {what}; {_EXPECTED}")
+            fault = "does not begin with http:// or https://"
+            raise UsageError(f"the URL of the server, {shown(address)}, {fault}; {_EXPECTED}")
         url = address.rstrip("/")
         _check_host(url)
         for route in ROUTES:
@@ -84,8 +84,8 @@ def _check_host(url: str) -> None:
     except ValueError as error:  # a port or an IPv6 address that is none
         raise UsageError(f"the URL of the server, {shown(url)}, is none ({error}); {_EXPECTED}") from None
     if not host or any(letter.isspace() or not letter.isprintable() for letter in url):
-        what = "holds a space" if host else "names no host"
-        raise UsageError(f"the URL of the server, {shown(url)}, {what}; {_EXPECTED}")
+        fault = "holds a space" if host else "names no host"
+        raise UsageError(f"the URL of the server, {shown(url)}, {fault}; {_EXPECTED}")
 
 
 @dataclass(frozen=True)
@@ -112,13 +112,13 @@ class ServerSettings:
     ledger: list[Any] = field(default_factory=list, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        whole = "a positive whole number"
-        as_option(self.concurrency, "--concurrency", f"{whole}, such as 16", low=0, whole=True)
+        positive = "a positive whole number"
+        as_option(self.concurrency, "--concurrency", f"{positive}, such as 16", low=0, whole=True)
         as_option(self.retries, "--retries", "a whole number from 0 on, such as 5", low=-1, whole=True)
         as_option(self.timeout, "--timeout", "a positive number of seconds, such as 120", low=0)
-        as_option(self.max_reply_bytes, "max_reply_bytes", f"{whole} of bytes", low=0, whole=True)
+        as_option(self.max_reply_bytes, "max_reply_bytes", f"{positive} of bytes", low=0, whole=True)
         if self.max_tokens_total is not None:
-            as_option(self.max_tokens_total, "--max-tokens-total", f"{whole} of tokens", low=0, whole=True)
+            as_option(self.max_tokens_total, "--max-tokens-total", f"{positive} of tokens", low=0, whole=True)
         if self.max_cost is not None:
             as_option(self.max_cost, "--max-cost", "a positive number, in the unit of the prices", low=0)
         prices = {"--price-in": self.price_in, "--price-out": self.price_out}
@@ -152,15 +152,15 @@ def read_api_key(file: Path | None = None, environment: Mapping[str, str] = os.e
         reason = error.strerror if isinstance(error, OSError) else "it is no text"
         raise UsageError(f"--api-key-file {file} cannot be read: {reason}") from None
     if not (key := first.strip()) or len(first) > _KEY_LENGTH:
-        what = f"has more than {_KEY_LENGTH} letters" if key else "is empty"
-        raise UsageError(f"--api-key-file {file} holds no key: its first line {what}")
+        fault = f"has more than {_KEY_LENGTH} letters" if key else "is empty"
+        raise UsageError(f"--api-key-file {file} holds no key: its first line {fault}")
     return _check_key(key, f"--api-key-file {file}")
 
 
 def key_for(endpoint: Endpoint, api_key: str | None) -> str | None:
     """Return the key of the settings, else OPENAI_API_KEY for OpenAI and OPENAI_BASE_URL alone, or None."""
-    key, own = os.environ.get("OPENAI_API_KEY", "").strip(), (_OPENAI, f"{_OPENAI}:443")
-    if api_key is None and key and (endpoint.host.lower() in own or endpoint.url == _openai_url()):
+    key, openai = os.environ.get("OPENAI_API_KEY", "").strip(), (_OPENAI, f"{_OPENAI}:443")
+    if api_key is None and key and (endpoint.host.lower() in openai or endpoint.url == _openai_url()):
         return _check_key(key, "OPENAI_API_KEY")
     return api_key or None
 

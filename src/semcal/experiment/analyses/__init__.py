@@ -1,11 +1,10 @@
 """Every number of a report, computed from the stored samples of a finished run: no model is needed.
 
-`analyse(folder)` writes results.json (schema 3), the same bytes whenever the samples are the same::
+`analyse(folder)` writes results.json (schema 4), the same bytes whenever the samples are the same::
 
-    {"schema": 3, "preset", "seed", "models", "datasets", "methods", "measures", "runs", "m",
+    {"schema": 4, "preset", "seed", "models", "datasets", "methods", "measures", "runs", "m",
      "sources": {"models": {name: path}, "datasets": {name: source}},
-     "analyses": {name: rows}, "rules": {"version", "since"}, "claims": [...], "findings": [...],
-     "problems": n}
+     "analyses": {name: rows}, "contrasts": [...], "problems": n}
 
 Rows are objects; their fields are in the docstring of the function that makes them. *Over runs* means
 {mean, se, runs, interval}: mean and standard error over runs (the paper's ±; `se` null for one run), the
@@ -15,21 +14,20 @@ computed). What is undefined is null.
 =================== ========================================== ============================================
 name                rows by                                    made by
 =================== ========================================== ============================================
-splits              dataset (table 1)                          `answers.splits`
-prompts             model, dataset (figure 8)                  `answers.prompts`
-base_accuracies     model, dataset (table 2)                   `answers.base_accuracies`
-answers             model, dataset, candidate                  `answers.answers`
+splits              dataset (table 1)                          `answer_analyses.splits`
+prompts             model, dataset (figure 8)                  `answer_analyses.prompts`
+base_accuracies     model, dataset (table 2)                   `answer_analyses.base_accuracies`
+answers             model, dataset, candidate                  `answer_analyses.answers`
 confidence          model, dataset, method, measure            `scores_by_method.confidence`
                     (tables 2, 3, 8, 9, 10, figure 3)
 entropy             model, dataset, method, measure            `scores_by_method.entropy`
                     (tables 4–6)
-temperatures        dataset, model, measure (table 7)          `answers.temperatures`
-refits              model, dataset, candidate                  `answers.refits`
-fits                model, dataset, candidate                  `answers.fits`
+temperatures        dataset, model, measure (table 7)          `answer_analyses.temperatures`
+refits              model, dataset, candidate                  `answer_analyses.refits`
+fits                model, dataset, candidate                  `answer_analyses.fits`
 volatility          model, dataset, metrics (table 11)         `scores_by_method.volatility`
-agreement           model, dataset, measure (table 13)         `grading.agreement`
-deciding_rules      model, dataset, measure                    `grading.deciding_rules`
-rules_alone         model, dataset, rule                       `grading.rules_alone`
+agreement           model, dataset, measure (table 13)         `answer_analyses.agreement`
+deciding_rules      model, dataset, measure                    `answer_analyses.deciding_rules`
 selective           model, dataset, method, measure            `scores_by_method.selective`
                     (figures 4, 5)
 generations         model, dataset, method, measure, draws     `scores_by_setting.generations`
@@ -41,19 +39,16 @@ correlations        model, dataset, method (figure 10)         `scores_by_method
 paired              model, dataset, measure, quantity, against `contrasts.paired_tests`
 against_base        model, dataset, method, measure            `contrasts.against_base`
 transfer            model, fitted_on, used_on, measure         `scores_by_setting.transfer`
-growth              model, dataset                             `answers.growth`
-remedies            model, dataset                             `grading.ablation_clusters`
-remedy_scores       model, dataset, measure, metric            `grading.ablation_scores`
 score_maps          model, dataset, map, measure; there only   `scores_by_setting.score_maps`
                     with `extras.score_maps`
-calibrated          model, dataset, method; there only with    `calibrated.calibrated`
+calibrated          model, dataset, method; there only with    `scores_by_setting.calibrated`
                     the method Calibrated, of which there is
                     then a row under E-SC in `confidence` and
                     in `selective` too
 =================== ========================================== ============================================
 
-The sheet of table 12 has no number: the report writes it (`answers.audit_sheet`). Claims and findings, which
-go beyond the paper, are rows of `claims.statements.Claim`, judged by the rules of that version.
+The sheet of table 12 has no number: the report writes it (`answer_analyses.audit_sheet`). Contrasts are the
+rows of `contrasts.claim_contrasts`.
 """
 
 from __future__ import annotations
@@ -65,29 +60,22 @@ from pathlib import Path
 from typing import Any
 
 from semcal.errors import UndefinedWarning
-from semcal.experiment.analyses.answers import (
+from semcal.experiment.analyses.answer_analyses import (
+    agreement,
     answers,
     base_accuracies,
+    deciding_rules,
     fits,
-    growth,
     prompts,
     refits,
     splits,
     temperatures,
 )
-from semcal.experiment.analyses.calibrated import KEY, OF_CALIBRATED, calibrated, gain_findings, one_wording
-from semcal.experiment.analyses.claims import judge
-from semcal.experiment.analyses.claims.other_claims import findings
-from semcal.experiment.analyses.claims.statements import RULES, Claim
-from semcal.experiment.analyses.contrasts import against_base, paired_tests
-from semcal.experiment.analyses.grading import (
-    Ablation,
-    ablation_clusters,
-    ablation_scores,
-    ablations,
-    agreement,
-    deciding_rules,
-    rules_alone,
+from semcal.experiment.analyses.contrasts import (
+    against_base,
+    claim_contrasts,
+    gain_contrasts,
+    paired_tests,
 )
 from semcal.experiment.analyses.grid_scores import GridScores, PairScores, row_names
 from semcal.experiment.analyses.scores_by_method import (
@@ -99,7 +87,16 @@ from semcal.experiment.analyses.scores_by_method import (
     selective_of,
     volatility,
 )
-from semcal.experiment.analyses.scores_by_setting import generations, losses, score_maps, transfer
+from semcal.experiment.analyses.scores_by_setting import (
+    KEY,
+    OF_CALIBRATED,
+    calibrated,
+    generations,
+    losses,
+    one_wording,
+    score_maps,
+    transfer,
+)
 from semcal.experiment.finished import RESULTS_SCHEMA, FinishedRun, read_finished
 from semcal.records import dumps, writing
 from semcal.workers import Executor, SerialExecutor
@@ -114,8 +111,7 @@ OF_RUN: Mapping[str, Callable[[FinishedRun], Rows]] = {
     "refits": refits,
     "fits": fits,
 }
-#: Made for one (model, data set) at a time, of its rows or of its scores.
-OF_ROWS: Mapping[str, Callable[[FinishedRun], Rows]] = {"rules_alone": rules_alone, "growth": growth}
+#: Made for one (model, data set) at a time.
 OF_SCORES: Mapping[str, Callable[[GridScores], Rows]] = {
     "base_accuracies": base_accuracies,
     "answers": answers,
@@ -142,10 +138,10 @@ def analyse(folder: Path, out: Path | None = None, executor: Executor[Any] | Non
     this process; the results are the same. InputError if it is no run folder, StoreError if a file is missing
     or damaged; the message names it.
     """
-    found = results(read_finished(folder), executor or SerialExecutor(None))
+    content = results(read_finished(folder), executor or SerialExecutor(None))
     with writing(Path(folder if out is None else out) / "results.json") as handle:
-        handle.write(dumps(found, indent=1) + "\n")
-    return found
+        handle.write(dumps(content, indent=1) + "\n")
+    return content
 
 
 def results(run: FinishedRun, executor: Executor[Any]) -> dict[str, Any]:
@@ -155,16 +151,17 @@ def results(run: FinishedRun, executor: Executor[Any]) -> dict[str, Any]:
     analyses |= {name: [row for pair in pairs for row in pair.rows[name]] for name in pairs[0].rows}
     scores = GridScores(
         run,
-        {pair: found.scores for pair, found in zip(run.pairs, pairs)},
-        {pair: found.by_draws for pair, found in zip(run.pairs, pairs)},
+        {pair: analysis.scores for pair, analysis in zip(run.pairs, pairs)},
+        {pair: analysis.by_draws for pair, analysis in zip(run.pairs, pairs)},
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UndefinedWarning)  # what is undefined is null, and so reported
-        claims = [claim.row() for claim in _judged(scores, analyses)]
-        beyond = [claim.row() for claim in findings([one for pair in pairs for one in pair.ablations])]
+        contrasts = claim_contrasts(scores, analyses)
     if run.calibrated:  # after the paper's claims, which are about the other methods
-        wordings = {pair: one.wordings for pair, one in zip(run.pairs, pairs) if one.wordings is not None}
-        beyond += [claim.row() for claim in gain_findings(wordings, analyses["calibrated"])]
+        wordings = {
+            pair: entry.wordings for pair, entry in zip(run.pairs, pairs) if entry.wordings is not None
+        }
+        contrasts += gain_contrasts(wordings, KEY[1])
         for name in ("confidence", "selective"):
             analyses[name] += [row for pair in pairs for row in pair.of_calibrated[name]]
     left_out = {"left_out": run.left_out} if run.left_out else {}
@@ -174,23 +171,13 @@ def results(run: FinishedRun, executor: Executor[Any]) -> dict[str, Any]:
         **{name: getattr(run, name) for name in ("preset", "seed", "models", "datasets", "methods")},
         **{name: getattr(run, name) for name in ("measures", "runs", "m")},
         "sources": {
-            "models": {one["name"]: one["path"] for one in run.settings["models"]},
-            "datasets": {one["name"]: one["source"] for one in run.settings["datasets"]},
+            "models": {entry["name"]: entry["path"] for entry in run.settings["models"]},
+            "datasets": {entry["name"]: entry["source"] for entry in run.settings["datasets"]},
         },
         "analyses": analyses,
-        "rules": RULES,
-        "claims": claims,
-        "findings": beyond,
+        "contrasts": contrasts,
         "problems": run.problems,
     }
-
-
-def _judged(scores: GridScores, analyses: Mapping[str, Rows]) -> list[Claim]:
-    """The paper's claims, judged on the models that served all methods."""
-    run = scores.run.with_all_methods()
-    of = {name: [row for row in rows if row.get("model") in run.models] for name, rows in analyses.items()}
-    pairs = {pair: scores.pair(*pair) for pair in run.pairs}
-    return judge(GridScores(run, pairs, {pair: scores.by_draws(*pair) for pair in run.pairs}), of)
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,7 +187,6 @@ class PairAnalysis:
     rows: dict[str, Rows]  # by name of analysis
     scores: PairScores
     by_draws: dict[int, PairScores]  # number of draws → scores; empty where all rows have m draws
-    ablations: list[Ablation]  # one where the answers were clustered twice, else none
     wordings: PairScores | None = None  # of answers in one wording, with the method Calibrated
     of_calibrated: dict[str, Rows] = field(default_factory=dict)  # its rows, by name of analysis
 
@@ -211,10 +197,7 @@ def pair_analysis(run: FinishedRun) -> PairAnalysis:
     scores = GridScores(run)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UndefinedWarning)  # what is undefined is null, and so reported
-        rows = {name: rows_of(run) for name, rows_of in OF_ROWS.items()}
-        rows |= {name: rows_of(scores) for name, rows_of in OF_SCORES.items()}
-        twice = list(ablations(scores))
-        rows |= {"remedies": ablation_clusters(twice), "remedy_scores": ablation_scores(twice)}
+        rows = {name: rows_of(scores) for name, rows_of in OF_SCORES.items()}
         if "validation_scores" in run.selections[pair]:
             rows["score_maps"] = score_maps(scores)
         wordings, of_calibrated = None, {}
@@ -222,9 +205,9 @@ def pair_analysis(run: FinishedRun) -> PairAnalysis:
             wordings = one_wording(scores, pair)
             rows["calibrated"] = calibrated(run, pair, wordings)
             names = row_names(*pair, *KEY)
-            own = {key: value for key, value in rows["calibrated"][-1].items() if key not in OF_CALIBRATED}
+            scored = {key: value for key, value in rows["calibrated"][-1].items() if key not in OF_CALIBRATED}
             of_calibrated = {
-                "confidence": [names | {"candidate": "Base", "measure_alpha": None} | own],
+                "confidence": [names | {"candidate": "Base", "measure_alpha": None} | scored],
                 "selective": [names | selective_of(wordings, KEY)],
             }
-    return PairAnalysis(rows, scores.pair(*pair), scores.by_draws(*pair), twice, wordings, of_calibrated)
+    return PairAnalysis(rows, scores.pair(*pair), scores.by_draws(*pair), wordings, of_calibrated)

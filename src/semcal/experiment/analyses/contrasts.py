@@ -1,4 +1,4 @@
-"""Paired tests of TS against every other method, and of every method against Base.
+"""Contrasts on the same questions: TS against every method, every method against Base, the paper's claims.
 
 Methods are compared on the same questions and runs. Models share the resamples of a data set's questions,
 data sets have resamples of their own, so that contrasts can be pooled over both.
@@ -6,55 +6,71 @@ data sets have resamples of their own, so that contrasts can be pooled over both
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from semcal.experiment.analyses.grid_scores import GridScores, PairScores
+from semcal.experiment.analyses.grid_scores import Floats, GridScores, PairScores, row_names
+from semcal.experiment.analyses.scores_by_method import SHOWN, mean_correlation
 from semcal.experiment.finished import Pair
+from semcal.experiment.grid_settings import CALIBRATED
 from semcal.metrics import Contrast
+from semcal.metrics.intervals import wilson_interval
+
+Row = Mapping[str, Any]
+Rows = list[dict[str, Any]]
+#: What a contrast takes of one model on one data set: a method and a measure → a value with its resamples.
+ContrastOf = Callable[[PairScores, str, str], Contrast]
 
 
 @dataclass(frozen=True)
 class Quantity:
-    """What two methods are compared in: its value, and whether more of it is better."""
+    """What two methods are compared in: its name and value, and whether more of it is better."""
 
-    value: Callable[[PairScores, str, str], Contrast]  # of a method and measure
-    larger_is_better: bool
+    name: str
+    contrast: ContrastOf
+    larger_is_better: bool = True
 
 
-def _metric(name: str) -> Callable[[PairScores, str, str], Contrast]:
+def _metric(name: str) -> ContrastOf:
     return lambda pair, method, measure: pair.resampled.contrast((method, measure), name)
 
 
-def _entropy(variant: str) -> Callable[[PairScores, str, str], Contrast]:
-    return lambda pair, method, measure: entropy_contrast(pair, method, measure, variant)
+def _entropy(variant: str) -> ContrastOf:
+    return lambda pair, method, measure: pair.entropies.contrast((method, measure, variant), "auroc")
 
 
-def entropy_contrast(pair: PairScores, method: str, measure: str, variant: str) -> Contrast:
-    """AUROC of −entropy for one of `VARIANTS`, with its resamples."""
-    return pair.entropies.contrast((method, measure, variant), "auroc")
-
-
-def _gain(pair: PairScores, method: str, measure: str) -> Contrast:
-    key = (method, measure)
-    return pair.resampled.contrast(key, "aurac") - pair.resampled.contrast(key, "accuracy")
+def _selective_gain(pair: PairScores, method: str, measure: str) -> Contrast:
+    return _metric("aurac")(pair, method, measure) - _metric("accuracy")(pair, method, measure)
 
 
 QUANTITIES = {
-    "ace": Quantity(_metric("ace"), False),
-    "brier": Quantity(_metric("brier"), False),
-    "auroc": Quantity(_metric("auroc"), True),
-    "accuracy": Quantity(_metric("accuracy"), True),
-    "SE_conf": Quantity(_entropy("SE_conf"), True),
-    "SE_vanilla": Quantity(_entropy("SE_vanilla"), True),
-    "gain": Quantity(_gain, True),
+    "ace": Quantity("ACE", _metric("ace"), larger_is_better=False),
+    "brier": Quantity("Brier score", _metric("brier"), larger_is_better=False),
+    "auroc": Quantity("AUROC", _metric("auroc")),
+    "accuracy": Quantity("accuracy", _metric("accuracy")),
+    "SE_conf": Quantity("AUROC of SE_conf", _entropy("SE_conf")),
+    "SE_vanilla": Quantity("AUROC of SE_vanilla", _entropy("SE_vanilla")),
+    "gain": Quantity("AURAC − accuracy", _selective_gain),
 }
 
 
-def paired_tests(scores: GridScores) -> list[dict[str, Any]]:
+def contrast_summary(contrast: Contrast) -> dict[str, Any]:
+    """{value, interval, p} of a contrast."""
+    interval = contrast.interval()
+    return {"value": interval.estimate, "interval": [interval.low, interval.high], "p": contrast.p_value()}
+
+
+def measures_of(pair: PairScores, *methods: str) -> list[str]:
+    """The measures that are defined for all of some methods of a pair."""
+    measures = dict.fromkeys(measure for _, measure in pair.arrays)
+    return [name for name in measures if all((method, name) in pair.arrays for method in methods)]
+
+
+def paired_tests(scores: GridScores) -> Rows:
     """Compare TS with each other method.
 
     {model, dataset, measure, quantity, method, against, difference, interval, p, better}: the value of TS
@@ -62,109 +78,435 @@ def paired_tests(scores: GridScores) -> list[dict[str, Any]]:
     false where the interval leaves 0 out, null elsewhere. "gain" is AURAC − accuracy here (the
     metric gain is in `against_base`). Empty without TS.
     """
-    if "TS" not in scores.run.methods:
-        return []
     return [
-        {
-            "model": model,
-            "dataset": dataset,
-            "measure": measure,
-            "quantity": name,
-            "method": "TS",
-            "against": other,
-            **_paired_test(quantity, pair, measure, other),
-        }
+        {**row_names(model, dataset, "TS", measure), "quantity": name, "against": method}
+        | _paired_test(quantity, pair, measure, method)
         for model, dataset in scores.run.pairs
         for pair in [scores.pair(model, dataset)]
-        for other in scores.run.methods
-        if other != "TS"
+        for method in scores.run.methods
+        if method != "TS"
         for name, quantity in QUANTITIES.items()
-        for measure in measures_of(pair, scores)
+        for measure in measures_of(pair, "TS", method)
     ]
 
 
-def _paired_test(quantity: Quantity, pair: PairScores, measure: str, other: str) -> dict[str, Any]:
-    difference = quantity.value(pair, "TS", measure) - quantity.value(pair, other, measure)
+def _paired_test(quantity: Quantity, pair: PairScores, measure: str, method: str) -> dict[str, Any]:
+    difference = quantity.contrast(pair, "TS", measure) - quantity.contrast(pair, method, measure)
     if np.isnan(difference.value):
         return dict.fromkeys(("difference", "interval", "p", "better"))
-    found = contrast_summary(difference)
-    low, high = found["interval"]
-    better = (found["value"] > 0) == quantity.larger_is_better if low > 0 or high < 0 else None
-    return {"difference": found.pop("value"), **found, "better": better}
-
-
-def benefit(quantity: str, pair: PairScores, measure: str, method: str, other: str) -> Contrast:
-    """How much better `method` is than `other`: above 0 is better, whichever way the quantity counts."""
-    chosen = QUANTITIES[quantity]
-    difference = chosen.value(pair, method, measure) - chosen.value(pair, other, measure)
-    return difference if chosen.larger_is_better else difference * -1.0
-
-
-def pooled_benefit(
-    scores: GridScores, quantity: str, method: str, other: str, *, pairs: Sequence[Pair] | None = None
-) -> Contrast | None:
-    """The mean of `benefit` over measures and over (model, data set); None where there is nothing."""
-    parts = [
-        benefit(quantity, pair, measure, method, other)
-        for model, dataset in (scores.run.pairs if pairs is None else pairs)
-        for pair in [scores.pair(model, dataset)]
-        for measure in measures_of(pair, scores)
-    ]
-    known = [part for part in parts if not np.isnan(part.value)]
-    return Contrast.mean(known) if known else None
-
-
-def measures_of(pair: PairScores, scores: GridScores) -> list[str]:
-    """The measures that are defined for the pair."""
-    return [name for name in scores.run.measures if any(measure == name for _, measure in pair.arrays)]
-
-
-def contrast_summary(contrast: Contrast) -> dict[str, Any]:
-    """{value, interval, p} of a contrast."""
-    found = contrast.interval()
-    return {"value": found.estimate, "interval": [found.low, found.high], "p": contrast.p_value()}
-
-
-def contrast_text(summary: Mapping[str, Any]) -> str:
-    """A `contrast_summary` in figures; what rounds to 0 is no negative zero.
-
-    >>> contrast_text({"value": 0.0125, "interval": [-0.0004, 0.025]})
-    '+0.013 [+0.000, +0.025]'
-    """
-    value, low, high = (f"{round(x, 3) + 0.0:+.3f}" for x in (summary["value"], *summary["interval"]))
-    return f"{value} [{low}, {high}]"
+    summary = contrast_summary(difference)
+    low, high = summary["interval"]
+    better = (summary["value"] > 0) == quantity.larger_is_better if low > 0 or high < 0 else None
+    return {"difference": summary.pop("value"), **summary, "better": better}
 
 
 METRICS = ("accuracy", "gain")
 
 
-def against_base(scores: GridScores) -> list[dict[str, Any]]:
+def against_base(scores: GridScores) -> Rows:
     """{model, dataset, method, measure, accuracy, gain}: each method less Base on the same questions.
 
     Each is {value, interval, p}, tested over questions; rows without a measure (null) are of the mean over
     measures. Empty without Base.
     """
-    if "Base" not in scores.run.methods:
-        return []
     rows = []
     for model, dataset in scores.run.pairs:
         pair = scores.pair(model, dataset)
-        measures = measures_of(pair, scores)
-        for method in scores.run.methods if measures else ():
-            if method == "Base":
+        for method in scores.run.methods:
+            measures = measures_of(pair, "Base", method)
+            if method == "Base" or not measures:
                 continue
-            found = {
+            differences = {
                 metric: [
-                    pair.resampled.contrast((method, measure), metric)
-                    - pair.resampled.contrast(("Base", measure), metric)
+                    _metric(metric)(pair, method, measure) - _metric(metric)(pair, "Base", measure)
                     for measure in measures
                 ]
                 for metric in METRICS
             }
-            found = {metric: [*each, Contrast.mean(each)] for metric, each in found.items()}
+            differences = {metric: [*parts, Contrast.mean(parts)] for metric, parts in differences.items()}
             rows += [
                 {"model": model, "dataset": dataset, "method": method, "measure": measure}
-                | {metric: contrast_summary(each[place]) for metric, each in found.items()}
+                | {metric: contrast_summary(parts[place]) for metric, parts in differences.items()}
                 for place, measure in enumerate([*measures, None])
             ]
     return rows
+
+
+# ---- The contrasts behind the paper's claims --------------------------------------------------------------
+
+HOLDS, FAILS, OPEN = "holds", "does not hold", "not decidable here"
+#: A benefit smaller than this is none: half a point of ACE, AUROC, accuracy or Brier score.
+MARGIN = 0.005
+#: With fewer questions than this in a data set no interval over questions is believed.
+FEWEST = 20
+#: Base is calibrated where its ACE, averaged over measures, is at most this; 0.045 to 0.056 in the paper.
+CALIBRATED_AT = 0.06
+#: AUROC within this of its value at the most draws is stable.
+STABLE = 0.03
+#: The token classes that carry no content.
+FILLER = ("stop word", "punctuation", "end of turn")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A sentence of the paper, and where a contrast lies if it holds: above `low` and at most at `high`."""
+
+    text: str
+    source: str  # where the paper says so
+    low: float = -np.inf
+    high: float = np.inf
+    margin: float = 0.0  # what `low` must be exceeded by to count
+
+    def verdict(self, low: float, high: float) -> str:
+        """Whether a contrast whose interval is [low, high] lies there, lies elsewhere, or neither is shown.
+
+        >>> gain = Claim("TS gains", "section 5", low=0.0, margin=0.005)
+        >>> gain.verdict(0.01, 0.03), gain.verdict(-0.01, 0.004), gain.verdict(-0.01, 0.03)
+        ('holds', 'does not hold', 'not decidable here')
+        """
+        if np.isnan([low, high]).any():
+            return OPEN
+        if high <= self.low or high < self.low + self.margin or low > self.high:
+            return FAILS
+        return HOLDS if low > self.low and high <= self.high else OPEN
+
+    def row(self, contrast: str, value: float, low: float, high: float, over: str) -> dict[str, Any]:
+        """A row of `claim_contrasts`; `over` says what [low, high] is an interval over."""
+        ends = None if over == "" else [low, high]
+        names = {"claim": self.text, "source": self.source, "contrast": contrast, "value": value}
+        region = [None if np.isinf(end) else end for end in (self.low, self.high)]
+        return {**names, "interval": ends, "over": over, "region": region, "verdict": self.verdict(low, high)}
+
+    def of_questions(self, contrast: str, parts: Iterable[Contrast], questions: int) -> Rows:
+        """A row of the mean of some contrasts, with its 95 % interval over questions; none without parts."""
+        defined = [part for part in parts if not np.isnan(part.value)]
+        if not defined:
+            return []
+        interval = Contrast.mean(defined).interval()
+        row = self.row(contrast, interval.estimate, interval.low, interval.high, "questions")
+        return [row if questions >= FEWEST else {**row, "verdict": OPEN}]
+
+    def of_fits(self, contrast: str, values: Sequence[float]) -> Rows:
+        """A row of the mean of some values, with their range over models and data sets; none without any."""
+        defined = [value for value in values if not np.isnan(value)]
+        if not defined:
+            return []
+        return [
+            self.row(contrast, float(np.mean(defined)), min(defined), max(defined), "models and data sets")
+        ]
+
+
+def _gain(text: str, source: str) -> Claim:
+    return Claim(text, source, low=0.0, margin=MARGIN)
+
+
+#: Quantity → the claim that TS is better in it, and than which methods.
+TS_CLAIMS = (
+    ("ace", ("Base", "SE"), _gain("TS improves semantic calibration over Base and SE", "section 5.1")),
+    ("auroc", ("Base", "SE"), _gain("TS improves discrimination over Base and SE", "section 5.1")),
+    ("ace", ("ATS", "Platt"), _gain("TS is better calibrated than ATS and Platt", "section 5.1")),
+    ("auroc", ("ATS", "Platt"), _gain("TS discriminates better than ATS and Platt", "section 5.1")),
+    ("SE_conf", ("Base", "SE"), _gain("TS improves semantic entropy over Base and SE", "section 5.2")),
+    (
+        "gain",
+        ("Base", "SE", "ATS", "Platt"),
+        _gain("TS makes accuracy rise faster as unsure answers are rejected", "section 5.3"),
+    ),
+    (
+        "accuracy",
+        ("Base", "SE", "ATS", "Platt"),
+        _gain("What it costs: answers under TS are right more often", "no claim"),
+    ),
+)
+VARIANTS_CLAIM = _gain(
+    "Entropy discriminates better for the most confident meaning (SE_conf) than for a greedy answer",
+    "section 5.2",
+)
+DRAWS, DRAWS_SOURCE = "Calibration gains with the number of answers, mostly by 10 to 15", "section 5.4"
+COMPONENTS = Claim("The method moves the results more than the measure", "section 6", low=0.0)
+OPEN_BOOK = "On a calibrated open-book set TS gains in discrimination only"
+FILLER_TOKENS, BIAS = "ATS overfits filler tokens and loses in meaning", "appendix, inductive bias"
+KEEP_ORDER = Claim("TS and ATS keep the order of tokens", BIAS, high=0.0)
+CHANGE_ORDER = Claim("Platt changes the order of tokens", BIAS, low=0.0)
+ALIKE = ("Measures are nearly alike under Base and SE, and differ under TS", "appendix, correlations")
+GRADINGS = Claim("Grading by words agrees with grading by entailment", "appendix, correctness", low=0.85)
+CALIBRATED_GAINS = _gain("Calibrated gains over Base", "beyond the paper")
+
+
+def claim_contrasts(scores: GridScores, analyses: Mapping[str, Sequence[Row]]) -> Rows:
+    """Contrasts behind the paper's claims, each pooled over models, data sets and measures.
+
+    {claim, source, contrast, value, interval, over, region, verdict}: `interval` is the 95 % interval over
+    questions, or the range over what `over` names, or null. The claim "holds" where it lies in the region
+    (above its first end, up to the second), "does not hold" where it lies outside (a benefit below
+    `MARGIN` is none), and else, or with fewer than `FEWEST` questions in a data set, is "not decidable here".
+    What a run says nothing about has no row. Of `analyses`: fits, volatility, agreement.
+    """
+    return [
+        *_ts_contrasts(scores),
+        *_entropy_contrasts(scores),
+        *_draws_contrasts(scores),
+        *_component_contrasts(scores),
+        *_open_book_contrasts(scores),
+        *_token_contrasts(scores, analyses["fits"]),
+        *_rank_contrasts(analyses["volatility"]),
+        *_correlation_contrasts(scores),
+        *_grading_contrasts(analyses["agreement"]),
+    ]
+
+
+def gain_contrasts(pairs: Mapping[Pair, PairScores], measure: str) -> Rows:
+    """Rows as of `claim_contrasts`: gain of Calibrated less that of Base for each model and data set."""
+    gain = _metric("gain")
+    return [
+        row
+        for (model, dataset), pair in pairs.items()
+        for row in CALIBRATED_GAINS.of_questions(
+            f"gain of Calibrated less that of Base, {model} on {dataset}",
+            [gain(pair, CALIBRATED, measure) - gain(pair, "Base", measure)],
+            pair.n,
+        )
+    ]
+
+
+def _fewest(scores: GridScores, pairs: Sequence[Pair] | None = None) -> int:
+    return min((scores.pair(*pair).n for pair in pairs or scores.run.pairs), default=0)
+
+
+def _benefits(
+    scores: GridScores, quantity: Quantity, method: str, against: str, pairs: Sequence[Pair] | None = None
+) -> Iterator[Contrast]:
+    """How much better a method is than another in each model, data set and measure: above 0 is better."""
+    for pair in (scores.pair(*names) for names in pairs or scores.run.pairs):
+        for measure in measures_of(pair, method, against):
+            difference = quantity.contrast(pair, method, measure) - quantity.contrast(pair, against, measure)
+            yield difference if quantity.larger_is_better else difference * -1.0
+
+
+def _benefit(
+    scores: GridScores, claim: Claim, name: str, against: str, pairs: Sequence[Pair] | None = None
+) -> Rows:
+    quantity = QUANTITIES[name]
+    first, second = ("TS", against) if quantity.larger_is_better else (against, "TS")
+    contrast = f"{quantity.name} of {first} less that of {second}"
+    parts = _benefits(scores, quantity, "TS", against, pairs)
+    return claim.of_questions(contrast, parts, _fewest(scores, pairs))
+
+
+def _ts_contrasts(scores: GridScores) -> Rows:
+    return [
+        row
+        for name, methods, claim in TS_CLAIMS
+        for method in methods
+        for row in _benefit(scores, claim, name, method)
+    ]
+
+
+def _entropy_contrasts(scores: GridScores) -> Rows:
+    parts = [
+        _entropy("SE_conf")(pair, *key) - _entropy("SE_vanilla")(pair, *key)
+        for pair in (scores.pair(*names) for names in scores.run.pairs)
+        for key in pair.arrays
+    ]
+    contrast = "AUROC of SE_conf less that of SE_vanilla, all methods"
+    return VARIANTS_CLAIM.of_questions(contrast, parts, _fewest(scores))
+
+
+def _draws_contrasts(scores: GridScores) -> Rows:
+    """ACE at the fewest draws and by 15 less that at the most; AUROC of each method from 10 draws on."""
+    by_draws = [pairs for names in scores.run.pairs if (pairs := scores.by_draws(*names))]
+    numbers = sorted(set.intersection(*map(set, by_draws))) if by_draws else []
+    if len(numbers) < 2:
+        return []
+    first, last, questions = numbers[0], numbers[-1], _fewest(scores)
+
+    def less_last(metric: str, number: int, methods: Sequence[str]) -> list[Contrast]:
+        return [
+            pairs[number].resampled.contrast(key, metric) - pairs[last].resampled.contrast(key, metric)
+            for pairs in by_draws
+            for key in pairs[last].arrays
+            if key[0] in methods and all(key in at_number.arrays for at_number in pairs.values())
+        ]
+
+    gains = less_last("ace", first, scores.run.methods)
+    contrast = f"ACE at {first} draws less that at {last}"
+    rows = _gain(DRAWS, DRAWS_SOURCE).of_questions(contrast, gains, questions)
+    middle = [number for number in numbers if 10 <= number <= 15]
+    if first >= 10 or last <= 15 or not middle:
+        return rows
+    late_gains = less_last("ace", middle[-1], scores.run.methods)
+    early = [gain * (1 / 3) - late_gain for gain, late_gain in zip(gains, late_gains)]
+    contrast = f"Gain in ACE by {middle[-1]} draws less two thirds of that by {last}"
+    if rows and rows[0]["verdict"] == HOLDS:  # of no gain there is no share
+        rows += Claim(DRAWS, DRAWS_SOURCE, low=0.0).of_questions(contrast, early, questions)
+    stable = Claim("AUROC hardly moves with the number of answers", DRAWS_SOURCE, low=-STABLE, high=STABLE)
+    for method in scores.run.methods:
+        contrast = f"AUROC of {method} at {middle[0]} draws less that at {last}"
+        rows += stable.of_questions(contrast, less_last("auroc", middle[0], [method]), questions)
+    return rows
+
+
+def _component_contrasts(scores: GridScores) -> Rows:
+    """The root of the variance component of the method less that of the measure, for ACE and AUROC."""
+    rows = []
+    for name in ("ace", "auroc"):
+        parts = []
+        for pair in (scores.pair(*names) for names in scores.run.pairs):
+            methods = list(dict.fromkeys(method for method, _ in pair.arrays))
+            measures = measures_of(pair, *methods)
+            if min(len(methods), len(measures)) < 2:
+                continue
+            cells = [[_metric(name)(pair, method, measure) for measure in measures] for method in methods]
+            difference = _difference_of_roots(np.array([[cell.value for cell in row] for row in cells]))
+            resampled = _difference_of_roots(np.array([[cell.resampled for cell in row] for row in cells]))
+            parts.append(Contrast(float(difference), resampled))
+        contrast = f"standard deviation of {QUANTITIES[name].name} over methods less that over measures"
+        rows += COMPONENTS.of_questions(contrast, parts, _fewest(scores))
+    return rows
+
+
+def _difference_of_roots(table: Floats) -> Floats:
+    by_method, by_measure = components(table)
+    difference: Floats = np.sqrt(by_method) - np.sqrt(by_measure)
+    return difference
+
+
+def components(table: Floats) -> tuple[Floats, Floats]:
+    r"""Variance components of rows and of columns of a two-way table (I, J, ...) with one value a cell.
+
+    With I rows, J columns, mean squares of rows, columns and residuals,
+
+    .. math:: \sigma^2_\text{rows} = \max(0, (MS_\text{rows} - MS_\text{residuals}) / J), \qquad
+              \sigma^2_\text{columns} = \max(0, (MS_\text{columns} - MS_\text{residuals}) / I).
+    """
+    i, j = table.shape[:2]
+    mean = table.mean(axis=(0, 1))
+    rows, columns = table.mean(axis=1), table.mean(axis=0)
+    residuals = table - rows[:, None] - columns[None] + mean
+    ms_rows = j * ((rows - mean) ** 2).sum(0) / (i - 1)
+    ms_columns = i * ((columns - mean) ** 2).sum(0) / (j - 1)
+    ms_residuals = (residuals**2).sum((0, 1)) / ((i - 1) * (j - 1))
+    return np.maximum(0.0, (ms_rows - ms_residuals) / j), np.maximum(0.0, (ms_columns - ms_residuals) / i)
+
+
+def _open_book_contrasts(scores: GridScores) -> Rows:
+    """TS against Base on the open-book sets on which Base is calibrated."""
+    calibrated = []
+    for names in scores.run.pairs:
+        pair = scores.pair(*names)
+        ace = [pair.by_run["Base", measure]["ace"].mean() for measure in measures_of(pair, "Base")]
+        if scores.run.open_book(names[1]) and ace and np.mean(ace) <= CALIBRATED_AT:
+            calibrated.append(names)
+    if not calibrated:
+        return []
+    no_gain = Claim(OPEN_BOOK, "section 5.1", high=MARGIN)
+    return [
+        *_benefit(scores, _gain(OPEN_BOOK, "section 5.1"), "auroc", "Base", calibrated),
+        *_benefit(scores, no_gain, "ace", "Base", calibrated),
+    ]
+
+
+def _token_contrasts(scores: GridScores, fits: Sequence[Row]) -> Rows:
+    """What ATS saves of the NLL of tokens, what that does to meanings, and whose fits change their order."""
+
+    def mean_nll(pair: Pair, method: str, nll: Callable[[Row], float | None]) -> float:
+        values = [
+            value
+            for fit in fits
+            if (fit["model"], fit["dataset"], fit["method"], fit["loss"]) == (*pair, method, "NLL")
+            and (value := nll(fit)) is not None
+        ]
+        return float(np.mean(values)) if values else float("nan")
+
+    def saved_by_ats(nll: Callable[[Row], float | None]) -> list[float]:
+        return [mean_nll(pair, "TS", nll) - mean_nll(pair, "ATS", nll) for pair in scores.run.pairs]
+
+    filler = saved_by_ats(lambda fit: _class_nll(fit, FILLER))
+    content = saved_by_ats(lambda fit: _class_nll(fit, ("content",)))
+    claim = Claim(FILLER_TOKENS, BIAS, low=0.0)
+    rows = claim.of_fits("NLL that ATS saves over TS in training", saved_by_ats(lambda fit: fit["train_nll"]))
+    differences = [first - second for first, second in zip(filler, content)]
+    rows += claim.of_fits("NLL that ATS saves a filler token less that a content token", differences)
+    rows += _benefit(scores, _gain(FILLER_TOKENS, BIAS), "brier", "ATS")
+    for method, claim in (("TS", KEEP_ORDER), ("ATS", KEEP_ORDER), ("Platt", CHANGE_ORDER)):
+        changes = [
+            max(fit["top_changed"], fit["order_changed"])
+            for fit in fits
+            if fit["method"] == method and None not in (fit["top_changed"], fit["order_changed"])
+        ]
+        if changes:
+            contrast = f"largest share of positions where {method} changes the order of the ten likeliest"
+            rows.append(claim.row(contrast, max(changes), max(changes), max(changes), ""))
+    return rows
+
+
+def _class_nll(fit: Row, names: Sequence[str]) -> float | None:
+    """Mean NLL of the tokens of some classes; None where the fit does not tell."""
+    classes = [
+        token_class
+        for name, token_class in (fit["classes"] or {}).items()
+        if name in names and token_class["share"] and token_class["nll"] is not None
+    ]
+    shares = [token_class["share"] for token_class in classes]
+    return float(np.average([row["nll"] for row in classes], weights=shares)) if classes else None
+
+
+def _rank_contrasts(volatility: Sequence[Row]) -> Rows:
+    """Mean change of rank between metrics; with fewer than three methods there is nothing to rank."""
+    rows = []
+    for metrics in dict.fromkeys(tuple(row["metrics"]) for row in volatility if len(row["per_method"]) > 2):
+        means = [row["mean"] for row in volatility if tuple(row["metrics"]) == metrics]
+        chance = min(row["chance"] for row in volatility)
+        claim = Claim("ACE, ECE and MCB rank the methods alike", "appendix, metrics", high=chance / 2)
+        mean = float(np.nanmean(means)) if not np.isnan(means).all() else float("nan")
+        names = " to ".join(metric.upper() for metric in metrics)
+        if not np.isnan(mean):
+            rows.append(claim.row(f"mean change of rank from {names}", mean, mean, mean, ""))
+    return rows
+
+
+def _correlation_contrasts(scores: GridScores) -> Rows:
+    """Mean correlation of the measures where all of them vary under Base, SE and TS alike."""
+    correlations = [
+        [mean_correlation(scores.pair(*names), method) for method in SHOWN] for names in scores.run.pairs
+    ]
+    defined = [parts for parts in correlations if None not in parts]
+    if not defined:
+        return []
+    base, se, ts = (Contrast.mean(part for part in parts if part) for parts in zip(*defined))
+    high, apart = (Claim(*ALIKE, low=low) for low in (0.9, 0.05))
+    questions = _fewest(scores)
+    return [
+        *high.of_questions("mean correlation of the measures under Base", [base], questions),
+        *high.of_questions("mean correlation of the measures under SE", [se], questions),
+        *apart.of_questions("mean correlation under Base less that under TS", [base - ts], questions),
+        *apart.of_questions("mean correlation under SE less that under TS", [se - ts], questions),
+    ]
+
+
+def wilson(share: float, n: int, *, level: float = 0.95) -> tuple[float, float]:
+    """Wilson's score interval of a share.
+
+    >>> low, high = wilson(0.91, 500)
+    >>> round(low, 4), round(high, 4)
+    (0.8818, 0.9321)
+    """
+    deviation = math.sqrt(max(share * (1 - share), 0.0))  # a mean of shares may be 1 + 2e-16
+    return wilson_interval(share, deviation / math.sqrt(n), n, level)
+
+
+def _grading_contrasts(agreement: Sequence[Row]) -> Rows:
+    """Agreement of the two gradings with Wilson's interval; models answer the same questions."""
+    graded = [row for row in agreement if row["n"]]
+    if not graded:
+        return []
+    sizes = {(row["model"], row["dataset"]): row["n"] for row in graded}
+    means = [
+        np.mean([row["agreement"] for row in graded if (row["model"], row["dataset"]) == pair])
+        for pair in sizes
+    ]
+    share = float(np.average(means, weights=list(sizes.values())))
+    largest = {name: max(n for (_, dataset), n in sizes.items() if dataset == name) for _, name in sizes}
+    low, high = wilson(share, sum(largest.values()))
+    contrast = "share of Base's answers on which both gradings agree (published: 0.91)"
+    return [GRADINGS.row(contrast, share, low, high, "questions")]

@@ -1,40 +1,151 @@
 """The scores of every method under every measure in a finished run: what every analysis starts from.
 
-For one model on one data set all are compared on the same questions: one that is null under some method or
-measure counts for none of them.
+Rows are read as arrays, each file once, and none is kept. For one model on one data set all methods are
+compared on the same questions: one that is null under some method or measure counts for none of them.
 """
 
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+from itertools import chain
+from pathlib import Path
+from typing import Any, NotRequired
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from typing_extensions import TypedDict
 
 from semcal import metrics
 from semcal.errors import StoreError, UndefinedWarning
-from semcal.experiment.analyses.columns import Columns, Floats, one_member_correct, read_columns
 from semcal.experiment.finished import FinishedRun, Pair
-from semcal.metrics import Interval, JointBootstrap
-from semcal.qa.questions import several
+from semcal.metrics import METRICS, Interval, JointBootstrap
+from semcal.qa.first_answer import is_refusal
+from semcal.qa.questions import Ties, several, ties_of
+
+Floats = NDArray[np.float64]
+Row = Mapping[str, Any]
+Rows = Sequence[Row]
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """N test questions under one candidate in one run; dicts are by measure, NaN where that is null."""
+
+    ids: tuple[str, ...]
+    ties: tuple[Ties, ...]  # what a question shares with its group: a passage, a value in the field `group`
+    confidence: dict[str, Floats]  # (N,) each
+    correct: dict[str, Floats]  # 0 or 1
+    entropy: dict[str, Floats]  # nats
+    greedy: tuple[str, ...]  # the greedy answers
+    greedy_correct: Floats
+    beam_correct: Floats | None  # None where no beams were made
+    correct_nli: dict[str, Floats] | None  # by entailment; None where that was not asked for
+    rules: dict[str, Counter[str]]  # how often each rule of grading decided
+    distinct: float  # distinct answers to a question, mean over questions
+    meanings: float  # their clusters, mean over questions
+    refusals: float  # share of the draws that refuse to answer
+
+
+def read_columns(
+    run: FinishedRun, model: str, dataset: str, candidate: str, number: int = 0, *, draws: int | None = None
+) -> Columns:
+    """Read the rows of one candidate and run.
+
+    StoreError as `FinishedRun.rows` has it, also if a confidence is no number.
+    """
+    path = run.samples_path(model, dataset, candidate, number, draws=draws)
+    rows = _read_needed(path, run.selections[model, dataset]["sizes"]["test"])
+    if rows is None:
+        rows = run.rows(model, dataset, candidate, number, draws=draws)
+    try:
+        return _columns(rows, run.measures)
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        raise StoreError(
+            f"{path} holds something that is no measured row ({error}): delete it and run `semcal run` again"
+        ) from error
+
+
+class _Needed(TypedDict):
+    """The fields of a row that become columns."""
+
+    __pydantic_config__ = ConfigDict(strict=True)  # type: ignore[misc]
+    id: str
+    samples: list[str]
+    clusters: list[Any]
+    confidence: dict[str, float | None]
+    correct: dict[str, bool | None]
+    semantic_entropy: dict[str, float | None]
+    rule: dict[str, str | None]
+    greedy: str
+    greedy_correct: bool
+    beam_correct: NotRequired[bool]
+    correct_nli: NotRequired[dict[str, bool | None]]
+    context: NotRequired[str]
+    group: NotRequired[str | int | float]
+
+
+_NEEDED = TypeAdapter(_Needed)
+
+
+def _read_needed(path: Path, n: int) -> Rows | None:
+    """Parse the needed fields of a file of n rows, in a third of the time that all fields take.
+
+    None where anything is unusual: reading the whole file then says what is wrong, if something is.
+    """
+    try:
+        lines = path.read_bytes().splitlines()
+        return list(map(_NEEDED.validate_json, lines)) if len(lines) == n else None
+    except (OSError, ValidationError):
+        return None
+
+
+def _columns(rows: Rows, measures: Sequence[str]) -> Columns:
+    samples = [row["samples"] for row in rows]
+    draws = Counter(chain.from_iterable(samples))
+    has_beams = all("beam_correct" in row for row in rows)
+    rules = [row["rule"] for row in rows]
+    return Columns(
+        ids=tuple(str(row["id"]) for row in rows),
+        ties=tuple(map(ties_of, rows)),
+        confidence=_by_measure(rows, "confidence", measures),
+        correct=_by_measure(rows, "correct", measures),
+        entropy=_by_measure(rows, "semantic_entropy", measures),
+        greedy=tuple(row["greedy"] for row in rows),
+        greedy_correct=np.array([row["greedy_correct"] for row in rows], dtype=np.float64),
+        beam_correct=np.array([row["beam_correct"] for row in rows], dtype=np.float64) if has_beams else None,
+        correct_nli=_by_measure(rows, "correct_nli", measures) if "correct_nli" in rows[0] else None,
+        rules={name: Counter(str(rule.get(name)) for rule in rules) for name in measures},
+        distinct=float(np.mean([len(set(texts)) for texts in samples])),
+        meanings=float(np.mean([len(row["clusters"]) for row in rows])),
+        refusals=sum(count for text, count in draws.items() if _refuses(text)) / draws.total(),
+    )
+
+
+_refuses = lru_cache(maxsize=2**16)(is_refusal)  # runs and candidates share many of their answers
+
+
+def _by_measure(rows: Rows, key: str, measures: Sequence[str]) -> dict[str, Floats]:
+    table = np.array([[row[key].get(name) for name in measures] for row in rows], dtype=np.float64)
+    return dict(zip(measures, np.ascontiguousarray(table.T)))
+
 
 Key = tuple[str, str]
 #: Whose correctness semantic entropy is to predict: of the selected meaning, where any of several members may
-#: be right; of one of these members; of a greedy answer.
-VARIANTS = ("SE_conf", "SE_conf_one_member", "SE_vanilla")
+#: be right; of a greedy answer.
+VARIANTS = ("SE_conf", "SE_vanilla")
 #: Metrics for which an isotonic regression is fitted in every resample, and how many of these at most.
 FITTED = ("mcb", "dsc")
 FITTED_RESAMPLES = 200
-#: Metrics that get an interval over questions: all but SmoothECE, which would take ten times as long as all
-#: of these together.
-BOOTSTRAPPED = (
-    *("accuracy", "ece", "ace", "brier", "gain", "reliability", "resolution", "uncertainty", "unc"),
-    *("auroc", "aurac", "prr", "mean_confidence", *FITTED),
-)
+
+
+def bootstrapped_metrics() -> tuple[str, ...]:
+    """Metrics that get an interval over questions: all that are not slow."""
+    return tuple(name for name, metric in METRICS.items() if not metric.slow)
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,13 +156,11 @@ class ScoreArrays:
     correct: Floats  # of the selected answer: whether any of several members of the meaning is right
     entropy: Floats
     vanilla_correct: Floats  # of the candidate's greedy answer, or that of its beams
-    one_member_correct: Floats | None = None  # of one member of the selected meaning
 
     @property
     def by_variant(self) -> dict[str, Floats]:
         """The correctness that each variant of semantic entropy (`VARIANTS`) is to predict."""
-        correct = (self.correct, self.one_member_correct, self.vanilla_correct)
-        return {variant: one for variant, one in zip(VARIANTS, correct) if one is not None}
+        return dict(zip(VARIANTS, (self.correct, self.vanilla_correct)))
 
 
 @dataclass(frozen=True)
@@ -64,13 +173,14 @@ class MetricOptions:
     vanilla: str  # the answer of SE_vanilla: "greedy" or "beam"
     resamples: int
     seed: tuple[int, ...]
-    bootstrapped: tuple[str, ...] = BOOTSTRAPPED  # metrics that get an interval over questions
+    bootstrapped: tuple[str, ...] = field(default_factory=bootstrapped_metrics)
+    """Metrics that get an interval over questions."""
 
     def auroc(self, values: ArrayLike) -> Floats:
         """AUROC of each run, with `auroc_one_class` where it is undefined."""
-        found = np.asarray(values, dtype=np.float64)
+        areas = np.asarray(values, dtype=np.float64)
         one_class = np.nan if self.auroc_one_class is None else self.auroc_one_class
-        return np.where(np.isnan(found), one_class, found)
+        return np.where(np.isnan(areas), one_class, areas)
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,17 +198,17 @@ class PairScores:
         """Every metric of every run: (method, measure) → metric → [R]."""
         if not self.arrays:
             return {}
-        confidence = np.concatenate([one.confidence for one in self.arrays.values()])
-        correct = np.concatenate([one.correct for one in self.arrays.values()])
-        found = metrics.summaries(confidence, correct, bins=self.options.bins)
+        confidence = np.concatenate([cell.confidence for cell in self.arrays.values()])
+        correct = np.concatenate([cell.correct for cell in self.arrays.values()])
+        by_metric = metrics.summaries(confidence, correct, bins=self.options.bins)
         if self.options.ace == "reference":
-            found["ace"] = np.array(
+            by_metric["ace"] = np.array(
                 [metrics.ace_in_row_order(p, c, bins=self.options.bins) for p, c in zip(confidence, correct)]
             )
-        found["auroc"] = self.options.auroc(found["auroc"])
+        by_metric["auroc"] = self.options.auroc(by_metric["auroc"])
         runs = len(confidence) // len(self.arrays)
         return {
-            key: {name: values[i * runs : (i + 1) * runs] for name, values in found.items()}
+            key: {name: values[i * runs : (i + 1) * runs] for name, values in by_metric.items()}
             for i, key in enumerate(self.arrays)
         }
 
@@ -109,9 +219,9 @@ class PairScores:
     def refinement(self, key: Key) -> dict[str, Any]:
         """Uncertainty − resolution over runs, with the interval of such a difference."""
         parts = ("uncertainty", "resolution")
-        whole, part = (self.by_run[key][name] for name in parts)
-        drawn, less = (self.resampled.contrast(key, name) for name in parts)
-        return over_runs(whole - part, (drawn - less).interval())
+        uncertainty, resolution = (self.by_run[key][name] for name in parts)
+        minuend, subtrahend = (self.resampled.contrast(key, name) for name in parts)
+        return over_runs(uncertainty - resolution, (minuend - subtrahend).interval())
 
     def _interval(self, key: Key, metric: str) -> Interval | None:
         if metric == "ace" and self.options.ace == "reference":
@@ -133,7 +243,7 @@ class PairScores:
 
     def _common(self, names: Sequence[str], resamples: int) -> JointBootstrap[Key]:
         return metrics.joint_bootstrap(
-            {key: (one.confidence, one.correct) for key, one in self.arrays.items()},
+            {key: (cell.confidence, cell.correct) for key, cell in self.arrays.items()},
             metrics=names,
             groups=self.groups,
             bins=self.options.bins,
@@ -146,9 +256,9 @@ class PairScores:
         """AUROC of −entropy, by method, measure and variant (`VARIANTS`)."""
         return metrics.joint_bootstrap(
             {
-                (*key, variant): (-one.entropy, correct)
-                for key, one in self.arrays.items()
-                for variant, correct in one.by_variant.items()
+                (*key, variant): (-cell.entropy, correct)
+                for key, cell in self.arrays.items()
+                for variant, correct in cell.by_variant.items()
             },
             metrics=("auroc",),
             groups=self.groups,
@@ -167,13 +277,13 @@ def over_runs(values: Floats | Sequence[float], interval: Interval | None = None
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UndefinedWarning)
-        found = metrics.mean_and_standard_error(values)
+        spread = metrics.mean_and_standard_error(values)
     if len(set(values)) == 1 < len(values):  # no rounding where nothing varies
-        found = replace(found, mean=float(values[0]), standard_error=0.0)
+        spread = replace(spread, mean=float(values[0]), standard_error=0.0)
     ends = None if interval is None else [_null_if_nan(interval.low), _null_if_nan(interval.high)]
     return {
-        "mean": _null_if_nan(found.mean),
-        "se": _null_if_nan(found.standard_error),
+        "mean": _null_if_nan(spread.mean),
+        "se": _null_if_nan(spread.standard_error),
         "runs": [_null_if_nan(float(value)) for value in values],
         "interval": None if ends is None or None in ends else ends,
     }
@@ -195,25 +305,26 @@ def stack_runs(
 
     Measures that are null for every question are left out. Also returns which of all questions count.
     """
-    stacked = {key: _stacked(found, key[1], vanilla) for key, found in columns.items()}
-    null = {key: np.isnan(arrays[:3]).any(axis=(0, 1)) for key, arrays in stacked.items()}
-    stacked = {key: arrays for key, arrays in stacked.items() if not null[key].all()}
+    stacked = {key: _stacked(runs, key[1], vanilla) for key, runs in columns.items()}
+    null = {key: np.isnan(parts[:3]).any(axis=(0, 1)) for key, parts in stacked.items()}
+    stacked = {key: parts for key, parts in stacked.items() if not null[key].all()}
     if not stacked:
         return {}, np.zeros(0, dtype=np.bool_)
     counts = ~np.any([null[key] for key in stacked], axis=0)
     if not counts.any():
         return {}, counts
-    return {key: ScoreArrays(*(one[:, counts] for one in arrays)) for key, arrays in stacked.items()}, counts
+    arrays = {key: ScoreArrays(*(part[:, counts] for part in parts)) for key, parts in stacked.items()}
+    return arrays, counts
 
 
 def _stacked(runs: Sequence[Columns], measure: str, vanilla: str) -> Floats:
     """Confidence, correct, entropy and vanilla_correct, (4, R, N)."""
     return np.stack(
         [
-            [one.confidence[measure] for one in runs],
-            [one.correct[measure] for one in runs],
-            [one.entropy[measure] for one in runs],
-            [_vanilla_correct(one, vanilla) for one in runs],
+            [columns.confidence[measure] for columns in runs],
+            [columns.correct[measure] for columns in runs],
+            [columns.entropy[measure] for columns in runs],
+            [_vanilla_correct(columns, vanilla) for columns in runs],
         ]
     )
 
@@ -279,7 +390,7 @@ class GridScores:
         """The scores of one model on one data set."""
         if (model, dataset) not in self._pairs:
             chosen = self.chosen(model, dataset)
-            self._pairs[model, dataset] = self.scored(model, dataset, chosen, one_member=True)
+            self._pairs[model, dataset] = self.scored(model, dataset, chosen)
         return self._pairs[model, dataset]
 
     def by_draws(self, model: str, dataset: str) -> dict[int, PairScores]:
@@ -313,34 +424,25 @@ class GridScores:
         *,
         draws: int | None = None,
         resamples: int | None = None,
-        bootstrapped: tuple[str, ...] = BOOTSTRAPPED,
+        bootstrapped: tuple[str, ...] | None = None,
         runs: int | None = None,
-        one_member: bool = False,
     ) -> PairScores:
         """Score some (label, measure) → candidate on the questions that all have in common.
 
         With `draws` at another number of draws than m, with `runs` on so many of the runs alone; `resamples`
-        is at most what the settings say. With `one_member`, at m draws and of all runs, the arrays have
-        `one_member_correct`.
+        is at most what the settings say.
         """
         columns = {
             key: self.runs_of(model, dataset, name, draws=draws, first=runs)
             for key, name in candidates.items()
         }
-        if len({one.ids for found in columns.values() for one in found}) > 1:
+        if len({run.ids for of_key in columns.values() for run in of_key}) > 1:
             raise StoreError(
                 f"the sample files of {model} on {dataset} in {self.run.folder} hold different questions, or "
                 "the same in another order: delete them and run `semcal run` again"
             )
         options = self._options(dataset, resamples, bootstrapped)
         arrays, counts = stack_runs(columns, options.vanilla)
-        if one_member:
-            names = {candidates[key] for key in arrays}
-            correct = {name: one_member_correct(self.run, model, dataset, name) for name in sorted(names)}
-            arrays = {
-                key: replace(one, one_member_correct=correct[candidates[key]][key[1]][:, counts])
-                for key, one in arrays.items()
-            }
         ties = next(iter(columns.values()))[0].ties if arrays else ()
         return PairScores(
             arrays=arrays,
@@ -350,7 +452,9 @@ class GridScores:
             groups=several(tie for tie, counted in zip(ties, counts) if counted),
         )
 
-    def _options(self, dataset: str, resamples: int | None, bootstrapped: tuple[str, ...]) -> MetricOptions:
+    def _options(
+        self, dataset: str, resamples: int | None, bootstrapped: tuple[str, ...] | None
+    ) -> MetricOptions:
         settings = self.run.settings
         return MetricOptions(
             bins=self.run.bins,
@@ -360,5 +464,5 @@ class GridScores:
             resamples=min(resamples or self.run.resamples, self.run.resamples),
             # with the data set's index in the seed, resamples of different questions are independent
             seed=(self.run.seed, self.run.datasets.index(dataset)),
-            bootstrapped=bootstrapped,
+            bootstrapped=bootstrapped_metrics() if bootstrapped is None else bootstrapped,
         )

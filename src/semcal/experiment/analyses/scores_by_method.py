@@ -8,14 +8,22 @@ from typing import Any
 import numpy as np
 
 from semcal.errors import UndefinedWarning
-from semcal.experiment.analyses.columns import Floats
-from semcal.experiment.analyses.grid_scores import VARIANTS, GridScores, Key, PairScores, over_runs, row_names
-from semcal.metrics import Contrast, auroc, rank_volatility, selective_accuracy
+from semcal.experiment.analyses.grid_scores import (
+    VARIANTS,
+    Floats,
+    GridScores,
+    Key,
+    PairScores,
+    over_runs,
+    row_names,
+)
+from semcal.metrics import METRICS, Contrast, auroc, rank_volatility, selective_accuracy
 from semcal.metrics import correlations as pearson
 from semcal.metrics.frequencies import draw_counts
 from semcal.metrics.overview import noise_floors
 
-METRICS = (
+#: In the order of results.json; those of other packages come after.
+ORDER = (
     *("accuracy", "ace", "ece", "mcb", "auroc", "brier", "gain", "reliability", "resolution", "uncertainty"),
     *("refinement", "dsc", "unc", "aurac", "prr", "smooth_ece", "mean_confidence"),
 )
@@ -40,7 +48,7 @@ def confidence(scores: GridScores) -> list[dict[str, Any]]:
     """Compute every metric of every method under every measure (tables 3 and 8 to 10, figure 3).
 
     {model, dataset, method, measure, candidate, measure_alpha, n, undefined} and one of `over_runs` for each
-    of `METRICS`; all of these are null where the measure is undefined for every question. Refinement is
+    metric; all of these are null where the measure is undefined for every question. Refinement is
     uncertainty − resolution. Reliability and resolution are over unique confidence values. Beside ACE and ECE
     what calibrated confidences would show: ace_floor (mean) and ace_floor_95 (quantile), means over runs, and
     ace_p, the p value of calibration, of several runs twice its mean (Vovk and Wang, 2020); null where ACE
@@ -64,7 +72,11 @@ def confidence(scores: GridScores) -> list[dict[str, Any]]:
 def scores_of(pair: PairScores, key: Key) -> dict[str, Any]:
     """The metrics of one method under one measure, as in `confidence`."""
     counted = {"n": pair.n, "undefined": pair.undefined}
-    return counted | {metric: _metric(pair, key, metric) for metric in METRICS} | _floors(pair, key)
+    return (
+        counted
+        | {metric: _metric(pair, key, metric) for metric in dict.fromkeys((*ORDER, *METRICS))}
+        | _floors(pair, key)
+    )
 
 
 def _metric(pair: PairScores, key: Key, metric: str) -> dict[str, Any] | None:
@@ -76,11 +88,11 @@ def _metric(pair: PairScores, key: Key, metric: str) -> dict[str, Any] | None:
 def _floors(pair: PairScores, key: Key) -> dict[str, float | None]:
     """The noise floors of one method under one measure, as in `confidence`."""
     options = pair.options
-    found: dict[str, float | None] = {
+    by_name: dict[str, float | None] = {
         f"{metric}_{name}": None for metric in FLOORED for name in ("floor", "floor_95", "p")
     }
     if key not in pair.arrays:
-        return found
+        return by_name
     arrays = pair.arrays[key]
     runs = [
         noise_floors(
@@ -96,21 +108,20 @@ def _floors(pair: PairScores, key: Key) -> dict[str, float | None]:
     ]
     for metric in FLOORED[options.ace == "reference" :]:
         floors = [run[metric] for run in runs]
-        p_value = float(np.mean([one.p_value for one in floors]))
-        found[f"{metric}_floor"] = float(np.mean([one.mean for one in floors]))
-        found[f"{metric}_floor_95"] = float(np.mean([one.quantile_95 for one in floors]))
-        found[f"{metric}_p"] = p_value if len(floors) == 1 else min(1.0, 2 * p_value)
-    return found
+        p_value = float(np.mean([floor.p_value for floor in floors]))
+        by_name[f"{metric}_floor"] = float(np.mean([floor.mean for floor in floors]))
+        by_name[f"{metric}_floor_95"] = float(np.mean([floor.quantile_95 for floor in floors]))
+        by_name[f"{metric}_p"] = p_value if len(floors) == 1 else min(1.0, 2 * p_value)
+    return by_name
 
 
 def entropy(scores: GridScores) -> list[dict[str, Any]]:
     """Compute the AUROC of −semantic entropy (tables 4 to 6).
 
-    {model, dataset, method, measure, SE_conf, SE_conf_one_member, SE_vanilla, vanilla, greedy_differs}: each
+    {model, dataset, method, measure, SE_conf, SE_vanilla, vanilla, greedy_differs}: each
     variant as `over_runs` gives it, whether SE_vanilla is of the greedy answer or of beams, and the share of
     questions whose greedy answer is another than Base's (null without Base). SE_conf calls a meaning right
-    where any of the members is that were graded (`grading.members`), SE_conf_one_member where the first of
-    these is.
+    where any of the members is that were graded (`grading.members`).
     """
     run = scores.run
     return [
@@ -131,8 +142,8 @@ def _entropy_auroc(pair: PairScores, key: Key, variant: str) -> dict[str, Any] |
     if key not in pair.arrays:
         return None
     arrays = pair.arrays[key]
-    found = [auroc(-nats, correct) for nats, correct in zip(arrays.entropy, arrays.by_variant[variant])]
-    return over_runs(pair.options.auroc(found), pair.entropies.interval((*key, variant), "auroc"))
+    areas = [auroc(-nats, correct) for nats, correct in zip(arrays.entropy, arrays.by_variant[variant])]
+    return over_runs(pair.options.auroc(areas), pair.entropies.interval((*key, variant), "auroc"))
 
 
 def _greedy_differs(scores: GridScores, model: str, dataset: str, method: str, measure: str) -> float | None:
@@ -190,9 +201,9 @@ def _slopes(curves: Floats) -> Floats:
 
 
 def _gain(pair: PairScores, key: Key) -> dict[str, Any]:
-    found = pair.resampled.contrast(key, "aurac") - pair.resampled.contrast(key, "accuracy")
+    difference = pair.resampled.contrast(key, "aurac") - pair.resampled.contrast(key, "accuracy")
     by_run = pair.by_run[key]
-    return over_runs(by_run["aurac"] - by_run["accuracy"], found.interval())
+    return over_runs(by_run["aurac"] - by_run["accuracy"], difference.interval())
 
 
 def volatility(scores: GridScores) -> list[dict[str, Any]]:
@@ -211,11 +222,11 @@ def volatility(scores: GridScores) -> list[dict[str, Any]]:
             first, second = (_means(scores, pair, metric) for metric in metrics)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UndefinedWarning)
-                found = rank_volatility(first, second)
-            per_method = dict(zip(methods, found.per_method.tolist()))
+                ranks = rank_volatility(first, second)
+            per_method = dict(zip(methods, ranks.per_method.tolist()))
             rows.append(
                 {"model": model, "dataset": dataset, "metrics": list(metrics), "per_method": per_method}
-                | {"mean": found.mean, "chance": chance_volatility(len(methods))}
+                | {"mean": ranks.mean, "chance": chance_volatility(len(methods))}
             )
     return rows
 
@@ -276,19 +287,19 @@ def correlations(scores: GridScores) -> list[dict[str, Any]]:
                 continue
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UndefinedWarning)
-                found = pearson(columns)
-            apart = found.matrix[~np.eye(len(columns), dtype=bool)]
-            known = not np.isnan(apart).any()
+                pairwise = pearson(columns)
+            apart = pairwise.matrix[~np.eye(len(columns), dtype=bool)]
+            defined = not np.isnan(apart).any()
             rows.append(
                 {
                     "model": model,
                     "dataset": dataset,
                     "method": method,
-                    "measures": list(found.names),
-                    "matrix": found.matrix.tolist(),
-                    "n": found.n,
-                    "mean": float(apart.mean()) if known else None,
-                    "least": float(apart.min()) if known else None,
+                    "measures": list(pairwise.names),
+                    "matrix": pairwise.matrix.tolist(),
+                    "n": pairwise.n,
+                    "mean": float(apart.mean()) if defined else None,
+                    "least": float(apart.min()) if defined else None,
                 }
             )
     return rows
@@ -306,8 +317,8 @@ def mean_correlation(pair: PairScores, method: str) -> Contrast | None:
     values = values - values.mean(axis=(1, 2), keepdims=True)
     rng = np.random.default_rng(pair.options.seed)
     counts = draw_counts(pair.n, pair.options.resamples, rng, pair.groups).T
-    found = _mean_pearson(values, np.concatenate([np.ones((pair.n, 1)), counts], axis=1))
-    return None if np.isnan(found[0]) else Contrast(float(found[0]), found[1:])
+    means = _mean_pearson(values, np.concatenate([np.ones((pair.n, 1)), counts], axis=1))
+    return None if np.isnan(means[0]) else Contrast(float(means[0]), means[1:])
 
 
 def _mean_pearson(values: Floats, counts: Floats) -> Floats:

@@ -1,4 +1,9 @@
-"""Scores under other settings: numbers of draws (figure 6), losses (figure 7), other temperatures, maps."""
+"""Scores under other settings, and of Calibrated.
+
+Numbers of draws (figure 6), losses (figure 7), other temperatures, maps. Calibrated stands beside the methods
+of the run, each graded on the one wording that it answers with: the meaning that E-SC puts first, in its
+commonest wording. It gives Base's answers, so that their accuracy is the same; only the probability differs.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +12,28 @@ from typing import Any
 
 import numpy as np
 
-from semcal.experiment.analyses.grid_scores import GridScores, Key, PairScores, ScoreArrays, row_names
+from semcal.experiment.analyses.contrasts import contrast_summary
+from semcal.experiment.analyses.grid_scores import (
+    GridScores,
+    Key,
+    PairScores,
+    ScoreArrays,
+    row_names,
+)
+from semcal.experiment.analyses.scores_by_method import scores_of
+from semcal.experiment.finished import FinishedRun, Pair
+from semcal.experiment.grid_settings import CALIBRATED, Grading
+from semcal.measuring import representative
 from semcal.metrics import SCORE_RECALIBRATORS
+from semcal.qa.grading import Grader
+from semcal.qa.questions import several
+from semcal.rows import Row
 
 #: The candidate whose temperature is used on other data sets.
 TRANSFERRED = "TS NLL"
 #: What is computed under another data set's T and under score maps, with so many resamples at most.
-METRICS = ("ace", "brier", "auroc")
-RESAMPLES = 200
+COMPARED = ("ace", "brier", "auroc")
+COMPARED_RESAMPLES = 200
 
 
 def generations(scores: GridScores) -> list[dict[str, Any]]:
@@ -99,16 +118,16 @@ def transfer(scores: GridScores) -> list[dict[str, Any]]:
             model,
             dataset,
             {(source, measure): name for source, name in candidates.items() for measure in run.measures},
-            resamples=RESAMPLES,
-            bootstrapped=METRICS,
+            resamples=COMPARED_RESAMPLES,
+            bootstrapped=COMPARED,
         )
-        own = [fit for fit in selection.get("fits", []) if fit["candidate"] == TRANSFERRED]
-        temperatures = {dataset: own[0].get("temperature") if own else None}
+        fits = [fit for fit in selection.get("fits", []) if fit["candidate"] == TRANSFERRED]
+        temperatures = {dataset: fits[0].get("temperature") if fits else None}
         temperatures |= {source: entry["temperature"] for source, entry in sources.items()}
         for source, measure in pair.arrays:
             row: dict[str, Any] = {"model": model, "fitted_on": source, "used_on": dataset}
             row |= {"temperature": temperatures[source], "measure": measure}
-            metrics = {metric: pair.over_runs((source, measure), metric) for metric in METRICS}
+            metrics = {metric: pair.over_runs((source, measure), metric) for metric in COMPARED}
             rows.append(row | metrics)
     return rows
 
@@ -126,17 +145,17 @@ def score_maps(scores: GridScores) -> list[dict[str, Any]]:
         learnt = scores.run.selections[model, dataset].get("validation_scores") or {}
         pair = scores.pair(model, dataset)
         arrays = {
-            (kind, measure): _mapped(one, kind, learnt[measure])
+            (kind, measure): _mapped(base, kind, learnt[measure])
             for kind in kinds
-            for (method, measure), one in pair.arrays.items()
+            for (method, measure), base in pair.arrays.items()
             if method == "Base" and learnt.get(measure, {}).get("confidence")
         }
-        resamples = min(RESAMPLES, pair.options.resamples)
-        options = replace(pair.options, resamples=resamples, bootstrapped=METRICS)
+        resamples = min(COMPARED_RESAMPLES, pair.options.resamples)
+        options = replace(pair.options, resamples=resamples, bootstrapped=COMPARED)
         mapped = replace(pair, arrays=arrays, options=options)
         rows += [
             {"model": model, "dataset": dataset, "map": kind, "measure": measure}
-            | {metric: mapped.over_runs((kind, measure), metric) for metric in METRICS}
+            | {metric: mapped.over_runs((kind, measure), metric) for metric in COMPARED}
             for kind, measure in arrays
         ]
     return rows
@@ -145,3 +164,86 @@ def score_maps(scores: GridScores) -> list[dict[str, Any]]:
 def _mapped(base: ScoreArrays, kind: str, learnt: dict[str, list[Any]]) -> ScoreArrays:
     score_map = SCORE_RECALIBRATORS[kind]().fit(learnt["confidence"], learnt["correct"])
     return replace(base, confidence=score_map.predict(base.confidence.ravel()).reshape(base.confidence.shape))
+
+
+Rows = list[dict[str, Any]]
+MEASURE = "E-SC"
+KEY = (CALIBRATED, MEASURE)
+OF_AGAINST = ("accuracy", "mean_confidence", "ace", "brier", "auroc", "gain")
+#: What its row alone has.
+OF_CALIBRATED = ("against", "calibration")
+
+
+def one_wording(scores: GridScores, pair: Pair) -> PairScores:
+    """The scores of Calibrated and of every method under E-SC on answers in one wording."""
+    run, pair_options = scores.run, scores.pair(*pair).options
+    learnt = [run.calibrated_rows(*pair, number) for number in range(run.runs)]
+    grader = Grading.model_validate(run.settings.get("grading", {})).grader()
+    values = {
+        method: [_answers(run, pair, method, number, grader) for number in range(run.runs)]
+        for method in run.methods
+        if method != "Base"
+    }
+    values["Base"] = [[(row["share"], row["correct"]) for row in rows] for rows in learnt]
+    values[CALIBRATED] = [[(row["probability"], row["correct"]) for row in rows] for rows in learnt]
+    arrays = {}
+    for method in (*run.methods, CALIBRATED):
+        p, correct = np.moveaxis(np.array(values[method], dtype=np.float64), -1, 0)
+        arrays[method, MEASURE] = ScoreArrays(p, correct, entropy=1 - p, vanilla_correct=correct)
+    ties = scores.runs_of(*pair, run.choice(*pair, "Base", MEASURE)["candidate"])[0].ties
+    return PairScores(arrays, len(ties), 0, pair_options, several(ties))
+
+
+def _answers(
+    run: FinishedRun, pair: Pair, method: str, number: int, grader: Grader
+) -> list[tuple[float, bool]]:
+    """The confidence of E-SC in each answer of a method, and whether its commonest wording is right."""
+    answers = []
+    for row in run.rows(*pair, run.choice(*pair, method, MEASURE)["candidate"], number):
+        cluster = row["clusters"][row["top_cluster"][MEASURE]]
+        text = representative(row["samples"], cluster, Row(row).log_likelihoods)
+        grade = grader.grade(row["question"], [text], row["answers"])
+        answers.append((row["confidence"][MEASURE], grade.correct))
+    return answers
+
+
+def calibrated(run: FinishedRun, pair: Pair, scores: PairScores) -> Rows:
+    """Compare Calibrated with every method on the answers of E-SC, each in one wording.
+
+    {model, dataset, method, measure} and what `scores_by_method.confidence` has. The last row, that of
+    Calibrated, also has `against`: {method: {metric: {value, interval, p}}}, its value less that of the other
+    for `OF_AGAINST`; and `calibration`: {labels, apart, chosen, warnings, threshold, answered, wrong}, the
+    last two being the shares of the test questions that are answered, and of these answers that are wrong.
+    """
+    rows = [{**row_names(*pair, *key), **scores_of(scores, key)} for key in scores.arrays]
+    against = {
+        method: {metric: _difference(scores, method, metric) for metric in OF_AGAINST}
+        for method in run.methods
+    }
+    rows[-1] |= {"against": against, "calibration": _calibration(run, pair)}
+    return rows
+
+
+def _difference(scores: PairScores, method: str, metric: str) -> dict[str, Any] | None:
+    difference = scores.resampled.contrast(KEY, metric) - scores.resampled.contrast((method, MEASURE), metric)
+    return None if np.isnan(difference.value) else contrast_summary(difference)
+
+
+def _calibration(run: FinishedRun, pair: Pair) -> dict[str, Any]:
+    content = run.calibration(*pair)
+    report, threshold = content["report"], content["threshold"]
+    summary = {
+        "labels": report["n"],
+        "apart": report["apart"],
+        "chosen": report["chosen"],
+        "warnings": report["warnings"],
+        "threshold": threshold,
+        "answered": None,
+        "wrong": None,
+    }
+    if threshold is None:
+        return summary
+    rows = [row for number in range(run.runs) for row in run.calibrated_rows(*pair, number)]
+    answered = [row["correct"] for row in rows if not row["abstained"]]
+    wrong = 1 - sum(answered) / len(answered) if answered else None
+    return {**summary, "answered": len(answered) / len(rows), "wrong": wrong}

@@ -19,32 +19,12 @@ from matplotlib.figure import Figure
 from matplotlib.ft2font import FT2Font
 
 from semcal.errors import UsageError
+from semcal.recalibration.methods import BUILT_IN, RECALIBRATORS, LineStyle
 from semcal.records import atomic_write
 from semcal.semantics import MEASURES
 
-#: A name of matplotlib's, or an offset with lengths of dashes and gaps.
-LineStyle = str | tuple[float, tuple[float, ...]]
-
-#: Okabe and Ito's colours, which can be told apart with any kind of colour vision.
-METHOD_COLOURS = {
-    "Base": "#d55e00",
-    "SE": "#cc79a7",
-    "TS": "#0072b2",
-    "ATS": "#009e73",
-    "Platt": "#e69f00",
-    "TS-grid": "#56b4e9",
-    "Calibrated": "#5d3a9b",
-}
-
-#: Lines differ as well, for print without colour.
-METHOD_LINES: dict[str, LineStyle] = {
-    "Base": (0, (4, 1.5)),
-    "SE": (0, (1, 1.2)),
-    "TS": "-",
-    "ATS": (0, (6, 1, 1, 1)),
-    "Platt": (0, (3, 1, 1, 1, 1, 1)),
-    "Calibrated": "-",
-}
+#: The colours of the methods that come with the package.
+METHOD_COLOURS = {method.name: method.colour for method in BUILT_IN}
 
 INK, QUIET, RULE, BAND, OTHER = "#1f2328", "#656b73", "#d6dade", "#c3c9d0", "#767676"
 
@@ -92,7 +72,12 @@ def style() -> Iterator[None]:
 
 def method_colour(method: str) -> str:
     """The colour of a method, grey for one without a colour of its own."""
-    return METHOD_COLOURS.get(method, OTHER)
+    return RECALIBRATORS[method].colour if method in RECALIBRATORS else OTHER
+
+
+def method_line(method: str) -> LineStyle:
+    """The line style of a method, which differs as well, for print without colour."""
+    return RECALIBRATORS[method].line if method in RECALIBRATORS else "-"
 
 
 def measure_marker(measure: str) -> str:

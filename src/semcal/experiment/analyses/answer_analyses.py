@@ -1,14 +1,14 @@
-"""What was asked, fitted and answered, without the scores.
+"""What was asked, fitted and answered, without the scores, and how answers were graded.
 
 Sizes of the splits, prompts, temperatures and fits, as selections record them (tables 1 and 7, figure 8);
-accuracies of the base model (table 2); what the draws of a question hold, and how clustering grows; and the
-sheet on which a person judges clusters (table 12).
+accuracies of the base model (table 2); what the draws of a question hold; grading by words against by
+entailment (table 13); and the sheet on which a person judges clusters (table 12).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -16,11 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semcal.errors import InputError
-from semcal.experiment.analyses.columns import Floats
-from semcal.experiment.analyses.grid_scores import GridScores, over_runs
+from semcal.experiment.analyses.contrasts import wilson
+from semcal.experiment.analyses.grid_scores import Columns, Floats, GridScores, over_runs
 from semcal.experiment.finished import FinishedRun
 from semcal.metrics import bootstrap
 from semcal.qa.first_answer import is_refusal
+from semcal.qa.grading import RULES
 from semcal.qa.questions import several
 
 FIT_KEYS = (
@@ -39,11 +40,11 @@ def splits(run: FinishedRun) -> list[dict[str, Any]]:
         {
             "dataset": dataset,
             "open_book": run.open_book(dataset),
-            **{split: found["sizes"][split] for split in ("calibration_train", "validation", "test")},
-            **({"test_groups": found["test_groups"]} if "test_groups" in found else {}),
+            **{split: selection["sizes"][split] for split in ("calibration_train", "validation", "test")},
+            **({"test_groups": selection["test_groups"]} if "test_groups" in selection else {}),
         }
         for dataset in run.datasets
-        for found in [run.selections[run.models[0], dataset]]
+        for selection in [run.selections[run.models[0], dataset]]
     ]
 
 
@@ -89,9 +90,9 @@ def refits(run: FinishedRun) -> list[dict[str, Any]]:
                 of_runs = fit.get("temperature_of_run", [fit["temperature"]])
                 by_candidate.setdefault(fit["candidate"], []).extend(of_runs)
         rows += [
-            {"model": model, "dataset": dataset, "candidate": candidate, "temperature": over_runs(found)}
-            for candidate, found in by_candidate.items()
-            if len(found) > 1
+            {"model": model, "dataset": dataset, "candidate": candidate, "temperature": over_runs(values)}
+            for candidate, values in by_candidate.items()
+            if len(values) > 1
         ]
     return rows
 
@@ -117,37 +118,37 @@ def base_accuracies(scores: GridScores) -> list[dict[str, Any]]:
         {
             "model": model,
             "dataset": dataset,
-            "greedy": _accuracy(scores, [one.greedy_correct for one in found], groups),
-            "beam": _accuracy(scores, [one.beam_correct for one in found], groups),
+            "greedy": _accuracy(scores, [columns.greedy_correct for columns in runs], groups),
+            "beam": _accuracy(scores, [columns.beam_correct for columns in runs], groups),
         }
         for model, dataset in scores.run.pairs
-        for found in [scores.runs_of(model, dataset, base_candidate(scores.run, model, dataset))]
-        for groups in [several(found[0].ties)]
+        for runs in [scores.runs_of(model, dataset, base_candidate(scores.run, model, dataset))]
+        for groups in [several(runs[0].ties)]
     ]
 
 
 def base_candidate(run: FinishedRun, model: str, dataset: str) -> str:
     """The candidate of Base, or of the first method where Base was not run."""
-    asked = run.selections[model, dataset]["methods"]
-    of_measures = asked.get("Base") or next(iter(asked.values()))
+    methods = run.selections[model, dataset]["methods"]
+    of_measures = methods.get("Base") or next(iter(methods.values()))
     return str(next(iter(of_measures.values()))["candidate"])
 
 
 def _accuracy(
     scores: GridScores, correct: Sequence[Floats | None], groups: NDArray[np.intp] | None
 ) -> dict[str, Any] | None:
-    known = [one for one in correct if one is not None]
-    if len(known) < len(correct):
+    runs = [flags for flags in correct if flags is not None]
+    if len(runs) < len(correct):
         return None
-    found = bootstrap(
-        np.stack(known),
-        np.stack(known),
+    intervals = bootstrap(
+        np.stack(runs),
+        np.stack(runs),
         metrics=["accuracy"],
         groups=groups,
         resamples=scores.run.resamples,
         seed=scores.run.seed,
     )
-    return over_runs([float(one.mean()) for one in known], found["accuracy"])
+    return over_runs([float(flags.mean()) for flags in runs], intervals["accuracy"])
 
 
 def answers(scores: GridScores) -> list[dict[str, Any]]:
@@ -162,60 +163,16 @@ def answers(scores: GridScores) -> list[dict[str, Any]]:
             if method not in users.setdefault(candidate, []):
                 users[candidate].append(method)
         for candidate, methods in users.items():
-            found = scores.runs_of(model, dataset, candidate)
+            runs = scores.runs_of(model, dataset, candidate)
             row = {"model": model, "dataset": dataset, "candidate": candidate, "methods": methods}
             rows.append(
                 row
                 | {
-                    key: float(np.mean([getattr(one, key) for one in found]))
+                    key: float(np.mean([getattr(columns, key) for columns in runs]))
                     for key in ("distinct", "meanings", "refusals")
                 }
             )
     return rows
-
-
-def growth(run: FinishedRun) -> list[dict[str, Any]]:
-    """Count what a question's draws hold at each number m of draws: the paper says clustering takes m².
-
-    {model, dataset, candidate, draws, distinct, pairs, meanings}, in run 0 of Base (or the first method):
-    numbers of draws; distinct normal forms, ordered pairs of them and meanings, each {mean, exponent}, the
-    means per question at each number, and the b of m^b through them. Empty where all rows have m draws.
-    """
-    found = []
-    for model, dataset in run.pairs:
-        candidate = base_candidate(run, model, dataset)
-        numbers = run.draws_of(model, dataset, candidate)
-        if len(numbers) < 2:
-            continue
-        rows = [run.rows(model, dataset, candidate, draws=draws) for draws in numbers]
-        row: dict[str, Any] = {"model": model, "dataset": dataset, "candidate": candidate, "draws": numbers}
-        for name, count in COUNTED.items():
-            means = [float(np.mean([count(one) for one in of])) for of in rows]
-            row[name] = {"mean": means, "exponent": exponent(numbers, means)}
-        found.append(row)
-    return found
-
-
-def exponent(sizes: Sequence[float], values: Sequence[float]) -> float | None:
-    """The b of the power size^b that fits values best, by least squares on logarithms; None where one is 0.
-
-    >>> exponent([1, 2, 4], [3, 12, 48])
-    2.0
-    """
-    if min(values) <= 0:
-        return None
-    return float(np.polyfit(np.log(sizes), np.log(values), 1)[0].round(12))
-
-
-def _distinct(row: Row) -> int:
-    return len(set(row["normal_forms"]))
-
-
-COUNTED: Mapping[str, Callable[[Row], int]] = {
-    "distinct": _distinct,
-    "pairs": lambda row: _distinct(row) * (_distinct(row) - 1),
-    "meanings": lambda row: len(row["clusters"]),
-}
 
 
 # ---- The audit (table 12) ----------------------------------------------------------------------------------
@@ -237,7 +194,7 @@ def audit_sheet(run: FinishedRun, model: str, dataset: str, *, n: int = AUDITED)
     how many clusters are refusals, and an empty column a judge and criterion.
     """
     rows = run.rows(model, dataset, base_candidate(run, model, dataset))
-    drawn = sorted(rows, key=lambda row: blake2b(f"{run.seed}/{row['id']}".encode()).digest())[:n]
+    sheet = sorted(rows, key=lambda row: blake2b(f"{run.seed}/{row['id']}".encode()).digest())[:n]
     return [
         {
             "id": row["id"],
@@ -246,7 +203,7 @@ def audit_sheet(run: FinishedRun, model: str, dataset: str, *, n: int = AUDITED)
             "refusals": sum(is_refusal(row["samples"][cluster[0]]) for cluster in row["clusters"]),
             **{f"{judge}: {criterion}": None for judge in JUDGES for criterion in CRITERIA},
         }
-        for row in drawn
+        for row in sheet
     ]
 
 
@@ -281,11 +238,11 @@ def _listed(texts: Sequence[str]) -> list[str]:
 
 
 def _errors(row: Mapping[str, Any], one_meaning: bool | None, all_apart: bool | None) -> list[str]:
-    found = [] if one_meaning else ["meanings merged"]
+    kinds = [] if one_meaning else ["meanings merged"]
     if not all_apart:
         refused = int(row["refusals"]) > 1
-        found.append("one meaning split, refusals" if refused else "one meaning split, other")
-    return found
+        kinds.append("one meaning split, refusals" if refused else "one meaning split, other")
+    return kinds
 
 
 def _answer(row: Mapping[str, Any], column: str, number: int) -> bool | None:
@@ -295,3 +252,62 @@ def _answer(row: Mapping[str, Any], column: str, number: int) -> bool | None:
     if text not in ("", "yes", "no", "true", "false"):
         raise InputError(f"row {number}, {column!r}: {row[column]!r} is neither yes nor no nor empty")
     return None if not text else text in ("yes", "true")
+
+
+Rows = Sequence[Mapping[str, Any]]
+Flags = NDArray[np.bool_]
+#: The rules in the order in which they are tried, the optional one last.
+RULES_IN_ORDER = (*RULES, "ROUGE-L")
+
+
+def agreement(scores: GridScores) -> list[dict[str, Any]]:
+    """Compare the two gradings of Base's selected answers in run 0.
+
+    {model, dataset, measure, n, agreement, interval, lexical_only, nli_only}: the share of questions on which
+    both agree with its 95 % interval (Wilson), and the shares that one alone accepts. Empty where answers
+    were not graded by entailment.
+    """
+    return [
+        {"model": model, "dataset": dataset, "measure": measure, **_agreement(columns, measure)}
+        for model, dataset in scores.run.pairs
+        for columns in _base(scores, model, dataset)
+        if columns.correct_nli is not None
+        for measure in scores.run.measures
+    ]
+
+
+def deciding_rules(scores: GridScores) -> list[dict[str, Any]]:
+    """{model, dataset, measure, n, rules}: how often each rule decided on Base's answers in run 0."""
+    return [
+        {"model": model, "dataset": dataset, "measure": measure}
+        | {"n": columns.rules[measure].total(), "rules": dict(sorted(columns.rules[measure].items()))}
+        for model, dataset in scores.run.pairs
+        for columns in _base(scores, model, dataset)
+        for measure in scores.run.measures
+    ]
+
+
+def _base(scores: GridScores, model: str, dataset: str) -> list[Columns]:
+    """Base's answers in run 0; none where Base was not run."""
+    if "Base" not in scores.run.methods:
+        return []
+    chosen = scores.run.choice(model, dataset, "Base", scores.run.measures[0])
+    return [scores.columns(model, dataset, chosen["candidate"])]
+
+
+def _agreement(columns: Columns, measure: str) -> dict[str, Any]:
+    assert columns.correct_nli is not None
+    lexical, nli = columns.correct[measure], columns.correct_nli[measure]
+    graded = ~np.isnan(lexical) & ~np.isnan(nli)
+    n = int(graded.sum())
+    if not n:
+        return {"n": 0, "agreement": None, "interval": None, "lexical_only": None, "nli_only": None}
+    lexical, nli = lexical[graded] == 1, nli[graded] == 1
+    share = float(np.mean(lexical == nli))
+    return {
+        "n": n,
+        "agreement": share,
+        "interval": list(wilson(share, n)),
+        "lexical_only": float(np.mean(lexical & ~nli)),
+        "nli_only": float(np.mean(nli & ~lexical)),
+    }

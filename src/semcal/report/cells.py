@@ -1,23 +1,25 @@
-"""Tables as plain data, and how rows of results become one.
+"""Tables as plain data: their cells, and how rows of results become them.
 
 The page shows a table as HTML, the command line with rich, `table_writers` as Markdown, LaTeX and CSV.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
 
 from semcal.metrics import METRICS
+from semcal.recalibration.methods import RECALIBRATORS
 from semcal.semantics import MEASURES
 
 MISSING = "–"
-#: The paper's order of methods.
-METHODS = ("Base", "SE", "TS", "Platt", "ATS", "Calibrated")
 
 Row = Mapping[str, Any]
+Rows = Sequence[Row]
+Results = Mapping[str, Any]  # the content of results.json
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ class Field:
     """A column of a table of results, and what it shows of a row."""
 
     title: str
-    of: str | tuple[str, ...] | Callable[[Row], Any]  # a key, a path of keys, or a function; see `cell_of`
+    value: str | tuple[str, ...] | Callable[[Row], Any]  # a key, a path of keys, or a function; see `cell_of`
     group: str = ""
     digits: int = 3
     where: Row = field(default_factory=dict)  # in a pivot: values by which it finds its row
@@ -86,7 +88,7 @@ class Field:
         """What the column shows of a row, a dash of None."""
         if row is None:
             return number(None)
-        key = (self.of,) if isinstance(self.of, str) else self.of
+        key = (self.value,) if isinstance(self.value, str) else self.value
         cell = cell_of(_follow(row, key) if isinstance(key, tuple) else key(row), self.digits)
         return replace(cell, less_accurate=True) if row.get("less_accurate") else cell
 
@@ -110,19 +112,19 @@ def number(value: float | int | None, digits: int = 3) -> Cell:
     return Cell(text.replace("-", "−"), float(value))
 
 
-def cell_of(found: Any, digits: int = 3) -> Cell:
+def cell_of(value: Any, digits: int = 3) -> Cell:
     """A cell of words, of a number, of an entry over runs (mean, standard error, interval), or of nothing."""
-    if isinstance(found, Cell):
-        return found
-    if isinstance(found, str):
-        return Cell(found)
-    if not isinstance(found, Mapping):
-        return number(found, digits)
-    cell = number(found["mean"], digits)
+    if isinstance(value, Cell):
+        return value
+    if isinstance(value, str):
+        return Cell(value)
+    if not isinstance(value, Mapping):
+        return number(value, digits)
+    cell = number(value["mean"], digits)
     if cell.value is None:
         return cell
-    interval = found.get("interval")
-    return replace(cell, error=found.get("se"), interval=tuple(interval) if interval else None)
+    interval = value.get("interval")
+    return replace(cell, error=value.get("se"), interval=tuple(interval) if interval else None)
 
 
 def counted(n: int, noun: str) -> str:
@@ -140,7 +142,11 @@ def in_order(methods: Sequence[str]) -> list[str]:
     >>> in_order(["ATS", "TS-grid", "TS", "Base"])
     ['Base', 'TS', 'ATS', 'TS-grid']
     """
-    return sorted(methods, key=lambda name: METHODS.index(name) if name in METHODS else len(METHODS))
+
+    def place(name: str) -> float:
+        return RECALIBRATORS[name].place if name in RECALIBRATORS else math.inf
+
+    return sorted(methods, key=place)
 
 
 def metric_title(metric: str) -> str:
@@ -160,10 +166,10 @@ def larger_is_better(metric: str) -> bool:
 def measures_in_order(measures: Sequence[str]) -> list[str]:
     """Measures in the order in which the paper's tables have them, others after these.
 
-    >>> measures_in_order(["T-SC", "IC-SC", "E-SC"])
-    ['E-SC', 'IC-SC', 'T-SC']
+    >>> measures_in_order(["my own", "T-SC", "IC-SC", "E-SC"])
+    ['E-SC', 'IC-SC', 'T-SC', 'my own']
     """
-    return sorted((name for name in MEASURES if name in measures), key=lambda name: MEASURES[name].place)
+    return sorted(measures, key=lambda name: MEASURES[name].place if name in MEASURES else math.inf)
 
 
 def mark(cells: Sequence[Cell], *, larger: bool) -> list[Cell]:
@@ -171,21 +177,15 @@ def mark(cells: Sequence[Cell], *, larger: bool) -> list[Cell]:
 
     What is of a method less accurate than Base is never the best.
     """
-    known = [cell for cell in cells if cell.value is not None and not cell.less_accurate]
-    if not known or sum(cell.value is not None for cell in cells) < 2:
+    candidates = [cell for cell in cells if cell.value is not None and not cell.less_accurate]
+    if not candidates or sum(cell.value is not None for cell in cells) < 2:
         return list(cells)
-    best = (max if larger else min)(known, key=lambda cell: cell.value or 0.0).text
-    tied = sum(cell.text == best for cell in known) > 1
-    is_best = [not cell.less_accurate and cell.text == best for cell in cells]
-    return [replace(cell, best=True, tied=tied) if one else cell for cell, one in zip(cells, is_best)]
-
-
-def flat_table(
-    name: str, caption: str, rows: Iterable[Row], index: Mapping[str, str], *fields: Field
-) -> Table:
-    """A table with a row for each row of results, named by the keys of `index` under their headings."""
-    body = ((*(Cell(row[key]) for key in index), *(one.cell(row) for one in fields)) for row in rows)
-    return _table(name, caption, index, fields, body)
+    best = (max if larger else min)(candidates, key=lambda cell: cell.value or 0.0).text
+    tied = sum(cell.text == best for cell in candidates) > 1
+    return [
+        replace(cell, best=True, tied=tied) if not cell.less_accurate and cell.text == best else cell
+        for cell in cells
+    ]
 
 
 def pivot(
@@ -211,27 +211,19 @@ def pivot(
     >>> [[cell.text for cell in row] for row in pivot("t", "", rows, {"method": "Method"}, fields).rows]
     [['SE', '0.123'], ['TS', '0.050']]
     """
-    found: dict[tuple[str, ...], list[Row]] = {}
+    by_head: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
-        found.setdefault(tuple(row[key] for key in index), []).append(row)
-    body = []
-    for _, group in groupby(found if heads is None else heads, key=lambda head: head[:-1]):
+        by_head.setdefault(tuple(row[key] for key in index), []).append(row)
+    body: list[tuple[Cell, ...]] = []
+    for _, group in groupby(by_head if heads is None else heads, key=lambda head: head[:-1]):
         names = list(group)
-        columns = [[one.cell(_first(found.get(head, ()), one.where)) for head in names] for one in fields]
+        columns = [
+            [field.cell(_first(by_head.get(head, ()), field.where)) for head in names] for field in fields
+        ]
         marked = _underlined(fields, columns) if underline else _marked(fields, columns)
         body += [(*map(Cell, head), *cells) for head, *cells in zip(names, *marked)]
-    return _table(name, caption, index, fields, body)
-
-
-def _table(
-    name: str,
-    caption: str,
-    index: Mapping[str, str],
-    fields: Sequence[Field],
-    body: Iterable[tuple[Cell, ...]],
-) -> Table:
-    columns = (*map(Column, index.values()), *(Column(one.title, one.group) for one in fields))
-    return Table(name, caption, columns, tuple(body), heads=len(index))
+    headings = (*map(Column, index.values()), *(Column(field.title, field.group) for field in fields))
+    return Table(name, caption, headings, tuple(body), heads=len(index))
 
 
 def _first(rows: Iterable[Row], where: Row) -> Row | None:
@@ -240,19 +232,19 @@ def _first(rows: Iterable[Row], where: Row) -> Row | None:
 
 def _marked(fields: Sequence[Field], columns: Sequence[list[Cell]]) -> list[list[Cell]]:
     return [
-        column if one.larger is None else mark(column, larger=one.larger)
-        for one, column in zip(fields, columns)
+        column if field.larger is None else mark(column, larger=field.larger)
+        for field, column in zip(fields, columns)
     ]
 
 
 def _underlined(fields: Sequence[Field], columns: Sequence[list[Cell]]) -> list[list[Cell]]:
     """Columns with their best marked, and the best of each group of columns as that overall."""
     marked = _marked(fields, columns)
-    for group in dict.fromkeys(one.group for one in fields if one.larger is not None):
-        places = [i for i, one in enumerate(fields) if one.group == group]
-        known = [cell.value for i in places for cell in marked[i] if cell.best and cell.value is not None]
-        if known:
-            overall = number((max if fields[places[0]].larger else min)(known)).text
+    for group in dict.fromkeys(column.group for column in fields if column.larger is not None):
+        places = [i for i, column in enumerate(fields) if column.group == group]
+        values = [cell.value for i in places for cell in marked[i] if cell.best and cell.value is not None]
+        if values:
+            overall = number((max if fields[places[0]].larger else min)(values)).text
             for i in places:
                 marked[i] = [replace(c, overall=c.best and c.text == overall) for c in marked[i]]
     return marked
@@ -267,10 +259,12 @@ def means_of(rows: Iterable[Row], keys: Sequence[str], **values: tuple[str, ...]
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         groups.setdefault(tuple(row[key] for key in keys), []).append(row)
-    found: list[Row] = []
-    for head, own in groups.items():
-        found_at = {name: [_follow(row, path) for row in own] for name, path in values.items()}
-        known = {name: [value for value in at if value is not None] for name, at in found_at.items()}
-        means = {name: sum(some) / len(some) if some else None for name, some in known.items()}
-        found.append(dict(zip(keys, head)) | means)
-    return found
+    means: list[Row] = []
+    for head, group in groups.items():
+        defined = {
+            name: [value for row in group if (value := _follow(row, path)) is not None]
+            for name, path in values.items()
+        }
+        averages = {name: sum(at) / len(at) if at else None for name, at in defined.items()}
+        means.append(dict(zip(keys, head)) | averages)
+    return means

@@ -1,0 +1,344 @@
+"""Verdicts on made-up runs where they are known: the contrasts behind each claim hold, and do not."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from made_up_grid import HEATS, Grid, write_grid
+
+from semcal.errors import UndefinedWarning
+from semcal.experiment.analyses import contrasts
+from semcal.experiment.analyses.answer_analyses import agreement, fits
+from semcal.experiment.analyses.contrasts import (
+    FAILS,
+    FEWEST,
+    FILLER_TOKENS,
+    GRADINGS,
+    HOLDS,
+    OPEN,
+    OPEN_BOOK,
+    TS_CLAIMS,
+    Claim,
+    claim_contrasts,
+    components,
+)
+from semcal.experiment.analyses.grid_scores import GridScores, MetricOptions, PairScores, ScoreArrays
+from semcal.experiment.analyses.scores_by_method import correlations, mean_correlation, volatility
+from semcal.experiment.finished import read_finished
+from semcal.metrics import Contrast
+
+#: The model is four times sharper than its knowledge, and TS takes that back.
+SHARP: dict[str, Any] = {"overconfidence": 4.0, "heats": {"TS NLL": 4.0, "TS SS 0.25": 4.0}}
+#: The model is calibrated as it is, and TS makes it sharper.
+SPOILT: dict[str, Any] = {"overconfidence": 1.0, "heats": {"TS NLL": 0.3, "TS SS 0.25": 0.3}}
+#: All methods are alike.
+ALIKE: dict[str, Any] = {"overconfidence": 2.0, "heats": dict.fromkeys(HEATS, 1.0)}
+#: All that TS is said to be better in; what it costs in accuracy is no claim.
+TS_IS_BETTER = [claim.text for quantity, _, claim in TS_CLAIMS if quantity != "accuracy"]
+Rows = list[dict[str, Any]]
+
+
+def scores_of(folder: Path, **world: Any) -> GridScores:
+    small: dict[str, Any] = {"models": ("m",), "datasets": {"d": False}, "counts": (), "runs": 2, "n": 150}
+    return GridScores(read_finished(write_grid(folder, Grid(**small | world))))
+
+
+def rows_of(scores: GridScores) -> Rows:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UndefinedWarning)
+        analyses = {
+            "fits": fits(scores.run),
+            "volatility": volatility(scores),
+            "agreement": agreement(scores),
+        }
+        return claim_contrasts(scores, analyses)
+
+
+def verdicts(scores: GridScores, claim: str) -> list[str]:
+    return [row["verdict"] for row in rows_of(scores) if row["claim"] == claim]
+
+
+@pytest.fixture(scope="module")
+def sharp(tmp_path_factory: pytest.TempPathFactory) -> GridScores:
+    return scores_of(tmp_path_factory.mktemp("sharp"), **SHARP)
+
+
+@pytest.fixture(scope="module")
+def spoilt(tmp_path_factory: pytest.TempPathFactory) -> GridScores:
+    return scores_of(tmp_path_factory.mktemp("spoilt"), n=400, **SPOILT)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "interval", "expected"),
+    [
+        (0.0, np.inf, (0.001, 0.02), HOLDS),
+        (0.0, np.inf, (0.001, 0.004), FAILS),  # sure, and too small to count
+        (0.0, np.inf, (-0.02, 0.004), FAILS),
+        (0.0, np.inf, (-0.02, 0.006), OPEN),
+        (0.0, np.inf, (0.0, 0.0), FAILS),
+        (-0.03, 0.03, (-0.02, 0.03), HOLDS),
+        (-0.03, 0.03, (-0.02, 0.04), OPEN),
+        (-0.03, 0.03, (0.031, 0.04), FAILS),
+        (-np.inf, 0.0, (0.0, 0.0), HOLDS),
+        (-np.inf, 0.0, (1e-6, 1e-6), FAILS),
+        (0.0, np.inf, (np.nan, np.nan), OPEN),
+    ],
+)
+def test_a_verdict_says_where_the_interval_lies(low: float, high: float, interval: Any, expected) -> None:
+    margin = 0.005 if (low, high) == (0.0, np.inf) else 0.0
+    assert Claim("", "", low=low, high=high, margin=margin).verdict(*interval) == expected
+
+
+def test_ts_is_better_where_it_takes_overconfidence_back(sharp: GridScores) -> None:
+    found = [row["verdict"] for row in rows_of(sharp) if row["claim"] in TS_IS_BETTER]
+    assert found == [HOLDS] * 14
+
+
+def test_ts_is_not_better_where_it_spoils_a_calibrated_model(spoilt: GridScores) -> None:
+    found = {row["verdict"] for row in rows_of(spoilt) if row["claim"] in TS_IS_BETTER}
+    assert found == {FAILS}
+
+
+def test_with_few_questions_nothing_is_decided_by_an_interval_over_them(tmp_path: Path) -> None:
+    rows = rows_of(scores_of(tmp_path, n=FEWEST - 1, **SHARP))
+    assert {row["verdict"] for row in rows if row["over"] == "questions"} - {OPEN} <= {HOLDS}
+    assert {row["verdict"] for row in rows if row["claim"] in TS_IS_BETTER} == {OPEN}
+
+
+def test_methods_that_are_alike_have_no_benefit_and_no_component(tmp_path: Path) -> None:
+    scores = scores_of(tmp_path, **ALIKE, flips=0.0)
+    assert set(verdicts(scores, TS_IS_BETTER[0])) == {FAILS}
+    assert set(verdicts(scores, contrasts.COMPONENTS.text)) == {FAILS}
+
+
+def test_methods_that_differ_more_than_measures_do_have_the_larger_component(sharp: GridScores) -> None:
+    assert verdicts(sharp, contrasts.COMPONENTS.text) == [HOLDS, HOLDS]
+
+
+def test_components_are_those_of_the_analysis_of_variance() -> None:
+    rng = np.random.default_rng(0)
+    i, j = 5, 7
+    table = rng.normal(size=(i, 1)) + 0.3 * rng.normal(size=(1, j)) + 0.05 * rng.normal(size=(i, j))
+    mean = table.mean()
+    rows = sum(j * (table[a].mean() - mean) ** 2 for a in range(i)) / (i - 1)
+    columns = sum(i * (table[:, b].mean() - mean) ** 2 for b in range(j)) / (j - 1)
+    residuals = sum(
+        (table[a, b] - table[a].mean() - table[:, b].mean() + mean) ** 2 for a in range(i) for b in range(j)
+    ) / ((i - 1) * (j - 1))
+    found = components(table)
+    expected = [(rows - residuals) / j, (columns - residuals) / i]
+    assert [float(part) for part in found] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("greedy_is_worse", [True, False])
+def test_the_answer_of_the_surest_meaning_against_a_greedy_one(tmp_path: Path, greedy_is_worse: bool) -> None:
+    """Greedy answers whose correctness has nothing to do with the entropy; or entropy that knows it best."""
+    scores = scores_of(tmp_path, n=80, methods=("Base",), overconfidence=2.0)
+    for path in scores.run.folder.glob("samples/*/*/*/*.jsonl"):
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        for k, row in enumerate(rows):
+            row["greedy_correct"] = k % 2 == 0 if greedy_is_worse else row["semantic_entropy"]["E-SC"] < 0.4
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    expected = HOLDS if greedy_is_worse else FAILS
+    assert verdicts(scores, contrasts.VARIANTS_CLAIM.text) == [expected]
+
+
+def drawn_pair(gap: float, order: float) -> PairScores:
+    """Two thousand questions: confidences too high by `gap`, that rank the better the higher `order`."""
+    rng = np.random.default_rng(0)
+    chance = rng.uniform(0.3, 0.7, size=(1, 2000))
+    spread = chance + order * (rng.random((1, 2000)) < 0.5) * 0.2
+    correct = (rng.random((1, 2000)) < spread).astype(float)
+    arrays = ScoreArrays(np.clip(spread + gap, 0, 1), correct, spread, correct)
+    options = MetricOptions(15, "sound", None, "greedy", 100, (0, 0))
+    return PairScores({("TS", "E-SC"): arrays}, 2000, 0, options)
+
+
+@pytest.mark.parametrize(
+    ("gaps", "orders", "expected"),
+    [
+        ({5: 0.2, 10: 0.05, 15: 0.04, 25: 0.03}, {}, [HOLDS, HOLDS, HOLDS]),
+        ({5: 0.03, 10: 0.05, 15: 0.1, 25: 0.2}, {}, [FAILS, HOLDS]),  # no gain, and so no share of it
+        ({5: 0.2, 10: 0.19, 15: 0.18, 25: 0.03}, {}, [HOLDS, FAILS, HOLDS]),
+        ({5: 0.2, 10: 0.05, 15: 0.04, 25: 0.03}, {25: 3.0}, [HOLDS, HOLDS, FAILS]),
+        ({5: 0.2, 10: 0.05}, {}, [HOLDS]),
+        ({5: 0.2, 8: 0.1, 25: 0.05}, {}, [HOLDS]),
+        ({}, {}, []),
+    ],
+)
+def test_gains_with_the_number_of_draws(tmp_path: Path, gaps, orders, expected: list[str]) -> None:
+    run = scores_of(tmp_path, n=5, methods=("TS",)).run
+    by_draws = {k: drawn_pair(gap, orders.get(k, 0.0)) for k, gap in gaps.items()}
+    pairs = {("m", "d"): drawn_pair(0.1, 0.0)}
+    rows = rows_of(GridScores(run, pairs, {("m", "d"): by_draws}))
+    assert [row["verdict"] for row in rows if row["source"] == contrasts.DRAWS_SOURCE] == expected
+
+
+def open_book_scores(folder: Path, **change: Any) -> GridScores:
+    """TS answers as Base does; a confidence becomes what `change`, by method, makes of (p, correct)."""
+    heats = {"TS NLL": 1.0, "TS SS 0.25": 1.0}
+    scores = scores_of(folder, datasets={"d": True}, methods=("Base", "TS"), overconfidence=1.0, heats=heats)
+    for method, changed in change.items():
+        for path in scores.run.folder.glob(f"samples/*/*/{method}*/*.jsonl"):
+            rows = [json.loads(line) for line in path.read_text().splitlines()]
+            for row in rows:
+                correct = row["correct"]
+                row["confidence"] = {name: changed(p, correct[name]) for name, p in row["confidence"].items()}
+            path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return scores
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"TS": lambda p, correct: 0.5 * p + 0.25 * correct}, [HOLDS, HOLDS]),  # ranks well, underconfident
+        ({"TS": lambda _, correct: 0.01 + 0.98 * correct}, [HOLDS, FAILS]),  # gains in calibration as well
+        ({"TS": lambda p, _: 1.0 - p / 2}, [FAILS, HOLDS]),  # ranks the wrong way round
+        ({}, [FAILS, HOLDS]),  # no gain at all
+    ],
+)
+def test_gains_on_an_open_book_set(tmp_path: Path, monkeypatch, change: Any, expected: list[str]) -> None:
+    scores = open_book_scores(tmp_path, **change)
+    monkeypatch.setattr(contrasts, "CALIBRATED_AT", 1.0)
+    assert verdicts(scores, OPEN_BOOK) == expected
+    monkeypatch.setattr(contrasts, "CALIBRATED_AT", 0.0)
+    assert verdicts(scores, OPEN_BOOK) == []
+
+
+def with_fits(scores: GridScores, change: Callable[[dict[str, Any]], None]) -> GridScores:
+    for selection in scores.run.selections.values():
+        for fit in selection["fits"]:
+            change(fit)
+    return scores
+
+
+def better_training_of_ts(fit: dict[str, Any]) -> None:
+    fit["train_nll"] = 0.5 if fit["method"] == "TS" else 0.7
+
+
+def content_alone(fit: dict[str, Any]) -> None:
+    if fit["method"] == "ATS":
+        for name, token_class in fit["classes"].items():
+            token_class["nll"] = 0.1 if name == "content" else 1.1
+
+
+def no_classes(fit: dict[str, Any]) -> None:
+    fit["classes"] = {}
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda _: None, [HOLDS, HOLDS, HOLDS]),
+        (better_training_of_ts, [FAILS, HOLDS, HOLDS]),
+        (content_alone, [HOLDS, FAILS, HOLDS]),
+        (no_classes, [HOLDS, HOLDS]),
+    ],
+)
+def test_ats_overfits_filler_where_it_saves_there_and_loses_in_meaning(tmp_path, change, expected) -> None:
+    assert verdicts(with_fits(scores_of(tmp_path, **SHARP), change), FILLER_TOKENS) == expected
+
+
+def test_ats_does_not_overfit_filler_where_it_is_better_in_meaning(spoilt: GridScores) -> None:
+    *saved, meaning = verdicts(spoilt, FILLER_TOKENS)
+    assert saved == [HOLDS, HOLDS]
+    assert meaning != HOLDS
+
+
+@pytest.mark.parametrize(
+    ("method", "value", "expected"),
+    [("TS", 0.0, HOLDS), ("TS", 1e-6, FAILS), ("ATS", 1e-6, FAILS), ("Platt", 0.0, FAILS)],
+)
+def test_the_order_of_tokens(tmp_path: Path, method: str, value: float, expected: str) -> None:
+    def change(fit: dict[str, Any]) -> None:
+        if fit["method"] == method:
+            fit |= {"top_changed": value, "order_changed": value}
+
+    rows = rows_of(with_fits(scores_of(tmp_path, n=20), change))
+    name = f"largest share of positions where {method} changes the order of the ten likeliest"
+    assert [row["verdict"] for row in rows if row["contrast"] == name] == [expected]
+
+
+@pytest.mark.parametrize(("mean", "expected"), [(0.79, [HOLDS]), (0.81, [FAILS]), (float("nan"), [])])
+def test_metrics_agree_when_ranks_move_less_than_half_as_by_chance(sharp, mean: float, expected) -> None:
+    methods = dict.fromkeys(("Base", "SE", "TS"), mean)
+    row = {"metrics": ["ace", "mcb"], "mean": mean, "chance": 1.6, "per_method": methods}
+    rows = claim_contrasts(sharp, {"fits": [], "agreement": [], "volatility": [row]})
+    assert [row["verdict"] for row in rows if "rank" in row["claim"]] == expected
+
+
+@pytest.mark.parametrize(
+    ("means", "half", "expected"),
+    [
+        ((0.95, 0.96, 0.7), 0.004, [HOLDS, HOLDS, HOLDS, HOLDS]),
+        ((0.95, 0.74, 0.7), 0.004, [HOLDS, FAILS, HOLDS, FAILS]),
+        ((0.95, 0.96, 0.92), 0.004, [HOLDS, HOLDS, FAILS, FAILS]),
+        ((0.91, 0.96, 0.7), 0.03, [OPEN, HOLDS, HOLDS, HOLDS]),
+    ],
+)
+def test_measures_differ_more_under_ts(sharp, monkeypatch, means, half: float, expected: list[str]) -> None:
+    spread = np.linspace(-half, half, 2001)
+    by_method = {
+        name: Contrast(mean, mean + spread * (1 - 0.01 * i))
+        for i, (name, mean) in enumerate(zip(("Base", "SE", "TS"), means))
+    }
+    monkeypatch.setattr(contrasts, "mean_correlation", lambda _, method: by_method[method])
+    assert verdicts(sharp, contrasts.ALIKE[0]) == expected
+
+
+def test_the_mean_correlation_and_its_resamples_are_those_of_numpy(sharp: GridScores) -> None:
+    pair, measures = sharp.pair("m", "d"), sharp.run.measures
+    found = mean_correlation(pair, "TS")
+    assert found is not None
+    (row,) = (row for row in correlations(sharp) if row["method"] == "TS")
+    assert found.value == pytest.approx(row["mean"], abs=1e-12)
+    drawn = np.random.default_rng(pair.options.seed).integers(pair.n, size=(pair.options.resamples, pair.n))
+    for b in (0, 7, 99):
+        columns = [pair.arrays["TS", measure].confidence[:, drawn[b]].ravel() for measure in measures]
+        matrix = np.corrcoef(columns)
+        assert found.resampled[b] == pytest.approx((matrix.sum() - 7) / 42, abs=1e-10)
+
+
+def test_a_measure_that_is_constant_has_no_correlation(sharp: GridScores) -> None:
+    pair = sharp.pair("m", "d")
+    flat = replace(pair.arrays["TS", "E-SC"], confidence=np.full((2, pair.n), 0.3))
+    assert mean_correlation(replace(pair, arrays={**pair.arrays, ("TS", "E-SC"): flat}), "TS") is None
+
+
+@pytest.mark.parametrize(
+    ("share", "n", "expected"),
+    [(0.91, 2000, [HOLDS]), (0.8, 2000, [FAILS]), (0.87, 100, [OPEN]), (0.9, 0, [])],
+)
+def test_gradings_agree(sharp: GridScores, share: float, n: int, expected: list[str]) -> None:
+    row = {"model": "m", "dataset": "d", "measure": "E-SC", "n": n, "agreement": share}
+    rows = claim_contrasts(sharp, {"fits": [], "volatility": [], "agreement": [row]})
+    assert [row["verdict"] for row in rows if row["claim"] == GRADINGS.text] == expected
+
+
+def test_models_that_answer_the_same_questions_add_no_certainty(sharp: GridScores) -> None:
+    row = {"dataset": "d", "measure": "E-SC", "n": 400, "agreement": 0.88}
+    alone, together = (
+        claim_contrasts(
+            sharp,
+            {"fits": [], "volatility": [], "agreement": [{**row, "model": f"m{k}"} for k in range(models)]},
+        )[-1]["interval"]
+        for models in (1, 9)
+    )
+    assert alone == pytest.approx(together)
+
+
+def test_what_ts_costs_in_accuracy_stands_beside_its_benefits(sharp: GridScores) -> None:
+    (row,) = (row for row in rows_of(sharp) if row["contrast"] == "accuracy of TS less that of Base")
+    pair = sharp.pair("m", "d")
+    differences = [
+        pair.by_run["TS", measure]["accuracy"].mean() - pair.by_run["Base", measure]["accuracy"].mean()
+        for measure in sharp.run.measures
+    ]
+    assert row["value"] == pytest.approx(np.mean(differences))

@@ -1,0 +1,295 @@
+"""A measure, a metric, a recalibrator and a table from outside are found wherever the package's own are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from semcal.errors import StoreError, UsageError
+from semcal.metrics import METRICS, Metric, bootstrap, summaries
+from semcal.recalibration import (
+    RECALIBRATORS,
+    Base,
+    Contents,
+    FitResult,
+    FitTask,
+    Method,
+    from_pretrained,
+)
+from semcal.recalibration.losses import token_losses
+from semcal.recalibration.methods import SERVED
+from semcal.recalibration.saving import _checksum
+from semcal.report.cells import Field, in_order, measures_in_order, metric_title
+from semcal.report.page import glossary
+from semcal.report.plotting import method_colour, method_line
+from semcal.report.report_tables import REPORT_TABLES, ReportTable, Section
+from semcal.semantics import MEASURES, Measure
+from tests.cli.invoking import semcal, write
+
+pytestmark = pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
+
+SHARES = (0.0, 0.1, 0.5)
+QUESTIONS = [
+    {"id": f"q{i}", "question": f"Who built mill number {i}?", "answers": ["Odo"]} for i in range(30)
+]
+#: A grid as in docs/experiments.md, as small as it gets.
+GRID = """
+preset: sound
+models: [{name: atlas, path: atlas}]
+datasets: [{name: trivia, source: atlas-trivia, calibration_train: 30, validation: 20, test: 30}]
+equivalence: atlas
+methods: [Base, Mixture]
+fitting: {losses: [[NLL, null]]}
+runs: {count: 1}
+sampling: {m: 4, counts_runs: 0, max_new_tokens: {closed_book: 12, open_book: 12}}
+selection: {measure_alphas: [0.5]}
+evaluation: {resamples: 100}
+"""
+
+
+class Mixture:
+    """The model's distribution, with a share of the uniform one."""
+
+    method = "Mixture"
+
+    def __init__(self, share: float, *, loss: str = "NLL", alpha: float | None = None) -> None:
+        self.share, self.loss, self.alpha = share, loss, alpha
+
+    def log_probs(self, logits: Tensor) -> Tensor:
+        p = torch.softmax(logits.float(), -1)
+        return ((1 - self.share) * p + self.share / logits.shape[-1]).log()
+
+    def __repr__(self) -> str:
+        return f"Mixture({self.share})"
+
+
+class MixtureContents(Contents):
+    share: float
+
+    @classmethod
+    def described(cls, recalibrator: Mixture) -> dict[str, Any]:
+        return {"share": recalibrator.share, "loss": recalibrator.loss, "alpha": recalibrator.alpha}
+
+    def check(self) -> None:
+        if not 0 <= self.share < 1:
+            raise UsageError(f"share: expected a number in [0, 1), got {self.share}")
+
+    def restored(self, weights: Path) -> Mixture:
+        return Mixture(self.share, loss=self.loss, alpha=self.alpha)
+
+
+def fit_mixture(task: FitTask) -> Sequence[FitResult]:
+    """The share of the lowest mean loss."""
+    logits = task.model.logits(task.features.states[task.features.predicting_rows()])
+
+    def mean_loss(mixture: Mixture) -> float:
+        losses = token_losses(
+            mixture.log_probs(logits), task.features.targets, loss=mixture.loss, alpha=mixture.alpha
+        )
+        return float(losses.mean())
+
+    return [
+        FitResult(min((Mixture(share, loss=loss, alpha=alpha) for share in SHARES), key=mean_loss))
+        for loss, alpha in task.losses
+    ]
+
+
+SQUARED = Measure("S-SC", lambda c, _: 2 * c.log_size, "Squared: by n².", needs_likelihoods=False)
+BOLDNESS = Metric(
+    "boldness",
+    lambda t, _: ((t.count - t.right) * (t.value > 0.5)).sum(-1) / t.n,
+    "bold",
+    "The share of answers that are wrong and surer than 0.5.",
+    larger_is_better=False,
+)
+MIXTURE = Method(
+    "Mixture",
+    "A share of the uniform distribution.",
+    colour="#123456",
+    dark="#abcdef",
+    line=":",
+    fit=fit_mixture,
+    solvers=("exact",),
+    weight_decays=False,
+    contents=lambda: MixtureContents,
+)
+BOLDEST = ReportTable(
+    name="boldest",
+    section=Section("boldness", "Who is bold", link="Boldness"),
+    caption="Bold answers of each method",
+    analysis="confidence",
+    rows=lambda _, rows: [row for row in rows if row["measure"] == "S-SC"],
+    index={"dataset": "Data set", "method": "Method"},
+    fields=[Field("Bold", "boldness")],
+    in_markdown=True,
+)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def registered() -> Iterator[None]:
+    MEASURES.register(SQUARED)
+    METRICS.register(BOLDNESS)
+    RECALIBRATORS.register(MIXTURE)
+    REPORT_TABLES.register(BOLDEST)
+    yield
+    del MEASURES["S-SC"], METRICS["boldness"], RECALIBRATORS["Mixture"], REPORT_TABLES["boldest"]
+
+
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A grid run on the embedded model, with its report."""
+    folder = tmp_path_factory.mktemp("grid")
+    (folder / "grid.yaml").write_text(GRID)
+    code, _, stderr = semcal("run", folder / "grid.yaml", "--out", folder / "run", "--workers", 1, "--json")
+    assert code == 0, stderr
+    return folder / "run"
+
+
+@pytest.fixture
+def questions(tmp_path: Path) -> str:
+    return write(tmp_path / "questions.jsonl", QUESTIONS)
+
+
+# The measure and the metric.
+
+
+def test_measure_and_metrics_show_them_with_intervals(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    rows = [
+        {
+            "id": str(n),
+            "samples": ["Ana", "Ana", "Bo"],
+            "clusters": [[0, 1], [2]],
+            "log_likelihoods": [-0.5, -0.5, -1.0] if n % 2 else None,
+            "answers": "Ana" if rng.random() < 0.6 else "Bo",
+            "question": f"Who is {n}?",
+        }
+        for n in range(40)
+    ]
+    code, measured, _ = semcal("measure", write(tmp_path / "clustered.jsonl", rows))
+    assert code == 0
+    assert measured[0]["confidence"]["S-SC"] == pytest.approx(4 / 5)
+    assert measured[0]["confidences"]["S-SC"] == pytest.approx([4 / 5, 1 / 5])
+    _, graded, _ = semcal("grade", write(tmp_path / "measured.jsonl", measured))
+    code, assessed, _ = semcal("metrics", write(tmp_path / "graded.jsonl", graded), "--ci", "--json")
+    results = {row["measure"]: row for row in assessed}
+    assert (code, results["S-SC"]["mean_confidence"]) == (0, pytest.approx(4 / 5))
+    for row in (results["S-SC"], results["L-SC"]):
+        low, high = row["interval"]["boldness"]
+        assert row["boldness"] == pytest.approx(1 - row["accuracy"])
+        assert 0 < low < row["boldness"] < high < 1
+        assert row["se"]["boldness"] > 0
+
+
+def test_functions_know_them() -> None:
+    p, c = np.array([0.9, 0.8, 0.2, 0.6]), np.array([1, 0, 0, 0])
+    assert summaries([p], [c])["boldness"].tolist() == [0.5]
+    assert bootstrap(p, c, metrics=["boldness"])["boldness"].estimate == 0.5
+
+
+# The recalibrator.
+
+
+def test_fit_saves_it_and_sample_draws_under_it(questions: str, tmp_path: Path) -> None:
+    out = tmp_path / "mixture"
+    code, (fitted,), _ = semcal("fit", questions, "--model", "atlas", "--method", "Mixture", "--out", out)
+    assert (code, fitted["method"], fitted["loss"]) == (0, "Mixture", "NLL")
+    assert fitted["loss_after"] <= fitted["loss_before"]
+    mixture, provenance = from_pretrained(out)
+    assert isinstance(mixture, Mixture)
+    assert (mixture.share in SHARES, provenance.n_questions) == (True, 30)
+    options = ("--model", "atlas", "--m", "3", "--max-new-tokens", "2", "--limit", "2")
+    code, rows, _ = semcal("sample", questions, "--recalibrator", out, *options)
+    assert code == 0
+    assert [row["sampled_by"]["recalibrator"] for row in rows] == [f"Mixture({mixture.share})"] * 2
+    path = out / "calibration.json"
+    content = {**json.loads(path.read_text()), "share": 2.0}
+    del content["sha256"]
+    path.write_text(json.dumps({**content, "sha256": _checksum(content)}))
+    with pytest.raises(StoreError, match=r"share: expected a number in \[0, 1\), got 2.0"):
+        from_pretrained(out)
+
+
+def test_fit_chooses_from_its_candidates(questions: str, tmp_path: Path) -> None:
+    held_out = [
+        {**row, "id": f"v{i}", "question": f"Who owns barn number {i}?"} for i, row in enumerate(QUESTIONS)
+    ]
+    validation = write(tmp_path / "validation.jsonl", held_out)
+    options = ("--method", "Mixture", "--m", "2", "--max-new-tokens", "2", "--out", tmp_path / "chosen")
+    code, (result,), _ = semcal(
+        "fit", questions, "--model", "atlas", "--select", "--validation", validation, *options
+    )
+    assert code == 0
+    table = (tmp_path / "chosen" / "selection.jsonl").read_text().splitlines()
+    names = {json.loads(line)["candidate"] for line in table}
+    assert names == {"Mixture NLL", *(f"Mixture SS {alpha}" for alpha in (0.1, 0.25, 0.5, 0.75))}
+    assert {row["candidate"] for row in result["chosen"].values()} <= names
+
+
+# All of them in a grid.
+
+
+def test_a_grid_fits_selects_and_samples(run_folder: Path) -> None:
+    (fit,) = run_folder.glob("recalibrators/atlas/trivia/*/calibration.json")
+    assert json.loads(fit.read_text())["method"] == "Mixture"
+    selection = json.loads((run_folder / "selection" / "atlas" / "trivia.json").read_text())
+    assert selection["methods"]["Mixture"]["S-SC"]["candidate"] == "Mixture NLL"
+    assert (run_folder / "samples" / "atlas" / "trivia" / "Mixture_NLL" / "run0.jsonl").is_file()
+
+
+def test_its_results_and_tables_have_them(run_folder: Path) -> None:
+    rows = json.loads((run_folder / "results.json").read_text())["analyses"]["confidence"]
+    boldness = {(row["method"], row["measure"]): row["boldness"] for row in rows}
+    low, high = boldness["Mixture", "S-SC"]["interval"]
+    assert 0 <= low <= boldness["Mixture", "S-SC"]["mean"] <= high <= 1
+    header, *lines = (run_folder / "tables" / "03-main-atlas.csv").read_text().splitlines()
+    assert "S-SC" in header
+    assert any("Mixture" in line for line in lines)
+    header, *lines = (run_folder / "tables" / "boldest.csv").read_text().splitlines()
+    assert "Bold" in header
+    assert [line.split(",")[1] for line in lines] == ["Base", "Mixture"]
+    assert BOLDEST.caption in (run_folder / "results.md").read_text()
+
+
+def test_its_page_shows_and_explains_them(run_folder: Path) -> None:
+    page = (run_folder / "report.html").read_text()
+    assert "--m-mixture: #123456;" in page
+    assert "--m-mixture: #abcdef;" in page
+    assert "stroke: var(--m-mixture)" in page
+    for text in (
+        BOLDEST.caption,
+        '<a href="#boldness">Boldness</a>',
+        "Squared: by n²",
+        "A share of the uniform distribution",
+        BOLDNESS.meaning.rstrip("."),
+    ):
+        assert text in page
+
+
+def test_tables_figures_glossary_and_servers_know_them() -> None:
+    terms = {code: text for codes in glossary().values() for code, text in codes.items()}
+    assert (terms["S-SC"], terms["Mixture"]) == (SQUARED.meaning, MIXTURE.meaning)
+    assert terms["bold"] == BOLDNESS.meaning
+    assert measures_in_order(["S-SC", "T-SC", "IC-SC", "unknown"]) == [*("IC-SC", "T-SC", "S-SC", "unknown")]
+    assert metric_title("boldness") == "bold"
+    assert in_order(["Mixture", "ATS", "Base"]) == ["Base", "ATS", "Mixture"]
+    assert (method_colour("Mixture"), method_line("Mixture")) == ("#123456", ":")
+    assert "Mixture" not in SERVED
+
+
+def test_a_name_that_is_taken_and_one_that_is_unknown_are_refused(questions: str) -> None:
+    with pytest.raises(UsageError, match="there is a measure called 'E-SC' already"):
+        MEASURES.register(Measure("E-SC", lambda c, _: c.log_size))
+    with pytest.raises(UsageError, match="there is a method called 'Base' already"):
+        RECALIBRATORS.register(Method("Base", make=Base))
+    with pytest.raises(UsageError, match="unknown metric 'bolness'; did you mean 'boldness'"):
+        METRICS["bolness"]
+    code, _, stderr = semcal("fit", questions, "--model", "m", "--method", "Mixtur", "--out", "fit")
+    assert (code, "did you mean 'Mixture'? Known: TS, ATS, Platt, Mixture, TS-grid" in stderr) == (2, True)
