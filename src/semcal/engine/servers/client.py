@@ -17,6 +17,7 @@ import warnings
 import weakref
 import zlib
 from collections.abc import AsyncIterable, Callable, Coroutine, Iterator, Mapping, Sequence
+from concurrent.futures import wait
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from email.utils import format_datetime, parsedate_to_datetime
@@ -384,6 +385,7 @@ FIRST_TRIES = 3
 #: Seconds: the second try comes after a random part of the first, each further one after up to twice that.
 FIRST_WAIT, LONGEST_BACK_OFF = 0.5, 16.0
 #: Seconds in which a connection must be there.
+SIGNAL_WAIT = 0.5  # seconds after which a waiting caller looks for Ctrl-C
 CONNECT = 15.0
 #: What a server may add to the name of a model that was asked for: a date or a version, or "latest".
 _VERSION = re.compile(r"(\.gguf|[-@:](latest|v?\d[-.\d]*))?")
@@ -516,7 +518,11 @@ class ServerClient:
                     self._running = _Running(self._connections(), self.settings.concurrency)
                     weakref.finalize(self, self._running.stop, wait=False)
                 running = self._running
-            return asyncio.run_coroutine_threadsafe(running.run(start), running.loop).result()
+            future = asyncio.run_coroutine_threadsafe(running.run(start), running.loop)
+            # In short waits: Ctrl-C reaches Python code only between them where another thread took the signal.
+            while not wait([future], timeout=SIGNAL_WAIT).done:
+                pass
+            return future.result()
         except Exception:
             raise
         except BaseException:  # Ctrl-C, also before the waiting has begun
