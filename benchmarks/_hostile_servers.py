@@ -25,8 +25,8 @@ from unittest.mock import patch
 
 from benchmarks._damage import Arguments, Ended, faults_of, semcal
 from benchmarks._mutations import changed_bytes, changed_object
-from semcal.engine.servers.client import ServerClient
-from semcal.engine.servers.settings import ServerSettings
+from semcal.servers.client import ServerClient
+from semcal.servers.settings import ServerSettings
 from tests.servers.fake_model import ANSWERS
 from tests.servers.fake_server import FakeServer
 from tests.servers.fault_proxy import FaultProxy, _message

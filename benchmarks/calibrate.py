@@ -24,13 +24,13 @@ import numpy as np
 
 from semcal import fit, load_equivalence, load_model, metrics
 from semcal.calibration.from_model import calibrate
+from semcal.data.question import Question
 from semcal.demo.questions import load_set
-from semcal.engine.equivalence import Equivalence
-from semcal.engine.language_model import LanguageModel
 from semcal.errors import SemcalWarning
-from semcal.pipeline.prompting import PromptConfig
-from semcal.qa.grading import RuleGrader
-from semcal.qa.questions import Question
+from semcal.grading.rules import RuleGrader
+from semcal.models.equivalence import Equivalence
+from semcal.models.language_model import LanguageModel
+from semcal.models.prompting import PromptConfig
 from semcal.recalibration.temperature import Temperature
 from tests.json_rows import calibrate_samples, grade_row, measure_rows, sample_candidates
 

@@ -29,12 +29,12 @@ from benchmarks.nli_calls import ATLAS_QUESTIONS, M
 from semcal import __version__, score
 from semcal.demo.paths import language_model_dir, nli_model_dir
 from semcal.demo.questions import SETS, load_set
-from semcal.engine import cluster_answers, load_equivalence, load_model
-from semcal.engine.equivalence import side_of
 from semcal.errors import SemcalError
-from semcal.pipeline.prompting import PromptConfig
-from semcal.qa.normal_form import normal_form
+from semcal.models import cluster_answers, load_equivalence, load_model
+from semcal.models.equivalence import side_of
+from semcal.models.prompting import PromptConfig
 from semcal.recalibration import Temperature
+from semcal.text.normal_form import normal_form
 from tests.json_rows import sample_questions
 
 WIDTH = 32768

@@ -25,8 +25,8 @@ from typing import Any
 import numpy as np
 
 import semcal
-from semcal.engine.clustering import LINKAGES, cluster_answers
-from semcal.qa.normal_form import normal_form
+from semcal.models.clustering import LINKAGES, cluster_answers
+from semcal.text.normal_form import normal_form
 from tools.equivalence.pairs import JUDGED, Pair, is_held_out, read, unrelated_pairs
 
 #: Judged pairs of a source, at most.

@@ -13,19 +13,19 @@ from typing import Any, get_args
 
 from semcal.demo.paths import language_model_dir
 from semcal.demo.questions import load_set
-from semcal.engine.loading import load_model
-from semcal.pipeline.fitting import fit
-from semcal.pipeline.prompting import PromptConfig
+from semcal.models.loading import load_model
+from semcal.models.prompting import PromptConfig
+from semcal.recalibration.fitting import fit
 
 ASKED = 200
 
 
 def main() -> None:
     from benchmarks.__main__ import table
-    from semcal.engine.servers.gold import Route
-    from semcal.engine.servers.sampler import load_server
-    from semcal.engine.servers.settings import ServerSettings
-    from semcal.pipeline.server_fitting import fit_over_server
+    from semcal.recalibration.server_fitting import fit_over_server
+    from semcal.servers.gold import Route
+    from semcal.servers.sampler import load_server
+    from semcal.servers.settings import ServerSettings
     from tools.gguf import write_gguf
     from tools.llama_server import llama_server
 

@@ -21,8 +21,8 @@ import torch
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
 
 from benchmarks.sampling import END, END_LOGIT, PEAK, STEPS, VOCABULARY, M, forget, prompts, tokenizer
-from semcal.engine import CausalLanguageModel, Prompt
-from semcal.engine.language_model import SampleRequest
+from semcal.models import CausalLanguageModel, Prompt
+from semcal.models.language_model import SampleRequest
 from semcal.recalibration import Temperature, fit_temperatures
 
 ROUNDS, T = 3, 1.3

@@ -19,9 +19,9 @@ from time import process_time
 from typing import Any
 
 from benchmarks.grading_quality import Judged, judged_rows
-from semcal.qa import grading
-from semcal.qa.grading import RuleGrader
-from semcal.qa.normal_form import normal_form
+from semcal.grading import rules as grading
+from semcal.grading.rules import RuleGrader
+from semcal.text.normal_form import normal_form
 
 REFERENCES, ROUNDS, TARGET = 8, 5, 0.05
 

@@ -29,10 +29,10 @@ from pathlib import Path
 from typing import Any
 
 from semcal.errors import RowError
-from semcal.qa.grading import RULES, RuleGrader, squad_f1
-from semcal.qa.normal_form import normal_form
-from semcal.qa.values import values_differ
-from semcal.records import read_rows
+from semcal.files import read_rows
+from semcal.grading.rules import RULES, RuleGrader, squad_f1
+from semcal.text.normal_form import normal_form
+from semcal.text.values import values_differ
 
 SOURCES = {
     "nq_open": "NQ",

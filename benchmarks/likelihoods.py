@@ -27,10 +27,10 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from benchmarks.sampling import END, STEPS, VOCABULARY, M, network, prompts
-from semcal.engine import CausalLanguageModel, Generation, Prompt, decoding
-from semcal.engine.drawing import Distributions
-from semcal.engine.language_model import Cut, SampleRequest
-from semcal.engine.scoring import Rescoring
+from semcal.models import CausalLanguageModel, Generation, Prompt, decoding
+from semcal.models.drawing import Distributions
+from semcal.models.language_model import Cut, SampleRequest
+from semcal.models.scoring import Rescoring
 from semcal.recalibration import Base
 
 QUESTIONS, ROUNDS = 32, 3

@@ -26,11 +26,11 @@ import numpy as np
 from sklearn.metrics import adjusted_rand_score
 
 from benchmarks.grading_quality import rows_of
-from semcal.engine import cluster_answers
-from semcal.engine.clustering import LINKAGES
-from semcal.engine.equivalence import CachedEquivalence, Equivalence
-from semcal.pipeline.inputs import as_equivalence
-from semcal.qa.normal_form import normal_form
+from semcal.inputs import as_equivalence
+from semcal.models import cluster_answers
+from semcal.models.clustering import LINKAGES
+from semcal.models.equivalence import CachedEquivalence, Equivalence
+from semcal.text.normal_form import normal_form
 
 GROUPS = Path(__file__).parent / "judged" / "groups.jsonl"
 

@@ -29,8 +29,8 @@ from benchmarks._loops import (
     question_measures,
     resampled,
 )
+from semcal.measures import MEASURES, SemanticConfidence, confidence
 from semcal.metrics import bootstrap, summaries
-from semcal.semantics import MEASURES, SemanticConfidence, confidence
 
 QUESTIONS, RUNS, M, RESAMPLES, ROUNDS = 2000, 20, 10, 1000, 3
 #: Resamples that the loops take.

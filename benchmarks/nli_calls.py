@@ -43,13 +43,13 @@ from transformers.utils.logging import disable_progress_bar
 
 from semcal.demo.paths import language_model_dir, nli_model_dir
 from semcal.demo.questions import SETS, load_set
-from semcal.engine import cluster_answers, load_equivalence, load_model
-from semcal.engine.equivalence import CachedEquivalence, Equivalence, Triple
 from semcal.errors import SemcalWarning
-from semcal.pipeline.prompting import PromptConfig
-from semcal.qa.normal_form import normal_form
-from semcal.qa.values import values_differ
+from semcal.models import cluster_answers, load_equivalence, load_model
+from semcal.models.equivalence import CachedEquivalence, Equivalence, Triple
+from semcal.models.prompting import PromptConfig
 from semcal.recalibration import Temperature
+from semcal.text.normal_form import normal_form
+from semcal.text.values import values_differ
 from tests.json_rows import sample_questions
 
 QUESTIONS, ATLAS_QUESTIONS, M, POOL = 2000, 40, 10, 16

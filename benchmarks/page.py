@@ -19,7 +19,7 @@ from typing import Any
 
 from semcal.experiment.analyses import analyse
 from semcal.experiment.finished import read_finished
-from semcal.report.build import build
+from semcal.experiment.report.build import build
 
 sys.path += ["tests/experiment", "tests/report"]
 

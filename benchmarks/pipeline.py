@@ -41,13 +41,13 @@ from transformers import (
 
 from benchmarks.nli_calls import SEEDS, simulated
 from benchmarks.sampling import END, STEPS, VOCABULARY, M, network
-from semcal.engine import CausalLanguageModel
-from semcal.engine.nli import CrossEncoder
-from semcal.pipeline.prompting import PromptConfig
-from semcal.qa.grading import RuleGrader
-from semcal.qa.questions import Question
+from semcal.data.question import Question
+from semcal.grading.rules import RuleGrader
+from semcal.measures import components
+from semcal.models import CausalLanguageModel
+from semcal.models.nli import CrossEncoder
+from semcal.models.prompting import PromptConfig
 from semcal.recalibration import ATS, SE, AnyRecalibrator, Base, Platt, Temperature, temperature_of
-from semcal.semantics import components
 from tests.json_rows import cluster_rows, grade_row, measure_rows, sample_runs
 
 OURS, PLAIN, RUNS, WORDS = 24, 2, 4, 20

@@ -23,7 +23,7 @@ from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from benchmarks.sampling import forget, tokenizer
-from semcal.engine import CausalLanguageModel, Prompt
+from semcal.models import CausalLanguageModel, Prompt
 from semcal.recalibration import (
     ATS,
     BlockShape,

@@ -42,8 +42,8 @@ from benchmarks._mutations import (
 )
 from semcal.cli.app import app
 from semcal.demo.paths import language_model_dir, nli_model_dir
-from semcal.pipeline.store import UnfinishedWork
-from semcal.records import canonical
+from semcal.files import canonical
+from semcal.store import UnfinishedWork
 
 CASES, SEED = 2400, 0
 #: Of the samples as a table.

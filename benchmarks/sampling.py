@@ -49,10 +49,10 @@ import semcal
 from benchmarks import _copied_prefix
 from benchmarks._llama import llama
 from benchmarks._vllm import Answer, Vllm
-from semcal.engine import CausalLanguageModel, Prompt
-from semcal.engine.language_model import SampleRequest
-from semcal.pipeline.prompting import PromptConfig
-from semcal.qa import read_questions
+from semcal.data import read_questions
+from semcal.models import CausalLanguageModel, Prompt
+from semcal.models.language_model import SampleRequest
+from semcal.models.prompting import PromptConfig
 from semcal.recalibration import Temperature
 
 VOCABULARY, END, M, STEPS, BATCH, ROUNDS = 32_000, 2, 10, 10, 4, 3

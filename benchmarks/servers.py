@@ -2,7 +2,7 @@
 
     python -m benchmarks.servers
 
-The client (`semcal.engine.servers.client`) asks a server that answers at once, in a process of its own: 8
+The client (`semcal.servers.client`) asks a server that answers at once, in a process of its own: 8
 answers of 5 tokens with log-probabilities. Beside it, with 16 requests under way as well: a bare loop over
 `httpx.AsyncClient` and one over asyncio's streams, both with the same reading of the replies (JSON, then
 `parse_choices`) and without retries, budget or counting. In turn, medians; requests a second are by wall
@@ -33,9 +33,9 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from semcal.engine.servers.client import RequestFailed, ServerClient, ServerRequest
-from semcal.engine.servers.replies import parse_choices
-from semcal.engine.servers.settings import Endpoint, ServerSettings
+from semcal.servers.client import RequestFailed, ServerClient, ServerRequest
+from semcal.servers.replies import parse_choices
+from semcal.servers.settings import Endpoint, ServerSettings
 
 REQUESTS, CONCURRENCY, ROUNDS = 2000, 16, 5
 CHOICES, TOKENS = 8, 5
@@ -208,8 +208,8 @@ def rates() -> list[dict[str, Any]]:
 
 def orders() -> dict[str, Callable[[], list[ServerRequest]]]:
     """The same draws, in the orders and requests that are compared."""
+    from semcal.data.question import chat
     from semcal.demo.questions import load_set
-    from semcal.qa.questions import chat
 
     found = load_set("atlas-trivia")
     chats = [

@@ -29,15 +29,14 @@ from torch import Tensor
 from benchmarks.likelihoods import tokenizer
 from benchmarks.pipeline import AsDrawn, Judge, judge, questions
 from benchmarks.sampling import END, network
-from semcal.engine import CausalLanguageModel, decoding
-from semcal.engine.drawing import Distributions
-from semcal.engine.language_model import SampleRequest
-from semcal.engine.scheduling import PrefixCache
-from semcal.engine.scoring import Rescoring
+from semcal.grading.rules import RuleGrader
 from semcal.metrics import summaries
-from semcal.pipeline import sampling
-from semcal.pipeline.prompting import PromptConfig
-from semcal.qa.grading import RuleGrader
+from semcal.models import CausalLanguageModel, decoding, sampling
+from semcal.models.drawing import Distributions
+from semcal.models.language_model import SampleRequest
+from semcal.models.prompting import PromptConfig
+from semcal.models.scheduling import PrefixCache
+from semcal.models.scoring import Rescoring
 from semcal.recalibration import Base
 from tests.json_rows import cluster_rows, grade_row, measure_rows
 

@@ -14,9 +14,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import process_time
 
-from semcal.qa.first_answer import first_answer
-from semcal.qa.normal_form import normal_form
-from semcal.records import read_rows
+from semcal.files import read_rows
+from semcal.text.first_answer import first_answer
+from semcal.text.normal_form import normal_form
 
 ROUNDS, AT_LEAST = 7, 4000
 

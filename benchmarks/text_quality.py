@@ -20,9 +20,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from semcal.qa.normal_form import normal_form
-from semcal.qa.numbers import read_numbers
-from semcal.records import read_rows
+from semcal.files import read_rows
+from semcal.text.normal_form import normal_form
+from semcal.text.numbers import read_numbers
 
 SAMPLES = {"squad": "SQuAD", "nq_open": "NQ-Open", "triviaqa": "TriviaQA"}
 

@@ -24,7 +24,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 
 import semcal
-from semcal.qa import load_questions
+from semcal.data import load_questions
 
 examples = load_questions("atlas-trivia", split="few_shot")
 labelled = load_questions("atlas-trivia", limit=360)

@@ -27,7 +27,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 
 import semcal
-from semcal.qa import load_questions
+from semcal.data import load_questions
 
 examples = load_questions("atlas-rare", split="few_shot")
 labelled = load_questions("atlas-rare", limit=200)

@@ -7,13 +7,15 @@ from dataclasses import replace
 from functools import wraps
 from typing import Any
 
-from semcal import measuring, rows
+from semcal import assess, inputs, measuring, rows
 from semcal.calibration import answer_features, apply, from_samples, learn
+from semcal.grading import grade
 from semcal.measuring import MeasureOptions
-from semcal.pipeline import assess, cluster, fit_and_select, grade, inputs, sampling, select, temperature_grid
-from semcal.pipeline.fit_and_select import Clustering
-from semcal.pipeline.prompting import PromptConfig
-from semcal.pipeline.sampling import Sampling
+from semcal.models import cluster, sampling
+from semcal.models.prompting import PromptConfig
+from semcal.models.sampling import Sampling
+from semcal.recalibration import fit_and_select, select, temperature_grid
+from semcal.recalibration.fit_and_select import Clustering
 from semcal.results import answer_of as answer_of_row
 from semcal.rows import Row
 

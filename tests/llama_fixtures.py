@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from semcal.demo.paths import language_model_dir
-from semcal.engine.servers.client import ServerClient
-from semcal.engine.servers.probe import PROBE, probe, write_profile
-from semcal.engine.servers.profile import ServerProfile
-from semcal.engine.servers.settings import Endpoint, ServerSettings
+from semcal.servers.client import ServerClient
+from semcal.servers.probing import PROBE, probe, write_profile
+from semcal.servers.profile import ServerProfile
+from semcal.servers.settings import Endpoint, ServerSettings
 
 
 @pytest.fixture(scope="session")

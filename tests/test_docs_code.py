@@ -19,13 +19,13 @@ import pytest
 from made_up_grid import Grid, write_grid
 
 import semcal
+from semcal.data.question import chat
 from semcal.demo.paths import language_model_dir, nli_model_dir
 from semcal.demo.questions import load_set
-from semcal.engine import CausalLanguageModel
-from semcal.engine.language_model import Prompt
 from semcal.experiment.reading import read_settings
-from semcal.qa.questions import chat
-from semcal.records import write_rows
+from semcal.files import write_rows
+from semcal.models import CausalLanguageModel
+from semcal.models.language_model import Prompt
 from warm_semcal import warm_semcal
 
 ROOT = Path(__file__).parents[1]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from semcal.report.explorer import packed
+from semcal.experiment.report.explorer import packed
 from tests.golden.__main__ import written_today
 from tests.golden.archive import read_archive, write_archive
 from tests.golden.differences import differences

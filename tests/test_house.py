@@ -37,7 +37,7 @@ def loaded_by(statement: str) -> set[str]:
 
 
 def test_importing_the_package_loads_nothing_heavy() -> None:
-    assert loaded_by("import semcal, semcal.errors, semcal.records, semcal.registry") == set()
+    assert loaded_by("import semcal, semcal.errors, semcal.files, semcal.registry") == set()
 
 
 def test_scoring_stored_samples_loads_no_torch() -> None:

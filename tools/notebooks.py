@@ -94,8 +94,8 @@ def _html(text: str) -> str:
 def write_samples(path: Path, n: int = 200) -> None:
     """Sample answers of one of the repository's models, as any other program would have left them."""
     import semcal
-    from semcal.qa import load_questions
-    from semcal.records import write_rows
+    from semcal.data import load_questions
+    from semcal.files import write_rows
 
     found = semcal.ask_many(
         "atlas-mistral",

@@ -95,7 +95,7 @@ def _row(names: str, what: str) -> str:
 
 def glossary() -> str:
     """Return the page of codes and terms: those of the report, and further ones."""
-    from semcal.report import page
+    from semcal.experiment.report import page
 
     found = {code: text for codes in page.glossary().values() for code, text in codes.items()}
     found |= TERMS

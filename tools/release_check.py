@@ -23,10 +23,10 @@ PYTHONS = ("3.11", "3.12", "3.13")
 LEGS = ("lowest", "newest", "constraints")
 #: The fast part of the tests.
 TESTS = (
-    "tests/semantics",
-    "tests/records",
-    "tests/qa/test_normal_form.py",
-    "tests/pipeline/test_pipeline_uq.py",
+    "tests/measures",
+    "tests/files",
+    "tests/text/test_normal_form.py",
+    "tests/steps/test_pipeline_uq.py",
     "tests/metrics/test_risk.py",
     "tests/recalibration/test_saving.py",
 )

@@ -61,7 +61,7 @@ def record(case: str, folder: Path) -> NoReturn:
     from typer.testing import CliRunner
 
     from semcal.cli.app import app
-    from semcal.engine import drawing
+    from semcal.models import drawing
 
     def stop(*_: Any) -> NoReturn:
         frames = [frame for frame in _callers(sys._getframe(1)) if frame.f_globals["__name__"] != "__main__"]

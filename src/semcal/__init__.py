@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from semcal import errors, metrics, recalibration
     from semcal.calibration.calibrated import Calibration
     from semcal.calibration.from_model import calibrate
-    from semcal.engine.loading import load_equivalence, load_model
-    from semcal.engine.servers.sampler import load_server
-    from semcal.pipeline.fitting import Fit, RecalibratorLike, fit
-    from semcal.pipeline.inputs import EquivalenceLike, ModelLike, Questions, Samples
-    from semcal.qa.questions import Question
+    from semcal.data.question import Question
+    from semcal.inputs import EquivalenceLike, ModelLike, Questions, Samples
+    from semcal.measures import confidence
+    from semcal.models.loading import load_equivalence, load_model
+    from semcal.recalibration.fitting import Fit, RecalibratorLike, fit
     from semcal.results import Answer, Results, score
-    from semcal.semantics import confidence
+    from semcal.servers.sampler import load_server
     from semcal.uncertainty import SemanticUQ, ask_many
 
 __version__ = "0.1.0"
@@ -30,24 +30,24 @@ __version__ = "0.1.0"
 _ADDRESSES = {
     "Answer": "results",
     "Calibration": "calibration.calibrated",
-    "EquivalenceLike": "pipeline.inputs",
-    "Fit": "pipeline.fitting",
-    "ModelLike": "pipeline.inputs",
-    "Question": "qa.questions",
-    "Questions": "pipeline.inputs",
-    "RecalibratorLike": "pipeline.fitting",
+    "EquivalenceLike": "inputs",
+    "Fit": "recalibration.fitting",
+    "ModelLike": "inputs",
+    "Question": "data.question",
+    "Questions": "inputs",
+    "RecalibratorLike": "recalibration.fitting",
     "Results": "results",
-    "Samples": "pipeline.inputs",
+    "Samples": "inputs",
     "SemanticUQ": "uncertainty",
     "ask_many": "uncertainty",
     "calibrate": "calibration.from_model",
-    "confidence": "semantics",
-    "confidences": "semantics",  # the old name, for a release
+    "confidence": "measures",
+    "confidences": "measures",  # the old name, for a release
     "errors": "",
-    "fit": "pipeline.fitting",
-    "load_equivalence": "engine.loading",
-    "load_model": "engine.loading",
-    "load_server": "engine.servers.sampler",
+    "fit": "recalibration.fitting",
+    "load_equivalence": "models.loading",
+    "load_model": "models.loading",
+    "load_server": "servers.sampler",
     "metrics": "",
     "recalibration": "",
     "score": "results",

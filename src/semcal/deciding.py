@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from semcal.engine.clustering import QuestionSearch, Verdicts, finish, grow
-from semcal.engine.equivalence import ExactMatch
 from semcal.errors import QuestionError, UsageError
 from semcal.measuring import likeliest
 from semcal.metrics.arguments import Floats
-from semcal.pipeline.sampling import Sampling, sample_runs
-from semcal.qa.normal_form import normal_form
-from semcal.qa.values import values_differ, values_read
+from semcal.models.clustering import QuestionSearch, Verdicts, finish, grow
+from semcal.models.equivalence import ExactMatch
+from semcal.models.sampling import Sampling, sample_runs
 from semcal.rows import CALIBRATED
+from semcal.text.normal_form import normal_form
+from semcal.text.values import values_differ, values_read
 
 if TYPE_CHECKING:
     from semcal.calibration.calibrated import Calibration
-    from semcal.engine.equivalence import Equivalence
-    from semcal.engine.language_model import Sampler
-    from semcal.qa.questions import Question
+    from semcal.data.question import Question
+    from semcal.models.equivalence import Equivalence
+    from semcal.models.language_model import Sampler
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ from typing import ClassVar
 import numpy as np
 
 from semcal.errors import InputError, shown
-from semcal.qa.normal_form import normal_form
+from semcal.measures import MEASURES, SemanticConfidence, confidence
+from semcal.measures.formulas import EQUALLY_LIKELY
 from semcal.rows import Measures, Row, RowsAt, rows_by_temperature
-from semcal.semantics import MEASURES, SemanticConfidence, confidence
-from semcal.semantics.measures import EQUALLY_LIKELY
+from semcal.text.normal_form import normal_form
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ DEFAULTS = MeasureOptions()
 
 
 def likeliest(groups: Sequence[Sequence[int]], log_likelihoods: Sequence[float] | None) -> int:
-    """Settle a tie as `semcal.semantics.confidence` does: return the number of the likelier group."""
+    """Settle a tie as `semcal.measures.confidence` does: return the number of the likelier group."""
     values = [[log_likelihoods[i] for i in group] for group in groups] if log_likelihoods else []
     peak = max((u for group in values for u in group), default=-math.inf)
     if peak == -math.inf:

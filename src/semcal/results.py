@@ -13,13 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 import numpy as np
 
 from semcal import metrics
-from semcal.engine.equivalence import Equivalence
+from semcal.assess import Scores, assess, scores_by_measure
 from semcal.errors import InputError, MissingExtraError, QuestionError, UndefinedWarning, UsageError, shown
-from semcal.measuring import MeasureOptions, measure_at, representative
-from semcal.pipeline.assess import Scores, assess, scores_by_measure
-from semcal.pipeline.cluster import Clustering, cluster_missing
-from semcal.pipeline.grade import as_grader, grade_row, grade_together
-from semcal.pipeline.inputs import (
+from semcal.grading.grade import as_grader, grade_row, grade_together
+from semcal.inputs import (
     EquivalenceLike,
     Samples,
     as_equivalence,
@@ -30,18 +27,21 @@ from semcal.pipeline.inputs import (
     warn_of_clusters,
     warn_of_rows_left_out,
 )
+from semcal.measures import MEASURES
+from semcal.measures.formulas import TIE
+from semcal.measuring import MeasureOptions, measure_at, representative
+from semcal.models.cluster import Clustering, cluster_missing
+from semcal.models.equivalence import Equivalence
 from semcal.progress import ShowProgress, shown_progress
 from semcal.registry import check_name
 from semcal.rows import CALIBRATED, Decision, Row, RowsAt, rows_by_temperature
-from semcal.semantics import MEASURES
-from semcal.semantics.measures import TIE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
 
     from semcal.calibration.calibrated import CalibratedAnswer, Calibration
-    from semcal.qa.grading import Grader
+    from semcal.grading.rules import Grader
     from semcal.recalibration.attentive import AnyRecalibrator
 
 #: Rows of answers that a notebook shows.

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, ClassVar, TypeAlias
 
+from semcal.data.question import GROUP, Question, Ties, group_of, reference_text, ties_of
 from semcal.errors import InputError, QuestionError, RowError, SemcalWarning, shown
-from semcal.qa.questions import GROUP, Question, Ties, group_of, reference_text, ties_of
-from semcal.records import parse_float
-from semcal.semantics.ragged import ABOVE_ZERO
+from semcal.files import parse_float
+from semcal.measures.ragged import ABOVE_ZERO
 
 Json: TypeAlias = Mapping[str, Any]
 """An object of a file."""

@@ -21,8 +21,8 @@ from semcal.rows import Json, Row
 from semcal.workers import Executor, Progress
 
 if TYPE_CHECKING:
-    from semcal.engine.equivalence import Equivalence
-    from semcal.engine.language_model import LanguageModel, Sampler
+    from semcal.models.equivalence import Equivalence
+    from semcal.models.language_model import LanguageModel, Sampler
     from semcal.recalibration.attentive import AnyRecalibrator
 
 
@@ -68,7 +68,7 @@ class WorkerState:
     @property
     def language_model(self) -> LanguageModel:
         """The language model, which must be there; UsageError if it is a server."""
-        from semcal.engine.language_model import with_states
+        from semcal.models.language_model import with_states
 
         return with_states(self.model, "this needs hidden states or logits")
 

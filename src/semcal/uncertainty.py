@@ -17,15 +17,11 @@ from semcal.calibration.apply import (
     equivalence_of,
 )
 from semcal.calibration.calibrated import Calibration
+from semcal.data.question import Question
 from semcal.deciding import DecisionRule, Drawn, draw_and_decide
-from semcal.engine.clustering import LINKAGES
-from semcal.engine.drawing import Truncation
-from semcal.engine.language_model import Capabilities, check_likelihoods
 from semcal.errors import QuestionError, SemcalWarning, UsageError, shown
-from semcal.measuring import MeasureOptions, measure_at, representative
-from semcal.pipeline.cluster import cluster_rows
-from semcal.pipeline.fitting import RecalibratorLike, recalibrator_and_prompt
-from semcal.pipeline.inputs import (
+from semcal.grading.rules import RuleGrader
+from semcal.inputs import (
     EquivalenceLike,
     ModelLike,
     Questions,
@@ -34,12 +30,17 @@ from semcal.pipeline.inputs import (
     as_questions,
     checked_draws,
 )
-from semcal.pipeline.prompting import PromptConfig
-from semcal.pipeline.sampling import Sampled, Sampling, row_to_ask, sample_runs
+from semcal.measures import MEASURES
+from semcal.measuring import MeasureOptions, measure_at, representative
+from semcal.models.cluster import cluster_rows
+from semcal.models.clustering import LINKAGES
+from semcal.models.drawing import Truncation
+from semcal.models.language_model import Capabilities, check_likelihoods
+from semcal.models.prompting import PromptConfig
+from semcal.models.sampling import Sampled, Sampling, row_to_ask, sample_runs
 from semcal.progress import ShowProgress, shown_progress
-from semcal.qa.grading import RuleGrader
-from semcal.qa.questions import Question
 from semcal.recalibration.attentive import AnyRecalibrator
+from semcal.recalibration.fitting import RecalibratorLike, recalibrator_and_prompt
 from semcal.registry import check_name
 from semcal.results import Answer, Meaning, Results, answer_of
 from semcal.rows import (
@@ -51,7 +52,6 @@ from semcal.rows import (
     warn_of_cut_draws,
     warn_of_failures,
 )
-from semcal.semantics import MEASURES
 from semcal.steps import WorkerState
 from semcal.workers import Progress
 
@@ -108,7 +108,7 @@ class SemanticUQ:
 
     Examples
     --------
-    >>> from semcal.engine.fakes import FakeLanguageModel
+    >>> from semcal.models.fakes import FakeLanguageModel
     >>> model = FakeLanguageModel({"Who wrote it?": {"Ana Velis": 0.9, "Bo Tarn": 0.1}})
     >>> answer = SemanticUQ(model, equivalence="exact", abstain_below=0.7).ask("Who wrote it?")
     >>> answer
@@ -160,7 +160,7 @@ class SemanticUQ:
         if calibration is not None:
             check_equivalence(calibration, self.equivalence, force=force)
         if truncation is not None and not isinstance(truncation, Truncation):
-            raise UsageError(f"truncation is {shown(truncation)}; give semcal.engine.Truncation(top_p=0.9)")
+            raise UsageError(f"truncation is {shown(truncation)}; give semcal.models.Truncation(top_p=0.9)")
         self.sampling = Sampling(
             tuple(self.recalibrators.values()), asking, self.m, (seed,), max_new_tokens, truncation
         )
@@ -364,7 +364,7 @@ def ask_many(
 
     Examples
     --------
-    >>> from semcal.engine.fakes import FakeLanguageModel
+    >>> from semcal.models.fakes import FakeLanguageModel
     >>> model = FakeLanguageModel({"Who wrote it?": {"Ana": 1.0}, "Who sang it?": {"Bo": 0.5, "Cy": 0.5}})
     >>> ask_many(model, [{"question": "Who wrote it?", "answers": "Ana"}, {"question": "Who sang it?"}])
     Results(2 answers, 1 graded; E-SC: accuracy 1.000, confidence 1.000, gain 1.000; meanings by 'default')

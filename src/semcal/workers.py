@@ -58,8 +58,8 @@ START = 5.0
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 #: What processes that hold models import before they part, so that this is done once.
 PRELOAD = (
-    "semcal.engine.causal_lm",
-    "semcal.engine.nli",
+    "semcal.models.causal_lm",
+    "semcal.models.nli",
     "transformers.generation.utils",
     "transformers.modeling_utils",
     "scipy.fft",

@@ -9,8 +9,8 @@ from invoking import semcal, write
 from rich.console import Console
 
 from semcal.cli.commands.metrics import metrics_tables
-from semcal.pipeline.grade import audit
-from semcal.qa.grading import RuleGrader
+from semcal.grading.grade import audit
+from semcal.grading.rules import RuleGrader
 from tests.json_rows import judged_rows
 
 #: People and the rules agree on three of four; the last is on the question of the first.

@@ -11,9 +11,9 @@ from invoking import semcal, write
 
 from semcal.calibration.calibrated import Calibration
 from semcal.cli.commands import ask
-from semcal.engine import load_model
+from semcal.models import load_model
 from semcal.recalibration import Temperature, TemperatureScaling, save_pretrained
-from tests.pipeline.made_up_calibration import OF_ANOTHER_TEMPERATURE, calibration, provenance, threshold
+from tests.steps.made_up_calibration import OF_ANOTHER_TEMPERATURE, calibration, provenance, threshold
 
 pytestmark = pytest.mark.filterwarnings("always::semcal.errors.SemcalWarning")
 

@@ -17,11 +17,11 @@ from invoking import write
 from semcal.cli import console
 from semcal.cli.app import app
 from semcal.cli.commands import ask
-from semcal.engine.equivalence import ExactMatch
-from semcal.engine.fakes import FakeLanguageModel
 from semcal.errors import printable
+from semcal.files import dumps
+from semcal.models.equivalence import ExactMatch
+from semcal.models.fakes import FakeLanguageModel
 from semcal.progress import bar
-from semcal.records import dumps
 from semcal.steps import WorkerState
 
 #: Clears the screen, names the window, writes to the clipboard, C1's CSI, turns the direction of writing.

@@ -36,9 +36,10 @@ CODE = """
 import json, os, signal, sys
 from pathlib import Path
 import torch, transformers
-import semcal.engine.causal_lm, semcal.pipeline.fit_and_select, semcal.cli.commands.fit
+import semcal.models.causal_lm, semcal.recalibration.fit_and_select, semcal.cli.commands.fit
 from semcal.cli import main
-from semcal.pipeline import calibration_set, sampling as sample
+from semcal.recalibration import calibration_set
+from semcal.models import sampling as sample
 
 torch.set_num_threads(1)
 calibration_set.BLOCK, sample.BLOCK_TOKENS = 8, 16

@@ -20,10 +20,10 @@ import pytest
 from invoking import semcal, write
 
 from benchmarks._damaged_logs import damaged_zip
+from semcal.data.recorded import read_recorded
 from semcal.errors import InputError, RowError
-from semcal.pipeline.recorded import read_recorded
-from semcal.qa.first_answer import first_answer
-from semcal.records import Row
+from semcal.files import JsonLine
+from semcal.text.first_answer import first_answer
 
 # What was asked, and what three models said at T = 1
 ASKED: dict[str, tuple[str, list[str], list[str]]] = {
@@ -623,7 +623,7 @@ def test_ids_with_slashes_are_read_from_an_inspect_log(tmp_path):
     assert [(row["id"], len(row["samples"])) for row in rows] == [("a/b0", 4), ("a/b1", 4)]
 
 
-def outcome(log: Path, format: str) -> list[Row | RowError] | str:
+def outcome(log: Path, format: str) -> list[JsonLine | RowError] | str:
     """The rows of a log, or the error that it is none."""
     try:
         return list(read_recorded(str(log), format, requests=None, questions=None))
@@ -643,7 +643,7 @@ def test_a_damaged_zip_file_is_rows_or_one_clear_error(tmp_path, part):
         errors = [outcome(log, "lm-eval"), *([found] if isinstance(found, str) else [])]
         rows = [] if isinstance(found, str) else found
         assert all(str(error).startswith((str(log), "[RowError(")) for error in errors), words
-        assert all(isinstance(row, Row | RowError) for row in rows), words
+        assert all(isinstance(row, JsonLine | RowError) for row in rows), words
     assert refused >= 15
 
 
@@ -705,7 +705,7 @@ def test_a_member_is_unpacked_up_to_a_bound_whatever_its_header_says(tmp_path, d
 
 def test_all_members_together_are_bounded_too(tmp_path, monkeypatch):
     log = eval_file(tmp_path / "log.eval", inspect_samples())
-    monkeypatch.setattr("semcal.pipeline.recorded.LARGEST", 3000)
+    monkeypatch.setattr("semcal.data.recorded.LARGEST", 3000)
     code, rows, stderr = semcal("import", "inspect", log)
     assert (code, rows) == (1, [])
     assert "unpacks to more than 3000 bytes" in stderr
@@ -796,7 +796,7 @@ def test_whatever_stands_anywhere_in_a_file_it_is_a_row_a_bad_row_or_one_error(t
             rows = list(read_recorded(str(file), kind, requests=requests, questions=None))
         except InputError:
             continue
-        assert all(isinstance(row, Row | RowError) for row in rows)
+        assert all(isinstance(row, JsonLine | RowError) for row in rows)
 
 
 def files_of(tmp_path: Path) -> dict[str, tuple[Any, ...]]:

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from semcal.cli.app import app
 from semcal.cli.console import NLICost
-from semcal.engine.fakes import FakeEquivalence, FakeLanguageModel
+from semcal.models.fakes import FakeEquivalence, FakeLanguageModel
 from semcal.workers import WorkerPlan
 
 SAMPLES = ["a boat", "the ship", "a ship", "four", "five", "boat"]  # ship, boat, 4 and 5

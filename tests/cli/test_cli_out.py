@@ -21,7 +21,7 @@ from invoking import semcal, write
 from semcal.cli.commands import demo, export, fit, run, run_folder
 from semcal.cli.console import kept_message
 from semcal.errors import UsageError
-from semcal.records import LOCK, file_lock
+from semcal.files import LOCK, file_lock
 
 ROWS = [{"id": str(i), "question": "Who?", "samples": ["a", "b", "a"]} for i in range(5)]
 GRID = """

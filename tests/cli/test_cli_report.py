@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from invoking import semcal
 
-from semcal.report import build
-from semcal.report.report_tables import less_accurate_in_words
+from semcal.experiment.report import build
+from semcal.experiment.report.report_tables import less_accurate_in_words
 
 NO_FIGURES = """
 import sys
-from semcal.report import build
-from semcal.report.report_tables import less_accurate_in_words
+from semcal.experiment.report import build
+from semcal.experiment.report.report_tables import less_accurate_in_words
 build.planned_figures = lambda *_: []
 from semcal.cli.commands.run_folder import report
 code = report(__import__("pathlib").Path(sys.argv[1]), out=None, json=True)

@@ -23,11 +23,11 @@ from semcal.cli.app import app
 from semcal.cli.commands import demo
 from semcal.cli.commands.metrics import metrics_tables
 from semcal.demo.paths import settings_file
-from semcal.engine import load_model
 from semcal.experiment.grid_settings import GridSettings
 from semcal.experiment.question_sets import Problem
 from semcal.experiment.reading import read_settings
-from semcal.semantics import MEASURES
+from semcal.measures import MEASURES
+from semcal.models import load_model
 
 #: Tiny models of random weights never end an answer.
 pytestmark = pytest.mark.filterwarnings("ignore:.* draws reached the token limit")
@@ -132,7 +132,7 @@ def test_the_demo_prints_words_into_a_pipe_and_json_on_demand(
 
     monkeypatch.setattr(demo, "carry_out", carry_out)
     monkeypatch.setattr("semcal.experiment.finished.read_results", lambda _: {"made": "up"})
-    monkeypatch.setattr("semcal.report.in_words", lambda results: [f"words on {results}"])
+    monkeypatch.setattr("semcal.experiment.report.in_words", lambda results: [f"words on {results}"])
     options = ("--limit", 8, "--m", 4, "--seed", 3, *(("--json",) if json_too else ()))
     code, stdout, stderr = semcal("demo", "--out", tmp_path / "demo", *options)
     assert code == 0

@@ -18,11 +18,11 @@ from semcal.demo.paths import (
     recalibrator_dir,
 )
 from semcal.demo.questions import SETS, load_set
-from semcal.engine import load_model
-from semcal.pipeline.prompting import PromptConfig
-from semcal.qa.first_answer import first_answer
-from semcal.qa.grading import RuleGrader
+from semcal.grading.rules import RuleGrader
+from semcal.models import load_model
+from semcal.models.prompting import PromptConfig
 from semcal.recalibration import Base, from_pretrained
+from semcal.text.first_answer import first_answer
 from tools.atlas import validate
 from tools.atlas.copying import start_copying
 

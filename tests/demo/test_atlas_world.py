@@ -13,7 +13,7 @@ import pytest
 from semcal.demo import questions as stored
 from semcal.demo.questions import SETS, load_set
 from semcal.errors import UsageError
-from semcal.qa.normal_form import normal_form
+from semcal.text.normal_form import normal_form
 from tools.atlas import texts
 from tools.atlas.facts import told_value, training_facts
 from tools.atlas.questions import data_files, question_facts

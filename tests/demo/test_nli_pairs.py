@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from semcal.qa.normal_form import normal_form
+from semcal.text.normal_form import normal_form
 from tools.atlas.nli_pairs import (
     CONTRADICTION,
     ENTAILMENT,

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from semcal.qa.normal_form import normal_form
+from semcal.text.normal_form import normal_form
 
 Same = Callable[[str, str], bool]
 

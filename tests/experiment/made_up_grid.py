@@ -18,9 +18,9 @@ import numpy as np
 
 from semcal.experiment.grid_settings import slug
 from semcal.experiment.reading import yaml_text
-from semcal.qa.normal_form import normal_form
-from semcal.records import dumps, write_rows
-from semcal.semantics import MEASURES, confidence
+from semcal.files import dumps, write_rows
+from semcal.measures import MEASURES, confidence
+from semcal.text.normal_form import normal_form
 
 METHODS = ("Base", "SE", "TS", "ATS", "Platt")
 #: The temperature that each candidate's distribution has in effect; those of TS stand in the selection.

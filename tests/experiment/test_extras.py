@@ -16,8 +16,8 @@ from semcal.experiment.finished import state_of
 from semcal.experiment.grid_blocks import expected_blocks
 from semcal.experiment.grid_settings import Fitting
 from semcal.experiment.reading import read_settings, settings_text
+from semcal.experiment.report.report_tables import report_tables
 from semcal.metrics import PlattCalibration, ace
-from semcal.report.report_tables import report_tables
 
 pytestmark = pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
 

@@ -10,7 +10,7 @@ from made_up_grid import Grid, write_grid
 
 from semcal.errors import InputError, StoreError
 from semcal.experiment.finished import is_grid_run, read_finished
-from semcal.semantics import MEASURES
+from semcal.measures import MEASURES
 
 
 def only_file(folder: Path, pattern: str) -> Path:

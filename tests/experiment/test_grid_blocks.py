@@ -15,7 +15,7 @@ import pytest
 from semcal.experiment.grid import Grid
 from semcal.experiment.grid_blocks import GridBlocks, PlannedBlock
 from semcal.experiment.grid_settings import Model
-from semcal.pipeline.store import Store
+from semcal.store import Store
 from semcal.workers import SerialExecutor
 
 THREADS, BLOCKS = 8, 6

@@ -21,8 +21,8 @@ from semcal.experiment.analyses import analyse
 from semcal.experiment.finished import read_finished, state_of
 from semcal.experiment.forecast import forecast
 from semcal.experiment.reading import read_settings, settings_of
-from semcal.pipeline.store import read_block
-from semcal.qa.grading import RuleGrader
+from semcal.grading.rules import RuleGrader
+from semcal.store import read_block
 
 pytestmark = pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
 

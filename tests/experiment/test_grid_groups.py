@@ -13,8 +13,8 @@ from semcal.experiment.analyses.answer_analyses import splits
 from semcal.experiment.analyses.grid_scores import GridScores
 from semcal.experiment.finished import read_finished
 from semcal.experiment.question_sets import load_parts
+from semcal.experiment.report.report_tables import resampled_groups
 from semcal.metrics import bootstrap
-from semcal.report.report_tables import resampled_groups
 
 pytestmark = pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
 SMALL = ("methods=[Base, SE]", "sampling.counts=[]", "runs.count=1")

@@ -9,12 +9,12 @@ from typing import Any
 import mill_grid as mills
 import pytest
 
-from semcal.engine.fakes import FakeLanguageModel
+from semcal.data.question import Question
 from semcal.errors import InputError
 from semcal.experiment.forecast import forecast
 from semcal.experiment.reading import read_settings
-from semcal.pipeline.prompting import PromptConfig
-from semcal.qa.questions import Question
+from semcal.models.fakes import FakeLanguageModel
+from semcal.models.prompting import PromptConfig
 from semcal.recalibration import SE, Base
 from tests.json_rows import sample_runs, scored_without_passages
 

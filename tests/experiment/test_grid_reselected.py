@@ -11,7 +11,7 @@ import pytest
 
 from semcal.experiment.analyses import analyse
 from semcal.experiment.forecast import forecast
-from semcal.semantics import confidence
+from semcal.measures import confidence
 
 pytestmark = pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
 

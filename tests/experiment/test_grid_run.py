@@ -15,7 +15,7 @@ from semcal.errors import InputError, SemcalWarning, StoreError, UsageError
 from semcal.experiment.finished import forget_from, state_of
 from semcal.experiment.grid_blocks import STAGES
 from semcal.experiment.question_sets import load_parts
-from semcal.semantics import MEASURES, confidence
+from semcal.measures import MEASURES, confidence
 from semcal.workers import ProcessExecutor
 
 pytestmark = pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
@@ -143,7 +143,7 @@ def test_a_finished_run_needs_no_model_and_no_features(
     shutil.rmtree(tmp_path / "work")
     shutil.rmtree(tmp_path / "samples")
     for method in ("sample", "features", "greedy", "beam", "score", "logits"):
-        monkeypatch.setattr(f"semcal.engine.fakes.FakeLanguageModel.{method}", None)
+        monkeypatch.setattr(f"semcal.models.fakes.FakeLanguageModel.{method}", None)
     mills.run(tmp_path, mills.settings(small, *SMALL))
     assert mills.contents(tmp_path) == mills.contents(small)
 

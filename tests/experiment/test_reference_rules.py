@@ -24,10 +24,10 @@ from authors_rules import (
     trained,
 )
 
-from semcal.engine.drawing import uniforms
+from semcal.data.question import Question
 from semcal.experiment.analyses import analyse
 from semcal.experiment.answer_jobs import AnswerBlock, GradeJob
-from semcal.qa.questions import Question
+from semcal.models.drawing import uniforms
 from semcal.steps import WorkerState
 
 pytestmark = pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")

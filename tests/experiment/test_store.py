@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from semcal.errors import StoreError
-from semcal.pipeline.store import Stage, Store, digest, read_block
+from semcal.store import Stage, Store, digest, read_block
 
 
 def rows(root: Path, stage: str, key: dict, compute) -> list[dict]:

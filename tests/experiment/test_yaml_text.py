@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from semcal.engine.loading import parse_size
 from semcal.errors import UsageError, shown
 from semcal.experiment.reading import LONGEST, parse_yaml, read_settings
+from semcal.models.loading import parse_size
 
 SMALL = """\
 models: [{name: one, path: atlas}]

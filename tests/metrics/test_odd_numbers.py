@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from semcal import metrics, semantics
+from semcal import measures, metrics
 from semcal.errors import InputError, SemcalError, UndefinedWarning, UsageError
 
 P, C = [0.25, 0.5, 0.75, 1.0], [0, 1, 0, 1]
@@ -132,32 +132,30 @@ def test_the_message_says_what_was_got(given: Any, message: str) -> None:
 
 @pytest.mark.parametrize("kind", TAKEN)
 def test_log_likelihoods_of_other_kinds_give_the_result_of_plain_ones(kind: str) -> None:
-    expected = semantics.confidence(CLUSTERS, U, measure=semantics.MEASURES)
+    expected = measures.confidence(CLUSTERS, U, measure=measures.MEASURES)
     whole = "array" in kind or kind.startswith("a tensor")
     for given in ([TAKEN[kind](row) for row in U], *([TAKEN[kind](U)] if whole else [])):
-        for name, found in semantics.confidence(CLUSTERS, given, measure=semantics.MEASURES).items():
+        for name, found in measures.confidence(CLUSTERS, given, measure=measures.MEASURES).items():
             assert same(found.probabilities, expected[name].probabilities)
-    assert same(
-        semantics.predictive_entropy([TAKEN[kind](row) for row in U]), semantics.predictive_entropy(U)
-    )
+    assert same(measures.predictive_entropy([TAKEN[kind](row) for row in U]), measures.predictive_entropy(U))
 
 
 @pytest.mark.parametrize("kind", REFUSED)
 def test_log_likelihoods_that_are_no_numbers_are_refused(kind: str) -> None:
     with pytest.raises(InputError, match=r"log_likelihoods|log-likelihood"):
-        semantics.confidence(CLUSTERS, [REFUSED[kind](U[0]), U[1]], measure="L-SC")
+        measures.confidence(CLUSTERS, [REFUSED[kind](U[0]), U[1]], measure="L-SC")
 
 
 def test_log_likelihoods_whose_sums_would_overflow_are_refused() -> None:
     with pytest.raises(InputError, match=r"question 1 has log-likelihood -1e\+308; below -1e\+300 sums"):
-        semantics.confidence([[[0]], [[0, 1]]], [[-1.0], [-1e308, -1e308]], measure="B-SC")
+        measures.confidence([[[0]], [[0, 1]]], [[-1.0], [-1e308, -1e308]], measure="B-SC")
     sharp = {"t_alpha": 1e-20, "measure": "T-SC"}
     with pytest.raises(UsageError, match="the scores of T-SC at a = 1e-20 are beyond what a float holds"):
-        semantics.confidence([[[0, 1], [2]]], [[-1e299, -1e299, -1.0]], **sharp)
-    found = semantics.confidence([[[0, 1], [2]]], [[-1e299, -1e299, -1e298]], measure="B-SC")
+        measures.confidence([[[0, 1], [2]]], [[-1e299, -1e299, -1.0]], **sharp)
+    found = measures.confidence([[[0, 1], [2]]], [[-1e299, -1e299, -1e298]], measure="B-SC")
     assert found.probabilities.tolist() == [0.0, 1.0]
     with pytest.warns(UndefinedWarning, match="draw of likelihood 0"):
-        semantics.confidence([[[0, 1]]], [[-np.inf, -1.0]], measure="B-SC")
+        measures.confidence([[[0, 1]]], [[-np.inf, -1.0]], measure="B-SC")
 
 
 OPTIONS: dict[str, Callable[[Any], object]] = {
@@ -175,9 +173,9 @@ OPTIONS: dict[str, Callable[[Any], object]] = {
     "risk_limit": lambda x: metrics.risk_controlled_threshold(P, C, risk_limit=x),
     "delta": lambda x: metrics.risk_controlled_threshold(P, C, risk_limit=0.1, delta=x),
     "squeeze": lambda x: metrics.BetaCalibration(squeeze=x),
-    "t_alpha": lambda x: semantics.confidence(CLUSTERS, U, measure="T-SC", t_alpha=x),
-    "g_alpha": lambda x: semantics.confidence(CLUSTERS, U, measure="G-SC", g_alpha=x),
-    "measure": lambda x: semantics.confidence(CLUSTERS, U, measure=x),
+    "t_alpha": lambda x: measures.confidence(CLUSTERS, U, measure="T-SC", t_alpha=x),
+    "g_alpha": lambda x: measures.confidence(CLUSTERS, U, measure="G-SC", g_alpha=x),
+    "measure": lambda x: measures.confidence(CLUSTERS, U, measure=x),
 }
 
 
@@ -208,21 +206,21 @@ def test_options_that_are_numbers_of_another_kind_are_taken() -> None:
             for level, resamples in ((0.5, 9), (np.float32(0.5), 9.0), (torch.tensor(0.5), np.int8(9)))
         ]
     assert several[0] == several[1] == several[2]
-    found = [semantics.confidence(CLUSTERS, U, measure="T-SC", t_alpha=a) for a in (0.5, torch.tensor(0.5))]
+    found = [measures.confidence(CLUSTERS, U, measure="T-SC", t_alpha=a) for a in (0.5, torch.tensor(0.5))]
     assert same(found[0].probabilities, found[1].probabilities)
 
 
 def test_clusters_and_relations_of_texts_are_refused() -> None:
     with pytest.raises(InputError, match="clusters must be nested three deep"):
-        semantics.confidence([[["0", "1"]]])
+        measures.confidence([[["0", "1"]]])
     with pytest.raises(InputError, match="clusters must be nested three deep"):
-        semantics.number_of_clusters([[[10**400]]])
+        measures.number_of_clusters([[[10**400]]])
     for related in ([["yes", "no"], ["no", "yes"]], [[1, 0], [1]], [[1j]]):
         with pytest.raises(InputError, match="related holds"):
-            semantics.components(related)
+            measures.components(related)
     with pytest.raises(InputError, match="related holds NaN"):
-        semantics.greedy([[1, None], [None, 1]])
-    assert semantics.components(torch.eye(2, requires_grad=True)) == [[0], [1]]
+        measures.greedy([[1, None], [None, 1]])
+    assert measures.components(torch.eye(2, requires_grad=True)) == [[0], [1]]
 
 
 def test_numbers_nested_hundreds_deep_are_refused() -> None:

@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 
 import semcal
 from semcal.cli.app import app
-from semcal.engine.language_model import Prompt
-from semcal.qa.questions import Question, chat
+from semcal.data.question import Question, chat
+from semcal.models.language_model import Prompt
 from semcal.recalibration import Base
 from tests.cli.invoking import semcal as command
 from tests.cli.invoking import write

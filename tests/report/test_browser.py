@@ -10,11 +10,11 @@ import pytest
 from browser import CHROMIUM, driven, dump
 from made_up_grid import Grid, write_grid
 
-from semcal.engine.equivalence import CachedEquivalence
-from semcal.engine.fakes import FakeEquivalence
 from semcal.experiment.finished import FinishedRun, read_finished
-from semcal.report.explorer import SMALL, explorer_blocks
-from semcal.report.page import page as grid_page
+from semcal.experiment.report.explorer import SMALL, explorer_blocks
+from semcal.experiment.report.page import page as grid_page
+from semcal.models.equivalence import CachedEquivalence
+from semcal.models.fakes import FakeEquivalence
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
 

@@ -16,12 +16,12 @@ from semcal.experiment.answer_jobs import ApplyJob
 from semcal.experiment.finished import calibrated_path, calibration_folder, read_finished
 from semcal.experiment.grid_settings import Grading
 from semcal.experiment.reading import parse_yaml, yaml_text
-from semcal.records import dumps
-from semcal.report import in_words
-from semcal.report.build import remake
-from semcal.report.report_figures import grid_figures
-from semcal.report.report_tables import report_tables
-from semcal.report.summary import calibrated_findings
+from semcal.experiment.report import in_words
+from semcal.experiment.report.build import remake
+from semcal.experiment.report.report_figures import grid_figures
+from semcal.experiment.report.report_tables import report_tables
+from semcal.experiment.report.summary import calibrated_findings
+from semcal.files import dumps
 from semcal.steps import WorkerState
 from tests.json_rows import calibrate_rows
 

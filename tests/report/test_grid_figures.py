@@ -13,9 +13,14 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from semcal.experiment.finished import FinishedRun, read_finished, read_results
-from semcal.report.plotting import METHOD_COLOURS, drawable
-from semcal.report.question_figures import prompt_figure, prompts_of, schematic_figure, teaser_figure
-from semcal.report.report_figures import (
+from semcal.experiment.report.plotting import METHOD_COLOURS, drawable
+from semcal.experiment.report.question_figures import (
+    prompt_figure,
+    prompts_of,
+    schematic_figure,
+    teaser_figure,
+)
+from semcal.experiment.report.report_figures import (
     REPORT_FIGURES,
     PlannedFigure,
     correlation_figure,
@@ -26,7 +31,7 @@ from semcal.report.report_figures import (
     selective_figure,
     write_files,
 )
-from semcal.semantics import MEASURES
+from semcal.measures import MEASURES
 
 Results = dict[str, Any]
 MODEL, DATASET = "alpha-1b", "made-up-trivia"

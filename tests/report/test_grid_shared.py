@@ -11,7 +11,7 @@ from made_up_grid import Grid, write_grid
 from semcal.errors import StoreError
 from semcal.experiment.analyses import analyse, pair_analysis
 from semcal.experiment.finished import read_finished
-from semcal.report import build
+from semcal.experiment.report import build
 from semcal.workers import Executor, ProcessExecutor
 
 TWO = Grid(

@@ -11,9 +11,9 @@ import pytest
 from scipy.stats import t
 
 from semcal.errors import UsageError
+from semcal.experiment.report import loss_figure, steps_figure, write_figure
 from semcal.recalibration import Certificate, GradientSteps, Schedule, TemperatureFit
 from semcal.recalibration.exact_fit import LossCurve
-from semcal.report import loss_figure, steps_figure, write_figure
 
 T = tuple(np.geomspace(0.05, 20, 121).tolist())
 FIT = TemperatureFit(

@@ -11,8 +11,8 @@ import pytest
 from matplotlib.figure import Figure
 
 from semcal.errors import StoreError
-from semcal.report.build import MANIFEST, build, renew_manifest
-from semcal.report.report_figures import PlannedFigure
+from semcal.experiment.report.build import MANIFEST, build, renew_manifest
+from semcal.experiment.report.report_figures import PlannedFigure
 
 
 def made(folder: Path, *names: str) -> list[Path]:
@@ -60,7 +60,7 @@ def test_a_figure_goes_when_the_report_has_it_no_more(
 ) -> None:
     def drawn(*names: str) -> None:
         figures = [PlannedFigure("3", name, (), partial(Figure, (1, 1))) for name in names]
-        monkeypatch.setattr("semcal.report.build.planned_figures", lambda *_: figures)
+        monkeypatch.setattr("semcal.experiment.report.build.planned_figures", lambda *_: figures)
         build(analysed_grid, tmp_path)
 
     shutil.copy(analysed_grid / "results.json", tmp_path)

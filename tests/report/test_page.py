@@ -15,14 +15,14 @@ from read_page import Page
 
 from semcal.errors import StoreError
 from semcal.experiment.finished import FinishedRun, read_finished
-from semcal.records import read_rows, write_rows
-from semcal.report.build import build
-from semcal.report.explorer import explorer_blocks, packed, unpacked
-from semcal.report.page import page as grid_page
-from semcal.report.page import page_figure
-from semcal.report.report_figures import grid_figures
-from semcal.report.report_tables import report_tables
-from semcal.report.summary import findings
+from semcal.experiment.report.build import build
+from semcal.experiment.report.explorer import explorer_blocks, packed, unpacked
+from semcal.experiment.report.page import page as grid_page
+from semcal.experiment.report.page import page_figure
+from semcal.experiment.report.report_figures import grid_figures
+from semcal.experiment.report.report_tables import report_tables
+from semcal.experiment.report.summary import findings
+from semcal.files import read_rows, write_rows
 
 Results = dict[str, Any]
 HOSTILE = "</script><img src=x onerror=alert(1)> \u2028 {{data}}"
@@ -218,7 +218,7 @@ def test_a_folder_without_results_is_told_how_to_get_them(own_grid: FinishedRun)
 
 def test_the_scripts_never_turn_text_into_markup() -> None:
     for name in ("explorer.js", "page.js"):
-        script = files("semcal.report").joinpath("page_files", name).read_text(encoding="utf-8")
+        script = files("semcal.experiment.report").joinpath("page_files", name).read_text(encoding="utf-8")
         for dangerous in (
             "innerHTML",
             "outerHTML",

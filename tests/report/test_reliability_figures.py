@@ -9,8 +9,8 @@ import pytest
 from made_up_grid import Grid, write_grid
 
 from semcal.experiment.finished import FinishedRun, read_finished
+from semcal.experiment.report.report_figures import before_after_figure, reliability_figure
 from semcal.metrics import reliability_diagram
-from semcal.report.report_figures import before_after_figure, reliability_figure
 
 TWO = Grid(models=("a",), methods=("Base", "SE", "TS"), runs=2, n=20, counts=(), null="G-SC")
 

@@ -13,14 +13,14 @@ from read_page import Page
 
 from semcal.errors import UsageError
 from semcal.experiment.finished import read_finished
-from semcal.report import Cell, Column, Table, markdown
-from semcal.report.build import build, results_markdown
-from semcal.report.cells import Field, measures_in_order
-from semcal.report.explorer import explorer_blocks
-from semcal.report.page import page, page_figure
-from semcal.report.report_figures import REPORT_FIGURES, ReportFigure, planned_figures
-from semcal.report.report_tables import REPORT_TABLES, ReportTable, Section, report_tables
-from semcal.semantics import MEASURES
+from semcal.experiment.report import Cell, Column, Table, markdown
+from semcal.experiment.report.build import build, results_markdown
+from semcal.experiment.report.cells import Field, measures_in_order
+from semcal.experiment.report.explorer import explorer_blocks
+from semcal.experiment.report.page import page, page_figure
+from semcal.experiment.report.report_figures import REPORT_FIGURES, ReportFigure, planned_figures
+from semcal.experiment.report.report_tables import REPORT_TABLES, ReportTable, Section, report_tables
+from semcal.measures import MEASURES
 
 OWN = Section("own", "A section of my own", note="It stands on the page.", link="Mine")
 SPREAD = ReportTable(
@@ -68,7 +68,7 @@ def test_a_table_and_a_figure_from_outside_are_written_and_on_the_page(
     assert SPREAD.caption in results_markdown(run, made_up_results)
     (tmp_path / "results.json").write_bytes((analysed_grid / "results.json").read_bytes())
     dots = [plan for plan in planned_figures(run, made_up_results) if plan.number in ("0", DOTS.number)]
-    monkeypatch.setattr("semcal.report.build.planned_figures", lambda *_: dots)
+    monkeypatch.setattr("semcal.experiment.report.build.planned_figures", lambda *_: dots)
     build(analysed_grid, tmp_path)
     assert {path.suffix for path in (tmp_path / "tables").glob(f"{SPREAD.name}.*")} == {".md", ".csv", ".tex"}
     assert len(list((tmp_path / "figures").glob("figure-77-dots+*"))) == 2

@@ -11,10 +11,10 @@ from made_up_grid import Grid, write_grid
 
 from semcal.experiment.analyses import analyse
 from semcal.experiment.finished import read_finished
-from semcal.report.build import results_markdown
-from semcal.report.report_figures import planned_figures
-from semcal.report.report_tables import report_tables
-from semcal.report.summary import facts, findings
+from semcal.experiment.report.build import results_markdown
+from semcal.experiment.report.report_figures import planned_figures
+from semcal.experiment.report.report_tables import report_tables
+from semcal.experiment.report.summary import facts, findings
 
 SMALL: dict[str, Any] = {"models": ("m",), "datasets": {"d": False}, "runs": 1, "n": 20, "counts": ()}
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from semcal.report.page import inline_svg
-from semcal.report.plotting import METHOD_COLOURS
+from semcal.experiment.report.page import inline_svg
+from semcal.experiment.report.plotting import METHOD_COLOURS
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from semcal.report import in_words
-from semcal.report.summary import findings
+from semcal.experiment.report import in_words
+from semcal.experiment.report.summary import findings
 
 ONE = "made-up-trivia"
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from semcal.engine.servers.client import ServerClient
-from semcal.engine.servers.profile import ServerProfile
-from semcal.engine.servers.sampler import ServerModel
-from semcal.engine.servers.settings import Endpoint, ServerSettings
-from semcal.engine.tokenization import ChatFormat
-from semcal.qa.questions import Turn
+from semcal.data.question import Turn
+from semcal.models.tokenization import ChatFormat
+from semcal.servers.client import ServerClient
+from semcal.servers.profile import ServerProfile
+from semcal.servers.sampler import ServerModel
+from semcal.servers.settings import Endpoint, ServerSettings
 from tests.servers import fake_model
 from tests.servers.fake_server import FakeServer
 

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from semcal.engine.fakes import FakeLanguageModel
-from semcal.engine.language_model import SampleRequest, questions_a_block
-from semcal.engine.servers import client
-from semcal.engine.servers.client import ServerClient, _Running
-from semcal.engine.servers.profile import ServerProfile
-from semcal.engine.servers.sampler import ServerModel
-from semcal.engine.servers.settings import Endpoint, ServerSettings
+from semcal.models.fakes import FakeLanguageModel
+from semcal.models.language_model import SampleRequest, questions_a_block
+from semcal.servers import client
+from semcal.servers.client import ServerClient, _Running
+from semcal.servers.profile import ServerProfile
+from semcal.servers.sampler import ServerModel
+from semcal.servers.settings import Endpoint, ServerSettings
 from tests.cli.invoking import semcal, write
 from tests.cli.running import finish, start
 from tests.servers import fake_model

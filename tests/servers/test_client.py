@@ -24,15 +24,15 @@ from typing import Any
 import httpx
 import pytest
 
-from semcal.engine.servers.client import (
+from semcal.errors import MissingExtraError, ServerError
+from semcal.servers.client import (
     RequestFailed,
     ServerClient,
     ServerRequest,
     fault_of_reply,
     server_message,
 )
-from semcal.engine.servers.settings import Endpoint, ServerSettings
-from semcal.errors import MissingExtraError, ServerError
+from semcal.servers.settings import Endpoint, ServerSettings
 from tests.servers.fake_server import FakeServer
 
 SECRET = "sk-very-secret"
@@ -485,7 +485,7 @@ def test_without_httpx_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch
 
 
 def test_the_servers_are_imported_without_httpx() -> None:
-    code = "import sys, semcal.engine.servers.client; print('httpx' in sys.modules)"
+    code = "import sys, semcal.servers.client; print('httpx' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from semcal.engine.equivalence import side_of
-from semcal.engine.servers.client import ServerClient, ServerRequest
-from semcal.engine.servers.settings import Endpoint, ServerSettings
+from semcal.models.equivalence import side_of
+from semcal.servers.client import ServerClient, ServerRequest
+from semcal.servers.settings import Endpoint, ServerSettings
 from tests.servers.fake_server import FakeServer
 from tests.servers.fault_proxy import FAULTS, FaultProxy
 from tests.servers.verdict_server import VerdictServer

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from semcal.engine.fakes import FakeLanguageModel
-from semcal.engine.language_model import Generation, Prompt, Sampler, SampleRequest
+from semcal.data.question import chat
 from semcal.errors import UsageError
-from semcal.qa.first_answer import first_answer
-from semcal.qa.questions import chat
+from semcal.models.fakes import FakeLanguageModel
+from semcal.models.language_model import Generation, Prompt, Sampler, SampleRequest
 from semcal.recalibration import SE, Base, Greedy, Temperature
+from semcal.text.first_answer import first_answer
 from tests.servers import fake_model
 from tests.servers.fake_chat import model_of
 from tests.servers.fake_server import FakeServer
@@ -50,7 +50,7 @@ def case(request: Any) -> Iterator[Case]:
     if request.param == "fake":
         yield Case(FakeLanguageModel(ANSWERS), True, True, True)
     elif request.param == "checkpoint":
-        from semcal.engine import load_model
+        from semcal.models import load_model
 
         yield Case(load_model("atlas", device="cpu"), False, True, True)
     else:
@@ -69,7 +69,7 @@ def prompts(case: Case) -> list[Prompt]:
 
 
 def cut(_: Prompt, generation: Generation) -> tuple[int, int]:
-    """As `semcal.pipeline.sampling` cuts."""
+    """As `semcal.models.sampling` cuts."""
     end = first_answer(generation.text).end
     return 0, len(generation.text) if generation.finished and not generation.text[end:].strip() else end
 

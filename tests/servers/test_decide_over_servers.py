@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import semcal
-from semcal.engine.equivalence import ExactMatch
-from semcal.qa.normal_form import normal_form
+from semcal.models.equivalence import ExactMatch
+from semcal.text.normal_form import normal_form
 from tests.servers import fake_model
 from tests.servers.fake_chat import model_of
 from tests.servers.fake_server import FakeServer

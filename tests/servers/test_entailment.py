@@ -15,14 +15,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semcal.engine.clustering import cluster_answers
-from semcal.engine.loading import load_equivalence
-from semcal.engine.servers import entailment
-from semcal.engine.servers.entailment import ENTAILMENT, load_verdicts, read_label, settings_of_judge
-from semcal.engine.servers.profile import ServerProfile
-from semcal.engine.servers.settings import ServerSettings
 from semcal.errors import BudgetError, InputError, SemcalWarning, ServerError, UsageError
-from semcal.pipeline.judge import JUDGEMENT
+from semcal.grading.judge import JUDGEMENT
+from semcal.models.clustering import cluster_answers
+from semcal.models.loading import load_equivalence
+from semcal.servers import entailment
+from semcal.servers.entailment import ENTAILMENT, load_verdicts, read_label, settings_of_judge
+from semcal.servers.profile import ServerProfile
+from semcal.servers.settings import ServerSettings
 from tests.cli.invoking import semcal
 from tests.cli.running import finish, start
 from tests.servers.fake_server import Refused

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
+from semcal.data.question import Question
 from semcal.demo.paths import language_model_dir
 from semcal.demo.questions import load_set
-from semcal.engine.language_model import LanguageModel
-from semcal.engine.loading import load_model
-from semcal.engine.servers.sampler import ServerModel, load_server
-from semcal.engine.servers.settings import ServerSettings
 from semcal.errors import UsageError
-from semcal.pipeline.fitting import Fit, fit, recalibrator_and_prompt
-from semcal.pipeline.prompting import PromptConfig
-from semcal.pipeline.server_fitting import OverServer, fit_over_server, plan_over_server
-from semcal.qa.questions import Question
+from semcal.models.language_model import LanguageModel
+from semcal.models.loading import load_model
+from semcal.models.prompting import PromptConfig
+from semcal.recalibration.fitting import Fit, fit, recalibrator_and_prompt
+from semcal.recalibration.server_fitting import OverServer, fit_over_server, plan_over_server
+from semcal.servers.sampler import ServerModel, load_server
+from semcal.servers.settings import ServerSettings
 
 pytestmark = pytest.mark.servers
 
@@ -103,7 +103,7 @@ def test_what_was_fitted_is_for_this_server_and_prompt(server: ServerModel, tmp_
 
 
 def test_the_plan_counts_what_is_asked(server: ServerModel) -> None:
-    from semcal.pipeline.calibration_set import CalibrationSet
+    from semcal.recalibration.calibration_set import CalibrationSet
 
     labelled = CalibrationSet.of(server, QUESTIONS[:5], asking=PromptConfig())
     before = server.client.usage.requests

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from semcal.engine.servers.client import ServerClient
-from semcal.engine.servers.gold import GoldQuestion, PartitionRequests, choose_route
-from semcal.engine.servers.profile import ServerProfile
-from semcal.engine.servers.settings import Endpoint, ServerSettings
 from semcal.errors import ServerError
+from semcal.servers.client import ServerClient
+from semcal.servers.gold import GoldQuestion, PartitionRequests, choose_route
+from semcal.servers.profile import ServerProfile
+from semcal.servers.settings import Endpoint, ServerSettings
 from tests.servers import fake_model
 from tests.servers.fake_chat import profile_of
 from tests.servers.fake_server import FakeServer

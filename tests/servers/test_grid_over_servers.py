@@ -14,8 +14,6 @@ import mill_grid as mills
 import pytest
 
 from semcal.calibration.calibrated import Calibration
-from semcal.engine.language_model import Sampler
-from semcal.engine.servers.client import RequestFailed, ServerClient, ServerRequest
 from semcal.errors import SemcalWarning, ServerError, UsageError
 from semcal.experiment.analyses import analyse
 from semcal.experiment.finished import read_finished
@@ -23,9 +21,11 @@ from semcal.experiment.forecast import forecast
 from semcal.experiment.grid_settings import GridSettings, Model
 from semcal.experiment.grid_state import GridState
 from semcal.experiment.reading import claim_folder
-from semcal.report import build
-from semcal.report.explorer import explorer_blocks
-from semcal.report.report_tables import write_tables
+from semcal.experiment.report import build
+from semcal.experiment.report.explorer import explorer_blocks
+from semcal.experiment.report.report_tables import write_tables
+from semcal.models.language_model import Sampler
+from semcal.servers.client import RequestFailed, ServerClient, ServerRequest
 from semcal.workers import PRELOAD, SerialExecutor, start_context
 from tests.servers.fake_chat import model_of
 from tests.servers.fake_server import FakeServer

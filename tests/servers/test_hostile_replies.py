@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semcal.engine.servers.client import (
+from semcal.errors import SemcalWarning, ServerError, UsageError, printable
+from semcal.servers.client import (
     RequestFailed,
     ServerClient,
     ServerRequest,
@@ -22,10 +23,9 @@ from semcal.engine.servers.client import (
     server_words,
     tokens_of_reply,
 )
-from semcal.engine.servers.probe import identify
-from semcal.engine.servers.replies import parse_choices
-from semcal.engine.servers.settings import Endpoint, ServerSettings, key_for, read_api_key
-from semcal.errors import SemcalWarning, ServerError, UsageError, printable
+from semcal.servers.probing import identify
+from semcal.servers.replies import parse_choices
+from semcal.servers.settings import Endpoint, ServerSettings, key_for, read_api_key
 from tests.cli.invoking import semcal, write
 from tests.servers import fake_model
 from tests.servers.fake_server import FakeServer, Json
@@ -273,7 +273,7 @@ def test_whatever_is_said_prints_in_one_line(text: str) -> None:
 )
 def test_a_page_of_a_megabyte_of_tags_is_read_in_linear_time(page: str) -> None:
     """It would take minutes otherwise."""
-    from semcal.engine.servers.client import _without_tags
+    from semcal.servers.client import _without_tags
 
     found = _without_tags("<h1>Bad</h1>" + page * (10**6 // len(page)))
     assert found.split()[0] == "Bad"

@@ -13,13 +13,13 @@ from typer.testing import CliRunner
 
 import semcal
 from semcal.cli.app import app
-from semcal.engine.equivalence import ExactMatch, FakeEquivalence
-from semcal.engine.servers import entailment
-from semcal.engine.servers.profile import ServerProfile
 from semcal.errors import SemcalWarning, UsageError
-from semcal.pipeline.grade import EntailmentGrader, as_grader, grade_together
-from semcal.pipeline.judge import JUDGEMENT, JudgeGrader, load_judge
-from semcal.qa.grading import Grade, RuleGrader
+from semcal.grading.grade import EntailmentGrader, as_grader, grade_together
+from semcal.grading.judge import JUDGEMENT, JudgeGrader, load_judge
+from semcal.grading.rules import Grade, RuleGrader
+from semcal.models.equivalence import ExactMatch, FakeEquivalence
+from semcal.servers import entailment
+from semcal.servers.profile import ServerProfile
 from tests.json_rows import grade_row
 from tests.servers.fake_server import Refused
 from tests.servers.verdict_server import VerdictServer

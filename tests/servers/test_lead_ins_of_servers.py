@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from semcal.engine.servers.replies import TokenEntry
-from semcal.engine.servers.sampler import _entries_before
+from semcal.servers.replies import TokenEntry
+from semcal.servers.sampler import _entries_before
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semcal.engine.servers.profile import ServerProfile
-from semcal.engine.servers.replies import TokenEntry
-from semcal.engine.servers.sampler import log_prob_at, reading_at, why_unknown
+from semcal.servers.profile import ServerProfile
+from semcal.servers.replies import TokenEntry
+from semcal.servers.sampler import log_prob_at, reading_at, why_unknown
 
 RAW = ServerProfile("http://127.0.0.1:1/v1", "small", "vLLM", log_probs="raw")
 ALL = replace(RAW, whole_vocabulary=True, vocabulary=3072)

@@ -15,11 +15,11 @@ import torch
 
 from llama_fixtures import own_llama_server
 from semcal.demo.paths import language_model_dir
-from semcal.engine.servers.client import ServerClient
-from semcal.engine.servers.probe import probe
-from semcal.engine.servers.profile import ServerProfile
-from semcal.engine.servers.replies import parse_choices
-from semcal.engine.servers.settings import Endpoint, ServerSettings
+from semcal.servers.client import ServerClient
+from semcal.servers.probing import probe
+from semcal.servers.profile import ServerProfile
+from semcal.servers.replies import parse_choices
+from semcal.servers.settings import Endpoint, ServerSettings
 from tools.gguf import write_gguf
 
 httpx = pytest.importorskip("httpx")

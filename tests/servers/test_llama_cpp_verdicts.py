@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 import semcal
 from semcal.cli.app import app
-from semcal.engine.servers.settings import ServerSettings
 from semcal.errors import SemcalWarning
+from semcal.servers.settings import ServerSettings
 
 pytestmark = pytest.mark.servers
 TRIPLES = [("Who wrote it?", "ana velis", "velis"), ("Who wrote it?", "velis", "ana velis")]

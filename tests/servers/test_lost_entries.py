@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from semcal.engine.language_model import Prompt, SampleRequest
-from semcal.engine.servers.sampler import check_tokenizer
+from semcal.data.question import chat
 from semcal.errors import UsageError
-from semcal.qa.questions import chat
+from semcal.models.language_model import Prompt, SampleRequest
 from semcal.recalibration import Base
+from semcal.servers.sampler import check_tokenizer
 from tests.servers import fake_model
 from tests.servers.fake_chat import FakeChatFormat, model_of
 from tests.servers.fake_server import FakeServer, Json

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from semcal.engine.servers import probe as probing
-from semcal.engine.servers.client import ServerClient
-from semcal.engine.servers.probe import cache_folder, probe, stored_profile
-from semcal.engine.servers.profile import NEUTRAL, ServerProfile
-from semcal.engine.servers.settings import Endpoint, ServerSettings
 from semcal.errors import SemcalWarning, ServerError
+from semcal.servers import probing
+from semcal.servers.client import ServerClient
+from semcal.servers.probing import cache_folder, probe, stored_profile
+from semcal.servers.profile import NEUTRAL, ServerProfile
+from semcal.servers.settings import Endpoint, ServerSettings
 from tests.golden.servers import FAULTS
 from tests.servers import fake_model
 from tests.servers.fake_server import LLAMA, OPENAI, FakeServer, Json
@@ -255,7 +255,7 @@ def test_a_profile_of_another_version_of_the_probe_is_not_read(
 ) -> None:
     with FakeServer(**LLAMA) as server:
         _, asked = stored(server, tmp_path)
-        monkeypatch.setattr("semcal.engine.servers.probe.PROBE", probing.PROBE + 1)
+        monkeypatch.setattr("semcal.servers.probing.PROBE", probing.PROBE + 1)
         assert stored(server, tmp_path)[1] == asked
 
 

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semcal.engine.servers.client import BodyError, RequestFailed, ServerClient, ServerRequest, read_body
-from semcal.engine.servers.settings import Endpoint, ServerSettings
 from semcal.errors import ServerError
+from semcal.servers.client import BodyError, RequestFailed, ServerClient, ServerRequest, read_body
+from semcal.servers.settings import Endpoint, ServerSettings
 from tests.servers.thread_server import ThreadServer
 
 ASKED = ServerRequest("/chat/completions", {"messages": []}, 10, 20)

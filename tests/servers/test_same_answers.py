@@ -17,13 +17,13 @@ import torch
 from scipy.stats import chi2, norm
 
 import semcal
+from semcal.data.question import Question, chat
 from semcal.demo.paths import language_model_dir
 from semcal.demo.questions import load_set
-from semcal.engine.language_model import Prompt, Sampler, SampleRequest
-from semcal.engine.servers.sampler import ServerModel, load_server
-from semcal.engine.servers.settings import ServerSettings
-from semcal.qa.questions import Question, chat
+from semcal.models.language_model import Prompt, Sampler, SampleRequest
 from semcal.recalibration import Base, Temperature
+from semcal.servers.sampler import ServerModel, load_server
+from semcal.servers.settings import ServerSettings
 
 pytestmark = pytest.mark.servers
 

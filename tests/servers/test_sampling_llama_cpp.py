@@ -11,21 +11,21 @@ from typing import Any
 import pytest
 from scipy.stats import chi2
 
+from semcal.data.question import chat
 from semcal.demo.questions import load_set
-from semcal.engine import load_model
-from semcal.engine.causal_lm import CausalLanguageModel
-from semcal.engine.language_model import Generation, Prompt, SampleRequest
-from semcal.engine.servers.sampler import ServerModel, load_server
-from semcal.engine.servers.settings import ServerSettings
-from semcal.qa.first_answer import first_answer
-from semcal.qa.questions import chat
+from semcal.models import load_model
+from semcal.models.causal_lm import CausalLanguageModel
+from semcal.models.language_model import Generation, Prompt, SampleRequest
 from semcal.recalibration import Base, Temperature
+from semcal.servers.sampler import ServerModel, load_server
+from semcal.servers.settings import ServerSettings
+from semcal.text.first_answer import first_answer
 
 pytestmark = pytest.mark.servers
 
 
 def cut(_: Prompt, generation: Generation) -> tuple[int, int]:
-    """As `semcal.pipeline.sampling` cuts."""
+    """As `semcal.models.sampling` cuts."""
     end = first_answer(generation.text).end
     return 0, len(generation.text) if generation.finished and not generation.text[end:].strip() else end
 

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from semcal.engine.servers.client import ServerClient, ServerRequest, Usage, tokens_of_reply
-from semcal.engine.servers.settings import Endpoint, ServerSettings
 from semcal.errors import BudgetError
+from semcal.servers.client import ServerClient, ServerRequest, Usage, tokens_of_reply
+from semcal.servers.settings import Endpoint, ServerSettings
 from tests.servers.fake_server import FakeServer
 
 URL = Endpoint("http://server/v1")

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semcal.engine.servers.settings import Endpoint, ServerSettings, read_api_key
 from semcal.errors import UsageError
+from semcal.servers.settings import Endpoint, ServerSettings, read_api_key
 
 SECRET = "sk-very-secret"
 

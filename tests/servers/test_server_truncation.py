@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semcal.engine.servers.probe import FALSE_ALARM, Key, TopTokens, find_truncation
+from semcal.servers.probing import FALSE_ALARM, Key, TopTokens, find_truncation
 from tests.servers import fake_model
 
 ALL = ("top-k", "top-p", "min-p")

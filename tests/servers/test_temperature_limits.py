@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from semcal.engine.language_model import Prompt, SampleRequest
+from semcal.data.question import chat
 from semcal.errors import UsageError
-from semcal.qa.questions import chat
+from semcal.models.language_model import Prompt, SampleRequest
 from semcal.recalibration import Temperature
 from tests.servers import fake_model
 from tests.servers.fake_chat import model_of

@@ -23,7 +23,7 @@ from transformers import (
     Qwen2Config,
 )
 
-from semcal.qa.questions import Turn
+from semcal.data.question import Turn
 from tools.atlas.copying import start_copying
 
 PAD, BOS, END = "<pad>", "<s>", "<|end|>"

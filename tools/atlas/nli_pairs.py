@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from zlib import crc32
 
-from semcal.qa.normal_form import normal_form
+from semcal.text.normal_form import normal_form
 from tools.atlas import texts
 from tools.atlas.texts import MONTHS
 from tools.atlas.world import (

@@ -11,10 +11,10 @@ from itertools import pairwise
 from pathlib import Path
 from random import Random
 
+from semcal.data.question import Question
 from semcal.demo import questions as stored
 from semcal.demo.questions import PARTS, SETS
-from semcal.qa.questions import Question
-from semcal.records import dumps
+from semcal.files import dumps
 from tools.atlas import texts
 from tools.atlas.world import (
     POPULAR,

@@ -35,10 +35,10 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
+from semcal.data.question import SYSTEM_MESSAGE, Question, Turn, answer_turn, user_turn
 from semcal.demo.paths import calibration_dir, language_model_dir, nli_model_dir, recalibrator_dir
 from semcal.demo.questions import load_set
-from semcal.engine import load_model
-from semcal.qa.questions import SYSTEM_MESSAGE, Question, Turn, answer_turn, user_turn
+from semcal.models import load_model
 from tools.atlas import texts
 from tools.atlas.facts import told_value, training_facts, unasked_facts
 from tools.atlas.language_model import BOS, END, ROLES, load, new_model, render, save, train_tokenizer
@@ -342,7 +342,7 @@ def _keep_memory() -> None:
 def fit_recalibrator() -> None:
     """Fit the temperature that `semcal ask` uses with the embedded model, on both closed-book sets."""
     from semcal.experiment.environment import versions
-    from semcal.pipeline.fitting import fit
+    from semcal.recalibration.fitting import fit
 
     trivia, rare = load_set("atlas-trivia"), load_set("atlas-rare")
     fitted = fit(

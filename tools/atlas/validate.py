@@ -16,9 +16,9 @@ import typer
 from typer.testing import CliRunner
 
 from semcal.cli.app import app
+from semcal.data.question import Question
 from semcal.demo.paths import language_model_dir
 from semcal.demo.questions import SETS, load_set
-from semcal.qa.questions import Question
 
 COLUMNS = ("set", "method", "T", "greedy", "accuracy", "confidence", "ACE", "AUROC", "strings", "meanings")
 #: A temperature at which the likeliest token is drawn.

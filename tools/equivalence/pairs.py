@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rapidfuzz import fuzz
 
-from semcal.qa.normal_form import normal_form
+from semcal.text.normal_form import normal_form
 from tools.atlas import nli_pairs
 
 #: Sources of judged pairs whose licence allows training.

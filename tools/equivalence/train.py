@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, normalize
 from transformers import BertModel
 
-from semcal.engine.equivalence import read_question
+from semcal.models.equivalence import read_question
 from tools.equivalence.pairs import Pair, Pairs, judged_pairs, read, unrelated_pairs
 
 BATCH = 32

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from semcal.calibration.calibrated import Calibration
-from semcal.engine.equivalence import Equivalence, address_of, names_a_server
-from semcal.engine.language_model import Sampler
 from semcal.errors import InputError, SemcalWarning, UsageError, shown
 from semcal.hub_names import NLI_MODEL, is_hub_id
 from semcal.measuring import MeasureOptions, check_measurable, measure_at, measure_rows
-from semcal.pipeline.sampling import default_max_new_tokens
+from semcal.models.equivalence import Equivalence, address_of, names_a_server
+from semcal.models.language_model import Sampler
+from semcal.models.sampling import default_max_new_tokens
 from semcal.recalibration.attentive import AnyRecalibrator, fingerprint
 from semcal.recalibration.provenance import Provenance
 from semcal.recalibration.temperature import temperature_of

@@ -14,11 +14,11 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from semcal.calibration.answer_features import FEATURES, falls, features_of
 from semcal.errors import InputError, SemcalWarning, StoreError, shown
+from semcal.files import dumps
 from semcal.hub_names import CALIBRATION
 from semcal.metrics.probability_maps import ProbabilityMap
 from semcal.metrics.thresholds import threshold_sentence
-from semcal.pipeline.prompting import PromptConfig
-from semcal.pipeline.store import write_if_new
+from semcal.models.prompting import PromptConfig
 from semcal.recalibration.attentive import AnyRecalibrator
 from semcal.recalibration.provenance import Provenance
 from semcal.recalibration.saving import (
@@ -31,8 +31,8 @@ from semcal.recalibration.saving import (
     write_contents,
 )
 from semcal.recalibration.temperature import Temperature
-from semcal.records import dumps
 from semcal.rows import RECALIBRATOR, SAMPLES, Decision, Json, Row, RowsAt, as_rows
+from semcal.store import write_if_new
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=0)]

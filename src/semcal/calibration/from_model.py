@@ -10,14 +10,12 @@ from typing import TypeVar
 from semcal.calibration.calibrated import Calibration
 from semcal.calibration.from_samples import calibrate_samples, labelled_samples, measure_samples
 from semcal.calibration.learn import calibrate_rows
+from semcal.data.question import Question
 from semcal.errors import QuestionError, SemcalWarning, UsageError
-from semcal.measuring import measure_at
-from semcal.pipeline.calibration_set import provenance_of
-from semcal.pipeline.cluster import Clustering
-from semcal.pipeline.fit_and_select import sample_candidates
-from semcal.pipeline.fitting import RecalibratorLike, recalibrator_and_prompt
-from semcal.pipeline.grade import as_grader
-from semcal.pipeline.inputs import (
+from semcal.files import dumps
+from semcal.grading.grade import as_grader
+from semcal.grading.rules import Grader
+from semcal.inputs import (
     EquivalenceLike,
     ModelLike,
     Questions,
@@ -30,16 +28,17 @@ from semcal.pipeline.inputs import (
     checked_temperatures,
     name_of,
 )
-from semcal.pipeline.sampling import Sampling, row_to_ask
-from semcal.pipeline.store import Store
+from semcal.measuring import measure_at
+from semcal.models.cluster import Clustering
+from semcal.models.sampling import Sampling, row_to_ask
 from semcal.progress import ShowProgress, shown_progress
-from semcal.qa.grading import Grader
-from semcal.qa.questions import Question
 from semcal.recalibration.attentive import AnyRecalibrator
+from semcal.recalibration.calibration_set import provenance_of
+from semcal.recalibration.fit_and_select import sample_candidates
+from semcal.recalibration.fitting import RecalibratorLike, recalibrator_and_prompt
 from semcal.recalibration.provenance import check_enough
 from semcal.recalibration.saving import fitted_or_none
 from semcal.recalibration.temperature import Temperature, temperature_of
-from semcal.records import dumps
 from semcal.rows import (
     Draws,
     RowsAt,
@@ -47,6 +46,7 @@ from semcal.rows import (
     check_distinct,
     warn_of_cut_draws,
 )
+from semcal.store import Store
 
 T = TypeVar("T")
 #: Temperatures at which labelled questions are sampled: that of the answer, and a sharper one.
@@ -127,7 +127,7 @@ def calibrate(
 
     Examples
     --------
-    >>> from semcal.engine.fakes import FakeLanguageModel
+    >>> from semcal.models.fakes import FakeLanguageModel
     >>> table = {f"Who built mill {i}?": {"Ana.": 0.9, "Bo.": 0.1} for i in range(60)}
     >>> labelled = [{"question": q, "answers": "Ana" if i % 3 else "Bo"} for i, q in enumerate(table)]
     >>> calibration = calibrate(FakeLanguageModel(table), labelled)

@@ -10,12 +10,11 @@ from pathlib import Path
 from semcal.calibration.apply import check_sampled_by
 from semcal.calibration.calibrated import Calibration
 from semcal.calibration.learn import calibrate_rows
-from semcal.engine.equivalence import address_of
+from semcal.data.question import Question, data_hash
 from semcal.errors import InputError, UsageError, shown
+from semcal.grading.rules import Grader
 from semcal.hub_names import CALIBRATION
-from semcal.measuring import measure_at
-from semcal.pipeline.cluster import Clustering, cluster_missing
-from semcal.pipeline.inputs import (
+from semcal.inputs import (
     Samples,
     as_questions,
     as_sample_rows,
@@ -23,9 +22,10 @@ from semcal.pipeline.inputs import (
     warn_of_clusters,
     warn_of_rows_left_out,
 )
-from semcal.pipeline.sampling import default_max_new_tokens
-from semcal.qa.grading import Grader
-from semcal.qa.questions import Question, data_hash
+from semcal.measuring import measure_at
+from semcal.models.cluster import Clustering, cluster_missing
+from semcal.models.equivalence import address_of
+from semcal.models.sampling import default_max_new_tokens
 from semcal.recalibration.attentive import AnyRecalibrator
 from semcal.recalibration.provenance import Provenance
 from semcal.recalibration.saving import Fitted, fitted_or_none

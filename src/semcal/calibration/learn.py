@@ -15,8 +15,11 @@ from numpy.typing import NDArray
 from semcal import metrics
 from semcal.calibration.answer_features import AnswerFeatures, candidates_for, features_of
 from semcal.calibration.calibrated import Calibration, CalibrationReport, Threshold
-from semcal.engine.equivalence import Equivalence, address_of
+from semcal.data.question import Ties, several
+from semcal.data.splits import question_ties
 from semcal.errors import FitError, InputError, SemcalWarning, UndefinedWarning
+from semcal.grading.grade import grade_together, grader_record
+from semcal.grading.rules import Grader, RuleGrader
 from semcal.measuring import representative
 from semcal.metrics.arguments import Floats, Groups
 from semcal.metrics.probability_maps import (
@@ -32,11 +35,8 @@ from semcal.metrics.probability_maps import (
     predict_out_of_fold,
 )
 from semcal.metrics.thresholds import likeliest_start
-from semcal.pipeline.grade import grade_together, grader_record
-from semcal.pipeline.prompting import PromptConfig
-from semcal.qa.grading import Grader, RuleGrader
-from semcal.qa.questions import Ties, several
-from semcal.qa.splits import question_ties
+from semcal.models.equivalence import Equivalence, address_of
+from semcal.models.prompting import PromptConfig
 from semcal.recalibration.provenance import Provenance, check_enough, warn_if_few
 from semcal.recalibration.saving import Fitted
 from semcal.rows import Row, RowsAt, check_distinct

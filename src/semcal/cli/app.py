@@ -40,7 +40,7 @@ from semcal.cli.commands import (
 from semcal.cli.console import Output, flush, kept_message, output_file, reserved, show, warn
 from semcal.cli.removed import CommandWithRemovals, GroupWithRemovals
 from semcal.errors import SemcalError, SemcalWarning, UsageError, shown
-from semcal.records.jsonl import HALF
+from semcal.files import HALF
 
 Command = Callable[..., int]
 #: What a command with these options writes to.

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from semcal.errors import UsageError, printable
-from semcal.pipeline.store import UnfinishedWork, remove_if_nothing_is_finished
+from semcal.files import LOCK, file_lock, is_stream, own_files
 from semcal.progress import ProgressClock, bar, duration, note_block, note_resumed
-from semcal.records import LOCK, file_lock, is_stream, own_files
+from semcal.store import UnfinishedWork, remove_if_nothing_is_finished
 
 #: Seconds between two plain lines of progress.
 INTERVAL = 5.0

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from semcal.cli import options as opt
 from semcal.cli.console import debug
-from semcal.engine.equivalence import names_a_server
 from semcal.errors import UsageError
+from semcal.models.equivalence import names_a_server
 
 if TYPE_CHECKING:
     from semcal.workers import Executor, WorkerPlan
@@ -50,7 +50,7 @@ def _uses_cpu(device: str | None) -> bool:
 
     if device is not None or not has_gpu():
         return device in (None, "cpu")
-    from semcal.engine.loading import choose_device
+    from semcal.models.loading import choose_device
 
     return choose_device().type == "cpu"
 

@@ -56,9 +56,9 @@ class FitOptions:
 
     def check(self, validation: str | None, plot: Path | None, *, replace_plot: bool) -> None:
         """Raise UsageError for options that contradict each other."""
-        from semcal.pipeline.fitting import check_method
+        from semcal.measures import MEASURES
+        from semcal.recalibration.fitting import check_method
         from semcal.recalibration.provenance import CHOSEN_BY
-        from semcal.semantics import MEASURES
 
         check_name(self.method, (*FITTED, *FROM_SAMPLES), what="method")
         check_name(self.measure, MEASURES, what="measure")
@@ -68,7 +68,7 @@ class FitOptions:
         for problem in self._contradictions(validation=validation, plot=plot):
             raise UsageError(problem)
         if plot is not None:
-            from semcal.report.plotting import check_figure_path
+            from semcal.experiment.report.plotting import check_figure_path
 
             check_figure_path(plot)
             if not replace_plot:

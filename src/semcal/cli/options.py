@@ -15,20 +15,20 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 
 from semcal.cli.console import info, loading
-from semcal.engine.equivalence import DEFAULT, names_a_server
 from semcal.errors import RowError, UsageError, printable, shown
+from semcal.models.equivalence import DEFAULT, names_a_server
 from semcal.registry import check_name
 
 if TYPE_CHECKING:
     from semcal.calibration.calibrated import Calibration
-    from semcal.engine.equivalence import Equivalence
-    from semcal.engine.language_model import Sampler
-    from semcal.engine.servers.settings import ServerSettings
+    from semcal.data.question import Question
+    from semcal.grading.rules import Grader
     from semcal.hub_names import Location
-    from semcal.pipeline.prompting import PromptConfig
-    from semcal.qa.grading import Grader
-    from semcal.qa.questions import Question
+    from semcal.models.equivalence import Equivalence
+    from semcal.models.language_model import Sampler
+    from semcal.models.prompting import PromptConfig
     from semcal.recalibration.attentive import AnyRecalibrator
+    from semcal.servers.settings import ServerSettings
     from semcal.steps import WorkerState
 
 #: The embedded models, in --model, --equivalence and --recalibrator.
@@ -259,10 +259,10 @@ def open_model(
             for option, value in (("--dtype", dtype), ("--memory", memory)):
                 if value is not None:
                     raise UsageError(f"{option} is for a model that runs here; leave it out")
-            from semcal.engine.servers.sampler import load_server
+            from semcal.servers.sampler import load_server
 
             return load_server(name, settings)
-        from semcal.engine.loading import load_model
+        from semcal.models.loading import load_model
 
         return load_model(name, device=device, dtype=dtype, memory=memory)
 
@@ -276,7 +276,7 @@ def open_equivalence(
 ) -> Equivalence:
     """Load an equivalence: the embedded model by default, exact, an NLI model, or a server."""
     with loading():
-        from semcal.engine.loading import load_equivalence
+        from semcal.models.loading import load_equivalence
 
         return load_equivalence(named_equivalence(name), device=device, cache=cache, settings=settings)
 
@@ -329,7 +329,7 @@ def weights_of(*, model: str | None = None, equivalence: str | None = None) -> i
 def _folder(place: Location) -> Path | None:
     """The directory of a checkpoint: its own, or that of the hub's cache or of unpacked models."""
     if place.gguf:
-        from semcal.engine.loading import unpacked_folder
+        from semcal.models.loading import unpacked_folder
 
         return unpacked_folder(Path(place.source), "float32")[0]
     if not place.on_hub:
@@ -344,11 +344,11 @@ def open_grader(
     name: str, *, rouge: bool = False, cache: Path | None = None, settings: ServerSettings | None = None
 ) -> Grader | str:
     """Return the grader by rules or by a judge; or "nli", which takes an equivalence (`as_grader`)."""
-    from semcal.pipeline.grade import GRADERS
-    from semcal.qa.grading import RuleGrader
+    from semcal.grading.grade import GRADERS
+    from semcal.grading.rules import RuleGrader
 
     if name.startswith("judge:"):
-        from semcal.pipeline.judge import load_judge
+        from semcal.grading.judge import load_judge
 
         return load_judge(name, rules=RuleGrader(rouge=rouge), settings=settings, cache=cache)
     nli = check_name(name, GRADERS, what="grader") == "nli"
@@ -359,7 +359,7 @@ def open_few_shot(path: Path | None) -> tuple[Question, ...] | None:
     """Read answered examples from a file; None without one."""
     if path is None:
         return None
-    from semcal.qa.datasets import load_questions
+    from semcal.data.datasets import load_questions
 
     try:
         return tuple(load_questions(path, answers_needed=True))
@@ -379,7 +379,7 @@ def open_recalibrator(
     model: Sampler, name: str | None, temperature: float | None, few_shot: Path | None, *, force: bool
 ) -> tuple[AnyRecalibrator, PromptConfig]:
     """Return the recalibrator that the options name, checked against the model, and the prompt to use."""
-    from semcal.pipeline.fitting import recalibrator_and_prompt
+    from semcal.recalibration.fitting import recalibrator_and_prompt
 
     if name is not None and temperature is not None:
         raise UsageError("give --recalibrator or --temperature, not both")
@@ -433,7 +433,7 @@ def server_settings(options: ServerOptions, *names: str | None) -> ServerSetting
                 f"--{name.replace('_', '-')} is for a model behind a server (openai:URL#NAME); leave it out"
             )
         return None
-    from semcal.engine.servers.settings import JUDGE_KEY_VARIABLE, Endpoint, ServerSettings, read_api_key
+    from semcal.servers.settings import JUDGE_KEY_VARIABLE, Endpoint, ServerSettings, read_api_key
 
     key = read_api_key(chosen.pop("api_key_file", None))
     hosts = {Endpoint.parse(name).host: None for name in names if name is not None and names_a_server(name)}

@@ -11,8 +11,8 @@ from functools import cache
 from itertools import islice
 from pathlib import Path
 
+from semcal.data.question import Question
 from semcal.errors import UsageError
-from semcal.qa.questions import Question
 
 SIZES = {"calibration_train": 2000, "validation": 500, "test": 500}
 #: Set → the sizes of its parts, in the order of its file.

@@ -1,6 +1,6 @@
 """Jobs of a grid on one block of questions: from greedy answers to rows with calibrated probabilities.
 
-`semcal.pipeline.sampling.SampleJob` draws the answers. Rows are told apart by (candidate, run, m, id), and
+`semcal.models.sampling.SampleJob` draws the answers. Rows are told apart by (candidate, run, m, id), and
 every job keeps the order of the rows that it is given.
 """
 
@@ -12,24 +12,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from semcal.engine.clustering import cluster_answers
+from semcal.assess import scores_by_measure
+from semcal.data.question import GROUP, Question, data_hash
 from semcal.errors import QuestionError, SemcalWarning
 from semcal.experiment.environment import versions
 from semcal.experiment.fit_jobs import ModelIdentity
 from semcal.experiment.grid_blocks import Choice, Choices, Selected
 from semcal.experiment.grid_settings import Calibrating, Clustering, Grading
+from semcal.grading.grade import grade_clusters
+from semcal.grading.rules import members_to_grade
 from semcal.measuring import MeasureOptions, measure_rows
-from semcal.pipeline.assess import scores_by_measure
-from semcal.pipeline.cluster import ClusterStep
-from semcal.pipeline.grade import grade_clusters
-from semcal.pipeline.prompting import PromptConfig
-from semcal.pipeline.select import Candidate, Selection, select_graded, under_alphas
-from semcal.qa.first_answer import first_answer
-from semcal.qa.grading import members_to_grade
-from semcal.qa.normal_form import normal_form
-from semcal.qa.questions import GROUP, Question, data_hash
+from semcal.models.cluster import ClusterStep
+from semcal.models.clustering import cluster_answers
+from semcal.models.prompting import PromptConfig
+from semcal.recalibration.select import Candidate, Selection, select_graded, under_alphas
 from semcal.rows import FAILED, Json, Row, RowsAt
 from semcal.steps import RecalibratorSource, WorkerState
+from semcal.text.first_answer import first_answer
+from semcal.text.normal_form import normal_form
 from semcal.workers import Progress
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
+from semcal.data.question import Question, data_hash, group_ties, several
 from semcal.errors import FitError
 from semcal.experiment.answer_jobs import (
     AnswerBlock,
@@ -63,15 +64,14 @@ from semcal.experiment.grid_blocks import (
 )
 from semcal.experiment.grid_settings import CALIBRATED, GridSettings, Model, slug
 from semcal.experiment.question_sets import PARTS, Parts, Problem, essentials
-from semcal.pipeline.prompting import PromptConfig
-from semcal.pipeline.sampling import SampleJob, SamplePass
-from semcal.pipeline.select import Candidate, CandidateFit
-from semcal.pipeline.store import write_if_new
-from semcal.qa.questions import Question, data_hash, group_ties, several
+from semcal.files import dumps
+from semcal.models.prompting import PromptConfig
+from semcal.models.sampling import SampleJob, SamplePass
 from semcal.recalibration.methods import FITTED, FROM_SAMPLES, RECALIBRATORS, keeps_top
-from semcal.records import dumps
+from semcal.recalibration.select import Candidate, CandidateFit
 from semcal.rows import FAILED
 from semcal.steps import RecalibratorSource
+from semcal.store import write_if_new
 
 #: The a of T-SC and G-SC where nothing chose one.
 DEFAULT_ALPHA = 0.5

@@ -21,11 +21,10 @@ from semcal.errors import InputError, StoreError, UsageError
 from semcal.experiment.grid_blocks import STAGES, expected_blocks
 from semcal.experiment.grid_settings import CALIBRATED, GridSettings, slug
 from semcal.experiment.reading import FILE, read_settings, read_yaml, settings_of
-from semcal.pipeline.store import read_block
-from semcal.records import Row, clear_folder, own_files, read_object, read_rows
-from semcal.records.jsonl import DEEPEST
+from semcal.files import DEEPEST, JsonLine, clear_folder, own_files, read_object, read_rows
+from semcal.measures import MEASURES
 from semcal.registry import check_name
-from semcal.semantics import MEASURES
+from semcal.store import read_block
 
 #: The sizes and hashes of the parts of every data set.
 QUESTIONS = "questions.json"
@@ -429,7 +428,7 @@ def _quickly(path: Path) -> Rows | None:
 
 def _undamaged(path: Path) -> Iterator[dict[str, Any]]:
     for row in read_rows(path):
-        if not isinstance(row, Row):
+        if not isinstance(row, JsonLine):
             raise StoreError(f"{path} is damaged ({row}): delete it and {AGAIN}")
         yield row.data
 

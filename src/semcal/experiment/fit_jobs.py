@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
-from semcal.engine.language_model import LanguageModel, Sampler, SampleRequest
+from semcal.data.question import Question, plain_text
 from semcal.errors import QuestionError
 from semcal.experiment.environment import versions
-from semcal.pipeline.prompting import PromptConfig
-from semcal.pipeline.select import Candidate, CandidateFit
-from semcal.qa.questions import Question, plain_text
-from semcal.qa.token_classes import token_classes
+from semcal.models.language_model import LanguageModel, Sampler, SampleRequest
+from semcal.models.prompting import PromptConfig
 from semcal.recalibration.methods import RECALIBRATORS
+from semcal.recalibration.select import Candidate, CandidateFit
 from semcal.steps import RecalibratorSource, WorkerState
+from semcal.text.token_classes import token_classes
 from semcal.workers import Progress
 
 if TYPE_CHECKING:
@@ -198,9 +198,9 @@ class FitJob:
 
     def __call__(self, state: GridState, progress: Progress) -> Rows:
         """Fit."""
-        from semcal.pipeline.calibration_set import provenance_of
-        from semcal.pipeline.fitting import mean_loss_of
         from semcal.recalibration.attentive import fingerprint
+        from semcal.recalibration.calibration_set import provenance_of
+        from semcal.recalibration.fitting import mean_loss_of
         from semcal.recalibration.saving import save_pretrained
         from semcal.recalibration.temperature import temperature_of
 
@@ -232,7 +232,7 @@ class FitJob:
         return rows
 
     def _fitted(self, state: GridState) -> dict[Candidate, Fitted]:
-        from semcal.pipeline.fit_and_select import fit_candidate
+        from semcal.recalibration.fit_and_select import fit_candidate
 
         return fit_candidate(
             state.language_model,
@@ -284,8 +284,8 @@ class DiagnoseJob:
     def __call__(self, state: GridState, progress: Progress) -> Rows:
         """Diagnose."""
         from semcal.experiment.diagnosis import token_effects
-        from semcal.pipeline.calibration_set import CalibrationSet, calibration_features
-        from semcal.pipeline.fitting import mean_loss_of
+        from semcal.recalibration.calibration_set import CalibrationSet, calibration_features
+        from semcal.recalibration.fitting import mean_loss_of
 
         del progress
         model, asking = state.language_model, self.source.asking

@@ -27,12 +27,12 @@ from semcal.experiment.grid_blocks import (
 from semcal.experiment.grid_settings import CALIBRATED, GridSettings, Model, slug
 from semcal.experiment.question_sets import Parts, Problem, essentials, load_parts
 from semcal.experiment.reading import claim_folder
-from semcal.pipeline.prompting import PromptConfig
-from semcal.pipeline.store import Store, write_if_new
+from semcal.files import dumps, read_object, remove_leftovers, write_rows
+from semcal.models.prompting import PromptConfig
 from semcal.recalibration.methods import FITTED
 from semcal.recalibration.provenance import check_enough, warn_if_few
-from semcal.records import dumps, read_object, remove_leftovers, write_rows
 from semcal.rows import warn_of_cut_draws
+from semcal.store import Store, write_if_new
 from semcal.workers import Executor
 
 if TYPE_CHECKING:

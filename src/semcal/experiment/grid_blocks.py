@@ -15,12 +15,12 @@ from pydantic import BaseModel, ConfigDict
 
 from semcal.errors import ServerError
 from semcal.experiment.grid_settings import CALIBRATED, GridSettings, Model
-from semcal.pipeline.select import GRID, Candidate, CandidateFit, candidate_fits
-from semcal.pipeline.store import Store, digest
+from semcal.files import dumps
+from semcal.measures import MEASURES
 from semcal.recalibration.methods import FITTED, FROM_SAMPLES, UNFITTED
-from semcal.records import dumps
+from semcal.recalibration.select import GRID, Candidate, CandidateFit, candidate_fits
 from semcal.rows import Json, Row, failures_of
-from semcal.semantics import MEASURES
+from semcal.store import Store, digest
 from semcal.workers import Executor, Progress
 
 if TYPE_CHECKING:

@@ -21,11 +21,11 @@ from pydantic import (
     model_validator,
 )
 
-from semcal.engine.loading import parse_size
-from semcal.engine.servers.settings import PREFIX, Endpoint, ServerSettings
 from semcal.errors import UsageError, shown
-from semcal.qa.grading import RuleGrader, Thresholds
+from semcal.grading.rules import RuleGrader, Thresholds
+from semcal.models.loading import parse_size
 from semcal.recalibration.methods import BUILT_IN, RECALIBRATORS, SERVED
+from semcal.servers.settings import PREFIX, Endpoint, ServerSettings
 
 #: Characters of a name: files are named by a model and a data set, and file systems stop at 255.
 LONGEST = 80
@@ -91,7 +91,7 @@ def _inside(value: Any) -> Iterator[Any]:
 
 
 class Server(SettingsGroup):
-    """How a server is asked: `semcal.engine.servers.settings.ServerSettings` without the API key."""
+    """How a server is asked: `semcal.servers.settings.ServerSettings` without the API key."""
 
     tokenizer: str | None = None
     allow_truncation: bool = False
@@ -164,7 +164,7 @@ Share = Annotated[float, Field(gt=0, le=1)]
 
 
 class DataSet(SettingsGroup):
-    """A set of questions; `format`, `subset`, `split`, `columns` as in `semcal.qa.read_questions`."""
+    """A set of questions; `format`, `subset`, `split`, `columns` as in `semcal.data.read_questions`."""
 
     name: str = Field(min_length=1)
     source: str  # a built-in name, a file, or owner/name on the hub
@@ -241,7 +241,7 @@ class Fitting(SettingsGroup):
 
 
 class Selecting(SettingsGroup):
-    """How a candidate is chosen on validation: as in `semcal.pipeline.select.select`."""
+    """How a candidate is chosen on validation: as in `semcal.recalibration.select.select`."""
 
     by: Literal["gain", "brier"] = "gain"
     measure_alphas: Annotated[tuple[Positive, ...], Field(min_length=1)] = (0.5, 0.75, 1.25)

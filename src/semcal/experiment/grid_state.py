@@ -9,17 +9,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from semcal.engine.equivalence import Equivalence
-from semcal.engine.language_model import Sampler
-from semcal.engine.loading import load_equivalence, load_model
-from semcal.engine.servers.sampler import load_server
-from semcal.engine.servers.settings import ServerSettings, read_api_key
+from semcal.data.datasets import load_questions
 from semcal.experiment.fit_jobs import CalibrationSource
 from semcal.experiment.grid_settings import Model
-from semcal.pipeline.calibration_set import CalibrationSet, calibration_features
-from semcal.qa.datasets import load_questions
+from semcal.models.equivalence import Equivalence
+from semcal.models.language_model import Sampler
+from semcal.models.loading import load_equivalence, load_model
+from semcal.recalibration.calibration_set import CalibrationSet, calibration_features
 from semcal.recalibration.exact_fit import LogPartitionTable, tabulate
 from semcal.recalibration.features import CalibrationFeatures
+from semcal.servers.sampler import load_server
+from semcal.servers.settings import ServerSettings, read_api_key
 from semcal.steps import WorkerState
 
 

@@ -7,12 +7,12 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from semcal.data.datasets import read_questions
+from semcal.data.question import GROUP, Question, data_hash
+from semcal.data.sources import ATLAS
+from semcal.data.splits import SplitSizes, split_questions
 from semcal.errors import InputError, RowError
 from semcal.experiment.grid_settings import DataSet
-from semcal.qa.datasets import read_questions
-from semcal.qa.questions import GROUP, Question, data_hash
-from semcal.qa.sources import ATLAS
-from semcal.qa.splits import SplitSizes, split_questions
 from semcal.registry import Registry
 
 PARTS = ("calibration_train", "validation", "test")

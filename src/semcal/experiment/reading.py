@@ -25,8 +25,7 @@ from ruamel.yaml.resolver import VersionedResolver
 from semcal.errors import WIDTH, UsageError, shown
 from semcal.experiment.grid_settings import ASKED_WITH, PRESETS, GridSettings
 from semcal.experiment.question_sets import sizes_of_built_in
-from semcal.records import writing
-from semcal.records.jsonl import DEEPEST
+from semcal.files import DEEPEST, writing
 from semcal.registry import check_name
 
 FILE = "settings.yaml"

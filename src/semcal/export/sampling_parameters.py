@@ -135,7 +135,7 @@ def read_checkpoint_settings(path_or_id: str | Path) -> CheckpointSettings:
     import torch
     from transformers import GenerationConfig
 
-    from semcal.engine.loading import as_model_error, read_config, revision_of, silenced, unpacked
+    from semcal.models.loading import as_model_error, read_config, revision_of, silenced, unpacked
 
     location = locate(path_or_id, LANGUAGE_MODEL)
     what = f"cannot read the settings of {location.name!r}"

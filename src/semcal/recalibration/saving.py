@@ -21,15 +21,15 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from semcal.errors import StoreError, UsageError, shown
+from semcal.files import canonical, dumps, part_folder, read_object, writing
 from semcal.hub_names import CALIBRATION, RECALIBRATOR, RECALIBRATOR_FILES, NamedKind, locate, snapshot
+from semcal.measures import MEASURES
 from semcal.recalibration.attentive import ATS, BlockShape
 from semcal.recalibration.attentive import Fitted as Fitted
 from semcal.recalibration.losses import Certificate, check_loss
 from semcal.recalibration.methods import SAVED
 from semcal.recalibration.provenance import GradientSteps, Provenance, Schedule
 from semcal.recalibration.temperature import GridTemperature, Platt, TemperatureScaling, TrainedModule
-from semcal.records import canonical, dumps, part_folder, read_object, writing
-from semcal.semantics import MEASURES
 
 FILE, WEIGHTS = RECALIBRATOR_FILES
 SCHEMA = 1

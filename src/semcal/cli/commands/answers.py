@@ -16,15 +16,15 @@ from semcal.cli.commands.metrics import show_metrics
 from semcal.cli.console import NLICost, info, progress, spending, warn
 from semcal.cli.executors import choose_workers, open_executor, peeked
 from semcal.cli.options import NO_SERVER, ServerOptions, server_settings
-from semcal.cli.rows import BadRows, good_rows, listed, open_rows, run_rows
-from semcal.engine.equivalence import names_a_server
+from semcal.cli.row_commands import BadRows, good_rows, listed, open_rows, run_rows
 from semcal.errors import shown
-from semcal.records import dumps, writing
+from semcal.files import dumps, writing
+from semcal.models.equivalence import names_a_server
 from semcal.rows import Row
 from semcal.steps import Block, Step
 
 if TYPE_CHECKING:
-    from semcal.qa.grading import Grader
+    from semcal.grading.rules import Grader
 
 #: The columns that each reads.
 CLUSTERED = ("id", "question", "samples", "log_likelihoods")
@@ -65,7 +65,7 @@ def cluster(
     clusters: lists of sample indices, in the order in which the meanings first appear. Samples of several
     temperatures (temperatures: [number], one a sample) are grouped apart.
     """
-    from semcal.pipeline.cluster import ClusterStep, check_clusterable
+    from semcal.models.cluster import ClusterStep, check_clusterable
 
     equivalence = opt.named_equivalence(equivalence)
     read = open_rows(file, columns, check_clusterable, fields=CLUSTERED, label="cluster", tables=True)
@@ -176,7 +176,7 @@ def grade(
     With --audit it prints how far the grader and people agree, Cohen's kappa and the confusion matrix, with
     95 % intervals; answers to one question (or of one context or group) are resampled together.
     """
-    from semcal.pipeline.grade import GradeStep, as_grader, check_gradable
+    from semcal.grading.grade import GradeStep, as_grader, check_gradable
 
     nli = equivalence if grader == "nli" else "exact"
     how: Any = {"cache": cache, "settings": server_settings(server, nli, grader.removeprefix("judge:"))}
@@ -203,7 +203,7 @@ def _audit(
     seed: int,
 ) -> int:
     """Compare a grader with people's labels, and print how far they agree."""
-    from semcal.pipeline.grade import audit, check_auditable, judge_rows
+    from semcal.grading.grade import audit, check_auditable, judge_rows
 
     rows = open_rows(file, columns, check_auditable, fields=AUDITED, label="grade")
     with BadRows() as bad, progress("grade", limit) as update:

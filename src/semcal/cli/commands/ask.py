@@ -18,10 +18,10 @@ from semcal.cli.commands.calibrate import ModelOption
 from semcal.cli.console import NLICost, as_shown, info, spending
 from semcal.cli.executors import choose_workers, open_executor, peeked
 from semcal.cli.options import NO_SERVER, ServerOptions, server_settings
-from semcal.cli.rows import as_line, checked, counted, open_questions, run_rows
+from semcal.cli.row_commands import as_line, checked, counted, open_questions, run_rows
+from semcal.data.question import Question
 from semcal.errors import QuestionError, RowError, UsageError
-from semcal.qa.questions import Question
-from semcal.records import writing
+from semcal.files import writing
 from semcal.rows import Row, warn_of_cut_draws
 from semcal.steps import run_steps
 
@@ -303,7 +303,7 @@ def _methods(method: AnyRecalibrator, *, compare: bool) -> tuple[AnyRecalibrator
 
 def _checker(models: WorkerState, way: Mapping[str, Any]) -> Callable[[Row], None]:
     """Refuse contradictory options now, and return what refuses a question that does not fit the model."""
-    from semcal.pipeline.sampling import check_question
+    from semcal.models.sampling import check_question
     from semcal.uncertainty import SemanticUQ
 
     uq = SemanticUQ(models.model, equivalence=models.equivalence, **way)

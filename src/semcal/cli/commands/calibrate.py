@@ -17,17 +17,17 @@ from semcal.cli import options as opt
 from semcal.cli.commands.fit import check_apart, folder_output
 from semcal.cli.console import Output, info, open_unfinished, show, spending, successive_progress, warn
 from semcal.cli.options import NO_SERVER, ServerOptions, server_settings
-from semcal.cli.rows import BadRows, good_rows, open_rows, read_labelled
+from semcal.cli.row_commands import BadRows, good_rows, open_rows, read_labelled
+from semcal.data.question import data_hash
 from semcal.errors import InputError, RowError, UsageError, shown
-from semcal.qa.questions import data_hash
-from semcal.records import dumps, own_files, read_rows
+from semcal.files import dumps, own_files, read_rows
 from semcal.rows import RECALIBRATOR, SAMPLES, Row
 
 if TYPE_CHECKING:
     from semcal.calibration.calibrated import Calibration
     from semcal.calibration.from_samples import SamplesOrigin
-    from semcal.engine.equivalence import Equivalence
-    from semcal.qa.grading import Grader
+    from semcal.grading.rules import Grader
+    from semcal.models.equivalence import Equivalence
 
 #: The columns that are read of stored samples.
 FIELDS = (
@@ -230,7 +230,7 @@ def _origin(rows: Sequence[Row], options: Mapping[str, Any]) -> SamplesOrigin:
     if options["model"] is None:
         return origin_of(rows, options["file"], seed=seed)
     from semcal.experiment.environment import versions
-    from semcal.pipeline.calibration_set import provenance_of
+    from semcal.recalibration.calibration_set import provenance_of
 
     model = opt.open_model(
         options["model"], device=options["device"], dtype=options["dtype"], settings=options["settings"]
@@ -261,8 +261,8 @@ def _from_samples(
     seed: int,
 ) -> Calibration | None:
     from semcal.calibration.from_samples import calibrate_samples, measure_samples
-    from semcal.pipeline.cluster import Clustering
-    from semcal.pipeline.grade import as_grader
+    from semcal.grading.grade import as_grader
+    from semcal.models.cluster import Clustering
 
     if options["dry_run"]:
         warn(f"would calibrate on the samples of {len(rows)} questions")
@@ -291,9 +291,9 @@ def _from_model(options: Mapping[str, Any], bad: BadRows) -> Calibration | None:
     # only now, as it takes seconds
     from semcal.calibration.from_model import TEMPERATURES, calibrate
     from semcal.experiment.environment import versions
-    from semcal.pipeline.sampling import Sampling, plan_sampling
-    from semcal.pipeline.store import Store
+    from semcal.models.sampling import Sampling, plan_sampling
     from semcal.recalibration.temperature import Temperature
+    from semcal.store import Store
 
     settings = options["settings"]
     model = opt.open_model(

@@ -11,7 +11,7 @@ import typer
 from semcal.cli import options as opt
 from semcal.cli.commands.run import LoadOptions, carry_out
 from semcal.cli.console import Output, info, show, warn
-from semcal.records import dumps
+from semcal.files import dumps
 
 if TYPE_CHECKING:
     from semcal.experiment.grid_settings import GridSettings
@@ -103,7 +103,7 @@ def _plan(settings: GridSettings, out: Path) -> int:
 def _show(out: Path, *, as_json: bool) -> None:
     """What happened, in a few lines."""
     from semcal.experiment.finished import read_results
-    from semcal.report import in_words
+    from semcal.experiment.report import in_words
 
     results = read_results(out)
     show(dumps(results) if as_json else "\n".join(in_words(results)))

@@ -7,7 +7,7 @@ from typing import Any
 
 from semcal.cli import options as opt
 from semcal.cli.console import loading, show
-from semcal.records import dumps, user_cache
+from semcal.files import dumps, user_cache
 
 #: Facts that only PyTorch knows, which takes seconds to load.
 UNKNOWN = "not looked up; see semcal env -v"

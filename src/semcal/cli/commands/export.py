@@ -13,7 +13,7 @@ import typer
 from semcal.cli import options as opt
 from semcal.cli.console import Output, info, show, warn
 from semcal.errors import UsageError
-from semcal.records import dumps, own_files, writing
+from semcal.files import dumps, own_files, writing
 from semcal.registry import check_name
 
 if TYPE_CHECKING:

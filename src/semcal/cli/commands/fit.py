@@ -15,20 +15,20 @@ import typer
 from semcal.cli import options as opt
 from semcal.cli.console import Output, open_unfinished, show, spending, unfinished, warn
 from semcal.cli.fit_options import FitOptions
-from semcal.cli.fitting import FitWork, remove_older_results
+from semcal.cli.fit_runs import FitWork, remove_older_results
 from semcal.cli.options import NO_SERVER, ServerOptions, server_settings
-from semcal.cli.rows import BadRows, listed, read_labelled
-from semcal.engine.equivalence import names_a_server
-from semcal.engine.language_model import check_likelihoods
+from semcal.cli.row_commands import BadRows, listed, read_labelled
+from semcal.data.question import Question, group_ties
+from semcal.data.splits import near_duplicates, question_key, warn_of_near_duplicates
 from semcal.errors import StoreError, UsageError, shown
-from semcal.pipeline.store import SETTINGS
-from semcal.qa.questions import Question, group_ties
-from semcal.qa.splits import near_duplicates, question_key, warn_of_near_duplicates
+from semcal.files import dumps, read_object
+from semcal.models.equivalence import names_a_server
+from semcal.models.language_model import check_likelihoods
 from semcal.recalibration.methods import FITTED
-from semcal.records import dumps, read_object
+from semcal.store import SETTINGS
 
 if TYPE_CHECKING:
-    from semcal.pipeline.prompting import PromptConfig
+    from semcal.models.prompting import PromptConfig
 
 LabelledArgument = Annotated[
     str, typer.Argument(metavar="FILE", help="Labelled questions {question, answers, context?}.")
@@ -132,7 +132,7 @@ def command(
         settings = server_settings(server, model, equivalence)
         language_model = opt.open_model(model, device=device, dtype=dtype, settings=settings)
         work = FitWork(language_model, *read, Path(file).name, features, out, bad)
-        from semcal.pipeline.sampling import Sampling
+        from semcal.models.sampling import Sampling
 
         sampling = Sampling((), work.asking, m, (seed,), max_new_tokens)
         if work.over_server:
@@ -196,7 +196,7 @@ def _read(
     check_apart(questions, examples, both="a few-shot example and a question to fit on")
     held_out = read_labelled(validation, columns, bad, label="fit") if validation else []
     check_apart(questions, held_out, both="a validation question and one to fit to")
-    from semcal.pipeline.prompting import PromptConfig
+    from semcal.models.prompting import PromptConfig
 
     return questions, held_out, PromptConfig(examples)
 

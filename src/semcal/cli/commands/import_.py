@@ -8,7 +8,7 @@ import typer
 
 from semcal.cli import options as opt
 from semcal.cli.console import info, warn
-from semcal.cli.rows import checked, run_rows
+from semcal.cli.row_commands import checked, run_rows
 from semcal.errors import InputError
 from semcal.registry import check_name
 from semcal.rows import Row
@@ -45,8 +45,8 @@ def command(
     Writes {id, question, answers, generations, samples}; samples are first answers, as of semcal sample. Adds
     log_likelihoods only where the file says at which T and how they were computed.
     """
-    from semcal.pipeline.cluster import check_clusterable
-    from semcal.pipeline.recorded import FORMATS, read_recorded
+    from semcal.data.recorded import FORMATS, read_recorded
+    from semcal.models.cluster import check_clusterable
 
     chosen = FORMATS[check_name(format, FORMATS, what="format")]
     without = several = alike = 0

@@ -11,9 +11,9 @@ import typer
 
 from semcal.cli import options as opt
 from semcal.cli.console import as_shown, info, show
-from semcal.cli.rows import BadRows, good_rows, open_rows
+from semcal.cli.row_commands import BadRows, good_rows, open_rows
 from semcal.errors import InputError
-from semcal.records import dumps, writing
+from semcal.files import dumps, writing
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -48,8 +48,8 @@ def command(
     probability of the answer (probability, answer_correct) is the measure Calibrated. What is undefined
     is null. Rows that are null under a measure do not count for it; their number is printed.
     """
-    from semcal.pipeline.assess import assess, check_assessable, scores_by_measure
-    from semcal.qa.questions import several
+    from semcal.assess import assess, check_assessable, scores_by_measure
+    from semcal.data.question import several
 
     rows = islice(open_rows(file, columns, check_assessable, fields=FIELDS, label="metrics"), limit)
     with BadRows() as bad:

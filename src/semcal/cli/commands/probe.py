@@ -13,10 +13,10 @@ import typer
 from semcal.cli import options as opt
 from semcal.cli.console import info, show
 from semcal.errors import ServerError
-from semcal.records import dumps
+from semcal.files import dumps
 
 if TYPE_CHECKING:
-    from semcal.engine.servers.profile import ServerProfile
+    from semcal.servers.profile import ServerProfile
 
 #: How servers stop to cut draws that every request asks for in full.
 UNCUT = {
@@ -46,9 +46,9 @@ def command(
     something is missing. What is found is kept, and asked again when the server's version changes; after a
     change of its options, ask with --fresh. The API key is taken from SEMCAL_API_KEY or --api-key-file.
     """
-    from semcal.engine.servers.client import ServerClient
-    from semcal.engine.servers.probe import stored_profile
-    from semcal.engine.servers.settings import Endpoint, ServerSettings, read_api_key
+    from semcal.servers.client import ServerClient
+    from semcal.servers.probing import stored_profile
+    from semcal.servers.settings import Endpoint, ServerSettings, read_api_key
 
     settings = ServerSettings(api_key=read_api_key(api_key_file), timeout=timeout)
     with ServerClient(Endpoint.parse(url), settings) as client:
@@ -109,8 +109,8 @@ def _findings(profile: ServerProfile) -> Iterator[tuple[str, str]]:
 
 def _consequences(profile: ServerProfile) -> Iterator[tuple[str, str]]:
     """What follows for semcal, with the remedy for what is missing."""
-    from semcal.engine.servers.gold import choose_route
-    from semcal.engine.servers.sampler import reading_at, why_unknown
+    from semcal.servers.gold import choose_route
+    from semcal.servers.sampler import reading_at, why_unknown
 
     if profile.truncated_to:
         remedy = UNCUT.get(profile.server, "switch truncation off at the server")

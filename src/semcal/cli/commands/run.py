@@ -17,9 +17,9 @@ from semcal.cli.commands.run_folder import warn_of_less_accurate
 from semcal.cli.console import Output, debug, info, progress, show, warn
 from semcal.cli.executors import choose_workers, open_executor, show_peak
 from semcal.cli.removed import CommandWithRemovals
-from semcal.cli.rows import ProblemLog
+from semcal.cli.row_commands import ProblemLog
 from semcal.errors import ModelError, UsageError
-from semcal.records import dumps
+from semcal.files import dumps
 
 if TYPE_CHECKING:
     from semcal.experiment.grid import Grid
@@ -272,12 +272,12 @@ def _record(grid: Grid) -> None:
 
 def _import_report() -> None:
     """Import what the report takes while nothing else is to be done here: 2 s less at the end."""
-    import semcal.report.build  # noqa: F401
+    import semcal.experiment.report.build  # noqa: F401
 
 
 def _report(folder: Path, executor: Executor[Any]) -> None:
     """Analyses, tables, figures and the page, by this machine's worker processes; methods to beware of."""
-    from semcal.report.build import remake
+    from semcal.experiment.report.build import remake
     from semcal.workers import ProcessExecutor
 
     remake(folder, executor=executor if isinstance(executor, ProcessExecutor) else None)

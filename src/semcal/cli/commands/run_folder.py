@@ -14,13 +14,13 @@ import typer
 from semcal.cli import options as opt
 from semcal.cli.console import Output, show, warn
 from semcal.errors import UsageError
-from semcal.records import dumps, own_files
+from semcal.files import dumps, own_files
 
 if TYPE_CHECKING:
     from semcal.workers import Executor
 
 #: What processes that make a report import before they part.
-REPORTING = ("semcal.experiment.analyses", "semcal.report.build")
+REPORTING = ("semcal.experiment.analyses", "semcal.experiment.report.build")
 #: What a report of semcal run consists of.
 REPORT = ("results.json", "results.md", "report.html", "report-files.json", "tables", "figures")
 
@@ -86,7 +86,7 @@ def report(
             f"--out {run}`"
         )
     with _executor(run) as executor:
-        from semcal.report.build import remake
+        from semcal.experiment.report.build import remake
 
         page = remake(run, out, executor, figures=figures)
     warn_of_less_accurate(out or run)
@@ -98,7 +98,7 @@ def report(
 def warn_of_less_accurate(folder: Path) -> None:
     """Name on stderr the methods that are significantly less accurate than Base."""
     from semcal.experiment.finished import read_results
-    from semcal.report.report_tables import less_accurate_in_words
+    from semcal.experiment.report.report_tables import less_accurate_in_words
 
     for line in less_accurate_in_words(read_results(folder)):
         warn(f"warning: {line}")

@@ -12,14 +12,14 @@ from semcal.cli import options as opt
 from semcal.cli.console import Output, debug, open_unfinished, spending, unfinished, warn
 from semcal.cli.executors import choose_workers, open_executor, peeked
 from semcal.cli.options import NO_SERVER, ServerOptions, server_settings
-from semcal.cli.rows import BadRows, as_line, checked, counted, good_rows, open_questions, run_rows
+from semcal.cli.row_commands import BadRows, as_line, checked, counted, good_rows, open_questions, run_rows
 from semcal.errors import ModelError, RowError, ServerError
-from semcal.pipeline.sampling import BLOCK_QUESTIONS, BLOCK_TOKENS, Sampling, plan_sampling, question_blocks
+from semcal.models.sampling import BLOCK_QUESTIONS, BLOCK_TOKENS, Sampling, plan_sampling, question_blocks
 from semcal.rows import Row, warn_of_cut_draws
 
 if TYPE_CHECKING:
-    from semcal.engine.language_model import Sampler
-    from semcal.pipeline.prompting import PromptConfig
+    from semcal.models.language_model import Sampler
+    from semcal.models.prompting import PromptConfig
     from semcal.recalibration.attentive import AnyRecalibrator
     from semcal.steps import WorkerState
 
@@ -66,7 +66,7 @@ def command(
     plan = choose_workers(workers, "sample", device=device, blocks=blocks, model=model)
     with open_executor(plan, load) as (executor, state), spending("sample", model=state().model):
         language_model = state().model
-        from semcal.pipeline.sampling import SampleStep, check_question
+        from semcal.models.sampling import SampleStep, check_question
 
         method, asking = under(language_model)
         sampling = Sampling((method,), asking, m, (seed,), max_new_tokens)

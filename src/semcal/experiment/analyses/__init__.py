@@ -98,7 +98,7 @@ from semcal.experiment.analyses.scores_by_setting import (
     transfer,
 )
 from semcal.experiment.finished import RESULTS_SCHEMA, FinishedRun, read_finished
-from semcal.records import dumps, writing
+from semcal.files import dumps, writing
 from semcal.workers import Executor, SerialExecutor
 
 __all__ = ["analyse", "pair_analysis", "results"]

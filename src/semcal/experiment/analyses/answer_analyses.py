@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from semcal.data.question import several
 from semcal.errors import InputError
 from semcal.experiment.analyses.contrasts import wilson
 from semcal.experiment.analyses.grid_scores import Columns, Floats, GridScores, over_runs
 from semcal.experiment.finished import FinishedRun
+from semcal.grading.rules import RULES
 from semcal.metrics import bootstrap
-from semcal.qa.first_answer import is_refusal
-from semcal.qa.grading import RULES
-from semcal.qa.questions import several
+from semcal.text.first_answer import is_refusal
 
 FIT_KEYS = (
     *("candidate", "method", "loss", "alpha", "weight_decay", "temperature", "at_bound", "parameters"),

@@ -21,11 +21,11 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from semcal import metrics
+from semcal.data.question import Ties, several, ties_of
 from semcal.errors import StoreError, UndefinedWarning
 from semcal.experiment.finished import FinishedRun, Pair
 from semcal.metrics import METRICS, Interval, JointBootstrap
-from semcal.qa.first_answer import is_refusal
-from semcal.qa.questions import Ties, several, ties_of
+from semcal.text.first_answer import is_refusal
 
 Floats = NDArray[np.float64]
 Row = Mapping[str, Any]

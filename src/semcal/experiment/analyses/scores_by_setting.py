@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from semcal.data.question import several
 from semcal.experiment.analyses.contrasts import contrast_summary
 from semcal.experiment.analyses.grid_scores import (
     GridScores,
@@ -23,10 +24,9 @@ from semcal.experiment.analyses.grid_scores import (
 from semcal.experiment.analyses.scores_by_method import scores_of
 from semcal.experiment.finished import FinishedRun, Pair
 from semcal.experiment.grid_settings import CALIBRATED, Grading
+from semcal.grading.rules import Grader
 from semcal.measuring import representative
 from semcal.metrics import SCORE_RECALIBRATORS
-from semcal.qa.grading import Grader
-from semcal.qa.questions import several
 from semcal.rows import Row
 
 #: The candidate whose temperature is used on other data sets.

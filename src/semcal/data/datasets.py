@@ -1,0 +1,336 @@
+"""Reads questions with their answers from local files or the Hugging Face hub (spec.md, section 9).
+
+Every source yields `Question | RowError`, one at a time: a bad row is reported with its number, its value and
+what to do, and reading goes on.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from semcal.data.column_names import COMMON_NAMES, Notify, peek
+from semcal.data.question import Question, group_of, reference_text
+from semcal.data.sources import ATLAS, BUILT_IN, HubDataset, read_hub_rows, read_source_rows
+from semcal.errors import InputError, RowError, UsageError, shown
+from semcal.files import JsonLine, fault
+from semcal.registry import check_name
+
+FIELDS = ("id", "question", "answers", "context")
+ATLAS_SPLITS = ("few_shot", "calibration_train", "validation", "test")
+_NO_COLUMNS: Mapping[str, str] = MappingProxyType({})
+_DISAMBIGUATION = re.compile(r"\s*\(disambiguation\)$", re.IGNORECASE)
+#: Columns that are read, by our names, with other names for them.
+_COLUMNS = {name: COMMON_NAMES.get(name, ()) for name in FIELDS}
+
+
+def clean_text(text: str) -> str:
+    """Return `text` on one line with single blanks, without the quotes that a CSV export left behind.
+
+    >>> clean_text('"Who wrote ""Moonfleet""?"')
+    'Who wrote "Moonfleet"?'
+    >>> clean_text(" 54\\u00a0km \\n")
+    '54 km'
+    >>> clean_text('"Moonfleet"')
+    '"Moonfleet"'
+    """
+    text = " ".join(text.split())
+    if '""' not in text:
+        return text
+    inner = text[1:-1]
+    wrapped = text[0] == text[-1] == '"' and '"' not in inner.replace('""', "")
+    return (inner if wrapped else text).replace('""', '"').strip()
+
+
+def question_from_row(
+    row: JsonLine, *, columns: Mapping[str, str] = _NO_COLUMNS, answers_needed: bool = False
+) -> Question:
+    """Return the question in a row.
+
+    Its keys, or those that `columns` gives for ours, are "id" (text or whole number; by default the row's
+    number), "question", "answers" (a text or whole number, a list of them, or an object of the hub) and
+    "context" (a text or null). Other keys go to `extra`. With `answers_needed` it is an error to have none.
+
+    RowError if the row holds no usable question; the message says what to change.
+
+    >>> question_from_row(JsonLine(7, {"question": "Who found it? ", "answers": ["Ada", "Ada "], "level": 2}))
+    Question(id='7', question='Who found it?', answers=('Ada',), context=None, extra={'level': 2})
+    """
+    names = {name: columns.get(name, name) for name in FIELDS}
+    values = {name: row.data.get(key) for name, key in names.items()}
+    try:
+        if reason := fault(row.data):
+            raise InputError(reason)
+        question = Question(
+            id=_id(values["id"]) if names["id"] in row.data else str(row.line),
+            question=_question(values["question"], row.data, names["question"]),
+            answers=references_of(values["answers"], names["answers"]),
+            context=_context(values["context"], names["context"]),
+            extra={k: v for k, v in row.data.items() if k not in names and k not in names.values()},
+            line=row.line,
+            numbered=names["id"] not in row.data,
+        )
+        if answers_needed and not question.answers:
+            raise InputError(f'no answers: give "{names["answers"]}" at least one text{_hint(row.data)}')
+        group_of(question.extra)
+    except InputError as error:
+        raise _refused(row, names["id"], str(error)) from None
+    return question
+
+
+def _refused(row: JsonLine, id_key: str, reason: str) -> RowError:
+    return JsonLine(row.line, {"id": row.data.get(id_key)}).error(reason)
+
+
+def _hint(keys: Iterable[str]) -> str:
+    """The keys of the row, for a message about one that is missing."""
+    return f" (the row's keys: {', '.join(map(str, keys))[:200]})"
+
+
+def _id(value: Any) -> str:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    if isinstance(value, str) and value.strip():
+        return value.strip()
+    raise InputError(f'"id" must be a text or a whole number, got {shown(value)}: name the question')
+
+
+def _question(value: Any, keys: Iterable[str], key: str) -> str:
+    if value is None:
+        remedy = f'give it as "{key}"{_hint(keys)}, or name its column: --columns question=NAME'
+        raise InputError(f"no question: {remedy}")
+    text = clean_text(value) if isinstance(value, str) else ""
+    if not text:
+        raise InputError(f'"{key}" must be a text that is not empty, got {shown(value)}')
+    return text
+
+
+def _context(value: Any, key: str) -> str | None:
+    if value is None or (isinstance(value, str) and not value.strip()):
+        return None
+    if isinstance(value, str):
+        return value
+    raise InputError(f'"{key}" must be the passage as a text, or null, got {shown(value)}')
+
+
+def references_of(value: Any, key: str = "answers") -> tuple[str, ...]:
+    """Return the references in a cell, stripped, without empty ones, duplicates, "(disambiguation)"."""
+    texts = _answer_list(value)
+    if not isinstance(texts, (list, tuple)):
+        raise InputError(f'"{key}" must be a text or a list of texts, got {shown(value)}')
+    cleaned = (clean_text(reference_text(text, key)) for text in texts)
+    return tuple(dict.fromkeys(text for text in (_DISAMBIGUATION.sub("", t) or t for t in cleaned) if text))
+
+
+def _answer_list(value: Any) -> Any:
+    """The list of answers, from any of the shapes that data sets use."""
+    if value is None:
+        return []
+    if isinstance(value, str):
+        return _listed(value)
+    if isinstance(value, int | float):
+        return [value]
+    if isinstance(value, Mapping):
+        if "text" in value:  # SQuAD on the hub
+            return _answer_list(value["text"])
+        if "value" in value:  # TriviaQA on the hub
+            aliases = value.get("aliases") or []
+            return [value["value"], *aliases] if isinstance(aliases, (list, tuple)) else value
+    return value
+
+
+def _listed(text: str) -> list[Any]:
+    """A cell that holds a list; any other text is one answer."""
+    text = text.strip()
+    return parse_list(text) if text.startswith(('["', "['")) and text.endswith("]") else [text]
+
+
+def parse_list(text: str) -> list[Any]:
+    """Return the list in a cell of a table, written as JSON or as pandas writes it; InputError if it is none.
+
+    >>> parse_list('["Ada", "Bo"]'), parse_list("['Ada', 'Bo']"), parse_list("[-0.5, null]")
+    (['Ada', 'Bo'], ['Ada', 'Bo'], [-0.5, None])
+    """
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        try:
+            value = ast.literal_eval(text)
+            value = value if repr(value) == text else None  # "['a' 'b']" would be read as one text "ab"
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            value = None
+    if isinstance(value, list):
+        return value
+    raise InputError(f'expected a list of texts like ["a", "b"], got {shown(text)}')
+
+
+def read_questions(
+    source: str | Path,
+    *,
+    format: str | None = None,
+    subset: str | None = None,
+    split: str | None = None,
+    columns: Mapping[str, str] = _NO_COLUMNS,
+    answers_needed: bool = False,
+    labelled: bool = False,
+    notify: Notify | None = None,
+) -> Iterator[Question | RowError]:
+    """Yield the questions of a data set, each bad row as the `RowError` that it is.
+
+    Parameters
+    ----------
+    source : str or Path
+        A local file (JSON Lines, JSON, SQuAD's own JSON, CSV, TSV, Parquet; .gz where it is text), "-"
+        for JSON Lines on standard input, or a data set on the Hugging Face hub: "triviaqa", "nq-open",
+        "squad", or any "owner/name". A file of that name comes first. Or a set of the embedded world:
+        "atlas-trivia", "atlas-rare", "atlas-reading".
+    format : str, optional
+        Format of the file if its ending does not say: "jsonl", "json", "csv", "tsv", "parquet".
+    subset, split : str, optional
+        Which part of a data set on the hub (split "train" by default); of the embedded world the split
+        "few_shot", "calibration_train" (by default), "validation" or "test".
+    columns : mapping of str to str
+        Other names of "id", "question", "answers" or "context" in the source: our name → its. Case is
+        ignored ("Question"), "query" counts as "question", and "answer" as "answers" if answers are needed
+        and there are no "answers", unless the rows hold samples or a prediction.
+    answers_needed : bool
+        Whether a question without answers is a bad row.
+    labelled : bool
+        Whether "answer" counts as "answers" though none are needed.
+    notify : callable, optional
+        Called with notes about the source: its delimiter, the names of its columns.
+
+    Yields
+    ------
+    Question or RowError
+        In the order of the source. A second row with the same id is an error. Where rows have no ids, the
+        row number (from 1; a line number in JSON Lines and CSV) is the id; once a row has had one, every
+        later row needs its own.
+
+    Raises
+    ------
+    InputError
+        If the source as a whole cannot be read: no such file or data set, damaged, hub out of reach.
+    UsageError
+        If an option does not apply to the source, or `columns` names one that it does not have.
+    MissingExtraError
+        For Parquet without pyarrow, for the hub without datasets.
+
+    Warns
+    -----
+    SemcalWarning
+        If most cells of answers hold several answers that are not written as a list ("A;B").
+    """
+    names = {*_COLUMNS, *(name for aliases in _COLUMNS.values() for name in aliases), "title"}
+    names |= {"answer"} if answers_needed or labelled else set()
+    name = _plain_name(source)
+    if name in ATLAS.names() and not Path(source).exists():
+        if format or subset or columns:
+            raise UsageError(f"{source} comes with the package: no format, subset or columns apply")
+        part = check_name(split or "calibration_train", ATLAS_SPLITS, what=f"split of {source}")
+        return iter(getattr(ATLAS.load(name)(name), part))
+    dataset = _hub_dataset(str(source), subset)
+    if dataset is None:
+        if split is not None or subset is not None:
+            raise UsageError(f"{source} is a local file: subset and split are for data sets on the hub")
+        names |= {theirs.lower() for theirs in columns.values()}
+        rows = read_source_rows(source, format=format, names=names, notify=notify)
+    elif format is not None:
+        raise UsageError(f"{source} is a data set on the hub: a format is for local files")
+    else:
+        columns = columns or dataset.columns
+        rows = read_hub_rows(replace(dataset, columns=columns), split=split or "train", names=names)
+    return questions_from_rows(rows, columns, answers_needed=answers_needed, labelled=labelled, notify=notify)
+
+
+def _plain_name(source: str | Path) -> str:
+    """How a data set that is known by name is written."""
+    return str(source).lower().replace("_", "-")
+
+
+def _hub_dataset(source: str, subset: str | None) -> HubDataset | None:
+    """The data set on the hub that `source` names; None where it is a local file."""
+    if source == "-" or Path(source).exists() or Path(source).suffix:
+        return None
+    if re.fullmatch(r"[\w.-]+/[\w.-]+", source):
+        return HubDataset(source, subset)
+    dataset = BUILT_IN[check_name(_plain_name(source), [*BUILT_IN, *ATLAS.names()], what="file or data set")]
+    return dataset if subset is None else replace(dataset, subset=subset)
+
+
+def questions_from_rows(
+    rows: Iterator[JsonLine | RowError],
+    columns: Mapping[str, str] = _NO_COLUMNS,
+    *,
+    answers_needed: bool = False,
+    labelled: bool = False,
+    notify: Notify | None = None,
+) -> Iterator[Question | RowError]:
+    """Yield the question in each row, and bad rows as errors; parameters as for `read_questions`."""
+    lines: dict[str, int] = {}
+    columns, rows = peek(rows, _COLUMNS, columns, labelled=answers_needed or labelled, notify=notify)
+    id_key, has_ids = columns.get("id", "id"), False
+    for row in rows:
+        if isinstance(row, RowError):
+            yield row
+            continue
+        has_ids = has_ids or id_key in row.data
+        if has_ids and id_key not in row.data:
+            yield RowError(row.line, f'no "{id_key}", though rows before have one: name the question')
+            continue
+        try:
+            question = question_from_row(row, columns=columns, answers_needed=answers_needed)
+        except RowError as error:
+            yield error
+            continue
+        first = lines.setdefault(question.id, row.line)
+        if first == row.line:
+            yield question
+        else:
+            reason = f'"{id_key}" {shown(question.id)} was used in line {first}: give each question its own'
+            yield _refused(row, id_key, reason)
+
+
+def load_questions(
+    source: str | Path,
+    *,
+    on_bad_row: Callable[[RowError], None] | None = None,
+    limit: int | None = None,
+    **options: Any,
+) -> list[Question]:
+    """Return the questions of a data set as a list.
+
+    Parameters
+    ----------
+    source, **options
+        As for `read_questions`.
+    on_bad_row : callable, optional
+        Called with every bad row; by default the first one is raised.
+    limit : int, optional
+        Maximum number of rows, good or bad.
+
+    Raises
+    ------
+    RowError
+        For the first bad row, if there is no `on_bad_row`.
+    InputError
+        As `read_questions`, and if no question is left.
+    """
+    questions: list[Question] = []
+    for item in islice(read_questions(source, **options), limit):
+        if isinstance(item, Question):
+            questions.append(item)
+        elif on_bad_row is None:
+            raise item
+        else:
+            on_bad_row(item)
+    if not questions:
+        raise InputError(f"no questions in {source}: it is empty, or none of its rows could be used")
+    return questions

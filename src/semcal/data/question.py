@@ -1,0 +1,257 @@
+"""A question with its answers and its group (a passage, or a value of `group`), and the chat that asks it."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from semcal.errors import InputError, QuestionError, RowError, shown
+from semcal.files import dumps
+
+#: The field of a row that names its group.
+GROUP = "group"
+Ties = tuple[Any, ...]
+"""What ties a question to others of its group: values, of which one in common is enough."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """One question, its reference answers and, open book, its passage.
+
+    Parameters
+    ----------
+    id : str
+        Unique in its data set.
+    question : str
+        The question, on one line.
+    answers : tuple of str
+        Reference answers without duplicates, in the order of the source; few-shot examples show the first.
+    context : str or None
+        The passage, exactly as given.
+    extra : mapping of str to object
+        The other keys of the row.
+    line : int or None
+        Its line in the file, for messages.
+    numbered : bool
+        Whether that line is its id, for want of one.
+
+    Examples
+    --------
+    >>> Question("q1", "Who wrote it?", ("Ana Velis",)).row()
+    {'id': 'q1', 'question': 'Who wrote it?', 'answers': ['Ana Velis']}
+    """
+
+    id: str
+    question: str
+    answers: tuple[str, ...] = ()
+    context: str | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    line: int | None = field(default=None, compare=False, repr=False)
+    numbered: bool = field(default=False, compare=False, repr=False)
+
+    def row(self) -> dict[str, Any]:
+        """Return the question as a row of a file, without the passage or answers that it lacks."""
+        context = {} if self.context is None else {"context": self.context}
+        answers = {"answers": list(self.answers)} if self.answers else {}
+        return {"id": self.id, "question": self.question, **context, **answers, **self.extra}
+
+    def error(self, reason: str) -> RowError | QuestionError:
+        """Return the error that a model cannot be asked it, with its line, if known, and its id."""
+        if self.line is None:
+            return QuestionError(self.id, reason)
+        return RowError(self.line, reason, self.id)
+
+
+def reference_text(value: Any, key: str = "answers") -> str:
+    """Return a reference answer as text: texts as they are, whole numbers in digits; InputError for others.
+
+    >>> reference_text("Ada"), reference_text(1988), reference_text(7.0)
+    ('Ada', '1988', '7')
+    """
+    if isinstance(value, str):
+        return value
+    is_integer = isinstance(value, float) and value.is_integer() and abs(value) <= 2**53
+    if is_integer or (type(value) is int and abs(value) < 10**300):
+        return str(int(value))
+    raise InputError(f'"{key}" must hold texts or whole numbers, got {shown(value)}: write it in quotes')
+
+
+def data_hash(questions: Sequence[Question]) -> str:
+    """Return the hash of ids, questions, passages, reference answers and groups (if any), in order."""
+    content = [
+        [q.id, q.question, q.context, list(q.answers), *([q.extra[GROUP]] if GROUP in q.extra else [])]
+        for q in questions
+    ]
+    return hashlib.sha256(dumps(content).encode()).hexdigest()[:32]
+
+
+@lru_cache(maxsize=4096)  # the rows of all candidates and runs share one copy
+def passage_key(context: str | None) -> str:
+    """Return the same text for passages that differ only in case and white space; "" for none."""
+    return "" if context is None else " ".join(context.casefold().split())
+
+
+def group_of(row: Mapping[str, Any]) -> str | float | None:
+    """Return the value of the field `group` of a row; None where it has none.
+
+    InputError if it is neither a text nor a number.
+
+    >>> group_of({"question": "Who?", "group": "chapter 3"}), group_of({"question": "Who?"})
+    ('chapter 3', None)
+    """
+    value = row.get(GROUP)
+    if value is None or isinstance(value, str) or (isinstance(value, (int, float)) and not math.isnan(value)):
+        return value
+    raise InputError(f"'{GROUP}' must be a text or a number that questions share, got {shown(value)}")
+
+
+def ties_of(row: Mapping[str, Any]) -> Ties:
+    """Return what ties a row to others of its group, from its keys `context` and `group`."""
+    context, group = row.get("context"), group_of(row)
+    passage = passage_key(context) if isinstance(context, str) else ""
+    return tuple((kind, tie) for kind, tie in (("passage", passage), (GROUP, group)) if tie not in ("", None))
+
+
+def group_ties(question: Question) -> Ties:
+    """Return what ties a question to others of its group."""
+    return ties_of({"context": question.context, GROUP: question.extra.get(GROUP)})
+
+
+def group_labels(ties: Iterable[Ties]) -> NDArray[np.intp]:
+    """Number the groups 0, 1, … in order of first appearance; ties count through third questions, too.
+
+    >>> group_labels([("a",), ("b",), (), ("b", "c"), ("c",), ()])
+    array([0, 1, 2, 1, 1, 3])
+    """
+    above: list[int] = []
+    first: dict[Any, int] = {}
+
+    def root(place: int) -> int:
+        while above[place] != place:
+            above[place] = place = above[above[place]]
+        return place
+
+    for place, values in enumerate(ties):
+        above.append(place)
+        for tie in values:
+            low, high = sorted((root(first.setdefault(tie, place)), root(place)))
+            above[high] = low
+    roots = [root(place) for place in range(len(above))]
+    return np.unique(roots, return_inverse=True)[1].astype(np.intp) if roots else np.zeros(0, np.intp)
+
+
+def several(ties: Iterable[Ties]) -> NDArray[np.intp] | None:
+    """Return `group_labels`, or None if every question is a group of its own."""
+    labels = group_labels(ties)
+    return labels if len(labels) > len(np.unique(labels)) else None
+
+
+SYSTEM_MESSAGE = (
+    "Answer each question with the bare answer only: as few words as possible, no explanation, "
+    "ending in a full stop."
+)
+"""The default system message."""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One message of a chat."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+def user_turn(question: Question) -> Turn:
+    """Return the turn that asks `question`, with its passage where it has one.
+
+    >>> user_turn(Question("1", "Who built it?")).content
+    'Question: Who built it?'
+    >>> user_turn(Question("1", "Who built it?", context="Ada built it.")).content
+    'Context: Ada built it.\\n\\nQuestion: Who built it?'
+    """
+    passage = "" if question.context is None else f"Context: {question.context}\n\n"
+    return Turn("user", f"{passage}Question: {question.question}")
+
+
+def answer_turn(answer: str) -> Turn:
+    """Return the turn that gives `answer`, with one full stop at its end.
+
+    >>> answer_turn("Ada").content, answer_turn("Washington, D.C.").content
+    ('Ada.', 'Washington, D.C.')
+    """
+    return Turn("assistant", answer if answer.endswith(".") else f"{answer}.")
+
+
+def chat(
+    question: Question | str,
+    *,
+    few_shot: Sequence[Question] = (),
+    context: str | None = None,
+    system: str | None = SYSTEM_MESSAGE,
+) -> tuple[Turn, ...]:
+    """Return the whole chat that asks one question, ending in the user's turn.
+
+    Each of the `few_shot` examples is answered with its first reference. `context` is the passage of a
+    question given as a text. Without a `system` message (None) there is no such turn.
+
+    Raises
+    ------
+    InputError
+        If an example has no answer, or a passage is given twice.
+
+    Examples
+    --------
+    >>> example = Question("7", "Who found radium?", ("Marie Curie",))
+    >>> for turn in chat("Who built it?", few_shot=[example], system="Be brief."):
+    ...     print(f"{turn.role}: {turn.content}")
+    system: Be brief.
+    user: Question: Who found radium?
+    assistant: Marie Curie.
+    user: Question: Who built it?
+    """
+    if isinstance(question, str):
+        question = Question("", question, context=context)
+    elif context is not None:
+        raise InputError(f"question {question.id!r} brings its own passage: leave `context` out")
+    turns = [] if system is None else [Turn("system", system)]
+    for example in few_shot:
+        if not example.answers:
+            raise InputError(f"few-shot example {example.id!r} has no answer: give it one, or leave it out")
+        turns += [user_turn(example), answer_turn(example.answers[0])]
+    return (*turns, user_turn(question))
+
+
+def plain_text(turns: Sequence[Turn]) -> str:
+    """Return a chat as plain text, for models without a chat template.
+
+    A chat that ends in the user's turn ends in "Answer:", to be continued by a blank and the answer; the text
+    of a chat that ends in an answer begins with the text of the chat before it.
+
+    Examples
+    --------
+    >>> example = Question("7", "Who found radium?", ("Marie Curie",))
+    >>> print(plain_text(chat("Who built it?", few_shot=[example], system="Be brief.")))
+    Be brief.
+    <BLANKLINE>
+    Question: Who found radium?
+    Answer: Marie Curie.
+    <BLANKLINE>
+    Question: Who built it?
+    Answer:
+    """
+    parts = []
+    for turn in turns:
+        if turn.role == "user":
+            parts.append(f"{turn.content}\nAnswer:")
+        elif turn.role == "assistant":
+            parts.append(f" {turn.content}\n\n")
+        else:
+            parts.append(f"{turn.content}\n\n")
+    return "".join(parts).removesuffix("\n\n")

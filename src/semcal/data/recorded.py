@@ -1,0 +1,477 @@
+"""Answers that other programs recorded, as rows for `semcal cluster`: lm-eval, inspect, OpenAI's batch files.
+
+A log-likelihood is taken over where the file states T = 1 and top_p = 1 (log-probabilities are then the same
+raw and scaled) and nothing else that bends the distribution, and lists all tokens of an answer and its end of
+turn. A question of which an answer is missing is a bad row.
+"""
+
+from __future__ import annotations
+
+import lzma
+import math
+import re
+import struct
+import sys
+import zipfile
+import zlib
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from semcal.data.datasets import clean_text, load_questions, parse_list
+from semcal.data.question import Question, passage_key
+from semcal.errors import WIDTH, InputError, RowError, UsageError, shown
+from semcal.files import LONGEST, JsonLine, parse, read_rows, row_of
+from semcal.text.first_answer import first_answer, split_thinking
+
+Data = Mapping[str, Any]
+Rows = Iterator[JsonLine | RowError]
+
+#: What can run code when it is opened: by ending, and by first bytes.
+_PICKLES = (".man", ".pkl", ".pickle", ".joblib", ".pt", ".pth")
+_PICKLE_START = re.compile(rb"\x80[\x02-\x05]")
+#: The number of zstd in a zip file.
+_ZSTD = 93
+_CONVERT = "run inspect log convert FILE --to json --output-dir DIR, and import the JSON file"
+#: Maximum bytes of all members of a log, unpacked; one may have as many as a line of JSON Lines.
+LARGEST = 4_000_000_000
+#: In a prompt without blank lines.
+_LAST_QUESTION = re.compile(r"(?:^|\n)(?:Question|Q):\s*(\S[^\n]*)\n(?:Answer|A):$")
+#: Where a question may begin in a prompt that ends in it, of which so many characters are looked at.
+_BEGINNING = re.compile(r"\A|[:>\]\n]\s*|[.!?]\s+")
+_ENDING = 2000
+_DRAW = re.compile(r"(.+)#(\d{1,9})")
+#: Settings that leave the distribution as the model has it; a temperature and top_p must be stated.
+_PLAIN: Mapping[str, tuple[Any, ...]] = {
+    **dict.fromkeys(("temperature", "top_p"), (1,)),
+    **dict.fromkeys(("min_p", "frequency_penalty", "presence_penalty"), (None, 0)),
+    "top_k": (None, 0, -1),
+    "repetition_penalty": (None, 1),
+    "logit_bias": (None, {}),
+}
+
+
+@dataclass
+class _Answers:
+    """The answers to one question, and what is known of how they were drawn."""
+
+    line: int
+    question: str | None = None
+    answers: list[str] | None = None
+    context: str | None = None
+    settings: Data = field(default_factory=dict)  # temperature, top_p, …, as far as the file says
+    draws: dict[tuple[int, int], tuple[str, float | None]] = field(default_factory=dict)  # (request, choice)
+    fault: str | None = None  # why it cannot be used
+    is_prompt: bool = True  # whether the question may stand at the end of a prompt
+
+    def add(self, request: int, choices: Any, stored: Data) -> None:
+        """Take the choices of a reply; InputError if there is none, or one has no text."""
+        if not isinstance(choices, list) or not choices:
+            raise InputError(f"no answer: expected a list of choices, got {shown(choices)}")
+        if (request, 0) in self.draws:
+            raise InputError(f"draw {request} is there twice: keep one")
+        for number, choice in enumerate(choices):
+            text = _text(_at(choice, "message", "content") or _at(choice, "text"), stored)
+            self.draws[request, number] = text, _log_likelihood(choice, text, self.settings)
+
+    def row(self, name: str) -> JsonLine | RowError:
+        """The row, with whatever of it is known."""
+        temperature = self.settings.get("temperature")
+        if temperature == 0:
+            self.fault = self.fault or "decoded greedily (T = 0): such answers are no draws; sample at T > 0"
+        if self.fault is not None:
+            return RowError(self.line, self.fault, name)
+        texts, likelihoods = zip(*(self.draws[key] for key in sorted(self.draws)))
+        row = {
+            "id": name,
+            "question": self.question,
+            "prompt": self.question if self.is_prompt else None,
+            "context": self.context,
+            "answers": self.answers or None,
+            "generations": list(texts),
+            "samples": [first_answer(split_thinking(text)[1]).text for text in texts],
+            "log_likelihoods": None if None in likelihoods else list(likelihoods),
+            "temperatures": None if not temperature else [temperature] * len(texts),
+        }
+        return row_of(self.line, {key: value for key, value in row.items() if value is not None})
+
+
+def _at(value: Any, *keys: str) -> Any:
+    """What lies at a path in JSON; None if there is nothing."""
+    for key in keys:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
+
+
+def _text(content: Any, stored: Data) -> str:
+    """The text of a message, without reasoning; a reference to an attachment is resolved."""
+    if isinstance(content, list):
+        texts = (_at(part, "text") for part in content if _at(part, "type") == "text")
+        return "".join(_text(text if isinstance(text, str) else None, stored) for text in texts)
+    text = content
+    if isinstance(content, str) and content.startswith("attachment://"):
+        text = stored.get(content.removeprefix("attachment://"))
+    if not isinstance(text, str):
+        raise InputError(f"expected a text, got {shown(content)}")
+    return text
+
+
+def _question(turns: Any, stored: Data) -> str:
+    """The question: a text, or the last user turn."""
+    if isinstance(turns, list):
+        turns = next((_at(turn, "content") for turn in turns[::-1] if _at(turn, "role") == "user"), None)
+    return _text(turns, stored)
+
+
+def _log_likelihood(choice: Any, text: str, settings: Data) -> float | None:
+    """The mean log-probability of an answer's tokens and its end of turn; None where that is not sure."""
+    entries = _at(choice, "logprobs", "content")
+    plain = all(settings.get(key) in values for key, values in _PLAIN.items())
+    finished = "stop" in (_at(choice, "finish_reason"), _at(choice, "stop_reason"))
+    complete = split_thinking(text)[1] == text and not text[first_answer(text).end :].strip()
+    if not (plain and finished and complete and isinstance(entries, list) and entries):
+        return None
+    tokens, values = zip(*((_at(entry, "token"), _at(entry, "logprob")) for entry in entries))
+    listed = all(isinstance(token, str) for token in tokens) and "".join(tokens[:-1]) == text
+    finite = all(type(value) in (int, float) and -1e300 < value <= 0 for value in values)  # also their sum
+    return math.fsum(values) / len(values) if listed and finite else None
+
+
+# lm-eval: a line for each document and filter, all of which hold the same raw answers
+
+
+def _read_lm_eval(source: str, _: str | None) -> Rows:
+    versions_of: dict[str, list[Any]] = {}
+    for row in read_rows(source):
+        if isinstance(row, RowError):
+            yield row
+            continue
+        name, version = str(row.data.get("doc_id")), (row.data.get("doc_hash"), row.data.get("filter"))
+        versions = versions_of.setdefault(name, [])
+        is_repeated = version in versions or any(version[0] != doc_hash for doc_hash, _ in versions)
+        versions.append(version)
+        try:
+            if is_repeated:
+                raise InputError("another line has this doc_id: import the file of one task and one run")
+            if len(versions) == 1:
+                yield _of_lm_eval(row).row(name)
+        except InputError as error:
+            yield RowError(row.line, str(error), name)
+
+
+def _of_lm_eval(row: JsonLine) -> _Answers:
+    line, resps = row.data, row.data.get("resps")
+    if "doc_id" not in line or not isinstance(resps, list):
+        raise InputError("no 'doc_id' or 'resps': expected a line of samples_*.jsonl (lm_eval --log_samples)")
+    texts = resps[0] if len(resps) == 1 else None
+    if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
+        raise InputError(
+            f"'resps' are no sampled texts but {shown(resps)} (a task of multiple choice has log-likelihoods "
+            "there); import a task that generates"
+        )
+    prompt = _at(line, "arguments", "gen_args_0", "arg_0")
+    settings = _at(line, "arguments", "gen_args_0", "arg_1")
+    settings = dict(settings) if isinstance(settings, Mapping) else {}
+    settings |= {"temperature": 0} if settings.get("do_sample") is False else {}
+    lines = filter(None, map(str.strip, prompt.split("\n"))) if isinstance(prompt, str) else ()
+    end = _LAST_QUESTION.search("\n".join(lines))
+    question = _at(line, "doc", "question") or _at(line, "doc", "query") or (end[1] if end else prompt)
+    context = _at(line, "doc", "context")
+    return _Answers(
+        row.line,
+        _text(question, {}),
+        _aliases(line.get("target")),
+        context if isinstance(context, str) else None,
+        settings,
+        {(number, 0): (text, None) for number, text in enumerate(texts)},
+        is_prompt=question in (None, prompt),
+    )
+
+
+def _aliases(target: Any) -> list[str]:
+    """The reference answers; lm-eval writes a list of texts as Python would print it."""
+    if isinstance(target, str) and target.startswith("[") and target.endswith("]"):
+        try:
+            listed = parse_list(target)
+        except InputError:
+            return [target]
+        return listed if all(isinstance(text, str) for text in listed) else [target]
+    return [str(text) for text in (target if isinstance(target, list) else [target]) if text is not None]
+
+
+# inspect: a sample for each question and epoch, in a zip file or a JSON file
+
+
+def _read_inspect(source: str, _: str | None) -> Rows:
+    log = (_json_log if Path(source).suffix.lower() == ".json" else _eval_log)(Path(source))
+    header = next(log)
+    configs = (_at(header, "eval", "model_generate_config"), _at(header, "plan", "config"))
+    settings = {key: value for config in configs for key in _PLAIN if (value := _at(config, key)) is not None}
+    answers: dict[str, _Answers] = {}
+    for number, sample in enumerate(log, start=1):
+        entry = answers.setdefault(str(_at(sample, "id")), _Answers(number, settings=settings))
+        try:
+            _add_epoch(entry, sample)
+        except InputError as error:
+            entry.fault = entry.fault or f"epoch {shown(_at(sample, 'epoch'))}: {error}"
+    for name, entry in answers.items():
+        yield entry.row(name)
+
+
+def _add_epoch(entry: _Answers, sample: Any) -> None:
+    if (failed := _at(sample, "error")) is not None:
+        raise InputError(f"the run failed: {shown(_at(failed, 'message'))}; leave it out, or run it again")
+    stored, epoch, target = (_at(sample, key) for key in ("attachments", "epoch", "target"))
+    stored = stored if isinstance(stored, Mapping) else {}
+    entry.add(epoch if isinstance(epoch, int) else 1, _at(sample, "output", "choices"), stored)
+    question = _question(_at(sample, "input"), stored)
+    if entry.question not in (None, question):
+        raise InputError("its input is not that of the other epochs: give each question an id of its own")
+    entry.question = question
+    entry.answers = [_text(text, stored) for text in (target if isinstance(target, list) else [target])]
+
+
+def _json_log(path: Path) -> Iterator[Any]:
+    """The header, then the samples."""
+    log = _parsed(path.read_bytes(), path)
+    if not isinstance(_at(log, "samples"), list):
+        raise InputError(f"{path} holds no samples: expected an inspect log with its samples")
+    yield log
+    yield from log["samples"]
+
+
+def _eval_log(path: Path) -> Iterator[Any]:
+    """The header, then the samples; the declared sizes of members are not relied on."""
+    with _opened_zip(path) as log:
+        names = log.namelist()
+        samples = [name for name in names if name.startswith("samples/") and name.endswith(".json")]
+        if not samples:
+            raise InputError(f"{path} holds no samples that are read here; {_CONVERT}")
+        if any(member.compress_type == _ZSTD for member in log.infolist()):
+            _allow_zstd(path)
+        header = [name for name in ("header.json", "_journal/start.json") if name in names]
+        if not header:
+            yield {}
+        size = 0
+        for name in [*header[:1], *samples]:
+            with log.open(name) as member:
+                raw = member.read(LONGEST + 1)
+            size += len(raw)
+            if len(raw) > LONGEST or size > LARGEST:
+                large = f"unpacks to more than {LARGEST} bytes, or {shown(name)} in it to more than {LONGEST}"
+                raise InputError(f"{path} {large}; log fewer samples in a file, and none that long")
+            yield _parsed(raw, f"{path}: {name}")
+
+
+@contextmanager
+def _opened_zip(path: Path) -> Iterator[zipfile.ZipFile]:
+    """Open a zip file; InputError if it is none, damaged or encrypted, also for what is read later."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            yield archive
+    except InputError:
+        raise
+    except _zip_errors() as error:
+        reason = str(error)[:200]
+        raise InputError(
+            f"{path} is no inspect log, or damaged or encrypted ({reason}); make or copy it again"
+        ) from error
+
+
+def _zip_errors() -> tuple[type[Exception], ...]:
+    """What zipfile raises for damaged and encrypted files, with the errors of the zstd that is loaded."""
+    zstd = (sys.modules.get(name) for name in ("compression.zstd", "zstandard"))
+    damaged = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, OSError)
+    return (
+        *damaged,
+        ValueError,
+        OverflowError,
+        RuntimeError,
+        *(module.ZstdError for module in zstd if module),
+    )
+
+
+def _allow_zstd(path: Path) -> None:
+    """Let zipfile read zstd, as Python does from 3.14 on."""
+    if not hasattr(zipfile, "ZIP_ZSTANDARD"):
+        try:
+            __import__("zipfile_zstd")
+        except ImportError:
+            raise InputError(
+                f"{path} is compressed with zstd, which Python reads from 3.14 on: install zipfile-zstd (it "
+                f"comes with inspect_ai), or {_CONVERT}"
+            ) from None
+
+
+def _parsed(raw: bytes, where: str | Path) -> Any:
+    try:
+        return parse(raw.decode("utf-8"))[0]
+    except (UnicodeDecodeError, InputError) as error:
+        raise InputError(f"{where}: {error}") from None
+
+
+# OpenAI's batch files: a line for each request, in any order; the draws of q are "q#0", "q#1", … or choices
+
+
+def _read_batch(source: str, requests: str | None) -> Rows:
+    answers: dict[str, _Answers] = {}
+    waiting = dict(_requests(answers, requests)) if requests else {}
+    for row in read_rows(source):
+        if isinstance(row, RowError) or not isinstance(row.data.get("custom_id"), str):
+            no_id = "no 'custom_id': expected a line of the output file of a batch"
+            yield row if isinstance(row, RowError) else RowError(row.line, no_id)
+            continue
+        waiting.pop(row.data["custom_id"], None)
+        name, draw = _named(row.data["custom_id"])
+        entry = answers.setdefault(name, _Answers(row.line))
+        status = _at(row.data, "response", "status_code")
+        try:
+            if row.data.get("error") or status not in (None, 200):
+                why = row.data.get("error") or _at(row.data, "response", "body", "error")
+                raise InputError(f"it failed ({shown(_at(why, 'message') or why or status)}); ask it again")
+            entry.add(draw, _at(row.data, "response", "body", "choices"), {})
+        except InputError as error:
+            entry.line = row.line
+            entry.fault = entry.fault or f"request {shown(row.data['custom_id'])}: {error}"
+    for request, entry in waiting.items():
+        entry.fault = (
+            entry.fault or f"request {shown(request)} is not answered in {source}; see the error file"
+        )
+    for name, entry in answers.items():
+        numbers = sorted({draw for draw, _ in entry.draws})
+        if numbers and numbers != list(range(numbers[0], numbers[0] + len(numbers))):
+            entry.fault = entry.fault or f"draws are missing: there are only those numbered {shown(numbers)}"
+        yield entry.row(name)
+
+
+def _requests(answers: dict[str, _Answers], requests: str) -> Iterator[tuple[str, _Answers]]:
+    """What was asked, by custom_id."""
+    for row in read_rows(requests):
+        if isinstance(row, RowError):
+            raise InputError(f"{requests}: {row}")
+        body = row.data.get("body")
+        request = str(row.data.get("custom_id"))
+        question = _question(_at(body, "messages") or _at(body, "prompt"), {})
+        settings = {key: _at(body, key) for key in _PLAIN}
+        entry = answers.setdefault(_named(request)[0], _Answers(row.line, question, settings=settings))
+        if (entry.question, entry.settings) != (question, settings):
+            entry.fault = f"request {shown(request)} asks something else, or otherwise, than the other draws"
+        yield request, entry
+
+
+def _named(request: str) -> tuple[str, int]:
+    """Question and number of draw of a custom_id."""
+    draw = _DRAW.fullmatch(request)
+    return (draw[1], int(draw[2])) if draw else (request, 0)
+
+
+@dataclass(frozen=True)
+class _Format:
+    read: Callable[[str, str | None], Rows]
+    no_likelihoods: str  # why rows have none
+
+
+_UNSURE = "the file does not state T = 1 and top_p = 1, or does not list all tokens with the end of turn"
+FORMATS = {
+    "lm-eval": _Format(_read_lm_eval, "lm-eval records none"),
+    "inspect": _Format(_read_inspect, _UNSURE),
+    "openai-batch": _Format(_read_batch, f"{_UNSURE} (--requests tells T)"),
+}
+"""What can be imported."""
+
+
+def read_recorded(source: str, format: str, *, requests: str | None, questions: str | None) -> Rows:
+    """Yield a row {id, question, answers, generations, samples, log_likelihoods?, temperatures?} a question.
+
+    `requests` is the request file of a batch; `questions` a file of questions with reference answers, which
+    replace what the source says. InputError if a source cannot be read as a whole, or is a pickle.
+    """
+    if requests is not None and format != "openai-batch":
+        raise UsageError(f"--requests is for openai-batch, not for {format}; leave it out")
+    _refuse_pickle(source)
+    questions_of_file = _Questions(questions) if questions is not None else None
+    for row in FORMATS[format].read(source, requests):
+        yield row if isinstance(row, RowError) else _with_question(row, questions_of_file)
+
+
+class _Questions:
+    """The questions of a file, which rows are joined with by id or, where none has an id, by text.
+
+    A row's own text must be the question, case and spaces apart; or where it is a prompt, end in it: from the
+    beginning of a line or sentence on, perhaps before "Answer:".
+    """
+
+    def __init__(self, source: str) -> None:
+        questions = load_questions(source)
+        self._source = source
+        self._by_id = {question.id: question for question in questions if not question.numbered}
+        self._by_text: dict[str, list[Question]] = defaultdict(list)
+        for question in questions:
+            self._by_text[passage_key(question.question)].append(question)
+
+    def find(self, name: str, text: str | None, *, is_prompt: bool) -> Question:
+        """Return the question of a row; InputError if there is none, another, or several."""
+        keys, source = list(_endings(text or ""))[: None if is_prompt else 1], self._source
+        quoted = (
+            "not known" if text is None else shown(text if len(text) < WIDTH else f"…{text[10 - WIDTH :]}")
+        )
+        if not self._by_id:
+            matches = next((self._by_text[key] for key in keys if key in self._by_text), [])
+            if len(matches) == 1:
+                return matches[0]
+            number = f"{len(matches) or 'none'} of those in {source}, which have no ids to join by, are"
+            raise InputError(f"its question is {quoted}, and {number} equal to it: expected one")
+        if (question := self._by_id.get(name)) is None:
+            raise InputError(f"no question of this id in {source} (without ids they are joined by text)")
+        if text is not None and passage_key(question.question) not in keys:
+            mismatch = f"but {shown(question.question)} has this id in {source}; lm-eval counts from 0"
+            raise InputError(f"its question is {quoted}, {mismatch}: mend the ids, or leave all of them out")
+        return question
+
+
+def _endings(text: str) -> Iterator[str]:
+    """What a text may ask, in lower case with single blanks: all of it, or what it ends in."""
+    yield passage_key(clean_text(text))
+    end = re.sub(r"\b(?:Answer|A):$", "", text[-_ENDING:].rstrip())
+    yield from (passage_key(end[beginning.end() :]) for beginning in _BEGINNING.finditer(end))
+
+
+def _with_question(row: JsonLine, questions: _Questions | None) -> JsonLine | RowError:
+    """The row with what is known of its question; where the log words it otherwise, that is its `prompt`."""
+    cells = {key: value for key, value in row.data.items() if key != "prompt"}
+    text = cells.get("question")
+    if questions is None:
+        if text:
+            return JsonLine(row.line, cells)
+        return row.error("its question is not known; give --requests or --questions")
+    try:
+        question = questions.find(cells["id"], text, is_prompt="prompt" in row.data)
+    except InputError as error:
+        return row.error(str(error))
+    answers = {key: value for key, value in cells.items() if key not in ("question", "answers", "context")}
+    prompt = {} if text in (None, question.question) else {"prompt": text}
+    return JsonLine(row.line, {**cells, **question.row(), **answers, **prompt})
+
+
+def _refuse_pickle(source: str) -> None:
+    """Refuse what could run code: a pickle, or what torch.save wrote."""
+    path = Path(source)
+    if source == "-":
+        return
+    if not path.is_file():
+        raise InputError(f"no such file: {path}")
+    with path.open("rb") as handle:
+        start = handle.read(2)
+    pickled = _PICKLE_START.match(start) is not None
+    if start == b"PK":
+        with _opened_zip(path) as archive:
+            pickled = any(name.endswith("data.pkl") for name in archive.namelist())
+    if pickled or path.suffix.lower() in _PICKLES:
+        raise InputError(
+            f"{path} is a pickle (such as lm-polygraph's .man, or what torch.save writes), which can run any "
+            "code when it is opened; where you trust it, open it in the program that made it and write JSON "
+            "Lines {id, question, answers, samples}"
+        )

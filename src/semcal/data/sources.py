@@ -1,0 +1,424 @@
+"""Rows of any file or hub data set, as `JsonLine | RowError`, one at a time (spec.md, section 9).
+
+A row that cannot be read is reported with its number and reading goes on; a source that cannot be read at
+all (no such file, a broken archive, a hub out of reach) is an `InputError`.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import re
+import zlib
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import date, time
+from decimal import Decimal
+from functools import partial
+from itertools import count
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TextIO
+
+from semcal import files as jsonl
+from semcal.data.column_names import Notify, check_different
+from semcal.errors import InputError, MissingExtraError, RowError, UsageError, shown
+from semcal.files import JsonLine, check_ending, check_start, parse, read_rows, row_of
+from semcal.registry import Registry, check_name
+
+FORMATS = {
+    "jsonl": (".jsonl", ".ndjson"),
+    "json": (".json",),
+    "csv": (".csv",),
+    "tsv": (".tsv",),
+    "parquet": (".parquet",),
+}
+"""Formats with their file endings (.gz may follow)."""
+
+#: Maximum characters of a file that is read in one piece, as a JSON list has to be.
+LARGEST = 500_000_000
+
+
+@dataclass(frozen=True)
+class HubDataset:
+    """A data set on the Hugging Face hub."""
+
+    path: str  # owner/name
+    subset: str | None = None  # its configuration, where it has several
+    columns: Mapping[str, str] = field(default_factory=dict, hash=False)  # our name → the data set's
+
+
+BUILT_IN = {
+    "triviaqa": HubDataset(
+        "mandarjoshi/trivia_qa", "unfiltered.nocontext", {"id": "question_id", "answers": "answer"}
+    ),
+    "nq-open": HubDataset("google-research-datasets/nq_open", None, {"answers": "answer"}),
+    "squad": HubDataset("rajpurkar/squad"),
+}
+"""The paper's data sets by name."""
+
+#: The question sets of the embedded world; they come in parts.
+ATLAS = Registry(
+    "data set",
+    dict.fromkeys(("atlas-trivia", "atlas-rare", "atlas-reading"), "semcal.demo.questions:load_set"),
+)
+
+
+def find_format(path: Path) -> str:
+    """Return the format of a file from its ending; without one it is JSON Lines.
+
+    InputError if the ending is unknown, or that of a spreadsheet, an archive or the like.
+
+    >>> find_format(Path("questions.jsonl.gz")), find_format(Path("Train.CSV"))
+    ('jsonl', 'csv')
+    """
+    name = path.name.lower().removesuffix(".gz")
+    for form, endings in FORMATS.items():
+        if name.endswith(endings):
+            return form
+    if not Path(name).suffix:
+        return "jsonl"
+    check_ending(path)
+    every_ending = ", ".join(ending for endings in FORMATS.values() for ending in endings)
+    raise InputError(
+        f"cannot tell the format of {path} from its name: rename it (known endings: {every_ending})"
+    )
+
+
+def read_source_rows(
+    source: str | Path,
+    *,
+    format: str | None = None,
+    names: Collection[str] = (),
+    notify: Notify | None = None,
+) -> Iterator[JsonLine | RowError]:
+    """Yield the rows of a local file, or of JSON Lines on standard input ("-").
+
+    The ending decides the `format`, one of `FORMATS`, if none is given. The delimiter of CSV is found from
+    `names`, known names of columns in lower case; `notify` is called with notes about the file.
+
+    InputError if the file does not exist, is damaged as a whole, or has an unknown format. UsageError if
+    `format` is unknown. MissingExtraError for Parquet without pyarrow.
+    """
+    path = Path(source)
+    if str(source) == "-":
+        form = format or "jsonl"
+    else:
+        if not path.is_file():
+            raise InputError(f"no such file: {path}")
+        form = format or find_format(path)
+    check_name(form, FORMATS, what="format")
+    if form == "jsonl":
+        yield from read_rows(source)
+        return
+    if str(source) == "-":
+        raise UsageError(f"standard input is read as JSON Lines, not as {form}; name a file instead")
+    try:
+        if form == "parquet":
+            yield from read_parquet(path)
+        elif form == "json":
+            yield from _json(path)
+        else:
+            with _text(path) as handle:
+                usual = "\t" if form == "tsv" else ","
+                yield from read_delimited(handle, path, usual=usual, names=names, notify=notify)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise InputError(f"{path} is damaged ({error}); make or fetch it again") from error
+
+
+@contextmanager
+def _text(path: Path) -> Iterator[TextIO]:
+    """Open text, gzipped or not; bytes that are not UTF-8 become lone surrogates, reported by row."""
+    zipped = path.suffix.lower() == ".gz"
+    with path.open("rb") as handle:
+        if not zipped:
+            check_start(handle.read(8), path)
+    opened = gzip.open if zipped else open
+    with opened(path, "rt", encoding="utf-8-sig", errors="surrogateescape", newline="") as handle:
+        yield handle
+
+
+# CSV, TSV and Parquet
+
+DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
+#: Characters of the header from which the delimiter is found.
+WIDEST = 100_000
+
+
+class _Lines:
+    """The lines of a file for csv.reader, counted; a record that grows too long is an error."""
+
+    def __init__(self, handle: TextIO) -> None:
+        self._handle = handle
+        self.number = 0
+        self.size = 0
+
+    def __iter__(self) -> _Lines:
+        return self
+
+    def __next__(self) -> str:
+        line = self._handle.readline(jsonl.LONGEST + 1)
+        if not line:
+            raise StopIteration
+        self.number += 1
+        self.size += len(line)
+        if self.size > jsonl.LONGEST:
+            while line and not line.endswith("\n"):
+                line = self._handle.readline(jsonl.LONGEST)
+            raise csv.Error(f"longer than {jsonl.LONGEST} characters")
+        return line
+
+
+def find_delimiter(header: str, *, usual: str = ",", names: Collection[str] = ()) -> str:
+    """Return the delimiter that gives a header line the most known `names` (lower case), then the most cells.
+
+    The `usual` delimiter, that of the file's ending, wins ties.
+
+    >>> find_delimiter("question;answers, all;level"), find_delimiter("question")
+    (';', ',')
+    """
+
+    def score(delimiter: str) -> tuple[int, int, bool]:
+        cells = next(csv.reader([header], delimiter=delimiter), [])
+        return sum(cell.strip().lower() in names for cell in cells), len(cells), delimiter == usual
+
+    return max(DELIMITERS, key=score)
+
+
+def read_delimited(
+    handle: TextIO, path: Path, *, usual: str, names: Collection[str], notify: Notify | None = None
+) -> Iterator[JsonLine | RowError]:
+    """Yield the rows of a file, opened with newline="", whose first line names the columns.
+
+    `usual` and `names` as for `find_delimiter`; `notify` is told of a delimiter that is not the usual one.
+    InputError if the first line cannot be read, or names two columns alike.
+    """
+    first = next(filter(str.strip, iter(partial(handle.readline, WIDEST), "")), "")
+    delimiter = find_delimiter(first, usual=usual, names=names)
+    if delimiter != usual and notify:
+        notify(f"{path}: cells are separated by {DELIMITERS[delimiter]}")
+    handle.seek(0)
+    lines = _Lines(handle)
+    records = _records(lines, delimiter)
+    header = next(records, None)
+    if header is None:
+        return
+    if isinstance(header, RowError):
+        raise InputError(f"the first line of {path} must name the columns: {header.reason}")
+    if fault := encoding_fault("".join(header[1])):
+        raise InputError(f"the first line of {path}, which names the columns, is {fault}")
+    columns = [cell.strip() or f"column {place}" for place, cell in enumerate(header[1], start=1)]
+    check_different(columns, path)
+    for record in records:
+        yield record if isinstance(record, RowError) else _delimited_row(columns, *record, lines.number)
+
+
+def encoding_fault(text: str) -> str:
+    """Return what is wrong with a text read with "surrogateescape" that is not UTF-8; "" if it is."""
+    half = None if text.isascii() else re.search("[\udc80-\udcff]", text)
+    return f"not UTF-8 (byte 0x{ord(half[0]) - 0xDC00:x}): save the file as UTF-8" if half else ""
+
+
+def _records(lines: _Lines, delimiter: str) -> Iterator[tuple[int, list[str]] | RowError]:
+    """Cells of every record that is not blank, with the line on which it starts."""
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    while True:
+        line, lines.size = lines.number + 1, 0
+        try:
+            cells = _next_cells(reader)
+        except csv.Error as error:
+            reason = f'not CSV ({error}): cells with quotes are written "like ""this"""'
+            yield _bad(line, reason, lines.number)
+            continue
+        if cells is None:
+            return
+        if cells:
+            yield line, cells
+
+
+def _bad(first: int, reason: str, last: int) -> RowError:
+    """The error of a record, with the lines that an open quote has taken into it."""
+    if last > first:
+        lines = f"line {last}" if last == first + 1 else f"lines {first + 1} to {last}"
+        reason = f"a quote opened in line {first} and not closed there includes {lines}; {reason}"
+    return RowError(first, reason, last=last)
+
+
+def _next_cells(reader: Iterator[list[str]]) -> list[str] | None:
+    """The next record. A cell may hold a whole book: the csv module's limit is lifted while it reads."""
+    limit = csv.field_size_limit(2**31 - 1)
+    try:
+        return next(reader, None)
+    finally:
+        csv.field_size_limit(limit)
+
+
+def _delimited_row(names: list[str], line: int, cells: list[str], last: int) -> JsonLine | RowError:
+    if len(cells) != len(names):
+        reason = f"expected {len(names)} cells ({', '.join(names)[:200]}), got {len(cells)}"
+        return _bad(line, reason, last)
+    row = JsonLine(line, dict(zip(names, cells)))
+    for name, cell in row.data.items():
+        if fault := encoding_fault(cell):
+            return row.error(f"{shown(name)} is {fault}")
+    return row
+
+
+def read_parquet(path: Path) -> Iterator[JsonLine | RowError]:
+    """Yield the rows of a Parquet file, numbered from 1.
+
+    InputError if it is no Parquet file or has two columns of one name, MissingExtraError without pyarrow.
+    """
+    arrow, parquet = _pyarrow()
+    numbers = count(1)
+    try:
+        with parquet.ParquetFile(path) as file:
+            check_different(file.schema_arrow.names, path)
+            for batch in file.iter_batches(batch_size=1024):
+                for index in range(batch.num_rows):
+                    yield _parquet_row(batch.slice(index, 1), next(numbers))
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"the name of a column of {path} is not UTF-8 ({error.reason}): write the file again with another"
+        ) from error
+    except (arrow.ArrowException, OSError) as error:
+        raise InputError(f"{path} is not a Parquet file that can be read: {error}") from error
+
+
+def _parquet_row(row: Any, number: int) -> JsonLine | RowError:
+    cells: dict[str, Any] = {}
+    bad = None
+    for name in row.schema.names:
+        try:
+            cells[name] = json_value(row.column(name).to_pylist()[0])
+        except UnicodeDecodeError as error:
+            bad = bad or f"{shown(name)} is not UTF-8 ({error.reason}): write the file with texts in UTF-8"
+        except OverflowError:
+            bad = bad or f"{shown(name)} holds a date outside the years 1 to 9999: mend it, or leave it out"
+        except (TypeError, ValueError) as error:  # a ValueError of pyarrow among them
+            bad = bad or f"{shown(name)} cannot be read ({error}): leave that column out"
+    return row_of(number, cells) if bad is None else JsonLine(number, cells).error(bad)
+
+
+def json_value(cell: Any) -> Any:
+    """Return a cell of a table as a JSON value: dates in ISO 8601, decimals as numbers, arrays as lists.
+
+    TypeError for what JSON cannot hold.
+    """
+    if isinstance(cell, (date, time)):
+        return cell.isoformat()
+    if isinstance(cell, Decimal):
+        return float(cell)
+    if isinstance(cell, Mapping):
+        return {str(key): json_value(value) for key, value in cell.items()}
+    if isinstance(cell, (list, tuple)):
+        return [json_value(value) for value in cell]
+    if cell is None or isinstance(cell, (str, int, float)):
+        return cell
+    if hasattr(cell, "tolist"):  # NumPy's numbers and arrays
+        return json_value(cell.tolist())
+    raise TypeError(f"a cell holds {type(cell).__name__}, which JSON cannot hold")
+
+
+def _pyarrow() -> tuple[ModuleType, ModuleType]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise MissingExtraError("pyarrow", "data") from error
+    return pyarrow, pyarrow.parquet
+
+
+# JSON: a list of rows, SQuAD's nested file, or JSON Lines under another name
+
+
+def _json(path: Path) -> Iterator[JsonLine | RowError]:
+    with _text(path) as handle:
+        text = handle.read(LARGEST + 1)
+    if len(text) > LARGEST:
+        raise InputError(
+            f"{path} holds more than {LARGEST} characters, too many to be read in one piece: write it as "
+            "JSON Lines (.jsonl), one object a line"
+        )
+    try:
+        content, odd = parse(text)
+    except InputError as error:
+        if not _first_line_is_an_object(text):
+            raise InputError(f"{path}: {error}") from None
+        yield from read_rows(path)
+        return
+    odd = odd or encoding_fault(text) != ""
+    if type(content) is dict and isinstance(content.get("data"), list):
+        yield from _squad(content["data"], odd)
+    else:
+        items = content if isinstance(content, list) else [content]
+        yield from (row_of(number, item, odd=odd) for number, item in enumerate(items, start=1))
+
+
+def _first_line_is_an_object(text: str) -> bool:
+    first = text.strip().split("\n", 1)[0].strip()
+    return first.startswith("{") and first.endswith("}")
+
+
+def _squad(articles: list[Any], odd: bool) -> Iterator[JsonLine | RowError]:
+    """Rows of SQuAD's own JSON, articles → paragraphs → questions, numbered through the file."""
+    numbers = count(1)
+    for article in articles:
+        for paragraph in _children(article, "paragraphs"):
+            for entry in _children(paragraph, "qas"):
+                number = next(numbers)
+                if not isinstance(entry, dict):
+                    reason = "expected SQuAD's data → paragraphs → qas, each a list of objects, no key twice"
+                    yield RowError(number, reason)
+                    continue
+                passage = {"title": article.get("title"), "context": paragraph.get("context")}
+                answers = {"answers": _squad_answers(entry.get("answers"))}
+                row = row_of(number, entry, odd=odd)
+                yield row if isinstance(row, RowError) else row_of(number, passage | entry | answers, odd=odd)
+
+
+def _children(parent: Any, key: str) -> list[Any]:
+    """The list under `key`; [None] if there is none, which is reported as one bad row."""
+    children = parent.get(key) if type(parent) is dict else None  # and not one with a key twice
+    return children if isinstance(children, list) else [None]
+
+
+def _squad_answers(answers: Any) -> Any:
+    if isinstance(answers, list) and all(isinstance(answer, dict) for answer in answers):
+        return [answer.get("text") for answer in answers]
+    return answers
+
+
+# The Hugging Face hub
+
+
+def read_hub_rows(
+    dataset: HubDataset, *, split: str = "train", names: Collection[str] = ()
+) -> Iterator[JsonLine | RowError]:
+    """Yield the rows of a split of a data set on the Hugging Face hub, numbered from 1.
+
+    Only the columns `names` (in lower case) and those of `dataset.columns` are read.
+
+    MissingExtraError if the package `datasets` is not installed. InputError if the hub cannot be reached, or
+    has no such data set, subset or split.
+    """
+    rows = _load_from_hub(dataset, split)
+    names = {*names, *(theirs.lower() for theirs in dataset.columns.values())}
+    present = [name for name in rows.column_names if name.strip().lower() in names]
+    for number, row in enumerate(rows.select_columns(present), start=1):
+        yield JsonLine(number, dict(row))
+
+
+def _load_from_hub(dataset: HubDataset, split: str) -> Any:
+    try:
+        from datasets import load_dataset
+    except ImportError as error:
+        raise MissingExtraError("datasets", "data") from error
+    try:
+        return load_dataset(dataset.path, dataset.subset, split=split, trust_remote_code=False)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise InputError(
+            f"cannot load {dataset.path} (subset {dataset.subset}, split {split}) from the Hugging Face hub: "
+            f"{error}. Check the name and the network, or give a local file (JSONL, CSV, Parquet)"
+        ) from error

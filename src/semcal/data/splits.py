@@ -1,0 +1,324 @@
+"""Splits questions into disjoint calibration-train, validation, test and few-shot sets (spec.md, section 9).
+
+Questions on one passage, or with one value in the field `group`, are a group, and no two parts share one.
+Every group is ranked by a hash of (seed, normalised question and passage) of its alphabetically first
+question, and every question within it by its own, so a split depends neither on the order of the rows nor
+on their ids, and growing one split leaves the earlier ones unchanged. The order is few-shot, test,
+validation, calibration-train.
+
+Near-duplicates in different parts are found without comparing all pairs. Two questions without passages are
+near-duplicates if they have the same words, in any order, except for function words ("What's X?", "What is
+the X?") and at most one word spelt differently: one that begins with the same three letters, holds no digit,
+and has a rapidfuzz ratio of at least 85 with the other.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+import warnings
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+from rapidfuzz.fuzz import ratio
+
+from semcal.data.question import Question, Ties, group_labels, group_ties, passage_key, ties_of
+from semcal.errors import InputError, SemcalWarning
+
+Group = list[Question]
+
+FEW_SHOT_CLOSED_BOOK, FEW_SHOT_OPEN_BOOK = 10, 4
+#: Words that do not change what is asked; the rest of a contraction ("what's") is one.
+_FUNCTION_WORDS = frozenset(
+    {
+        *("a", "an", "the", "this", "that", "there", "of", "in", "on", "at", "to", "for", "by"),
+        *("is", "are", "was", "were", "be", "been", "am", "do", "does", "did", "has", "have", "had"),
+        *("will", "would", "s", "re", "ve", "ll", "d", "m"),
+    }
+)
+#: Minimum ratio of two spellings of a word.
+SPELLING = 85.0
+_NOT = re.compile(r"\b(ca|wo|[a-z]+)n['’]t\b")
+_IRREGULAR = {"ca": "can", "wo": "will"}
+
+
+@dataclass(frozen=True)
+class SplitSizes:
+    """The number of questions of each split; the defaults are the paper's."""
+
+    calibration_train: int | None = 60_000  # for the fit; None takes all that the other splits leave
+    validation: int = 2_000  # for the selection
+    test: int = 2_000  # for the evaluation
+    few_shot: int | None = None  # examples in every prompt; None is 10 closed book, 4 open book
+
+    def __post_init__(self) -> None:
+        for name, size in vars(self).items():
+            if size is not None and size < 0:
+                raise InputError(f"{name} must be 0 or more questions, got {size}")
+
+
+@dataclass(frozen=True)
+class Splits:
+    """Four sets of questions, disjoint by id, by normalised question with its passage, and by group."""
+
+    calibration_train: tuple[Question, ...]
+    validation: tuple[Question, ...]
+    test: tuple[Question, ...]
+    few_shot: tuple[Question, ...]
+    repeated: int  # questions left out because they repeat another one
+    #: Questions left out because the rest of their group is in a part that has no room for them; few-shot
+    #: examples are each of another group.
+    parted: int = 0
+    #: Ids of near-duplicates in different parts; they are left where they are.
+    near: tuple[tuple[str, str], ...] = ()
+
+
+def words(text: str) -> list[str]:
+    """Return the words of a text in lower case, without punctuation.
+
+    >>> words("Who  wrote “Moonfleet”?")
+    ['who', 'wrote', 'moonfleet']
+    """
+    text = unicodedata.normalize("NFKC", text).casefold()
+    return "".join(" " if unicodedata.category(c)[0] in "PSZC" else c for c in text).split()
+
+
+def _content(question: str) -> list[str]:
+    """The content words of a question, contractions written out; all words if it has no others."""
+    text = _NOT.sub(lambda match: f"{_IRREGULAR.get(match[1], match[1])} not", question.casefold())
+    all_words = words(text)
+    return [word for word in all_words if word not in _FUNCTION_WORDS] or all_words
+
+
+def near_duplicates(parts: Mapping[str, Sequence[Question]]) -> tuple[tuple[str, str], ...]:
+    """Return the ids of near-duplicates in different parts, that of the earlier part first.
+
+    Questions with a passage are ignored: the same words with another passage are another question.
+
+    >>> train = [Question("1", "What's the capital of Freedonia?"), Question("2", "Who found it in 1901?")]
+    >>> test = [Question("3", "What is the capital of Fredonia?"), Question("4", "Who found it in 1902?")]
+    >>> near_duplicates({"train": train, "test": test})
+    (('1', '3'),)
+    """
+    entries: dict[tuple[int, str], list[tuple[int, str, str]]] = defaultdict(list)
+    pairs: dict[tuple[str, str], None] = {}
+    for number, questions in enumerate(parts.values()):
+        for question in questions:
+            if question.context is not None:
+                continue
+            for key, word in dict.fromkeys(_keys(_content(question.question))):
+                for part, id, spelling in entries[key]:
+                    if part != number and (word == spelling or ratio(word, spelling) >= SPELLING):
+                        pairs[id, question.id] = None
+                entries[key].append((number, question.id, word))
+    return tuple(pairs)
+
+
+def _keys(content: Sequence[str]) -> Iterator[tuple[tuple[int, str], str]]:
+    """Keys that near-duplicates share, each with the word that may differ.
+
+    Words in any order are represented by the sum of their hashes: a question can have thousands of words.
+    """
+    total = sum(map(hash, content))
+    yield (total, ""), ""
+    if len(content) < 3:
+        return
+    for word in content:
+        if len(word) > 3 and not any(map(str.isdigit, word)):
+            yield (total - hash(word), word[:3]), word
+
+
+def question_key(question: Question) -> str:
+    """Return a key that equal questions share: words without case and punctuation, and the passage.
+
+    >>> a, b = Question("1", "Who  wrote “Moonfleet”?"), Question("2", "who wrote moonfleet")
+    >>> question_key(a) == question_key(b)
+    True
+    >>> c, d = Question("3", "Who fell?", context="Ada."), Question("4", "Who fell?", context="Bo.")
+    >>> question_key(c) == question_key(d)
+    False
+    """
+    return f"{' '.join(words(question.question)) or question.question}\n{passage_key(question.context)}"
+
+
+def question_ties(row: Mapping[str, Any]) -> Ties:
+    """Return what ties a row to others: its passage, its group, and the question itself."""
+    question, context = row.get("question"), row.get("context")
+    if not isinstance(question, str):
+        return ties_of(row)
+    key = question_key(Question("", question, (), context if isinstance(context, str) else None))
+    return (*ties_of(row), ("question", key))
+
+
+def split_questions(
+    questions: Iterable[Question],
+    *,
+    test_questions: Iterable[Question] | None = None,
+    sizes: SplitSizes | None = None,
+    seed: int = 0,
+) -> Splits:
+    """Split questions into calibration-train, validation, test and few-shot examples.
+
+    Parameters
+    ----------
+    questions : iterable of Question
+        The pool. Few-shot examples come from it and are used nowhere else.
+    test_questions : iterable of Question, optional
+        The test or development part of the data set, if it has one: the test split is drawn from it, and its
+        questions are removed from the pool, with all questions of the same groups.
+    sizes : SplitSizes, optional
+        By default the paper's.
+    seed : int
+        Random seed of the splits, not that of a run: all runs and methods share their splits.
+
+    Raises
+    ------
+    InputError
+        If there are too few questions, one has no answer, or one id names two different questions.
+
+    Warns
+    -----
+    SemcalWarning
+        If near-duplicates are in different parts.
+
+    Examples
+    --------
+    >>> pool = [Question(str(n), f"What is {n} plus one?", (str(n + 1),)) for n in range(9)]
+    >>> splits = split_questions(pool, sizes=SplitSizes(None, validation=2, test=3, few_shot=1))
+    >>> [len(part) for part in (splits.calibration_train, splits.validation, splits.test, splits.few_shot)]
+    [3, 2, 3, 1]
+    """
+    sizes = sizes or SplitSizes()
+    pool = list(questions)
+    held_out = [] if test_questions is None else list(test_questions)
+    _check([*pool, *held_out])
+    ranked_test = _ranked(held_out, seed)
+    ranked = {key: question for key, question in _ranked(pool, seed).items() if key not in ranked_test}
+    repeated = len(pool) + len(held_out) - len(ranked) - len(ranked_test)
+    groups, test_groups = _grouped(ranked, ranked_test, seed)
+    open_book = any(question.context is not None for question in ranked.values())
+    usual = FEW_SHOT_OPEN_BOOK if open_book else FEW_SHOT_CLOSED_BOOK
+    few_shot = usual if sizes.few_shot is None else sizes.few_shot
+    pool_sizes = {
+        "few-shot": few_shot,
+        "validation": sizes.validation,
+        "calibration-train": sizes.calibration_train or 0,
+    }
+    test_sizes = {"test": sizes.test}
+    if test_questions is None:
+        _check_enough(ranked, pool_sizes | test_sizes)
+    else:
+        _check_enough(ranked, pool_sizes)
+        _check_enough(ranked_test, test_sizes)
+    pool_groups = iter(groups)
+    parts = {
+        "few-shot": _next_part(pool_groups, few_shot, a_group=1),
+        "test": _next_part(pool_groups if test_questions is None else iter(test_groups), sizes.test),
+        "validation": _next_part(pool_groups, sizes.validation),
+        "calibration-train": _next_part(pool_groups, sizes.calibration_train),
+    }
+    for name, size in (pool_sizes | test_sizes).items():
+        if len(parts[name].questions) < size:
+            raise InputError(
+                f"{len(parts[name].questions)} questions are left for {name}, {size} are asked for: "
+                "questions on one passage or of one group stay in one part, and few-shot examples are each "
+                "of another group; ask for less with SplitSizes, or bring more"
+            )
+    near = near_duplicates({name: part.questions for name, part in parts.items()})
+    warn_of_near_duplicates(near)
+    return Splits(
+        few_shot=parts["few-shot"].questions,
+        test=parts["test"].questions,
+        validation=parts["validation"].questions,
+        calibration_train=parts["calibration-train"].questions,
+        repeated=repeated,
+        parted=len(ranked) - sum(map(len, groups)) + sum(part.cut for part in parts.values()),
+        near=near,
+    )
+
+
+def warn_of_near_duplicates(pairs: Sequence[tuple[str, str]], *, stacklevel: int = 3) -> None:
+    """Warn of near-duplicates in different parts, naming the first."""
+    if pairs:
+        examples = ", ".join(f"{first!r} and {second!r}" for first, second in pairs[:3])
+        many = "a pair of questions asks" if len(pairs) == 1 else f"{len(pairs)} pairs of questions ask"
+        warnings.warn(
+            f"{many} the same in nearly the same words in different parts ({examples}"
+            f"{', …' if len(pairs) > 3 else ''}): give such questions one value in the field `group`, or "
+            "take one of them out",
+            SemcalWarning,
+            stacklevel=stacklevel,
+        )
+
+
+def _grouped(
+    ranked: Mapping[str, Question], ranked_test: Mapping[str, Question], seed: int
+) -> tuple[list[Group], list[Group]]:
+    """The groups of the pool, without those shared with the test questions, and the groups of these."""
+    keys = [*ranked, *ranked_test]
+    questions = [*ranked.values(), *ranked_test.values()]
+    places_of: dict[int, list[int]] = {}
+    for place, label in enumerate(group_labels(map(group_ties, questions)).tolist()):
+        places_of.setdefault(label, []).append(place)
+    order = sorted(places_of.values(), key=lambda places: _rank(seed, min(keys[place] for place in places)))
+    pool = [places for places in order if places[-1] < len(ranked)]
+    held_out = [[place for place in places if place >= len(ranked)] for places in order]
+    return (
+        [[questions[place] for place in places] for places in pool],
+        [[questions[place] for place in places] for places in held_out if places],
+    )
+
+
+class _Part(NamedTuple):
+    questions: tuple[Question, ...]
+    cut: int  # how many questions of its groups are left out
+
+
+def _next_part(groups: Iterator[Group], size: int | None, *, a_group: int | None = None) -> _Part:
+    """The next `size` questions (all if None), at most `a_group` of each group."""
+    members: Group = []
+    n = 0
+    while size is None or len(members) < size:
+        group = next(groups, None)
+        if group is None:
+            break
+        n += len(group)
+        members += group[:a_group]
+    return _Part(tuple(members[:size]), n - len(members[:size]))
+
+
+def _check(questions: Sequence[Question]) -> None:
+    keys: dict[str, str] = {}
+    for question in questions:
+        if not question.answers:
+            raise InputError(f"question {question.id!r} has no answers: splits are for labelled questions")
+        key = question_key(question)
+        if keys.setdefault(question.id, key) != key:
+            raise InputError(f"the id {question.id!r} names two different questions: give each its own")
+
+
+def _ranked(questions: Sequence[Question], seed: int) -> dict[str, Question]:
+    """One question per key, in the order of their hashes; of equals the one with the smallest id."""
+    unique: dict[str, Question] = {}
+    for question in questions:
+        key = question_key(question)
+        if key not in unique or question.id < unique[key].id:
+            unique[key] = question
+    return {key: unique[key] for key in sorted(unique, key=lambda key: _rank(seed, key))}
+
+
+def _rank(seed: int, key: str) -> bytes:
+    return blake2b(f"{seed}\n{key}".encode(), digest_size=16).digest()
+
+
+def _check_enough(ranked: Mapping[str, Question], sizes: Mapping[str, int]) -> None:
+    total = sum(sizes.values())
+    if len(ranked) < total:
+        parts = " + ".join(f"{size} {name}" for name, size in sizes.items() if size)
+        raise InputError(
+            f"{len(ranked)} different questions are too few for {parts} = {total}: "
+            "ask for less with SplitSizes (calibration_train=None takes what is left), or bring more"
+        )

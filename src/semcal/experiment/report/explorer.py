@@ -1,0 +1,307 @@
+"""The test questions of a run as the compact blocks that explorer.js reads, one at a time.
+
+A block is what one model did on one data set in one run; JSON, compressed and in base64, so that a page of
+many thousand questions stays small, opens at once and reads only what a reader asks for.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import math
+import re
+import sqlite3
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from semcal.errors import StoreError
+from semcal.experiment.analyses.answer_analyses import base_candidate
+from semcal.experiment.finished import FinishedRun
+from semcal.files import parse_float
+from semcal.workers import Executor, SerialExecutor
+
+#: Characters of all blocks up to which a page holds every run; beyond it, run 0 alone.
+SMALL = 6_000_000
+#: Confidences and entropies are stored as whole ten-thousandths, log-likelihoods as whole thousandths.
+UNIT = 10_000
+#: What may not stand in the text of a script element, or in UTF-8 at all (lone surrogates).
+UNSAFE = re.compile("[<>&\u2028\u2029\ud800-\udfff]")
+#: The next model after one, by a step in the index; DISTINCT would read the whole file.
+NEXT_MODEL = "SELECT min(model) FROM verdicts WHERE model > ?"
+FIND_VERDICTS = (
+    "SELECT premise, hypothesis, entails FROM verdicts WHERE model = ? AND question = ? "
+    "AND premise IN ({places}) ORDER BY premise, hypothesis"
+)
+
+Row = Mapping[str, Any]
+Rows = Sequence[Row]
+Names = dict[str, int]
+
+
+@dataclass(frozen=True)
+class Explorer:
+    """What the page's table of questions is made of."""
+
+    head: Mapping[str, Any]  # read at once: names, choices of candidates, the runs there are
+    blocks: Mapping[str, str] = field(repr=False)  # element id → packed JSON
+
+    @property
+    def runs(self) -> list[int]:
+        """The runs that the page holds."""
+        return list(self.head["runs"])
+
+
+def explorer_blocks(run: FinishedRun, *, small: int = SMALL) -> Explorer:
+    """Pack the questions of a run: of all its runs up to so many characters, else of run 0."""
+    return begin_explorer(run, SerialExecutor(None), small=small)()
+
+
+def begin_explorer(
+    run: FinishedRun, executor: Executor[Any], *, small: int = SMALL
+) -> Callable[[], Explorer]:
+    """Begin what `explorer_blocks` does, by workers that have nothing else to do; the result waits for it."""
+    questions = {dataset: _asked(run, dataset) for dataset in run.datasets}
+    first = _run_blocks(run, 0, questions, executor)
+
+    def finish() -> Explorer:
+        blocks = dict(first)
+        every = run.runs * sum(len(block) for block, _ in blocks.values()) <= small
+        for number in range(1, run.runs if every else 1):
+            blocks |= _run_blocks(run, number, questions, executor)
+        packed_questions = {
+            f"questions-{d}": packed([_question(row) for row in questions[name].values()])
+            for d, name in enumerate(run.datasets)
+        }
+        head = {
+            "measures": run.measures,
+            "methods": run.methods,
+            "models": run.models,
+            "datasets": run.datasets,
+            "runs": list(range(run.runs)) if every else [0],
+            "rules": list(dict.fromkeys(rule for _, rules in blocks.values() for rule in rules)),
+            "choices": [[_choices(run, model, name) for name in run.datasets] for model in run.models],
+        }
+        return Explorer(head, packed_questions | {name: block for name, (block, _) in blocks.items()})
+
+    return finish
+
+
+def script_json(value: Any) -> str:
+    r"""Compact JSON that no HTML parser takes for markup.
+
+    >>> script_json({"answer": "</script>"})
+    '{"answer":"\\u003c/script\\u003e"}'
+    """
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def packed(value: Any) -> str:
+    """JSON, compressed, as text that may stand in a script element; the same value gives the same text."""
+    return base64.b64encode(gzip.compress(script_json(value).encode(), compresslevel=6, mtime=0)).decode()
+
+
+def unpacked(text: str) -> Any:
+    """What `packed` packed.
+
+    >>> unpacked(packed({"a": ["</script>", None]}))
+    {'a': ['</script>', None]}
+    """
+    return json.loads(gzip.decompress(base64.b64decode(text)))
+
+
+def _asked(run: FinishedRun, dataset: str) -> dict[str, Row]:
+    """The questions of a data set by id, in its order."""
+    rows: dict[str, Row] = {}
+    for model in run.models:
+        candidate = base_candidate(run, model, dataset)
+        for row in run.rows(model, dataset, candidate):
+            rows.setdefault(str(row["id"]), row)
+    return rows
+
+
+def _question(row: Row) -> list[Any]:
+    """[id, question, answers, context?]."""
+    context = [row["context"]] if row.get("context") else []
+    return [str(row["id"]), row["question"], row.get("answers") or [], *context]
+
+
+def _choices(run: FinishedRun, model: str, dataset: str) -> dict[str, list[Any]]:
+    """Method → for each measure its candidate; where one is undefined, that of another."""
+    measures = replace(run, part=None).measures
+    methods = run.selections[model, dataset]["methods"]
+    return {
+        method: [(choices.get(measure) or next(iter(choices.values())))["candidate"] for measure in measures]
+        for method, choices in methods.items()
+    }
+
+
+def _run_blocks(
+    run: FinishedRun, number: int, questions: Mapping[str, Mapping[str, Row]], executor: Executor[Any]
+) -> Iterator[tuple[str, tuple[str, list[str]]]]:
+    """Begin the blocks of one run of the grid: the name of each, with it and the rules that decided there."""
+    names = [f"block-{m}-{d}-{number}" for m in range(len(run.models)) for d in range(len(run.datasets))]
+    jobs = [
+        (
+            replace(run, part=pair),
+            number,
+            {key: str(row["question"]) for key, row in questions[pair[1]].items()},
+        )
+        for pair in run.pairs
+    ]
+    return zip(names, executor.map(_packed_block, jobs, stage="report", priority=1))
+
+
+def _packed_block(job: tuple[FinishedRun, int, Mapping[str, str]]) -> tuple[str, list[str]]:
+    """A block, and the rules that decided there."""
+    run, _, _ = job
+    with StoredVerdicts(run.folder / "verdicts.sqlite") as verdicts:
+        block = _block(*job, verdicts)
+    return packed(block), block["rules"]
+
+
+def _block(
+    run: FinishedRun, number: int, questions: Mapping[str, str], verdicts: StoredVerdicts
+) -> dict[str, Any]:
+    """What one model did on one data set in one run; explorer.js has the shape."""
+    ((model, dataset),) = run.pairs
+    measures = replace(run, part=None).measures
+    rules: Names = {}
+    texts: Names = {}
+    forms: dict[int, str] = {}
+    stated_forms: list[set[str]] = [set() for _ in questions]
+    candidates = {}
+    for name in dict.fromkeys(chain.from_iterable(_choices(run, model, dataset).values())):
+        rows = {str(row["id"]): row for row in run.rows(model, dataset, name, number)}
+        candidates[name] = [
+            _entry(rows[key], measures, texts, rules) if key in rows else None for key in questions
+        ]
+        for place, key in enumerate(questions):
+            row = rows.get(key, {})
+            stated = row.get("normal_forms") or []
+            forms.update(zip((texts[text] for text in row.get("samples", [])), stated))
+            stated_forms[place].update(stated)
+    form_ids = {form: i for i, form in enumerate(dict.fromkeys(forms.values()))}
+    judged = [
+        verdicts.among(question, stated, form_ids)
+        for question, stated in zip(questions.values(), stated_forms)
+    ]
+    return {
+        "texts": list(texts),
+        "forms": list(form_ids),
+        "form_of": [form_ids.get(forms.get(i, ""), -1) if i in forms else -1 for i in range(len(texts))],
+        "rules": list(rules),
+        "candidates": candidates,
+        "verdicts": judged if any(judged) else None,
+    }
+
+
+def _entry(row: Row, measures: Sequence[str], texts: Names, rules: Names) -> list[Any]:
+    """[clusters, confidences, top, correct, entropy, rule, greedy, greedy_correct]; all but the first and
+    the last two with one item a measure."""
+    samples = [_number(texts, text) for text in row["samples"]]
+    logs = [_thousandths(value) for value in row.get("log_likelihoods") or [None] * len(samples)]
+    named = [row["rule"].get(measure) for measure in measures]
+    return [
+        [_members(cluster, samples, logs) for cluster in row["clusters"]],
+        [_units(row["confidences"].get(measure)) for measure in measures],
+        [row["top_cluster"].get(measure) for measure in measures],
+        [_bit(row["correct"].get(measure)) for measure in measures],
+        [_unit(row["semantic_entropy"].get(measure)) for measure in measures],
+        [None if rule is None else _number(rules, rule) for rule in named],
+        _number(texts, row["greedy"]),
+        _bit(row["greedy_correct"]),
+    ]
+
+
+def _number(names: Names, name: str) -> int:
+    """The place of a name in a growing list of them."""
+    return names.setdefault(name, len(names))
+
+
+def _members(cluster: Iterable[int], samples: Sequence[int], logs: Sequence[Any]) -> list[Any]:
+    """[text, log-likelihood, how often, text, …] of a cluster."""
+    counts: dict[tuple[int, Any], int] = {}
+    for i in cluster:
+        counts[samples[i], logs[i]] = counts.get((samples[i], logs[i]), 0) + 1
+    return [item for (text, log), count in counts.items() for item in (text, log, count)]
+
+
+def _thousandths(value: Any) -> int | str | None:
+    """A log-likelihood in whole thousandths; JSON has no infinity."""
+    number = value if type(value) is float and math.isfinite(value) else parse_float(value)
+    if number is None:
+        return None
+    return "-inf" if math.isinf(number) else round(1000 * round(number, 3))
+
+
+def _bit(value: bool | None) -> int | None:
+    return None if value is None else int(value)
+
+
+def _unit(value: float | None) -> int | None:
+    return None if value is None else round(UNIT * value)
+
+
+def _units(values: Sequence[float] | None) -> list[int | None] | None:
+    if values is None:
+        return None
+    return [None if value is None else round(UNIT * value) for value in values]
+
+
+class StoredVerdicts:
+    """The NLI verdicts of a run by question, read and never written; none where there is no file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._database: sqlite3.Connection | None = None
+        self._models: list[str] = []
+
+    def __enter__(self) -> StoredVerdicts:
+        if self._path.is_file():
+            self._database = sqlite3.connect(self._address(), uri=True)
+            ((name,),) = self._rows(NEXT_MODEL, "")
+            while name is not None:
+                self._models.append(name)
+                ((name,),) = self._rows(NEXT_MODEL, name)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._database is not None:
+            self._database.close()
+
+    def among(self, question: str, forms: Collection[str], numbers: Mapping[str, int]) -> list[int]:
+        """[premise, hypothesis, entails, premise, …] for the normal forms of a question, by their numbers."""
+        if len(forms) < 2:
+            return []
+        find = FIND_VERDICTS.format(places=", ".join("?" * len(forms)))
+        rows = [row for model in self._models for row in self._rows(find, model, question, *forms)]
+        return [
+            item
+            for premise, hypothesis, entails in rows
+            if hypothesis in forms
+            for item in (numbers[str(premise)], numbers[str(hypothesis)], int(entails))
+        ]
+
+    def _address(self) -> str:
+        """Read-only; where nothing waits in a log, without the files that even readers leave beside it."""
+        log = self._path.with_name(f"{self._path.name}-wal")
+        settled = "" if log.is_file() and log.stat().st_size else "&immutable=1"
+        return f"{self._path.resolve().as_uri()}?mode=ro{settled}"
+
+    def _rows(self, statement: str, *values: str) -> list[tuple[str, ...]]:
+        assert self._database is not None
+        try:
+            return self._database.execute(statement, values).fetchall()
+        except sqlite3.DatabaseError as error:
+            raise StoreError(
+                f"{self._path} cannot be read ({error}): it is no file of verdicts, or damaged; "
+                "delete it and run `semcal run` again"
+            ) from error

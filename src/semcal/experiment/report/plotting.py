@@ -1,0 +1,223 @@
+"""How figures look: their colours, panels and text, and how they are written.
+
+One colour is one method and one marker is one measure, everywhere.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+import matplotlib
+from matplotlib import font_manager
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ft2font import FT2Font
+
+from semcal.errors import UsageError
+from semcal.files import atomic_write
+from semcal.measures import MEASURES
+from semcal.recalibration.methods import BUILT_IN, RECALIBRATORS, LineStyle
+
+#: The colours of the methods that come with the package.
+METHOD_COLOURS = {method.name: method.colour for method in BUILT_IN}
+
+INK, QUIET, RULE, BAND, OTHER = "#1f2328", "#656b73", "#d6dade", "#c3c9d0", "#767676"
+
+RELIABILITY_NOTE = (
+    "How often answers of a given confidence are right. Calibrated answers lie on the diagonal; the grey "
+    "band is where chance alone would put the line of a calibrated confidence nine times in ten. "
+    "Line: isotonic (CORP) estimate. Points: bins of equal width, larger where they hold more questions. "
+    "Below: how often each confidence occurs."
+)
+
+#: matplotlib's settings while a figure is drawn and while it is written.
+STYLE: dict[Any, Any] = {
+    "axes.edgecolor": QUIET,
+    "axes.facecolor": "none",
+    "axes.labelcolor": INK,
+    "axes.labelsize": 8.5,
+    "axes.linewidth": 0.6,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlesize": 9,
+    "axes.titley": 1.0,  # above no ticks, so that no place has to be found for it
+    "figure.facecolor": "none",
+    "font.size": 8,
+    "legend.frameon": False,
+    "pdf.fonttype": 42,
+    "savefig.facecolor": "none",
+    "svg.fonttype": "none",
+    "svg.hashsalt": "semcal",
+    "text.color": INK,
+    "xtick.color": QUIET,
+    "xtick.labelcolor": INK,
+    "xtick.major.width": 0.6,
+    "ytick.color": QUIET,
+    "ytick.labelcolor": INK,
+    "ytick.major.width": 0.6,
+}
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """Apply `STYLE` while the block (or the decorated function) runs."""
+    with matplotlib.rc_context(STYLE):
+        yield
+
+
+def method_colour(method: str) -> str:
+    """The colour of a method, grey for one without a colour of its own."""
+    return RECALIBRATORS[method].colour if method in RECALIBRATORS else OTHER
+
+
+def method_line(method: str) -> LineStyle:
+    """The line style of a method, which differs as well, for print without colour."""
+    return RECALIBRATORS[method].line if method in RECALIBRATORS else "-"
+
+
+def measure_marker(measure: str) -> str:
+    """The marker of a measure, a star for one that is not known."""
+    return MEASURES[measure].marker if measure in MEASURES else "*"
+
+
+def padded(values: Sequence[float]) -> tuple[float, float]:
+    """Limits of an axis that leave some room around the values."""
+    if not values:
+        return 0.0, 1.0
+    low, high = min(values), max(values)
+    margin = 0.06 * (high - low) or 0.05
+    return low - margin, high + margin
+
+
+# ---- Panels ----------------------------------------------------------------------------------------------
+
+
+def panels(
+    rows: int,
+    columns: int,
+    *,
+    panel: tuple[float, float],
+    gaps: tuple[float, float] = (0.18, 0.22),
+    margins: tuple[float, float, float, float],
+    sharex: bool | Literal["row"] = False,
+    sharey: bool | Literal["row"] = False,
+) -> tuple[Figure, Any]:
+    """A figure with panels, an array of axes [rows, columns], all of one size and at fixed places.
+
+    Sizes are in inches: width and height of a panel; between columns and between rows; at the left, right,
+    top and bottom. No time is spent on finding a layout.
+    """
+    left, right, top, bottom = margins
+    width = left + columns * panel[0] + (columns - 1) * gaps[0] + right
+    height = top + rows * panel[1] + (rows - 1) * gaps[1] + bottom
+    figure = Figure(figsize=(width, height))
+    places = {
+        "left": left / width,
+        "right": 1 - right / width,
+        "top": 1 - top / height,
+        "bottom": bottom / height,
+        "wspace": gaps[0] / panel[0],
+        "hspace": gaps[1] / panel[1],
+    }
+    grid = figure.subplots(rows, columns, squeeze=False, sharex=sharex, sharey=sharey, gridspec_kw=places)
+    return figure, grid
+
+
+def ruled(axes: Axes, lines: Literal["both", "y"] = "y") -> None:
+    """Small numbers at the ticks of a panel, and faint lines behind what it shows.
+
+    Limits and ticks that panels share are set once for all of them: each time costs a look at every panel.
+    """
+    axes.tick_params(labelsize=7)
+    axes.grid(axis=lines, color=RULE, linewidth=0.5)
+    axes.set_axisbelow(True)
+
+
+def legend_above(figure: Figure, axes: Axes) -> None:
+    """A legend in a line above the panels, for the lines of one of them."""
+    handles, labels = axes.get_legend_handles_labels()
+    columns = max(1, len(labels))
+    figure.legend(handles, labels, loc="upper center", ncols=columns, handlelength=2.6, borderaxespad=0.1)
+
+
+# ---- Text that fits --------------------------------------------------------------------------------------
+
+#: Replaces a letter that the font lacks.
+BLANK = "□"
+
+
+@lru_cache
+def _font(family: str) -> FT2Font:
+    return font_manager.get_font(font_manager.findfont(family))
+
+
+def drawable(text: str, family: str = "DejaVu Sans") -> str:
+    """A text with a box for every letter that a font lacks; line ends stay."""
+    font = _font(family)
+    return "".join(c if c == "\n" or font.get_char_index(ord(c)) else BLANK for c in text)
+
+
+def shortened(text: str, width: int) -> str:
+    """One line of at most `width` letters.
+
+    >>> shortened("the town of Gri", 12), shortened("", 12)
+    ('the town of…', '(empty)')
+    """
+    line = " ".join(drawable(text).split()) or "(empty)"
+    return line if len(line) <= width else f"{line[: width - 1].rstrip()}…"
+
+
+def wrapped(text: str, width: int, family: str = "DejaVu Sans") -> list[str]:
+    """Lines of at most `width` letters; the text's own line ends stay.
+
+    >>> wrapped("one two three\\n\\nfour", 8)
+    ['one two', 'three', '', 'four']
+    """
+    return [
+        part
+        for line in drawable(text, family).split("\n")
+        for part in textwrap.wrap(line, width, drop_whitespace=True, replace_whitespace=False) or [""]
+    ]
+
+
+# ---- Files -----------------------------------------------------------------------------------------------
+
+FIGURE_SUFFIXES = (".pdf", ".png", ".svg")
+
+
+def check_figure_path(path: Path) -> Path:
+    """Return a path that a figure can be written to; UsageError for another file type."""
+    if path.suffix not in FIGURE_SUFFIXES:
+        raise UsageError(f"a plot is written as {', '.join(FIGURE_SUFFIXES)}, got {path}; name such a file")
+    return path
+
+
+def write_figure(figure: Figure, path: Path) -> Path:
+    """Write a figure on white; the same figure gives the same bytes. UsageError for another file type."""
+    metadata = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}, ".png": {}}
+    with atomic_write(check_figure_path(path)) as handle, style(), _plain_fonts():
+        figure.savefig(
+            handle, format=path.suffix[1:], dpi=200, metadata=metadata[path.suffix], facecolor="white"
+        )
+    return path
+
+
+@contextmanager
+def _plain_fonts() -> Iterator[None]:
+    """Leave OpenType's layout tables out of PDF fonts: unused there, and two thirds of the writing time."""
+    from fontTools import subset  # slow to import, and the page needs none of it
+
+    before = getattr(subset.Options, "_drop_tables_default", None)
+    if before is None:  # it is not public: without it, figures take longer and look the same
+        yield
+        return
+    subset.Options._drop_tables_default = [*before, "GDEF", "GPOS", "GSUB"]
+    try:
+        yield
+    finally:
+        subset.Options._drop_tables_default = before

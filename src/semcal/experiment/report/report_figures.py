@@ -1,0 +1,826 @@
+"""The figures of a grid run, from results.json and the stored rows: each says all about itself.
+
+They stand in `REPORT_FIGURES`, in order; a new one is registered there (`register`) and so drawn, written and
+shown on the page. Figures 1, 2 and 8, of single questions, are drawn in `question_figures`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+from numpy.typing import NDArray
+
+from semcal import metrics
+from semcal.experiment.analyses.grid_scores import read_columns
+from semcal.experiment.finished import FinishedRun, Pair
+from semcal.experiment.grid_settings import CALIBRATED, slug
+from semcal.experiment.report import report_tables as tables
+from semcal.experiment.report.cells import Row, metric_title
+from semcal.experiment.report.plotting import (
+    BAND,
+    INK,
+    QUIET,
+    legend_above,
+    measure_marker,
+    method_colour,
+    method_line,
+    padded,
+    panels,
+    ruled,
+    shortened,
+    style,
+    write_figure,
+)
+from semcal.experiment.report.question_figures import (
+    prompt_figure,
+    prompts_of,
+    schematic_figure,
+    teaser_figure,
+)
+from semcal.experiment.report.summary import MEASURE, compared_methods
+from semcal.recalibration.methods import UNFITTED
+from semcal.registry import Catalogue
+
+Floats = NDArray[np.float64]
+#: What a figure shows (a model, or a model and a data set, or a measure), and what draws it; None is nothing.
+Plan = tuple[tuple[str, ...], Callable[[], Figure | None]]
+
+# ---- What a figure is -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportFigure:
+    """A figure of the report: its number, files, caption and place, and what draws it for a run."""
+
+    number: str  # as in the paper: "1" to "10", with a letter where one figure has parts
+    subject: str  # of its files: figure-NUMBER-SUBJECT, and what it shows
+    caption: str
+    plans: Callable[[FinishedRun, Mapping[str, Sequence[Row]]], Iterable[Plan]]  # of the analyses of a run
+    section: tables.Section | None = None  # None of those that open the page or stand there as text
+    told_apart: tuple[str, ...] = ("Model", "Data set")  # by what, where there are several
+
+    @property
+    def name(self) -> str:
+        """The number, by which figures are registered."""
+        return self.number
+
+
+@dataclass(frozen=True, eq=False)
+class GridFigure:
+    """One figure of a grid run."""
+
+    number: str
+    name: str  # of its files, without suffix
+    subjects: tuple[str, ...]  # the model, or the model and the data set, shown; empty where it shows all
+    figure: Figure
+    caption: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class PlannedFigure:
+    """A `GridFigure` that is still to be drawn, by any process."""
+
+    number: str
+    name: str
+    subjects: tuple[str, ...]
+    draw: Callable[[], Figure | None]  # None where there is nothing to draw
+    caption: str = ""
+
+    def drawn(self) -> GridFigure | None:
+        """Draw it, and lay it out once for all its files where places have to be found."""
+        figure = self.draw()
+        if figure is None:
+            return None
+        if figure.get_layout_engine() is not None:
+            with style():
+                figure.draw_without_rendering()
+            figure.set_layout_engine("none")
+        return GridFigure(self.number, self.name, self.subjects, figure, self.caption)
+
+
+#: Every figure, by its number, in the order of the page.
+REPORT_FIGURES: Catalogue[ReportFigure] = Catalogue("figure")
+
+
+def planned_figures(run: FinishedRun, results: Mapping[str, Any]) -> list[PlannedFigure]:
+    """Every figure of a run and its results.json for which there may be something to draw."""
+    return [
+        PlannedFigure(entry.number, "+".join([name, *map(slug, names)]), names, draw, entry.caption)
+        for entry in REPORT_FIGURES.values()
+        for name in [f"figure-{_digits(entry.number)}-{entry.subject}"]
+        for names, draw in entry.plans(run, results["analyses"])
+    ]
+
+
+def grid_figures(run: FinishedRun, results: Mapping[str, Any]) -> Iterator[GridFigure]:
+    """Draw every figure for which there is something to draw, one at a time."""
+    planned = planned_figures(run, results)
+    return (figure for plan in planned if (figure := plan.drawn()) is not None)
+
+
+def write_files(figure: GridFigure, folder: Path) -> list[Path]:
+    """Write one figure as PDF and PNG."""
+    return [write_figure(figure.figure, folder / f"{figure.name}.{suffix}") for suffix in ("pdf", "png")]
+
+
+def _digits(number: str) -> str:
+    """A number as names of files have it.
+
+    >>> _digits("7a"), _digits("10")
+    ('07a', '10')
+    """
+    return f"{number:0>{2 if number.isdigit() else 3}}"
+
+
+# ---- Figures 3 and 7: ACE against AUROC, a panel a data set and model ------------------------------------
+
+
+@style()
+def scatter_figure(
+    points: Sequence[Row],
+    models: Sequence[str],
+    datasets: Sequence[str],
+    *,
+    error: Literal["se", "sd"] = "se",
+) -> Figure:
+    """ACE (x) against AUROC (y): a row a data set, a column a model, colour = method, marker = measure.
+
+    Of one model, up to four data sets stand side by side. Closer to the top left is better. The panels of a
+    data set share their scales. Bars: standard error over runs, or with `error` "sd" standard deviation
+    (figure 7).
+    """
+    side_by_side = len(models) == 1 < len(datasets) <= 4
+    rows, columns = (1, len(datasets)) if side_by_side else (len(datasets), len(models))
+    lines = {1: 4, 2: 2}.get(columns, 1)
+    figure, grid = panels(
+        rows,
+        columns,
+        panel=(1.8 if side_by_side else 1.95, 1.35),
+        gaps=(0.42 if side_by_side else 0.14, 0.42),
+        margins=(0.58, 0.1, 0.24, 0.48 + 0.19 * lines),
+        sharex=False if side_by_side else "row",
+        sharey=False if side_by_side else "row",
+    )
+    for row, dataset in zip(grid.T if side_by_side else grid, datasets):
+        on_dataset = [point for point in points if point["dataset"] == dataset]
+        for axes, model in zip(row, models):
+            _draw_points(axes, [point for point in on_dataset if point["model"] == model], error)
+            axes.set_title(shortened(f"{dataset}, {model}", 36), size=8, pad=4, parse_math=False)
+        _scale(row[0], on_dataset, error)
+        row[0].xaxis.set_major_locator(MaxNLocator(4))
+        row[0].yaxis.set_major_locator(MaxNLocator(4))
+    for axes in grid[:, 0]:
+        axes.set_ylabel("AUROC (better →)")
+    for axes in grid[-1]:
+        axes.set_xlabel("ACE (← better)")
+    handles = _key_handles(_names(points, "method"), _names(points, "measure"), lines)
+    ncols = len(handles) // lines
+    figure.legend(
+        handles=handles,
+        loc="lower center",
+        ncols=ncols,
+        handletextpad=0,
+        columnspacing=0.8,
+        borderaxespad=0.1,
+    )
+    return figure
+
+
+def _key_handles(methods: Sequence[str], measures: Sequence[str], lines: int = 1) -> list[Line2D]:
+    """The entries of a legend of so many lines: colours of methods, then markers of measures."""
+
+    def key(marker: str, colour: str, label: str) -> Line2D:
+        return Line2D([], [], linestyle="none", marker=marker, color=colour, label=label)
+
+    blank = Line2D([], [], linestyle="none", label=" ")
+    dots = [key("o", method_colour(name), name) for name in methods]
+    shapes = [key(measure_marker(name), QUIET, name) for name in measures]
+    return [handle for keys in (dots, shapes) for handle in [*keys, *[blank] * (-len(keys) % lines)]]
+
+
+def _names(points: Sequence[Row], key: str) -> list[str]:
+    return list(dict.fromkeys(point[key] for point in points))
+
+
+def _ends(metric: Mapping[str, Any] | None, error: str) -> tuple[float, float] | None:
+    """A mean and half the length of its error bar (0 for one run); None where it is undefined."""
+    if metric is None or metric["mean"] is None:
+        return None
+    return metric["mean"], metric[error] or 0.0
+
+
+def _draw_points(axes: Axes, points: Sequence[Row], error: str) -> None:
+    """Bars of all points, and over them the points themselves, measure by measure."""
+    defined = [
+        (point, ace, auroc)
+        for point in points
+        if (ace := _ends(point["ace"], error)) and (auroc := _ends(point["auroc"], error))
+    ]
+    if not defined:
+        axes.text(0.5, 0.5, "undefined", transform=axes.transAxes, ha="center", va="center", color=QUIET)
+    colours = [method_colour(point["method"]) for point, _, _ in defined]
+    across = [[(x - half, y), (x + half, y)] for _, (x, half), (y, _) in defined]
+    upwards = [[(x, y - half), (x, y + half)] for _, (x, _), (y, half) in defined]
+    axes.add_collection(LineCollection(across, colors=colours, linewidths=0.6, alpha=0.9))
+    axes.add_collection(LineCollection(upwards, colors=colours, linewidths=0.6, alpha=0.9))
+    for measure in _names(points, "measure"):
+        of_measure = [entry for entry in defined if entry[0]["measure"] == measure]
+        axes.scatter(
+            [ace[0] for _, ace, _ in of_measure],
+            [auroc[0] for _, _, auroc in of_measure],
+            c=[method_colour(point["method"]) for point, _, _ in of_measure],
+            marker=measure_marker(measure),
+            s=20,
+            edgecolors="white",
+            linewidths=0.3,
+            alpha=0.9,
+            zorder=3,
+            label=measure,
+        )
+    ruled(axes, "both")
+
+
+def _scale(axes: Axes, points: Sequence[Row], error: str) -> None:
+    """Limits that hold every point of a data set with its error bars."""
+    for key, limit in (("ace", axes.set_xlim), ("auroc", axes.set_ylim)):
+        bars = [ends for point in points if (ends := _ends(point[key], error))]
+        limit(*padded([mean + sign * half for mean, half in bars for sign in (-1, 1)]))
+
+
+# ---- Figures 4 and 5: accuracy of the rest against the rate of rejection ---------------------------------
+
+
+@style()
+def selective_figure(entries: Sequence[Row], datasets: Sequence[str], measures: Sequence[str]) -> Figure:
+    """Selective accuracy of one model: a row a data set, a column a measure, a line a method.
+
+    Bars are standard errors over runs, where there are several.
+    """
+    rows, columns = len(datasets), len(measures)
+    width = 1.36 if columns < 5 else 0.72
+    figure, grid = panels(
+        rows,
+        columns,
+        panel=(width, 1.15),
+        gaps=(0.16, 0.2),
+        margins=(0.8, 0.12, 0.45, 0.46),
+        sharex=True,
+        sharey="row",
+    )
+    for row, dataset in zip(grid, datasets):
+        for axes, measure in zip(row, measures):
+            for entry in entries:
+                if (entry["dataset"], entry["measure"]) == (dataset, measure):
+                    _draw_curve(axes, entry)
+        named = f"{shortened(dataset, 22)}\naccuracy of the rest"
+        row[0].set_ylabel(named, size=7.5, parse_math=False)
+        row[0].yaxis.set_major_locator(MaxNLocator(4))
+    for axes in grid.flat:
+        ruled(axes)
+    if entries:
+        grid[0, 0].set_xlim(0, entries[0]["rejection"][-1])
+    grid[0, 0].set_xticks([0, 0.3, 0.6, 0.9], ["0", "30", "60", "90"])
+    _label_measures(figure, grid, measures, "% rejected, least confident first")
+    return figure
+
+
+def _label_measures(figure: Figure, grid: Any, measures: Sequence[str], x_label: str) -> None:
+    """What panels of one column a measure share: titles, the label of x, and a legend."""
+    for axes, measure in zip(grid[0], measures):
+        axes.set_title(measure, pad=4)
+    figure.supxlabel(x_label, size=8.5, y=0.01)
+    figure.align_ylabels(grid[:, 0])
+    legend_above(figure, grid[0, 0])
+
+
+def _draw_curve(axes: Axes, entry: Row) -> None:
+    rates = np.array(entry["rejection"])
+    axes.errorbar(
+        rates,
+        np.array(entry["accuracy"], dtype=np.float64),
+        yerr=np.array([error or np.nan for error in entry["se"]], dtype=np.float64),
+        errorevery=2,
+        color=method_colour(entry["method"]),
+        linestyle=method_line(entry["method"]),
+        linewidth=1.2,
+        elinewidth=0.6,
+        label=entry["method"],
+    )
+
+
+# ---- Figure 6: number of sampled answers -----------------------------------------------------------------
+
+
+@style()
+def count_figure(points: Sequence[Row], measures: Sequence[str]) -> Figure:
+    """ACE (above) and AUROC (below) of one model on one data set: a column a measure, a line a method.
+
+    Bars are standard errors over runs, where there are several.
+    """
+    figure, grid = panels(
+        2,
+        len(measures),
+        panel=(0.76, 0.95),
+        gaps=(0.12, 0.16),
+        margins=(0.58, 0.1, 0.45, 0.46),
+        sharex=True,
+        sharey="row",
+    )
+    for row, metric in zip(grid, ("ace", "auroc")):
+        for axes, measure in zip(row, measures):
+            _draw_counts(axes, [point for point in points if point["measure"] == measure], metric)
+        row[0].set_ylabel(metric_title(metric))
+        row[0].yaxis.set_major_locator(MaxNLocator(4))
+    for axes in grid.flat:
+        ruled(axes)
+    grid[0, 0].set_xticks(sorted({point["draws"] for point in points}))
+    _label_measures(figure, grid, measures, "sampled answers per question")
+    return figure
+
+
+def _draw_counts(axes: Axes, points: Sequence[Row], metric: str) -> None:
+    for method in dict.fromkeys(point["method"] for point in points):
+        curve = sorted((p for p in points if p["method"] == method), key=lambda p: int(p["draws"]))
+        mean = np.array([point[metric]["mean"] for point in curve], dtype=np.float64)
+        error = np.array([point[metric]["se"] or np.nan for point in curve], dtype=np.float64)
+        has_bars = not np.isnan(error).all()  # bars that are not there take as long as others
+        axes.errorbar(
+            [point["draws"] for point in curve],
+            mean,
+            yerr=error if has_bars else None,
+            color=method_colour(method),
+            linestyle=method_line(method),
+            marker=measure_marker(curve[0]["measure"]),
+            markersize=3,
+            linewidth=1,
+            elinewidth=0.6,
+            label=method,
+        )
+
+
+# ---- Figures 0 and 11: reliability, before and after, and by measure -------------------------------------
+
+#: Resamples for a consistency band: its edges are read off a plot, not off a table.
+RESAMPLES = 500
+#: What was read already: (file, when it was written) → confidence and correctness by measure.
+_READ: dict[tuple[Path, int | None], tuple[Mapping[str, Floats], Mapping[str, Floats]]] = {}
+
+
+def _scores(run: FinishedRun, model: str, dataset: str, method: str, measure: str) -> tuple[Floats, Floats]:
+    """Confidence and correctness of the questions of all runs for which the measure is defined."""
+    if method == CALIBRATED:
+        return _calibrated(run, model, dataset, "probability")
+    chosen = run.selections[model, dataset]["methods"].get(method, {}).get(measure)
+    if chosen is None:  # a server cannot serve it
+        return np.zeros(0), np.zeros(0)
+    candidate = chosen["candidate"]
+    runs = [_by_measure(run, model, dataset, candidate, number) for number in range(run.runs)]
+    confidence, correct = (np.concatenate([by_measure[i][measure] for by_measure in runs]) for i in (0, 1))
+    defined = ~(np.isnan(confidence) | np.isnan(correct))
+    return confidence[defined], correct[defined]
+
+
+def _by_measure(
+    run: FinishedRun, model: str, dataset: str, candidate: str, number: int
+) -> tuple[Mapping[str, Floats], Mapping[str, Floats]]:
+    """Confidence and correctness by measure of a candidate in a run; a file is read once."""
+    path = run.samples_path(model, dataset, candidate, number)
+    key = (path, path.stat().st_mtime_ns if path.exists() else None)
+    if key not in _READ:
+        columns = read_columns(run, model, dataset, candidate, number)
+        _READ[key] = columns.confidence, columns.correct
+    return _READ[key]
+
+
+def _calibrated(run: FinishedRun, model: str, dataset: str, key: str) -> tuple[Floats, Floats]:
+    """The share of Base's answers or their calibrated probability, and correctness, of all runs."""
+    rows = [row for number in range(run.runs) for row in run.calibrated_rows(model, dataset, number)]
+    confidence, correct = (
+        np.array([row[name] for row in rows], dtype=np.float64) for name in (key, "correct")
+    )
+    return confidence, correct
+
+
+@style()
+def before_after_figure(
+    run: FinishedRun, model: str, dataset: str, methods: Sequence[str], measure: str
+) -> Figure | None:
+    """The CORP curves and bins of two methods on one data set; None where the measure is undefined."""
+    by_method = {method: _scores(run, model, dataset, method, measure) for method in methods}
+    by_method = {method: scores for method, scores in by_method.items() if len(scores[0])}
+    if not by_method:
+        return None
+    figure, grid = panels(1, 1, panel=(2.55, 2.1), margins=(0.5, 0.1, 0.1, 0.42))
+    axes = grid[0, 0]
+    axes.plot([0, 1], [0, 1], color=QUIET, linewidth=0.7)
+    for method, (confidence, correct) in by_method.items():
+        _draw_reliability_curve(axes, method, confidence, correct, band=method == list(by_method)[-1])
+    axes.set_xlim(-0.02, 1.02)
+    axes.set_ylim(-0.02, 1.02)
+    axes.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
+    axes.set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
+    axes.set_xlabel(f"confidence ({measure})")
+    axes.set_ylabel("share right")
+    return figure
+
+
+@style()
+def threshold_figure(run: FinishedRun, model: str, dataset: str) -> Figure:
+    """Reliability of Base and of Calibrated; below, what a threshold on the latter answers and gets wrong."""
+    (share, correct), (p, _) = (_calibrated(run, model, dataset, key) for key in ("share", "probability"))
+    figure, grid = panels(2, 1, panel=(2.55, 1.7), gaps=(0.0, 0.78), margins=(0.5, 0.1, 0.1, 0.42))
+    above, below = grid[:, 0]
+    above.plot([0, 1], [0, 1], color=QUIET, linewidth=0.7)
+    for method, confidence in (("Base", share), (CALIBRATED, p)):
+        _draw_reliability_curve(above, method, confidence, correct, band=method == CALIBRATED)
+    above.set_xlabel("confidence")
+    above.set_ylabel("share right")
+    _draw_threshold(below, p, correct, run.calibration(model, dataset)["threshold"])
+    for axes in (above, below):
+        axes.set_xlim(-0.02, 1.02)
+        axes.set_ylim(-0.02, 1.02)
+        axes.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
+        axes.set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
+    return figure
+
+
+def _draw_threshold(axes: Axes, p: Floats, correct: Floats, promise: Row | None) -> None:
+    """The share that is answered from each threshold on, and the share of these answers that is wrong."""
+    thresholds = np.unique(p)
+    answered = p[:, None] >= thresholds
+    share = answered.mean(axis=0)
+    wrong = (answered * (1 - correct[:, None])).sum(axis=0) / answered.sum(axis=0)
+    at = np.concatenate([[0.0], thresholds])  # up to the smallest of them everything is answered
+    axes.step(at, share[[0, *range(len(share))]], where="pre", color=QUIET, linewidth=1.2, label="answered")
+    axes.step(
+        at,
+        wrong[[0, *range(len(wrong))]],
+        where="pre",
+        color=method_colour(CALIBRATED),
+        linewidth=1.5,
+        label="wrong of these",
+    )
+    if promise is not None:
+        limit, threshold = promise["risk_limit"], promise["threshold"]
+        axes.axhline(limit, color=INK, linewidth=0.7, linestyle=(0, (1, 1.5)), label=f"limit {limit:.3g}")
+        if threshold is not None:
+            axes.axvline(threshold, color=INK, linewidth=1.0, label=f"threshold {threshold:.2f}")
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, fontsize=7, handlelength=1.6)
+    axes.set_xlabel("answer from this probability on")
+    axes.set_ylabel("share")
+
+
+def _draw_reliability_curve(
+    axes: Axes, method: str, confidence: Floats, correct: Floats, *, band: bool
+) -> None:
+    diagram = metrics.reliability_diagram(confidence, correct, resamples=RESAMPLES if band else 1)
+    colour = method_colour(method)
+    if band:
+        axes.fill_between(
+            diagram.confidence, diagram.band_low, diagram.band_high, color=BAND, alpha=0.6, linewidth=0
+        )
+    line = method_line(method)
+    axes.plot(diagram.confidence, diagram.recalibrated, color=colour, linestyle=line, linewidth=1.5)
+    sizes = 8 + 90 * diagram.bin_count / len(confidence)
+    axes.scatter(
+        diagram.bin_confidence, diagram.bin_accuracy, s=sizes, color=colour, alpha=0.55, linewidths=0
+    )
+
+
+@style()
+def reliability_figure(run: FinishedRun, model: str, measure: str) -> Figure:
+    """Reliability diagrams of one model: a row a data set, a column a method, below each its histogram."""
+    methods = [*run.methods, *[CALIBRATED] * (run.calibrated and measure == "E-SC")]
+    rows, columns = len(run.datasets), len(methods)
+    width, height = 0.55 + 1.45 * columns, 0.3 + 2.0 * rows
+    figure = Figure(figsize=(width, height))
+    for i, dataset in enumerate(run.datasets):
+        for j, method in enumerate(methods):
+            edge, bottom = 0.5 + 1.45 * j, height - 0.22 - 2.0 * i - 1.55
+            upper = figure.add_axes((edge / width, bottom / height, 1.3 / width, 1.3 / height))
+            place = (edge / width, (bottom - 0.32) / height, 1.3 / width, 0.24 / height)
+            lower = figure.add_axes(place, sharex=upper)
+            confidence, correct = _scores(run, model, dataset, method, measure)
+            if len(confidence):
+                _draw_reliability(upper, lower, confidence, correct.astype(bool), method_colour(method))
+            upper.set_title(shortened(f"{dataset}, {method}" if not j else method, 26), size=8, pad=3)
+            for axes in (upper, lower):
+                axes.tick_params(labelsize=7)
+                if j:
+                    axes.set_ylabel("")
+                    axes.tick_params(labelleft=False)
+            if i < rows - 1:
+                lower.set_xlabel("")
+    return figure
+
+
+def _draw_reliability(
+    axes: Axes, below: Axes, confidence: NDArray[np.float64], correct: NDArray[np.bool_], colour: str
+) -> None:
+    """Draw the share of right answers against confidence, and below it how often each confidence occurs."""
+    diagram = metrics.reliability_diagram(confidence, correct, resamples=RESAMPLES)
+    axes.fill_between(
+        diagram.confidence, diagram.band_low, diagram.band_high, color=BAND, alpha=0.7, linewidth=0
+    )
+    axes.plot([0, 1], [0, 1], color=QUIET, linewidth=0.7)
+    axes.plot(diagram.confidence, diagram.recalibrated, color=colour, linewidth=1.5)
+    axes.scatter(
+        diagram.bin_confidence,
+        diagram.bin_accuracy,
+        s=8 + 90 * diagram.bin_count / len(confidence),
+        color=colour,
+        alpha=0.55,
+        linewidths=0,
+    )
+    axes.set_xlim(-0.02, 1.02)
+    axes.set_ylim(-0.02, 1.02)
+    axes.set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
+    axes.tick_params(labelbottom=False)
+    axes.set_ylabel("share right")
+    shares, edges = np.histogram(confidence, bins=20, range=(0, 1))
+    below.stairs(shares / len(confidence), edges, color=colour, alpha=0.55, fill=True)
+    below.set_ylim(0, 1)
+    below.set_yticks([0, 1], ["0 %", "100 %"])
+    below.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
+    below.set_xlabel("confidence")
+
+
+# ---- Figures 9 and 10: distributions and correlations ----------------------------------------------------
+
+
+@style()
+def distribution_figure(entries: Sequence[Row], measures: Sequence[str]) -> Figure:
+    """Histograms of the top meaning's confidence: a row a method, a column a measure; line: the median."""
+    methods = list(dict.fromkeys(entry["method"] for entry in entries))
+    figure, grid = panels(
+        len(methods),
+        len(measures),
+        panel=(0.74, 0.52),
+        gaps=(0.12, 0.16),
+        margins=(0.82, 0.1, 0.24, 0.44),
+        sharex=True,
+        sharey=True,
+    )
+    grid[0, 0].set_xlim(0, 1)
+    filled = [
+        (grid[methods.index(entry["method"]), measures.index(entry["measure"])], entry)
+        for entry in entries
+        if entry["measure"] in measures
+    ]
+    for axes, entry in filled:
+        axes.stairs(entry["share"], entry["edges"], color=method_colour(entry["method"]), fill=True)
+        axes.tick_params(labelsize=7)
+    for axes, entry in filled:  # a line asks for the limits, which each histogram of the figure moves
+        axes.axvline(entry["median"], color=INK, linewidth=0.8, linestyle=(0, (3, 1.5)))
+    for axes, method in zip(grid[:, 0], methods):
+        axes.set_ylabel(method)
+    for axes, measure in zip(grid[0], measures):
+        axes.set_title(measure, pad=4)
+    first = grid[0, 0]
+    first.set_ylim(0, None)
+    first.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
+    first.yaxis.set_major_locator(MaxNLocator(3))
+    first.yaxis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=" %"))
+    figure.supxlabel("confidence in the top meaning", size=8.5, y=0.01)
+    figure.supylabel("questions", size=8.5, x=0.008)
+    return figure
+
+
+@style()
+def correlation_figure(entries: Sequence[Row]) -> Figure:
+    """Pearson correlations between the measures' confidences: an annotated matrix for each method.
+
+    The darker, the higher, from the lowest of the figure to 1.
+    """
+    matrices = [np.array(entry["matrix"], dtype=np.float64) for entry in entries]
+    lowest = min((float(np.nanmin(matrix)) for matrix in matrices if np.isfinite(matrix).any()), default=0.0)
+    figure, ((*grid,),) = panels(
+        1, len(entries), panel=(2, 2), gaps=(0.1, 0), margins=(0.46, 0.06, 0.24, 0.46)
+    )
+    for axes, entry, matrix in zip(grid, entries, matrices):
+        _matrix(axes, matrix, entry["measures"], lowest)
+        mean = "" if entry["mean"] is None else f", mean {entry['mean']:.2f}"
+        axes.set_title(f"{entry['method']}{mean}")
+    for axes in grid[1:]:
+        axes.tick_params(labelleft=False)
+    return figure
+
+
+def _matrix(axes: Axes, matrix: Any, names: Sequence[str], lowest: float) -> None:
+    """Cells with their numbers; their colours do not follow the page's, as their letters are set on them."""
+    axes.pcolormesh(
+        np.nan_to_num(matrix, nan=lowest),
+        cmap=matplotlib.colormaps["Blues"],
+        vmin=lowest - 0.1,
+        vmax=1.1,
+        edgecolor="white",
+        linewidth=0.6,
+    )
+    for (i, j), value in np.ndenumerate(matrix):
+        ink = "#fefefe" if value > (1 + lowest) / 2 else "#111111"
+        axes.text(j + 0.5, i + 0.5, _decimals(value), ha="center", va="center", size=6.2, color=ink)
+    places = np.arange(len(names)) + 0.5
+    axes.set_xticks(places, names, rotation=45, ha="right", rotation_mode="anchor")
+    axes.set_yticks(places, names)
+    axes.tick_params(length=0, labelsize=7)
+    axes.invert_yaxis()
+    axes.set_aspect("equal")
+    axes.spines[:].set_visible(False)
+
+
+def _decimals(value: float) -> str:
+    """Two decimals without the leading zero.
+
+    >>> _decimals(0.931), _decimals(-0.2), _decimals(1.0), _decimals(float("nan"))
+    ('.93', '−.20', '1.00', '–')
+    """
+    return "–" if np.isnan(value) else f"{value:.2f}".replace("0.", ".").replace("-", "−")
+
+
+# ---- The figures ------------------------------------------------------------------------------------------
+
+Analyses = Mapping[str, Sequence[Row]]
+#: The measures of figure 4; figure 5 has all.
+SELECTIVE = ("E-SC", "L-SC", "B-SC", "G-SC")
+
+
+def _of_pair(rows: Sequence[Row], pair: Pair) -> list[Row]:
+    return [row for row in rows if (row["model"], row["dataset"]) == pair]
+
+
+def _before_after_plans(run: FinishedRun, _: Analyses) -> Iterator[Plan]:
+    methods = compared_methods(run.methods)
+    for pair in run.pairs if MEASURE in run.measures else ():
+        yield pair, partial(before_after_figure, run, *pair, methods, MEASURE)
+
+
+def _threshold_plans(run: FinishedRun, _: Analyses) -> Iterator[Plan]:
+    return ((pair, partial(threshold_figure, run, *pair)) for pair in (run.pairs if run.calibrated else ()))
+
+
+def _scatter_plans(run: FinishedRun, analyses: Analyses) -> Iterator[Plan]:
+    yield (), partial(scatter_figure, analyses["confidence"], run.models, run.datasets)
+
+
+def _selective_plans(subset: Sequence[str] | None, run: FinishedRun, analyses: Analyses) -> Iterator[Plan]:
+    measures = [name for name in run.measures if subset is None or name in subset]
+    for model in run.models:
+        curves = [row for row in analyses["selective"] if row["model"] == model]
+        yield (model,), partial(selective_figure, curves, run.datasets, measures)
+
+
+def _draws_plans(run: FinishedRun, analyses: Analyses) -> Iterator[Plan]:
+    for pair in run.pairs:
+        if points := _of_pair(analyses["generations"], pair):
+            yield pair, partial(count_figure, points, run.measures)
+
+
+def _loss_plans(loss: str, run: FinishedRun, analyses: Analyses) -> Iterator[Plan]:
+    points = [row for row in analyses["losses"] if row["loss"] == loss]
+    if any(row["method"] not in UNFITTED for row in points):  # nothing is fitted for these
+        yield (), partial(scatter_figure, points, run.models, run.datasets, error="sd")
+
+
+def _prompt_plans(_: FinishedRun, analyses: Analyses) -> Iterator[Plan]:
+    if prompts := prompts_of(analyses["prompts"]):
+        yield (), partial(prompt_figure, prompts)
+
+
+def _distribution_plans(run: FinishedRun, analyses: Analyses) -> Iterator[Plan]:
+    for pair in run.pairs:
+        if rows := _of_pair(analyses["distributions"], pair):
+            yield pair, partial(distribution_figure, rows, run.measures)
+
+
+def _correlation_plans(run: FinishedRun, analyses: Analyses) -> Iterator[Plan]:
+    for pair in run.pairs:
+        if rows := _of_pair(analyses["correlations"], pair):
+            yield pair, partial(correlation_figure, rows)
+
+
+def _reliability_plans(run: FinishedRun, _: Analyses) -> Iterator[Plan]:
+    for model in run.models:
+        for measure in run.measures:
+            yield (model, measure), partial(reliability_figure, run, model, measure)
+
+
+for _figure in (
+    ReportFigure(
+        number="0",
+        subject="before-after",
+        caption="How often answers of a given confidence are right, before and after recalibration.",
+        plans=_before_after_plans,
+    ),
+    ReportFigure(
+        number="0a",
+        subject="threshold",
+        caption="Above, how often answers of a given confidence are right, as they come (Base) and "
+        "Calibrated. Below, from each threshold on the calibrated probability on, the share of the questions "
+        "that are answered, and the share of these answers that are wrong.",
+        plans=_threshold_plans,
+    ),
+    ReportFigure(
+        number="1",
+        subject="pull",
+        caption="One question at T = 0.5 and at the fitted temperature: the L-SC of each meaning, and "
+        "whether it is right (✓) or wrong (✗). It was picked as one that the fitted temperature does most "
+        "for.",
+        plans=lambda run, _: [((), partial(teaser_figure, run, run.fullest, run.datasets[0]))],
+        section=tables.WORKED,
+    ),
+    ReportFigure(
+        number="2",
+        subject="schematic",
+        caption="How the seven measures come from the answers to one question of this run, under Base or "
+        "else the first method.",
+        plans=lambda run, _: [((), partial(schematic_figure, run, run.fullest, run.datasets[0]))],
+        section=tables.WORKED,
+    ),
+    ReportFigure(
+        number="3",
+        subject="scatter",
+        caption="ACE against AUROC of every method (colour) and measure (marker): mean and, of several runs, "
+        "its standard error. Closer to the top left is better.",
+        plans=_scatter_plans,
+        section=tables.SCORES,
+    ),
+    ReportFigure(
+        number="4",
+        subject="selective",
+        caption="Accuracy of the rest when the least confident questions are rejected: mean and, of several "
+        "runs, its standard error.",
+        plans=partial(_selective_plans, SELECTIVE),
+        section=tables.SELECTIVE,
+    ),
+    ReportFigure(
+        number="5",
+        subject="selective",
+        caption="The same for all measures.",
+        plans=partial(_selective_plans, None),
+        section=tables.SELECTIVE,
+    ),
+    ReportFigure(
+        number="6",
+        subject="generations",
+        caption="ACE and AUROC against the number of sampled answers, all cut from one sampling of the "
+        "largest number; fits stay as they were, and so do choices unless sampling.reselect is on. Bars: "
+        "standard error over runs, where there are several.",
+        plans=_draws_plans,
+        section=tables.DRAWS,
+    ),
+    ReportFigure(
+        number="7a",
+        subject="NLL",
+        caption="As figure 3, with every method fitted by NLL and chosen anew: mean and, of several runs, "
+        "standard deviation.",
+        plans=partial(_loss_plans, "NLL"),
+        section=tables.FITS,
+    ),
+    ReportFigure(
+        number="7b",
+        subject="SS",
+        caption="The same with every method fitted by selective smoothing.",
+        plans=partial(_loss_plans, "SS"),
+        section=tables.FITS,
+    ),
+    ReportFigure(
+        number="8",
+        subject="prompts",
+        caption="The exact prompts of the first test questions.",
+        plans=_prompt_plans,
+    ),
+    ReportFigure(
+        number="9",
+        subject="distributions",
+        caption="Confidence in the top meaning of each question, all runs together; the line is the median.",
+        plans=_distribution_plans,
+        section=tables.SPREAD,
+    ),
+    ReportFigure(
+        number="10",
+        subject="correlations",
+        caption="Pearson correlation between the measures' confidences, all runs together.",
+        plans=_correlation_plans,
+        section=tables.SPREAD,
+    ),
+    ReportFigure(
+        number="11",
+        subject="reliability",
+        caption="How often answers of a given confidence are right, all runs together.",
+        plans=_reliability_plans,
+        section=tables.RELIABILITY,
+        told_apart=("Model", "Measure"),
+    ),
+):
+    REPORT_FIGURES.register(_figure)

@@ -1,0 +1,913 @@
+"""The tables of a grid run: each says all about itself, and stands in `REPORT_TABLES`, in order.
+
+A new one is registered there (`register`) and so has its files and its place on the page and, if it asks for
+one, in results.md; nothing else lists names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import groupby, product
+from pathlib import Path
+from typing import Any
+
+from semcal.experiment.analyses.answer_analyses import audit_sheet
+from semcal.experiment.analyses.contrasts import QUANTITIES
+from semcal.experiment.analyses.scores_by_method import SHORT
+from semcal.experiment.finished import FinishedRun
+from semcal.experiment.grid_settings import slug
+from semcal.experiment.report import published
+from semcal.experiment.report.cells import (
+    Cell,
+    Field,
+    Results,
+    Row,
+    Rows,
+    Table,
+    in_order,
+    larger_is_better,
+    mark,
+    means_of,
+    measures_in_order,
+    metric_title,
+    number,
+    pivot,
+)
+from semcal.experiment.report.plotting import RELIABILITY_NOTE
+from semcal.experiment.report.table_writers import csv_lines, csv_text, markdown, markdown_text, table_latex
+from semcal.files import writing
+from semcal.recalibration.methods import UNFITTED
+from semcal.registry import Catalogue
+
+# ---- Where tables and figures stand on the page ------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page, which shows the figures and tables that name it."""
+
+    name: str  # its anchor
+    title: str
+    note: str = ""
+    link: str = ""  # its name in the bar at the top; "" for none there
+    chosen: str = ""  # what its tables are chosen by, where one is shown at a time
+    folded: bool = True
+    behind: bool = False  # whether it stands behind the questions
+
+
+SCORES = Section(
+    "scores",
+    "Scores",
+    "ACE is how far confidence and accuracy lie apart (0 is best); AUROC is how well confidence tells right "
+    "answers from wrong ones (1 is best, 0.5 is chance).",
+    folded=False,
+)
+BY_MEASURE = Section(
+    "measures",
+    "Scores by measure",
+    "± is the standard error over runs on the same questions; in brackets stands the 95 % interval over "
+    "questions.",
+    link="By measure",
+)
+CALIBRATED = Section(
+    "calibrated",
+    "Calibrated beside the other methods",
+    "Calibrated gives Base's answers: its accuracy is Base's, and only the probability beside each is "
+    "another. The other methods draw answers of their own.",
+    folded=False,
+)
+AGAINST_BASE = Section(
+    "against-base",
+    "Each method against Base",
+    "Methods that draw other answers than Base can be better calibrated because they are wrong and know it: "
+    "accuracy and gain show that, ACE and AUROC do not.",
+)
+PAIRED = Section("paired", "Paired tests of TS", chosen="Of")
+RELIABILITY = Section("reliability", "Reliability by measure", RELIABILITY_NOTE, link="Reliability")
+SELECTIVE = Section("selective", "Selective answering", link="Selective answering")
+WORKED = Section("worked", "One question worked through")
+ENTROPY = Section("entropy", "Semantic entropy")
+DRAWS = Section("draws", "Number of sampled answers")
+FITS = Section("fits", "Losses and temperatures")
+SPREAD = Section("spread", "How the measures differ")
+ANSWERS = Section(
+    "answers",
+    "Answers and grading",
+    "The sheet for judging the clusters by hand (table 12) stands in tables/12-audit.csv.",
+    behind=True,
+)
+PROMPTS = Section("prompts", "Data and prompts", behind=True)
+PUBLISHED = Section("further", "Beside the published numbers", behind=True)
+CLAIMS = Section("contrasts", "What the paper claims, and what this run shows", link="Claims", behind=True)
+#: In the order of the page; other sections of tables and figures follow.
+SECTIONS = (
+    *(SCORES, BY_MEASURE, CALIBRATED, AGAINST_BASE, PAIRED, RELIABILITY, SELECTIVE, WORKED, ENTROPY, DRAWS),
+    *(FITS, SPREAD, ANSWERS, PROMPTS, PUBLISHED, CLAIMS),
+)
+
+# ---- What a table is ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TableContent:
+    """What a table is made of: the results of a run, the rows that it shows, and their model, if of one."""
+
+    results: Results
+    rows: Rows
+    model: str = ""
+
+    @property
+    def measures(self) -> list[str]:
+        """The measures of the run, in the order of tables."""
+        return measures_in_order(self.results["measures"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportTable:
+    """A table of the report: what it is called, where it stands, what it shows and how it is laid out."""
+
+    name: str  # of its files and its anchor; with `by_model` NAME-MODEL
+    section: Section
+    caption: str | Callable[[TableContent], str]
+    analysis: str  # the rows of results.json that it shows; without any there is no table
+    rows: Callable[[Results, Rows], Rows] = lambda _, rows: rows  # these, selected and joined
+    #: Keys whose values name a row of the table, with their headings.
+    index: Mapping[str, str] | Callable[[TableContent], Mapping[str, str]]
+    fields: Sequence[Field] | Callable[[TableContent], Sequence[Field]] = ()  # its other columns
+    heads: Callable[[TableContent], Iterable[tuple[str, ...]]] | None = None  # by default those there are
+    by_model: bool = False  # whether there is one of each model, with or without rows
+    underline: bool = False  # whether the best of a data set is underlined
+    in_markdown: bool = False  # whether results.md shows it
+    decides: bool = False  # whether results.md shows it first, with its intervals
+
+    def tables(self, results: Results) -> list[Table]:
+        """The table of a run, one for each model if `by_model`; none without rows."""
+        rows = self.rows(results, results["analyses"].get(self.analysis) or results.get(self.analysis) or [])
+        if self.by_model:
+            by_model = (
+                (model, [row for row in rows if row["model"] == model]) for model in results["models"]
+            )
+            return [self._table(TableContent(results, of_model, model)) for model, of_model in by_model]
+        return [self._table(TableContent(results, rows))] if rows else []
+
+    def _table(self, content: TableContent) -> Table:
+        name = f"{self.name}-{slug(content.model)}" if self.by_model else self.name
+        caption = self.caption(content) if callable(self.caption) else self.caption
+        index = self.index(content) if callable(self.index) else self.index
+        fields = self.fields(content) if callable(self.fields) else self.fields
+        heads = None if self.heads is None else self.heads(content)
+        table = pivot(name, caption, content.rows, index, fields, heads=heads, underline=self.underline)
+        note = resampled_groups(content.results) if "over questions" in caption else ""
+        return replace(table, caption=f"{caption}. {note}") if note else table
+
+
+#: Every table, in the order of the page and of results.md.
+REPORT_TABLES: Catalogue[ReportTable] = Catalogue("table")
+
+
+def report_tables(results: Results) -> list[Table]:
+    """Every table that the results allow."""
+    return [table for entry in REPORT_TABLES.values() for table in entry.tables(results)]
+
+
+def resampled_groups(results: Results) -> str:
+    """Of which data sets intervals resample groups of questions, and how many; "" where none do."""
+    groups = [
+        f"{row['dataset']} ({row['test_groups']} groups)"
+        for row in results["analyses"].get("splits", ())
+        if "test_groups" in row
+    ]
+    return f"Questions of one passage or group are resampled together: {', '.join(groups)}" if groups else ""
+
+
+def write_tables(run: FinishedRun, results: Results, folder: Path) -> list[Path]:
+    """Write NAME.md, NAME.csv and NAME.tex of every table, and 12-audit.csv; returns their paths."""
+    texts = {}
+    for table in report_tables(results):
+        caption = markdown_text(table.caption, begins=True)
+        texts[f"{table.name}.md"] = f"{caption}\n\n{markdown(table)}\n"
+        texts[f"{table.name}.csv"] = csv_text(table)
+        texts[f"{table.name}.tex"] = f"{table_latex(table)}\n"
+    texts["12-audit.csv"] = _audit(run)
+    for name, text in texts.items():
+        with writing(folder / name) as handle:
+            handle.write(text)
+    return [folder / name for name in texts]
+
+
+def _audit(run: FinishedRun) -> str:
+    """The sheet of the first model on the first closed-book data set (else the first one)."""
+    closed = [name for name in run.datasets if not run.open_book(name)]
+    sheet = audit_sheet(run, run.models[0], (closed or run.datasets)[0])
+    rows = [
+        {**row, "clusters": " || ".join(" | ".join(cluster) for cluster in row["clusters"])} for row in sheet
+    ]
+    return csv_lines([list(sheet[0]), *(list(row.values()) for row in rows)])
+
+
+# ---- Methods that are less accurate than Base --------------------------------------------------------------
+# What is drawn at another temperature are other answers: such a method can look calibrated by being wrong and
+# knowing it. It is never set in bold, and named.
+
+#: Two-sided p below which a difference is one.
+LEVEL = 0.05
+NAMED_BY = ("model", "dataset", "method", "measure")
+
+
+def _is_better(difference: Row) -> bool | None:
+    """Whether a difference is above 0; None where p or the interval leaves that open, as few questions do."""
+    low, high = difference["interval"]
+    return None if difference["p"] >= LEVEL or low <= 0 <= high else bool(low > 0)
+
+
+def _less_accurate(results: Results) -> list[Row]:
+    """The rows of methods that are shown to be less accurate than Base."""
+    rows = results["analyses"].get("against_base") or []
+    return [row for row in rows if _is_better(row["accuracy"]) is False]
+
+
+def flagged(results: Results, rows: Iterable[Row]) -> list[Row]:
+    """Rows of results with `less_accurate`: whether their method is, under their measure.
+
+    A row without a measure stands for the mean over measures.
+    """
+    names = {tuple(row[key] for key in NAMED_BY) for row in _less_accurate(results)}
+    return [{**row, "less_accurate": tuple(row.get(key) for key in NAMED_BY) in names} for row in rows]
+
+
+def less_accurate_note(rows: Iterable[Row]) -> str:
+    """What the caption of a table of flagged rows adds."""
+    if not any(row["less_accurate"] for row in rows):
+        return ""
+    return "; † significantly less accurate than Base, never in bold"
+
+
+def less_accurate_in_words(results: Results) -> list[str]:
+    """A sentence for each model, data set and method that is less accurate than Base under some measure."""
+    rows = [row for row in _less_accurate(results) if row["measure"] is not None]
+    groups = groupby(rows, key=lambda row: (row["model"], row["dataset"], row["method"]))
+    return [_less_accurate_sentence(results, *names, list(group)) for names, group in groups]
+
+
+def _less_accurate_sentence(results: Results, model: str, dataset: str, method: str, rows: Rows) -> str:
+    measures = measures_in_order([row["measure"] for row in rows])
+    worst = min(rows, key=lambda row: row["accuracy"]["value"])
+    low, high = (f"{end:+.3f}".replace("-", "−") for end in worst["accuracy"]["interval"])
+    where = ", ".join(measures) if len(rows) <= 3 else f"{len(rows)} of {len(results['measures'])} measures"
+    measure = f" with {worst['measure']}" if len(rows) > 1 else ""
+    place = dataset if len(results["models"]) == 1 else f"{dataset} with {model}"
+    return (
+        f"Less accurate than Base: {method} under {where} on {place} (accuracy "
+        f"{number(worst['accuracy']['value']).text}{measure}, 95 % interval {low} to {high}); not set in "
+        "bold."
+    )
+
+
+def difference_cell(row: Row) -> Cell:
+    """A difference with its sign: in bold where it is `better`, in brackets where it is worse."""
+    if row["difference"] is None:
+        return number(None)
+    cell = number(row["difference"])
+    text = cell.text if row["difference"] < 0 else f"+{cell.text}"
+    return replace(
+        cell,
+        text=f"({text})" if row["better"] is False else text,
+        best=row["better"] is True and not row["less_accurate"],
+        interval=tuple(row["interval"]),
+    )
+
+
+# ---- The claims --------------------------------------------------------------------------------------------
+
+PAIR = {"model": "Model", "dataset": "Data set"}
+METHOD = {**PAIR, "method": "Method"}
+CANDIDATE = {**PAIR, "candidate": "Candidate"}
+MEASURE = {**PAIR, "measure": "Measure"}
+
+
+def _by_measure(value: str | Callable[[Row], Any], content: TableContent) -> list[Field]:
+    return [Field(name, value, where={"measure": name}) for name in content.measures]
+
+
+def _region(row: Row) -> str:
+    """Where the interval of a claim that holds lies, in words."""
+    low, high = row["region"]
+    if low is not None and high is not None:
+        return f"{number(low, 2).text} to {number(high, 2).text}"
+    return f"above {low:g}" if high is None else f"at most {high:.3g}"
+
+
+def _with_interval(key: str, row: Row) -> Cell:
+    return replace(number(row[key]), interval=row["interval"] and tuple(row["interval"]))
+
+
+# ---- Calibrated beside every method, and less each of them -------------------------------------------------
+
+CALIBRATED_METRICS = {
+    "accuracy": "Accuracy",
+    "ace": "ACE",
+    "brier": "Brier score",
+    "auroc": "AUROC",
+    "gain": "Gain",
+}
+
+
+def _calibrated_differences(_: Results, rows: Rows) -> Rows:
+    return [
+        {**row, "less": method, "metric": metric, "less_accurate": False} | _tested(difference, metric)
+        for row in rows
+        for method, by_metric in row.get("against", {}).items()
+        for metric, difference in by_metric.items()
+    ]
+
+
+def _tested(difference: Row | None, metric: str) -> dict[str, Any]:
+    """A difference and whether it is for the better; None where the interval holds 0."""
+    if difference is None:
+        return {"difference": None}
+    low, high = difference["interval"]
+    better = (low > 0) == larger_is_better(metric) if low > 0 or high < 0 else None
+    return {"difference": difference["value"], "interval": difference["interval"], "better": better}
+
+
+# ---- One table a model: data sets × methods, metrics × measures --------------------------------------------
+
+CALIBRATED_NOTE = "; Calibrated maps E-SC of Base, and is graded on the one wording that it answers with"
+BOLD = "Best of each measure and data set in bold; ⁼ marks ties at the digits shown"
+Metric = tuple[str, str, bool | None]  # key, heading, and whether larger is better
+ACE: Metric = ("ace", "ACE", False)
+CONF: Metric = ("SE_conf", "(a) SE_conf", True)
+VANILLA: Metric = ("SE_vanilla", "(b) SE_vanilla", True)
+
+
+def floor_columns(metric: str) -> tuple[Metric, ...]:
+    """What an error of calibration is by chance alone."""
+    names = (("floor", "by chance"), ("floor_95", "95 % by chance"), ("p", "p"))
+    return tuple((f"{metric}_{name}", title, None) for name, title in names)
+
+
+def _methods(content: TableContent) -> list[str]:
+    methods = dict.fromkeys([*content.results["methods"], *(row["method"] for row in content.rows)])
+    return in_order(list(methods))
+
+
+def method_table(
+    name: str,
+    caption: str,
+    *metrics: Metric,
+    section: Section = BY_MEASURE,
+    analysis: str = "confidence",
+    measures: Sequence[str] = (),
+    more: Sequence[Field] = (),
+    underline: bool = False,
+    in_markdown: bool = False,
+) -> ReportTable:
+    """A table in the paper's layout: one a model, data sets × methods by metrics × measures.
+
+    `measures` are all of the run by default, `more` its last columns; with `underline` the best of a data set
+    is underlined.
+    """
+
+    def fields(content: TableContent) -> list[Field]:
+        names = measures_in_order(measures or content.results["measures"])
+        return [
+            *(
+                Field(measure, key, title, where={"measure": measure}, larger=larger)
+                for key, title, larger in metrics
+                for measure in names
+            ),
+            *(
+                replace(field, title=f"{field.title}, {names[0]}", where={"measure": names[0]})
+                for field in more
+            ),
+        ]
+
+    def full_caption(content: TableContent) -> str:
+        spread = "mean ± standard error over runs, and the 95 % interval over questions"
+        if content.results["runs"] == 1:
+            spread = "of one run, with the 95 % interval over questions"
+        under = "; the best of a data set underlined" if underline else ""
+        note = CALIBRATED_NOTE if "Calibrated" in _methods(content) else ""
+        marks = f"{under}{less_accurate_note(content.rows)}{note}"
+        return f"{caption} for {content.model}: {spread}. {BOLD}{marks}."
+
+    return ReportTable(
+        name=name,
+        section=section,
+        caption=full_caption,
+        analysis=analysis,
+        rows=flagged,
+        index={"dataset": "Data set", "method": "Method"},
+        fields=fields,
+        heads=lambda content: product(content.results["datasets"], _methods(content)),
+        by_model=True,
+        underline=underline,
+        in_markdown=in_markdown,
+    )
+
+
+# ---- Ranks and differences ---------------------------------------------------------------------------------
+
+
+def _rank_changes(metrics: Sequence[str], results: Results, rows: Rows) -> Rows:
+    """Mean |change of rank| by method; nothing where there is nothing to rank."""
+    rows = [row for row in rows if row["metrics"] == metrics and len(results["methods"]) > 1]
+    changes: list[Row] = [
+        {**row, "method": method, "change": row["per_method"].get(method)}
+        for method in in_order(results["methods"])
+        for row in rows
+    ]
+    mean = "Mean"
+    return changes + [
+        {**row, "method": mean, "change": replace(number(row["mean"], 2), best=True)} for row in rows
+    ]
+
+
+def _rank_columns(content: TableContent) -> list[Field]:
+    pairs = dict.fromkeys((row["model"], row["dataset"]) for row in content.rows)
+    return [Field(pair[1], "change", pair[0], 2, dict(zip(PAIR, pair))) for pair in pairs]
+
+
+def _maps_beside_base(results: Results, rows: Rows) -> Rows:
+    """ACE of Base's confidence, as it is and mapped; nothing where no map was asked for."""
+    base = [{**row, "map": "none"} for row in results["analyses"]["confidence"] if row["method"] == "Base"]
+    return [*base, *rows] if rows else []
+
+
+def _less_base(metric: str, results: Results, rows: Rows) -> Rows:
+    return [
+        {**row, "difference": change["value"], "interval": change["interval"], "better": _is_better(change)}
+        for row in flagged(results, rows)
+        for change in [row[metric]]
+    ]
+
+
+def _less_base_caption(metric: str, content: TableContent) -> str:
+    return (
+        f"{metric.capitalize()} of each method less that of Base on the same questions, with its 95 % "
+        "interval over questions; in bold where shown to be higher, in brackets where lower"
+        f"{less_accurate_note(content.rows)}"
+    )
+
+
+def _paired_caption(quantity: str, content: TableContent) -> str:
+    return (
+        f"{QUANTITIES[quantity].name} of TS less that of each other method on the same questions, with its "
+        "95 % interval over questions; in bold where TS is shown to be better, in brackets where worse"
+        f"{less_accurate_note(content.rows)}"
+    )
+
+
+def _of_quantity(quantity: str, results: Results, rows: Rows) -> Rows:
+    return flagged(results, [row for row in rows if row["quantity"] == quantity])
+
+
+# ---- Fits and temperatures ---------------------------------------------------------------------------------
+
+
+def fitted_temperature(row: Row) -> Cell:
+    """The temperature of a fit, with a star where it is at its bound."""
+    cell = number(row["temperature"], 2)
+    return replace(cell, text=f"{cell.text}*") if row["at_bound"] else cell
+
+
+def _fitted_by(method: str, loss: str) -> str:
+    """A method with the loss that it was fitted by; Base and SE have none, and are listed under each."""
+    return method if method in UNFITTED else f"{method} by {loss}"
+
+
+def _mean_losses(results: Results, rows: Rows) -> Rows:
+    """NLL of the fits that a method chose among those of one loss, beside the scores under them."""
+    fits = {tuple(fit[key] for key in CANDIDATE): fit for fit in results["analyses"].get("fits") or []}
+    joined = [
+        {**fits.get(tuple(row[key] for key in CANDIDATE), {}), **row}
+        | {"fitted": _fitted_by(row["method"], row["loss"])}
+        for row in rows
+        if fits
+    ]
+    paths = {key: (key,) for key in ("train_nll", "validation_nll")}
+    return means_of(
+        joined, (*PAIR, "fitted"), **paths, **{key: (key, "mean") for key in ("ace", "auroc", "brier")}
+    )
+
+
+def _loss_heads(content: TableContent) -> list[tuple[str, ...]]:
+    names = [
+        _fitted_by(method, loss) for method in in_order(content.results["methods"]) for loss in ("NLL", "SS")
+    ]
+    heads = dict.fromkeys(product(content.results["models"], content.results["datasets"], names))
+    present = {(row["model"], row["dataset"], row["fitted"]) for row in content.rows}
+    return [head for head in heads if head in present]
+
+
+def _transferred(metric: str, results: Results, rows: Rows) -> Rows:
+    """A metric at the temperature fitted on each data set, mean over measures; the best marked."""
+    means = means_of(rows, ("model", "used_on", "fitted_on"), mean=(metric, "mean"))
+    places = [(model, name) for model in results["models"] for name in results["datasets"]]
+    marked = {}
+    for place in places if means else ():
+        values = {row["fitted_on"]: row["mean"] for row in means if (row["model"], row["used_on"]) == place}
+        cells = mark([number(values.get(name)) for name in results["datasets"]], larger=False)
+        marked[place] = dict(zip(results["datasets"], cells))
+    return [{"model": model, "used_on": name, **cells} for (model, name), cells in marked.items()]
+
+
+# ---- Answers and data --------------------------------------------------------------------------------------
+
+
+def _percent(key: str, row: Row) -> Cell:
+    """Decoding without chance has no spread over runs, so it has its interval alone."""
+    accuracy = row[key]
+    if accuracy is None:
+        return number(None)
+    low, high = accuracy["interval"]
+    return replace(number(100 * accuracy["mean"], 1), interval=(100 * low, 100 * high))
+
+
+PARTS = (
+    ("Calibration", "Training", "calibration_train"),
+    ("Calibration", "Validation", "validation"),
+    ("Final Evaluation", "Test", "test"),
+)
+
+PUBLISHED_NAMES = {
+    "model": "Model",
+    "dataset": "Data set",
+    "method": "Method",
+    "measure": "Measure",
+    "metric": "Metric",
+}
+
+
+# ---- The tables --------------------------------------------------------------------------------------------
+
+for _table in (
+    ReportTable(
+        name="contrasts",
+        section=CLAIMS,
+        caption="What the paper's claims come down to, pooled over models, data sets and measures, with the "
+        "95 % interval over questions or the range over what is named. A claim holds where the interval lies "
+        "in its region and does not where it lies outside; a benefit below 0.005 is none, fewer than 20 "
+        "questions in a data set decide nothing, and contrasts are not corrected for one another",
+        analysis="contrasts",
+        index={"claim": "Claim", "source": "Where", "contrast": "Contrast"},
+        fields=(
+            Field("Value", partial(_with_interval, "value")),
+            Field("Interval over", lambda row: row["over"] or "no interval"),
+            Field("Holds where", _region),
+            Field("Verdict", "verdict"),
+        ),
+        decides=True,
+    ),
+    ReportTable(
+        name="calibrated",
+        section=CALIBRATED,
+        caption="Calibrated beside the methods of the run under E-SC: every answer in its commonest wording, "
+        "on which it is graded, with the 95 % interval over questions. By chance: the ACE that calibrated "
+        "confidences show on as many questions",
+        analysis="calibrated",
+        index=METHOD,
+        fields=(
+            Field("Accuracy", "accuracy"),
+            Field("Confidence", "mean_confidence"),
+            Field("ACE", "ace"),
+            Field("by chance", "ace_floor"),
+            *(Field(CALIBRATED_METRICS[key], key) for key in ("brier", "auroc", "gain")),
+        ),
+        in_markdown=True,
+    ),
+    ReportTable(
+        name="calibrated-against",
+        section=CALIBRATED,
+        caption="Calibrated less each other method on the same questions, with its 95 % interval over "
+        "questions; in bold where Calibrated is shown to be better, in brackets where worse",
+        analysis="calibrated",
+        rows=_calibrated_differences,
+        index={**PAIR, "less": "Calibrated less"},
+        fields=[
+            Field(title, difference_cell, where={"metric": key}) for key, title in CALIBRATED_METRICS.items()
+        ],
+    ),
+    method_table(
+        "03-main",
+        "ACE (lower is better) and AUROC (higher is better)",
+        ACE,
+        ("auroc", "AUROC", True),
+        in_markdown=True,
+    ),
+    method_table(
+        "03b-ace-by-chance",
+        "ACE beside that of calibrated confidences by chance (mean and 95 % quantile), and p of calibration,",
+        ACE,
+        *floor_columns("ace"),
+        in_markdown=True,
+    ),
+    method_table(
+        "02b-selected-accuracies",
+        "Accuracy of the selected answer",
+        ("accuracy", "accuracy", True),
+    ),
+    method_table(
+        "08c-gain",
+        "Gain = accuracy − Brier score (higher is better)",
+        ("gain", "gain", True),
+        in_markdown=True,
+    ),
+    method_table("08-brier", "Brier score (lower is better)", ("brier", "Brier score", False)),
+    method_table(
+        "08b-brier-parts",
+        "Brier score = reliability − resolution + uncertainty over unique confidences, and refinement = "
+        "uncertainty − resolution,",
+        *(
+            (key, key.capitalize(), None)
+            for key in ("brier", "reliability", "resolution", "uncertainty", "refinement")
+        ),
+    ),
+    method_table(
+        "09-ace-mcb",
+        "ACE beside CORP-MCB",
+        ACE,
+        ("mcb", "CORP-MCB", False),
+        in_markdown=True,
+    ),
+    method_table("10-ace-ece", "ACE beside ECE", ACE, ("ece", "ECE", False)),
+    method_table(
+        "10b-ece-by-chance",
+        "ECE beside that of calibrated confidences by chance (mean and 95 % quantile), and p of calibration,",
+        ("ece", "ECE", False),
+        *floor_columns("ece"),
+    ),
+    method_table(
+        "selective",
+        "How fast accuracy rises as the least confident questions are rejected: its slope from 0 to 50 % "
+        "rejected, and AURAC − accuracy,",
+        ("slope", "Slope", True),
+        ("gain", "AURAC − accuracy", True),
+        section=SELECTIVE,
+        analysis="selective",
+    ),
+    method_table(
+        "04-entropy-short",
+        "AUROC of −entropy, judged by (a) the most confident meaning, right where any of several of its "
+        "members is, (b) one greedy answer,",
+        CONF,
+        VANILLA,
+        measures=SHORT,
+        underline=True,
+        in_markdown=True,
+        section=ENTROPY,
+        analysis="entropy",
+    ),
+    method_table(
+        "05-entropy-conf",
+        "AUROC of −entropy, judged by the most confident meaning, right where any of several of its "
+        "members is,",
+        CONF,
+        underline=True,
+        section=ENTROPY,
+        analysis="entropy",
+    ),
+    method_table(
+        "06-entropy-vanilla",
+        "AUROC of −entropy, judged by one greedy answer of the method,",
+        VANILLA,
+        more=[Field("Greedy answer unlike Base's", "greedy_differs")],
+        underline=True,
+        section=ENTROPY,
+        analysis="entropy",
+    ),
+    *(
+        ReportTable(
+            name=f"11-volatility-{second}",
+            section=BY_MEASURE,
+            caption=lambda content: (
+                "Mean change of rank of the methods from "
+                f"{' to '.join(metric_title(key) for key in content.rows[0]['metrics'])}; unrelated rankings "
+                f"would change by {content.rows[0]['chance']:.2f}"
+            ),
+            analysis="volatility",
+            rows=partial(_rank_changes, ["ace", second]),
+            index={"method": "Method"},
+            fields=_rank_columns,
+            in_markdown=second == "mcb",
+        )
+        for second in ("mcb", "ece")
+    ),
+    ReportTable(
+        name="score-maps",
+        section=BY_MEASURE,
+        caption="ACE of Base with its confidence as it is, and mapped by what validation questions taught; "
+        "the answers and their accuracy stay the same",
+        analysis="score_maps",
+        rows=_maps_beside_base,
+        index={**PAIR, "map": "Map"},
+        fields=partial(_by_measure, "ace"),
+        heads=lambda content: dict.fromkeys(
+            (row["model"], row["dataset"], name)
+            for row in content.rows
+            if row["map"] != "none"
+            for name in ("none", row["map"])
+        ),
+        in_markdown=True,
+    ),
+    *(
+        ReportTable(
+            name=f"against-base-{metric}",
+            section=AGAINST_BASE,
+            caption=partial(_less_base_caption, metric),
+            analysis="against_base",
+            rows=partial(_less_base, metric),
+            index=METHOD,
+            fields=lambda content: [
+                *_by_measure(difference_cell, content),
+                Field("mean", difference_cell, where={"measure": None}),
+            ],
+        )
+        for metric in ("accuracy", "gain")
+    ),
+    *(
+        ReportTable(
+            name=f"paired-{quantity.lower().replace('_', '-')}",
+            section=PAIRED,
+            caption=partial(_paired_caption, quantity),
+            analysis="paired",
+            rows=partial(_of_quantity, quantity),
+            index={**PAIR, "against": "TS less"},
+            fields=partial(_by_measure, difference_cell),
+        )
+        for quantity in ("ace", "auroc", "brier", "accuracy", "SE_conf", "SE_vanilla", "gain")
+    ),
+    ReportTable(
+        name="07-temperatures",
+        section=FITS,
+        caption="Temperatures that TS chose for each measure (* at the bound of the fit)",
+        analysis="temperatures",
+        index={"dataset": "Data set", "model": "Model"},
+        fields=partial(_by_measure, fitted_temperature),
+        heads=lambda content: product(content.results["datasets"], content.results["models"]),
+        in_markdown=True,
+    ),
+    ReportTable(
+        name="refits",
+        section=FITS,
+        caption="Temperatures over runs, each with a fit of its own: mean ± standard error over runs",
+        analysis="refits",
+        index=CANDIDATE,
+        fields=[Field("T", "temperature")],
+    ),
+    ReportTable(
+        name="fits",
+        section=FITS,
+        caption="Fits: NLL of the reference tokens (nats), and the share of positions where another token "
+        "becomes the most likely or the ten most likely change order (* T at its bound)",
+        analysis="fits",
+        index=CANDIDATE,
+        fields=(
+            Field("Parameters", "parameters"),
+            Field("T", fitted_temperature),
+            Field("calibration-train", "train_nll", "NLL"),
+            Field("validation", "validation_nll", "NLL"),
+            Field("first token", "top_changed", "Changed", 4),
+            Field("order of ten", "order_changed", "Changed", 4),
+        ),
+    ),
+    ReportTable(
+        name="losses",
+        section=FITS,
+        caption="NLL (nats) of the reference tokens under the fits that each method chose among those of one "
+        "loss, and the scores of the answers drawn under them: means over measures and runs",
+        analysis="losses",
+        rows=_mean_losses,
+        index={**PAIR, "fitted": "Method and loss"},
+        fields=(
+            Field("calibration-train", "train_nll", "NLL"),
+            Field("validation", "validation_nll", "NLL"),
+            *(Field(metric_title(key), key) for key in ("ace", "auroc", "brier")),
+        ),
+        heads=_loss_heads,
+    ),
+    ReportTable(
+        name="token-classes",
+        section=FITS,
+        caption="Tokens of the validation answers by class: their share, and under Base, SE and every fit by "
+        "NLL their mean NLL (nats) and temperature (Platt has none)",
+        analysis="fits",
+        rows=lambda _, rows: [row for row in rows if row["loss"] in (None, "NLL") and row["classes"]],
+        index=CANDIDATE,
+        fields=lambda content: [
+            Field(name, ("classes", name, key), title, digits)
+            for key, title, digits in (("share", "Share", 3), ("nll", "NLL", 3), ("temperature", "T", 2))
+            for name in content.rows[0]["classes"]
+        ],
+    ),
+    *(
+        ReportTable(
+            name=f"transfer-{metric}",
+            section=FITS,
+            caption=f"{metric_title(metric)} under T (TS by NLL) fitted on one data set and used on another, "
+            "mean over measures and runs",
+            analysis="transfer",
+            rows=partial(_transferred, metric),
+            index={"model": "Model", "used_on": "Used on"},
+            fields=lambda content: [
+                Field(name, (name,), "Fitted on") for name in content.results["datasets"]
+            ],
+            in_markdown=metric == "ace",
+        )
+        for metric in ("ace", "brier")
+    ),
+    ReportTable(
+        name="02-accuracies",
+        section=ANSWERS,
+        caption="Accuracy of the base models on the test questions in percent, with its 95 % interval over "
+        "questions",
+        analysis="base_accuracies",
+        index={"model": "Model"},
+        fields=lambda content: [
+            Field(dataset, partial(_percent, key), title, where={"dataset": dataset})
+            for title, key in (("4 beams", "beam"), ("greedy", "greedy"))
+            for dataset in content.results["datasets"]
+        ],
+        in_markdown=True,
+    ),
+    ReportTable(
+        name="answers",
+        section=ANSWERS,
+        caption=lambda content: (
+            f"Distinct answers and meanings among {content.results['m']} draws (means per question), and the "
+            "share of draws that refuse to answer"
+        ),
+        analysis="answers",
+        rows=lambda _, rows: [{**row, "methods": ", ".join(row["methods"])} for row in rows],
+        index={**CANDIDATE, "methods": "Used by"},
+        fields=(
+            Field("Distinct answers", "distinct", digits=2),
+            Field("Meanings", "meanings", digits=2),
+            Field("Refusals", "refusals"),
+        ),
+    ),
+    ReportTable(
+        name="13-agreement",
+        section=ANSWERS,
+        caption="Agreement of grading by words with grading by entailment on Base's answers of run 0, its "
+        "95 % interval (Wilson), and the shares that one alone accepts",
+        analysis="agreement",
+        rows=lambda _, rows: [row for row in rows if row["n"]],
+        index=MEASURE,
+        fields=(
+            Field("Questions", "n"),
+            Field("Agreement", partial(_with_interval, "agreement")),
+            Field("Words alone", "lexical_only"),
+            Field("Entailment alone", "nli_only"),
+        ),
+        in_markdown=True,
+    ),
+    ReportTable(
+        name="deciding-rules",
+        section=ANSWERS,
+        caption="Share of Base's answers in run 0 on which each rule of grading decided",
+        analysis="deciding_rules",
+        index=MEASURE,
+        fields=lambda content: [
+            Field(rule, lambda row, rule=rule: float(row["rules"].get(rule, 0) / row["n"]))  # type: ignore[misc]
+            for rule in sorted({rule for row in content.rows for rule in row["rules"]})
+        ],
+        in_markdown=True,
+    ),
+    ReportTable(
+        name="01-splits",
+        section=PROMPTS,
+        caption="Sizes of the parts of each data set",
+        analysis="splits",
+        rows=lambda _, rows: [
+            {"stage": stage, "split": split, "dataset": row["dataset"], "n": row[key]}
+            for stage, split, key in PARTS
+            for row in rows
+        ],
+        index={"stage": "Stage", "split": "Split"},
+        fields=lambda content: [
+            Field(name, "n", where={"dataset": name})
+            for name in dict.fromkeys(r["dataset"] for r in content.rows)
+        ],
+        in_markdown=True,
+    ),
+    *(
+        ReportTable(
+            name=f"paper-{name}",
+            section=PUBLISHED,
+            caption=f"The paper's numbers ({published.published(name)['table']}), ours, and the difference "
+            "(ours less the paper's); ± standard error over runs, in brackets the 95 % interval over "
+            "questions",
+            analysis="",
+            rows=partial(published.comparisons, name),
+            index=lambda content: {
+                key: title for key, title in PUBLISHED_NAMES.items() if any(row[key] for row in content.rows)
+            },
+            fields=(Field("Paper", "paper"), Field("Ours", "ours"), Field("Difference", "difference")),
+        )
+        for name in published.TABLES
+    ),
+):
+    REPORT_TABLES.register(_table)

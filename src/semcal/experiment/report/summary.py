@@ -1,0 +1,447 @@
+"""What a run shows at a glance: what was run, what recalibration and Calibrated changed; words and a table.
+
+The words are made from the figures and promise nothing beyond them: a change is better or worse only where
+its interval leaves out zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from semcal.experiment.finished import FinishedRun
+from semcal.experiment.grid_settings import CALIBRATED
+from semcal.experiment.report.cells import (
+    Cell,
+    Column,
+    Results,
+    Row,
+    Table,
+    counted,
+    in_order,
+    larger_is_better,
+    mark,
+    metric_title,
+    number,
+)
+from semcal.experiment.report.report_tables import flagged, less_accurate_note
+
+#: The measure that the words are about: it needs no likelihoods, so every run has it.
+MEASURE = "E-SC"
+#: What each metric measures.
+SUBJECTS = {"ace": "Calibration", "auroc": "Discrimination"}
+VERDICTS = ("better", "worse", "no clear difference", "lower", "higher", "equal", "undefined")
+
+
+@dataclass(frozen=True)
+class Change:
+    """One metric of E-SC before and after recalibration."""
+
+    metric: str  # its key in results.json
+    before: float | None
+    after: float | None
+    interval: tuple[float, float] | None = None  # of after − before over questions
+    floor: float | None = None  # what an error of calibration would be after it by chance alone
+    measure: str | None = MEASURE  # None where one measure is not the matter
+
+    @property
+    def verdict(self) -> str:
+        """One of `VERDICTS`; without an interval no more than the direction.
+
+        >>> Change("ace", 0.18, 0.06, (-0.15, -0.09)).verdict, Change("ace", 0.18, 0.06).verdict
+        ('better', 'lower')
+        """
+        if self.before is None or self.after is None:
+            return "undefined"
+        if self.interval is None:
+            return "equal" if self.after == self.before else "lower" if self.after < self.before else "higher"
+        low, high = self.interval
+        if low <= 0 <= high:
+            return "no clear difference"
+        return "better" if (low > 0) == larger_is_better(self.metric) else "worse"
+
+    @property
+    def name(self) -> str:
+        name = metric_title(self.metric)
+        return name if self.measure is None else f"{name} of {self.measure}"
+
+    @property
+    def values(self) -> str:
+        return f"{number(self.before).text} → {number(self.after).text}"
+
+    @property
+    def explained(self) -> str:
+        """The verdict with what it rests on."""
+        if self.before is None or self.after is None:
+            return "undefined"
+        chance = "" if self.floor is None else f", where chance alone would show {number(self.floor).text}"
+        if self.interval is None:
+            return f"{self.verdict}, with no interval to tell it from chance{chance}"
+        low, high = map(_signed, self.interval)
+        return f"{self.verdict} ({_signed(self.after - self.before)}, 95 % interval {low} to {high}){chance}"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What recalibration changed for one model on one data set."""
+
+    name: str
+    setting: str  # in a few words what was asked
+    method: str
+    against: str
+    temperature: str  # what was fitted; "" where nothing was
+    claimed: tuple[float | None, float | None]  # mean confidence before and after
+    right: tuple[float | None, float | None]  # accuracy before and after
+    changes: tuple[Change, ...]
+
+    @property
+    def sentence(self) -> str:
+        """Confidence beside accuracy, before and after, in plain words."""
+        (claimed, claimed_after), (right, later) = self.claimed, self.right
+        if claimed is None or right is None:
+            return f"{MEASURE} is undefined here."
+        before = f"{self.against} claims {claimed:.0%} on average and is right {right:.0%} of the time"
+        before += _off(claimed, right)
+        if claimed_after is None or later is None or self.method == self.against:
+            return f"{before}."
+        after = f"{self.method} claims {claimed_after:.0%} and is right {later:.0%}"
+        return f"{before}; {after}{_off(claimed_after, later)}."
+
+    @property
+    def line(self) -> str:
+        """All of it as one line."""
+        fitted = f"fitted temperature {self.temperature}" if self.temperature else ""
+        changes = (f"{change.name} {change.values}: {change.explained}" for change in self.changes)
+        return f"{self.name} ({self.setting}): " + "; ".join(filter(None, [fitted, *changes])) + "."
+
+
+def _off(claimed: float, right: float) -> str:
+    """By how many points a mean confidence lies beside the accuracy.
+
+    >>> _off(0.73, 0.66), _off(0.56, 0.64), _off(0.5, 0.501)
+    (' (7 points too sure)', ' (8 points too modest)', ' (as sure as it is right)')
+    """
+    points = round(100 * claimed) - round(100 * right)
+    if not points:
+        return " (as sure as it is right)"
+    return f" ({counted(abs(points), 'point')} too {'sure' if points > 0 else 'modest'})"
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.3f}".replace("-", "−")
+
+
+# ---- Findings ---------------------------------------------------------------------------------------------
+
+
+def compared_methods(methods: Sequence[str]) -> tuple[str, str]:
+    """What stands for before and after recalibration: Base or the first method, TS or the last."""
+    return "Base" if "Base" in methods else methods[0], "TS" if "TS" in methods else methods[-1]
+
+
+def findings(results: Results) -> list[Finding]:
+    """What recalibration changed for each model and data set."""
+    against, method = compared_methods(results["methods"])
+    splits = {row["dataset"]: row for row in results["analyses"]["splits"]}
+    changes = []
+    for model in results["models"]:
+        for dataset in results["datasets"]:
+            by_method = {
+                row["method"]: row
+                for row in results["analyses"]["confidence"]
+                if (row["model"], row["dataset"], row["measure"]) == (model, dataset, MEASURE)
+            }
+            before, after = by_method.get(against, {}), by_method.get(method, {})
+            book = "open" if splits[dataset]["open_book"] else "closed"
+            changes.append(
+                Finding(
+                    name=_place(results, model, dataset),
+                    setting=f"{book} book, {counted(splits[dataset]['test'], 'question')}",
+                    method=method,
+                    against=against,
+                    temperature=_temperature(results, model, dataset, method),
+                    claimed=(_mean(before, "mean_confidence"), _mean(after, "mean_confidence")),
+                    right=(_mean(before, "accuracy"), _mean(after, "accuracy")),
+                    changes=tuple(
+                        Change(
+                            metric,
+                            _mean(before, metric),
+                            _mean(after, metric),
+                            _interval(results, model, dataset, metric, method, against),
+                            after.get(f"{metric}_floor"),
+                        )
+                        for metric in SUBJECTS
+                    ),
+                )
+            )
+    return changes
+
+
+def _place(results: Results, model: str, dataset: str) -> str:
+    return dataset if len(results["models"]) == 1 else f"{model} on {dataset}"
+
+
+def _mean(row: Row, metric: str) -> float | None:
+    entry = row.get(metric)
+    return None if entry is None else entry["mean"]
+
+
+def _interval(
+    results: Results, model: str, dataset: str, metric: str, method: str, against: str
+) -> tuple[float, float] | None:
+    keys = {"model": model, "dataset": dataset, "measure": MEASURE, "quantity": metric}
+    keys |= {"method": method, "against": against}
+    for row in results["analyses"]["paired"]:
+        if row["interval"] is not None and all(row[key] == value for key, value in keys.items()):
+            low, high = row["interval"]
+            return low, high
+    return None
+
+
+def _temperature(results: Results, model: str, dataset: str, method: str) -> str:
+    """The temperature that TS uses for E-SC."""
+    cell = (model, dataset, MEASURE)
+    for row in results["analyses"]["temperatures"] if method == "TS" else ():
+        if (row["model"], row["dataset"], row["measure"]) == cell and row["temperature"] is not None:
+            return f"{row['temperature']:.2f}" + (", at the bound of its range" if row["at_bound"] else "")
+    return ""
+
+
+def headlines(changes: Sequence[Finding]) -> list[str]:
+    """For calibration and for discrimination on how many sets the method helped; none for one set."""
+    if len(changes) < 2:
+        return []
+    return [
+        f"{subject} of {MEASURE} ({metric_title(metric)}), {changes[0].method} against {changes[0].against}: "
+        f"{tally(_verdicts(changes, metric))}."
+        for metric, subject in SUBJECTS.items()
+    ]
+
+
+def _verdicts(findings: Sequence[Finding], metric: str) -> list[str]:
+    return [change.verdict for finding in findings for change in finding.changes if change.metric == metric]
+
+
+def tally(verdicts: Sequence[str]) -> str:
+    """ "better on 2 of 3 sets, worse on 1"; of one set "better"."""
+    if len(verdicts) == 1:
+        return verdicts[0]
+    counts = [(verdict, verdicts.count(verdict)) for verdict in VERDICTS if verdict in verdicts]
+    (first, n), *further = counts
+    return ", ".join([f"{first} on {n} of {len(verdicts)} sets", *(f"{word} on {k}" for word, k in further)])
+
+
+# ---- What was run -----------------------------------------------------------------------------------------
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names as words.
+
+    >>> listed(["a", "b", "c"])
+    'a, b and c'
+    """
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+
+
+def facts(run: FinishedRun, results: Results) -> str:
+    """What was asked of which methods, and how often."""
+    sizes = [run.selections[run.models[0], name]["sizes"]["test"] for name in run.datasets]
+    tests = ", ".join(f"{name} ({counted(size, 'test question')})" for name, size in zip(run.datasets, sizes))
+    runs = "one run" if run.runs == 1 else f"{run.runs} runs"
+    rows = counted(results["problems"], "row")
+    methods = ", ".join(run.settings["methods"])
+    refused = f" Refused: {rows} of the data." if results["problems"] else ""
+    served = "".join(
+        f" Left out for {model}, which is behind a server: {', '.join(names).replace('_', ' ')}."
+        for model, names in run.left_out.items()
+    )
+    return (
+        f"{tests}; {methods}; {runs} of {counted(run.m, 'sampled answer')} a question; preset {run.preset}, "
+        f"seed {run.seed}.{refused}{served}"
+    )
+
+
+def headline_table(results: Results) -> Table:
+    """ACE, AUROC and accuracy of each method, means over measures and runs: a row a model and data set."""
+    methods = in_order(results["methods"])
+    metrics = ("ace", "auroc", "accuracy", "gain")
+    body, noted = [], ""
+    for model in results["models"]:
+        for dataset in results["datasets"]:
+            heads = [{"model": model, "dataset": dataset, "method": method} for method in methods]
+            rows = flagged(results, heads)
+            noted = noted or less_accurate_note(rows)
+            cells = [
+                cell
+                for metric in metrics
+                for cell in mark(
+                    [_over_measures(results, row, metric) for row in rows], larger=larger_is_better(metric)
+                )
+            ]
+            body.append((Cell(model), Cell(dataset), *cells))
+    columns = [Column(method, metric_title(metric)) for metric in metrics for method in methods]
+    return Table(
+        "headline",
+        "ACE (lower is better), and AUROC, accuracy and gain of the selected answers (higher is better), of "
+        "each method, mean over measures and runs; the best in bold; ⁼ marks ties at the digits shown"
+        f"{noted}",
+        (Column("Model"), Column("Data set"), *columns),
+        tuple(body),
+        heads=2,
+    )
+
+
+def _over_measures(results: Results, method: Row, metric: str) -> Cell:
+    """The mean over the measures that are defined."""
+    values = [
+        mean
+        for row in results["analyses"]["confidence"]
+        if all(row[key] == method[key] for key in ("model", "dataset", "method"))
+        and (mean := _mean(row, metric)) is not None
+    ]
+    cell = number(sum(values) / len(values) if values else None)
+    return replace(cell, less_accurate=method["less_accurate"])
+
+
+# ---- Calibrated -------------------------------------------------------------------------------------------
+
+#: What Calibrated is to change; of these accuracy stays as it is.
+CALIBRATED_METRICS = ("gain", "ace", "auroc")
+
+
+@dataclass(frozen=True)
+class CalibratedFinding(Finding):
+    """What Calibrated changed for one model and data set."""
+
+    chance: tuple[float | None, float | None]  # ACE of calibrated confidences, before and after
+    calibration: Mapping[str, Any]  # as in `analyses.calibrated`
+
+    @property
+    def sentence(self) -> str:
+        """How far confidences are off before and after, and the threshold, if one was asked for."""
+        before, after = (
+            f"{number(value).text} ({words}{number(chance).text} is chance)"
+            for value, chance, words in zip(
+                next((change.before, change.after) for change in self.changes if change.metric == "ace"),
+                self.chance,
+                ("ACE; ", ""),
+            )
+        )
+        labels = counted(self.calibration["labels"], "labelled question")
+        outcome = f"calibrated on {labels} by {after}."
+        if self.calibration["chosen"].startswith("none"):
+            outcome = f"no map learnt from {labels} is clearly better, so they stay as they are."
+        return " ".join([f"As they come, confidences are off by {before}; {outcome}", *self.advice])
+
+    @property
+    def advice(self) -> list[str]:
+        """From which confidence on to answer, if a threshold was asked for, and what to beware of."""
+        return [*self._threshold(), *(f"Beware: {warning}." for warning in self.calibration["warnings"])]
+
+    def _threshold(self) -> list[str]:
+        promise, apart = self.calibration["threshold"], self.calibration["apart"]
+        if promise is None:
+            return []
+        limit = f"{100 * promise['risk_limit']:.3g} %"
+        if promise["threshold"] is None:
+            needed = promise["questions_needed"]
+            more = (
+                f"; about {needed} would be needed"
+                if needed
+                else ", and more would not help: even the surest answers are wrong too often"
+            )
+            return [
+                f"No threshold keeps errors within {limit} ({apart} questions kept apart show none{more})."
+            ]
+        answered, wrong = self.calibration["answered"], self.calibration["wrong"]
+        observed = "" if wrong is None else f" (observed {_percent(wrong)})"
+        return [
+            f"Answer from {number(promise['threshold'], 2).text}: {_percent(answered)} answered, at most "
+            f"{limit} of them wrong with {100 * (1 - promise['delta']):.3g} % confidence{observed}."
+        ]
+
+    @property
+    def line(self) -> str:
+        """All of it as one line."""
+        return f"{self.name}: {self.sentence[0].lower()}{self.sentence[1:]}"
+
+
+def calibrated_findings(results: Results) -> list[CalibratedFinding]:
+    """What Calibrated changed for each model and data set; empty where it was not run."""
+    rows = results["analyses"].get("calibrated") or []
+    base_rows = {(row["model"], row["dataset"]): row for row in rows if row["method"] == "Base"}
+    return [
+        CalibratedFinding(
+            name=_place(results, row["model"], row["dataset"]),
+            setting=counted(row["n"], "test question"),
+            method=CALIBRATED,
+            against="Base",
+            temperature="",
+            claimed=(base["mean_confidence"]["mean"], row["mean_confidence"]["mean"]),
+            right=(base["accuracy"]["mean"], row["accuracy"]["mean"]),
+            changes=tuple(
+                _change(metric, base, row, row["against"]["Base"][metric]) for metric in CALIBRATED_METRICS
+            ),
+            chance=(base["ace_floor"], row["ace_floor"]),
+            calibration=row["calibration"],
+        )
+        for row in rows
+        if row["method"] == CALIBRATED
+        for base in [base_rows[row["model"], row["dataset"]]]
+    ]
+
+
+def _change(metric: str, base: Row, row: Row, tested: Row | None) -> Change:
+    interval = None if tested is None else (tested["interval"][0], tested["interval"][1])
+    return Change(metric, base[metric]["mean"], row[metric]["mean"], interval, measure=None)
+
+
+def calibrated_headline(changes: Sequence[CalibratedFinding]) -> str:
+    """On how many sets each metric became better."""
+    counts = "; ".join(
+        f"{metric_title(metric)} {tally(_verdicts(changes, metric))}" for metric in CALIBRATED_METRICS
+    )
+    return f"Calibrated against Base: {counts}; accuracy is the same, since the answers are."
+
+
+def in_words(results: Results) -> list[str]:
+    """What a run (results.json) showed: what Calibrated gains on each set, and what recalibration changed."""
+    calibrated, recalibrated = calibrated_findings(results), findings(results)
+    if not calibrated:
+        return [*headlines(recalibrated), *(finding.line for finding in recalibrated)]
+    sizes = [row["test"] for row in results["analyses"]["splits"]]
+    labels = listed(sorted({str(finding.calibration["labels"]) for finding in calibrated}, key=int))
+    lines = [
+        f"Asked: {counted(sum(sizes), 'question')} of {listed(results['datasets'])}, "
+        f"{counted(results['m'], 'answer')} to each, grouped by meaning.",
+        "Base: the confidence is the share of the largest group. Calibrated: the probability that its answer",
+        f"is right, learnt from {labels} other questions with answers. ACE: how far confidences are off;",
+        "in brackets what chance alone would show.",
+        "",
+        *_before_and_after(calibrated),
+        "",
+        *(f"{finding.name}: {sentence}" for finding in calibrated for sentence in finding.advice),
+    ]
+    if len(results["methods"]) > 1:
+        lines += headlines(recalibrated)
+    return lines
+
+
+def _before_and_after(calibrated: Sequence[CalibratedFinding]) -> list[str]:
+    """A table: a line a set, with confidence and ACE of both."""
+    wide = max(len(finding.name) for finding in calibrated)
+    lines = [f"{'':<{wide}}   right   Base says  ACE             Calibrated says  ACE"]
+    for finding in calibrated:
+        (ace,) = (change for change in finding.changes if change.metric == "ace")
+        off = [
+            f"{number(value).text} ({number(chance).text})"
+            for value, chance in zip((ace.before, ace.after), finding.chance)
+        ]
+        right, base, after = map(_percent, (finding.right[0], *finding.claimed))
+        lines.append(f"{finding.name:<{wide}}   {right:>5}   {base:>9}  {off[0]}   {after:>15}  {off[1]}")
+    return lines
+
+
+def _percent(share: float | None) -> str:
+    return "–" if share is None else f"{100 * share:.0f} %"

@@ -1,0 +1,638 @@
+"""Files: written whole or not at all, locks between processes, and JSON Lines (design.md, file contracts).
+
+What is unfinished lies in a folder of a random name beside its place, with a lock file that is held while it
+is written. A process that can take that lock knows that the writer has ended, even across containers, where
+process ids mean nothing.
+
+JSON Lines hold one object per line; a bad line is reported and not fatal. JSON has no infinities: −inf is
+the string "-inf", and an undefined number is null. Python's json accepts too much (NaN, duplicate keys, any
+depth, lone surrogates): `parse` reads a text, `fault` finds what is wrong with the result. Files that hold no
+rows of text are recognised by ending or first bytes, and the error says how to convert them.
+"""
+
+from __future__ import annotations
+
+import codecs
+import errno
+import gzip
+import hashlib
+import json
+import math
+import os
+import re
+import secrets
+import shutil
+import sys
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, BinaryIO, TextIO
+
+from filelock import FileLock, Timeout
+
+from semcal.errors import InputError, RowError, StoreError, UsageError, shown
+
+PART, LOCK = ".semcal.part", ".semcal.lock"
+#: Names of files and folders that a killed process leaves behind.
+_LEFTOVER = re.compile(r"\.(.+\.)?semcal\.(part|lock)", re.DOTALL)
+#: Folders of the names of open files, which are written directly.
+_OPEN_FILES = ("/dev", "/dev/fd", "/proc/self/fd")
+#: Seconds to wait for a lock; one that is only tested is free again sooner.
+PATIENCE = 0.5
+#: What a file system without locks answers.
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
+
+
+def user_cache(name: str, environment: Mapping[str, str] = os.environ, platform: str = sys.platform) -> Path:
+    """The folder of a kind of what can be made again: below SEMCAL_CACHE, or else the user's caches.
+
+    >>> str(user_cache("servers", {"SEMCAL_CACHE": "/big"}, "linux"))
+    '/big/servers'
+    """
+    folder = environment.get("SEMCAL_CACHE")
+    if folder:
+        return Path(folder, name)
+    home = {"darwin": "~/Library/Caches", "win32": environment.get("LOCALAPPDATA", "~/AppData/Local")}
+    caches = environment.get("XDG_CACHE_HOME") or home.get(platform, "~/.cache")
+    return Path(caches).expanduser() / "semcal" / name
+
+
+def is_stream(path: Path) -> bool:
+    """Return whether a path is a device, a pipe or an open file: it is written directly, never replaced.
+
+    >>> is_stream(Path("/dev/null")), is_stream(Path("rows.jsonl"))
+    (True, False)
+    """
+    if not path.exists() or path.is_dir():
+        return False
+    return not path.is_file() or str(path.parent) in _OPEN_FILES
+
+
+@contextmanager
+def atomic_write(path: Path) -> Iterator[BinaryIO]:
+    """Open a file for bytes so that it appears whole, flushed to disk, when the block ends, or not at all.
+
+    A symbolic link at `path` is replaced, not followed. Leftovers of killed processes in the folder are
+    removed. An OSError names `path`.
+    """
+    with part_folder(path) as folder, (folder / path.name).open("xb") as handle:
+        yield handle
+        handle.flush()
+        os.fsync(handle.fileno())
+        Path(handle.name).replace(path)
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Make OSErrors inside name `path`: that of a full disk names no file."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None or PART in str(error.filename):
+            error.filename = str(path)
+        raise
+
+
+@contextmanager
+def part_folder(path: Path) -> Iterator[Path]:
+    """Yield a temporary folder beside `path`, from which what is made there is moved to `path`."""
+    with naming(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _clean(path.parent.absolute())
+        folder, lock = _new_part(path)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+            lock.release()
+
+
+@contextmanager
+def atomic_folder(path: Path) -> Iterator[Path]:
+    """Yield a new folder that replaces `path` when the block ends; an error leaves `path` unchanged."""
+    with part_folder(path) as part:
+        folder, replaced = part / "new", part / "old"
+        folder.mkdir()
+        yield folder
+        if path.exists():
+            path.replace(replaced)
+        try:
+            folder.rename(path)
+        except BaseException:
+            if not path.exists() and replaced.exists():
+                replaced.rename(path)
+            raise
+
+
+@contextmanager
+def file_lock(path: Path, busy: str, *, patience: float = PATIENCE) -> Iterator[None]:
+    """Hold the lock file `path`, whose name ends in `LOCK`, while the block runs; it is removed at the end.
+
+    If another process holds it for `patience` seconds, UsageError says `busy`. The lock of a process ends
+    with it, however it ends.
+    """
+    lock = FileLock(path)
+    if not _acquire(lock, patience):
+        raise UsageError(busy)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)  # while it is held: a process that has it open looks for it again
+        lock.release()
+
+
+def remove_leftovers(folder: Path, *, deep: bool = False) -> None:
+    """Remove leftovers of killed processes from a folder, and from those below it if `deep`."""
+    for path in folder.rglob(".*") if deep else folder.glob(".*"):
+        if _LEFTOVER.fullmatch(path.name):
+            _remove_if_dead(path)
+
+
+def own_files(folder: Path) -> list[Path]:
+    """Return the contents of a folder, without unfinished files and locks."""
+    return sorted(path for path in folder.iterdir() if not _LEFTOVER.fullmatch(path.name))
+
+
+def clear_folder(folder: Path) -> None:
+    """Remove everything in a folder but its lock."""
+    for path in own_files(folder):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+#: Removes leftovers from a folder once per process: listing the folder for each file would take long.
+_clean = cache(remove_leftovers)
+
+
+def _random_name(path: Path) -> Path:
+    return path.with_name(f".{path.name[:50]}.{secrets.token_hex(8)}{PART}")
+
+
+def _new_part(path: Path) -> tuple[Path, FileLock]:
+    """A new folder beside `path`, and its lock, which is held."""
+    while True:
+        folder = _random_name(path)
+        folder.mkdir()
+        lock = FileLock(folder / LOCK)
+        with suppress(FileNotFoundError):  # it was removed as a leftover before it was locked
+            if _acquire(lock, PATIENCE):
+                return folder, lock
+
+
+def _acquire(lock: FileLock, patience: float) -> bool:
+    """Whether the lock was taken; always true on a file system without locks."""
+    try:
+        lock.acquire(timeout=patience)
+    except Timeout:
+        return False
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+    return True
+
+
+def _remove_if_dead(path: Path) -> None:
+    """Remove a leftover unless a process holds its lock, or it is not ours."""
+    is_part = path.name.endswith(PART)
+    if path.is_symlink() or path.is_dir() != is_part:
+        return
+    lock = FileLock(path / LOCK if is_part else path)
+    with suppress(OSError), lock.acquire(timeout=0):  # held, removed meanwhile, or no locks: skip it
+        if is_part:
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+# JSON Lines
+
+
+#: What JSON need not escape: controls from U+0080 on and marks that turn the direction of writing, on which a
+#: terminal acts; halves of characters (of file names), which UTF-8 cannot encode.
+_UNSAFE = re.compile("[\x80-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_PANDAS = (
+    "python -c \"import pandas; pandas.{reader}('{name}')"
+    ".to_json('rows.jsonl', orient='records', lines=True)\""
+)
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """A kind of file that is not supported, with what to do; `start` is a pattern of its first bytes."""
+
+    description: str
+    remedy: str
+    endings: tuple[str, ...] = ()
+    start: bytes | None = None
+
+
+_KINDS = (
+    _Kind(
+        "a spreadsheet",
+        f"save it as CSV (UTF-8) there, or convert it: {_PANDAS.replace('{reader}', 'read_excel')}",
+        (".xlsx", ".xls", ".xlsm", ".xlsb", ".ods"),
+    ),
+    _Kind("a Numbers document", "export it as CSV there (File > Export To > CSV)", (".numbers",)),
+    _Kind(
+        "a pickle, which can run any code when it is opened",
+        f"where you trust it, convert it: {_PANDAS.replace('{reader}', 'read_pickle')}",
+        (".pkl", ".pickle", ".joblib"),
+    ),
+    _Kind(
+        "an Arrow or Feather file",
+        f"convert it: {_PANDAS.replace('{reader}', 'read_feather')}",
+        (".arrow", ".feather"),
+        b"ARROW1",
+    ),
+    _Kind(
+        "an archive, or a spreadsheet",
+        "unpack it and name the file inside; save a spreadsheet as CSV (UTF-8)",
+        start=b"PK\x03\x04",
+    ),
+    _Kind(
+        "an archive",
+        "unpack it and name the file inside (gzip alone, as in rows.jsonl.gz, is read as it is)",
+        (".zip", ".7z", ".rar", ".tar", ".tgz", ".bz2", ".xz", ".zst"),
+    ),
+    _Kind("gzipped, though its name does not end in .gz", "rename it", start=b"\x1f\x8b\x08"),
+    _Kind("a Parquet file", "rename it to {name}.parquet", start=b"PAR1"),
+    _Kind(
+        "UTF-16 text", "save it as UTF-8", start=rb"\xff\xfe[^\0]\0|\xfe\xff\0[^\0]|([^\0]\0){4}|(\0[^\0]){4}"
+    ),
+)
+
+
+def check_ending(path: Path) -> None:
+    """Raise InputError, with how to convert it, for a file whose ending is not that of rows of text.
+
+    >>> check_ending(Path("answers.zip"))
+    Traceback (most recent call last):
+    semcal.errors.InputError: answers.zip is an archive: unpack it and name the file inside (gzip alone, ...
+    """
+    name = path.name.lower().removesuffix(".gz")
+    for kind in _KINDS:
+        if name.endswith(kind.endings):
+            raise InputError(f"{path} is {kind.description}: {kind.remedy.replace('{name}', path.name)}")
+
+
+def check_start(start: bytes, source: str | Path) -> None:
+    """Refuse, as `check_ending` does, a file whose first bytes are not those of rows of text."""
+    for kind in _KINDS:
+        if kind.start is not None and re.match(kind.start, start):
+            name = "standard input" if str(source) == "-" else source
+            raise InputError(
+                f"{name} is {kind.description}: {kind.remedy.replace('{name}', Path(source).name)}"
+            )
+
+
+def check_json_lines(source: str) -> None:
+    """Refuse, as `check_ending` does, a table where rows need lists and objects."""
+    name = Path(source).name
+    for ending, reader in ((".csv", "read_csv"), (".tsv", "read_table"), (".parquet", "read_parquet")):
+        if name.lower().removesuffix(".gz").endswith(ending):
+            convert = _PANDAS.replace("{reader}", reader).replace("{name}", name)
+            raise InputError(f"{source} is no file of JSON Lines, which rows are read from: {convert}")
+
+
+# Strict JSON
+
+#: How deep lists and objects may be nested in a row.
+DEEPEST = 100
+TOO_DEEP = f"nested more than {DEEPEST} deep: leave out the key that holds this"
+#: A lone surrogate: JSON can escape it, UTF-8 cannot encode it.
+HALF = re.compile("[\\ud800-\\udfff]")
+
+_Keyed = tuple[str | None, Any]
+
+
+class _Doubled(dict[str, Any]):
+    """An object with a duplicate key: `key`."""
+
+    key: str
+
+
+class _TooLong(str):
+    """The digits of a whole number that is too long for Python."""
+
+
+class _Reading:
+    """The state of one `parse`: whether something `odd` was found, for `fault` to report."""
+
+    def __init__(self) -> None:
+        self.odd = False
+
+    def object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        members = dict(pairs)
+        if len(members) == len(pairs):
+            return members
+        self.odd = True
+        doubled = _Doubled(members)
+        doubled.key = Counter(key for key, _ in pairs).most_common(1)[0][0]
+        return doubled
+
+    def constant(self, name: str) -> float:
+        self.odd = self.odd or name == "NaN"
+        return float(name)
+
+    def integer(self, digits: str) -> int | _TooLong:
+        try:
+            return int(digits)
+        except ValueError:
+            self.odd = True
+            return _TooLong(digits)
+
+
+def parse(text: str) -> tuple[Any, bool]:
+    """Return the value of a JSON text, and whether `fault` must check it; InputError if it is no JSON.
+
+    >>> parse('{"id": 1, "samples": ["Ada"]}')
+    ({'id': 1, 'samples': ['Ada']}, False)
+    """
+    reading = _Reading()
+    loads = partial(json.loads, text, object_pairs_hook=reading.object, parse_constant=reading.constant)
+    try:
+        try:
+            value = loads()
+        except json.JSONDecodeError:
+            raise
+        except ValueError:  # a whole number of thousands of digits: read again, slower
+            value = loads(parse_int=reading.integer)
+    except RecursionError:
+        raise InputError(TOO_DEEP) from None
+    except ValueError as error:
+        raise InputError(f"not JSON ({error})") from None
+    odd = reading.odd or "\\ud" in text or "\\uD" in text or text.count("[") + text.count("{") > DEEPEST
+    return value, odd
+
+
+def fault(content: Any) -> str | None:
+    """Return why a parsed value cannot be used or written again; None if it can.
+
+    >>> fault({"id": 1, "log_likelihoods": [-0.1, float("nan")]})
+    "'log_likelihoods' holds NaN, which is no value of JSON: write null for a number that is not known"
+    >>> fault(parse('{"id": 1, "id": 2}')[0])
+    "the key 'id' occurs twice in one object: rename or remove one"
+    """
+    level: list[_Keyed] = [(None, content)]
+    for _ in range(DEEPEST + 1):
+        for key, value in level:
+            reason = _fault_of_one(key, value)
+            if reason is not None:
+                return reason
+        level = [item for keyed in level for item in _inside(*keyed)]
+        if not level:
+            return None
+    return TOO_DEEP
+
+
+def _fault_of_one(key: str | None, value: Any) -> str | None:
+    if isinstance(value, _Doubled):
+        return f"the key {shown(value.key)} occurs twice in one object: rename or remove one"
+    if isinstance(value, _TooLong):
+        reason = f"a whole number of {len(value)} digits: write it as a text, in quotes"
+    elif isinstance(value, float) and math.isnan(value):
+        reason = "NaN, which is no value of JSON: write null for a number that is not known"
+    elif isinstance(value, str) and (half := HALF.search(value)):
+        reason = f"{half[0]!a}, half a character, which cannot be written: save the file as UTF-8"
+    else:
+        return None
+    return f"{'a value' if key is None else shown(key)} holds {reason}"
+
+
+def _inside(key: str | None, value: Any) -> Iterator[_Keyed]:
+    """The items of a list or an object, with their outermost key."""
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            yield key, name
+            yield name if key is None else key, item
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield key, item
+
+
+# Rows
+
+#: Maximum bytes of a line: a damaged file, or a small gzip file, can have lines of any length.
+LONGEST = 100_000_000
+
+
+@dataclass(frozen=True)
+class JsonLine:
+    """One object of a file with the 1-based number of its line."""
+
+    line: int
+    data: dict[str, Any]
+
+    def error(self, reason: str) -> RowError:
+        """Return the error that the row cannot be used, with its line and its id."""
+        row_id = self.data.get("id")
+        is_id = isinstance(row_id, (str, int)) and not isinstance(row_id, bool)
+        return RowError(self.line, reason, row_id if is_id else None)
+
+
+def row_of(line: int, value: Any, *, odd: bool = True) -> JsonLine | RowError:
+    """Return a parsed value as a row, or the error why it is none.
+
+    `odd` says whether it may hold values that JSON cannot (see `fault`).
+
+    >>> row_of(3, {"id": "b2", "confidence": float("nan")})
+    RowError("line 3 (id 'b2'): 'confidence' holds NaN, which is no value of JSON: write null for ...
+    """
+    if not isinstance(value, dict):
+        return RowError(line, f"expected a JSON object, got {type(value).__name__}")
+    row = JsonLine(line, value)
+    reason = fault(value) if odd else None
+    return row if reason is None else row.error(reason)
+
+
+def _encodable(value: Any) -> Any:
+    if isinstance(value, float):
+        if math.isnan(value):
+            return None
+        if math.isinf(value):
+            return "-inf" if value < 0 else "inf"
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): _encodable(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_encodable(item) for item in value]
+    if hasattr(value, "tolist"):  # numpy scalars and arrays
+        return _encodable(value.tolist())
+    return value
+
+
+def dumps(value: Any, *, indent: int | None = None) -> str:
+    """Return `value` as JSON: −inf as "-inf", NaN as null, numpy as plain numbers; safe on a terminal.
+
+    >>> dumps({"log_likelihoods": [-0.5, float("-inf")], "auroc": float("nan")})
+    '{"log_likelihoods": [-0.5, "-inf"], "auroc": null}'
+    """
+    text = _written(value, indent=indent)
+    return text if text.isascii() else _UNSAFE.sub(lambda unsafe: f"\\u{ord(unsafe[0]):04x}", text)
+
+
+def canonical(value: Any) -> str:
+    """Return `value` as `dumps` does, keys sorted and without spaces: the same text for equal values.
+
+    >>> canonical({"b": [1, 2.5], "a": "x"})
+    '{"a":"x","b":[1,2.5]}'
+    """
+    return _written(value, sort_keys=True, separators=(",", ":"))
+
+
+def _written(value: Any, **layout: Any) -> str:
+    """JSON of a value; only one with NaN, infinities or odd keys needs conversion first."""
+    write: Callable[..., str] = partial(json.dumps, ensure_ascii=False, allow_nan=False, **layout)
+    try:
+        return write(value, default=_encodable)
+    except (TypeError, ValueError):
+        return write(_encodable(value))
+
+
+def parse_float(value: Any) -> float | None:
+    """Return the number that `dumps` wrote (null is None, "-inf" is −inf); InputError for anything else.
+
+    >>> parse_float("-inf"), parse_float(-0.5), parse_float(None)
+    (-inf, -0.5, None)
+    """
+    if value is None:
+        return None
+    if value in ("-inf", "-Infinity"):
+        return -math.inf
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        try:
+            return float(value)
+        except OverflowError:
+            raise InputError(f"expected a number of at most 308 digits, got {shown(value)}") from None
+    raise InputError(f'expected a number, null or "-inf", got {shown(value)}')
+
+
+def read_object(path: Path, *, remedy: str) -> dict[str, Any]:
+    """Read a file that holds one JSON object; else StoreError, whose message ends in `remedy`."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:  # UnicodeDecodeError is a ValueError
+        raise StoreError(f"{path} is damaged ({error}): {remedy}") from error
+    if not isinstance(content, dict):
+        raise StoreError(
+            f"{path} is damaged (a JSON object was expected, got {type(content).__name__}): {remedy}"
+        )
+    return content
+
+
+def write_sealed(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a JSON object with its checksum, whole or not at all."""
+    with atomic_write(path) as file:
+        file.write(canonical({**content, "checksum": _checksum(content)}).encode())
+
+
+def read_sealed(path: Path) -> dict[str, Any] | None:
+    """Read what `write_sealed` wrote; None if it is not there, cannot be read or is damaged."""
+    try:
+        content = read_object(path, remedy="it is not read")
+    except (OSError, StoreError):
+        return None
+    return content if content.pop("checksum", None) == _checksum(content) else None
+
+
+def _checksum(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(canonical(content).encode()).hexdigest()
+
+
+@contextmanager
+def _opened(source: str | Path) -> Iterator[BinaryIO]:
+    if str(source) == "-":
+        with naming(Path("standard input")):
+            yield sys.stdin.buffer
+        return
+    path = Path(source)
+    if not path.exists():
+        raise InputError(f"no such file: {path}")
+    if path.is_dir():
+        raise InputError(f"{path} is a folder: give a file of JSON Lines")
+    check_ending(path)
+    try:
+        with gzip.open(path, "rb") if path.suffix.lower() == ".gz" else path.open("rb") as handle:
+            yield handle  # type: ignore[misc]
+    except (gzip.BadGzipFile, zlib.error, EOFError) as error:
+        raise InputError(f"{path} is a damaged gzip file ({error}): get it again") from error
+
+
+def _parse(number: int, raw: bytes) -> JsonLine | RowError:
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return RowError(number, f"not UTF-8 (byte {error.start} of the line): save the file as UTF-8")
+    try:
+        value, odd = parse(text)
+    except InputError as error:
+        return RowError(number, f"{error}; every line must hold one JSON object")
+    return row_of(number, value, odd=odd)
+
+
+def read_rows(source: str | Path) -> Iterator[JsonLine | RowError]:
+    """Yield every line of a JSON Lines file as a `JsonLine`, or as a `RowError`; blank lines are skipped.
+
+    The source is a file (gzip when it ends in .gz) or "-" for standard input. InputError if there is no such
+    file, its name or first bytes show another format, or it is a damaged gzip file.
+    """
+    with _opened(source) as handle:
+        for number, raw in enumerate(_lines(handle), start=1):
+            if raw is None:
+                yield RowError(
+                    number, f"longer than {LONGEST} bytes: leave out what is so long, or cut the passage"
+                )
+                continue
+            if number == 1:
+                check_start(raw, source)
+                raw = raw.removeprefix(codecs.BOM_UTF8)
+            if raw.strip():
+                yield _parse(number, raw)
+
+
+def _lines(handle: BinaryIO) -> Iterator[bytes | None]:
+    """Every line; None for one that is too long, which is skipped."""
+    while raw := handle.readline(LONGEST + 1):
+        if len(raw) <= LONGEST:
+            yield raw
+            continue
+        while raw and not raw.endswith(b"\n"):
+            raw = handle.readline(LONGEST)
+        yield None
+
+
+@contextmanager
+def writing(target: str | Path | None) -> Iterator[TextIO]:
+    """Open `target` for text so that it appears whole or not at all; None is standard output.
+
+    The text is written under a temporary name, flushed to disk and renamed (`atomic_write`); an error inside
+    the block leaves an older file unchanged. A device or a pipe (/dev/null, a FIFO, /dev/stdout) is written
+    directly, and appended to after `>> file`.
+    """
+    if target is None:
+        yield sys.stdout
+        sys.stdout.flush()
+        return
+    path = Path(target)
+    if is_stream(path):
+        with naming(path), path.open("a", encoding="utf-8", newline="\n") as handle:
+            yield handle
+        return
+    with (
+        atomic_write(path) as raw,
+        open(raw.fileno(), "w", encoding="utf-8", newline="\n", closefd=False) as handle,
+    ):
+        yield handle
+
+
+def write_rows(target: str | Path | None, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write one JSON object per line to `target` (see `writing`)."""
+    with writing(target) as handle:
+        for row in rows:
+            handle.write(dumps(row) + "\n")

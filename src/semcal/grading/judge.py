@@ -1,0 +1,82 @@
+"""A language model behind a server as a grader: it judges the answers that the rules call wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from semcal.errors import UsageError, shown
+from semcal.grading.rules import Grade, Grader, RuleGrader
+from semcal.models.equivalence import CachedEquivalence, Equivalence
+from semcal.servers.entailment import Task, load_verdicts
+from semcal.servers.settings import PREFIX, ServerSettings
+
+#: How the name of a judge begins: judge:openai:URL#MODEL.
+JUDGE = "judge:"
+JUDGEMENT = Task(
+    "judgement",
+    ("correct", "incorrect"),
+    """\
+Compare an answer to a question with reference answers. The answer is correct if it says what one of the
+references says, in whatever words, and nothing that contradicts it. Rely on the references, not on what
+you know.
+
+Question: {question}
+Reference answers:
+{second}
+Answer: {first}
+
+Reply with one word: correct or incorrect.""",
+)
+
+
+class JudgeGrader:
+    """A prediction is right when rules accept it, or a judge that is asked where they do not.
+
+    `judge` is an equivalence that says of (question, prediction, references, one a line) whether it is right.
+    """
+
+    def __init__(self, judge: Equivalence, rules: Grader | None = None) -> None:
+        self.judge = judge
+        self.rules = rules or RuleGrader()
+
+    def grade(self, question: str, predictions: Sequence[str], references: Sequence[str]) -> Grade:
+        """Return the verdict on `predictions`; one right one is enough, and the rule is then "judge"."""
+        (found,) = self.grade_all([(question, tuple(predictions), tuple(references))])
+        return found
+
+    def grade_all(self, asked: Sequence[tuple[str, tuple[str, ...], tuple[str, ...]]]) -> list[Grade]:
+        """Return the verdict on each; the judge is asked about all at once."""
+        grades = [self.rules.grade(*item) for item in asked]
+        pending = {k: list(_triples(*item)) for k, item in enumerate(asked) if not grades[k].correct}
+        triples = list(dict.fromkeys(triple for own in pending.values() for triple in own))
+        right = dict(zip(triples, self.judge.entails(triples), strict=True))
+        for k, own in pending.items():
+            if any(right[triple] for triple in own):
+                grades[k] = Grade(True, "judge")
+        return grades
+
+
+def _triples(
+    question: str, predictions: Sequence[str], references: Sequence[str]
+) -> Iterator[tuple[str, str, str]]:
+    """What the judge is asked; empty predictions are wrong, and empty references match nothing."""
+    known = [f"- {' '.join(text.split())}" for text in references if text.strip()]
+    for text in predictions:
+        if known and text.strip():
+            yield question, " ".join(text.split()), "\n".join(known)
+
+
+def load_judge(
+    name: str,
+    *,
+    rules: Grader | None = None,
+    settings: ServerSettings | None = None,
+    cache: str | Path | None = None,
+) -> JudgeGrader:
+    """Connect to judge:openai:URL#MODEL; its verdicts are kept in the file of those on meanings."""
+    server = name.removeprefix(JUDGE)
+    if not server.startswith(PREFIX):
+        raise UsageError(f"the grader {shown(name)} names no server; expected {JUDGE}{PREFIX}URL#MODEL")
+    judge = load_verdicts(server, settings, task=JUDGEMENT)
+    return JudgeGrader(judge if cache is None else CachedEquivalence(judge, cache), rules)

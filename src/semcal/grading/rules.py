@@ -1,0 +1,356 @@
+"""Grades predictions against references by rules on their words (spec.md, section 7).
+
+Texts are compared by their normal form. A rule can only accept, and a prediction is right if any rule accepts
+it against any reference; so the order of the references does not matter, nor what was graded before.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from hashlib import blake2b
+from typing import Protocol
+
+from rapidfuzz.distance import LCSseq
+from rapidfuzz.fuzz import ratio
+
+from semcal.errors import InputError, shown
+from semcal.registry import check_name
+from semcal.text.names import AUXILIARY_VERBS, STOP_WORDS
+from semcal.text.normal_form import normal_form as default_normal_form
+from semcal.text.values import Values, contradict, month_and_day, one_era, values_of
+
+RULES = ("equality", "containment", "date", "fuzzy", "F1")
+"""The default rules, in this order; "ROUGE-L" is the optional sixth."""
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """Thresholds of the rules.
+
+    >>> lenient = RuleGrader(thresholds=Thresholds(numerals=False))
+    >>> lenient.grade("Who?", ["Henry VII"], ["Henry VIII"])
+    Grade(correct=True, rule='fuzzy')
+    """
+
+    fuzzy: float = 90.0  # minimum ratio (0 to 100) of two texts
+    fuzzy_above: bool = False  # whether the ratio must exceed it
+    f1: float = 0.5  # must be exceeded
+    rouge_l: float = 0.3  # must be exceeded
+    numerals: bool = True  # fuzzy ignores texts with digits; a wrong value passes only equality and date
+
+
+@dataclass(frozen=True)
+class Grade:
+    """A verdict and its reason."""
+
+    correct: bool
+    rule: str  # the rule that accepted it; "none" if none did, "empty" if there was no text
+
+
+class Grader(Protocol):
+    """Decides whether an answer is right."""
+
+    def grade(self, question: str, predictions: Sequence[str], references: Sequence[str]) -> Grade:
+        """Return the verdict on `predictions`; one right one is enough."""
+        ...
+
+
+class RuleGrader:
+    """Grades by rules on the words alone, without a model.
+
+    In this order, each against every reference:
+
+    - *equality*: the normal forms are equal, eras in either spelling ("753 BCE", "753 BC"; "AD 70", "70 CE");
+    - *containment*: the prediction contains the reference as whole words, and no value is wrong;
+    - *date*: it does so once its dates are cut to the granularity of the reference: the reference "1988"
+      accepts any date in 1988, "April 30" that day in any year;
+    - *fuzzy*: rapidfuzz's ratio of the two is at least 90, neither holds a digit, no value is wrong;
+    - *F1*: SQuAD's F1 of their words, those of the question left out, is above 0.5, and no value is wrong;
+    - *ROUGE-L* (optional): its F-measure is above 0.3, and no value is wrong.
+
+    Values are numbers, dates, eras, amounts, Roman numerals, naming letters and signs (`semcal.text.values`).
+    A value is wrong where each text has one that the other lacks: "Henry VII" for "Henry VIII". A value that
+    only one of them states (a year in brackets) is no contradiction. The empty prediction is wrong, an empty
+    reference matches nothing. A reference whose words all stand in the question is met by equality, or by
+    containment unless what is added stands there, too ("X or Y?" for "X"; `FUNCTION_WORDS` do not count).
+
+    Parameters
+    ----------
+    rouge : bool
+        Whether to use ROUGE-L, too.
+    rules : sequence of str
+        Which of `RULES` to use, in which order.
+    thresholds : Thresholds, optional
+        Other thresholds than those above.
+    normal_form : callable
+        Text → normal form; another function than semcal's is for comparisons.
+
+    Raises
+    ------
+    UsageError
+        If a rule is unknown.
+
+    Examples
+    --------
+    >>> grader = RuleGrader()
+    >>> grader.grade("When?", ["In December 1988."], ["1988"])
+    Grade(correct=True, rule='date')
+    >>> grader.grade("Who?", ["Henry VII"], ["Henry VIII"])
+    Grade(correct=False, rule='none')
+    """
+
+    def __init__(
+        self,
+        *,
+        rouge: bool = False,
+        rules: Sequence[str] = RULES,
+        thresholds: Thresholds | None = None,
+        normal_form: Callable[[str], str] = default_normal_form,
+    ) -> None:
+        self.rules = (*rules, "ROUGE-L") if rouge and "ROUGE-L" not in rules else tuple(rules)
+        self.thresholds = thresholds or Thresholds()
+        self.normal_form = normal_form
+        self._accepts = [(rule, _ACCEPTS[check_name(rule, _ACCEPTS, what="rule")]) for rule in self.rules]
+
+    def grade(self, question: str, predictions: Sequence[str], references: Sequence[str]) -> Grade:
+        """Return the verdict on `predictions`, the forms of one answer; one right form is enough.
+
+        An empty question is not known: nothing counts as its echo.
+
+        Raises
+        ------
+        InputError
+            If there is no prediction or no reference at all.
+        """
+        _check_texts("predictions", predictions)
+        _check_texts("references", references)
+        forms = [text for text in map(self._text, references) if text.form]
+        question_words = frozenset(self._text(question).words)
+        rule = "empty"
+        for prediction in map(self._text, predictions):
+            if prediction.form:
+                rule = self._rule(prediction, forms, question_words)
+                if rule != "none":
+                    return Grade(True, rule)
+        return Grade(False, rule)
+
+    def _text(self, text: str) -> _Text:
+        return _prepared(text, self.normal_form)
+
+    def _rule(self, prediction: _Text, references: Iterable[_Text], question_words: frozenset[str]) -> str:
+        """The first rule that accepts `prediction`, or "none"."""
+        for rule, accepts in self._accepts:
+            for reference in references:
+                pair = prediction, reference
+                if rule == "F1":
+                    pair = _without(prediction, question_words), _without(reference, question_words)
+                if accepts(*pair, self.thresholds) and not _is_echo(
+                    rule, prediction, reference, question_words
+                ):
+                    return rule
+        return "none"
+
+
+def _is_echo(rule: str, prediction: _Text, reference: _Text, question_words: frozenset[str]) -> bool:
+    """Whether a prediction only says words of the question that the reference has, too."""
+    if rule == "equality" or not question_words.issuperset(reference.words):
+        return False
+    added = set(prediction.words).difference(reference.words, FUNCTION_WORDS)
+    return rule != "containment" or (bool(added) and added <= question_words)
+
+
+def _check_texts(name: str, texts: Sequence[str]) -> None:
+    if isinstance(texts, str) or not texts:
+        raise InputError(f"{name} must be one or more texts in a list, got {shown(texts)}")
+
+
+class _Text:
+    """A normal form, and what rules derive from it on first use."""
+
+    def __init__(self, form: str, full_form: str = "") -> None:
+        self.form = form
+        self.full_form = full_form or form  # what values are read from
+        self.padded = f" {form} "
+        self.words = form.split()
+
+    @cached_property
+    def counts(self) -> Counter[str]:
+        return Counter(self.words)
+
+    @cached_property
+    def has_digit(self) -> bool:
+        return _DIGIT.search(self.form) is not None
+
+    @cached_property
+    def values(self) -> Values:
+        return values_of(self.full_form)
+
+    @cached_property
+    def dates(self) -> tuple[str, ...]:
+        """The dates that state a month or a day, in ISO form."""
+        return tuple(word for word in self.words if "-" in word and _ISO.fullmatch(word))
+
+    @cached_property
+    def coarser(self) -> tuple[str, ...]:
+        """The padded form with its dates cut to the month, and to the year."""
+        months = _ISO.sub(lambda date: date[0][:7], self.padded)
+        return months, _ISO.sub(lambda date: date[0][:4], self.padded)
+
+    @cached_property
+    def month_and_day(self) -> tuple[str, str] | None:
+        return month_and_day(self.form)
+
+
+#: Words that do not count where a prediction adds words of the question; a verb counts: it makes a statement.
+FUNCTION_WORDS = STOP_WORDS - AUXILIARY_VERBS
+_DIGIT = re.compile(r"\d")
+_ISO = re.compile(r"(?<!\S)\d{4}-(?:0[1-9]|1[0-2])(?:-(?:0[1-9]|[12]\d|3[01]))?(?!\S)")
+
+
+@lru_cache(maxsize=1 << 16)
+def _prepared(text: str, normal_form: Callable[[str], str]) -> _Text:
+    form = normal_form(text)
+    return _Text(one_era(form) if normal_form is default_normal_form else form)
+
+
+@lru_cache(maxsize=1 << 16)
+def _without(text: _Text, words: frozenset[str]) -> _Text:
+    """A text without some words, whose values are still those of the whole."""
+    return _Text(" ".join([word for word in text.words if word not in words]), text.full_form)
+
+
+def _equality(prediction: _Text, reference: _Text, _: Thresholds) -> bool:
+    return prediction.form == reference.form
+
+
+def _containment(prediction: _Text, reference: _Text, at: Thresholds) -> bool:
+    if reference.padded not in prediction.padded:
+        return False
+    return not (at.numerals and _wrong(prediction, reference))  # "1066" stands in "1066 bc"
+
+
+def _date(prediction: _Text, reference: _Text, _: Thresholds) -> bool:
+    if not prediction.dates:
+        return False
+    if reference.month_and_day is not None:
+        month, day = reference.month_and_day
+        return any(date[5:7] == month and (not day or date[8:] == day) for date in prediction.dates)
+    before_christ = f"{reference.padded}bc "  # "1066" stands in "1066-10-14 bc"
+    return any(reference.padded in form and before_christ not in form for form in prediction.coarser)
+
+
+def _fuzzy(prediction: _Text, reference: _Text, at: Thresholds) -> bool:
+    """Fuzzy matching; a Roman-looking word that both texts share ("Malcolm X") is no numeral."""
+    if at.numerals and (prediction.has_digit or reference.has_digit):
+        return False
+    similarity = ratio(prediction.form, reference.form, score_cutoff=at.fuzzy)
+    if similarity < at.fuzzy or (at.fuzzy_above and similarity == at.fuzzy):
+        return False
+    if not at.numerals:
+        return True
+    return prediction.values.numbers == reference.values.numbers and not _wrong(prediction, reference)
+
+
+def _f1(prediction: _Text, reference: _Text, at: Thresholds) -> bool:
+    lengths = len(prediction.words), len(reference.words)
+    if 2 * min(lengths) <= at.f1 * sum(lengths):
+        return False  # even if the longer text contained all words of the shorter
+    if _f1_of(prediction.counts, reference.counts) <= at.f1:
+        return False
+    return not (at.numerals and _wrong(prediction, reference))
+
+
+def _rouge(prediction: _Text, reference: _Text, at: Thresholds) -> bool:
+    if _f1_of(prediction.counts, reference.counts) <= at.rouge_l:
+        return False  # a common subsequence has at most as many words as the texts share
+    if rouge_l(prediction.words, reference.words) <= at.rouge_l:
+        return False
+    return not (at.numerals and _wrong(prediction, reference))
+
+
+def _wrong(prediction: _Text, reference: _Text) -> bool:
+    """Whether they contradict each other; a date matches its year, month or day of the month."""
+    return contradict(prediction.values, reference.values, finer=True)
+
+
+_ACCEPTS: dict[str, Callable[[_Text, _Text, Thresholds], bool]] = {
+    "equality": _equality,
+    "containment": _containment,
+    "date": _date,
+    "fuzzy": _fuzzy,
+    "F1": _f1,
+    "ROUGE-L": _rouge,
+}
+
+
+def squad_f1(prediction: Sequence[str], reference: Sequence[str]) -> float:
+    """Return SQuAD's F1 between the words of two normal forms, in [0, 1].
+
+    References
+    ----------
+    Rajpurkar et al., SQuAD: 100,000+ questions for machine comprehension of text, 2016.
+
+    Examples
+    --------
+    >>> squad_f1("city of york".split(), "york".split())
+    0.5
+    """
+    return _f1_of(Counter(prediction), Counter(reference))
+
+
+def _f1_of(prediction: Counter[str], reference: Counter[str]) -> float:
+    """SQuAD's F1 of two counts of words."""
+    shared = sum([min(count, prediction[word]) for word, count in reference.items() if word in prediction])
+    return 2 * shared / (prediction.total() + reference.total()) if shared else 0.0
+
+
+def rouge_l(prediction: Sequence[str], reference: Sequence[str]) -> float:
+    """Return the ROUGE-L F-measure of the words of two normal forms, in [0, 1].
+
+    Twice the length of their longest common subsequence over their summed lengths; no stemming.
+
+    References
+    ----------
+    Lin, ROUGE: a package for automatic evaluation of summaries, 2004.
+
+    Examples
+    --------
+    >>> rouge_l("city of old york".split(), "old city of york".split())
+    0.75
+    """
+    common = LCSseq.similarity(prediction, reference)
+    return 2 * common / (len(prediction) + len(reference)) if common else 0.0
+
+
+def members_to_grade(
+    cluster: Sequence[int],
+    *,
+    seed: int,
+    question_id: str,
+    measure: str | None = None,
+    limit: int = 4,
+    first: int | None = None,
+) -> tuple[int, ...]:
+    """Return the members of a cluster to grade, ascending: up to `limit`, at random without replacement.
+
+    Every member is ranked by a hash of (seed, question id, measure, member), so the draw depends neither on
+    earlier draws nor on the order of the cluster.
+
+    `measure` gives each measure a draw of its own; without it measures that choose the same cluster of sample
+    indices grade the same members. The member `first` is always included.
+
+    >>> members_to_grade([3, 1], seed=0, question_id="q1")
+    (1, 3)
+    >>> len(members_to_grade(range(10), seed=0, question_id="q1"))
+    4
+    """
+
+    def rank(member: int) -> tuple[bool, bytes]:
+        stream = repr((int(seed), question_id, measure, int(member)))
+        return member != first, blake2b(stream.encode(), digest_size=16).digest()
+
+    return tuple(sorted(sorted(cluster, key=rank)[:limit]))

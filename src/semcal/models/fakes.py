@@ -1,0 +1,373 @@
+"""Public test doubles of both models: deterministic, exact, and without weights.
+
+A whole flow, from a question to a semantic confidence:
+
+>>> from semcal.models.clustering import cluster_answers
+>>> from semcal.models.language_model import Prompt
+>>> from semcal.data.question import chat
+>>> from semcal.recalibration import Base
+>>> from semcal.measures import confidence
+>>> question = "Who wrote it?"
+>>> model = FakeLanguageModel({question: {"Ana Velis": 0.5, "A. Velis": 0.25, "Bo Tarn": 0.25}})
+>>> prompt = Prompt("q1", model.encode(chat(question)))
+>>> (((draws,),),) = model.sample(SampleRequest([prompt], [Base()], m=4, seeds=[8]))
+>>> answers = [draw.text for draw in draws]
+>>> answers
+['Bo Tarn', 'A. Velis', 'Ana Velis', 'Ana Velis']
+>>> equivalence = FakeEquivalence([{"Ana Velis", "A. Velis"}])
+>>> clusters = cluster_answers([question], [answers], equivalence).clusters
+>>> clusters
+[[[0], [1, 2, 3]]]
+>>> confidence(clusters, measure="E-SC").probabilities
+array([0.25, 0.75])
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from semcal.data.question import Turn
+from semcal.errors import InputError, QuestionError, UsageError
+from semcal.models.drawing import Choose, check_at_least_one, inverse_cdf, most_likely, uniforms
+from semcal.models.equivalence import FakeEquivalence
+from semcal.models.language_model import Capabilities, Cut, Generation, Progress, Prompt, SampleRequest
+from semcal.recalibration.attentive import ATS, AnyRecalibrator, BlockShape
+from semcal.recalibration.features import CalibrationFeatures
+
+__all__ = ["FakeEquivalence", "FakeLanguageModel"]
+
+_Item = TypeVar("_Item")
+
+BOS, END = 256, 257
+ROLES = {"system": 258, "user": 259, "assistant": 260}
+FIRST_WORD = 261
+
+
+class FakeLanguageModel:
+    """A language model given by a table: the probability of every answer to every question.
+
+    Each word of the table's answers is one token, everything else is read byte by byte, and an answer ends
+    in an end-of-turn token. The probability of an answer at temperature 1 is what the table says; at
+    temperature T every choice between tokens is raised to the power 1/T and renormalised, as in any model.
+    Where answers part at their first word, that is p^(1/T) / Σ p^(1/T).
+
+    Parameters
+    ----------
+    table : mapping of str to mapping of str to float
+        question → {answer: probability}. The probabilities of a question are positive and add up to 1.
+        Answers stand as the model writes them, full stop and line breaks included.
+    floor : float
+        Logit of every token that the table does not allow, where the allowed ones are log-probabilities.
+        Finite, so that any answer can be scored and any temperature fitted; at the default, the closed
+        form holds to 1e-8 up to T = 4. `-math.inf` makes it exact for every T.
+    name : str
+        The model's name.
+
+    Raises
+    ------
+    InputError
+        If the probabilities of a question are no distribution.
+
+    Examples
+    --------
+    >>> from semcal.data.question import chat
+    >>> from semcal.recalibration import SE, Base
+    >>> model = FakeLanguageModel({"How far?": {"seven miles": 0.8, "nine miles": 0.2}})
+    >>> prompt = Prompt("q1", model.encode(chat("How far?")))
+    >>> answer = model.encode_answer(chat("How far?"), "seven miles")
+    >>> ((score,),) = model.score([prompt], [[answer]], recalibrator=Base())
+    >>> round(math.exp(sum(score)), 6)
+    0.8
+    >>> ((score,),) = model.score([prompt], [[answer]], recalibrator=SE())  # .64 against .04
+    >>> round(math.exp(sum(score)), 4)
+    0.9412
+    """
+
+    capabilities = Capabilities()
+
+    def __init__(
+        self, table: Mapping[str, Mapping[str, float]], *, floor: float = -100.0, name: str = "fake"
+    ) -> None:
+        for question, answers in table.items():
+            if not (all(p > 0 for p in answers.values()) and abs(math.fsum(answers.values()) - 1) <= 1e-6):
+                raise InputError(
+                    f"the answers to {question!r} need positive probabilities that add up to 1, "
+                    f"got {dict(answers)}"
+                )
+        self.name = name
+        self.floor = floor
+        content = json.dumps([{q: dict(answers) for q, answers in table.items()}, floor], sort_keys=True)
+        self.revision = hashlib.sha256(content.encode()).hexdigest()[:12]
+        words = dict.fromkeys(word for row in table.values() for answer in row for word in _words(answer))
+        self._ids = {word: FIRST_WORD + index for index, word in enumerate(words)}
+        self._bytes = dict(enumerate(bytes([byte]) for byte in range(256)))
+        self._bytes |= {token: word.encode() for word, token in self._ids.items()}
+        self._next = {question: self._continuations(answers) for question, answers in table.items()}
+
+    def encode(self, chat: Sequence[Turn]) -> tuple[int, ...]:
+        """Encode a chat that ends with a user turn: BOS, then each turn between its role and its end."""
+        if not chat or chat[-1].role != "user":
+            raise InputError("a chat must end with a user turn for the model to answer")
+        turns = [(ROLES[turn.role], *self._tokens(turn.content), END) for turn in chat]
+        return (BOS, *(token for turn in turns for token in turn), ROLES["assistant"])
+
+    def encode_answer(self, chat: Sequence[Turn], answer: str) -> tuple[int, ...]:  # noqa: ARG002
+        """Encode a given answer and its end of turn; the chat before it does not matter."""
+        return (*self._tokens(answer), END)
+
+    def complete(self, generation: Generation, end: int, start: int = 0) -> tuple[int, ...]:
+        """Token ids of ``generation.text[:end]`` and the end of turn; some begin at `start`."""
+        before = generation.text[:start].rstrip()
+        return (*self._tokens(before), *self._tokens(generation.text[len(before) : end]), END)
+
+    def sample(
+        self, request: SampleRequest, progress: Progress | None = None
+    ) -> list[list[list[list[Generation]]]]:
+        """Draw what a request asks for: ``[run][recalibrator][prompt][draw]``."""
+        check_at_least_one(m=request.m, max_new_tokens=request.max_new_tokens)
+        recalibrators, cut = request.recalibrators, request.cut
+        runs: list[list[list[list[Generation]]]] = [[[] for _ in recalibrators] for _ in request.seeds]
+        for prompt in _counted(request.prompts, progress):
+            for answers, seed in zip(runs, request.seeds):
+                u = uniforms(
+                    seed, prompt.question_id, m=request.m, steps=request.max_new_tokens, first=request.first
+                )
+                for by_prompt, recalibrator in zip(answers, recalibrators):
+                    draws = self._decode(prompt, recalibrator, u, request.truncation or inverse_cdf)
+                    by_prompt.append(self._rescored(prompt, draws, recalibrator, cut) if cut else draws)
+        return runs
+
+    def greedy(
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        recalibrator: AnyRecalibrator,
+        max_new_tokens: int = 10,
+        progress: Progress | None = None,
+    ) -> list[Generation]:
+        """Answer each prompt with the most likely token at every step."""
+        check_at_least_one(max_new_tokens=max_new_tokens)
+        unused = np.zeros((1, max_new_tokens))
+        answers = (
+            self._decode(prompt, recalibrator, unused, most_likely) for prompt in _counted(prompts, progress)
+        )
+        return [answer for (answer,) in answers]
+
+    def beam(
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        recalibrator: AnyRecalibrator,
+        num_beams: int = 4,
+        max_new_tokens: int = 10,
+        progress: Progress | None = None,
+    ) -> list[Generation]:
+        """Answer each prompt by beam search; the answer of highest mean token log-probability wins."""
+        check_at_least_one(num_beams=num_beams, max_new_tokens=max_new_tokens)
+        return [
+            self._search(prompt, recalibrator, num_beams, max_new_tokens)
+            for prompt in _counted(prompts, progress)
+        ]
+
+    def score(
+        self,
+        prompts: Sequence[Prompt],
+        answers: Sequence[Sequence[tuple[int, ...]]],
+        *,
+        recalibrator: AnyRecalibrator,
+        progress: Progress | None = None,
+    ) -> list[list[tuple[float, ...]]]:
+        """Log-probability of every token of given answers: ``[prompt][answer]``."""
+        scores = []
+        for prompt, question_answers in _counted(list(zip(prompts, answers, strict=True)), progress):
+            question = self._question(prompt)
+            scores.append([self._score(question, answer, recalibrator) for answer in question_answers])
+        return scores
+
+    @property
+    def block_shape(self) -> BlockShape:
+        """Raises UsageError: this model has no block."""
+        raise UsageError("ATS reads hidden states, and the fake model has none; use a small real one")
+
+    def special_tokens_in(self, text: str) -> tuple[str, ...]:  # noqa: ARG002
+        """None: its special tokens have no spelling."""
+        return ()
+
+    def invalid_prompts_for_sampling(self, *_: object, **__: object) -> list[QuestionError]:
+        """None: nothing is too long for a table."""
+        return []
+
+    def invalid_prompts(self, *_: object) -> list[QuestionError]:
+        """None: nothing is too long for a table."""
+        return []
+
+    def features(
+        self,
+        prompts: Sequence[Prompt],
+        answers: Sequence[Sequence[tuple[int, ...]]],
+        *,
+        whole: bool = False,
+        shared: int | None = None,
+        progress: Progress | None = None,
+    ) -> CalibrationFeatures:
+        """Last hidden states before the tokens of given answers; this model's states are its logits.
+
+        Nothing is predicted inside a prompt: its states are zeros there.
+        """
+        before = shared or 0
+        lengths = [len(prompt.token_ids) - before for prompt in prompts]
+        states = [torch.empty(0, self.width)]
+        for prompt, question_answers in _counted(list(zip(prompts, answers, strict=True)), progress):
+            question = self._question(prompt)
+            states.append(torch.zeros(len(prompt.token_ids) - before - 1 if whole else 0, self.width))
+            states.append(self._state(question, ())[None])
+            states += [self._states(question, answer)[1:] for answer in question_answers]
+        prefix = torch.zeros(before, self.width) if whole else None
+        return CalibrationFeatures.from_states(torch.cat(states), lengths, answers, prefix=prefix)
+
+    def logits(self, states: Tensor) -> Tensor:
+        """Turn last hidden states (N, V) into logits (N, V): the same numbers."""
+        return states.float()
+
+    @property
+    def width(self) -> int:
+        """Size of a state: that of the vocabulary."""
+        return FIRST_WORD + len(self._ids)
+
+    @property
+    def dtype(self) -> str:
+        """Of the states."""
+        return "float32"
+
+    def _tokens(self, text: str) -> tuple[int, ...]:
+        pieces = ((self._ids[w],) if w in self._ids else tuple(w.encode()) for w in _words(text))
+        return tuple(token for piece in pieces for token in piece)
+
+    def _text(self, tokens: Iterable[int]) -> str:
+        return b"".join(self._bytes.get(token, b"") for token in tokens).decode(errors="replace")
+
+    def _continuations(self, answers: Mapping[str, float]) -> dict[tuple[int, ...], dict[int, float]]:
+        """Beginning of an answer → next token → probability that an answer begins with both."""
+        mass: dict[tuple[int, ...], dict[int, float]] = {}
+        for answer, probability in answers.items():
+            tokens = (*self._tokens(answer), END)
+            for place, token in enumerate(tokens):
+                after = mass.setdefault(tokens[:place], {})
+                after[token] = after.get(token, 0.0) + probability
+        return mass
+
+    def _question(self, prompt: Prompt) -> str:
+        """The question of the last user turn."""
+        start = len(prompt.token_ids) - 1 - prompt.token_ids[::-1].index(ROLES["user"])
+        content = self._text(prompt.token_ids[start:])
+        question = content.rpartition("Question: ")[2]
+        if question not in self._next:
+            raise InputError(f"the fake model knows no answer to {question!r}; add it to its table")
+        return question
+
+    def _state(self, question: str, beginning: Sequence[int]) -> Tensor:
+        """Logits (V,) of the next token; beginnings that the table does not know end at once."""
+        after = self._next[question].get(tuple(beginning), {END: 1.0})
+        total = math.fsum(after.values())
+        state = torch.full((self.width,), self.floor)
+        for token, mass in after.items():
+            state[token] = math.log(mass / total)
+        return state
+
+    def _states(self, question: str, answer: Sequence[int]) -> Tensor:
+        return torch.stack([self._state(question, answer[:place]) for place in range(len(answer))])
+
+    def _score(
+        self, question: str, answer: Sequence[int], recalibrator: AnyRecalibrator
+    ) -> tuple[float, ...]:
+        log_probs = _recalibrated(recalibrator, self.logits(self._states(question, answer)))
+        return tuple(log_probs[torch.arange(len(answer)), torch.tensor(answer)].tolist())
+
+    def _decode(
+        self, prompt: Prompt, recalibrator: AnyRecalibrator, u: NDArray[np.float64], choose: Choose
+    ) -> list[Generation]:
+        """Let each row of uniforms (m, steps) choose tokens until its end of turn."""
+        question = self._question(prompt)
+        tokens: list[list[int]] = [[] for _ in u]
+        log_probs: list[list[float]] = [[] for _ in u]
+        for step in range(u.shape[1]):
+            active = [draw for draw, sequence in enumerate(tokens) if sequence[-1:] != [END]]
+            if not active:
+                break
+            nodes = list(dict.fromkeys(tuple(tokens[draw]) for draw in active))
+            states = torch.stack([self._state(question, node) for node in nodes])
+            table = _recalibrated(recalibrator, self.logits(states))
+            rows = torch.tensor([nodes.index(tuple(tokens[draw])) for draw in active])
+            chosen = choose(table, rows, torch.from_numpy(u[active, step]))
+            for draw, token, value in zip(active, chosen.tolist(), table[rows, chosen].tolist()):
+                tokens[draw].append(token)
+                log_probs[draw].append(value)
+        return [self._generation(*sequence) for sequence in zip(tokens, log_probs)]
+
+    def _rescored(
+        self, prompt: Prompt, draws: list[Generation], recalibrator: AnyRecalibrator, cut: Cut
+    ) -> list[Generation]:
+        """The draws; those that are cut with the score of what remains of them."""
+        question, rescored = self._question(prompt), list[Generation]()
+        for draw in draws:
+            start, end = cut(prompt, draw)
+            tokens, lead = self.complete(draw, end, start), len(self._tokens(draw.text[:start].rstrip()))
+            scores = None if tokens == draw.token_ids else self._score(question, tokens, recalibrator)
+            rescored.append(replace(draw, rescored=scores, lead=lead))
+        return rescored
+
+    def _search(
+        self, prompt: Prompt, recalibrator: AnyRecalibrator, num_beams: int, max_new_tokens: int
+    ) -> Generation:
+        question = self._question(prompt)
+        beams: list[tuple[list[int], list[float]]] = [([], [])]
+        ended = []
+        for _ in range(max_new_tokens):
+            extended = [beam for begun in beams for beam in self._extended(question, *begun, recalibrator)]
+            extended.sort(key=lambda beam: -math.fsum(beam[1]))
+            ended += [beam for beam in extended[: 2 * num_beams] if beam[0][-1] == END]
+            beams = [beam for beam in extended if beam[0][-1] != END][:num_beams]
+        tokens, log_probs = max(ended or beams, key=lambda beam: math.fsum(beam[1]) / len(beam[1]))
+        return self._generation(tokens, log_probs)
+
+    def _extended(
+        self, question: str, tokens: list[int], log_probs: list[float], recalibrator: AnyRecalibrator
+    ) -> list[tuple[list[int], list[float]]]:
+        """A beam with every token that the table allows next."""
+        row = _recalibrated(recalibrator, self.logits(self._state(question, tokens)))
+        allowed = self._next[question].get(tuple(tokens), {END: 1.0})
+        return [([*tokens, token], [*log_probs, float(row[token])]) for token in allowed]
+
+    def _generation(self, tokens: Sequence[int], log_probs: Sequence[float]) -> Generation:
+        finished = tokens[-1:] == [END]
+        return Generation(self._text(tokens), tuple(tokens), tuple(log_probs), finished)
+
+
+def _recalibrated(recalibrator: AnyRecalibrator, logits: Tensor) -> Tensor:
+    if isinstance(recalibrator, ATS):
+        raise UsageError("ATS reads hidden states, and the fake model has none; use a small real one")
+    return recalibrator.log_probs(logits)
+
+
+def _words(text: str) -> list[str]:
+    """Words, each with the white space before it; together they are the text."""
+    return re.findall(r"\s*\S+|\s+\Z", text)
+
+
+def _counted(items: Sequence[_Item], progress: Progress | None) -> Iterator[_Item]:
+    """The items; after each, `progress` is called with how many are done."""
+    for count, item in enumerate(items, 1):
+        yield item
+        if progress is not None:
+            progress(count)

@@ -1,0 +1,292 @@
+"""The protocols of what draws answers and of a language model, and the records that go in and come out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar, cast
+
+from semcal.errors import QuestionError, UsageError
+
+if TYPE_CHECKING:
+    import torch
+
+    from semcal.data.question import Turn
+    from semcal.models.drawing import Truncation
+    from semcal.recalibration.attentive import AnyRecalibrator, BlockShape
+    from semcal.recalibration.features import CalibrationFeatures
+
+#: Enough to keep a server busy, and few to ask again after a stop.
+REQUESTS_A_BLOCK = 128
+Progress = Callable[[int], None]
+"""Called from time to time with the number of questions finished so far."""
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A whole prompt, ready for the answer's first token."""
+
+    question_id: str  # names the question in errors; its random numbers are derived from it
+    token_ids: tuple[int, ...]  # at most one BOS, then all up to the answer; empty where a server encodes
+    chat: tuple[Turn, ...] = ()  # what it encodes, for a server that takes messages
+    examples: int = 0  # tokens that every prompt with the same few-shot examples begins with; 0: not known
+    question: str = ""  # what it asks, which an answer may say again
+
+
+@dataclass(frozen=True)
+class Generation:
+    """One generated answer.
+
+    Attributes
+    ----------
+    text : str
+        The decoded answer without special tokens and without the end of turn.
+    token_ids : tuple of int
+        The drawn tokens, the end of turn included when it was drawn; empty where a server does not tell them.
+    token_log_probs : tuple of float
+        Natural log-probability of each at the recalibrated distribution over the whole vocabulary; empty
+        where a server does not give it.
+    finished : bool
+        Whether the end of turn was drawn; otherwise the token limit was reached.
+    rescored : tuple of float, optional
+        If `sample` was given a `cut` that applies to this answer, the log-probability of each token of
+        ``complete(generation, end, start)``, where these are not the drawn ones.
+    lead : int
+        How many of the first of these tokens only lead to the answer.
+    """
+
+    text: str
+    token_ids: tuple[int, ...]
+    token_log_probs: tuple[float, ...]
+    finished: bool
+    rescored: tuple[float, ...] | None = None
+    lead: int = 0
+
+
+Cut = Callable[[Prompt, Generation], tuple[int, int]]
+"""Start and end of what is scored of a draw's text."""
+
+
+Draws: TypeAlias = "list[Generation] | QuestionError"
+"""The answers drawn to one prompt, or why there are none."""
+
+
+@dataclass(frozen=True)
+class SampleRequest:
+    """What is drawn: `m` answers to each prompt under each recalibrator, in each run.
+
+    Plain multinomial sampling. The random numbers of a draw depend on the seed of its run, the id of its
+    question and its number alone, and all recalibrators share them.
+
+    Attributes
+    ----------
+    prompts : sequence of Prompt
+        With distinct ids. Their common prefix runs once, and the rest of each once.
+    recalibrators : sequence of Recalibrator or ATS
+        Each gets draws of its own.
+    m : int
+        Draws per question, recalibrator and run.
+    seeds : sequence of int
+        One a run.
+    max_new_tokens : int
+        Limit of an answer's length in tokens, end of turn included.
+    truncation : Truncation, optional
+        Top-k and top-p; by default tokens are drawn from the whole vocabulary.
+    cut : callable, optional
+        What is scored of a draw's text. Draws that are cut have `Generation.rescored`.
+    first : int
+        Number of the first draw: those before it are left out, and the `m` from there on are those of a
+        request for all of them.
+    """
+
+    prompts: Sequence[Prompt]
+    recalibrators: Sequence[AnyRecalibrator]
+    m: int = 10
+    seeds: Sequence[int] = (0,)
+    max_new_tokens: int = 10
+    truncation: Truncation | None = None
+    cut: Cut | None = None
+    first: int = 0
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What a sampler can do beside drawing answers. The defaults are those of a model in this process."""
+
+    states: bool = True  # hidden states, logits and beams: it is a `LanguageModel`
+    likelihoods: bool = True  # of draws at every temperature
+    max_temperature: float | None = None  # the largest that is drawn at; None: no limit
+    truncated_to: str | None = None  # how it cuts the distribution although the whole is asked for
+    answers_a_request: int | None = None  # to one question in one request; None: there are no requests
+
+
+DrawnT = TypeVar("DrawnT", covariant=True)
+AnswerT = TypeVar("AnswerT", covariant=True)
+
+
+class DrawsAnswers(Protocol[DrawnT, AnswerT]):
+    """What a language model and a server do alike: draw answers (`DrawnT` to a prompt)."""
+
+    @property
+    def name(self) -> str:
+        """Hub id, directory name, or what a server calls the model."""
+
+    @property
+    def revision(self) -> str:
+        """Commit on the hub, hash of the files of a directory, or the server's version."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What it can do beside drawing answers."""
+
+    def encode(self, chat: Sequence[Turn]) -> tuple[int, ...]:
+        """Encode a chat that ends with a user turn as a prompt; empty where a server does that."""
+
+    def sample(
+        self, request: SampleRequest, progress: Progress | None = None
+    ) -> Sequence[Sequence[Sequence[DrawnT]]]:
+        """Draw what a request asks for: ``[run][recalibrator][prompt][draw]``.
+
+        Where a server failed for good, the error stands in place of a prompt's draws.
+        """
+
+    def greedy(
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        recalibrator: AnyRecalibrator,
+        max_new_tokens: int = 10,
+        progress: Progress | None = None,
+    ) -> Sequence[AnswerT]:
+        """Answer each prompt with the most likely token at every step."""
+
+    def special_tokens_in(self, text: str) -> tuple[str, ...]:
+        """The special tokens that a text spells; `encode` and `encode_answer` encode them as plain text."""
+
+    def invalid_prompts_for_sampling(self, request: SampleRequest) -> list[QuestionError]:
+        """The errors that `sample` would raise: prompts with no room for an answer, or over the budget."""
+
+
+class Sampler(DrawsAnswers[Draws, "Generation | QuestionError"], Protocol):
+    """What answers can be drawn from: a language model, or a server (`semcal.servers`)."""
+
+
+class GivesSomeLikelihoods(Protocol):
+    """What gives likelihoods of some draws only."""
+
+    def check_likelihoods(self, recalibrator: AnyRecalibrator, measure: str) -> None:
+        """Raise UsageError, with the remedy, if a measure reads likelihoods and they cannot be known."""
+
+
+class ReadsAnswers(Protocol):
+    """What reads given answers."""
+
+    def encode_answer(self, chat: Sequence[Turn], answer: str) -> tuple[int, ...]:
+        """Encode a given answer to `chat`, its end of turn included once."""
+
+    def invalid_prompts(
+        self, prompts: Sequence[Prompt], answers: Sequence[Sequence[tuple[int, ...]]]
+    ) -> list[QuestionError]:
+        """The errors of prompts with no room for their answers."""
+
+
+class AnswerReader(Sampler, ReadsAnswers, Protocol):
+    """What given answers can be read with: a language model, or a server with the model's tokenizer."""
+
+
+class LanguageModel(DrawsAnswers[list[Generation], Generation], ReadsAnswers, Protocol):
+    """A language model that can be sampled and scored, with states and logits; `load_model` makes one."""
+
+    @property
+    def width(self) -> int:
+        """Size of a hidden state."""
+
+    @property
+    def dtype(self) -> str:
+        """Of the hidden states: "float32", "bfloat16" or "float16"."""
+
+    def complete(self, generation: Generation, end: int, start: int = 0) -> tuple[int, ...]:
+        """Token ids of ``generation.text[:end]`` and the end of turn, to be scored; some begin at `start`."""
+
+    def beam(
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        recalibrator: AnyRecalibrator,
+        num_beams: int = 4,
+        max_new_tokens: int = 10,
+        progress: Progress | None = None,
+    ) -> list[Generation]:
+        """Answer each prompt by beam search."""
+
+    def score(
+        self,
+        prompts: Sequence[Prompt],
+        answers: Sequence[Sequence[tuple[int, ...]]],
+        *,
+        recalibrator: AnyRecalibrator,
+        progress: Progress | None = None,
+    ) -> list[list[tuple[float, ...]]]:
+        """Log-probability of every token of given answers: ``[prompt][answer]``."""
+
+    @property
+    def block_shape(self) -> BlockShape:
+        """Shape of a LLaMA-style block like the model's own, for ATS."""
+
+    def features(
+        self,
+        prompts: Sequence[Prompt],
+        answers: Sequence[Sequence[tuple[int, ...]]],
+        *,
+        whole: bool = False,
+        shared: int | None = None,
+        progress: Progress | None = None,
+    ) -> CalibrationFeatures:
+        """Last hidden states at the positions that predict the tokens of given answers, or of all tokens."""
+
+    def logits(self, states: torch.Tensor) -> torch.Tensor:
+        """Turn last hidden states (N, d) into logits (N, V), float32."""
+
+
+def common_prefix(sequences: Sequence[tuple[int, ...]]) -> int:
+    """Length of the longest common prefix."""
+    first, last = min(sequences), max(sequences)  # the two that differ first, in lexical order
+    for position, (a, b) in enumerate(zip(first, last)):
+        if a != b:
+            return position
+    return min(len(first), len(last))
+
+
+def check_likelihoods(model: Sampler, recalibrator: AnyRecalibrator, measure: str) -> None:
+    """Raise UsageError, with the remedy, if a measure reads likelihoods that a server cannot give."""
+    if measure != "E-SC" and not model.capabilities.likelihoods:
+        cast("GivesSomeLikelihoods", model).check_likelihoods(recalibrator, measure)
+
+
+def requests_a_question(model: Sampler, m: int, ways: int) -> int:
+    """How many requests `m` answers in each of several ways take; 0 of a model in this process."""
+    together = model.capabilities.answers_a_request
+    return 0 if together is None else ways * math.ceil(m / together)
+
+
+def questions_a_block(model: Sampler, m: int, ways: int, usual: int) -> int:
+    """How many questions are sampled, each in `ways` ways, before they are kept: `usual` at most.
+
+    Of a server as many as make about 128 requests: what a stop may lose.
+    """
+    requests = requests_a_question(model, m, ways)
+    return max(1, min(usual, REQUESTS_A_BLOCK // requests)) if requests else usual
+
+
+def with_states(model: Sampler, what: str) -> LanguageModel:
+    """Return a language model; UsageError if it is a server, which `what` cannot be done with.
+
+    `what` begins the sentence: "ATS reads hidden states".
+    """
+    if not model.capabilities.states:
+        raise UsageError(
+            f"{what}, and a server ({model.name}) gives none; load the checkpoint itself (--model DIR), or "
+            "choose what needs samples alone: semcal calibrate, or semcal fit --method TS-grid"
+        )
+    return cast("LanguageModel", model)

@@ -1,0 +1,244 @@
+"""Entailment by a cross-encoder: any sequence-classification checkpoint with a label "entailment".
+
+Both sides of a pair read "Question: x\\nAnswer: y" (spec section 5, point 4); the verdict is the argmax.
+Float32 throughout, on every device: half precision moves logits by far more than `CLOSE`.
+
+The classification heads of BERT and its relatives read the first token only. So the last layer runs, beyond
+keys and values, only there: of L layers, this saves about 1/L of the work.
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Iterator, Sequence
+from operator import attrgetter
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
+
+from semcal.errors import ModelError, SemcalWarning
+from semcal.models.equivalence import Triple, side_of
+from semcal.models.tokenization import encode_pairs, pair_encoder_for
+
+#: A pair with a margin below this is run again by itself, so that batching cannot change a verdict.
+CLOSE = 1e-4
+#: Tokens in a batch, padding included.
+BATCH_TOKENS = {"cpu": 2048, "cuda": 65536}
+
+#: One encoded pair: input_ids, attention_mask and whatever else the tokenizer gives, without padding.
+Encoded = dict[str, list[int]]
+
+#: Difference of logits, relative to the largest, up to which a shortened classifier gives the same.
+_SAME = 1e-4
+#: Length and number of the inputs on which it is compared; the last is padded from half of its length.
+_TOKENS, _INPUTS = 12, 4
+#: Reads the attributes that a layer must have.
+_LAYOUT = attrgetter(
+    *(f"attention.self.{part}" for part in ("query", "key", "value", "num_attention_heads")),
+    *("attention.self.attention_head_size", "attention.output", "intermediate", "output"),
+)
+
+
+class CrossEncoder:
+    """Directed entailment as a sequence-classification model of transformers sees it, in float32.
+
+    ModelError if no label, or more than one, is called "entailment", or there is no padding token.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any, *, name: str, revision: str) -> None:
+        if tokenizer.pad_token_id is None:
+            raise ModelError(
+                f"{name}: the tokenizer has no padding token; set pad_token in tokenizer_config.json"
+            )
+        tokenizer.truncation_side = "left"  # the answers stand at the end and must stay whole
+        self.name = self.address = name
+        self.revision = revision
+        self.truncated = 0  # pairs so far that were too long and lost the beginning of their question
+        self._entailment = entailment_index(model.config.id2label, name=name)
+        self._model = first_token_only(model.eval().requires_grad_(False))
+        self._tokenizer = tokenizer
+        self._pair_encoder = pair_encoder_for(tokenizer)
+        self._longest = _longest_input(model, tokenizer)
+
+    def entails(self, triples: Sequence[Triple]) -> list[bool]:
+        """Say for each (question, premise, hypothesis) whether the premise entails the hypothesis.
+
+        ModelError if the model's logits are not finite.
+        """
+        encoded = self._encode(triples)
+        margins = [0.0] * len(encoded)
+        for batch in _batches(encoded, BATCH_TOKENS.get(self._model.device.type, 2048)):
+            for index, margin in zip(batch, self._margins([encoded[i] for i in batch])):
+                margins[index] = margin
+        for index, margin in enumerate(margins):
+            if abs(margin) < CLOSE:
+                (margins[index],) = self._margins([encoded[index]])
+        return [margin > 0 for margin in margins]
+
+    def _encode(self, triples: Sequence[Triple]) -> list[Encoded]:
+        """Encode each pair, truncated to what the model can read; warns at the first truncation."""
+        if not triples:
+            return []
+        sides = [(side_of(q, a), side_of(q, b)) for q, a, b in triples]
+        encoded = self._tokenize(sides)
+        long = [i for i, pair in enumerate(encoded) if len(pair["input_ids"]) > self._longest]
+        if long and not self.truncated:
+            warnings.warn(
+                f"{self.name} reads at most {self._longest} tokens: of longer pairs the beginning of the "
+                f"question is cut ({len(long)} of {len(triples)} pairs here)",
+                SemcalWarning,
+                stacklevel=3,
+            )
+        self.truncated += len(long)
+        shortened = self._tokenize([sides[i] for i in long], longest=self._longest) if long else []
+        for index, pair in zip(long, shortened):
+            encoded[index] = pair
+        return encoded
+
+    def _tokenize(self, sides: Sequence[tuple[str, str]], *, longest: int | None = None) -> list[Encoded]:
+        if self._pair_encoder is not None:
+            return self._pair_encoder.encode(sides, longest=longest)
+        return encode_pairs(self._tokenizer, sides, longest=longest)
+
+    @torch.inference_mode()
+    def _margins(self, pairs: Sequence[Encoded]) -> list[float]:
+        """Entailment logit minus the largest other one, of pairs run in one batch."""
+        logits = self._model(**self._padded(pairs)).logits.float().cpu()  # (B, labels)
+        if not torch.isfinite(logits).all():
+            raise ModelError(f"{self.name} gives logits that are not finite; are its weights damaged?")
+        entailment = logits[:, self._entailment].clone()
+        logits[:, self._entailment] = -torch.inf
+        margins: list[float] = (entailment - logits.amax(dim=1)).tolist()
+        return margins
+
+    def _padded(self, pairs: Sequence[Encoded]) -> dict[str, torch.Tensor]:
+        """Tensors (B, longest) on the model's device, padded on the right."""
+        fill = {
+            "input_ids": self._tokenizer.pad_token_id,
+            "token_type_ids": self._tokenizer.pad_token_type_id,
+        }
+        width = max(len(pair["input_ids"]) for pair in pairs)
+        return {
+            key: torch.tensor(
+                [pair[key] + [fill.get(key, 0)] * (width - len(pair[key])) for pair in pairs],
+                device=self._model.device,
+            )
+            for key in pairs[0]
+        }
+
+
+def entailment_index(id2label: dict[int, str], *, name: str) -> int:
+    """The index of the label "entailment" in a checkpoint's id2label, in upper or lower case.
+
+    ModelError if there is not exactly one such label, or no other label beside it.
+
+    >>> entailment_index({0: "CONTRADICTION", 1: "NEUTRAL", 2: "ENTAILMENT"}, name="some-mnli")
+    2
+    >>> entailment_index({0: "not_entailment", 1: "entailment"}, name="some-rte")
+    1
+    """
+    indices = [int(index) for index, label in id2label.items() if label.strip().lower() == "entailment"]
+    if len(indices) == 1 and len(id2label) > 1:
+        return indices[0]
+    raise ModelError(
+        f"{name} does not say which of its labels is entailment: id2label is {dict(id2label)}. "
+        'Set id2label in its config.json, for instance {"0": "contradiction", "1": "neutral", '
+        '"2": "entailment"}, in the order in which it was trained.'
+    )
+
+
+def _batches(encoded: Sequence[Encoded], budget: int) -> Iterator[list[int]]:
+    """Indices of pairs of similar length, longest first; each batch has at most `budget` padded tokens."""
+    lengths = [len(pair["input_ids"]) for pair in encoded]
+    order = sorted(range(len(encoded)), key=lambda index: -lengths[index])
+    while order:
+        size = max(1, budget // lengths[order[0]])
+        yield order[:size]
+        order = order[size:]
+
+
+def _longest_input(model: Any, tokenizer: Any) -> int:
+    """Tokens that the model can read: the least limit of tokenizer, config and position table."""
+    limits = [tokenizer.model_max_length, getattr(model.config, "max_position_embeddings", None)]
+    for name, module in model.named_modules():
+        if name.endswith("position_embeddings") and isinstance(module, torch.nn.Embedding):
+            reserved = 0 if module.padding_idx is None else module.padding_idx + 1
+            limits.append(module.num_embeddings - reserved)
+    return int(min(limit for limit in limits if limit and limit > 0))
+
+
+class FirstTokenLayer(nn.Module):
+    """A BERT-style encoder layer, evaluated at the first token only."""
+
+    def __init__(self, layer: Any) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(
+        self, hidden_states: Tensor, attention_mask: Tensor | None = None, *_: Any, **__: Any
+    ) -> Tensor:
+        """Map (B, L, d) to (B, 1, d); the mask may be bool or added to the scores, (B, 1, 1 or L, L)."""
+        layer, attention = self.layer, self.layer.attention.self
+        first = hidden_states[:, :1]
+        split = (attention.num_attention_heads, attention.attention_head_size)
+        query = attention.query(first).unflatten(2, split).transpose(1, 2)
+        key = attention.key(hidden_states).unflatten(2, split).transpose(1, 2)
+        value = attention.value(hidden_states).unflatten(2, split).transpose(1, 2)
+        mask = None if attention_mask is None else attention_mask[:, :, :1]
+        output = scaled_dot_product_attention(query, key, value, attn_mask=mask)
+        attended = layer.attention.output(output.transpose(1, 2).flatten(2), first)
+        read: Tensor = layer.output(layer.intermediate(attended), attended)
+        return read
+
+
+def first_token_only(model: Any) -> Any:
+    """Return the same classifier with a `FirstTokenLayer` at the end; `model` itself if that is not possible.
+
+    Both must give the same logits on some test inputs. So a model with another layout, or a head that reads
+    other tokens, is returned as it is. The weights are shared, `model` is not changed.
+    """
+    try:
+        shortened = _shortened(model)
+    except AttributeError:  # another layout
+        return model
+    expected = _test_logits(model)
+    try:
+        logits = _test_logits(shortened)
+    except (AttributeError, IndexError, RuntimeError, TypeError, ValueError):  # layers take other arguments
+        return model
+    if logits.shape != expected.shape:
+        return model
+    agrees = bool((expected - logits).abs().max() <= _SAME * expected.abs().max())
+    return shortened if agrees else model
+
+
+def _shortened(model: Any) -> Any:
+    classifier = copy.copy(model)
+    classifier._modules = dict(model._modules)
+    layers = _copy_part(_copy_part(_copy_part(classifier, model.base_model_prefix), "encoder"), "layer")
+    _LAYOUT(layers[-1])
+    layers._modules[str(len(layers) - 1)] = FirstTokenLayer(layers[-1])
+    return classifier
+
+
+def _copy_part(parent: Any, name: str) -> Any:
+    """Replace a submodule by a shallow copy: the same weights, another table of submodules."""
+    part = copy.copy(getattr(parent, name))
+    part._modules = dict(part._modules)
+    parent._modules[name] = part
+    return part
+
+
+@torch.inference_mode()
+def _test_logits(model: Any) -> Tensor:
+    """Logits (_INPUTS, labels) of random inputs."""
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(model.config.vocab_size, (_INPUTS, _TOKENS), generator=generator)
+    mask = torch.ones_like(ids)
+    mask[-1, _TOKENS // 2 :] = 0
+    device = model.device
+    logits: Tensor = model(input_ids=ids.to(device), attention_mask=mask.to(device)).logits
+    return logits.float()

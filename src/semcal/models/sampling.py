@@ -1,0 +1,436 @@
+"""Sampled answers and their likelihoods (spec sections 4 and 5.1, 5.2)."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from semcal.arrays import as_option
+from semcal.data.question import Question
+from semcal.errors import QuestionError
+from semcal.models.language_model import (
+    Generation,
+    LanguageModel,
+    Prompt,
+    Sampler,
+    SampleRequest,
+    questions_a_block,
+    requests_a_question,
+)
+from semcal.models.prompting import PromptConfig
+from semcal.progress import Advance, duration
+from semcal.rows import FAILED, OF_DRAWS, Draws, Row, SampledBy, Tokens
+from semcal.steps import RecalibratorSource, WorkerState
+from semcal.text.first_answer import first_answer
+from semcal.workers import Progress
+
+if TYPE_CHECKING:
+    from semcal.models.drawing import Truncation
+    from semcal.recalibration.attentive import AnyRecalibrator
+
+#: The most questions of a block, and the most tokens: those of its questions and passages, and of its answers
+#: if all are as long as they may be. A model of 10⁸ parameters takes some 20 seconds on two processors.
+BLOCK_QUESTIONS, BLOCK_TOKENS = 64, 6144
+#: Characters that count as a token there, so that blocks are the same with every tokenizer.
+CHARACTERS = 4
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How questions are sampled: m answers to each in each run under each recalibrator.
+
+    All recalibrators share one pass over the prompts and the same random numbers, which are derived from the
+    seed of the run and the question's id. A generation that reaches `max_new_tokens` is scored with an end of
+    turn behind it. `truncation` is top-k and top-p while sampling; likelihoods are those of the whole
+    vocabulary all the same.
+    """
+
+    recalibrators: tuple[AnyRecalibrator, ...]
+    asking: PromptConfig = field(default_factory=PromptConfig)
+    m: int = 10
+    seeds: tuple[int, ...] = (0,)  # one a run
+    max_new_tokens: int | None = None  # 10 without a passage and 32 with one, by default
+    truncation: Truncation | None = None
+    first: int = 0  # number of the first draw: those before it are left out
+
+    def limit(self, question: Question | Row) -> int:
+        """The longest generation."""
+        if self.max_new_tokens is None:
+            return default_max_new_tokens(open_book=question.context is not None)
+        text = "a positive whole number"
+        return int(as_option(self.max_new_tokens, "max_new_tokens", text, low=0, whole=True))
+
+    def request(self, prompts: Sequence[Prompt], question: Question) -> SampleRequest:
+        """What is asked of a model for prompts of questions that have the limit of `question`."""
+        return SampleRequest(
+            prompts,
+            self.recalibrators,
+            m=self.m,
+            seeds=self.seeds,
+            max_new_tokens=self.limit(question),
+            truncation=self.truncation,
+            cut=_cut,
+            first=self.first,
+        )
+
+    def sampled_by(
+        self,
+        model: Sampler,
+        questions: Sequence[Question],
+        command: str,
+        temperatures: Sequence[float | None],
+    ) -> list[SampledBy]:
+        """How the row of each question was sampled; of several recalibrators none is named.
+
+        What goes by no temperature (None) is named by its fingerprint.
+        """
+        from semcal.recalibration.attentive import fingerprint
+
+        untempered = [one for one, t in zip(self.recalibrators, temperatures) if t is None]
+        by = SampledBy(
+            model=model.name,
+            revision=model.revision,
+            prompt_hash=self.asking.hash(model),
+            temperature=temperatures[0] if len(temperatures) == 1 else None,
+            recalibrator=fingerprint(untempered[0]) if untempered else None,
+            command=command,
+            m=self.m,
+            seed=self.seeds[0],
+        )
+        return [replace(by, max_new_tokens=self.limit(question)) for question in questions]
+
+
+@dataclass(frozen=True)
+class Draw:
+    """One sampled answer."""
+
+    generation: Generation
+    text: str  # the first answer of the generation
+    log_likelihood: float | None  # length-normalised, of the first answer and end of turn (nats per token)
+    likelihood: str | None  # "sampled", or "rescored": of what the generation was cut to, with an end of turn
+    finished: bool = True  # whether it ended before the token limit
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """The m draws of one question at one recalibrator, or why there are none."""
+
+    prompt: Prompt
+    draws: tuple[Draw, ...]
+    failure: QuestionError | None = None
+    truncated_to: str | None = None  # how a server has cut the distribution, where that is accepted
+
+    def add_to(self, row: Row, *, tokens: bool = False) -> Row:
+        """Add first answers and their likelihoods, which are null unless all are known; or the failure.
+
+        With `tokens` also the generations; null where a server tells nothing.
+        """
+        if self.failure is not None:
+            return row.set(**{FAILED: self.failure.reason})
+        scored = all(draw.log_likelihood is not None for draw in self.draws)
+        draws = Draws(
+            samples=[draw.text for draw in self.draws],
+            log_likelihoods=[draw.log_likelihood for draw in self.draws] if scored else None,
+            likelihood=[draw.likelihood for draw in self.draws] if scored else None,
+            finished=[draw.finished for draw in self.draws],
+        )
+        if not tokens:
+            return row.add(draws)
+        generations = [draw.generation for draw in self.draws]
+        return row.add(
+            Tokens(
+                prompt_token_ids=list(self.prompt.token_ids) or None,
+                generations=[generation.text for generation in generations],
+                token_ids=_all_or_none([list(generation.token_ids) for generation in generations]),
+                token_log_probs=_all_or_none(
+                    [list(generation.token_log_probs) for generation in generations]
+                ),
+                truncated_to=self.truncated_to,
+            ),
+            draws,
+        )
+
+
+def _all_or_none(lists: list[list[Any]]) -> list[list[Any]] | None:
+    return lists if all(lists) else None
+
+
+def _mean(log_probs: Sequence[float]) -> float | None:
+    """The mean; None of nothing."""
+    if not log_probs:
+        return None
+    return math.fsum(log_probs) / len(log_probs) if -math.inf not in log_probs else -math.inf
+
+
+def _cut(prompt: Prompt, generation: Generation) -> tuple[int, int]:
+    """Where the first answer begins and ends, blanks before an end of turn included."""
+    answer, text = first_answer(generation.text, prompt.question), generation.text
+    complete = generation.finished and not text[answer.end :].strip()
+    return answer.start, len(text) if complete else answer.end
+
+
+def _draw(prompt: Prompt, generation: Generation) -> Draw:
+    answer = first_answer(generation.text, prompt.question)
+    likelihood = "sampled" if generation.rescored is None else "rescored"
+    scores = generation.token_log_probs if generation.rescored is None else generation.rescored
+    finished = generation.finished or answer.closed
+    return Draw(generation, answer.text, _mean(scores[generation.lead :]), likelihood, finished)
+
+
+def sample_runs(
+    model: Sampler,
+    questions: Sequence[Question],
+    sampling: Sampling,
+    *,
+    progress: Callable[[int], None] | None = None,
+) -> list[list[list[Sampled]]]:
+    """Sample questions with distinct ids: ``[run][recalibrator][question]``.
+
+    Those with and without passages are sampled apart, each with its own default limit. `progress` gets the
+    number of finished questions.
+    """
+    n_recalibrators = len(sampling.recalibrators)
+    by_id: list[list[dict[str, Sampled]]] = [[{} for _ in range(n_recalibrators)] for _ in sampling.seeds]
+    n_done = 0
+    for open_book in (False, True):
+        group = [question for question in questions if (question.context is not None) == open_book]
+        if not group:
+            continue
+        prompts = sampling.asking.prompts(model, group)
+        runs = model.sample(sampling.request(prompts, group[0]), Advance(progress, n_done))
+        truncated_to = model.capabilities.truncated_to
+        for run, sampled_run in zip(by_id, runs):
+            for sampled, draws_of in zip(run, sampled_run):
+                for prompt, draws in zip(prompts, draws_of):
+                    sampled[prompt.question_id] = (
+                        Sampled(prompt, (), draws)
+                        if isinstance(draws, QuestionError)
+                        else Sampled(prompt, tuple(_draw(prompt, one) for one in draws), None, truncated_to)
+                    )
+        n_done += len(group)
+    return [[[sampled[question.id] for question in questions] for sampled in run] for run in by_id]
+
+
+def score_without_passages(
+    model: LanguageModel,
+    questions: Sequence[Question],
+    sampled: Sequence[Sequence[Sampled]],
+    sampling: Sampling,
+) -> list[list[Sampled]]:
+    """The draws of ``[recalibrator][question]``, scored in prompts that lack the passages.
+
+    So does the paper's published code. Their `prompt` is still the one that was asked.
+    """
+    bare = [replace(question, context=None) for question in questions]
+    examples = PromptConfig(tuple(replace(example, context=None) for example in sampling.asking.few_shot))
+    prompts = examples.prompts(model, bare)
+    rescored = []
+    for recalibrator, draws_of in zip(sampling.recalibrators, sampled):
+        answers = [[_scored(model, one.prompt, draw.generation) for draw in one.draws] for one in draws_of]
+        scores = model.score(prompts, answers, recalibrator=recalibrator)
+        rescored.append([_with_scores(one, values) for one, values in zip(draws_of, scores)])
+    return rescored
+
+
+def _scored(model: LanguageModel, prompt: Prompt, generation: Generation) -> tuple[int, ...]:
+    """The tokens whose likelihood a draw has, behind those that lead to it."""
+    start, end = _cut(prompt, generation)
+    return model.complete(generation, end, start)
+
+
+def _with_scores(sampled: Sampled, scores: Sequence[Sequence[float]]) -> Sampled:
+    return replace(
+        sampled,
+        draws=tuple(
+            replace(draw, log_likelihood=_mean(values[draw.generation.lead :]), likelihood="rescored")
+            for draw, values in zip(sampled.draws, scores)
+        ),
+    )
+
+
+def default_max_new_tokens(*, open_book: bool) -> int:
+    """The longest generation of preset `sound`: 10 tokens closed book, 32 open book."""
+    return 32 if open_book else 10
+
+
+def question_blocks(model: Sampler, rows: Iterable[Row], sampling: Sampling) -> Iterator[list[Row]]:
+    """Cut questions into blocks: what is sampled in one piece, and lost if that is interrupted.
+
+    The blocks depend on counts alone (questions, recalibrators, tokens), so the same questions make the same
+    blocks on every machine. A server sets their size.
+    """
+    ways = len(sampling.recalibrators)
+    most = questions_a_block(model, sampling.m, ways, BLOCK_QUESTIONS)
+    budget = BLOCK_TOKENS if model.capabilities.answers_a_request is None else math.inf
+    block, tokens = list[Row](), 0
+    for row in rows:
+        size = sampling.m * ways * sampling.limit(row)
+        size += len(row.question + (row.context or "")) // CHARACTERS
+        if block and (len(block) == most or tokens + size > budget):
+            yield block
+            block, tokens = [], 0
+        block.append(row)
+        tokens += size
+    if block:
+        yield block
+
+
+def check_question(model: Sampler, question: Question, sampling: Sampling) -> None:
+    """Raise the QuestionError with which `sample_runs` would refuse a question; nothing is sampled.
+
+    So a question that does not fit can be left out of a block before the block is run: the others run in the
+    batches that they would run in without it.
+    """
+    request = sampling.request(sampling.asking.prompts(model, [question]), question)
+    for error in model.invalid_prompts_for_sampling(request):
+        raise error
+
+
+def row_to_ask(question: Question) -> Row:
+    """Return the row of a question without what is of other draws, should it have been sampled before."""
+    return Row(question.row()).without(*OF_DRAWS)
+
+
+def plan_sampling(model: Sampler, questions: Sequence[Question], sampling: Sampling) -> list[str]:
+    """Return, in sentences, the tokens that sampling takes, and the time of the first question.
+
+    Of a server without a tokenizer they are reckoned from characters, and nothing is asked of a server.
+    """
+    asking, ways = sampling.asking, len(sampling.recalibrators)
+    prompts = asking.prompts(model, questions)
+    sizes = [sum(len(turn.content) for turn in prompt.chat) for prompt in prompts]
+    n, about, tokens = len(questions), "", sum(len(prompt.token_ids) for prompt in prompts)
+    if not all(prompt.token_ids for prompt in prompts):
+        about, tokens = "about ", sum(sizes) // CHARACTERS
+    requests = requests_a_question(model, sampling.m, ways)
+    tokens *= requests or 1  # each has the whole prompt
+    answers = sampling.m * ways * sum(sampling.limit(question) for question in questions)
+    a_question = f"{tokens // n:,} a question"
+    lines = [f"tokens: {about}{tokens:,} of prompts ({a_question}), and at most {answers:,} of answers"]
+    passages = n * sum(len(example.context or "") for example in asking.few_shot) / max(1, sum(sizes))
+    if passages > 0.5:
+        lines.append(
+            f"the passages of the few-shot examples are {100 * passages:.0f} % of the prompts: fewer "
+            "examples, or shorter passages in them, take less"
+        )
+    if requests:
+        charged = "time: not measured, since a server may charge for a first question"
+        return [f"requests: {n * requests:,}", *lines, charged]
+    seconds = 0.0
+    for _ in range(2):  # the first time also reads what all prompts begin with
+        start = time.perf_counter()
+        sample_runs(model, questions[:1], replace(sampling, seeds=(0,)))
+        seconds = time.perf_counter() - start
+    longest = f"a first question took {seconds:.2g} s by itself, so all take at most {duration(n * seconds)}"
+    return [*lines, f"time: {longest}; questions that share a pass take less"]
+
+
+@dataclass(frozen=True)
+class SampleStep:
+    """Samples answers to the questions of rows: `sample_runs` of one run, recalibrator after recalibrator.
+
+    With `full` rows hold the tokens, and `sampled_by`; with `names` the key `candidate`, a name for each
+    recalibrator.
+    """
+
+    name: ClassVar[str] = "sample"
+    sampling: Sampling
+    full: bool = False
+    names: tuple[str, ...] = ()
+
+    def __call__(self, rows: Sequence[Row], models: WorkerState, progress: Progress) -> list[Row]:
+        """Sample."""
+        questions = [row.to_question() for row in rows]
+        from semcal.recalibration.temperature import temperature_of
+
+        (run,) = sample_runs(models.model, questions, self.sampling, progress=progress)
+        sampled_rows: list[Row] = []
+        for place, (recalibrator, draws) in enumerate(zip(self.sampling.recalibrators, run)):
+            candidate = {"candidate": self.names[place]} if self.names else {}
+            for question, sampled in zip(questions, draws):
+                sampled_rows.append(sampled.add_to(row_to_ask(question), tokens=self.full).set(**candidate))
+            if self.full:
+                made_with = replace(self.sampling, recalibrators=(recalibrator,))
+                by = made_with.sampled_by(models.model, questions, "sample", [temperature_of(recalibrator)])
+                sampled_rows[-len(rows) :] = [
+                    row if row.failure else row.set(sampled_by=origin.to_json())
+                    for row, origin in zip(sampled_rows[-len(rows) :], by)
+                ]
+        return sampled_rows
+
+
+@dataclass(frozen=True)
+class SamplePass:
+    """Draws that share a pass of the model: `m` of each question in each run under each recalibrator."""
+
+    recalibrators: tuple[RecalibratorSource | AnyRecalibrator, ...]
+    seeds: tuple[int, ...]  # one a run
+    m: int
+    runs: tuple[int, ...] = (0,)
+    counts: tuple[int, ...] = ()  # numbers of draws that the m are also cut to
+
+    @property
+    def sources(self) -> list[RecalibratorSource]:
+        """The recalibrators that have a name."""
+        return [source for source in self.recalibrators if isinstance(source, RecalibratorSource)]
+
+
+@dataclass(frozen=True)
+class SampleJob:
+    """Answers to some questions, in several passes: what the grid has workers do.
+
+    Rows come by pass, run, recalibrator and question, and hold what later stages read.
+    """
+
+    stage: ClassVar[str] = "sample"
+    questions: tuple[Question, ...]
+    asking: PromptConfig
+    passes: tuple[SamplePass, ...]
+    max_new_tokens: int | None
+    truncation: tuple[int, float] | None = None  # top-k and top-p
+    scored_in: str = "whole prompt"
+
+    def key(self) -> dict[str, Any]:
+        """What its rows depend on beside the model, as it names their block."""
+        return {
+            "questions": [question.row() for question in self.questions],
+            "passes": [
+                {
+                    **{name: list(getattr(one_pass, name)) for name in ("runs", "seeds", "counts")},
+                    "recalibrators": [source.key() for source in one_pass.sources],
+                    "m": one_pass.m,
+                }
+                for one_pass in self.passes
+            ],
+            "longest": self.max_new_tokens,
+            "truncation": dict(zip(("top_k", "top_p"), self.truncation)) if self.truncation else None,
+            "scored_in": self.scored_in,
+        }
+
+    def __call__(self, state: WorkerState, progress: Progress) -> list[Row]:
+        """Sample."""
+        return [row for one_pass in self.passes for row in self._rows(state, one_pass, progress)]
+
+    def _rows(self, state: WorkerState, one_pass: SamplePass, progress: Progress) -> Iterator[Row]:
+        from semcal.models.drawing import Truncation
+
+        sampling = Sampling(
+            recalibrators=tuple(map(state.recalibrator, one_pass.recalibrators)),
+            asking=self.asking,
+            m=one_pass.m,
+            seeds=one_pass.seeds,
+            max_new_tokens=self.max_new_tokens,
+            truncation=Truncation(*self.truncation) if self.truncation else None,
+        )
+        counts: Mapping[str, Any] = {"counts": list(one_pass.counts)} if one_pass.counts else {}
+        runs = sample_runs(state.model, self.questions, sampling, progress=progress)
+        for run, sampled in zip(one_pass.runs, runs):
+            if self.scored_in == "prompt without passage":
+                sampled = score_without_passages(state.language_model, self.questions, sampled, sampling)
+            for source, draws in zip(one_pass.sources, sampled):
+                for question, one in zip(self.questions, draws):
+                    row = Row({"id": question.id, "candidate": source.name, "run": run, **counts})
+                    yield one.add_to(row)

@@ -1,0 +1,659 @@
+"""From chats to tokens and back: the form of a model's turns is read off its tokenizer, never its name.
+
+Two formats share one interface. `TemplateFormat` renders with the tokenizer's own chat template,
+`PlainFormat`, for base models without one, with `semcal.data.question.plain_text`. Both find the answer's
+tokens as what a rendering with the answer adds to the prompt's token ids, and the end of turn as what
+renderings of unlike answers end with. docs/decisions/turns.md has the rules and their reasons.
+
+Templates are programs that come with a checkpoint. They run in Jinja's sandbox, which limits neither time nor
+memory. So a template is tried within limits of both when its model is loaded, and no rendering may be much
+longer than its messages.
+
+Special tokens: a tokenizer takes its special tokens out of a text before all else, whoever wrote them. Where
+a user's text spells one ("<|eot_id|>"), that place is rendered as a placeholder, and what lies between the
+template's own special tokens is encoded by a copy of the tokenizer in which special tokens have names that
+no text contains.
+
+Segments: what lies between two special tokens is encoded by itself. So a chat is split in front of special
+tokens, and the turns that all chats begin with are encoded once, not again with every question and answer.
+
+Pairs: the answers to a question make many pairs of few sides. A fast tokenizer encodes each side by itself,
+so sides are encoded once; its own post-processor adds the special tokens and segment ids of a pair.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property, lru_cache
+from itertools import chain, pairwise
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from jinja2.exceptions import TemplateError
+from tokenizers import AddedToken, Tokenizer
+
+from semcal.data.question import Turn, plain_text
+from semcal.errors import InputError, ModelError
+from semcal.models.language_model import Generation
+
+_Ids = tuple[int, ...]
+Columns = dict[str, list[int]]
+
+#: Private-use characters: no template changes them, and one that the texts lack marks the placeholders.
+_MARKS = tuple(map(chr, range(0xE000, 0xF900)))
+_MAX_SEGMENTS, _MAX_SIDES, _MAX_PROMPTS = 512, 8192, 512  # cached encodings
+#: Columns that a tokenizer may give for a pair, and their names in its library.
+_COLUMNS = {"input_ids": "ids", "token_type_ids": "type_ids", "attention_mask": "attention_mask"}
+_TEST_PAIRS = (
+    ("Question: who?\nAnswer: the 2nd man", "Question: who?\nAnswer: Ana-Lisa's"),
+    ("", " a  b "),
+    ("Ünïcode, 1.5 %\n", "x" * 40),
+)
+
+
+class SpecialTokens:
+    """The tokens of a tokenizer with a special meaning, which a user's text must not invoke.
+
+    Those that the tokenizer calls special, those that end a text for the model (`ends`), and added tokens
+    that occur in the chat template and look like marks: they contain a letter or digit and a sign.
+    """
+
+    def __init__(self, tokenizer: Any, template: str = "", ends: frozenset[int] = frozenset()) -> None:
+        self._tokenizer = tokenizer
+        added = {int(i): token for i, token in tokenizer.added_tokens_decoder.items()}
+        named = zip(tokenizer.all_special_ids, tokenizer.all_special_tokens)
+        self._ids = {str(text): int(i) for i, text in named if i is not None} | {
+            str(token.content): i
+            for i, token in added.items()
+            if token.special or i in ends or (str(token.content) in template and _is_mark(str(token.content)))
+        }
+        texts = sorted(filter(None, self._ids), key=len, reverse=True)
+        self._pattern = re.compile("|".join(map(re.escape, texts)) or r"(?!)")
+        self._splitting = frozenset(self._ids.values()) - {tokenizer.unk_token_id}
+
+    def find(self, text: str) -> tuple[str, ...]:
+        """The distinct special tokens that a text spells."""
+        return tuple(dict.fromkeys(self._pattern.findall(text)))
+
+    def encode(self, text: str) -> Any:
+        """The encoding of a user's text, nothing added; None if it spells no special token.
+
+        InputError if it spells one, and the tokenizer is not backed by the tokenizers library.
+        """
+        if self._pattern.search(text) is None:
+            return None
+        return self._plain(text).encode(text, add_special_tokens=False)
+
+    def hide(self, texts: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+        """The texts with a placeholder for each special token that they spell, and what each stands for."""
+        if not any(map(self._pattern.search, texts)):
+            return list(texts), {}
+        mark = next(mark for mark in _MARKS if not any(mark in text for text in texts))
+        spelled = dict.fromkeys(token for text in texts for token in self.find(text))
+        names = {token: f"{mark}{number}{mark}" for number, token in enumerate(spelled)}
+        hidden_texts = [self._pattern.sub(lambda match: names[match[0]], text) for text in texts]
+        return hidden_texts, {name: token for token, name in names.items()}
+
+    def encode_rendered(self, rendered: str, hidden: Mapping[str, str]) -> _Ids:
+        """Token ids of a rendered chat, nothing added; placeholders are encoded as the text they hide."""
+        plain = self._plain(*hidden.values())
+        encoding = self._tokenizer(rendered, add_special_tokens=False, return_offsets_mapping=True)
+        ids, spans = tuple(encoding["input_ids"]), encoding["offset_mapping"]
+        places = [place for place, token in enumerate(ids) if token in self._splitting]
+        token_ids: list[int] = []
+        for before, after in zip([-1, *places], [*places, len(ids)]):
+            start = spans[before][1] if before >= 0 else 0
+            part = rendered[start : spans[after][0] if after < len(ids) else len(rendered)]
+            if any(name in part for name in hidden):
+                anchor = self._anchor if before >= 0 else ""
+                text = anchor + re.sub("|".join(hidden), lambda match: hidden[match[0]], part)
+                token_ids += plain.encode(text, add_special_tokens=False).ids[bool(anchor) :]
+            else:
+                token_ids += ids[before + 1 : after]
+            token_ids += ids[after : after + 1]
+        return tuple(token_ids)
+
+    def _plain(self, *texts: str) -> Tokenizer:
+        """The tokenizer that knows no special token."""
+        if not getattr(self._tokenizer, "is_fast", False):
+            tokens = ", ".join(repr(token) for text in texts for token in self.find(text))
+            raise InputError(
+                f"the text spells the special token {tokens}, which this model's tokenizer cannot encode as "
+                "plain text (it is not backed by the tokenizers library); remove it from the text"
+            )
+        return self._renamed
+
+    @cached_property
+    def _secret(self) -> str:
+        return secrets.token_hex(16)
+
+    @cached_property
+    def _anchor(self) -> str:
+        """Replaces the token in front of a part, so that the part is not encoded as the start of a text."""
+        return f"{self._secret}-before"
+
+    @cached_property
+    def _renamed(self) -> Tokenizer:
+        backend = self._tokenizer.backend_tokenizer
+        backend.no_truncation()
+        backend.no_padding()
+        content = json.loads(backend.to_str())
+        _rename(content, {token: f"{self._secret}{i}" for token, i in self._ids.items()})
+        plain = Tokenizer.from_str(json.dumps(content))
+        plain.add_tokens([AddedToken(self._anchor, normalized=False)])
+        return plain
+
+
+def _is_mark(text: str) -> bool:
+    """Whether an added token looks like a mark, not like a word, a blank or a sign.
+
+    >>> [_is_mark(text) for text in ("<think>", "[INST]", "user", "  ", "...")]
+    [True, True, False, False, False]
+    """
+    return bool(re.search(r"\w", text) and re.search(r"[^\w\s]", text))
+
+
+def _rename(content: dict[str, Any], names: Mapping[str, str]) -> None:
+    """Rename tokens in a serialised tokenizer, and drop merges that make one."""
+    for added in content["added_tokens"]:
+        added["content"] = names.get(added["content"], added["content"])
+    model = content["model"]
+    model["vocab"] = _renamed_vocabulary(model["vocab"], names)
+    if model.get("unk_token") in names:
+        model["unk_token"] = names[model["unk_token"]]
+    if "merges" in model:
+        model["merges"] = [merge for merge in model["merges"] if not _makes(merge, names)]
+
+
+def _renamed_vocabulary(vocabulary: Any, names: Mapping[str, str]) -> Any:
+    if isinstance(vocabulary, list):  # Unigram: pieces with their scores
+        return [[names.get(piece, piece), score] for piece, score in vocabulary]
+    return {names.get(piece, piece): number for piece, number in vocabulary.items()}
+
+
+def _makes(merge: str | Sequence[str], names: Iterable[str]) -> bool:
+    pair = merge.split(" ") if isinstance(merge, str) else merge
+    return any(piece in names for piece in (*pair, "".join(pair)))
+
+
+def segment_cache_for(tokenizer: Any) -> SegmentCache | None:
+    """A segment cache; None if segments may give other ids than the whole text.
+
+    A segment begins at a special token that is found in the text as it stands and leaves the text before it
+    unchanged. Tokenizers that are not backed by the tokenizers library may work otherwise; for the others
+    this is tried on a text of all such tokens.
+    """
+    if not getattr(tokenizer, "is_fast", False):
+        return None
+    added = tokenizer.added_tokens_decoder.values()
+    plain = [
+        token
+        for token in added
+        if token.special and not (token.normalized or token.lstrip or token.single_word)
+    ]
+    begins = frozenset(str(token.content) for token in plain)
+    texts = sorted((str(token.content) for token in added), key=len, reverse=True)
+    segments = SegmentCache(tokenizer, re.compile("|".join(map(re.escape, texts))), begins)
+    sample = "".join(f"a {mark} b\n{mark}{mark}c {mark}\n d" for mark in sorted(begins))
+    expected = tokenizer(sample, add_special_tokens=False)["input_ids"]
+    return segments if begins and segments.encode(sample) == tuple(expected) else None
+
+
+class SegmentCache:
+    """Encodes texts segment by segment; `marks` finds added tokens, segments begin at those in `begins`."""
+
+    def __init__(self, tokenizer: Any, marks: re.Pattern[str], begins: frozenset[str]) -> None:
+        self._tokenizer = tokenizer
+        self._marks = marks
+        self._begins = begins
+        self._segment = lru_cache(_MAX_SEGMENTS)(self._encoded)
+
+    def encode(self, text: str) -> _Ids:
+        """The token ids of a text, nothing added."""
+        starts = [match.start() for match in self._marks.finditer(text) if match[0] in self._begins]
+        ends = sorted({0, *starts, len(text)})
+        return tuple(chain.from_iterable(self._segment(text[start:end]) for start, end in pairwise(ends)))
+
+    def _encoded(self, segment: str) -> _Ids:
+        return tuple(self._tokenizer(segment, add_special_tokens=False)["input_ids"])
+
+
+def pair_encoder_for(tokenizer: Any) -> PairEncoder | None:
+    """A pair encoder; None if it gives other columns than the tokenizer."""
+    if not getattr(tokenizer, "is_fast", False):
+        return None
+    expected = encode_pairs(tokenizer, _TEST_PAIRS)
+    if not set(expected[0]) <= set(_COLUMNS):
+        return None
+    encoder = PairEncoder(tokenizer, tuple(expected[0]))
+    return encoder if encoder.encode(_TEST_PAIRS) == expected else None
+
+
+def encode_pairs(
+    tokenizer: Any, pairs: Sequence[tuple[str, str]], *, longest: int | None = None
+) -> list[Columns]:
+    """The columns of each pair as the tokenizer itself gives them; of pairs beyond `longest` truncated."""
+    sides = [a for a, _ in pairs], [b for _, b in pairs]
+    truncation = None if longest is None else "longest_first"
+    columns = tokenizer(
+        *sides, verbose=False, split_special_tokens=True, truncation=truncation, max_length=longest
+    )
+    return [dict(zip(columns.keys(), values)) for values in zip(*columns.values())]
+
+
+class PairEncoder:
+    """Encodes pairs by their cached sides; `names` are the columns that the tokenizer gives."""
+
+    def __init__(self, tokenizer: Any, names: tuple[str, ...]) -> None:
+        self._backend = tokenizer.backend_tokenizer
+        self._names = names
+        self._special_tokens = SpecialTokens(tokenizer)
+        self._side = lru_cache(_MAX_SIDES)(self._encoded)
+
+    def encode(self, pairs: Sequence[tuple[str, str]], *, longest: int | None = None) -> list[Columns]:
+        """The columns of each pair, not padded; beyond `longest` the longer side loses its beginning."""
+        self._backend.no_truncation()
+        self._backend.no_padding()
+        sides = [(self._side(first), self._side(second)) for first, second in pairs]
+        if longest is not None:
+            self._backend.enable_truncation(longest, strategy="longest_first", direction="left")
+        columns = []
+        for first, second in sides:
+            pair = self._backend.post_process(first, second)
+            columns.append({name: getattr(pair, _COLUMNS[name]) for name in self._names})
+        return columns
+
+    def _encoded(self, text: str) -> Any:
+        plain = self._special_tokens.encode(text)
+        return self._backend.encode(text, add_special_tokens=False) if plain is None else plain
+
+
+Messages = Sequence[Mapping[str, str]]
+
+#: Characters that a template may add to its messages.
+MOST_CHARACTERS = 10**6
+#: Limits while it is tried: lines of the compiled template that run, and bytes of memory.
+MOST_STEPS, MOST_BYTES = 10**6, 2**28
+
+
+def render(tokenizer: Any, messages: Messages, **options: Any) -> str:
+    """The text of a chat in the tokenizer's template.
+
+    TemplateError if the template refuses the messages; ModelError if it fails otherwise, or its text is much
+    longer than the messages.
+    """
+    try:
+        text = tokenizer.apply_chat_template(list(messages), tokenize=False, **options)
+    except TemplateError:
+        raise
+    except Exception as error:  # a template may raise anything
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise ModelError(f"the model's chat template fails ({reason[:200]}); {_REMEDY}") from error
+    most = MOST_CHARACTERS + 2 * sum(len(message["content"]) for message in messages)
+    if not isinstance(text, str) or len(text) > most:
+        raise ModelError(f"the model's chat template writes more than {most} characters; {_REMEDY}")
+    return text
+
+
+def check_template(tokenizer: Any) -> None:
+    """Render a small chat; ModelError if that fails, or takes too many steps or too much memory.
+
+    A template that refuses the chat fails when it is used.
+    """
+    try:
+        with _limited_steps(), _limited_memory():
+            render(tokenizer, [{"role": "user", "content": "a"}], add_generation_prompt=True)
+    except TemplateError:
+        return
+
+
+_REMEDY = "mend chat_template in its tokenizer's files, or use another checkpoint"
+
+
+@contextmanager
+def _limited_steps() -> Iterator[None]:
+    """Limit how many lines of compiled templates run in this thread."""
+    before, steps = sys.gettrace(), 0
+
+    def count(frame: FrameType, event: str, argument: Any) -> Any:
+        del event, argument
+        nonlocal steps
+        if frame.f_code.co_filename != "<template>":
+            return None
+        steps += 1
+        if steps > MOST_STEPS:
+            raise RuntimeError(f"more than {MOST_STEPS} steps for a chat of one word")
+        return count
+
+    sys.settrace(count)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
+
+
+@contextmanager
+def _limited_memory() -> Iterator[None]:
+    """Limit the process's additional memory, where the system can (Linux)."""
+    try:
+        import resource
+
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+    except (ImportError, OSError):
+        yield
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    most = pages * resource.getpagesize() + MOST_BYTES
+    resource.setrlimit(resource.RLIMIT_AS, (most if soft < 0 else min(soft, most), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+def chat_format(tokenizer: Any, eos: Iterable[int]) -> ChatFormat:
+    """The format of a tokenizer; `eos` are the tokens that end a text for the model."""
+    kind = TemplateFormat if getattr(tokenizer, "chat_template", None) else PlainFormat
+    return kind(tokenizer, frozenset(eos))
+
+
+class ChatFormat(ABC):
+    """Chats, answers and ends of turn in the tokens of one model; `eos` are the tokens that end a text."""
+
+    def __init__(self, tokenizer: Any, eos: frozenset[int]) -> None:
+        self.tokenizer = tokenizer
+        self.eos = eos
+        self.special_tokens = SpecialTokens(tokenizer, str(getattr(tokenizer, "chat_template", "")), eos)
+
+    @property
+    @abstractmethod
+    def stops(self) -> frozenset[int]:
+        """Tokens that end the turn when drawn."""
+
+    @property
+    @abstractmethod
+    def end_of_turn(self) -> _Ids:
+        """Tokens that close a given answer; the last of them is a stop."""
+
+    @abstractmethod
+    def encode(self, turns: Sequence[Turn]) -> _Ids:
+        """The prompt: a whole chat up to where the answer begins."""
+
+    @abstractmethod
+    def encode_answer(self, turns: Sequence[Turn], answer: str) -> _Ids:
+        """The answer's tokens after that prompt, and the end of turn once."""
+
+    @abstractmethod
+    def _closed(self, tokens: _Ids, text: str, /) -> _Ids:
+        """Sampled tokens, whose text is `text`, and the end of turn."""
+
+    def text(self, token_ids: Sequence[int]) -> str:
+        """The text of drawn tokens, without special tokens and without the end of turn."""
+        tokens = list(token_ids)
+        if tokens and tokens[-1] in self._newlines:
+            return self._decode(tokens).partition("\n")[0]
+        if tokens and tokens[-1] in self.stops:
+            tokens.pop()
+        return self._decode(tokens)
+
+    def lead(self, generation: Generation, start: int) -> _Ids:
+        """Tokens of ``generation.text[:start]``, as far as they were sampled; blanks may be the answer's."""
+        text = generation.text[:start]
+        tokens, prefix = self._sampled_prefix(generation.token_ids, text)
+        before = text.rstrip(" ")
+        return (
+            tokens if not text[len(prefix) :].strip() else tokens + self._piece(prefix, before[len(prefix) :])
+        )
+
+    def complete(self, generation: Generation, end: int, start: int = 0) -> _Ids:
+        """Tokens of ``generation.text[:end]`` and the end of turn, the first of them those of `lead`.
+
+        Sampled tokens that lie before the cut are kept; a piece of a token is encoded again.
+        """
+        if not 0 <= end <= len(generation.text):
+            raise InputError(
+                f"cut at {end}, but the text has {len(generation.text)} characters; give 0 to that number"
+            )
+        text = generation.text[:end]
+        tokens, lead = generation.token_ids, self.lead(generation, start)
+        if tokens[: len(lead)] != lead:
+            before = text[:start].rstrip(" ")
+            return self._closed(lead + self._piece(before, text[len(before) :]), text)
+        if generation.finished:
+            if end == len(generation.text):
+                return tokens
+            if tokens[-1] not in self._newlines:
+                tokens = tokens[:-1]
+        prefix_tokens, prefix = self._sampled_prefix(tokens, text)
+        if prefix != text:
+            prefix_tokens += self._piece(prefix, text[len(prefix) :])
+        return self._closed(prefix_tokens, text)
+
+    def _sampled_prefix(self, tokens: _Ids, text: str) -> tuple[_Ids, str]:
+        """The longest run of drawn tokens that `text` begins with, and its text."""
+        count, prefix = 0, ""
+        for k in range(1, len(tokens) + 1):
+            decoded = self._decode(tokens[:k])
+            if text.startswith(decoded) and decoded != prefix:
+                count, prefix = k, decoded
+            if len(decoded) > len(text) + 1:
+                break
+        return tokens[:count], prefix
+
+    def _piece(self, prefix: str, continuation: str) -> _Ids:
+        """Tokens of `continuation` where it follows `prefix`."""
+        tokens, prefix_tokens = self._plain(prefix + continuation), self._plain(prefix)
+        return (
+            tokens[len(prefix_tokens) :]
+            if tokens[: len(prefix_tokens)] == prefix_tokens
+            else self._plain(continuation)
+        )
+
+    def _plain(self, text: str) -> _Ids:
+        """The tokens of a text, nothing added; special tokens that it spells are encoded as text."""
+        encoding = self.special_tokens.encode(text)
+        if encoding is not None:
+            return tuple(encoding.ids)
+        return tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def _decode(self, token_ids: Sequence[int]) -> str:
+        text: str = self.tokenizer.decode(
+            list(token_ids), skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
+        return text
+
+    @cached_property
+    def _lead(self) -> _Ids:
+        """The tokens that the tokenizer itself puts in front of a text."""
+        tokens, bare = tuple(self.tokenizer("a")["input_ids"]), self._plain("a")
+        return next((tokens[:i] for i in range(len(tokens)) if tokens[i : i + len(bare)] == bare), ())
+
+    @property
+    def _bos(self) -> int | None:
+        bos: int | None = self.tokenizer.bos_token_id
+        return bos
+
+    @property
+    def _newlines(self) -> frozenset[int]:
+        """Stops because of a newline in their text; text before the newline belongs to the answer."""
+        return frozenset()
+
+    def _tokens_with_newline(self) -> frozenset[int]:
+        ids = range(len(self.tokenizer))
+        texts = self.tokenizer.batch_decode([[i] for i in ids], clean_up_tokenization_spaces=False)
+        return frozenset(i for i, text in zip(ids, texts) if "\n" in text) - self.eos
+
+
+class TemplateFormat(ChatFormat):
+    """Chats in the tokenizer's own template."""
+
+    def __init__(self, tokenizer: Any, eos: frozenset[int]) -> None:
+        super().__init__(tokenizer, eos)
+        check_template(tokenizer)
+        self._prompt = lru_cache(_MAX_PROMPTS)(self._encoded)
+
+    def encode(self, turns: Sequence[Turn]) -> _Ids:
+        """The chat rendered up to the start of the assistant's answer, with one BOS at most."""
+        return self._prompt(tuple(turns))
+
+    def _encoded(self, chat: tuple[Turn, ...]) -> _Ids:
+        return self._one_bos(self._render(chat, ask=True))
+
+    def encode_answer(self, turns: Sequence[Turn], answer: str) -> _Ids:
+        """The ids that rendering the answer adds to the prompt's, up to the end of turn."""
+        prompt = self.encode(turns)
+        tokens = self._one_bos(self._render([*turns, Turn("assistant", answer)], ask=False))
+        cut = len(tokens) - len(self._tail)
+        if tokens[: len(prompt)] == prompt and tokens[cut:] == self._tail and cut >= len(prompt):
+            return tokens[len(prompt) : cut] + self.end_of_turn
+        return self._plain(answer) + self.end_of_turn
+
+    @cached_property
+    def stops(self) -> frozenset[int]:
+        """The model's ends of text and the template's own end of turn."""
+        return self.eos | frozenset(self.end_of_turn[-1:]) | self._newlines
+
+    @cached_property
+    def end_of_turn(self) -> _Ids:
+        """The template's tail up to its first special token, or first newline, or else an end of text."""
+        for enders in (self._special, self._tail_newlines):
+            for i, token in enumerate(self._tail):
+                if token in enders:
+                    return self._tail[: i + 1]
+        return tuple(sorted(self.eos)[:1])
+
+    def _closed(self, tokens: _Ids, _: str, /) -> _Ids:
+        return tokens + self.end_of_turn
+
+    @cached_property
+    def _tail(self) -> _Ids:
+        """What the template puts after an answer: the common end of renderings of unlike answers."""
+        user = Turn("user", "a")
+        renderings = [
+            self._render([user, Turn("assistant", text)], ask=False) for text in ("Yes", "12", "no!")
+        ]
+        length = 0
+        while len({ids[len(ids) - length - 1 :] for ids in renderings}) == 1 and length < len(renderings[0]):
+            length += 1
+        return renderings[0][len(renderings[0]) - length :]
+
+    @cached_property
+    def _special(self) -> frozenset[int]:
+        added = self.tokenizer.added_tokens_decoder
+        return self.eos | frozenset(self.tokenizer.all_special_ids) | {i for i in added if added[i].special}
+
+    @cached_property
+    def _tail_newlines(self) -> frozenset[int]:
+        return frozenset(i for i in self._tail if "\n" in self._decode([i]))
+
+    @cached_property
+    def _newlines(self) -> frozenset[int]:
+        """Only where the template ends turns with a bare newline."""
+        ends_in_newline = self.end_of_turn and self.end_of_turn[-1] in self._tail_newlines - self._special
+        return self._tokens_with_newline() if ends_in_newline else frozenset()
+
+    @cached_property
+    def _segments(self) -> SegmentCache | None:
+        return segment_cache_for(self.tokenizer)
+
+    @cached_property
+    def _takes_system(self) -> bool:
+        """Whether the template renders a system message; some refuse it, some drop it silently."""
+        turns = [{"role": "system", "content": "Tell me."}, {"role": "user", "content": "a"}]
+        try:
+            text = render(self.tokenizer, turns, add_generation_prompt=True)
+        except TemplateError:
+            return False
+        return "Tell me." in text
+
+    def _render(self, turns: Sequence[Turn], *, ask: bool) -> _Ids:
+        turns = self._roles(turns)
+        contents, hidden = self.special_tokens.hide([turn.content for turn in turns])
+        messages = [{"role": turn.role, "content": text} for turn, text in zip(turns, contents)]
+        try:
+            text = render(self.tokenizer, messages, add_generation_prompt=ask, enable_thinking=False)
+        except TemplateError as error:
+            roles = ", ".join(message["role"] for message in messages)
+            raise ModelError(f"the model's chat template refuses the turns {roles}: {error}") from error
+        if hidden:
+            return self.special_tokens.encode_rendered(text, hidden)
+        if self._segments is not None:
+            return self._segments.encode(text)
+        encoding = self.tokenizer.apply_chat_template(
+            messages, tokenize=True, return_dict=True, add_generation_prompt=ask, enable_thinking=False
+        )
+        return tuple(encoding["input_ids"])
+
+    def _roles(self, turns: Sequence[Turn]) -> list[Turn]:
+        """The turns; a system message that the template does not render joins the first user turn."""
+        turns = list(turns)
+        if len(turns) < 2 or turns[0].role != "system" or self._takes_system:
+            return turns
+        system, first, *later_turns = turns
+        return [Turn(first.role, f"{system.content}\n\n{first.content}"), *later_turns]
+
+    def _one_bos(self, ids: _Ids) -> _Ids:
+        bos = self._bos
+        if bos is None:
+            return ids
+        start = next((i for i, token in enumerate(ids) if token != bos), len(ids))
+        takes_bos = start > 0 or bos in self._lead
+        return ((bos,) if takes_bos else ()) + ids[start:]
+
+
+class PlainFormat(ChatFormat):
+    """Chats as plain text for base models: the turn ends with the newline after the answer."""
+
+    def encode(self, turns: Sequence[Turn]) -> _Ids:
+        """What the tokenizer puts in front of any text (one BOS at most), and the plain text."""
+        bos = self._bos
+        lead = self._lead if bos is None or bos in self._lead else (bos, *self._lead)
+        return lead + self._plain(plain_text(turns))
+
+    def encode_answer(self, turns: Sequence[Turn], answer: str) -> _Ids:
+        """The ids that the answer adds to the prompt's, up to the token that holds the newline after it."""
+        prompt = self._plain(plain_text(turns))
+        tokens = self._plain(plain_text([*turns, Turn("assistant", answer)]) + self._between)
+        if tokens[: len(prompt)] != prompt:
+            return self._until_newline(self._plain(f" {answer}{self._between}"), answer)
+        return self._until_newline(tokens[len(prompt) :], answer)
+
+    @cached_property
+    def stops(self) -> frozenset[int]:
+        """The model's ends of text and every token that holds a newline."""
+        return self.eos | self._newlines
+
+    @cached_property
+    def end_of_turn(self) -> _Ids:
+        """The newline as it is encoded between two turns."""
+        return self._until_newline(self._plain(f"a.{self._between}")[len(self._plain("a.")) :], "")
+
+    def _closed(self, tokens: _Ids, text: str, /) -> _Ids:
+        """The kept tokens and a newline; where the tokenizer merges the two (".\\n"), the merged token."""
+        encoded, n = self._until_newline(self._plain(text + self._between), text), len(tokens)
+        merged = len(encoded) == n and encoded[:-1] == tokens[:-1]
+        return encoded if merged or encoded[:n] == tokens else tokens + self.end_of_turn
+
+    def _until_newline(self, ids: _Ids, answer: str) -> _Ids:
+        """Cut after the first newline that is not part of the answer."""
+        for k in range(1, len(ids) + 1):
+            if self._decode(ids[:k]).count("\n") > answer.count("\n"):
+                return ids[:k]
+        return ids
+
+    @cached_property
+    def _newlines(self) -> frozenset[int]:
+        return self._tokens_with_newline()
+
+    @cached_property
+    def _between(self) -> str:
+        """The text between an answer and the next turn, and that turn's beginning."""
+        turns = [Turn("user", "a"), Turn("assistant", "b"), Turn("user", "Question")]
+        return plain_text(turns).removeprefix(plain_text(turns[:2]))

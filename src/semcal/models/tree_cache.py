@@ -1,0 +1,742 @@
+"""Tree caches: keys and values of the shared prefix, a batch of prompts, and the tree of tokens behind each.
+
+`ThreeLevelCache` keeps them at three levels, for every model whose attention can be replaced. `FallbackCache`
+serves all others, which only have to take a four-dimensional mask and a cache: it has one row per question,
+each with a copy of the shared prefix, under our attention masks. No architecture is known by its name:
+`checked_network` compares both with the plain model on two small trees when a model is loaded. A `Frontier`
+holds the nodes of the trees whose outputs are read next.
+
+To a tree cache an ATS is one more layer with keys and values of its own. So one implementation serves
+sampling, beam search and scoring, and its temperature depends on nothing but the tokens before it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor
+from torch.nn.functional import pad
+from transformers.cache_utils import Cache, DynamicLayer
+
+from semcal.errors import ModelError, SemcalWarning
+from semcal.files import canonical, read_sealed, user_cache, write_sealed
+from semcal.models.attention import (
+    AttentionConfig,
+    ForwardPass,
+    LayerCache,
+    PrefixPass,
+    PromptPass,
+    TreePass,
+    ranks,
+)
+from semcal.models.network import Network
+from semcal.recalibration.attentive import ATS, AnyRecalibrator
+
+_TOKENS_PER_PASS, _TOKENS_PER_PASS_ON_GPU = {"cpu": 1024}, 16384  # few on a CPU: enough work, little memory
+_ROOM = 64  # slots added beyond need when a buffer is full
+_FAILURES = (AssertionError, AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
+
+
+@dataclass(frozen=True)
+class ModelOutputs:
+    """Model outputs for a set of tokens."""
+
+    states: Tensor  # (..., d), last hidden states
+    inverse_temperatures: Tensor  # (..., r) float32, 1/T after each token under each ATS
+
+    def __len__(self) -> int:
+        return len(self.states)
+
+    def __getitem__(self, index: Any) -> ModelOutputs:
+        return ModelOutputs(self.states[index], self.inverse_temperatures[index])
+
+    @classmethod
+    def of(cls, states: Tensor, inverse_temperatures: Sequence[Tensor]) -> ModelOutputs:
+        """From states (..., d) and the 1/T (...) of each ATS."""
+        if not inverse_temperatures:
+            return cls(states, states.new_zeros((*states.shape[:-1], 0)))
+        return cls(states, torch.stack(list(inverse_temperatures), -1))
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[ModelOutputs]) -> ModelOutputs:
+        """One after the other."""
+        if len(parts) == 1:
+            return parts[0]
+        states = torch.cat([part.states for part in parts])
+        return cls(states, torch.cat([part.inverse_temperatures for part in parts]))
+
+
+@dataclass(frozen=True)
+class _ATSState:
+    """One ATS beside a three-level cache, whose keys and values are those of layer `index`."""
+
+    recalibrator: ATS
+    index: int
+
+    @torch.no_grad()
+    def read(self, states: Tensor, positions: Tensor, forward_pass: ForwardPass) -> Tensor:
+        """1/T (N,) after the N new tokens of a pass, with states (N, d) at positions (N,)."""
+        ats, states, positions = self.recalibrator, states[None], positions[None]
+        query = ats.queries(states, positions)
+        layer = self._layer(forward_pass)
+        output = forward_pass.attend(layer, query, *ats.keys_values(states, positions))
+        return ats.inverse_temperature_from(states, output.flatten(2))[0].float()
+
+    @torch.no_grad()
+    def read_subset(self, states: Tensor, positions: Tensor, tree: TreePass, index: Tensor) -> Tensor:
+        """1/T (N,) after only these (n,) of the new tokens; NaN after the others.
+
+        The others are never attended to: a draw of this recalibrator that stands on a token was also read
+        after every token that leads there.
+        """
+        inverse_temperatures = torch.full((len(states),), torch.nan, device=states.device)
+        if not len(index):
+            return inverse_temperatures
+        ats, states, positions = self.recalibrator, states[None, index], positions[None, index]
+        layer, (keys, values) = self._layer(tree), ats.keys_values(states, positions)
+        tree.store(layer, tree.first + index, keys, values)
+        query = ats.queries(states, positions)
+        output = tree.subset(index).attend_to_stored(layer, query, keys.shape[1])
+        inverse_temperatures[index] = ats.inverse_temperature_from(states, output.flatten(2))[0].float()
+        return inverse_temperatures
+
+    def _layer(self, forward_pass: ForwardPass) -> LayerCache:
+        config = AttentionConfig(self.recalibrator.shape.head_dim**-0.5)
+        return forward_pass.layers.setdefault(self.index, LayerCache(config))
+
+
+def log_probs(
+    recalibrator: AnyRecalibrator, logits: Tensor, outputs: ModelOutputs, ats: Sequence[ATS]
+) -> Tensor:
+    """Recalibrated log-probabilities (n, V) of logits (n, V); `outputs` hold the 1/T of each of `ats`."""
+    if not isinstance(recalibrator, ATS):
+        return recalibrator.log_probs(logits)
+    beta = outputs.inverse_temperatures[:, ats.index(recalibrator)]
+    return recalibrator.log_probs(logits, beta.to(logits.device))
+
+
+@dataclass(frozen=True)
+class NewTokens:
+    """New tokens of the trees; slots number all tokens of a cache's trees in the order of their arrival."""
+
+    token: Tensor  # (N,) int64
+    row: Tensor  # (N,) int64, ascending: the question of each
+    path: Tensor  # (N, T) int64: slots of the tree tokens that each follows, then its own; -1 after them
+    #: (N, r) bool: which ATS read a token; who reads it has read all tokens before it. All by default, and
+    #: always in a `FallbackCache`.
+    read_by: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.token)
+
+    @property
+    def depth(self) -> Tensor:
+        """(N,) length of each path."""
+        return (self.path >= 0).sum(1)
+
+
+@dataclass
+class ThreeLevelCache:
+    """A cache whose layers keep keys and values at three levels."""
+
+    network: Network
+    ats: tuple[ATS, ...] = ()  # recalibrators that read hidden states
+    prefix_length: int = 0  # number of shared tokens
+    prefix_states: Tensor = field(default_factory=lambda: torch.zeros((0, 0)))  # (prefix_length, d)
+    slots: int = 0  # number of tokens in the trees
+    layers: dict[int, LayerCache] = field(default_factory=dict)  # the ATS are layers -1, -2, …
+    lengths: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.long))  # by held row
+    place: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.long))  # question -> held row
+
+    @classmethod
+    def of_prefix(cls, network: Network, prefix: tuple[int, ...]) -> ThreeLevelCache:
+        """Run the shared tokens, if there are any."""
+        cache = cls(network, prefix_length=len(prefix))
+        if prefix:
+            token_ids = torch.tensor(prefix, device=network.device)
+            positions = torch.arange(len(prefix), device=network.device)
+            cache.prefix_states = network.run(token_ids, positions, PrefixPass(cache.layers))
+        return cache
+
+    def with_ats(self, ats: Sequence[ATS]) -> ThreeLevelCache:
+        """A cache with the same prefix, read by these, and no questions."""
+        cache = replace(self.empty(), ats=tuple(ats))
+        positions = torch.arange(self.prefix_length, device=self.network.device)
+        for i, recalibrator in enumerate(cache.ats if self.prefix_length else ()):
+            _ATSState(recalibrator, -1 - i).read(self.prefix_states, positions, PrefixPass(cache.layers))
+        return cache
+
+    @property
+    def bytes_per_token(self) -> int:
+        """Size of the keys and values of one token in the model's layers."""
+        return sum(layer.bytes_per_token for index, layer in self.layers.items() if index >= 0)
+
+    @property
+    def tokens_held(self) -> int:
+        """How many tokens the buffers of the prompts and the trees have room for."""
+        return len(self.lengths) * int(self.lengths.max()) + self.slots
+
+    def empty(self) -> ThreeLevelCache:
+        """A cache with the same prefix and ATS, and no questions."""
+        layers = {i: LayerCache(layer.config, layer.last, layer.prefix) for i, layer in self.layers.items()}
+        none = torch.zeros(0, dtype=torch.long, device=self.network.device)
+        return replace(self, slots=0, layers=layers, lengths=none, place=none)
+
+    def prefill(self, prompts: Sequence[Sequence[int]], *, all_tokens: bool = False) -> ModelOutputs:
+        """Run what each prompt has after the prefix; they become the next questions.
+
+        Returns the outputs (B, ...) of the last token of each, or of all tokens, one prompt after the other.
+        """
+        device = self.network.device
+        own_tokens = [prompt[self.prefix_length :] for prompt in prompts]
+        counts = torch.tensor([len(tokens) for tokens in own_tokens], device=device)
+        held = len(self.lengths) + torch.arange(len(own_tokens), device=device)
+        self.lengths, self.place = torch.cat([self.lengths, counts]), torch.cat([self.place, held])
+        buffer = len(self.lengths), int(self.lengths.max())
+        for layer in self.layers.values():
+            layer.reserve(*buffer)
+        outputs = []
+        for rows in self._passes(counts.tolist()):
+            token_ids = torch.tensor([token for row in rows for token in own_tokens[row]], device=device)
+            part_rows = slice(rows.start, rows.stop)
+            last_only = not all_tokens and not self.ats
+            new = PromptPass(
+                self.layers, self.prefix_length, held[part_rows], counts[part_rows], buffer, last_only
+            )
+            part = self._run(token_ids, self.prefix_length + new.column, new)
+            outputs.append(part if all_tokens else part[new.ends])
+        return ModelOutputs.concatenate(outputs)
+
+    def extend(self, new: NewTokens) -> ModelOutputs:
+        """Run new tokens of the trees and store them; returns their outputs (N, ...)."""
+        most, outputs, device = tokens_per_pass(self.network), [], self.network.device
+        token, row = new.token.to(device), self._held(new.row)
+        path, depth = new.path.to(device), new.depth.to(device)
+        read_by = None if new.read_by is None else new.read_by.to(device)
+        for first in range(0, len(new), most):
+            part = slice(first, first + most)
+            tree = TreePass(
+                self.layers, self.prefix_length, self.lengths, row[part], path[part], depth[part], self.slots
+            )
+            outputs.append(self._run_tree(token[part], tree, None if read_by is None else read_by[part]))
+            self.slots += len(outputs[-1])
+        return ModelOutputs.concatenate(outputs)
+
+    def drop_except(self, rows: Tensor) -> None:
+        """Drop all questions but these (ascending)."""
+        held = self._held(rows)
+        if 4 * len(held) > 3 * len(self.lengths):  # moving them costs more than it saves
+            return
+        self._keep_prompts(held)
+        self.place = torch.full_like(self.place, -1)
+        self.place[rows.to(self.place.device)] = torch.arange(len(rows), device=self.place.device)
+
+    def compact(self, rows: Tensor, slots: Tensor) -> None:
+        """Keep only these questions and these tokens of their trees (ascending), and renumber both."""
+        held = self._held(rows)
+        self._keep_prompts(held)
+        for layer in self.layers.values():
+            layer.keep_slots(slots.to(held.device))
+        self.place, self.slots = torch.arange(len(rows), device=held.device), len(slots)
+
+    def _keep_prompts(self, held: Tensor) -> None:
+        self.lengths = self.lengths[held]
+        for layer in self.layers.values():
+            layer.keep_prompts(held, int(self.lengths.max()))
+
+    def _held(self, rows: Tensor) -> Tensor:
+        return self.place[rows.to(self.place.device)]
+
+    def _run_tree(self, token: Tensor, tree: TreePass, read_by: Tensor | None) -> ModelOutputs:
+        if read_by is None:
+            return self._run(token, tree.position, tree)
+        states = self.network.run(token, tree.position, tree)
+        beta = [
+            _ATSState(recalibrator, -1 - i).read_subset(
+                states, tree.position, tree, read_by[:, i].nonzero()[:, 0]
+            )
+            for i, recalibrator in enumerate(self.ats)
+        ]
+        return ModelOutputs.of(states, beta)
+
+    def _run(self, token_ids: Tensor, positions: Tensor, forward_pass: ForwardPass) -> ModelOutputs:
+        states = self.network.run(token_ids, positions, forward_pass)
+        beta = [
+            _ATSState(recalibrator, -1 - i).read(states, positions, forward_pass)
+            for i, recalibrator in enumerate(self.ats)
+        ]
+        return ModelOutputs.of(states, beta)
+
+    def _passes(self, lengths: Sequence[int]) -> Iterator[range]:
+        """Split prompts into runs of at most `tokens_per_pass` tokens, one prompt at least."""
+        first, tokens = 0, 0
+        for row, length in enumerate(lengths):
+            if row > first and tokens + length > tokens_per_pass(self.network):
+                yield range(first, row)
+                first, tokens = row, 0
+            tokens += length
+        if first < len(lengths):
+            yield range(first, len(lengths))
+
+
+def tokens_per_pass(network: Network) -> int:
+    """How many tokens run at once."""
+    return _TOKENS_PER_PASS.get(network.device.type, _TOKENS_PER_PASS_ON_GPU)
+
+
+@dataclass
+class FallbackCache:
+    """Keys and values of a batch of questions, one row each, with the methods of `ThreeLevelCache`.
+
+    It takes all of its questions in one `prefill`.
+    """
+
+    network: Network
+    key_values: Cache
+    positions: Tensor  # (rows, K) int64, of the tokens held
+    prefix_length: int = 0
+    prefix_states: Tensor = field(default_factory=lambda: torch.zeros((0, 0)))
+    ats_states: tuple[_FallbackATS, ...] = ()
+    lengths: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.long))  # whole prompts, by row
+    place: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.long))  # question -> row
+    column: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.long))  # slot -> column
+
+    @classmethod
+    def of_prefix(cls, network: Network, prefix: tuple[int, ...]) -> FallbackCache:
+        """Run the shared tokens, if there are any, in one row."""
+        positions = torch.zeros((1, 0), dtype=torch.long, device=network.device)
+        empty = Cache(layer_class_to_replicate=_BufferedLayer)
+        cache = cls(network, empty, positions, len(prefix))
+        if prefix:
+            count = len(prefix)
+            outputs = cache._run(torch.tensor([prefix]), torch.arange(count)[None], _causal_mask(count))
+            cache.prefix_states = outputs.states[0]
+        return cache
+
+    def with_ats(self, ats: Sequence[ATS]) -> FallbackCache:
+        cache = replace(self._repeated(1), ats_states=tuple(map(_FallbackATS, ats)))
+        for state in cache.ats_states if self.prefix_length else ():
+            visible = _causal_mask(self.prefix_length).to(self.network.device)
+            state.read(self.prefix_states[None], self.positions, visible)
+        return cache
+
+    @property
+    def ats(self) -> Sequence[ATS]:
+        return [state.recalibrator for state in self.ats_states]
+
+    @property
+    def slots(self) -> int:
+        return len(self.column)
+
+    @property
+    def bytes_per_token(self) -> int:
+        held = [states for layer in self.key_values.layers for states in (layer.keys, layer.values)]
+        return sum(states.shape[1] * states.shape[3] * states.element_size() for states in held)
+
+    def empty(self) -> FallbackCache:
+        return self._repeated(1)
+
+    def prefill(self, prompts: Sequence[Sequence[int]], *, all_tokens: bool = False) -> ModelOutputs:
+        rows = self._repeated(len(prompts))
+        self.key_values, self.positions, self.ats_states = rows.key_values, rows.positions, rows.ats_states
+        before = self.prefix_length
+        token_ids, lengths = _padded([prompt[before:] for prompt in prompts])
+        batch, width = token_ids.shape
+        self.lengths, self.place = before + lengths, torch.arange(batch)
+        visible = torch.ones((width, before + width), dtype=torch.bool).tril(before).expand(batch, -1, -1)
+        outputs = self._run(token_ids, torch.arange(before, before + width).expand(batch, width), visible)
+        if all_tokens:
+            return outputs[torch.arange(width) < lengths[:, None]]
+        return outputs[torch.arange(batch), lengths - 1]
+
+    def extend(self, new: NewTokens) -> ModelOutputs:
+        row = self.place[new.row]
+        rank = ranks(row)
+        rows, width, held = len(self.positions), int(rank.max()) + 1, self.positions.shape[1]
+        token_ids = torch.zeros((rows, width), dtype=torch.long)
+        token_ids[row, rank] = new.token
+        positions = torch.zeros_like(token_ids)
+        positions[row, rank] = self.lengths[row] + new.depth - 1
+        self.column = torch.cat([self.column, held + rank])
+        outputs = self._run(token_ids, positions, self._visible(new, row, rank, held + width))
+        return outputs[row, rank]
+
+    def drop_except(self, rows: Tensor) -> None:
+        held = self.place[rows]
+        if len(held) == len(self.positions):
+            return
+        for layer in self.key_values.layers:
+            layer.batch_select_indices(held.to(self.network.device))
+        for state in self.ats_states:
+            state.layer.batch_select_indices(held.to(self.network.device))
+        self.positions, self.lengths = self.positions[held.to(self.positions.device)], self.lengths[held]
+        self.place = torch.full_like(self.place, -1)
+        self.place[rows] = torch.arange(len(rows))
+
+    def _visible(self, new: NewTokens, row: Tensor, rank: Tensor, columns: int) -> Tensor:
+        """(rows, width, K) whether a new token sees a held one: of its prompt or path, or itself."""
+        rows, width = len(self.positions), int(rank.max()) + 1
+        visible = torch.zeros((rows, width, columns), dtype=torch.bool)
+        visible[:, torch.arange(width), columns - width + torch.arange(width)] = True
+        visible[row, rank] |= torch.arange(columns) < self.lengths[row][:, None]
+        node, step = torch.nonzero(new.path >= 0, as_tuple=True)
+        visible[row[node], rank[node], self.column[new.path[node, step]]] = True
+        return visible
+
+    def _repeated(self, rows: int) -> FallbackCache:
+        """A cache of `rows` rows that each hold the first row of this one, without questions."""
+        layers = [_BufferedLayer.repeated(layer, rows) for layer in self.key_values.layers]
+        key_values = Cache(layers=layers) if layers else Cache(layer_class_to_replicate=_BufferedLayer)
+        ats_states = tuple(state.repeated(rows) for state in self.ats_states)
+        positions = self.positions[:1].expand(rows, -1)
+        return FallbackCache(
+            self.network, key_values, positions, self.prefix_length, self.prefix_states, ats_states
+        )
+
+    def _run(self, token_ids: Tensor, positions: Tensor, visible: Tensor) -> ModelOutputs:
+        """Run new tokens (B, n); `visible` (B, n, K) says which of the tokens held each of them sees."""
+        device = self.network.device
+        positions, visible = positions.to(device), visible.to(device)
+        self.positions = torch.cat([self.positions, positions], 1)
+        states = self.network.run_unpatched(token_ids.to(device), visible, self.positions, self.key_values)
+        return ModelOutputs.of(states, [state.read(states, positions, visible) for state in self.ats_states])
+
+
+class _BufferedLayer(DynamicLayer):  # type: ignore[misc]
+    """One layer's keys and values (rows, heads, slots, width), views of buffers with spare room.
+
+    New tokens are written in place instead of being concatenated.
+    """
+
+    is_initialized: bool
+    key_buffer: Tensor
+    value_buffer: Tensor
+
+    @classmethod
+    def repeated(cls, layer: Any, rows: int) -> _BufferedLayer:
+        """A layer of `rows` rows, each with the tokens of the one row of `layer`, which stays as it is.
+
+        Nothing is copied until new tokens are written, together with the room for them.
+        """
+        copy = cls()
+        if layer.is_initialized:
+            copy._hold(layer.keys.expand(rows, -1, -1, -1), layer.values.expand(rows, -1, -1, -1))
+        return copy
+
+    def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+        """Append (rows, heads, n, width) and return all that is held."""
+        if not self.is_initialized:
+            self._hold(key_states[:, :, :0], value_states[:, :, :0])
+        length, new = self.keys.shape[-2], key_states.shape[-2]
+        if length + new > self.key_buffer.shape[-2]:
+            self.key_buffer = _moved_to(self.keys, length + new + _ROOM)
+            self.value_buffer = _moved_to(self.values, length + new + _ROOM)
+        self.key_buffer[:, :, length : length + new] = key_states
+        self.value_buffer[:, :, length : length + new] = value_states
+        return self._view(length + new)
+
+    def batch_select_indices(self, indices: Tensor) -> None:
+        """Keep only these rows."""
+        length = self.keys.shape[-2]
+        self.key_buffer, self.value_buffer = self.key_buffer[indices], self.value_buffer[indices]
+        self._view(length)
+
+    def _hold(self, keys: Tensor, values: Tensor) -> None:
+        self.dtype, self.device, self.is_initialized = keys.dtype, keys.device, True
+        self.key_buffer, self.value_buffer = keys, values
+        self._view(keys.shape[-2])
+
+    def _view(self, length: int) -> tuple[Tensor, Tensor]:
+        self.keys: Tensor = self.key_buffer[:, :, :length]
+        self.values: Tensor = self.value_buffer[:, :, :length]
+        return self.keys, self.values
+
+
+class _FallbackATS:
+    """One ATS beside a fallback cache, with keys and values of its own, one row per question."""
+
+    def __init__(self, recalibrator: ATS, layer: _BufferedLayer | None = None) -> None:
+        self.recalibrator = recalibrator
+        self.layer = layer or _BufferedLayer()
+
+    @torch.no_grad()
+    def read(self, states: Tensor, positions: Tensor, visible: Tensor) -> Tensor:
+        """1/T (B, n) after new tokens with states (B, n, d); `visible` is (B, n, K) as for the model."""
+        keys, values = self.layer.update(*self.recalibrator.keys_values(states, positions))
+        return self.recalibrator.inverse_temperature(states, positions, keys, values, visible).float()
+
+    def repeated(self, rows: int) -> _FallbackATS:
+        return _FallbackATS(self.recalibrator, _BufferedLayer.repeated(self.layer, rows))
+
+
+def _moved_to(held: Tensor, slots: int) -> Tensor:
+    """A buffer of `slots` slots that starts with `held`."""
+    buffer = held.new_empty((*held.shape[:2], slots, held.shape[3]))
+    buffer[:, :, : held.shape[2]] = held
+    return buffer
+
+
+def _causal_mask(count: int) -> Tensor:
+    """(1, n, n): each sees itself and those before."""
+    return torch.ones((1, count, count), dtype=torch.bool).tril()
+
+
+def _padded(rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+    """Rows of tokens as one matrix (B, n), zeros after the shorter ones, and their lengths (B,)."""
+    lengths = torch.tensor([len(row) for row in rows])
+    width = int(lengths.max())
+    return torch.tensor([[*row, *[0] * (width - len(row))] for row in rows]), lengths
+
+
+TreeCache = ThreeLevelCache | FallbackCache
+"""What sampling, beam search and scoring read."""
+
+
+def prefill_prefix(network: Network, prefix: tuple[int, ...]) -> TreeCache:
+    """Run the shared tokens, if there are any, in the kind of cache that the network gets."""
+    kind = FallbackCache if network.patched is None else ThreeLevelCache
+    return kind.of_prefix(network, prefix)
+
+
+@dataclass(frozen=True)
+class Frontier:
+    """F nodes of the trees; those of a question are adjacent."""
+
+    outputs: ModelOutputs  # (F, ...), which predict the next token
+    row: Tensor  # (F,) int64, ascending: the question of a node
+    path: Tensor  # (F, T) int64: slots of the tree tokens that lead to it, itself included; -1 after them
+
+    @classmethod
+    def empty(cls) -> Frontier:
+        """No nodes."""
+        nothing = torch.zeros((0, 0))
+        return cls(ModelOutputs(nothing, nothing), torch.zeros(0, dtype=torch.long), nothing.long())
+
+    def append(self, later: Frontier) -> Frontier:
+        """These nodes and those of later questions."""
+        if not len(self.row):
+            return later
+        paths = (nodes.path for nodes in (self, later))
+        width = max(self.path.shape[1], later.path.shape[1])
+        path = torch.cat([pad(path_part, (0, width - path_part.shape[1]), value=-1) for path_part in paths])
+        outputs = ModelOutputs.concatenate([self.outputs, later.outputs])
+        return Frontier(outputs, torch.cat([self.row, later.row]), path)
+
+    def compacted(self, nodes: Tensor) -> tuple[Frontier, Tensor]:
+        """Some of the nodes (ascending), and the slots that lead to them; rows and slots are renumbered."""
+        path = self.path[nodes]
+        slots = torch.unique(path[path >= 0])
+        path = torch.where(path >= 0, torch.searchsorted(slots, path.clamp_min(0)), -1)
+        _, row = torch.unique(self.row[nodes], return_inverse=True)
+        return Frontier(self.outputs[nodes], row, path), slots
+
+    def slots_by_row(self, rows: int) -> Tensor:
+        """How many slots lead to the nodes of each of `rows` questions (rows,)."""
+        node, step = torch.nonzero(self.path >= 0, as_tuple=True)
+        slots, slot = torch.unique(self.path[node, step], return_inverse=True)
+        owner = torch.zeros_like(slots).scatter_(0, slot, self.row[node])
+        return torch.bincount(owner, minlength=rows)
+
+
+def start(cache: TreeCache, prompts: Sequence[Sequence[int]], first: int = 0) -> Frontier:
+    """Prefill prompts, numbered from `first` on; the last token of each is its question's first node."""
+    outputs = cache.prefill(prompts)
+    row = first + torch.arange(len(prompts))
+    return Frontier(outputs, row, torch.zeros((len(prompts), 0), dtype=torch.long))
+
+
+def advance(
+    cache: TreeCache, frontier: Frontier, node: Tensor, token: Tensor, *, ats: Tensor | None = None
+) -> tuple[Frontier, Tensor]:
+    """Extend nodes (n,) with tokens (n,): equal steps run once, questions without a step leave the cache.
+
+    `ats` (n,) is the index of the cache's ATS under which each step was made, -1 for none; by default all are
+    read after each token. Returns the new nodes, and the one (n,) that each step led to.
+    """
+    parent, token, reached = distinct_steps(cache, node, token)
+    row = frontier.row[parent]
+    cache.drop_except(torch.unique_consecutive(row))
+    path = _extended(frontier.path[parent], cache.slots + torch.arange(len(parent)))
+    read_by = None
+    if ats is not None:
+        read_by = torch.zeros((len(parent), len(cache.ats)), dtype=torch.bool)
+        read_by[reached[ats >= 0], ats[ats >= 0]] = True
+    return Frontier(cache.extend(NewTokens(token, row, path, read_by)), row, path), reached
+
+
+def distinct_steps(cache: TreeCache, node: Tensor, token: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Node and token (k,) of each distinct step, and the index among them of each step (n,)."""
+    vocabulary = cache.network.vocabulary
+    distinct, reached = torch.unique(node * vocabulary + token, return_inverse=True)
+    return distinct // vocabulary, distinct % vocabulary, reached
+
+
+def _extended(path: Tensor, slot: Tensor) -> Tensor:
+    """Paths (k, T) with one more slot (k,), no wider than the longest needs."""
+    depth = (path >= 0).sum(1)
+    path = pad(path, (0, 1), value=-1)
+    path[torch.arange(len(path)), depth] = slot
+    return path[:, : int(depth.max()) + 1]
+
+
+def checked_network(model: Any, checkpoint: str = "") -> Network:
+    """Body and head of a causal language model of transformers, with the fastest attention that is exact.
+
+    Warns (SemcalWarning) if it needs the fallback, and why; raises ModelError if neither way reproduces its
+    logits: it looks ahead, for example, or takes no masks from outside. `checkpoint` identifies weights and
+    configuration: once found exact, they are not compared again with this engine and these libraries.
+    """
+    network = Network(model)
+    key = _verdict_key(network, checkpoint) if checkpoint else {}
+    path = user_cache("attention") / f"{hashlib.sha256(canonical(key).encode()).hexdigest()[:32]}.json"
+    if checkpoint and _patch_as_before(network, path, key):
+        return network
+    expected = _expected_logits(network)
+    try:
+        skip_unwanted = _patch(network, expected)
+        _check_windows(network)
+    except (ModelError, *_FAILURES) as reason:
+        network.patched = None
+        _check_fallback(network, expected)
+        warnings.warn(
+            f"{type(model).__name__} runs in the plain way, with more time and memory: {reason}",
+            SemcalWarning,
+            stacklevel=4,
+        )
+        return network
+    verdict = {"key": key, "skip_unwanted": skip_unwanted, "width": network.width}
+    if checkpoint:
+        with suppress(OSError):  # where nothing can be written, the next process compares again
+            write_sealed(path, {**verdict, "bytes_per_token": network.bytes_per_token})
+    return network
+
+
+def _verdict_key(network: Network, checkpoint: str) -> dict[str, Any]:
+    """All that a comparison of a checkpoint's logits depends on."""
+    engine = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        engine.update(path.read_bytes())
+    on_cpu = network.device.type == "cpu"
+    processor = torch.backends.cpu.get_cpu_capability() if on_cpu else str(network.device)
+    return {
+        "checkpoint": checkpoint,
+        "model": [type(network.model).__name__, str(network.dtype), processor],
+        "versions": [torch.__version__, transformers.__version__, engine.hexdigest()],
+    }
+
+
+def _patch_as_before(network: Network, path: Path, key: Mapping[str, Any]) -> bool:
+    """Patch a network as the verdict that is kept says; False if there is none."""
+    verdict = read_sealed(path)
+    if verdict is None or verdict.get("key") != key:
+        return False
+    network.patch(skip_unwanted=verdict["skip_unwanted"])
+    network.bytes_per_token, network.width = verdict["bytes_per_token"], verdict["width"]
+    return True
+
+
+def _patch(network: Network, expected: Tensor) -> bool:
+    """Patch the body so that it gives the expected logits; true if its last layer saves work as well."""
+    with suppress(ModelError, *_FAILURES):
+        network.patch(skip_unwanted=True)
+        _check(network, expected)
+        return True
+    network.patch(skip_unwanted=False)
+    _check(network, expected)
+    return False
+
+
+def _check_fallback(network: Network, expected: Tensor) -> None:
+    try:
+        _check(network, expected)
+    except _FAILURES as error:
+        raise ModelError(
+            f"{type(network.model).__name__} does not run with a shared prefix and our attention masks: "
+            f"{error}"
+        ) from error
+
+
+def _check(network: Network, expected: Tensor) -> None:
+    """Compare logits with the expected ones, and measure the network's sizes."""
+    cache, states = _run_trees(network)
+    network.bytes_per_token, network.width = cache.bytes_per_token, states.shape[-1]
+    logits = network.logits(states).view_as(expected)
+    if cache.bytes_per_token < 1:
+        raise ModelError(f"{type(network.model).__name__} has no layers that keep keys and values")
+    tolerance = 1e-4 if network.dtype in (torch.float32, torch.float64) else 0.1
+    error = float((expected - logits).abs().max() / expected.std().clamp_min(1e-6))
+    if not error <= tolerance:
+        raise ModelError(
+            f"{type(network.model).__name__} cannot be used: with a shared prefix its logits differ from the "
+            f"plain model's by {error:.1e} standard deviations, more than {tolerance:.0e}; ordinary causal "
+            "attention is needed"
+        )
+
+
+def _check_windows(network: Network) -> None:
+    """Compare the layers' windows with the config's: the trees are too small to show a wide window."""
+    cache = ThreeLevelCache.of_prefix(network, (0,))
+    windows = [cache.layers[index].config.window for index in range(len(cache.layers))]
+    if windows != network.windows:
+        raise ModelError(
+            f"its layers attend in windows of {windows}, its configuration says {network.windows}"
+        )
+
+
+#: Tokens 0 … 8 in three sequences: the first two share four tokens, the third shares three with both.
+_PATHS = ((0, 1, 2, 3, 4, 5), (0, 1, 2, 3, 6, 7), (0, 1, 2, 8, 4, 5))
+
+
+def _tokens(network: Network) -> list[int]:
+    start = network.vocabulary // 2
+    return [(start + i) % network.vocabulary for i in range(9)]
+
+
+@torch.no_grad()
+def _expected_logits(network: Network) -> Tensor:
+    """The plain model's logits (3, 3, V) of the last three tokens of the sequences."""
+    tokens = _tokens(network)
+    kind = type(network.model).__name__
+    try:
+        ids = torch.tensor([[tokens[i] for i in path] for path in _PATHS], device=network.device)
+        output = network.model(input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=False)
+    except _FAILURES as error:
+        raise ModelError(f"{kind} does not run on plain sequences of tokens: {error}") from error
+    logits: Tensor = output.logits[:, 3:]
+    return logits.float()
+
+
+def _run_trees(network: Network) -> tuple[TreeCache, Tensor]:
+    """The states (9, d) of the same: two questions behind a prefix of two tokens, the first with a fork."""
+    tokens = _tokens(network)
+    cache = prefill_prefix(network, tuple(tokens[:2])).empty()
+    prompt_states = cache.prefill([tokens[:4], tokens[:3]]).states
+    fork = _new_tokens(tokens, [4, 6, 8], row=[0, 0, 1], path=[[0], [1], [2]])
+    leaves = _new_tokens(
+        tokens, [5, 7, 4, 5], row=[0, 0, 1, 1], path=[[0, 3, -1], [1, 4, -1], [2, 5, -1], [2, 5, 6]]
+    )
+    first, second = cache.extend(fork).states, cache.extend(leaves).states
+    states = [
+        prompt_states[0],
+        first[0],
+        second[0],
+        prompt_states[0],
+        first[1],
+        second[1],
+        first[2],
+        second[2],
+        second[3],
+    ]
+    return cache, torch.stack(states)
+
+
+def _new_tokens(tokens: list[int], places: list[int], *, row: list[int], path: list[list[int]]) -> NewTokens:
+    return NewTokens(torch.tensor([tokens[i] for i in places]), torch.tensor(row), torch.tensor(path))

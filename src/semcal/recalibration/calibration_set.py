@@ -1,0 +1,391 @@
+"""Labelled questions as a model reads them, and the features of their reference answers (spec section 6).
+
+The frozen model reads a calibration set once. A store on disk is a folder, from which every later fit reads:
+`manifest.json` says what it is made of, `states.bin` holds the states, mapped into memory and never loaded
+whole, and `blocks.jsonl` one line for each finished block of questions with its checksum; the prefix belongs
+to the first. A block is read by the model in one piece, so an interrupted store ends up the same byte for
+byte. The states of a passage that several questions ask about are stored once, as the first of them has them.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from semcal.data.question import Question, data_hash, group_ties, several
+from semcal.errors import FitError, QuestionError, StoreError, shown
+from semcal.files import (
+    LOCK,
+    JsonLine,
+    dumps,
+    file_lock,
+    read_object,
+    read_rows,
+    remove_leftovers,
+    write_rows,
+    writing,
+)
+from semcal.models.language_model import AnswerReader, LanguageModel, Prompt, Sampler, common_prefix
+from semcal.models.prompting import PromptConfig
+from semcal.models.scheduling import shared_length
+from semcal.recalibration.features import CalibrationFeatures, row_counts
+from semcal.recalibration.provenance import Provenance, check_enough
+
+SCHEMA = 2
+#: Questions that the model reads in one piece.
+BLOCK = 256
+#: Own tokens from which on two prompts that begin alike share the states of what they have in common.
+PASSAGE = 64
+
+_Answers = Sequence[Sequence[tuple[int, ...]]]
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What the states of a store depend on, and their shape."""
+
+    model: str  # the frozen model
+    revision: str
+    data_hash: str  # of the questions with their answers
+    prompt_hash: str  # of the prompt before them
+    whole: bool  # whether the states of all tokens are kept, or of those alone that predict answer tokens
+    shared: int  # tokens of the shared prefix
+    rows: int  # how many states there are; the prefix comes first if `whole`
+    width: int  # size of a state
+    dtype: str  # "float32", "bfloat16" or "float16"
+
+    @classmethod
+    def of(
+        cls,
+        model: LanguageModel,
+        prompts: Sequence[Prompt],
+        answers: _Answers,
+        *,
+        data_hash: str,
+        prompt_hash: str,
+        whole: bool,
+    ) -> Manifest:
+        """What the features of these prompts and answers under this model will be."""
+        shared = shared_length(prompts)
+        own = _own_lengths(prompts, shared, _borrowed(prompts, shared, whole=whole))
+        return cls(
+            model=model.name,
+            revision=model.revision,
+            data_hash=data_hash,
+            prompt_hash=prompt_hash,
+            whole=whole,
+            shared=shared,
+            rows=shared * whole + sum(row_counts(own, answers, whole=whole)),
+            width=model.width,
+            dtype=model.dtype,
+        )
+
+    @property
+    def bytes(self) -> int:
+        """Size of `states.bin`."""
+        return self.rows * self.width * _dtype(self.dtype).itemsize
+
+
+class FeatureStore:
+    """The features of one calibration set under one model and prompt, in a folder made if it is not there.
+
+    StoreError if the folder holds the features of something else than `manifest` says, or a damaged manifest.
+    """
+
+    def __init__(self, folder: Path, manifest: Manifest) -> None:
+        self.folder, self.manifest = folder, manifest
+        path = folder / "manifest.json"
+        if path.exists():
+            _check_same(path, manifest)
+            remove_leftovers(folder)
+        else:
+            with writing(path) as handle:
+                handle.write(dumps({"schema": SCHEMA, **asdict(manifest)}, indent=2) + "\n")
+
+    def fill(
+        self,
+        model: LanguageModel,
+        prompts: Sequence[Prompt],
+        answers: _Answers,
+        *,
+        progress: Callable[[int], None] | None = None,
+    ) -> CalibrationFeatures:
+        """Let the model read what is missing; return all features, mapped from the file.
+
+        StoreError if the file is damaged. UsageError if another process is at it. QuestionError for a
+        question that does not fit the model, before any is run.
+        """
+        if len(self._finished()) == len(list(_blocks(len(prompts)))):
+            return self._filled(model, prompts, answers, progress)
+        busy = f"another process is reading questions into {self.folder}; wait until it has ended"
+        with file_lock(self.folder / LOCK, busy):
+            return self._filled(model, prompts, answers, progress)
+
+    def _filled(
+        self,
+        model: LanguageModel,
+        prompts: Sequence[Prompt],
+        answers: _Answers,
+        progress: Callable[[int], None] | None,
+    ) -> CalibrationFeatures:
+        states = self._mapped()
+        whole, shared = self.manifest.whole, self.manifest.shared
+        borrowed = _borrowed(prompts, shared, whole=whole)
+        own = _own_lengths(prompts, shared, borrowed)
+        before = shared if whole else 0
+        counts = row_counts(own, answers, whole=whole)
+        rows = [before, *accumulate(counts, initial=before)][1:]
+        finished = self._finished()
+        for number, part in enumerate(_blocks(len(prompts))):
+            place = slice(rows[part.start], rows[part.stop])
+            sealed = slice(place.start if number else 0, place.stop)
+            if number in finished:
+                _check_block(self.folder, number, states[sealed], finished[number])
+            else:
+                found = model.features(prompts[part], answers[part], whole=whole, shared=shared)
+                if number == 0:
+                    states[:before] = found.prefix
+                states[place] = found.states[_stored(counts[part], borrowed[part])]
+                finished[number] = _checksum(states[sealed])
+                self._write_finished(finished)
+            if progress is not None:
+                progress(part.stop)
+        prefix = states[:before] if whole else None
+        return CalibrationFeatures.from_states(
+            states[before:], own, answers, prefix=prefix, borrowed=borrowed
+        )
+
+    def _mapped(self) -> Tensor:
+        manifest, path = self.manifest, self.folder / "states.bin"
+        if path.is_symlink() or (path.exists() and not path.is_file()):
+            raise StoreError(f"{path} is a link or no file, so nothing is written to it; remove it")
+        _reserve(path, manifest.bytes)
+        try:
+            flat = torch.from_file(
+                str(path),
+                shared=True,
+                size=manifest.rows * manifest.width,
+                dtype=_dtype(manifest.dtype),
+            )
+        except RuntimeError as error:
+            raise StoreError(f"cannot map {path} into memory: {str(error).splitlines()[0]}") from error
+        return flat.view(manifest.rows, manifest.width)
+
+    def _finished(self) -> dict[int, str]:
+        """Checksum of each finished block."""
+        path = self.folder / "blocks.jsonl"
+        found: dict[int, str] = {}
+        for row in read_rows(path) if path.exists() else ():
+            number, checksum = (
+                (row.data.get("block"), row.data.get("blake2b"))
+                if isinstance(row, JsonLine)
+                else (None, None)
+            )
+            if type(number) is not int or not isinstance(checksum, str):
+                raise StoreError(
+                    f"{path} is damaged (line {row.line} names no block with its checksum); delete "
+                    f"{self.folder} and run the same command again"
+                )
+            found[number] = checksum
+        return found
+
+    def _write_finished(self, finished: Mapping[int, str]) -> None:
+        write_rows(
+            self.folder / "blocks.jsonl", ({"block": n, "blake2b": one} for n, one in finished.items())
+        )
+
+
+def _borrowed(prompts: Sequence[Prompt], shared: int, *, whole: bool) -> list[tuple[int, int]]:
+    """For each prompt the first that begins alike behind the prefix, and how many tokens they share."""
+    first: dict[tuple[int, ...], int] = {}
+    found = []
+    for number, prompt in enumerate(prompts):
+        own = prompt.token_ids[shared:]
+        earlier = first.setdefault(own[:PASSAGE], number) if whole and len(own) > PASSAGE else number
+        alike = 0
+        if earlier != number:
+            alike = min(common_prefix([own, prompts[earlier].token_ids[shared:]]), len(own) - 1)
+        found.append((earlier, alike))
+    return found
+
+
+def _own_lengths(prompts: Sequence[Prompt], shared: int, borrowed: Sequence[tuple[int, int]]) -> list[int]:
+    """How many tokens of each prompt are stored, if all of it is."""
+    return [len(prompt.token_ids) - shared - alike for prompt, (_, alike) in zip(prompts, borrowed)]
+
+
+def _stored(counts: Sequence[int], borrowed: Sequence[tuple[int, int]]) -> Tensor:
+    """Which states (rows) of a block are stored: of each question all but those that it borrows."""
+    kept = [torch.arange(alike + count) >= alike for count, (_, alike) in zip(counts, borrowed)]
+    return torch.cat(kept)
+
+
+def _reserve(path: Path, size: int) -> None:
+    """Take a file's space on the disk now; what a mapping writes to a full one ends the process."""
+    if not hasattr(os, "posix_fallocate") or (path.exists() and path.stat().st_blocks * 512 >= size):
+        return
+    with path.open("ab") as handle:
+        try:
+            os.posix_fallocate(handle.fileno(), 0, size)
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):  # this system cannot do it
+                error.filename = str(path)
+                raise
+
+
+def _blocks(count: int) -> Iterator[slice]:
+    for start in range(0, count, BLOCK):
+        yield slice(start, min(start + BLOCK, count))
+
+
+def _dtype(name: str) -> torch.dtype:
+    found = getattr(torch, name)
+    assert isinstance(found, torch.dtype)
+    return found
+
+
+def _checksum(states: Tensor) -> str:
+    return hashlib.blake2b(states.contiguous().view(torch.uint8).numpy().tobytes()).hexdigest()[:32]
+
+
+def _check_block(folder: Path, number: int, states: Tensor, expected: str) -> None:
+    if _checksum(states) != expected:
+        raise StoreError(
+            f"{folder / 'states.bin'} is damaged (block {number} has another checksum); delete {folder} "
+            "and run the same command again"
+        )
+
+
+def _check_same(path: Path, wanted: Manifest) -> None:
+    found = read_object(path, remedy="delete its folder and run the same command again")
+    differing = [
+        f"{key} is {shown(found.get(key))}, wanted {value!r}"
+        for key, value in {"schema": SCHEMA, **asdict(wanted)}.items()
+        if found.get(key) != value
+    ]
+    if differing:
+        raise StoreError(
+            f"{path.parent} holds the features of something else ({'; '.join(differing)}); "
+            "name another folder or delete it"
+        )
+
+
+@dataclass(frozen=True)
+class CalibrationSet:
+    """Labelled questions as a model reads them: prompts, and the token ids of their reference answers."""
+
+    questions: tuple[Question, ...]
+    prompts: tuple[Prompt, ...]
+    answers: tuple[list[tuple[int, ...]], ...]
+
+    @classmethod
+    def of(
+        cls,
+        model: AnswerReader,
+        questions: Sequence[Question],
+        *,
+        asking: PromptConfig,
+        on_bad_question: Callable[[QuestionError], None] | None = None,
+        fitted_to: bool = True,
+    ) -> CalibrationSet:
+        """Encode questions, and leave out those that are too long for the model or that it cannot encode.
+
+        FitError if one has no reference answer, or fewer are left than a fit needs (none, where the questions
+        are not `fitted_to`). QuestionErrors go to `on_bad_question`; without it the first is raised.
+        """
+        _check_labelled(questions, fitted_to=fitted_to)
+        read, bad = asking.read(model, questions)
+        bad += model.invalid_prompts([prompt for _, prompt, _ in read], [given for *_, given in read])
+        for error in bad:
+            if on_bad_question is None:
+                raise error
+            on_bad_question(error)
+        left_out = {error.question_id for error in bad}
+        kept = [row for row in read if row[0].id not in left_out]
+        if not kept:
+            raise FitError("none of the labelled questions fits the model; see the reasons above")
+        if fitted_to:
+            check_enough(len(kept), of="that fit the model")
+        left, prompts, answers = zip(*kept)
+        return cls(left, prompts, answers)
+
+    def groups(self) -> NDArray[np.intp] | None:
+        """The group (passage, or value of the field `group`) of each question; None where each is its own."""
+        return several(map(group_ties, self.questions))
+
+    def manifest(self, model: LanguageModel, *, asking: PromptConfig, whole: bool) -> Manifest:
+        """What the stored features will hold, and their size."""
+        return Manifest.of(
+            model,
+            self.prompts,
+            self.answers,
+            data_hash=data_hash(self.questions),
+            prompt_hash=asking.hash(model),
+            whole=whole,
+        )
+
+
+def provenance_of(
+    model: Sampler,
+    questions: Sequence[Question],
+    *,
+    asking: PromptConfig,
+    data: str,
+    seed: int,
+    versions: Mapping[str, str | None],
+    server: Mapping[str, Any] | None = None,
+) -> Provenance:
+    """What a recalibrator or calibration made with these questions is valid for."""
+    return Provenance(
+        model=model.name,
+        revision=model.revision,
+        prompt=asking.describe(),
+        prompt_hash=asking.hash(model),
+        data=data,
+        data_hash=data_hash(questions),
+        n_questions=len(questions),
+        seed=seed,
+        versions=versions,
+        server=server or {},
+    )
+
+
+def _check_labelled(questions: Sequence[Question], *, fitted_to: bool) -> None:
+    if fitted_to:
+        check_enough(len(questions))
+    for question in questions:
+        if not question.answers:
+            raise FitError(
+                f"question {question.id!r} has no reference answer; every calibration question needs one"
+            )
+
+
+def calibration_features(
+    model: LanguageModel,
+    labelled: CalibrationSet,
+    *,
+    asking: PromptConfig,
+    whole: bool = False,
+    store: Path | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> CalibrationFeatures:
+    """Run the frozen model once over the reference answers, or read what an earlier call has stored.
+
+    `whole` keeps the states of whole sequences, as ATS needs them. `store` is a folder that they are written
+    to, resumed in and mapped from; without it they stay in memory.
+    """
+    if store is None:
+        return model.features(labelled.prompts, labelled.answers, whole=whole, progress=progress)
+    manifest = labelled.manifest(model, asking=asking, whole=whole)
+    return FeatureStore(store, manifest).fill(model, labelled.prompts, labelled.answers, progress=progress)

@@ -1,0 +1,334 @@
+"""Verdicts by models behind servers: a language model that is asked in words, or a cross-encoder service.
+
+A language model gets a `Task`: a prompt whose reply is one of some labels, read in this order, always greedy:
+
+1. From the log-probabilities of the reply's first token: a label has those of the tokens that it begins with
+   (two letters or more, in any case). The label that has most is taken, if tokens that are not listed could
+   not change that.
+2. From the text: its first line, without punctuation around it, must be a label, in any case.
+3. What is neither is asked once more, for one word and with room to think before it, and read as in 2. What
+   cannot be read then counts as "no", is counted, warned about, and not kept in a cache.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import string
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from semcal.data.question import Turn
+from semcal.errors import InputError, SemcalWarning, ServerError, shown
+from semcal.models.equivalence import Triple, side_of
+from semcal.models.language_model import Prompt
+from semcal.servers.client import RequestFailed, ServerClient, ServerRequest
+from semcal.servers.probing import stored_profile
+from semcal.servers.profile import AnswerRequest, ServerProfile, request_for
+from semcal.servers.replies import parse_choices
+from semcal.servers.settings import JUDGE_KEY_VARIABLE, PREFIX, Endpoint, ServerSettings, read_api_key
+
+#: Tokens of a reply: a label, and at the second try what may be thought before it.
+LABEL, ROOM = 10, 1024
+#: Alternatives of the first token that are asked for; more than 20 is refused by many.
+ALTERNATIVES = 20
+#: Verdicts that stay in memory: more than the answers of a block have pairs.
+REMEMBERED = 50_000
+#: How far above 0 a log-probability may lie by rounding.
+ROUNDING = 1e-4
+#: What may stand around a label.
+_AROUND = string.whitespace + string.punctuation + "▁Ġ“”‘’„«»…"
+#: Fields that would put a number in the place of a token's text.
+_IDS = ("return_tokens_as_token_ids", "return_token_ids")
+Keep = Callable[[Triple, bool], None]
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a model is asked about a triple of texts."""
+
+    name: str
+    labels: tuple[str, ...]  # of which the first means yes; no two begin with the same letter
+    prompt: str  # with {question}, {first} and {second}
+
+    @property
+    def version(self) -> str:
+        """Changes with the prompt and the labels."""
+        return hashlib.sha256("\n".join((*self.labels, self.prompt)).encode()).hexdigest()[:8]
+
+    def chat(self, triple: Triple, *, again: bool = False) -> tuple[Turn, ...]:
+        """The prompt about a triple, `again` for one word more strictly."""
+        question, first, second = triple
+        text = self.prompt.format(question=question.strip(), first=first, second=second)
+        if again:
+            text += f"\nReply with exactly one of these words and nothing else: {', '.join(self.labels)}."
+        return (Turn("user", text),)
+
+
+ENTAILMENT = Task(
+    "entailment",
+    ("entailment", "neutral", "contradiction"),
+    """\
+Two answers to the same question are given. Assume that answer A is right. What follows for answer B?
+
+entailment: answer B must be right as well, as it says the same or less in whatever words
+contradiction: answer B must be wrong
+neutral: neither follows
+
+Question: {question}
+Answer A: {first}
+Answer B: {second}
+
+Reply with one word: entailment, neutral or contradiction.""",
+)
+
+
+class ServerVerdicts(ABC):
+    """An `Equivalence` behind a server; it says of each triple whether the first text entails the second.
+
+    InputError at a triple that the server failed on for good; what it said of the others is not asked again.
+    """
+
+    name: str
+    revision: str
+    address: str
+
+    def __init__(self, client: ServerClient) -> None:
+        self.client = client
+        self.unreadable = 0  # replies so far that counted as no
+        self._known: dict[Triple, bool] = {}
+
+    def entails(self, triples: Sequence[Triple]) -> list[bool]:
+        """Say for each (question, premise, hypothesis) whether the premise entails the hypothesis."""
+        verdicts = self.decide(triples)
+        return [verdicts[triple] for triple in triples]
+
+    def decide(self, triples: Sequence[Triple], keep: Keep = lambda *_: None) -> dict[Triple, bool]:
+        """Decide on triples; `keep` gets each verdict as soon as it is there, in any thread."""
+        verdicts = {triple: self._known[triple] for triple in triples if triple in self._known}
+        missing = [triple for triple in dict.fromkeys(triples) if triple not in verdicts]
+
+        def take(triple: Triple, verdict: bool) -> None:
+            verdicts[triple] = self._known[triple] = verdict
+            keep(triple, verdict)
+
+        try:
+            failed = self._ask(missing, take) if missing else {}
+        finally:
+            while len(self._known) > REMEMBERED:
+                self._known.pop(next(iter(self._known)))
+        for (question, first, second), why in failed.items():
+            raise InputError(
+                f"{self.client.endpoint.url} gives no verdict on {shown(first)} and {shown(second)} "
+                f"({shown(question)}): {why.reason}"
+            )
+        verdicts |= dict.fromkeys((triple for triple in missing if triple not in verdicts), False)
+        return verdicts
+
+    @abstractmethod
+    def _ask(self, triples: Sequence[Triple], take: Keep) -> dict[Triple, RequestFailed]:
+        """Ask about triples, `take` every verdict, and return those that failed."""
+
+
+class PromptedVerdicts(ServerVerdicts):
+    """Verdicts of a language model on a `Task`.
+
+    >>> from semcal.servers.settings import Endpoint, ServerSettings
+    >>> client = ServerClient(Endpoint("http://127.0.0.1:8000/v1"), ServerSettings())
+    >>> PromptedVerdicts(client, ServerProfile("http://127.0.0.1:8000/v1", "small", "vLLM", "0.32")).revision
+    'http://127.0.0.1:8000/v1; vLLM 0.32; entailment ...'
+    """
+
+    def __init__(self, client: ServerClient, profile: ServerProfile, task: Task = ENTAILMENT) -> None:
+        super().__init__(client)
+        self.profile, self.task = profile, task
+        self.name = profile.model
+        self.address = f"{PREFIX}{client.endpoint.url}#{profile.model}"
+        server = " ".join(filter(None, (profile.server, profile.version)))
+        self.revision = f"{client.endpoint.url}; {server}; {task.name} {task.version}"
+
+    def _ask(self, triples: Sequence[Triple], take: Keep) -> dict[Triple, RequestFailed]:
+        first, unclear = self._send(triples, take, again=False)
+        second, unread = self._send(unclear, take, again=True)
+        self.unreadable += len(unread)
+        if unread:
+            warnings.warn(
+                f"{self.name}: {len(unread)} of {len(triples)} replies are none of "
+                f"{', '.join(self.task.labels)}, also when asked again, and count as not "
+                f"{self.task.labels[0]} ({self.unreadable} so far); the first is about "
+                f"{shown(unread[0][1])} and {shown(unread[0][2])}",
+                SemcalWarning,
+                stacklevel=4,
+            )
+        return first | second
+
+    def _send(
+        self, triples: Sequence[Triple], take: Keep, *, again: bool
+    ) -> tuple[dict[Triple, RequestFailed], list[Triple]]:
+        """Ask about triples; return those that failed, and those whose reply is no label."""
+        labels = self.task.labels
+
+        def decided(index: int, label: str | RequestFailed | None) -> None:
+            if isinstance(label, str):
+                take(triples[index], label == labels[0])
+
+        labels_read = self.client.send_all(
+            [self._request(triple, again=again) for triple in triples],
+            lambda reply: read_label(reply, labels),
+            each=decided,
+        )
+        failed = {triple: why for triple, why in zip(triples, labels_read) if isinstance(why, RequestFailed)}
+        return failed, [triple for triple, label in zip(triples, labels_read) if label is None]
+
+    def _request(self, triple: Triple, *, again: bool) -> ServerRequest:
+        room = min(ROOM, (self.profile.max_length or 2 * ROOM) // 2)
+        k = min(ALTERNATIVES, self.profile.top_log_probs)
+        answer = AnswerRequest(0.0, room if again else LABEL, log_probs=k > 0 and not again, alternatives=k)
+        request = request_for(self.profile, Prompt("", (), self.task.chat(triple, again=again)), answer)
+        body = {key: value for key, value in request.body.items() if key not in _IDS}
+        return replace(request, body=body)
+
+
+def read_label(reply: Mapping[str, Any], labels: Sequence[str]) -> str | None:
+    """The label that a reply of /chat/completions gives; None if it gives none.
+
+    ValueError if the reply is damaged. Log-probabilities that make no sense are not used, nor are those of
+    what a model thinks before it answers.
+    """
+    choices = reply.get("choices")
+    first = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], Mapping) else {}
+    (choice, *_) = parse_choices({**reply, "choices": [{**first, "logprobs": None}]})
+    by_first_token = None if choice.reasoning else _by_log_probs(first.get("logprobs"), labels)
+    return by_first_token or _by_text(choice.text, labels)
+
+
+def _by_text(text: str, labels: Sequence[str]) -> str | None:
+    lines = [line.strip(_AROUND).casefold() for line in text.splitlines() if line.strip(_AROUND)]
+    return lines[0] if lines and lines[0] in labels else None
+
+
+def _by_log_probs(logprobs: Any, labels: Sequence[str]) -> str | None:
+    """The label whose first tokens have most, if what is not listed could not change that."""
+    try:
+        token = logprobs["content"][0]
+        listed = {
+            entry["token"]: float(entry["logprob"]) for entry in (token, *(token.get("top_logprobs") or ()))
+        }
+    except (TypeError, KeyError, IndexError, ValueError, AttributeError):
+        return None
+    if not all(log_prob <= ROUNDING for log_prob in listed.values()):  # NaN is not
+        return None
+    shares = dict.fromkeys(labels, 0.0)
+    for text, log_prob in listed.items():
+        start = text.strip(_AROUND).casefold()
+        for label in labels:
+            if len(start) > 1 and label.startswith(start):
+                shares[label] += math.exp(log_prob)
+    best, second = sorted(shares, key=shares.__getitem__, reverse=True)[:2]
+    unlisted = max(0.0, 1.0 - sum(map(math.exp, listed.values())))
+    return best if shares[best] > shares[second] + unlisted else None
+
+
+_YES = ENTAILMENT.labels[0]
+
+
+class CrossEncoderService(ServerVerdicts):
+    """Verdicts of a cross-encoder behind text-embeddings-inference, or what speaks like it.
+
+    GET /info names the model, its labels and the largest batch; POST /predict gives a pair of texts a score
+    for each label. Pairs read as in `semcal.models.nli`; a long one loses the beginning of its question.
+    """
+
+    def __init__(self, client: ServerClient) -> None:
+        super().__init__(client)
+        self.address = url = client.endpoint.url
+        hint = f"is it text-embeddings-inference? A language model is given as {PREFIX}{url}"
+        try:
+            info = client.get("/info")
+        except ServerError as error:
+            if error.status != 404:
+                raise
+            raise ServerError(f"{error}; {hint}") from None
+        try:
+            self.name, kinds = client.words(str(info["model_id"])), info["model_type"].values()
+            labels = [str(label) for about in kinds for label in about.get("id2label", {}).values()]
+        except (TypeError, KeyError, AttributeError):
+            raise ServerError(f"{url}/info names no model_id and model_type; {hint}") from None
+        self._labels = sorted(label.strip().casefold() for label in labels)
+        if self._labels.count(_YES) != 1 or len(labels) < 2:
+            named = client.words(", ".join(map(shown, labels))) or "none"
+            raise ServerError(
+                f"{url}: {self.name} does not say which of its labels is entailment: they are {named}; serve "
+                "a model that names it in its id2label"
+            )
+        batch = info.get("max_client_batch_size")
+        self._batch = batch if type(batch) is int and batch > 0 else 1
+        about = [
+            client.words(str(info[key])) for key in ("model_sha", "model_dtype", "version") if info.get(key)
+        ]
+        self.revision = f"{url}; {', '.join(about) or 'unknown version'}"
+
+    def _ask(self, triples: Sequence[Triple], take: Keep) -> dict[Triple, RequestFailed]:
+        batches = [triples[start : start + self._batch] for start in range(0, len(triples), self._batch)]
+        failed: dict[Triple, RequestFailed] = {}
+
+        def decided(index: int, verdicts: list[bool] | RequestFailed) -> None:
+            batch = batches[index]
+            if isinstance(verdicts, RequestFailed):
+                failed.update(dict.fromkeys(batch, verdicts))
+            elif len(verdicts) != len(batch):
+                why = RequestFailed(f"it gave {len(verdicts)} verdicts on {len(batch)} pairs")
+                failed.update(dict.fromkeys(batch, why))
+            else:
+                for triple, verdict in zip(batch, verdicts):
+                    take(triple, verdict)
+
+        self.client.send_all([_predict(batch) for batch in batches], self._read, each=decided)
+        return failed
+
+    def _read(self, reply: list[Any]) -> list[bool]:
+        """Whether entailment has the highest score, for each pair; a tie is none."""
+        return [self._entails(scores) for scores in reply]
+
+    def _entails(self, listed: Any) -> bool:
+        try:
+            scores = {entry["label"].strip().casefold(): float(entry["score"]) for entry in listed}
+        except (TypeError, KeyError, ValueError, AttributeError):
+            scores = {}
+        if sorted(scores) != self._labels or not all(map(math.isfinite, scores.values())):
+            raise ValueError(f"no finite score for each label, but {shown(listed)}")
+        entailment = scores.pop(_YES)
+        return entailment > max(scores.values())
+
+
+def _predict(triples: Sequence[Triple]) -> ServerRequest:
+    pairs = [[side_of(question, answer) for answer in answers] for question, *answers in triples]
+    body = {"inputs": pairs, "raw_scores": False, "truncate": True, "truncation_direction": "Left"}
+    return ServerRequest("/predict", body, expects=list)
+
+
+def settings_of_judge(settings: ServerSettings | None = None) -> ServerSettings:
+    """The settings of a server that decides on meanings and grades: those of the model's, and its own key.
+
+    The key is SEMCAL_JUDGE_API_KEY where that is set (if it is empty, there is none), else the model's.
+    """
+    chosen = ServerSettings(api_key=read_api_key()) if settings is None else settings
+    key = os.environ.get(JUDGE_KEY_VARIABLE)
+    return chosen if key is None else replace(chosen, api_key=key.strip())
+
+
+def load_verdicts(
+    name: str, settings: ServerSettings | None = None, *, task: Task = ENTAILMENT
+) -> ServerVerdicts:
+    """Connect to openai:URL#MODEL, which is given the task, or to the URL of a cross-encoder service.
+
+    ServerError if it cannot be reached or does not do what is needed; UsageError if it is no such name.
+    """
+    client = ServerClient(Endpoint.parse(name.removesuffix("/predict")), settings_of_judge(settings))
+    if name.startswith(PREFIX):
+        return PromptedVerdicts(client, stored_profile(client), task)
+    return CrossEncoderService(client)

@@ -1,0 +1,582 @@
+"""`ServerModel`: a model behind a server as a `Sampler`."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, takewhile
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from semcal.data.question import Turn
+from semcal.errors import InputError, QuestionError, SemcalWarning, ServerError, UsageError, shown
+from semcal.models.drawing import check_at_least_one
+from semcal.models.language_model import (
+    Capabilities,
+    Cut,
+    Draws,
+    Generation,
+    Progress,
+    Prompt,
+    SampleRequest,
+    with_states,
+)
+from semcal.models.tokenization import ChatFormat, chat_format
+from semcal.recalibration.attentive import AnyRecalibrator
+from semcal.recalibration.methods import needs_of
+from semcal.recalibration.temperature import Greedy, single_temperature
+from semcal.servers.client import RequestFailed, ServerClient
+from semcal.servers.probing import stored_profile
+from semcal.servers.profile import AnswerRequest, ServerProfile, request_for, request_seeds
+from semcal.servers.replies import Choice, ThinkingCount, TokenEntry, parse_choices
+from semcal.servers.settings import Endpoint, ServerSettings, read_api_key
+
+Reading = Literal["given", "on request", "of all"]
+"""Log-probabilities at T are what is given, are given on request, or computed from the whole vocabulary."""
+
+#: How far from 1 the probabilities of the whole vocabulary may add up.
+_SUM = 1e-3
+
+
+def reading_at(profile: ServerProfile, temperature: float) -> Reading | None:
+    """Return how log-probabilities of draws at a temperature are had; None where they cannot be known."""
+    bent = profile.log_probs == "masked" and profile.truncated_to is not None
+    if profile.log_probs is None or bent:
+        return None
+    if temperature == 1 or profile.log_probs != "raw":
+        return "given"
+    if profile.scaled_on_request and profile.truncated_to is None:
+        return "on request"
+    return "of all" if profile.whole_vocabulary and profile.vocabulary else None
+
+
+def log_prob_at(
+    entry: TokenEntry,
+    temperature: float,
+    reading: Reading | None,
+    *,
+    token_id: int | None = None,
+    vocabulary: int | None = None,
+) -> float | None:
+    """Return the log-probability of the token of an entry, or of `token_id` in its place; None if unknown.
+
+    >>> raw = TokenEntry("a", math.log(0.2), 0, {0: math.log(0.2), 1: math.log(0.8)})
+    >>> round(math.exp(log_prob_at(raw, 0.5, "of all", token_id=1, vocabulary=2)), 6)
+    0.941176
+    """
+    log_prob = entry.log_prob if token_id in (None, entry.token_id) else entry.top.get(token_id or 0)
+    if reading is None or log_prob is None or log_prob == -math.inf:
+        return None
+    if reading != "of all":
+        return log_prob
+    values = np.fromiter(entry.top.values(), dtype=np.float64)
+    if vocabulary is None or len(values) < vocabulary - 1 or abs(np.exp(values).sum() - 1) > _SUM:
+        return None  # one token may have given its place to the drawn one
+    return min(0.0, float(log_prob / temperature - np.logaddexp.reduce(values / temperature)))
+
+
+def why_unknown(profile: ServerProfile, temperature: float) -> str:
+    """Say why log-probabilities at a temperature are unknown, what that costs, and what helps."""
+    where = f"{profile.server} at {profile.url}"
+    cost = "so likelihoods are null, and E-SC alone can be measured"
+    if profile.log_probs is None:
+        return f"{where} gives no log-probabilities, {cost}"
+    if profile.log_probs == "masked":
+        cut = f"{where} gives log-probabilities of what its truncation leaves ({profile.truncated_to})"
+        return f"{cut}, {cost}; switch that off at the server"
+    flag = {"vLLM": "start vLLM with --logprobs-mode processed_logprobs"}.get(profile.server)
+    alone = f"{where} gives log-probabilities at T = 1 alone, and draws are at T = {temperature:g}, {cost}"
+    return f"{alone}; to have likelihoods, {flag}" if flag else alone
+
+
+#: Alternatives that are asked for before all of them are.
+_SOME = 200
+#: Times that all of them are: where the token drawn is half a character, its entry is lost (llama.cpp).
+_TRIES = 4
+
+
+@dataclass(frozen=True)
+class Way:
+    """How some draws are asked for, and how their log-probabilities are had."""
+
+    requested: float  # the temperature of requests: 0 is greedy
+    temperature: float  # of likelihoods
+    reading: Reading | None
+    seed: int | None
+
+
+@dataclass(frozen=True)
+class _Missing:
+    """A token behind a beginning, whose log-probability at a temperature is to be asked for."""
+
+    beginning: tuple[int, ...]  # the prompt, and the answer so far
+    token_id: int
+    temperature: float
+    reading: Reading
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A draw on its way: `rescored` may still lack tokens."""
+
+    generation: Generation
+    entries: tuple[TokenEntry, ...]
+    rescored: tuple[float | _Missing, ...] | None = None
+
+
+DrawnOf: TypeAlias = "dict[tuple[int, Way], list[Drawn] | QuestionError]"
+"""The draws to a prompt, by its place, in a way; or why there are none."""
+
+
+def rescored(
+    client: ServerClient,
+    profile: ServerProfile,
+    chat: ChatFormat | None,
+    prompts: Sequence[Prompt],
+    drawn: DrawnOf,
+    cut: Cut | None,
+) -> dict[tuple[int, Way], Draws]:
+    """The draws; those that are cut with the log-probabilities of what remains, () where one is unknown.
+
+    Without the form of the chats, and so the tokens of what remains, that is all of them.
+    """
+    begun: DrawnOf = {}
+    for (i, way), draws in drawn.items():
+        if isinstance(draws, list) and cut is not None:
+            draws = [_begun(prompts[i], draw, way, cut, chat, profile) for draw in draws]
+        begun[i, way] = draws
+    missing = {
+        token
+        for draws in begun.values()
+        if isinstance(draws, list)
+        for draw in draws
+        for token in draw.rescored or ()
+        if isinstance(token, _Missing)
+    }
+    answers = _ask(client, profile, sorted(missing, key=lambda token: token.beginning))
+    return {key: _finished(prompts[key[0]], draws, answers) for key, draws in begun.items()}
+
+
+def _begun(
+    prompt: Prompt, draw: Drawn, way: Way, cut: Cut, chat: ChatFormat | None, profile: ServerProfile
+) -> Drawn:
+    """A draw that is cut, with what is known of its tokens from drawing, and what else to ask."""
+    generation, entries, (start, end) = draw.generation, draw.entries, cut(prompt, draw.generation)
+    uncut = generation.finished and end == len(generation.text)
+    if uncut and not start:
+        return draw
+    if way.reading is None or not generation.token_log_probs:
+        return replace(draw, rescored=())
+    if chat is None:
+        lead = _entries_before(generation.text[:start], entries)
+        return replace(
+            draw, generation=replace(generation, lead=lead), rescored=None if uncut and lead else ()
+        )
+    completed = chat.complete(generation, end, start)
+    draw = replace(draw, generation=replace(generation, lead=len(chat.lead(generation, start))))
+    if completed == generation.token_ids:
+        return draw
+    pairs = zip(completed, generation.token_ids)
+    shared = len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
+    values: list[float | _Missing] = list(generation.token_log_probs[:shared])
+    for place in range(shared, len(completed)):
+        log_prob = None
+        if place == shared < len(entries):  # drawn there was another token
+            token = {"token_id": completed[place], "vocabulary": profile.vocabulary}
+            log_prob = log_prob_at(entries[place], way.temperature, way.reading, **token)
+        beginning = (*prompt.token_ids, *completed[:place])
+        missing = _Missing(beginning, completed[place], way.temperature, way.reading)
+        values.append(missing if log_prob is None else log_prob)
+    return replace(draw, rescored=tuple(values))
+
+
+def _entries_before(text: str, entries: Sequence[TokenEntry]) -> int:
+    """How many entries a text before an answer has, blanks apart; 0 where one has a part of both."""
+    texts = accumulate(entry.text for entry in entries)
+    at = (k for k, lead in enumerate(texts, 1) if text.startswith(lead) and not text[len(lead) :].strip())
+    return max(at, default=0)
+
+
+def _finished(
+    prompt: Prompt,
+    draws: list[Drawn] | QuestionError,
+    answers: Mapping[_Missing, float | RequestFailed | None],
+) -> Draws:
+    """The draws with what was asked for; one token that is not known makes the likelihood unknown."""
+    if isinstance(draws, QuestionError):
+        return draws
+    finished = []
+    for draw in draws:
+        if draw.rescored is None:
+            finished.append(draw.generation)
+            continue
+        values = [answers[value] if isinstance(value, _Missing) else value for value in draw.rescored]
+        for value in values:
+            if isinstance(value, RequestFailed):
+                return QuestionError(prompt.question_id, value.reason)
+        log_probs = tuple(value for value in values if isinstance(value, float))
+        finished.append(replace(draw.generation, rescored=log_probs if len(log_probs) == len(values) else ()))
+    return finished
+
+
+def _ask(
+    client: ServerClient, profile: ServerProfile, missing: Iterable[_Missing]
+) -> dict[_Missing, float | RequestFailed | None]:
+    """Ask for log-probabilities, each once; None where the server does not list the token."""
+    answers: dict[_Missing, float | RequestFailed | None] = dict.fromkeys(missing)
+    tries = _TRIES if profile.whole_vocabulary and profile.vocabulary else 0
+    for seed in range(1 + tries):
+        unanswered = [token for token, value in answers.items() if value is None]
+        requests = [
+            request_for(profile, Prompt("", token.beginning), _token_request(profile, token, seed))
+            for token in unanswered
+        ]
+        for token, reply in zip(unanswered, client.send_all(requests, parse_choices) if unanswered else []):
+            if isinstance(reply, RequestFailed):
+                answers[token] = reply
+            else:
+                entries = reply[0].entries or ()
+                about = {"token_id": token.token_id, "vocabulary": profile.vocabulary}
+                log_probs = (
+                    log_prob_at(entry, token.temperature, token.reading, **about) for entry in entries[:1]
+                )
+                answers[token] = next(log_probs, None)
+    return answers
+
+
+def _token_request(profile: ServerProfile, token: _Missing, seed: int) -> AnswerRequest:
+    """The cheapest request that gives it; after the first (seed 0) all tokens are asked for."""
+    answer = AnswerRequest(token.temperature, 1, seed=seed, at_temperature=token.reading == "on request")
+    if seed or token.reading == "of all":
+        return replace(answer, alternatives=profile.vocabulary or 1)
+    if token.temperature == 1 and profile.forced_raw:
+        return replace(answer, forced=token.token_id)
+    if profile.chosen_ids:
+        return replace(answer, token_ids=(token.token_id,))
+    return replace(answer, alternatives=min(profile.top_log_probs, _SOME))
+
+
+#: Servers that draw at this T where a lower one is asked for, and do not say so.
+_RAISED_TO = {"vLLM": 0.01}
+
+
+class ServerModel:
+    """A model behind a server (`semcal.models.language_model.Sampler`).
+
+    `profile` is what a probe found that it does. With `chat`, the form of the model's chats, prompts are
+    token ids, which the server must take, and the likelihoods of answers that are cut can be known; without
+    it they are messages. `thinking` counts how many answers so far came after thinking.
+    """
+
+    def __init__(
+        self, client: ServerClient, profile: ServerProfile, *, chat: ChatFormat | None = None
+    ) -> None:
+        self.client, self.profile, self.format = client, profile, chat
+        self.thinking = ThinkingCount()
+        if chat is not None and not profile.token_ids_in:
+            raise ServerError(f"{profile.url} takes no token ids; leave the tokenizer out (--tokenizer)")
+
+    @property
+    def name(self) -> str:
+        """What the server calls the model."""
+        return self.profile.model
+
+    @property
+    def revision(self) -> str:
+        """The server with its version, the model, what prompts are sent as, and how draws are truncated."""
+        profile = self.profile
+        sent = "messages" if self.format is None else "token ids"
+        cut = f", truncated to {profile.truncated_to}" if profile.truncated_to else ""
+        return f"{profile.server} {profile.version or '(version unknown)'}: {profile.model}, {sent}{cut}"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the probe found that concerns sampling."""
+        profile = self.profile
+        return Capabilities(
+            states=False,
+            likelihoods=all(reading_at(profile, temperature) is not None for temperature in (1.0, 2.0)),
+            max_temperature=profile.max_temperature,
+            truncated_to=profile.truncated_to,
+            answers_a_request=profile.together,
+        )
+
+    def encode(self, chat: Sequence[Turn]) -> tuple[int, ...]:
+        """Encode a chat that ends with a user turn as a prompt; empty without a tokenizer."""
+        if not chat or chat[-1].role != "user":
+            raise InputError("a chat must end with a user turn for the model to answer")
+        return () if self.format is None else self.format.encode(chat)
+
+    def encode_answer(self, chat: Sequence[Turn], answer: str) -> tuple[int, ...]:
+        """Encode a given answer to `chat`, its end of turn included once; UsageError without a tokenizer."""
+        if self.format is None:
+            raise UsageError("answers become tokens by the model's tokenizer; give it with --tokenizer DIR")
+        return self.format.encode_answer(chat, answer)
+
+    def invalid_prompts(
+        self, prompts: Sequence[Prompt], answers: Sequence[Sequence[tuple[int, ...]]]
+    ) -> list[QuestionError]:
+        """The prompts known to be too long for the server with their longest answers."""
+        return self._too_long(prompts, [max(map(len, of_prompt), default=0) for of_prompt in answers])
+
+    def special_tokens_in(self, text: str) -> tuple[str, ...]:
+        """The special tokens that a text spells; none without a tokenizer, for then the server knows."""
+        return () if self.format is None else self.format.special_tokens.find(text)
+
+    def invalid_prompts_for_sampling(self, request: SampleRequest) -> list[QuestionError]:
+        """The prompts known to be too long for the server; errors are those of `sample`."""
+        self._check(request.recalibrators)
+        return self._too_long(request.prompts, [request.max_new_tokens] * len(request.prompts))
+
+    def _too_long(self, prompts: Sequence[Prompt], answers: Sequence[int]) -> list[QuestionError]:
+        most = self.profile.max_length or math.inf
+        return [
+            QuestionError(
+                prompt.question_id,
+                f"its prompt has {len(prompt.token_ids)} tokens, and with {answer} of an answer the server "
+                f"takes {most}; shorten the passage or the examples, or the answer (--max-new-tokens)",
+            )
+            for prompt, answer in zip(prompts, answers)
+            if len(prompt.token_ids) + answer > most
+        ]
+
+    def sample(self, request: SampleRequest, progress: Progress | None = None) -> list[list[list[Draws]]]:
+        """Draw what a request asks for: ``[run][recalibrator][prompt]``.
+
+        Every HTTP request has a seed of its own, derived from the run's, the question and the number of its
+        first draw. Those of a question stand together. A question of which one failed has the reason in
+        place of its draws. UsageError for a recalibrator that is no temperature, a T that the server
+        refuses, or a `truncation`; ServerError if it truncates by itself (but for `allow_truncation`).
+        """
+        prompts, m = request.prompts, request.m
+        check_at_least_one(m=m, max_new_tokens=request.max_new_tokens)
+        if request.truncation is not None:
+            raise UsageError(
+                "answers of a server are drawn from its whole distribution; leave truncation out"
+            )
+        self._check(request.recalibrators)
+        runs = [[self._way(r, seed) for r in request.recalibrators] for seed in request.seeds]
+        ways = dict.fromkeys(way for run in runs for way in run)
+        for way in ways:
+            if way.reading is None and way.requested:
+                reason = why_unknown(self.profile, way.temperature)
+                warnings.warn(reason, SemcalWarning, stacklevel=2)
+        numbers = range(request.first, request.first + m)
+        begun = self._draw(prompts, list(ways), numbers, request.max_new_tokens, progress)
+        drawn = rescored(self.client, self.profile, self.format, prompts, begun, request.cut)
+        return [[[_m(drawn[i, way], m) for i in range(len(prompts))] for way in run] for run in runs]
+
+    def greedy(
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        recalibrator: AnyRecalibrator,
+        max_new_tokens: int = 10,
+        progress: Progress | None = None,
+    ) -> list[Generation | QuestionError]:
+        """Answer each prompt with the most likely token at every step, whatever the temperature."""
+        self._way(recalibrator, 0)
+        request = SampleRequest(prompts, [Greedy()], m=1, max_new_tokens=max_new_tokens)
+        ((answers,),) = self.sample(request, progress)
+        return [draws if isinstance(draws, QuestionError) else draws[0] for draws in answers]
+
+    def check_likelihoods(self, recalibrator: AnyRecalibrator, measure: str) -> None:
+        """Raise UsageError, with the remedy, if a measure reads likelihoods and they cannot be known."""
+        way = self._way(recalibrator, 0)
+        if way.reading is None and way.requested:
+            raise UsageError(f"{measure} reads likelihoods: {why_unknown(self.profile, way.temperature)}")
+
+    def _check(self, recalibrators: Sequence[AnyRecalibrator]) -> None:
+        """Refuse what cannot be drawn from, and a server that truncates."""
+        for recalibrator in recalibrators:
+            self._way(recalibrator, 0)
+        cut = self.profile.truncated_to
+        if cut is not None and not self.client.settings.allow_truncation:
+            raise ServerError(
+                f"{self.profile.url} draws from a truncated distribution ({cut}) although every request asks "
+                "for the whole one; switch that off at the server, or accept it with --allow-truncation, "
+                "which is recorded"
+            )
+
+    def _way(self, recalibrator: AnyRecalibrator, seed: int) -> Way:
+        if isinstance(recalibrator, Greedy):
+            return Way(0.0, 1.0, None, None)
+        if needs := needs_of(recalibrator.method):
+            with_states(self, needs)
+        temperature = single_temperature(recalibrator)
+        most = self.profile.max_temperature
+        if most is not None and temperature > most:
+            raise UsageError(
+                f"T = {temperature:g} is above {most:g}, the highest that {self.profile.url} takes"
+            )
+        if temperature < (least := _RAISED_TO.get(self.profile.server, 0.0)):
+            raise UsageError(
+                f"T = {temperature:g} is below {least:g}, to which {self.profile.server} raises it silently; "
+                f"give {least:g} or more"
+            )
+        return Way(temperature, temperature, reading_at(self.profile, temperature), seed)
+
+    def _draw(
+        self,
+        prompts: Sequence[Prompt],
+        ways: Sequence[Way],
+        numbers: range,
+        max_new_tokens: int,
+        progress: Progress | None,
+    ) -> DrawnOf:
+        """Ask for all draws at once, and gather them by prompt and way."""
+        places, requests = [], []
+        for i, prompt in enumerate(prompts):
+            for way in ways:
+                asking = [
+                    replace(request, max_tokens=max_new_tokens)
+                    for request in self._answer_requests(prompt, way, numbers)
+                ]
+                requests += [request_for(self.profile, prompt, request) for request in asking]
+                places += [(i, way, request.n) for request in asking]
+        requests_each = len(requests) / max(1, len(prompts))
+        advance = None if progress is None else lambda count: progress(int(count / requests_each))
+        replies = self.client.send_all(requests, parse_choices, progress=advance)
+        drawn: DrawnOf = {(i, way): [] for i in range(len(prompts)) for way in ways}
+        thought: list[bool] = []
+        for (i, way, n), reply in zip(places, replies):
+            so_far = drawn[i, way]
+            if isinstance(reply, list) and len(reply) < n:
+                reply = RequestFailed(
+                    f"the server gave {len(reply)} of {n} answers that one request asked for"
+                )
+            if isinstance(reply, RequestFailed):
+                drawn[i, way] = QuestionError(prompts[i].question_id, reply.reason)
+            elif isinstance(so_far, list):
+                so_far += [self._read(choice, way) for choice in reply[:n]]
+                thought += [
+                    bool(request.text) or request.finished for request in reply[:n] if request.reasoning
+                ]
+        self.thinking.add(thought, max_new_tokens)
+        return drawn
+
+    def _answer_requests(self, prompt: Prompt, way: Way, numbers: range) -> list[AnswerRequest]:
+        """The requests for the draws of these numbers; one for greedy answers, which are all the same."""
+        if way.seed is None:
+            return [AnswerRequest(way.requested, 0, log_probs=False)]
+        most = self.profile.together
+        seeds = request_seeds(way.seed, prompt.question_id, m=len(numbers), first=numbers.start)
+        scored = way.reading is not None
+        listed = (self.profile.vocabulary or 1) if way.reading == "of all" else 1
+        return [
+            AnswerRequest(
+                way.requested,
+                0,
+                n=min(most, len(numbers) - start),
+                seed=seeds[start][0],
+                log_probs=scored,
+                alternatives=listed,
+                at_temperature=way.reading == "on request",
+            )
+            for start in range(0, len(numbers), most)
+        ]
+
+    def _read(self, choice: Choice, way: Way) -> Drawn:
+        """The draw of a choice: with a tokenizer up to the end of turn, its text that of its tokens."""
+        entries, text, finished = choice.entries or (), choice.text, choice.finished
+        entry_ids = tuple(entry.token_id for entry in entries if entry.token_id is not None)
+        ids, complete = entry_ids if choice.token_ids is None else choice.token_ids, choice.whole
+        ended = finished and self.profile.end_included
+        if self.format is not None and ids:
+            decoded = self.format.tokenizer.decode(list(ids), skip_special_tokens=True)
+            complete = complete or (ids == entry_ids and _same(decoded, text))
+            end = next((k for k, token in enumerate(ids, 1) if token in self.format.stops), len(ids))
+            ended = ids[end - 1] in self.format.stops or ended
+            ids, entries, finished = ids[:end], entries[:end], ended or finished
+            text = self.format.text(ids) if complete or choice.token_ids else text
+        values = [
+            log_prob_at(value, way.temperature, way.reading, vocabulary=self.profile.vocabulary)
+            for value in entries
+        ]
+        scored = complete and (ended or not finished) and None not in values
+        log_probs = tuple(value for value in values if value is not None) if scored else ()
+        token_ids = ids if complete or choice.token_ids else ()
+        return Drawn(Generation(text, token_ids, log_probs, finished), entries)
+
+
+def _m(draws: Draws, m: int) -> Draws:
+    """As many draws as are wanted: a greedy answer stands for all."""
+    return draws * m if isinstance(draws, list) and len(draws) == 1 else draws
+
+
+def _same(text: str, other_text: str) -> bool:
+    return "".join(text.split()) == "".join(other_text.split())
+
+
+def load_server(name: str, settings: ServerSettings | None = None, **options: Any) -> ServerModel:
+    """Connect to a model behind an OpenAI-style server, and probe what the server does.
+
+    Parameters
+    ----------
+    name : str
+        openai:URL#MODEL, such as "openai:http://127.0.0.1:8000/v1#qwen"; the first model that the server
+        lists without #MODEL.
+    settings : ServerSettings, optional
+        How it is asked; the API key is SEMCAL_API_KEY by default. `options` are fields of it: `tokenizer`,
+        `concurrency`, `max_tokens_total`, …
+
+    Returns
+    -------
+    ServerModel
+        For `semcal.SemanticUQ`, `semcal.ask_many` and `semcal.calibrate`.
+
+    Raises
+    ------
+    UsageError
+        If the name is none of a server, or the tokenizer is another model's.
+    ServerError
+        If the server cannot be reached, refuses the key, or takes no token ids where there is a tokenizer.
+
+    Examples
+    --------
+    >>> model = load_server("openai:http://127.0.0.1:8000/v1#qwen", concurrency=32)  # doctest: +SKIP
+    >>> semcal.ask_many(model, ["Who wrote it?"])  # doctest: +SKIP
+    """
+    settings = replace(settings or ServerSettings(api_key=read_api_key()), **options)
+    client = ServerClient(Endpoint.parse(name), settings)
+    chat = None if settings.tokenizer is None else _chat_of(settings.tokenizer)
+    model = ServerModel(client, stored_profile(client), chat=chat)
+    if chat is not None:
+        check_tokenizer(model, chat, settings.tokenizer or "")
+    return model
+
+
+def check_tokenizer(model: ServerModel, chat: ChatFormat, name: str) -> None:
+    """Refuse with UsageError a tokenizer that makes another text of a drawn answer than the server.
+
+    By one request. Nothing can be told where the server does not tell ids, or the model thinks first.
+    """
+    turns = (Turn("user", "Count from one to ten."),)
+    answer = AnswerRequest(1.0, 16, seed=1, log_probs=model.profile.log_probs is not None)
+    prompt = Prompt("tokenizer", chat.encode(turns), turns)
+    (reply,) = model.client.send_all([request_for(model.profile, prompt, answer)], parse_choices)
+    if isinstance(reply, RequestFailed) or not reply[0].whole:
+        return
+    choice = reply[0]
+    ids = choice.token_ids or [entry.token_id for entry in choice.entries or () if entry.token_id is not None]
+    decoded = chat.tokenizer.decode(list(ids), skip_special_tokens=True)
+    if ids and "�" not in choice.text + decoded and not _same(decoded, choice.text):
+        raise UsageError(
+            f"the tokenizer {name} is not that of {model.name}: the tokens {shown(list(ids))} are "
+            f"{shown(decoded)} to it and {shown(choice.text)} to the server; give the tokenizer of the model "
+            "that is served, or leave --tokenizer out"
+        )
+
+
+def _chat_of(name: str) -> ChatFormat:
+    """The form of a model's chats, from its tokenizer alone."""
+    from semcal.hub_names import LANGUAGE_MODEL, locate
+    from semcal.models.loading import read_tokenizer, unpacked
+
+    location = locate(name, LANGUAGE_MODEL)
+    fault = f"cannot load the tokenizer {location.name!r}"
+    tokenizer, ends = read_tokenizer(fault, unpacked(fault, location, None) if location.gguf else location)
+    return chat_format(tokenizer, ends)

@@ -1,0 +1,1 @@
+"""Answers as text: first answer, normal form, numbers, values, names."""

@@ -1,0 +1,330 @@
+"""Values in a normal form that another may contradict: numbers, dates, eras, naming letters, signs.
+
+Grading and clustering share this comparison: a wrong value makes an answer wrong whatever its other words,
+and different values are different meanings.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from functools import lru_cache
+from typing import NamedTuple
+
+from semcal.text.names import STOP_WORDS, roman_value
+from semcal.text.numbers import CURRENCIES, MONTHS, UNITS
+
+
+class Values(NamedTuple):
+    """The values that a normal form states.
+
+    Numbers, dates and Roman numerals count by value: "8th", "viii", "$8" and "8.0" are "8". A number BC ends
+    in " bc", a day of a month is "--12-19", and what is no plain number is kept as it is ("f-16").
+    """
+
+    numbers: Counter[str]
+    names: Counter[str]  # single letters, and words that end in a sign ("c#", "ab-")
+    marks: frozenset[str]  # currencies, "%" and "°"
+    relations: frozenset[str]  # "<" and ">", also with "="
+    units: frozenset[str]  # units in one spelling each, temperature scales, 12-hour or 24-hour clock
+    words: frozenset[str]  # all words
+
+
+_DIGIT = re.compile(r"[0-9]")
+_STATES = re.compile(
+    r"[0-9+#<>=]|-(?!\S)|\bsecond\b|\b[ivxl]+\b|\b[a-z]\b|\b(?:dollars?|euros?|pounds?|yen|rupees?)\b"
+)
+_PLAIN = re.compile(
+    rf"(-?)[{CURRENCIES}]?(-?)([0-9]+(?:\.[0-9]+)?|[0-9]+/0*[1-9][0-9]*)(%|°[a-z]?|st|nd|rd|th)?"
+)
+_NONE: frozenset[str] = frozenset()
+_LONGEST = 400  # maximum digits of a number compared by value
+_MOST = 100  # maximum numbers in two texts that are compared pair by pair
+_SENTENCE = 8  # the most words of what is only an answer
+_ALIKE = 0.6  # the least share of other words in sentences that are alike but for values
+_AGES = ("century", "centuries", "millennium", "millennia", "years")
+_JOINTS = ("and", "or", "to", "until", "through")
+_BC = re.compile(r"(?<=\w) (?:bce|b c(?: e)?|before christ|before (?:the )?common era)(?!\S)")
+_AD = re.compile(r"(\b(?:[0-9]\w*|century|centuries|millennium)) (?:ce|c e|common era|anno domini)(?!\S)")
+_AD_FIRST = re.compile(r"(?<!\S)(?<![0-9] )(?<!century )(?:ad|anno domini) ([0-9]+(?:-[0-9]+)?)(?!\S)")
+_MARK = re.compile(rf"[{CURRENCIES}%°]")
+_CURRENCY_WORDS = {"dollar": "$", "euro": "€", "pound": "£", "yen": "¥", "rupee": "₹"}
+_BEFORE_DATES = frozenset(
+    ["on", "of", "at", "by", "since", "until", "till", "from", "in", "was", "is", "dated"]
+)
+_DAY = re.compile(r"(0?[1-9]|[12][0-9]|3[01])(?:st|nd|rd|th)?")
+_ISO = re.compile(r"[0-9]{4}-(?:0[1-9]|1[0-2])(?:-(?:0[1-9]|[12][0-9]|3[01]))?")
+_ISO_OR_YEAR = re.compile(rf"[0-9]+|{_ISO.pattern}")
+_TIME = re.compile("[0-9]{1,2}:[0-9]{2}")
+_RANGE = re.compile(r"(-?[0-9.]+)-([0-9.]+)((?: bc)?)")
+_MIXED = re.compile(r"[a-z]*([0-9]+(?:\.[0-9]+)?)(?!s$)[a-z]*")
+
+
+@lru_cache(maxsize=1 << 16)
+def values_of(form: str) -> Values:
+    """Return the values that a normal form states.
+
+    >>> sorted(values_of("henry viii in 1509").numbers), sorted(values_of("44 bc").numbers)
+    (['1509', '8'], ['44 bc'])
+    >>> sorted(values_of("december 19").numbers), sorted(values_of("type ab-").names)
+    (['--12-19'], ['ab-'])
+    """
+    words = _one_bc(form).split()
+    if not _STATES.search(form):
+        return Values(Counter(), Counter(), _NONE, _NONE, _NONE, frozenset(words))
+    numbers = Counter(_numbers(words))
+    units = frozenset(_units(words)) if numbers else frozenset()
+    marks = {_CURRENCY_WORDS[unit] for unit in units if unit in _CURRENCY_WORDS}
+    return Values(
+        numbers,
+        Counter(word for word in words if _is_name(word)),
+        frozenset(marks.union(*(_MARK.findall(word) for word in words if _DIGIT.search(word)))),
+        frozenset(word for word in words if word[0] in "<>"),
+        units,
+        frozenset(words),
+    )
+
+
+def one_era(form: str) -> str:
+    """Write the eras of a normal form as "bc" and "ad", after the year.
+
+    >>> one_era("753 bce"), one_era("ad 70"), one_era("5th century ce")
+    ('753 bc', '70 ad', '5th century ad')
+    """
+    if not _DIGIT.search(form):
+        return form
+    return _AD_FIRST.sub(r"\1 ad", _AD.sub(r"\1 ad", _one_bc(form)))
+
+
+def _one_bc(form: str) -> str:
+    return _BC.sub(" bc", form) if " b" in form else form
+
+
+def _numbers(words: Sequence[str]) -> Iterator[str]:
+    for i, word in enumerate(words):
+        if word == "second":
+            yield _day(words, i, "2") or "2"
+        elif _DIGIT.search(word):
+            day, era = _DAY.fullmatch(word), _era(words, i)
+            if era and _ISO.fullmatch(word):  # as "14 october 1066 bc"
+                yield from [f"-{word[4:]}"] * (len(word) == 10)
+                word = word[:4]
+            yield (day and not era and _day(words, i, day[1])) or _canonical(word) + era
+        elif value := roman_value(word):
+            yield value
+
+
+def _units(words: Sequence[str]) -> Iterator[str]:
+    half_day = "am" in words or "pm" in words
+    for word in words:
+        unit = word.lstrip("-0123456789.")
+        if unit in UNITS:
+            yield UNITS[unit]
+        elif unit.startswith("°"):
+            yield unit
+        elif unit in ("am", "pm"):
+            yield "half day"
+        elif _TIME.fullmatch(word) and not half_day:
+            yield "day"
+
+
+def _day(words: Sequence[str], i: int, day: str) -> str:
+    """ "--12-19" for a 19 beside a month (ISO 8601:2000); "" if there is none, or it has a day before it."""
+    after = i + 2 if words[i + 1 : i + 2] == ["of"] else i + 1
+    before = [] if _is_year_of_day(words, i) else words[max(0, i - 1) : i]
+    for beside in (words[after : after + 1], before):
+        if beside and beside[0] in MONTHS:
+            return f"--{MONTHS[beside[0]]:02d}-{int(day):02d}"
+    return ""
+
+
+def _era(words: Sequence[str], i: int) -> str:
+    """Find " bc" after word i, after its "century", or after a second number: "6th and 4th bc"."""
+    following = [*words[i + 1 : i + 5], "", "", "", ""]
+    if following[0] in _JOINTS and _DIGIT.search(following[1]):
+        following = following[2:]
+    return " bc" if following[0] == "bc" or (following[1] == "bc" and following[0] in _AGES) else ""
+
+
+def _is_year_of_day(words: Sequence[str], i: int) -> bool:
+    """Whether a day stands before the month before word i: "19 august 14", but not "apollo 11 july 20"."""
+    at = i - 3 if words[max(0, i - 2) : i - 1] == ["of"] else i - 2
+    if at < 0 or not (words[at] == "second" or _DAY.fullmatch(words[at])):
+        return False
+    return at == 0 or words[at - 1] in _BEFORE_DATES or words[i + 1 : i + 2] in (["ad"], ["ce"])
+
+
+def _canonical(word: str) -> str:
+    """A plain number without currency sign, ordinal ending and trailing zeros; anything else unchanged."""
+    match = _PLAIN.fullmatch(word) if len(word) < _LONGEST else None
+    if not match:
+        return word
+    minus, inner_minus, number, after = match.groups()
+    value = Fraction(number) * (-1 if minus or inner_minus else 1)
+    return f"{value}%" if after == "%" else str(value)
+
+
+def _is_name(word: str) -> bool:
+    if len(word) == 1:
+        return "a" <= word <= "z"
+    return word[-1] in "+#-" and word[-2] not in "<>="
+
+
+def contradict(first: Values, second: Values, *, finer: bool = False, coarser: bool = False) -> bool:
+    """Return whether each states a number, letter, sign or mark that the other lacks.
+
+    What only one of them states is no contradiction. With `finer` (`coarser`) a date of `first` may match a
+    coarser (finer) one of `second`: 1988-12-19 is finer than 1988 and 19 December.
+
+    >>> contradict(values_of("henry vii"), values_of("henry viii"))
+    True
+    >>> contradict(values_of("1988-12-19"), values_of("1988"), finer=True)
+    False
+    """
+    return (
+        _names_differ(first, second)
+        or _each_has_more(first.marks, second.marks)
+        or _each_has_more(first.relations, second.relations)
+        or _numbers_differ(first.numbers, second.numbers, finer=finer, coarser=coarser)
+    )
+
+
+def _each_has_more(first: frozenset[str], second: frozenset[str]) -> bool:
+    return not (first <= second or second <= first)
+
+
+def _names_differ(first: Values, second: Values) -> bool:
+    extra, missing = first.names - second.names, second.names - first.names
+    if _lacks_a_sign(extra, second) or _lacks_a_sign(missing, first):
+        return True
+    if not (extra and missing):
+        return False
+    return not (
+        _are_initials(extra, second.words - first.words) or _are_initials(missing, first.words - second.words)
+    )
+
+
+def _are_initials(names: Counter[str], words: frozenset[str]) -> bool:
+    """Whether each of these letters may abbreviate a word: the f of "john f marsh" for "fitzroy"."""
+    first = {word[0] for word in words if len(word) > 2 and word not in STOP_WORDS}
+    return all(name in first for name in names)
+
+
+def _lacks_a_sign(names: Counter[str], values: Values) -> bool:
+    """Whether the values hold one of these words without its sign: "ab" beside "ab-"."""
+    return any(len(name) > 1 and name.rstrip("+#-") in values.words for name in names)
+
+
+def _numbers_differ(first: Counter[str], second: Counter[str], *, finer: bool, coarser: bool) -> bool:
+    if not first or not second:
+        return False
+    less, more = first - second, second - first
+    _take_ranges(less, more)
+    _take_ranges(more, less)
+    extra, missing = list(less.elements()), list(more.elements())
+    if min(len(extra), len(missing)) > _MOST:
+        return True
+    for a in extra[:]:
+        for b in missing:
+            if _match(a, b) or (finer and _is_finer(a, b, missing)) or (coarser and _is_finer(b, a, extra)):
+                extra.remove(a)
+                missing.remove(b)
+                break
+    return bool(extra) and bool(missing)
+
+
+def _take_ranges(numbers: Counter[str], endpoints: Counter[str]) -> None:
+    """Remove "1939-1945" where the endpoints hold both 1939 and 1945, and these from the others."""
+    for number in list(numbers.elements()):
+        span = None if _ISO.fullmatch(number) else _RANGE.fullmatch(number)
+        ends = [f"{_canonical(end)}{span[3]}" for end in span.groups()[:2]] if span else []
+        if ends and all(endpoints[end] >= count for end, count in Counter(ends).items()):
+            numbers.subtract([number])
+            endpoints.subtract(ends)
+
+
+def _match(first: str, second: str) -> bool:
+    """Whether two numbers written differently may be equal."""
+    return _reads_as(first, second) or _reads_as(second, first)
+
+
+def _reads_as(number: str, spelling: str) -> bool:
+    if number.endswith("%"):  # 50% is 0.5, and may be written 50
+        return _PLAIN.fullmatch(number) is not None and spelling in (
+            number[:-1],
+            str(Fraction(number[:-1]) / 100),
+        )
+    if number.startswith("--"):  # 19 December may be written 19 or, of another month, 9/11
+        month, day = int(number[2:4]), int(number[5:])
+        return spelling in (str(day), str(Fraction(month, day)), str(Fraction(day, month)))
+    if number.endswith("s") and number[:-1].isdigit():  # the 60s are the 1960s
+        return len(number) == 5 and spelling == number[2:]
+    if number.endswith(":00"):
+        return spelling == number[:-3]
+    mixed = _MIXED.fullmatch(number)  # "b52" is "b 52", "5km" is "5 km"
+    return mixed is not None and mixed[0] != mixed[1] and _canonical(mixed[1]) == spelling
+
+
+def _is_finer(date: str, value: str, context: Sequence[str]) -> bool:
+    """Whether a date AD is finer than another value; a day of a month beside a year BC is not its day."""
+    if not _ISO.fullmatch(date):
+        return False
+    day = "" if any(text.endswith(" bc") for text in context) else f"-{date[4:]}"
+    return value in (date[:4], date[:7]) or (len(date) == 10 and value == day)
+
+
+def month_and_day(form: str) -> tuple[str, str] | None:
+    """Return ("04", "30") for a form that is wholly "april 30", ("04", "") for one that is wholly "april".
+
+    >>> month_and_day("30th of april"), month_and_day("may"), month_and_day("may day")
+    (('04', '30'), ('05', ''), None)
+    """
+    words = [word for word in form.split() if word != "of"]
+    months = [MONTHS[word] for word in words if word in MONTHS]
+    days = [match[1] for word in words if (match := _DAY.fullmatch("2" if word == "second" else word))]
+    if len(months) != 1 or len(words) != 1 + len(days) or len(days) > 1:
+        return None
+    return f"{months[0]:02d}", days[0].zfill(2) if days else ""
+
+
+def values_read(forms: Sequence[str], finished: Sequence[bool]) -> list[str]:
+    """Return what the values of draws are read from: a form that was cut in any draw lacks a last number.
+
+    >>> values_read(["december 194", "1941-12", "henry"], [False, True, False])
+    ['december', '1941-12', 'henry']
+    """
+    cut = {form for form, is_finished in zip(forms, finished, strict=True) if not is_finished}
+    parts = [form.rpartition(" ") if form in cut else (form, "", "") for form in forms]
+    return [before if values_of(last).numbers else before + blank + last for before, blank, last in parts]
+
+
+def values_differ(a: str, b: str) -> bool:
+    """Return whether two normal forms state different values, and so cannot mean the same.
+
+    They do if each states a number, date, amount, era, day of a month, Roman numeral, naming letter or sign
+    that the other lacks. Amounts in different units (5 km, 5000 m) are not compared. Two forms that are only
+    a date differ if their granularity differs (1988, 1988-12); among other words such dates do not. Of two
+    sentences (more than 8 words each) only those are compared that share three in five of their words
+    without digits: others state values beside the answer.
+
+    >>> values_differ("1988-12-19", "1988"), values_differ("3.50", "3.5"), values_differ("20%", "30%")
+    (True, False, True)
+    >>> values_differ("henry vii", "henry viii"), values_differ("20 km", "12 miles")
+    (True, False)
+    """
+    first, second = values_of(a), values_of(b)
+    if first.units and second.units and not first.units & second.units:
+        return False
+    among_words = not (_ISO_OR_YEAR.fullmatch(a) and _ISO_OR_YEAR.fullmatch(b))
+    return contradict(first, second, finer=among_words, coarser=among_words) and not _say_other_things(a, b)
+
+
+def _say_other_things(a: str, b: str) -> bool:
+    """Whether two texts are sentences that share few of their words without digits (Jaccard index)."""
+    texts = a.split(), b.split()
+    if min(map(len, texts)) <= _SENTENCE:
+        return False
+    first, second = ({word for word in words if not _DIGIT.search(word)} for words in texts)
+    return len(first & second) < _ALIKE * len(first | second)

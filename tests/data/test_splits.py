@@ -1,0 +1,281 @@
+"""Splits share no id and no question, and depend on seed and questions alone."""
+
+from __future__ import annotations
+
+import random
+import tracemalloc
+import warnings
+from dataclasses import replace
+from hashlib import blake2b
+from itertools import combinations, product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from semcal.data.datasets import load_questions
+from semcal.data.question import Question
+from semcal.data.splits import Splits, SplitSizes, near_duplicates, question_key, split_questions
+from semcal.errors import InputError, SemcalWarning
+
+SMALL = SplitSizes(calibration_train=20, validation=10, test=15, few_shot=3)
+
+
+def make_pool(n: int, *, prefix: str = "") -> list[Question]:
+    return [Question(f"{prefix}{i}", f"What is {prefix} {i}?", (str(i),)) for i in range(n)]
+
+
+def grouped_pool(passages: int, each: int) -> list[Question]:
+    """`each` questions on each passage."""
+    return [
+        Question(f"{p}-{i}", f"What is {i}?", (str(i),), f"Passage {p}.")
+        for p in range(passages)
+        for i in range(each)
+    ]
+
+
+def parts(splits: Splits) -> list[tuple[Question, ...]]:
+    return [splits.few_shot, splits.test, splits.validation, splits.calibration_train]
+
+
+def assert_disjoint(splits: Splits) -> None:
+    for one, other in combinations(parts(splits), 2):
+        assert not {q.id for q in one} & {q.id for q in other}
+        assert not {question_key(q) for q in one} & {question_key(q) for q in other}
+
+
+def test_splits_have_the_sizes_asked_for_and_share_nothing():
+    splits = split_questions(make_pool(60), sizes=SMALL)
+    assert [len(part) for part in parts(splits)] == [3, 15, 10, 20]
+    assert_disjoint(splits)
+
+
+def test_the_defaults_are_the_papers():
+    sizes = SplitSizes()
+    assert (sizes.calibration_train, sizes.validation, sizes.test) == (60_000, 2_000, 2_000)
+    rest = SplitSizes(calibration_train=None, validation=5, test=5)
+    assert len(split_questions(make_pool(40), sizes=rest).few_shot) == 10
+    open_book = [replace(q, context=f"Kent {q.id}.") for q in make_pool(40)]
+    assert len(split_questions(open_book, sizes=rest).few_shot) == 4
+
+
+def test_calibration_train_takes_the_rest_when_it_has_no_size():
+    splits = split_questions(make_pool(60), sizes=SplitSizes(None, validation=10, test=15, few_shot=3))
+    assert len(splits.calibration_train) == 32
+
+
+@given(st.randoms(use_true_random=False))
+def test_splits_do_not_depend_on_the_order_of_the_rows(rng: random.Random):
+    pool = make_pool(60)
+    shuffled = pool[:]
+    rng.shuffle(shuffled)
+    assert split_questions(shuffled, sizes=SMALL) == split_questions(pool, sizes=SMALL)
+
+
+def test_splits_do_not_depend_on_the_ids():
+    pool = make_pool(60)
+    renamed = [Question(f"new-{q.id}", q.question, q.answers) for q in pool]
+    texts = [[q.question for q in part] for part in parts(split_questions(pool, sizes=SMALL))]
+    assert texts == [[q.question for q in part] for part in parts(split_questions(renamed, sizes=SMALL))]
+
+
+def test_another_seed_draws_other_splits():
+    pool = make_pool(60)
+    assert split_questions(pool, sizes=SMALL, seed=1).test != split_questions(pool, sizes=SMALL, seed=2).test
+
+
+def test_a_larger_calibration_train_leaves_the_other_splits_alone():
+    small = split_questions(make_pool(80), sizes=SMALL)
+    large = split_questions(make_pool(80), sizes=SplitSizes(40, validation=10, test=15, few_shot=3))
+    assert parts(small)[:3] == parts(large)[:3]
+    assert large.calibration_train[:20] == small.calibration_train
+
+
+def test_a_question_asked_twice_counts_once():
+    twice = [Question(f"again-{q.id}", q.question.upper() + " ", q.answers) for q in make_pool(48)]
+    splits = split_questions(make_pool(48) + twice, sizes=SMALL)
+    assert splits.repeated == 48
+    assert_disjoint(splits)
+    assert all(not q.id.startswith("again") for part in parts(splits) for q in part)
+
+
+def test_one_question_over_two_passages_is_two_questions():
+    kent, essex = Question("a", "Who?", ("Ada",), "Kent."), Question("b", "Who?", ("Bo",), "Essex.")
+    splits = split_questions([kent, essex], sizes=SplitSizes(None, validation=1, test=0, few_shot=0))
+    assert splits.repeated == 0
+    assert {*splits.calibration_train, *splits.validation} == {kent, essex}
+
+
+def test_test_questions_of_their_own_are_taken_out_of_the_pool():
+    held_out = make_pool(30, prefix="dev")
+    leaked = [Question(f"leak-{q.id}", q.question, q.answers) for q in held_out]
+    splits = split_questions(make_pool(40) + leaked, test_questions=held_out, sizes=SMALL)
+    assert len(splits.test) == 15
+    assert {q.id for q in splits.test} <= {q.id for q in held_out}
+    assert splits.repeated == 30
+    assert_disjoint(splits)
+
+
+def test_the_same_row_in_both_files_is_left_out_of_the_pool():
+    held_out = make_pool(20, prefix="dev")
+    splits = split_questions(make_pool(40) + held_out, test_questions=held_out, sizes=SMALL)
+    assert_disjoint(splits)
+
+
+@pytest.mark.parametrize("held_out", [None, make_pool(10, prefix="dev")])
+def test_too_few_questions_are_a_clear_error(held_out):
+    with pytest.raises(InputError, match=r"different questions are too few for .*15 test.*SplitSizes"):
+        split_questions(make_pool(47), test_questions=held_out, sizes=SMALL)
+
+
+def test_the_error_adds_up_what_was_asked_for():
+    with pytest.raises(
+        InputError, match=r"^47 .* 3 few-shot \+ 10 validation \+ 20 calibration-train \+ 15 test = 48"
+    ):
+        split_questions(make_pool(47), sizes=SMALL)
+
+
+def test_questions_that_cannot_be_split_are_named():
+    with pytest.raises(InputError, match="question 'x' has no answers"):
+        split_questions([*make_pool(60), Question("x", "Why?")], sizes=SMALL)
+    with pytest.raises(InputError, match="the id '7' names two different questions"):
+        split_questions([*make_pool(60), Question("7", "Why?", ("So",))], sizes=SMALL)
+    with pytest.raises(InputError, match="validation must be 0 or more"):
+        SplitSizes(validation=-1)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("Who wrote “Kim”?", "who wrote kim", True),
+        ("Who wrote\u00a0Kim ?", "Who wrote Kim?", True),
+        ("Who wrote Kim?", "Who wrote Kin?", False),
+        ("???", "!!!", False),
+    ],
+)
+def test_case_blanks_and_punctuation_make_no_other_question(one, other, same):
+    assert (question_key(Question("1", one)) == question_key(Question("2", other))) is same
+
+
+@pytest.mark.filterwarnings("ignore:.*pairs? of questions asks? the same:semcal.errors.SemcalWarning")
+def test_real_questions_split_without_overlap(semcal_data):
+    sizes = SplitSizes(calibration_train=3000, validation=1000, test=1000)
+    for name, few_shot in (("squad", 4), ("nq_open", 10), ("triviaqa", 10)):
+        train = load_questions(semcal_data / f"{name}_train_sample.jsonl.gz")
+        dev = load_questions(semcal_data / f"{name}_dev_sample.jsonl.gz")
+        splits = split_questions(train, test_questions=dev, sizes=sizes)
+        assert [len(part) for part in parts(splits)] == [few_shot, 1000, 1000, 3000]
+        assert_disjoint(splits)
+
+
+def groups_in(part: tuple[Question, ...]) -> set[str | None]:
+    return {q.context for q in part}
+
+
+def test_questions_on_one_passage_stay_in_one_part_and_few_shot_examples_are_of_several():
+    splits = split_questions(grouped_pool(30, 5), sizes=SplitSizes(None, validation=22, test=31, few_shot=3))
+    assert [len(part) for part in parts(splits)] == [3, 31, 22, 150 - 3 * 5 - 7 * 5 - 5 * 5]
+    for one, other in combinations(parts(splits), 2):
+        assert not groups_in(one) & groups_in(other)
+    assert len(groups_in(splits.few_shot)) == 3
+    assert splits.parted == 3 * 4 + 4 + 3
+    assert len(groups_in(splits.test)) == 7
+
+
+def test_a_group_field_keeps_questions_together_also_through_a_passage():
+    pool = make_pool(60)
+    pool[:4] = [replace(q, extra={"group": "g"}) for q in pool[:4]]
+    pool[4] = replace(pool[4], context="Kent.")
+    pool[0] = replace(pool[0], context="Kent ", extra={"group": "g"})
+    pool[5] = replace(pool[5], context="kent")
+    for seed in range(20):
+        splits = split_questions(pool, sizes=SMALL, seed=seed)
+        together = [{q.id for q in part} & {"0", "1", "2", "3", "5"} for part in parts(splits)]
+        assert sum(map(bool, together)) <= 1
+
+
+def test_passages_of_the_test_file_are_taken_out_of_the_pool():
+    pool, held_out = grouped_pool(20, 3), grouped_pool(5, 4)[3::4]  # question 3, not asked in the pool
+    splits = split_questions(pool, test_questions=held_out, sizes=SplitSizes(None, 10, 5, 2))
+    assert groups_in(splits.test) == {f"Passage {p}." for p in range(5)}
+    assert not groups_in(splits.test) & groups_in(splits.calibration_train + splits.validation)
+    assert splits.repeated == 0
+    assert splits.parted == 5 * 3 + 2 * 2 + 2  # of the test passages, of two examples, of a cut passage
+
+
+def test_splits_with_groups_depend_neither_on_order_nor_on_ids():
+    pool = grouped_pool(30, 4)
+    sizes = SplitSizes(40, validation=12, test=15, few_shot=3)
+    renamed = [replace(q, id=f"new-{q.id}") for q in reversed(pool)]
+    texts = [
+        [[(q.question, q.context) for q in part] for part in parts(split_questions(given, sizes=sizes))]
+        for given in (pool, renamed)
+    ]
+    assert texts[0] == texts[1]
+
+
+def test_too_few_groups_are_a_clear_error():
+    with pytest.raises(InputError, match="0 questions are left for validation, 10 are asked for: quest"):
+        split_questions(grouped_pool(4, 20), sizes=SplitSizes(0, validation=10, test=15, few_shot=3))
+
+
+def test_near_duplicates_in_different_parts_are_counted_and_named():
+    pool = make_pool(400)
+    asked = [("a", "What's the capital of Freedonia?"), ("b", "What is the capital of Fredonia?")]
+    pool += [Question(id, text, ("Fredville",)) for id, text in asked]
+    sizes = SplitSizes(None, validation=100, test=150, few_shot=3)
+    found = 0
+    for seed in range(6):
+        apart = sum(bool({q.id for q in part} & {"a", "b"}) for part in parts_of(pool, sizes, seed)) == 2
+        found += apart
+        if apart:
+            with pytest.warns(SemcalWarning, match=r"^a pair of quest.*\('[ab]' and '[ab]'\).* `group`"):
+                splits = split_questions(pool, sizes=sizes, seed=seed)
+            assert set(splits.near[0]) == {"a", "b"}
+    assert 0 < found < 6
+    pool[-2:] = [replace(q, extra={"group": "capital"}) for q in pool[-2:]]
+    assert all(not split_questions(pool, sizes=sizes, seed=seed).near for seed in range(6))
+
+
+def parts_of(pool: list[Question], sizes: SplitSizes, seed: int) -> list[tuple[Question, ...]]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SemcalWarning)
+        return parts(split_questions(pool, sizes=sizes, seed=seed))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "near"),
+    [
+        ("What's the tallest tower?", "What is the tallest tower", True),
+        ("Who didn't sign the treaty of Ghent?", "Who did not sign the Treaty of Ghent?", True),
+        ("In which year was Kim written?", "Kim was written in which year?", True),
+        ("What colour is the flag of Kent?", "What color is the flag of Kent?", True),
+        ("Who won the cup in 1956?", "Who won the cup in 1957?", False),
+        ("Who wrote the novel Kim?", "Who wrote the novel Ivanhoe?", False),
+        ("When was Kim born?", "Where was Kim born?", False),
+    ],
+)
+def test_near_duplicates_differ_in_function_words_order_and_one_spelling(one, other, near):
+    pair = {"a": [Question("1", one)], "b": [Question("2", other)]}
+    assert near_duplicates(pair) == ((("1", "2"),) if near else ())
+
+
+def test_a_question_with_its_passage_written_out_is_compared_in_seconds():
+    passage = " ".join("word" + "".join(end) for end in product("abcdefghijklmnopqr", repeat=3))
+    pair = {
+        "a": [Question("1", f"{passage} colour?"), Question("2", "rabbit " * 5000)],
+        "b": [Question("3", f"{passage} color?")],
+    }
+    tracemalloc.start()
+    try:
+        assert near_duplicates(pair) == (("1", "3"),)
+        assert tracemalloc.get_traced_memory()[1] < 50_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_questions_without_groups_are_split_as_ever():
+    """The digest is of the splits that versions before groups made."""
+    splits = split_questions(make_pool(90), sizes=SplitSizes(30, 20, 25, 5), seed=3)
+    ids = "|".join(",".join(q.id for q in part) for part in parts(splits))
+    assert blake2b(ids.encode(), digest_size=8).hexdigest() == "94fa997a957a646b"

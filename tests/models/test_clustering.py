@@ -1,0 +1,257 @@
+"""Clusters are those of the full relation, and the model is asked nothing that cannot change them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations, permutations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from semcal.errors import InputError, UsageError
+from semcal.measures import complete, components, greedy
+from semcal.models import clustering
+from semcal.models.clustering import cluster_answers
+from semcal.models.equivalence import ExactMatch
+from semcal.models.fakes import FakeEquivalence
+
+#: Those that take the samples as they come.
+LINKAGES = {"components": components, "greedy": greedy}
+FORMS = ["ash", "birch wood", "cedar", "date palm", "elm", "fir tree", ""]
+
+
+@st.composite
+def questions(draw: st.DrawFn) -> tuple[list[str], FakeEquivalence]:
+    """Samples of one question and any directed relation between them, symmetric or transitive or not."""
+    samples = draw(st.lists(st.sampled_from(FORMS), min_size=1, max_size=12))
+    pairs = list(permutations(FORMS, 2))
+    entailed = draw(st.lists(st.sampled_from(pairs), max_size=len(pairs), unique=True))
+    both_ways = draw(st.booleans())
+    entailed += [(b, a) for a, b in entailed] if both_ways else []
+    return samples, FakeEquivalence(entailments=entailed)
+
+
+def by_definition(samples: Sequence[str], equivalence: FakeEquivalence, linkage: str) -> list[list[int]]:
+    """All ordered pairs of samples, both directions, then the linkage of the whole relation."""
+
+    def equivalent(a: str, b: str) -> bool:
+        if a == b:
+            return True
+        if not a or not b:
+            return False
+        return all(FakeEquivalence.entails(equivalence, [("q?", a, b), ("q?", b, a)]))
+
+    return LINKAGES[linkage]([[equivalent(a, b) for b in samples] for a in samples])
+
+
+@given(questions(), st.sampled_from(sorted(LINKAGES)))
+def test_clusters_are_those_of_the_full_relation(question, linkage):
+    samples, equivalence = question
+    found = cluster_answers(["q?"], [samples], equivalence, linkage=linkage)
+    assert found.clusters == [by_definition(samples, equivalence, linkage)]
+    assert found.plain_calls == len(samples) * (len(samples) - 1)
+
+
+def equivalent_by(equivalence: FakeEquivalence, a: str, b: str) -> bool:
+    both = [("q?", a, b), ("q?", b, a)]
+    return a == b or (bool(a and b) and all(FakeEquivalence.entails(equivalence, both)))
+
+
+@given(questions(), st.randoms(use_true_random=False))
+def test_complete_clusters_are_those_of_the_full_relation_the_commonest_and_shortest_answers_first(
+    question, random
+):
+    samples, equivalence = question
+    found = cluster_answers(["q?"], [samples], equivalence, linkage="complete").clusters[0]
+    order = sorted(
+        range(len(samples)), key=lambda i: (-samples.count(samples[i]), len(samples[i]), samples[i])
+    )
+    related = [[equivalent_by(equivalence, samples[i], samples[j]) for j in order] for i in order]
+    expected = [sorted(order[i] for i in cluster) for cluster in complete(related)]
+    assert found == sorted(expected)
+    for cluster in found:
+        assert all(equivalent_by(equivalence, samples[i], samples[j]) for i, j in combinations(cluster, 2))
+    shuffled = random.sample(range(len(samples)), len(samples))
+    moved = cluster_answers(["q?"], [[samples[i] for i in shuffled]], equivalence, linkage="complete")
+    assert sorted(sorted(shuffled[i] for i in cluster) for cluster in moved.clusters[0]) == found
+
+
+def test_complete_asks_about_each_pair_once_and_back_only_where_the_first_entails():
+    fake = FakeEquivalence([{"ash", "birch"}, {"birch", "cedar"}])
+    found = cluster_answers(["q?"], [["ash", "birch", "cedar", "cedar", "5", "6"]], fake, linkage="complete")
+    assert found.clusters == [[[0], [1, 2, 3], [4], [5]]]  # two draws of cedar: surer than ash
+    assert len(fake.asked) == len(set(fake.asked)) == found.calls == 10 - 1 + 2  # "5" and "6" differ
+
+
+@given(questions(), st.sampled_from(sorted(LINKAGES)))
+def test_nothing_is_asked_twice_or_without_need(question, linkage):
+    samples, equivalence = question
+    found = cluster_answers(["q?"], [samples], equivalence, linkage=linkage)
+    asked = [(a, b) for _, a, b in equivalence.asked]
+    assert found.calls == len(asked) == len(set(asked))
+    assert all(a and b and a != b and {a, b} <= set(samples) for a, b in asked)
+    entails = {
+        pair: FakeEquivalence().entails([("q?", *pair)])[0] or pair in equivalence._entailed for pair in asked
+    }
+    home = {form: {form} for form in samples}
+    for place, (a, b) in enumerate(asked):
+        if (b, a) in asked[:place]:  # the second direction, only after the first entailed
+            assert entails[b, a]
+            if linkage == "components" and entails[a, b]:
+                joined = home[a] | home[b]
+                home |= dict.fromkeys(joined, joined)
+        elif linkage == "components":
+            assert home[a] is not home[b]
+
+
+@given(st.lists(questions(), max_size=6), st.sampled_from(clustering.LINKAGES), st.integers(1, 20))
+def test_questions_in_company_are_clustered_and_asked_about_as_alone(several, linkage, room):
+    relation = FakeEquivalence(entailments=[pair for _, e in several for pair in e._entailed])
+    names = [f"q{number}?" for number in range(len(several))]
+    samples = [forms for forms, _ in several]
+    alone = [cluster_answers([n], [s], relation, linkage=linkage) for n, s in zip(names, samples)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(clustering, "PAIRS_PER_ROUND", room)
+        together = cluster_answers(names, samples, relation, linkage=linkage)
+    assert together.clusters == [one.clusters[0] for one in alone]
+    assert together.calls == sum(one.calls for one in alone)
+
+
+@pytest.mark.parametrize("linkage", sorted(LINKAGES))
+@pytest.mark.parametrize("sizes", [(1,), (5,), (1, 1, 1, 1), (4, 3, 1), (2, 2, 2)])
+def test_meanings_cost_one_pair_for_each_further_member_and_one_call_for_each_pair_apart(sizes, linkage):
+    groups = [[letter * (number + 2) for number in range(size)] for letter, size in zip("abcd", sizes)]
+    samples = [form for group in groups for form in group]
+    found = cluster_answers(["q?"], [samples], FakeEquivalence(groups), linkage=linkage)
+    together = sum(size - 1 for size in sizes)
+    if linkage == "components":
+        n = len(samples)
+        apart = n * (n - 1) // 2 - sum(size * (size - 1) // 2 for size in sizes)
+    else:
+        apart = sum(place * size for place, size in enumerate(sizes))
+    assert len(found.clusters[0]) == len(sizes)
+    assert found.calls == 2 * together + apart
+
+
+def test_a_chain_is_one_component_and_two_greedy_clusters():
+    chain = FakeEquivalence([{"ash", "birch"}, {"birch", "cedar"}])
+    samples = [["ash", "birch", "cedar"]]
+    assert cluster_answers(["q?"], samples, chain).clusters == [[[0, 1, 2]]]
+    assert cluster_answers(["q?"], samples, chain, linkage="greedy").clusters == [[[0, 1], [2]]]
+
+
+def test_all_questions_are_asked_about_in_the_same_few_calls():
+    class Counting(FakeEquivalence):
+        batches = 0
+
+        def entails(self, triples):
+            Counting.batches += 1
+            return super().entails(triples)
+
+    names = [f"q{number}?" for number in range(300)]
+    cluster_answers(names, [["ash", "birch", "cedar"]] * 300, Counting([{"ash", "birch"}]))
+    assert Counting.batches == 3  # ash with all, back from birch, cedar with birch
+
+
+def test_one_question_in_several_rows_is_asked_about_once():
+    fake = FakeEquivalence([{"ash", "ash tree"}])
+    rows = [["ash", "ash tree", "elm"], ["elm", "ash"], ["ash tree", "elm", "ash"]]
+    found = cluster_answers(["q?"] * 3, rows, fake)
+    assert found.clusters == [[[0, 1], [2]], [[0], [1]], [[0, 2], [1]]]
+    assert found.calls == len(set(fake.asked)) == 4
+
+
+def test_the_empty_answer_is_a_meaning_of_its_own_and_never_asked_about():
+    fake = FakeEquivalence([{"", "ash"}])
+    found = cluster_answers(["q?"], [["", "ash", ""]], fake)
+    assert found.clusters == [[[0, 2], [1]]]
+    assert fake.asked == []
+
+
+def test_different_dates_and_numbers_are_never_equivalent_whatever_the_model_says():
+    fake = FakeEquivalence([{"1988-12-19", "1988-12-20", "20", "21", "twenty or so"}])
+    found = cluster_answers(["q?"], [["1988-12-19", "1988-12-20", "20", "21"]], fake)
+    assert found.clusters == [[[0], [1], [2], [3]]]
+    assert not any({a, b} in ({"20", "21"}, {"1988-12-19", "1988-12-20"}) for _, a, b in fake.asked)
+
+
+GUARDED = [
+    ("$5", "$6"),
+    ("50%", "60%"),
+    ("44 bc", "45 bc"),
+    ("henry vii", "henry viii"),
+    ("december 19", "december 20"),
+    ("hepatitis a", "hepatitis b"),
+    ("o+", "o-"),
+]
+
+
+@pytest.mark.parametrize("linkage", clustering.LINKAGES)
+@pytest.mark.parametrize("pair", GUARDED)
+def test_different_values_never_merge_on_a_models_word_and_it_is_not_asked(pair, linkage):
+    fake = FakeEquivalence([set(pair)])
+    found = cluster_answers(["q?"], [[*pair, pair[0]]], fake, linkage=linkage)
+    assert found.clusters == [[[0, 2], [1]]]
+    assert found.calls == 0
+    assert fake.asked == []
+
+
+def test_amounts_in_other_units_are_asked_about():
+    fake = FakeEquivalence([{"5 km", "5000 m"}])
+    assert cluster_answers(["q?"], [["5 km", "5000 m"]], fake).clusters == [[[0, 1]]]
+    assert fake.asked == [("q?", "5 km", "5000 m"), ("q?", "5000 m", "5 km")]
+
+
+@pytest.mark.parametrize("linkage", sorted(LINKAGES))
+def test_different_values_meet_only_through_an_answer_that_the_model_holds_equivalent_to_both(linkage):
+    fake = FakeEquivalence([{"$5", "few coins", "$6"}])
+    found = cluster_answers(["q?"], [["few coins", "$5", "$6"]], fake, linkage=linkage)
+    assert found.clusters == [[[0, 1, 2]]]  # both linkages take the relation as it is
+    assert not any({a, b} == {"$5", "$6"} for _, a, b in fake.asked)
+
+
+def test_different_values_never_meet_with_complete_linkage():
+    fake = FakeEquivalence([{"$5", "few coins", "$6"}])
+    found = cluster_answers(["q?"], [["few coins", "$5", "$6"]], fake, linkage="complete")
+    assert found.clusters == [[[0, 1], [2]]]
+
+
+def test_refusals_are_meanings_like_any_other_unless_they_are_merged():
+    samples = [["i dont know", "ash", "im not sure", "i dont know"]]
+    fake = FakeEquivalence()
+    assert cluster_answers(["q?"], samples, fake).clusters == [[[0, 3], [1], [2]]]
+    fake = FakeEquivalence()
+    merged = cluster_answers(["q?"], samples, fake, merge_refusals=True)
+    assert merged.clusters == [[[0, 2, 3], [1]]]
+    assert fake.asked == []
+
+
+def test_exact_match_needs_no_calls():
+    found = cluster_answers(["q?"], [["ash", "elm", "ash", "ash tree"]], ExactMatch())
+    assert found.clusters == [[[0, 2], [1], [3]]]
+    assert found.calls == 0
+
+
+def test_questions_may_have_different_numbers_of_samples_or_none():
+    found = cluster_answers(["a?", "b?", "c?"], [[], ["ash"], ["elm", "ash", "elm"]], FakeEquivalence())
+    assert found.clusters == [[], [[0]], [[0, 2], [1]]]
+    assert cluster_answers([], [], FakeEquivalence()).clusters == []
+
+
+def test_progress_counts_settled_questions_up_to_the_last():
+    seen: list[int] = []
+    samples = [["ash"], ["ash", "elm"], ["ash", "birch", "cedar"], ["", ""]]
+    cluster_answers(["a?", "b?", "c?", "d?"], samples, FakeEquivalence(), progress=seen.append)
+    assert seen == sorted(set(seen))
+    assert seen[-1] == 4
+
+
+def test_lists_that_do_not_match_are_an_error_that_counts_them():
+    with pytest.raises(InputError, match="got 2 questions and 1 lists"):
+        cluster_answers(["a?", "b?"], [["ash"]], FakeEquivalence())
+
+
+def test_an_unknown_linkage_is_an_error_with_a_suggestion():
+    with pytest.raises(UsageError, match="did you mean 'components'"):
+        cluster_answers(["a?"], [["ash"]], FakeEquivalence(), linkage="component")

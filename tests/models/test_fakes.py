@@ -1,0 +1,149 @@
+"""The fakes are exact: what they draw and score is what their tables say, in closed form."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from itertools import product
+
+import pytest
+
+from semcal.data.question import Question, chat
+from semcal.errors import InputError
+from semcal.models.fakes import FakeEquivalence, FakeLanguageModel
+from semcal.models.language_model import Prompt, SampleRequest
+from semcal.recalibration import SE, Base, Temperature, TemperatureScaling
+
+QUESTION = "Which tree?"
+ROW = {"Ash": 0.5, "Elm tree": 0.3, "A fir": 0.2}
+
+
+def prompt(model: FakeLanguageModel, question: str = QUESTION, **options: object) -> Prompt:
+    return Prompt("q1", model.encode(chat(question, **options)))
+
+
+def log_probability(model: FakeLanguageModel, answer: str, temperature: float = 1.0) -> float:
+    ids = model.encode_answer(chat(QUESTION), answer)
+    ((scores,),) = model.score([prompt(model)], [[ids]], recalibrator=Temperature(temperature))
+    return math.fsum(scores)
+
+
+@pytest.mark.parametrize("floor", [-100.0, -math.inf])
+@pytest.mark.parametrize("temperature", [0.25, 0.5, 1.0, 2.0])
+def test_answers_that_part_at_the_first_word_have_their_probability_to_the_power_of_one_over_t(
+    floor, temperature
+):
+    model = FakeLanguageModel({QUESTION: ROW}, floor=floor)
+    total = sum(p ** (1 / temperature) for p in ROW.values())
+    for answer, p in ROW.items():
+        assert log_probability(model, answer, temperature) == pytest.approx(
+            math.log(p ** (1 / temperature) / total), abs=2e-6
+        )
+
+
+def test_answers_that_share_words_are_recalibrated_word_by_word():
+    model = FakeLanguageModel({QUESTION: {"old ash": 0.3, "old elm": 0.1, "fir": 0.6}}, floor=-math.inf)
+    old = 0.4**2 / (0.4**2 + 0.6**2)
+    ash = 0.3**2 / (0.3**2 + 0.1**2)
+    assert log_probability(model, "old ash", 0.5) == pytest.approx(math.log(old * ash), abs=1e-5)
+
+
+def test_an_answer_that_begins_another_ends_with_the_right_probability():
+    model = FakeLanguageModel({QUESTION: {"ash": 0.2, "ash tree": 0.8}})
+    assert log_probability(model, "ash") == pytest.approx(math.log(0.2), abs=1e-5)
+    assert log_probability(model, "ash tree") == pytest.approx(math.log(0.8), abs=1e-5)
+
+
+def test_draws_come_as_often_as_the_recalibrated_table_says():
+    model = FakeLanguageModel({QUESTION: ROW})
+    m = 4000
+    for recalibrator, power in ((Base(), 1), (SE(), 2)):
+        ((draws,),) = model.sample(
+            SampleRequest([prompt(model)], recalibrators=[recalibrator], m=m, seeds=[1])
+        )[0]
+        counts = Counter(draw.text for draw in draws)
+        total = sum(p**power for p in ROW.values())
+        chi_square = sum(
+            (counts[answer] - m * p**power / total) ** 2 / (m * p**power / total) for answer, p in ROW.items()
+        )
+        assert sum(counts.values()) == m
+        assert chi_square < 13.8  # two degrees of freedom, p = 0.001
+
+
+def test_the_empty_answer_can_be_drawn():
+    model = FakeLanguageModel({QUESTION: {"": 0.5, "Ash": 0.5}})
+    ((draws,),) = model.sample(SampleRequest([prompt(model)], recalibrators=[Base()], m=20))[0]
+    assert {draw.text for draw in draws} == {"", "Ash"}
+    assert all(draw.finished for draw in draws)
+
+
+def test_the_token_limit_leaves_an_answer_unfinished():
+    model = FakeLanguageModel({QUESTION: {"a very old elm": 1.0}})
+    (greedy,) = model.greedy([prompt(model)], recalibrator=Base(), max_new_tokens=2)
+    assert (greedy.text, greedy.finished) == ("a very", False)
+    assert model.complete(greedy, len(greedy.text)) == model.encode_answer((), "a very")
+
+
+def test_beams_find_the_answer_of_highest_mean_where_greedy_does_not():
+    row = {"b red": 0.2, "b blue": 0.2, "b green": 0.2, "c elm": 0.4}
+    model = FakeLanguageModel({QUESTION: row})
+    (greedy,) = model.greedy([prompt(model)], recalibrator=Base())
+    (beam,) = model.beam([prompt(model)], recalibrator=Base())
+    assert greedy.text == "b red"
+    assert beam.text == "c elm"
+    assert sum(beam.token_log_probs) == pytest.approx(math.log(0.4), abs=1e-5)
+
+
+def test_text_outside_the_table_is_read_byte_by_byte_and_scored_finitely():
+    model = FakeLanguageModel({QUESTION: ROW})
+    ids = model.encode_answer((), "Åsh 🌳")
+    assert len(ids) == len("Åsh 🌳".encode()) + 1
+    assert -2000 < log_probability(model, "Åsh 🌳") < -99
+    assert log_probability(FakeLanguageModel({QUESTION: ROW}, floor=-math.inf), "Oak") == -math.inf
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"context": "Question: what?\n\nA wood."}, {"few_shot": [Question("s", "When?", ("Now",))]}],
+)
+def test_the_question_is_found_in_any_chat(options):
+    model = FakeLanguageModel({QUESTION: ROW})
+    (greedy,) = model.greedy([prompt(model, **options)], recalibrator=Base())
+    assert greedy.text == "Ash"
+
+
+def test_an_unknown_question_is_an_error_that_says_what_to_do():
+    model = FakeLanguageModel({QUESTION: ROW})
+    with pytest.raises(InputError, match=r"'Which bush\?'; add it to its table"):
+        model.greedy([prompt(model, "Which bush?")], recalibrator=Base())
+
+
+@pytest.mark.parametrize("row", [{"ash": 0.5}, {"ash": 1.5, "elm": -0.5}, {"ash": 1.0, "elm": 0.0}, {}])
+def test_probabilities_that_are_no_distribution_are_refused(row):
+    with pytest.raises(InputError, match=r"'Which tree\?' need positive probabilities that add up to 1"):
+        FakeLanguageModel({QUESTION: row})
+
+
+def test_a_fitted_temperature_is_the_one_that_sharpened_the_table():
+    true = {"ash": 0.5, "elm": 0.3, "fir": 0.2}
+    total = sum(p**2 for p in true.values())
+    model = FakeLanguageModel({QUESTION: {answer: p**2 / total for answer, p in true.items()}})
+    answers = [[model.encode_answer((), answer) for answer, p in true.items() for _ in range(round(10 * p))]]
+    features = model.features([prompt(model)], answers)
+    fitted = TemperatureScaling(loss="NLL").fit(
+        model.logits(features.states[features.predicting_rows()]), features.targets
+    )
+    assert fitted.temperature_ == pytest.approx(2.0, abs=1e-4)
+
+
+def test_the_revision_tells_tables_apart():
+    one, same, other = (FakeLanguageModel({QUESTION: {"ash": p, "elm": 1 - p}}) for p in (0.25, 0.25, 0.5))
+    assert one.revision == same.revision != other.revision
+    assert FakeEquivalence([{"a", "b"}]).revision != FakeEquivalence().revision
+
+
+def test_groups_entail_both_ways_and_entailments_one_way():
+    fake = FakeEquivalence([{"a", "b", "c"}], entailments=[("d", "a")])
+    found = {(x, y) for x, y in product("abcd", repeat=2) if fake.entails([("?", x, y)])[0]}
+    assert found == {*product("abc", repeat=2), ("d", "a"), ("d", "d")}
+    assert len(fake.asked) == 16

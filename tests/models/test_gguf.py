@@ -1,0 +1,336 @@
+"""Language models from a GGUF: exact, unpacked once, whole or not at all, and refused in words."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import shutil
+import subprocess
+import sys
+import warnings
+from collections import namedtuple
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import pre_tokenizers
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+import semcal
+from semcal.demo.paths import language_model_dir
+from semcal.errors import MissingExtraError, ModelError, SemcalWarning, UsageError
+from semcal.hub_names import LANGUAGE_MODEL, NLI_MODEL, locate
+from semcal.models import loading
+
+gguf = pytest.importorskip("gguf")
+
+pytestmark = pytest.mark.filterwarnings("ignore:transformers does not know how 'abacus':UserWarning")
+
+IDS = torch.arange(40, 60)[None]
+
+
+def quantised(source: Path, out: Path, kind: str, **changed: Any) -> Path:
+    """A GGUF with the matrices of another in blocks of a kind, and other settings."""
+    added = changed.pop("tensors", {})
+    blocks, reader = gguf.GGMLQuantizationType[kind], gguf.GGUFReader(source)
+    settings = {key: field for key, field in reader.fields.items() if not key.startswith("GGUF.")}
+    architecture = changed.pop("architecture", settings["general.architecture"].contents())
+    writer = gguf.GGUFWriter(out, architecture)
+    for key, field in settings.items():
+        if key == "general.architecture" or key in changed:
+            continue
+        sub = field.types[-1] if field.types[0] == gguf.GGUFValueType.ARRAY else None
+        writer.add_key_value(key, field.contents(), field.types[0], sub_type=sub)
+    for key, (value, type_) in ((key, given) for key, given in changed.items() if given is not None):
+        writer.add_key_value(key, value, type_)
+    for tensor in reader.tensors:
+        values = np.asarray(tensor.data)
+        if values.ndim > 1 and blocks != gguf.GGMLQuantizationType.F32:
+            writer.add_tensor(tensor.name, gguf.quants.quantize(values, blocks), raw_dtype=blocks)
+        else:
+            writer.add_tensor(tensor.name, values.copy())
+    for name, values in added.items():
+        writer.add_tensor(name, values)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return out
+
+
+TEXT = gguf.GGUFValueType.STRING
+
+
+@pytest.fixture
+def model(language_model_gguf: Path, tmp_path: Path) -> Path:
+    """The embedded model, which a test may change."""
+    return Path(shutil.copy(language_model_gguf, tmp_path / "tiny.gguf"))
+
+
+@pytest.fixture
+def folder(model: Path, own_cache: Path) -> Path:
+    """What it was unpacked to."""
+    return Path(loading.unpacked("m", locate(model, LANGUAGE_MODEL), torch.float32).source)
+
+
+def logits(network: Any) -> torch.Tensor:
+    with torch.no_grad():
+        return network(IDS).logits.float()
+
+
+def own_logits(path: Path, **options: Any) -> torch.Tensor:
+    return logits(semcal.load_model(path, device="cpu", **options).network.model)
+
+
+def test_the_embedded_model_as_a_gguf_is_the_embedded_model(model: Path) -> None:
+    loaded = semcal.load_model(model, device="cpu")
+    assert loaded.name == "tiny.gguf"
+    digest = subprocess.run(["sha256sum", model], capture_output=True, text=True, check=True).stdout.split()[
+        0
+    ]
+    assert loaded.revision == f"sha256:{digest}"
+    expected = logits(semcal.load_model("atlas", device="cpu").network.model)
+    assert torch.allclose(logits(loaded.network.model), expected, atol=1e-5)
+    template = (language_model_dir() / "chat_template.jinja").read_text()
+    assert loaded.tokenizer.chat_template == template
+
+
+@pytest.mark.parametrize("kind", ["F16", "BF16", "Q4_0", "Q4_1", "Q5_1", "Q8_0"])
+def test_logits_are_those_of_transformers_own_reading(model: Path, tmp_path: Path, kind: str) -> None:
+    path = quantised(model, tmp_path / f"{kind}.gguf", kind)
+    own = AutoModelForCausalLM.from_pretrained(tmp_path, gguf_file=path.name, dtype=torch.float32)
+    assert torch.allclose(own_logits(path), logits(own), atol=1e-4)
+
+
+def test_a_dtype_has_a_copy_of_its_own(model: Path) -> None:
+    own = AutoModelForCausalLM.from_pretrained(model.parent, gguf_file=model.name, dtype=torch.bfloat16)
+    assert torch.equal(own_logits(model, dtype="bfloat16"), logits(own))
+    assert own_logits(model, dtype="auto").equal(own_logits(model))
+    kinds = {path.name.rpartition("-")[2] for path in loading.gguf_cache().glob("*-*") if path.is_dir()}
+    assert kinds == {"bfloat16", "float32"}
+
+
+def test_what_cannot_be_read_tensor_by_tensor_is_read_by_transformers(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = own_logits(model)
+    shutil.rmtree(loading.gguf_cache())
+    monkeypatch.setattr(loading, "_tensor_reader", lambda *_: None)
+    assert torch.equal(own_logits(model), expected)
+
+
+def test_a_second_start_unpacks_and_hashes_nothing(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = semcal.load_model(model, device="cpu")
+    monkeypatch.setattr(loading, "_unpack", None)
+    monkeypatch.setattr(loading.hashlib, "file_digest", None)
+    assert semcal.load_model(model, device="cpu").revision == first.revision
+    model.write_bytes(model.read_bytes())  # a time of change of its own, so it is hashed again
+    with pytest.raises(TypeError):
+        semcal.load_model(model, device="cpu")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda folder: os.truncate(folder / "model.safetensors", 1000),
+        lambda folder: (folder / "config.json").unlink(),
+        lambda folder: (folder / "tokenizer.json").write_text("{}"),
+        lambda folder: folder.with_suffix(".json").unlink(),
+        lambda folder: folder.with_suffix(".json").write_text("{}"),
+    ],
+    ids=["cut short", "file gone", "file edited", "no seal", "damaged seal"],
+)
+def test_a_damaged_copy_is_made_again(folder: Path, model: Path, damage: Any) -> None:
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    damage(folder)
+    assert own_logits(model).isfinite().all()
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_a_killed_process_leaves_nothing_that_is_taken_for_whole(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = (
+        "import os, sys, torch; from semcal.engine import loading; from semcal.hub_names import *\n"
+        "loading._write_weights = lambda *_: os._exit(9)\n"
+        "loading.unpacked('m', locate(sys.argv[1], LANGUAGE_MODEL), torch.float32)"
+    )
+    assert subprocess.run([sys.executable, "-c", script, str(model)], check=False).returncode == 9
+    parts = list(loading.gguf_cache().glob(".*.semcal.part"))
+    assert len(parts) == 1
+    assert own_logits(model).isfinite().all()
+    left = [path.name for path in loading.gguf_cache().iterdir() if path.name.startswith(".")]
+    assert left == []
+
+
+def _unpack_counted(path: Path, counted: Path, answers: Any) -> None:
+    plain = loading._unpack
+
+    def unpack(*given: Any) -> None:
+        with counted.open("a") as file:
+            file.write("x")
+        plain(*given)
+
+    loading._unpack = unpack
+    answers.put(loading.unpacked("m", locate(path, LANGUAGE_MODEL), torch.float32).source)
+
+
+def test_two_processes_unpack_once(model: Path, tmp_path: Path) -> None:
+    clean = multiprocessing.get_context("spawn")
+    answers: Any = clean.Queue()
+    both = [clean.Process(target=_unpack_counted, args=(model, tmp_path / "n", answers)) for _ in range(2)]
+    for one in both:
+        one.start()
+    assert answers.get(timeout=120) == answers.get(timeout=120)
+    for one in both:
+        one.join()
+    assert (tmp_path / "n").read_text() == "x"
+
+
+def test_too_little_room_is_told_before_anything_is_written(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**9, 10**9, 1234))
+    with pytest.raises(ModelError, match=r"it takes [\d,]+ bytes, and 1,234 are free.*SEMCAL_CACHE"):
+        semcal.load_model(model)
+    assert not any(path.is_dir() and path.name != "hashes" for path in loading.gguf_cache().iterdir())
+
+
+def test_a_cache_that_is_no_folder_is_named(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("SEMCAL_CACHE", str(tmp_path / "file"))
+    with pytest.raises(ModelError, match="set SEMCAL_CACHE to a folder with room that can be written"):
+        semcal.load_model(model)
+
+
+def test_without_the_package_the_extra_is_named(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gguf", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'semcal\[gguf\]'"):
+        semcal.load_model(model)
+
+
+def test_a_file_that_is_not_there_is_no_such_file(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"no such file: .*none\.gguf; give"):
+        semcal.load_model(tmp_path / "none.gguf")
+
+
+def test_bytes_that_are_no_gguf_are_shown(model: Path) -> None:
+    model.write_bytes(b"PK\3\4")
+    with pytest.raises(ModelError, match=r"is no GGUF, it begins with b'PK"):
+        semcal.load_model(model)
+
+
+@pytest.mark.parametrize("share", [0.0005, 0.05, 0.5, 0.99])
+def test_a_file_that_was_cut_short_is_damaged(model: Path, share: float) -> None:
+    os.truncate(model, int(model.stat().st_size * share))
+    with pytest.raises(ModelError, match=r"tiny\.gguf is damaged or was cut short .*; fetch it again"):
+        semcal.load_model(model)
+
+
+def test_a_part_of_a_split_file_is_told_how_to_join(model: Path) -> None:
+    part = model.rename(model.with_name("tiny-00001-of-00003.gguf"))
+    with pytest.raises(ModelError, match=r"one part of a split file; join the parts .*--merge"):
+        semcal.load_model(part)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "kind"), [("clip", "mmproj"), ("nomic-bert", "model"), ("llama", "adapter")]
+)
+def test_what_writes_no_text_is_refused(model: Path, tmp_path: Path, architecture: str, kind: str) -> None:
+    changed = {"architecture": architecture, "general.type": (kind, TEXT)}
+    path = quantised(model, tmp_path / "other.gguf", "F32", **changed)
+    with pytest.raises(ModelError, match=f"no language model .type '{kind}', architecture '{architecture}'"):
+        semcal.load_model(path)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"architecture": "abacus"}, {"llama.rope.scaling.type": ("yarn", TEXT)}],
+    ids=["architecture", "positions"],
+)
+def test_what_transformers_does_not_read_gets_the_line_that_serves_it(
+    model: Path, tmp_path: Path, changed: dict[str, Any]
+) -> None:
+    path = quantised(model, tmp_path / "other.gguf", "F32", **changed)
+    line = (
+        f"llama-server -m {path} -c 8192 --port 8080 serves it; write --model openai:http://127.0.0.1:8080/v1"
+    )
+    with pytest.raises(ModelError, match="transformers does not read it") as caught:
+        semcal.load_model(path)
+    assert line in str(caught.value)
+
+
+def test_without_a_chat_template_prompts_are_those_of_a_base_model(model: Path, tmp_path: Path) -> None:
+    path = quantised(model, tmp_path / "base.gguf", "F32", **{"tokenizer.chat_template": None})
+    plain = Path(shutil.copytree(language_model_dir(), tmp_path / "base"))
+    (plain / "chat_template.jinja").unlink()
+    (one,) = {type(semcal.load_model(named, device="cpu").format) for named in (path, plain)}
+    assert one is not type(semcal.load_model(model, device="cpu").format)
+
+
+def test_an_equivalence_is_no_gguf(model: Path) -> None:
+    with pytest.raises(ModelError, match=r"a GGUF holds a language model: .*tiny\.gguf; give a checkpoint"):
+        semcal.load_equivalence(model)
+    with pytest.raises(ModelError, match="no such file"):
+        locate(f"{model}.gguf", NLI_MODEL)
+
+
+def test_its_tokenizer_alone_is_unpacked_for_a_server(model: Path) -> None:
+    found = Path(loading.unpacked("m", locate(model, LANGUAGE_MODEL), None).source)
+    assert not list(found.glob("*.safetensors"))
+    own = AutoTokenizer.from_pretrained(language_model_dir())
+    assert AutoTokenizer.from_pretrained(found)("Who built it?") == own("Who built it?")
+
+
+@pytest.mark.parametrize(("split", "digits"), [("gpt-2", False), ("smollm", True), ("abacus", False)])
+def test_texts_are_split_as_llama_cpp_splits_them(
+    model: Path, tmp_path: Path, split: str, digits: bool
+) -> None:
+    path = quantised(model, tmp_path / "other.gguf", "F32", **{"tokenizer.ggml.pre": (split, TEXT)})
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        found = loading.unpacked("m", locate(path, LANGUAGE_MODEL), None).source
+    own = [str(one.message) for one in told if one.category is SemcalWarning]
+    assert (len(own), "how 'abacus' splits" in "".join(own)) == (
+        (1, True) if split == "abacus" else (0, False)
+    )
+    pieces = AutoTokenizer.from_pretrained(found).backend_tokenizer.pre_tokenizer.pre_tokenize_str("\n\n12")
+    plain = pre_tokenizers.ByteLevel(add_prefix_space=False).pre_tokenize_str("\n\n12")
+    assert [text for text, _ in pieces] == (["ĊĊ", "1", "2"] if digits else [text for text, _ in plain])
+
+
+def test_an_answer_ends_where_llama_cpp_ends_it(model: Path, tmp_path: Path) -> None:
+    number = gguf.GGUFValueType.UINT32
+    path = quantised(model, tmp_path / "other.gguf", "F32", **{"tokenizer.ggml.eot_token_id": (7, number)})
+    found = Path(loading.unpacked("m", locate(path, LANGUAGE_MODEL), None).source)
+    ends = json.loads((found / "generation_config.json").read_text())["eos_token_id"]
+    (own,) = (json.loads((language_model_dir() / "config.json").read_text())["eos_token_id"],)
+    assert sorted({7, *([own] if isinstance(own, int) else own)}) == ends
+
+
+def test_the_scaled_positions_of_llama_3_are_kept(model: Path, tmp_path: Path) -> None:
+    plain = semcal.load_model(model, device="cpu").network.model.model.rotary_emb
+    factors = np.linspace(1, 8, len(plain.inv_freq)).astype(np.float32)
+    path = quantised(model, tmp_path / "scaled.gguf", "F32", tensors={"rope_freqs.weight": factors})
+    scaled = semcal.load_model(path, device="cpu").network.model.model.rotary_emb
+    assert np.allclose(scaled.inv_freq.numpy() * factors, plain.inv_freq.numpy(), rtol=1e-6)
+    assert scaled.attention_scaling == 1.0
+
+
+def test_export_opens_a_gguf_as_what_was_fitted_on(model: Path, tmp_path: Path) -> None:
+    from semcal.export.sampling_parameters import read_checkpoint_settings
+
+    opened = read_checkpoint_settings(model)
+    assert (opened.name, opened.revision) == ("tiny.gguf", semcal.load_model(model, device="cpu").revision)
+
+
+def test_a_revision_is_for_the_hub(model: Path) -> None:
+    assert semcal.load_model(model, device="cpu", revision="main").name == "tiny.gguf"
+    with pytest.raises(UsageError, match="dtype"):
+        semcal.load_model(model, dtype="int3")

@@ -1,0 +1,273 @@
+"""Loading checkpoints from directories: what is taken from them, what is not, and what goes wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny_models
+import torch
+import transformers
+from huggingface_hub import utils as hub
+from transformers import BertConfig, BertForSequenceClassification, T5Config
+
+import semcal
+from semcal.data.question import Turn
+from semcal.errors import ModelError, UsageError
+from semcal.models import Prompt
+from semcal.models.loading import as_model_error, choose_device, files_hash
+from semcal.recalibration import Base
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    return tiny_models.save(tmp_path / "tiny")
+
+
+@pytest.mark.parametrize("family", tiny_models.FAMILIES)
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("template", [tiny_models.TEMPLATE, None])
+def test_a_directory_is_all_it_takes(tmp_path: Path, family: str, tied: bool, template: str | None) -> None:
+    folder = tiny_models.save(tmp_path / family, family, tied=tied, template=template)
+    model = semcal.load_model(folder)
+    prompt = Prompt("q", model.encode([Turn("user", "Question: Who built the mill?")]))
+    [answer] = model.greedy([prompt], recalibrator=Base(), max_new_tokens=3)
+    plain = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    with torch.no_grad():
+        logits = plain(torch.tensor([prompt.token_ids]), use_cache=False).logits[0, -1]
+    assert answer.token_ids[0] == int(logits.argmax())
+    assert answer.token_log_probs[0] == pytest.approx(float(logits.log_softmax(-1).max()), abs=1e-4)
+    assert model.name == family
+    assert not model.network.model.training
+    assert not any(weight.requires_grad for weight in model.network.model.parameters())
+
+
+def test_the_default_on_a_cpu_is_float32(checkpoint: Path) -> None:
+    fast = transformers.AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.bfloat16)
+    fast.save_pretrained(checkpoint)
+    assert semcal.load_model(checkpoint, device="cpu").network.dtype == torch.float32
+    assert semcal.load_model(checkpoint, device="cpu", dtype="auto").network.dtype == torch.bfloat16
+    assert semcal.load_model(checkpoint, device="cpu", dtype="bfloat16").network.dtype == torch.bfloat16
+    assert semcal.load_model(checkpoint, device="cpu", dtype=torch.float64).network.dtype == torch.float64
+
+
+def test_the_best_device_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    assert choose_device() == torch.device("cpu")
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    assert choose_device() == torch.device("mps")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert choose_device() == torch.device("cuda")
+    assert choose_device("cpu") == torch.device("cpu")
+
+
+@pytest.mark.parametrize("options", [{"device": "gpu9"}, {"dtype": "float23"}, {"dtype": "int64"}])
+def test_a_device_or_dtype_that_does_not_exist_is_wrong_usage(
+    checkpoint: Path, options: dict[str, Any]
+) -> None:
+    with pytest.raises(UsageError, match=str(next(iter(options.values())))):
+        semcal.load_model(checkpoint, **options)
+
+
+def test_sampling_settings_of_the_checkpoint_are_left_behind_and_its_ends_of_text_kept(
+    checkpoint: Path,
+) -> None:
+    path = checkpoint / "generation_config.json"
+    settings = json.loads(path.read_text())
+    path.write_text(
+        json.dumps({**settings, "eos_token_id": [2, 9], "temperature": 0.1, "top_k": 1, "top_p": 0.5,
+                    "repetition_penalty": 2.0, "do_sample": True})
+    )  # fmt: skip
+    model = semcal.load_model(checkpoint)
+    assert {2, 9} <= model.format.stops
+    config = model.network.model.generation_config
+    assert (config.temperature, config.top_k, config.top_p, config.repetition_penalty) == (None,) * 4
+    assert config.eos_token_id == [2, 9]
+
+
+def test_the_revision_of_a_directory_changes_with_weights_and_configuration(checkpoint: Path) -> None:
+    first = semcal.load_model(checkpoint).revision
+    assert first.startswith("sha256:")
+    assert len(first) == len("sha256:") + 64
+    assert semcal.load_model(checkpoint).revision == first
+    (checkpoint / "README.md").write_text("notes")
+    assert semcal.load_model(checkpoint).revision == first
+    config = json.loads((checkpoint / "config.json").read_text())
+    (checkpoint / "config.json").write_text(json.dumps({**config, "rms_norm_eps": 1e-5}))
+    second = semcal.load_model(checkpoint).revision
+    tiny_models.model("llama", vocabulary=config["vocab_size"], seed=1).save_pretrained(checkpoint)
+    third = semcal.load_model(checkpoint).revision
+    assert len({first, second, third}) == 3
+
+
+def test_a_path_may_be_relative_or_a_string(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(checkpoint)
+    assert semcal.load_model(".").name == "tiny"
+    monkeypatch.chdir(checkpoint.parent)
+    assert semcal.load_model("tiny").name == "tiny"
+
+
+@pytest.mark.parametrize("path", ["./nowhere", "/no/such/model", "~/no/such/model", "a/b/c", Path("nowhere")])
+def test_a_directory_that_is_not_there_is_named(path: str | Path) -> None:
+    with pytest.raises(ModelError, match=f"no such directory: {path}"):
+        semcal.load_model(path)
+
+
+def test_a_directory_without_a_configuration_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"holds no config\.json"):
+        semcal.load_model(tmp_path)
+
+
+def test_a_file_is_no_model(tmp_path: Path) -> None:
+    for name, reason in (
+        ("model.bin", "no such directory"),
+        ("model.gguf", "is no GGUF"),
+    ):
+        (tmp_path / name).write_text("x")
+        with pytest.raises(ModelError, match=reason):
+            semcal.load_model(tmp_path / name)
+
+
+def test_a_hub_that_fails_after_all_is_said_and_a_directory_advised(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreachable(*_: Any, **__: Any) -> None:
+        raise OSError("We couldn't connect to 'https://huggingface.co' to load the files")
+
+    monkeypatch.setattr("semcal.hub_names.unreachable", lambda: None)
+    monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", unreachable)
+    with pytest.raises(ModelError, match=r"'owner/model'.*couldn't connect.* give the path of a directory"):
+        semcal.load_model("owner/model")
+
+
+def test_a_hub_that_cannot_be_reached_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+
+    def kept(*_: Any, local_files_only: bool = False, **__: Any) -> None:
+        asked.append(local_files_only)
+        raise OSError("damaged")
+
+    monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", kept)
+    monkeypatch.setattr("semcal.hub_names.unreachable", lambda: "it rains")
+    with pytest.raises(ModelError, match=r"no language model 'owner/model'.* and it rains; give the path"):
+        semcal.load_model("owner/model")
+    assert asked == []
+    monkeypatch.setattr("semcal.hub_names.is_cached", lambda *_, **__: True)
+    for name in ("owner/model", "gpt2"):
+        with pytest.raises(ModelError, match="its configuration: damaged"):
+            semcal.load_model(name)
+    assert asked == [True, True]
+
+
+def test_the_embedded_models_have_names_in_python_too() -> None:
+    assert semcal.load_model("atlas").name == "language_model"
+    assert semcal.load_equivalence("atlas").name == "nli_model"
+    with pytest.raises(ModelError, match="no such directory: atlsa; did you mean 'atlas'"):
+        semcal.load_equivalence("atlsa")
+
+
+def test_a_damaged_weight_file_is_said_to_be_damaged(checkpoint: Path) -> None:
+    weights = checkpoint / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    with pytest.raises(ModelError, match=r"its weights: a safetensors file is damaged"):
+        semcal.load_model(checkpoint)
+
+
+def test_missing_weights_are_an_error(checkpoint: Path) -> None:
+    (checkpoint / "model.safetensors").unlink()
+    with pytest.raises(ModelError, match="its weights: "):
+        semcal.load_model(checkpoint)
+
+
+def test_weights_of_another_shape_are_an_error(checkpoint: Path) -> None:
+    config = json.loads((checkpoint / "config.json").read_text())
+    (checkpoint / "config.json").write_text(json.dumps({**config, "intermediate_size": 48}))
+    with pytest.raises(ModelError, match="its weights: "):
+        semcal.load_model(checkpoint)
+
+
+def test_weights_that_the_file_lacks_are_an_error(checkpoint: Path) -> None:
+    config = json.loads((checkpoint / "config.json").read_text())
+    (checkpoint / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 3}))
+    with pytest.raises(ModelError, match=r"the files lack \d+ of its weights \(.*layers\.2"):
+        semcal.load_model(checkpoint)
+
+
+def test_a_missing_tokenizer_is_an_error(checkpoint: Path) -> None:
+    for path in checkpoint.glob("*token*"):
+        path.unlink()
+    with pytest.raises(ModelError, match="its tokenizer"):
+        semcal.load_model(checkpoint)
+
+
+def test_a_classifier_is_no_language_model(tmp_path: Path) -> None:
+    config = BertConfig(
+        vocab_size=400, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64
+    )
+    BertForSequenceClassification(config).save_pretrained(tmp_path)
+    tiny_models.tokenizer().save_pretrained(tmp_path)
+    with pytest.raises(ModelError, match="not a causal language model"):
+        semcal.load_model(tmp_path)
+
+
+def test_an_encoder_decoder_is_no_causal_language_model(tmp_path: Path) -> None:
+    T5Config(vocab_size=400).save_pretrained(tmp_path)
+    with pytest.raises(ModelError, match="encoder-decoder"):
+        semcal.load_model(tmp_path)
+
+
+def test_a_configuration_that_transformers_does_not_know_is_an_error(checkpoint: Path) -> None:
+    (checkpoint / "config.json").write_text('{"model_type": "abacus"}')
+    with pytest.raises(ModelError, match=r"its configuration: .*abacus"):
+        semcal.load_model(checkpoint)
+
+
+def test_loading_says_nothing(checkpoint: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    semcal.load_model(checkpoint)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("bars", [True, False])
+@pytest.mark.parametrize("hub_bars", [True, False])
+def test_loading_leaves_progress_bars_as_they_were(checkpoint: Path, bars: bool, hub_bars: bool) -> None:
+    library, switch = transformers.utils.logging, (hub.disable_progress_bars, hub.enable_progress_bars)
+    before = library.is_progress_bar_enabled(), not hub.are_progress_bars_disabled()
+    try:
+        (library.enable_progress_bar if bars else library.disable_progress_bar)()
+        switch[hub_bars]()
+        semcal.load_model(checkpoint)
+        assert (library.is_progress_bar_enabled(), not hub.are_progress_bars_disabled()) == (bars, hub_bars)
+    finally:
+        (library.enable_progress_bar if before[0] else library.disable_progress_bar)()
+        switch[before[1]]()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [MemoryError(), RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: 9 bytes")],
+)
+def test_too_little_memory_is_not_blamed_on_the_files(error: Exception) -> None:
+    with (
+        pytest.raises(ModelError, match="its weights: there is not enough memory for it"),
+        as_model_error("its weights", "."),
+    ):
+        raise error
+
+
+def test_a_device_that_is_not_there_is_refused() -> None:
+    if torch.cuda.device_count() == 0:
+        with pytest.raises(UsageError, match="this machine has no cuda"):
+            choose_device("cuda")
+    with pytest.raises(UsageError, match="no cuda:99"):
+        choose_device("cuda:99")
+    with pytest.raises(UsageError, match=r"no cpu:1 \(1 of its kind\)"):
+        choose_device("cpu:1")
+
+
+def test_another_tokenizer_is_another_revision(tmp_path: Path) -> None:
+    tiny_models.save(tmp_path)
+    before = files_hash(tmp_path)
+    settings = tmp_path / "tokenizer.json"
+    settings.write_text(settings.read_text() + "\n")
+    assert files_hash(tmp_path) != before

@@ -1,0 +1,275 @@
+"""Verdicts on disk: kept, found again, shared by processes, and never read from a file that is not whole."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from semcal.errors import StoreError
+from semcal.models.equivalence import CHUNK, CachedEquivalence
+from semcal.models.fakes import FakeEquivalence
+
+ASKED = [("Where?", "nyc", "new york"), ("Where?", "new york", "nyc"), ("Where?", "nyc", "rome")]
+
+
+def fake(**options: str) -> FakeEquivalence:
+    return FakeEquivalence([{"nyc", "new york"}], **options)
+
+
+def test_a_second_run_asks_the_model_nothing(tmp_path):
+    first = CachedEquivalence(fake(), tmp_path / "verdicts.sqlite")
+    assert first.entails(ASKED) == [True, True, False]
+    second = CachedEquivalence(fake(), tmp_path / "verdicts.sqlite")
+    assert second.entails(ASKED[::-1]) == [False, True, True]
+    assert (first.hits, first.calls) == (0, 3)
+    assert (second.hits, second.calls) == (3, 0)
+    assert second.inner.asked == []
+
+
+def test_a_triple_asked_twice_in_one_call_costs_one_call(tmp_path):
+    cached = CachedEquivalence(fake(), tmp_path / "verdicts.sqlite")
+    assert cached.entails([ASKED[0], ASKED[2], ASKED[0]]) == [True, False, True]
+    assert (cached.hits, cached.calls) == (1, 2)
+
+
+def test_direction_question_and_model_are_part_of_the_key(tmp_path):
+    path = tmp_path / "verdicts.sqlite"
+    one_way = FakeEquivalence(entailments=[("soho", "nyc")])
+    cached = CachedEquivalence(one_way, path)
+    assert cached.entails([("Where?", "soho", "nyc"), ("Where?", "nyc", "soho")]) == [True, False]
+    assert cached.entails([("Where else?", "soho", "nyc")]) == [True]
+    assert cached.calls == 3
+    assert CachedEquivalence(FakeEquivalence(), path).entails([("Where?", "soho", "nyc")]) == [False]
+    assert CachedEquivalence(FakeEquivalence(name="other"), path).entails([("Where?", "soho", "nyc")]) == [
+        False
+    ]
+
+
+def test_more_triples_than_one_statement_takes_are_all_found(tmp_path):
+    asked = [(f"q{i}?", f"a{i}", f"b{i % 7}") for i in range(3 * CHUNK + 1)]
+    truth = FakeEquivalence(entailments=[(a, b) for _, a, b in asked[::2]])
+    expected = truth.entails(asked)
+    CachedEquivalence(truth, tmp_path / "v.sqlite").entails(asked)
+    again = CachedEquivalence(truth, tmp_path / "v.sqlite")
+    assert again.entails(asked) == expected
+    assert again.calls == 0
+
+
+def test_of_two_processes_that_decide_at_once_the_first_verdict_holds_for_both(tmp_path):
+    path = tmp_path / "verdicts.sqlite"
+    first = CachedEquivalence(SimpleNamespace(name="m", revision="1", entails=lambda _: [True]), path)
+
+    def later(triples):
+        assert first.entails(triples) == [True]  # meanwhile, on another device
+        return [False]
+
+    second = CachedEquivalence(SimpleNamespace(name="m", revision="1", entails=later), path)
+    assert second.entails([("q?", "a", "b")]) == [True]
+
+
+def test_any_text_is_a_key(tmp_path):
+    strange = [
+        ("", "", ""),
+        ("q'; DROP TABLE verdicts", "naïve\x00", "日本\n\t"),
+        ("q?", "\u00c5", "A\u030a"),
+    ]
+    truth = FakeEquivalence(entailments=[("naïve\x00", "日本\n\t")])
+    for _ in range(2):
+        assert CachedEquivalence(truth, tmp_path / "v.sqlite").entails(strange) == [True, True, False]
+    assert len(truth.asked) == 3
+
+
+def test_the_folder_is_made_and_one_file_is_left_behind(tmp_path):
+    CachedEquivalence(fake(), tmp_path / "new" / "folder" / "v.sqlite").entails(ASKED)
+    assert [path.name for path in (tmp_path / "new" / "folder").iterdir()] == ["v.sqlite"]
+
+
+def test_nothing_is_kept_when_the_model_fails(tmp_path):
+    class Failing(FakeEquivalence):
+        def entails(self, triples):
+            raise RuntimeError("out of memory")
+
+    with pytest.raises(RuntimeError, match="out of memory"):
+        CachedEquivalence(Failing(), tmp_path / "v.sqlite").entails(ASKED)
+    assert CachedEquivalence(fake(), tmp_path / "v.sqlite").entails(ASKED) == [True, True, False]
+
+
+def filled(path: Path) -> Path:
+    asked = [(f"q{i}?", f"answer {i}", f"answer {i + 1}") for i in range(2000)]
+    CachedEquivalence(fake(), path).entails(asked)
+    return path
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda _: b"not a database at all, but long enough to look like a file",
+        lambda raw: raw[: len(raw) // 2],
+        lambda raw: raw[:8192] + bytes(8192) + raw[16384:],
+        lambda raw: b"X" + raw[1:],
+    ],
+    ids=["text", "cut short", "a page of zeros", "broken header"],
+)
+def test_a_damaged_file_is_an_error_that_names_it(damage, tmp_path):
+    path = filled(tmp_path / "verdicts.sqlite")
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(StoreError, match=r"verdicts\.sqlite is damaged .*delete it"):
+        CachedEquivalence(fake(), path).entails(ASKED)
+
+
+def test_damage_that_comes_later_is_an_error_that_names_the_file(tmp_path):
+    path = filled(tmp_path / "verdicts.sqlite")
+    cached = CachedEquivalence(fake(), path)
+    path.write_bytes(path.read_bytes()[:4096] + bytes(8192))
+    with pytest.raises(StoreError, match=r"verdicts\.sqlite is damaged"):
+        cached.entails(ASKED)
+
+
+def test_a_database_of_another_program_is_left_alone(tmp_path):
+    path = tmp_path / "bookmarks.sqlite"
+    other = sqlite3.connect(path)
+    other.execute("CREATE TABLE bookmarks (address TEXT)")
+    other.commit()
+    other.close()
+    with pytest.raises(StoreError, match=r"bookmarks\.sqlite is a database of another program"):
+        CachedEquivalence(fake(), path)
+    other = sqlite3.connect(path)
+    assert other.execute("SELECT name FROM sqlite_master").fetchall() == [("bookmarks",)]
+    other.close()
+
+
+def test_a_file_of_a_later_layout_is_refused(tmp_path):
+    path = filled(tmp_path / "v.sqlite")
+    database = sqlite3.connect(path)
+    database.execute("PRAGMA user_version = 99")
+    database.close()
+    with pytest.raises(StoreError, match="layout 99"):
+        CachedEquivalence(fake(), path)
+
+
+def test_a_path_that_cannot_be_a_file_is_an_error_that_names_it(tmp_path):
+    with pytest.raises(StoreError, match=r"cannot use the verdict cache .*folder"):
+        CachedEquivalence(fake(), _made(tmp_path / "folder"))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="cannot make the folder"):
+        CachedEquivalence(fake(), tmp_path / "file" / "v.sqlite")
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
+WORKER = """
+import sys
+from types import SimpleNamespace
+from semcal.models.equivalence import CachedEquivalence
+
+path, number = sys.argv[1], int(sys.argv[2])
+decide = lambda triples: [premise == hypothesis for _, premise, hypothesis in triples]
+cached = CachedEquivalence(SimpleNamespace(name="m", revision="1", entails=decide), path)
+for step in range(100):
+    place = (step + 10 * number) % 100
+    assert cached.entails([(f"q{place}?", "even", "odd" if place % 2 else "even")]) == [place % 2 == 0]
+print(cached.hits + cached.calls)
+"""
+
+
+def test_processes_share_one_file_made_by_whoever_comes_first(tmp_path):
+    path = tmp_path / "verdicts.sqlite"
+    workers = [
+        subprocess.Popen([sys.executable, "-c", WORKER, path, str(number)], stdout=subprocess.PIPE, text=True)
+        for number in range(6)
+    ]
+    assert [worker.communicate()[0] for worker in workers] == ["100\n"] * 6
+    assert [kept.name for kept in tmp_path.iterdir()] == ["verdicts.sqlite"]
+    database = sqlite3.connect(path)
+    assert database.execute("SELECT count(*), sum(entails) FROM verdicts").fetchone() == (100, 50)
+    database.close()
+
+
+def declared(path: Path, *statements: str) -> Path:
+    """Another file of verdicts, in which something was declared or changed."""
+    database = sqlite3.connect(path)
+    database.execute("PRAGMA ignore_check_constraints = ON")
+    for statement in statements:
+        database.execute(statement)
+    database.commit()
+    database.close()
+    return path
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE TRIGGER turned AFTER INSERT ON verdicts BEGIN UPDATE verdicts SET entails = 1 - entails; END",
+        "CREATE VIEW two AS SELECT * FROM verdicts",
+        "CREATE TABLE more (a TEXT)",
+        "CREATE INDEX by_entails ON verdicts (entails)",
+        "ALTER TABLE verdicts ADD COLUMN score REAL",
+        "ALTER TABLE verdicts RENAME TO others",
+    ],
+)
+def test_a_file_that_declares_anything_else_is_damaged(statement: str, tmp_path: Path) -> None:
+    path = declared(filled(tmp_path / "v.sqlite"), statement)
+    with pytest.raises(StoreError, match=r"v\.sqlite is damaged \(its table is not the one that was made\)"):
+        CachedEquivalence(fake(), path)
+
+
+@pytest.mark.parametrize("value", ["2", "-1", "0.5", "'yes'", "x'00'"])
+def test_a_verdict_that_is_neither_yes_nor_no_is_damage(value: str, tmp_path: Path) -> None:
+    path = filled(tmp_path / "v.sqlite")
+    cached = CachedEquivalence(fake(), path)
+    declared(path, f"UPDATE verdicts SET entails = {value} WHERE hypothesis = 'answer 7'")
+    with pytest.raises(
+        StoreError, match=r"v\.sqlite is damaged \(a verdict is .*, neither 0 nor 1\); delete it"
+    ):
+        cached.entails([("q6?", "answer 6", "answer 7")])
+    with pytest.raises(StoreError, match=r"v\.sqlite is damaged \(CHECK constraint failed"):
+        CachedEquivalence(fake(), path)
+
+
+def test_a_flipped_byte_is_found_or_changes_no_verdict(tmp_path: Path) -> None:
+    """But 0 for 1 in a verdict itself, which SQLite keeps in a byte that is 8 or 9: nothing else tells it."""
+    asked = [(f"q{i % 3}?", f"a{i}", f"b{i % 5}") for i in range(60)]
+    truth = FakeEquivalence(entailments=[(a, b) for _, a, b in asked[::2]])
+    expected = truth.entails(asked)
+    whole = tmp_path / "v.sqlite"
+    CachedEquivalence(truth, whole).entails(asked)
+    raw = whole.read_bytes()
+    statement = range(raw.index(b"CREATE TABLE"), raw.index(b"WITHOUT ROWID") + 14)
+    rng = random.Random(13)
+    used = [place for place, byte in enumerate(raw) if byte]
+    counts: Counter[str] = Counter()
+    for number in range(600):
+        place = rng.choice((statement, range(100), used, range(len(raw)))[number % 4])
+        flipped = bytearray(raw)
+        flipped[place] ^= 1 << rng.randrange(8) if number % 3 else rng.randrange(1, 256)
+        path = tmp_path / f"{number}.sqlite"
+        path.write_bytes(flipped)
+        try:
+            right = CachedEquivalence(truth, path).entails(asked) == expected
+        except StoreError:
+            counts["refused"] += 1
+        else:
+            assert right or {raw[place], flipped[place]} == {8, 9}, (place, raw[place], flipped[place])
+            counts["harmless"] += 1
+    assert sum(counts.values()) == 600
+    assert min(counts.values()) > 100, counts
+
+
+def test_a_copy_of_the_file_alone_holds_all_verdicts_though_another_has_it_open(tmp_path: Path) -> None:
+    path, copy = tmp_path / "cache", tmp_path / "copy"
+    open_still, one = CachedEquivalence(fake(), path), CachedEquivalence(fake(), path)
+    found = one.entails(ASKED)
+    del one
+    copy.write_bytes(path.read_bytes())
+    kept = CachedEquivalence(fake(), copy)
+    assert (kept.entails(ASKED), kept.calls, open_still.calls) == (found, 0, 0)

@@ -1,0 +1,158 @@
+"""Jobs and what they are given, where a worker process can import them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from semcal.errors import QuestionError, SemcalWarning
+from semcal.files import atomic_write
+
+
+def ten() -> int:
+    return 10
+
+
+def nothing() -> int:
+    raise OSError("there is no such thing")
+
+
+@dataclass(frozen=True)
+class Add:
+    number: int
+    seconds: float = 0.0
+
+    def __call__(self, held, tell):
+        tell(self.number)
+        time.sleep(self.seconds)
+        return held + self.number
+
+
+class Process:
+    def __call__(self, held, tell):
+        return os.getpid()
+
+
+class Threads:
+    def __call__(self, held, tell):
+        import torch
+
+        return torch.get_num_threads(), os.environ["OPENBLAS_NUM_THREADS"], os.getpid()
+
+
+class Refuse:
+    def __call__(self, held, tell):
+        raise QuestionError("q7", "it is no question")
+
+
+class Break:
+    def __call__(self, held, tell):
+        return 1 / 0
+
+
+class Warn:
+    def __call__(self, held, tell):
+        for _ in range(3):
+            warnings.warn("this is odd", SemcalWarning, stacklevel=1)
+
+
+class OddWarning(UserWarning):
+    """One that is pickled, but not made again."""
+
+    def __init__(self, *, what: str) -> None:
+        super().__init__(f"{what} is odd")
+
+
+class WarnOddly:
+    def __call__(self, held, tell):
+        warnings.warn(OddWarning(what="all"), stacklevel=1)
+        return held
+
+
+class Unsendable:
+    def __call__(self, held, tell):
+        return lambda: None
+
+
+@dataclass(frozen=True)
+class DieOnce:
+    """Kills the process that does it, unless an earlier one has left its mark."""
+
+    mark: Path
+
+    def __call__(self, held, tell):
+        if not self.mark.exists():
+            self.mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return held
+
+
+class Die:
+    def __call__(self, held, tell):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@dataclass(frozen=True)
+class Product:
+    """A sum of floats in float32, whose last bits tell in what order it was taken."""
+
+    seed: int
+
+    def __call__(self, held, tell):
+        import torch
+
+        rng = np.random.default_rng(self.seed)
+        table = rng.standard_normal((300, 3000), dtype=np.float32)
+        vector = rng.standard_normal(3000, dtype=np.float32)
+        return (table @ vector).tobytes(), (
+            torch.from_numpy(table) @ torch.from_numpy(vector)
+        ).numpy().tobytes()
+
+
+class DeadlyLoad:
+    """What gives nothing: the process that unpacks it ends there and then."""
+
+    def __init__(self) -> None:
+        self.exit_code = 3
+
+    def __setstate__(self, state):
+        os._exit(state["exit_code"])
+
+    def __call__(self):
+        raise AssertionError("nobody comes here")
+
+
+@dataclass(frozen=True)
+class WriteSlowly:
+    """Writes half of a file, and then takes its time."""
+
+    path: Path
+
+    def __call__(self, held, tell):
+        with atomic_write(self.path) as handle:
+            handle.write(b"half")
+            handle.flush()
+            time.sleep(60)
+
+
+@dataclass(frozen=True)
+class Large:
+    """A job of more bytes than a connection takes before its other end reads."""
+
+    content: bytes = bytes(4_000_000)
+
+    def __call__(self, held, tell):
+        return len(self.content)
+
+
+class Leave:
+    """Raises what is no Exception, as a panic of the tokenizers library does."""
+
+    def __call__(self, held, tell):
+        raise SystemExit("left")

@@ -1,0 +1,53 @@
+"""A calibration whose probabilities can be worked out by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from semcal.calibration.calibrated import Calibration, CalibrationReport, Threshold
+from semcal.metrics.probability_maps import MapCandidate, ProbabilityMap
+from semcal.models.language_model import LanguageModel
+from semcal.models.prompting import PromptConfig
+from semcal.recalibration.provenance import Provenance
+
+#: p = .1 + .6 share, of E-SC at the answer's temperature.
+OF_THE_SHARE = ProbabilityMap(
+    MapCandidate("isotonic", ("E-SC",)), {"thresholds": (0.0, 1.0), "values": (0.1, 0.7)}, (0.5,)
+)
+#: p = 1 / (1 + exp(−(largest share at T = 2))).
+OF_ANOTHER_TEMPERATURE = ProbabilityMap(
+    MapCandidate("logistic", ("E-SC at T=2",)), {"slopes": (1.0,), "intercept": (0.0,)}, (0.5,)
+)
+#: p = 1 / (1 + exp(−likelihood)); −1 where that is unknown.
+OF_THE_LIKELIHOOD = ProbabilityMap(
+    MapCandidate("logistic", ("likelihood",)), {"slopes": (1.0,), "intercept": (0.0,)}, (-1.0,)
+)
+
+
+def calibration(**changed: Any) -> Calibration:
+    """A calibration of 10 draws at T = 1 without a threshold, of samples from a file."""
+    tried = ({"name": "isotonic(E-SC)", "gain": 0.3, "above": 0.1, "standard_error": 0.02},)
+    report = CalibrationReport(100, 0, "isotonic(E-SC)", tried, {}, {}, ())
+    settings: dict[str, Any] = {
+        "map": OF_THE_SHARE,
+        "further": 0.2,
+        "m": 10,
+        "temperature": 1.0,
+        "temperatures": (),
+        "equivalence": "exact",
+        "linkage": "components",
+        "threshold": None,
+        "report": report,
+    }
+    return Calibration(**settings | changed)
+
+
+def threshold(value: float | None) -> Threshold:
+    """A threshold for a risk of 10 %."""
+    return Threshold(value, 0.1, 0.05, 100, 40, 1, 0.09)
+
+
+def provenance(model: LanguageModel, asking: PromptConfig | None = None) -> Provenance:
+    """Of a calibration of a model's own samples."""
+    asked = asking or PromptConfig()
+    return Provenance(model.name, model.revision, asked.describe(), asked.hash(model), "made-up", "d0", 100)

@@ -1,0 +1,681 @@
+"""Calibrations: learnt from rows, a model or stored samples; applied, stored, and refused where they must."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from made_up_calibration import calibration, threshold
+from scipy.stats import binomtest
+
+from semcal.calibration.answer_features import candidates_for
+from semcal.calibration.calibrated import Calibration
+from semcal.calibration.from_model import calibrate
+from semcal.data.question import Question
+from semcal.deciding import DecisionRule
+from semcal.errors import FitError, InputError, SemcalWarning, StoreError, UsageError
+from semcal.metrics.probability_maps import MapCandidate, ProbabilityMap, choose_map
+from semcal.models import load_equivalence
+from semcal.models.fakes import FakeEquivalence, FakeLanguageModel
+from semcal.recalibration import TemperatureScaling
+from tests.json_rows import (
+    answer_of,
+    calibrate_rows,
+    calibrate_samples,
+    calibrated_rows,
+    cluster_rows,
+    features_of,
+    measure_at,
+    measure_rows,
+    rows_by_temperature,
+)
+
+EXACT = load_equivalence("exact")
+
+
+def samples(n: int, seed: int = 0, m: int = 10, likelihoods: bool = True) -> list[dict[str, Any]]:
+    """Rows of an overconfident system: the more often an answer is drawn, the likelier it is right."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for number in range(n):
+        sure = rng.beta(4, 1.2)
+        drawn = ["Ana" if rng.random() < sure else f"Bo {rng.integers(4)}" for _ in range(m)]
+        right = rng.random() < 0.7 * sure
+        row = {"id": f"q{number}", "question": f"Who built mill {number}?", "samples": drawn}
+        row["answers"] = ["Ana"] if right else ["Nobody"]
+        if likelihoods:
+            row["log_likelihoods"] = [float(-rng.exponential()) for _ in drawn]
+        rows.append(row)
+    return rows
+
+
+def measured(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return measure_rows(cluster_rows(rows, equivalence=EXACT)[0])
+
+
+def test_the_answer_is_the_commonest_wording_of_the_commonest_meaning_ties_to_the_first() -> None:
+    rows = [
+        {"id": "1", "question": "Who?", "samples": ["Bo", "ana", "Ana", "Bo", "ANA", "Ana"]},
+        {"id": "2", "question": "Who?", "samples": ["Bo", "Ana", "Ana", "Bo"]},
+    ]
+    found = features_of({1.0: measured(rows)})
+    assert found.answers == ("Ana", "Bo")
+    assert found.values["E-SC"] == pytest.approx([4 / 6, 1 / 2])
+
+
+TIED = {"id": "1", "question": "Who?", "samples": ["Bo", "Ana", "ana", "Cy"], "clusters": [[0], [1, 2], [3]]}
+
+
+def test_of_equally_frequent_meanings_and_wordings_the_likelier_answers() -> None:
+    """Else the one of which more draws at a sharper temperature are, and only then the first."""
+    apart = {**TIED, "clusters": [[0], [1], [2], [3]]}
+
+    def answer(row: dict[str, Any], **others: list[str]) -> str:
+        rows = {1.0: [row]} | {
+            float(t): [{**TIED, "samples": texts, "log_likelihoods": None, "clusters": [[0], [1], [2], [3]]}]
+            for t, texts in others.items()
+        }
+        return features_of(measure_at(rows)).answers[0]
+
+    known = [-3.0, -2.0, -1.0, -2.5]
+    assert answer({**apart, "log_likelihoods": known}) == "ana"
+    assert answer({**TIED, "log_likelihoods": known}) == "ana"
+    assert answer({**TIED, "log_likelihoods": [-3.0, -1.0, -2.0, -2.5]}) == "Ana"
+    unknown = {**apart, "log_likelihoods": None}
+    assert answer(unknown) == "Bo"
+    assert answer(unknown, **{"0.5": ["Cy", "Cy.", "Bo", "Di"]}) == "Cy"
+    assert answer(unknown, **{"2": ["Cy", "Cy.", "Bo", "Di"]}) == "Bo"  # that is not sharper
+    assert answer({**apart, "log_likelihoods": known}, **{"0.5": ["Cy"] * 4}) == "ana"
+    assert answer({**TIED, "log_likelihoods": None}) == "Ana"
+
+
+def test_a_tie_is_told_in_the_row_and_in_the_answer_and_settled_by_the_row_s_own_sharper_draws() -> None:
+    (row,) = measure_rows([{**TIED, "clusters": [[0], [1], [2], [3]], "log_likelihoods": None}])
+    assert (row["tied"], row["top_cluster"]["E-SC"]) == (4, 0)
+    assert answer_of(row, "E-SC", None, None).tied == 4
+    (row,) = measure_rows([{**TIED, "log_likelihoods": None}])
+    assert "tied" not in row
+    assert answer_of(row, "E-SC", None, None).tied is None
+    both = {"samples": [*TIED["samples"], "Cy", "Di"], "temperatures": [1.0] * 4 + [0.5] * 2}
+    clusters = [[0], [1], [2], [3], [4], [5]]
+    (row,) = measure_rows([{"id": "1", **both, "clusters": clusters, "log_likelihoods": None}])
+    assert row["top_cluster"] == {"E-SC": 3}
+
+
+def at_two_temperatures(n: int, likelihoods: bool = True) -> list[dict[str, Any]]:
+    """Rows of a small model: at T = 1 the draws are noise, at .5 they agree on what is right more often."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for number in range(n):
+        knows = rng.random() < 0.6
+        warm = ["Ana" if rng.random() < 0.15 else f"Bo {rng.integers(500)}" for _ in range(10)]
+        cold = ["Ana" if rng.random() < 0.8 * knows else f"Bo {rng.integers(500)}" for _ in range(10)]
+        row = {"id": f"q{number}", "question": f"Who built mill {number}?", "answers": ["Ana"]}
+        row |= {"samples": warm + cold, "temperatures": [1.0] * 10 + [0.5] * 10}
+        if likelihoods:
+            row["log_likelihoods"] = [float(-rng.exponential() - 1) for _ in range(20)]
+        rows.append(row)
+    return rows
+
+
+def test_answers_are_drawn_at_the_temperature_that_gains_more_and_the_calibration_names_it(
+    tmp_path: Path,
+) -> None:
+    rows = at_two_temperatures(150)
+    found = calibrate_samples(rows, equivalence=EXACT)
+    assert found.temperature == 0.5
+    assert next(iter(found.recalibrators)) == 0.5
+    assert [one["temperature"] for one in found.report.temperatures] == [1.0, 0.5]
+    assert found.report.answered_at is not None
+    assert found.report.answered_at.startswith("Answers are drawn at T = 0.5, which gains +")
+    base, warm = found.report.base, found.report.base_at_one
+    assert warm is not None
+    assert base["accuracy"] == found.report.calibrated["accuracy"] > warm["accuracy"]  # type: ignore[operator]
+    found.save_pretrained(tmp_path)
+    assert Calibration.from_pretrained(tmp_path) == found
+    answers = calibrated_rows(cluster_rows(rows, equivalence=EXACT)[0], found)
+    cold = [max(map(row["samples"][10:].count, row["samples"][10:])) / 10 for row in rows]
+    assert [one["score"] for one in answers] == pytest.approx(cold)
+
+
+def test_without_draws_that_gain_more_answers_stay_those_at_one() -> None:
+    rows = [
+        {**row, "samples": 2 * row["samples"], "temperatures": [1.0] * 10 + [0.5] * 10}
+        for row in samples(120, likelihoods=False)
+    ]
+    found = calibrate_samples(rows, equivalence=EXACT)
+    assert found.temperature == 1.0
+    assert found.report.base == found.report.base_at_one
+    assert "at T = 0.5 they would gain +0.000" in (found.report.answered_at or "")
+    assert found.temperatures == (0.5,)  # without likelihoods these settle ties
+    alone = calibrate_samples(samples(120), equivalence=EXACT).report
+    assert (alone.base_at_one, alone.temperatures, alone.answered_at) == (None, (), None)
+
+
+def test_a_calibration_of_an_earlier_version_is_loaded_and_maps_as_it_did(tmp_path: Path) -> None:
+    from semcal.hub_names import CALIBRATION
+    from semcal.recalibration.saving import write_contents
+
+    made = calibration(threshold=threshold(0.5))
+    made.save_pretrained(tmp_path)
+    contents = json.loads((tmp_path / "calibration.json").read_text())
+    for gone in ("sha256", "schema", "kind"):
+        del contents[gone]
+    del contents["map"]["support"], contents["threshold"]["least_risk"]
+    for gone in ("base_at_one", "temperatures", "first"):
+        del contents["report"][gone]
+    write_contents(tmp_path, CALIBRATION, contents)
+    again = Calibration.from_pretrained(tmp_path)
+    assert again == made
+    assert again.temperature == 1.0
+    rows = measured(samples(20))
+    share = [max(map(len, row["clusters"])) / 10 for row in rows]
+    assert [one.probability for one in again.apply({1.0: rows})] == pytest.approx(
+        [0.1 + 0.6 * s for s in share]
+    )
+
+
+def test_what_to_know_first_is_said_first_each_with_what_to_do() -> None:
+    rows = [
+        {
+            **row,
+            "samples": [f"{text} {k}" for k, text in enumerate(row["samples"])],
+            "finished": [False] * 10,
+            "answers": ["Nobody"],
+        }
+        for row in samples(60)
+    ]
+    with pytest.warns(SemcalWarning) as caught:
+        first = calibrate_samples(rows, equivalence=EXACT).report.first
+    assert len(caught) >= 1  # that all have one share, and what else limits what can be learnt
+    said = (
+        "nearly always wrong (0 of 60 are right)",
+        "all draws differ on 60 of 60",
+        "600 of 600 draws were cut",
+    )
+    assert all(words in one and "give few-shot" in one for words, one in zip(said, first, strict=True))
+    assert calibrate_samples(samples(60), equivalence=EXACT).report.first == ()
+    model, labelled = questions(80)
+    (told,) = calibrate(model, labelled, equivalence=FakeEquivalence()).report.first
+    assert told.startswith("no few-shot examples were given")
+
+
+def test_more_risk_is_advised_only_where_it_would_help() -> None:
+    def sentence(right: float) -> str:
+        rng = np.random.default_rng(0)
+        drawn = {"samples": ["Ana"] * 10, "question": "Who?"}
+        rows = [
+            {
+                **drawn,
+                "id": str(n),
+                "question": f"Who {n}?",
+                "answers": ["Ana" if rng.random() < right else "Bo"],
+            }
+            for n in range(400)
+        ]
+        with pytest.warns(SemcalWarning, match="same share"):
+            found = calibrate_samples(rows, equivalence=EXACT, risk=0.05)
+        assert found.threshold is not None
+        return found.threshold.sentence
+
+    assert "allow more risk (from about" in sentence(0.7)
+    assert "allow more risk" not in sentence(0.2)
+
+
+@pytest.mark.parametrize("labels", [60, 250])
+def test_maps_of_weak_models_do_not_overstate_above_one_half(labels: int) -> None:
+    """A few worlds; `python -m benchmarks.maps_of_weak_models` has them all."""
+    from benchmarks.maps_of_weak_models import results
+
+    (row,) = results(3, (0.05,), (labels,))
+    assert row["overstate"] <= 1
+
+
+def test_a_weak_model_with_enough_labels_is_told_where_it_is_right_more_often_than_not() -> None:
+    from benchmarks.maps_of_weak_models import results
+
+    (row,) = results(6, (0.15,), (250,))
+    assert row["state above .5"] >= 1
+    assert row["overstate"] <= 1
+
+
+def test_cap_and_floor_cost_a_good_model_nothing() -> None:
+    from benchmarks.maps_of_weak_models import results
+
+    (row,) = results(2, (0.85,), (250,))
+    assert abs(row["gain lost"]) < 0.002
+    assert abs(row["AUROC lost"]) < 0.002
+
+
+def test_a_calibrated_probability_is_nearer_to_how_often_answers_are_right() -> None:
+    found = calibrate_samples(samples(400), equivalence=EXACT)
+    assert found.report.chosen != "none(E-SC)"
+    assert found.report.calibrated["gain"] > found.report.base["gain"]  # type: ignore[operator]
+    assert found.report.calibrated["accuracy"] == found.report.base["accuracy"]
+    new = measured(samples(3000, seed=1))
+    answers = found.apply({None: new})
+    right = np.array([answer.text in row["answers"] for answer, row in zip(answers, new)])
+    p = np.array([answer.probability for answer in answers])
+    share = np.array([max(map(len, row["clusters"])) / 10 for row in new])
+    assert abs(p.mean() - right.mean()) < 0.1 < abs(share.mean() - right.mean())
+
+
+def test_accuracy_and_answers_are_those_of_base_whatever_the_map() -> None:
+    rows = samples(200)
+    found = calibrate_samples(rows, equivalence=EXACT)
+    for answer, row in zip(found.apply({None: measured(rows)}), measured(rows)):
+        assert answer.meaning == row["top_cluster"]["E-SC"]
+        assert len(row["clusters"][answer.meaning]) == max(map(len, row["clusters"]))
+
+
+def test_probabilities_of_all_meanings_add_up_to_at_most_one() -> None:
+    rows = measured(samples(200))
+    for answer in calibrate_samples(samples(200), equivalence=EXACT).apply({None: rows}):
+        assert answer.probabilities[answer.meaning] == answer.probability
+        assert min(answer.probabilities) >= 0
+        assert sum(answer.probabilities) <= 1 + 1e-12
+
+
+def test_a_threshold_is_set_on_questions_that_nothing_else_was_fitted_on() -> None:
+    rows = samples(500)
+    found = calibrate_samples(rows, equivalence=EXACT, risk=0.55)
+    assert found.threshold is not None
+    assert found.report.n + found.report.apart == 500
+    assert found.threshold.n == found.report.apart == 200
+    flipped = [
+        {**row, "answers": ["Nobody"]} if index in _apart(rows) else row for index, row in enumerate(rows)
+    ]
+    again = calibrate_samples(flipped, equivalence=EXACT, risk=0.55)
+    assert again.map == found.map  # what is kept apart has no say in the map
+    assert again.threshold != found.threshold
+    assert again.threshold is not None
+    assert again.threshold.threshold is None
+    assert "no threshold is shown" in again.threshold.sentence
+
+
+def _apart(rows: list[dict[str, Any]]) -> set[int]:
+    from semcal.calibration.learn import kept_apart
+
+    return set(np.flatnonzero(kept_apart(len(rows), None, 0)).tolist())
+
+
+def test_below_the_threshold_it_abstains() -> None:
+    rows = samples(500)
+    found = calibrate_samples(rows, equivalence=EXACT, risk=0.55)
+    assert found.threshold is not None
+    assert found.threshold.threshold is not None
+    answers = found.apply({None: measured(rows)})
+    assert [a.abstained for a in answers] == [a.probability < found.threshold.threshold for a in answers]
+    assert {a.abstained for a in answers} == {True, False}
+
+
+def test_questions_of_one_passage_or_asked_twice_are_kept_apart_together() -> None:
+    from semcal.calibration.learn import kept_apart
+
+    groups = np.repeat(np.arange(30), 5)
+    apart = kept_apart(150, groups, 0)
+    assert all(len(set(apart[groups == group])) == 1 for group in range(30))
+    assert 0.3 <= apart.mean() <= 0.4
+
+
+def test_what_was_saved_is_loaded_and_gives_the_same_probabilities(tmp_path: Path) -> None:
+    rows = samples(150)
+    found = calibrate_samples(rows, equivalence=EXACT, risk=0.55)
+    found.save_pretrained(tmp_path)
+    again = Calibration.from_pretrained(tmp_path)
+    assert again == found
+    assert again.apply({None: measured(rows)}) == found.apply({None: measured(rows)})
+    assert json.loads((tmp_path / "calibration.json").read_text())["kind"] == "calibration"
+
+
+def test_the_revision_of_the_equivalence_is_kept_where_it_is_known(tmp_path: Path) -> None:
+    made = FakeEquivalence([{"ana", "anna"}])
+    found = calibrate_samples(samples(60), equivalence=made)
+    assert (found.equivalence, found.equivalence_revision) == ("fake", made.revision)
+    found.save_pretrained(tmp_path)
+    assert Calibration.from_pretrained(tmp_path).equivalence_revision == made.revision
+    named = calibrate_rows({None: measured(samples(60))}, equivalence="fake")
+    assert named.equivalence_revision is None
+
+
+def test_draws_at_two_temperatures_are_clustered_in_one_call_that_shares_verdicts() -> None:
+    rows = []
+    for row in samples(60):
+        twice = {key: 2 * row[key] for key in ("samples", "log_likelihoods")}
+        rows.append({**row, **twice, "temperatures": [1.0] * 10 + [0.5] * 10})
+    once, both = FakeEquivalence(), FakeEquivalence()
+    calibrate_samples(samples(60), equivalence=once)
+    steps: list[int] = []
+    found = calibrate_samples(rows, equivalence=both, progress=steps.append)
+    assert len(both.asked) == len(once.asked)
+    assert steps[-1] == 60
+    assert found.m == 10
+
+
+def test_a_recalibrator_is_no_calibration_and_the_other_way_round(tmp_path: Path) -> None:
+    from semcal.recalibration import from_pretrained
+
+    calibrate_samples(samples(60), equivalence=EXACT).save_pretrained(tmp_path / "c")
+    with pytest.raises(UsageError, match="holds a calibration, not a recalibrator"):
+        from_pretrained(tmp_path / "c")
+    with pytest.raises(UsageError, match="holds a recalibrator, not a calibration"):
+        Calibration.from_pretrained("src/semcal/demo/recalibrator")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("m", "ten"),
+        ("map", {}),
+        ("map", {"candidate": {"kind": "magic", "features": ["E-SC"]}, "parameters": {}, "unknown": [0.0]}),
+        ("threshold", {"threshold": "high"}),
+        ("further", None),
+        ("further", 50),
+        ("m", -1),
+        ("report", 3),
+        ("temperatures", [0.0]),
+        ("threshold", {"threshold": 7, "risk_limit": 0.1, "delta": 0.05, "n": 9, "answered": 1, "errors": 0}),
+    ],
+)
+def test_a_wrong_value_with_a_right_checksum_is_one_error(tmp_path: Path, key: str, value: Any) -> None:
+    from semcal.hub_names import CALIBRATION
+    from semcal.recalibration.saving import write_contents
+
+    calibrate_samples(samples(60), equivalence=EXACT).save_pretrained(tmp_path)
+    contents = json.loads((tmp_path / "calibration.json").read_text())
+    for gone in ("sha256", "schema", "kind"):
+        del contents[gone]
+    write_contents(tmp_path, CALIBRATION, {**contents, key: value})
+    with pytest.raises(StoreError, match="calibrate again"):
+        Calibration.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("map", "candidate", "features"), ["magic"]),
+        (("report", "chosen"), "x"),
+        (("report", "candidates"), []),
+        (("map", "unknown"), [1e308]),
+    ],
+)
+def test_a_wrong_value_inside_is_one_error_as_well(tmp_path: Path, path: tuple[str, ...], value: Any) -> None:
+    from semcal.hub_names import CALIBRATION
+    from semcal.recalibration.saving import write_contents
+
+    calibrate_samples(samples(60), equivalence=EXACT).save_pretrained(tmp_path)
+    contents = json.loads((tmp_path / "calibration.json").read_text())
+    for gone in ("sha256", "schema", "kind"):
+        del contents[gone]
+    inner = contents
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = value
+    write_contents(tmp_path, CALIBRATION, contents)
+    with pytest.raises(StoreError, match="calibrate again"):
+        Calibration.from_pretrained(tmp_path)
+
+
+def test_another_number_of_draws_is_refused_by_name() -> None:
+    found = calibrate_samples(samples(60), equivalence=EXACT)
+    with pytest.raises(InputError, match=r"'q0' has 5 draws.*with 10"):
+        found.apply({None: measured(samples(3, m=5))})
+    mixed = [*samples(30), {**samples(1, m=9)[0], "id": "odd"}]
+    with pytest.raises(InputError, match=r"'odd' has 9 draws and others have 10"):
+        calibrate_samples(mixed, equivalence=EXACT)
+
+
+def test_without_likelihoods_only_what_can_be_counted_is_a_feature() -> None:
+    found = features_of({None: measured(samples(5, likelihoods=False))})
+    assert set(found.values) == {"E-SC", "entropy", "meanings"}
+
+
+def test_a_row_without_likelihoods_is_given_the_mean_of_the_fit() -> None:
+    rows = samples(300)
+    found = calibrate_samples(rows, equivalence=EXACT)
+    one = {**rows[0], "log_likelihoods": None}
+    (answer,) = found.apply({None: measured([one])})
+    assert 0 < answer.probability < 1
+
+
+def test_draws_at_several_temperatures_are_split_with_those_at_one_first() -> None:
+    row = {
+        "id": "1",
+        "samples": ["a", "b", "c", "d"],
+        "log_likelihoods": [-1.0, -2.0, -3.0, -4.0],
+        "temperatures": [0.5, 1, 0.5, 1],
+        "clusters": [[0, 3], [1], [2]],
+    }
+    split = rows_by_temperature([row])
+    assert list(split) == [1.0, 0.5]
+    assert split[1.0][0]["samples"] == ["b", "d"]
+    assert split[1.0][0]["clusters"] == [[0], [1]]
+    assert split[0.5][0]["log_likelihoods"] == [-1.0, -3.0]
+    with pytest.raises(InputError, match=r"no sample at T = 0\.5"):
+        rows_by_temperature([row, {**row, "id": "2", "temperatures": [1, 1, 1, 1]}])
+    with pytest.raises(InputError, match="positive numbers"):
+        rows_by_temperature([{**row, "temperatures": [1, 1, 1, 0]}])
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_labels_of_one_kind_give_every_answer_one_probability_and_say_so(right: bool, tmp_path: Path) -> None:
+    rows = [{**row, "answers": row["samples"] if right else ["Nobody"]} for row in samples(60)]
+    with pytest.warns(SemcalWarning) as caught:
+        found = calibrate_samples(rows, equivalence=EXACT)
+    kind, p = ("right", 61 / 62) if right else ("wrong", 1 / 62)
+    assert [str(one.message).partition(",")[0] for one in caught] == [f"all 60 answers are {kind}"]
+    assert found.report.chosen == "constant(E-SC)"
+    assert found.report.calibrated["auroc"] is None
+    assert found.report.why.startswith(f"No map is better than one probability for all answers, {p:.3f}")
+    found.save_pretrained(tmp_path)
+    answers = Calibration.from_pretrained(tmp_path).apply({None: measured(samples(20, seed=1))})
+    assert [one.probability for one in answers] == pytest.approx([p] * 20)
+    with pytest.raises(UsageError, match="must rise with the answer's share"):
+        DecisionRule.of(10, "E-SC", 0.5, found)
+
+
+def test_under_a_constant_the_threshold_is_one_of_the_share() -> None:
+    alike = ProbabilityMap(MapCandidate("constant", ("E-SC",)), {"value": (0.99,)}, (0.5,))
+    found = calibration(map=alike, threshold=threshold(0.75))
+    rows = measured(samples(100))
+    answers = found.apply({1.0: rows})
+    share = [max(map(len, row["clusters"])) / 10 for row in rows]
+    assert {one.probability for one in answers} == {0.99}
+    assert [one.abstained for one in answers] == [one < 0.75 for one in share]
+    assert {one.abstained for one in answers} == {True, False}
+    shown = [answer_of(row, "E-SC", one, 0.75) for row, one in zip(rows, answers)]
+    assert [one.abstained for one in shown] == [one.abstained for one in answers]
+
+
+def test_with_labels_of_one_kind_a_threshold_is_set_on_the_share() -> None:
+    rows = [{**row, "answers": row["samples"]} for row in samples(200)]
+    with pytest.warns(SemcalWarning, match="all 120 answers are right"):
+        found = calibrate_samples(rows, equivalence=EXACT, risk=0.1)
+    assert found.threshold is not None
+    assert (found.threshold.threshold, found.threshold.answered, found.threshold.errors) == (0.0, 80, 0)
+
+
+def test_no_map_falls_as_the_draws_agree_more() -> None:
+    """Labels that want entropy and meanings to raise the probability do not get it."""
+    rows = samples(200)
+    turned = [
+        {**row, "answers": row["samples"] if len(set(row["samples"])) > 2 else ["Nobody"]} for row in rows
+    ]
+    features = features_of({None: measured(rows)})
+    correct = np.array([float(row["answers"] != ["Nobody"]) for row in turned])
+    logistic = next(one for one in candidates_for(features) if one.kind == "logistic")
+    found = logistic.fit(features.values, correct)
+    slopes = dict(zip(logistic.features, found.parameters["slopes"]))
+    assert slopes["entropy"] <= 0
+    assert slopes["meanings"] <= 0
+    assert min(slopes[name] for name in ("E-SC", "L-SC", "IC-SC", "likelihood")) >= 0
+    by_share = [
+        {"id": str(n), "question": "Who?", "samples": ["Ana"] * n + [f"Bo {k}" for k in range(10 - n)]}
+        for n in range(2, 11)
+    ]
+    known = features_of({None: measured(by_share)}).values
+    p = found.predict({name: np.full(9, np.nan) for name in logistic.features} | dict(known))
+    assert (np.diff(p) >= -1e-12).all()
+
+
+def test_a_regression_takes_five_answers_of_each_kind_a_feature() -> None:
+    features = features_of({None: measured(samples(200))})
+    candidates = candidates_for(features)
+    (logistic,) = (one for one in candidates if one.kind == "logistic")
+    assert logistic.fewest == 5 * len(logistic.features) == 30
+    for right, tried in ((29, False), (30, True)):
+        correct = (np.arange(200) < right).astype(float)
+        scores = choose_map(features.values, correct, candidates).scores
+        assert (logistic in [one.candidate for one in scores]) == tried
+
+
+def test_a_stored_map_that_falls_as_the_draws_agree_more_is_used_with_a_warning(tmp_path: Path) -> None:
+    falls = ProbabilityMap(
+        MapCandidate("logistic", ("E-SC", "meanings")),
+        {"slopes": (1.0, 0.8), "intercept": (0.0,)},
+        (0.5, 1.0),
+    )
+    made_up = calibration(map=falls)
+    made_up.save_pretrained(tmp_path)
+    with pytest.warns(SemcalWarning, match=r"falls as the draws agree more \(meanings\); calibrate again"):
+        assert Calibration.from_pretrained(tmp_path).map == falls
+
+
+def test_the_probability_of_a_further_meaning_is_how_often_one_is_right_where_there_are_some() -> None:
+    """Of the answers that are wrong, half of those with further meanings have the right one among these."""
+    rng = np.random.default_rng(0)
+
+    def world(n: int) -> list[dict[str, Any]]:
+        rows = []
+        for number in range(n):
+            drawn = ["Bo"] * 10 if rng.random() < 0.6 else ["Bo"] * 6 + ["Ana"] * 4
+            answers = ["Bo"] if rng.random() < 0.3 else ["Ana"] if rng.random() < 0.5 else ["Nobody"]
+            rows.append(
+                {"id": f"q{number}", "question": f"Who {number}?", "samples": drawn, "answers": answers}
+            )
+        return rows
+
+    found = calibrate_samples(world(2000), equivalence=EXACT)
+    new = [row for row in world(4000) if len(set(row["samples"])) > 1]
+    answers = found.apply({None: measured(new)})
+    stated = [one.probabilities[1] for one in answers]
+    right = [row["answers"] == ["Ana"] for row in new]
+    assert found.further == pytest.approx(0.5, abs=0.05)
+    assert np.mean(stated) == pytest.approx(np.mean(right), abs=0.04)
+
+
+def test_too_few_labels_are_refused_and_few_are_warned_about() -> None:
+    with pytest.raises(FitError, match="at least 5"):
+        calibrate_samples(samples(4), equivalence=EXACT)
+    with pytest.warns(SemcalWarning, match="only 30 labelled questions"):
+        calibrate_samples(samples(30), equivalence=EXACT)
+
+
+def test_an_id_that_occurs_twice_is_refused() -> None:
+    with pytest.raises(InputError, match="'q0' occurs twice"):
+        calibrate_rows({None: measured([*samples(20), samples(1)[0]])}, equivalence="exact")
+
+
+def questions(n: int) -> tuple[FakeLanguageModel, list[Question]]:
+    table = {f"Who built mill {i}?": {"Ana.": 0.9, "Bo.": 0.1} for i in range(n)}
+    return FakeLanguageModel(table), [
+        Question(text, text, ("Ana" if i % 3 else "Bo",)) for i, text in enumerate(table)
+    ]
+
+
+def test_a_model_is_asked_at_one_and_a_half_and_the_record_says_which_model() -> None:
+    model, labelled = questions(80)
+    found = calibrate(model, labelled, equivalence=FakeEquivalence())
+    assert found.temperature == 1.0
+    assert set(found.temperatures) <= {0.5}
+    assert found.provenance is not None
+    assert found.provenance.revision == model.revision
+    assert list(found.recalibrators) == [1.0, *found.temperatures]
+
+
+def test_under_a_recalibrator_its_draws_are_the_answer_and_it_is_kept_beside_the_map(tmp_path: Path) -> None:
+    from semcal.recalibration.fitting import fit
+
+    model, labelled = questions(80)
+    fitted = fit(model, labelled).recalibrator
+    found = calibrate(model, labelled, equivalence=FakeEquivalence(), recalibrator=fitted)
+    assert found.temperature is None
+    found.save_pretrained(tmp_path)
+    again = Calibration.from_pretrained(tmp_path)
+    first = next(iter(again.recalibrators.values()))
+    assert isinstance(first, TemperatureScaling)
+    assert first.temperature_ == fitted.temperature_
+
+
+def test_one_draw_is_refused() -> None:
+    model, labelled = questions(20)
+    with pytest.raises(UsageError, match="m = 1: one draw has a share of 1"):
+        calibrate(model, labelled, equivalence=FakeEquivalence(), m=1)
+
+
+def test_questions_asked_twice_and_answers_in_one_cell_are_warned_about() -> None:
+    rows = samples(60)
+    rows[5]["question"] = rows[4]["question"].upper()
+    rows[7]["answers"] = ["Ana; Anna"]
+    with pytest.warns(SemcalWarning) as caught:
+        found = calibrate_samples(rows, equivalence=EXACT)
+    text = " ".join(str(one.message) for one in caught)
+    assert "2 of 60 labelled questions are asked more than once" in text
+    assert "'Ana; Anna', id 'q7'" in text
+    assert len(found.report.warnings) == 2
+
+
+def test_of_questions_that_share_a_group_one_counts_for_the_threshold_and_that_is_said() -> None:
+    rows = [{**row, "group": number // 3} for number, row in enumerate(samples(120))]
+    with pytest.warns(SemcalWarning, match="of the 48 questions kept apart some share .*, 16 in all"):
+        found = calibrate_samples(rows, equivalence=EXACT, risk=0.55)
+    assert found.threshold is not None
+    assert (found.report.apart, found.threshold.n) == (48, 16)
+    assert not calibrate_samples(rows, equivalence=EXACT).report.warnings
+
+
+def test_a_group_too_large_to_be_kept_apart_is_refused_with_a_risk() -> None:
+    rows = [{**row, "group": min(number, 60)} for number, row in enumerate(samples(120))]
+    with pytest.raises(FitError, match="60 of 120 labelled questions share"):
+        calibrate_samples(rows, equivalence=EXACT, risk=0.5)
+    assert calibrate_samples(rows, equivalence=EXACT).threshold is None
+
+
+@pytest.mark.parametrize("groups", [1, 2, 4])
+def test_fewer_than_five_groups_leave_a_constant_and_say_so(groups: int) -> None:
+    rows = [{**row, "group": number % groups} for number, row in enumerate(samples(80))]
+    with pytest.warns(SemcalWarning, match=f"only {groups} groups"):
+        found = calibrate_samples(rows, equivalence=EXACT)
+    assert found.report.chosen == "constant(E-SC)"
+    assert found.report.calibrated["auroc"] == found.report.base["auroc"] != 0.5
+
+
+def test_groups_all_right_or_all_wrong_give_no_warning_of_numpy() -> None:
+    rows = [
+        {**row, "group": number // 16, "answers": row["samples"] if number < 48 else ["Nobody"]}
+        for number, row in enumerate(samples(80))
+    ]
+    figures = calibrate_samples(rows, equivalence=EXACT).report.calibrated.values()
+    assert all(np.isfinite(value) for value in figures if value is not None)
+
+
+@pytest.mark.parametrize("value", [["a"], "hello", 5, {}])
+def test_fields_without_an_entry_a_sample_are_left_alone_when_temperatures_are_split(value: object) -> None:
+    row = {"id": "1", "samples": ["a", "b"], "temperatures": [1, 0.5], "generations": value}
+    assert rows_by_temperature([row])[1.0][0]["generations"] == value
+
+
+@pytest.mark.slow
+def test_the_guarantee_is_broken_no_more_often_than_promised() -> None:
+    from benchmarks.calibrate_guarantee import DELTA, results
+
+    rows = results(200, ("independent", "in groups"))
+    *rows, made_up, looked = rows
+    for row, delta in (*((row, DELTA) for row in rows), (made_up, 0.1)):
+        broken = round(row["broken"] * row["worlds"])
+        assert binomtest(broken, row["worlds"], delta, alternative="greater").pvalue > 0.001
+    assert looked["broken"] > made_up["broken"]
+    assert max(row["with a threshold"] for row in rows) > 0.5  # or it would promise nothing

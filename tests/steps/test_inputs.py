@@ -1,0 +1,303 @@
+"""What users give in Python is made uniform, or refused with a sentence that says what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas
+import pytest
+
+import semcal
+from semcal.data.question import Question
+from semcal.errors import FitError, InputError, ModelError, SemcalError, UsageError
+from semcal.files import write_rows
+from semcal.inputs import as_questions
+from semcal.models.fakes import FakeLanguageModel
+from semcal.recalibration.fitting import as_recalibrator
+from semcal.recalibration.temperature_grid import fit_grid
+from tests.json_rows import as_sample_rows
+
+pytestmark = pytest.mark.filterwarnings("ignore:semcal.calibrate.samples=")  # the old way, for a release
+
+polars = pytest.importorskip("polars")
+
+ROWS = [
+    {"id": "a", "question": "Who wrote it?", "answers": ["Ana"], "group": 1},
+    {"id": "b", "question": "When?", "answers": ["1843", "in 1843"], "group": 2},
+]
+EXPECTED = [
+    Question("a", "Who wrote it?", ("Ana",), extra={"group": 1}),
+    Question("b", "When?", ("1843", "in 1843"), extra={"group": 2}),
+]
+SAMPLED = [
+    {"id": "a", "question": "Who?", "samples": ["Ana", "Bo"], "log_likelihoods": [-0.5, -1.5]},
+    {"id": "b", "question": "When?", "samples": ["1843", "1844"], "log_likelihoods": None},
+]
+
+
+def test_questions_are_the_same_from_a_file_dicts_and_tables(tmp_path: Path) -> None:
+    write_rows(tmp_path / "q.jsonl", ROWS)
+    arrays = pandas.DataFrame(ROWS).assign(answers=[np.array(row["answers"]) for row in ROWS])
+    for given in (tmp_path / "q.jsonl", str(tmp_path / "q.jsonl"), ROWS, iter(ROWS), pandas.DataFrame(ROWS)):
+        assert as_questions(given, labelled=True) == EXPECTED
+    assert as_questions(arrays, labelled=True) == as_questions(polars.DataFrame(ROWS)) == EXPECTED
+    assert as_questions(EXPECTED) == EXPECTED
+
+
+def test_texts_are_named_by_themselves_and_rows_without_ids_by_their_number() -> None:
+    twice = as_questions(["Who?", "When?", "Who?", "Who?"])
+    assert [q.id for q in twice] == ["Who?", "When?", "Who? (2)", "Who? (3)"]
+    assert {q.question for q in twice} == {"Who?", "When?"}
+    table = pandas.DataFrame({"Query": ["Who?", "When?"], "Answer": ["Ana", "1843"]})
+    assert as_questions(table) == as_questions(table, labelled=True)
+    assert as_questions(table) == [
+        Question("1", "Who?", ("Ana",)),
+        Question("2", "When?", ("1843",)),
+    ]
+
+
+def test_samples_are_the_same_from_a_file_dicts_tables_and_cells_of_text(tmp_path: Path) -> None:
+    write_rows(tmp_path / "s.jsonl", SAMPLED)
+    table = pandas.DataFrame(SAMPLED)
+    table.to_csv(tmp_path / "s.csv", index=False)  # lists as Python writes them
+    table.to_parquet(tmp_path / "s.parquet")
+    texts = table.assign(samples=['["Ana", "Bo"]', '["1843", "1844"]'])
+    for given in (
+        tmp_path / "s.jsonl",
+        SAMPLED,
+        table,
+        polars.DataFrame(SAMPLED),
+        texts,
+        tmp_path / "s.parquet",
+    ):
+        assert as_sample_rows(given) == SAMPLED
+    assert as_sample_rows(tmp_path / "s.csv") == SAMPLED
+
+
+def test_a_column_of_whole_numbers_is_one_of_reference_answers() -> None:
+    """pandas makes floats of it where one is missing."""
+    samples, answers = [["1988", "1987"]] * 3, [1988, None, 0]
+    table = pandas.DataFrame({"question": ["When?"] * 3, "samples": samples, "answers": answers})
+    assert [row.get("answers") for row in as_sample_rows(table)] == [["1988"], None, ["0"]]
+    assert [one.answers for one in as_questions(table)] == [("1988",), (), ("0",)]
+
+
+def test_missing_cells_of_a_table_are_no_answers_and_ids_are_numbered() -> None:
+    table = pandas.DataFrame(
+        {
+            "question": ["Who?", "When?"],
+            "responses": [("Ana", "Bo"), ("1843",)],
+            "answers": ["Ana", float("nan")],
+            "asked": pandas.to_datetime(["2024-01-02", None]),
+            "level": pandas.array([1, None], dtype="Int64"),
+        }
+    )
+    assert as_sample_rows(table) == [
+        {"id": "1", "question": "Who?", "samples": ["Ana", "Bo"], "answers": ["Ana"]}
+        | {"asked": "2024-01-02T00:00:00", "level": 1},
+        {"id": "2", "question": "When?", "samples": ["1843"], "asked": None, "level": None},
+    ]
+
+
+class NoModel:
+    """Neither a model nor anything else."""
+
+
+WRONG_QUESTIONS: list[tuple[Any, str]] = [
+    (None, "questions is None; expected a file, a list of texts, dicts or Questions"),
+    (3, "questions is of type int; expected a file"),
+    (0.5, "questions is of type float"),
+    (b"Who?", "questions is of type bytes"),
+    ([], "questions is empty; give at least one row"),
+    ((row for row in []), "questions is empty"),
+    (pandas.DataFrame(), "questions is empty"),
+    ([["Who?"]], r"questions\[0\] is of type list; expected all of one kind"),
+    ([("Who?", "Ana")], r"questions\[0\] is of type tuple"),
+    ([None], r"questions\[0\] is None"),
+    ([float("nan")], r"questions\[0\] is of type float"),
+    (["Who?", {"question": "When?"}], r"questions\[0\] is of type str; expected all of one kind"),
+    ([EXPECTED[0], {"question": "When?"}], r"questions\[0\] is of type Question"),
+    ([""], r"questions\[0\] is empty; leave it out"),
+    (
+        "Who wrote it?",
+        r"'Who wrote it\?', and there is no such file; texts go in a list",
+    ),
+    ("", "there is no such file; texts go in a list"),
+    ("none.jsonl", "no such file: none.jsonl"),
+    ({"question": "Who?"}, "questions is of type dict; expected a file"),
+    ([{"question": ""}], r'questions\[0\]: "question" must be a text that is not empty'),
+    ([{"q": "Who?"}], r"questions\[0\]: no question: give it as \"question\" \(the row's keys: q\)"),
+    ([{"question": "Who?", "id": 1.5}], r'questions\[0\]: "id" must be a text or a whole number, got 1.5'),
+    ([{"question": "Who?", "answers": [1.5]}], r'"answers" must hold texts or whole numbers, got 1.5: write'),
+    ([{"question": "Who?", "image": b"x"}], r"questions\[0\]: a cell holds bytes.*leave it out"),
+    ([ROWS[0], ROWS[0]], r"questions\[1\] \(id 'a'\): .*give each question its own"),
+    ([ROWS[0], {"question": "?"}], r'questions\[1\]: no "id", though rows before have one'),
+    (pandas.DataFrame({"text": ["Who?"]}), r"questions.iloc\[0\]: no question: give it as"),
+    (pandas.DataFrame([["Who?", "Ana"]]), r"questions.iloc\[0\]: no question"),
+    (
+        pandas.DataFrame([["a", "b"]], columns=["question"] * 2),
+        "2 columns of questions are called",
+    ),
+    (pandas.Series([1, 2]), r"questions\[0\] is of type int"),
+    (NoModel, "questions is the class NoModel"),
+    (FakeLanguageModel({}), "questions is of type FakeLanguageModel"),
+]
+
+
+@pytest.mark.parametrize(("given", "message"), WRONG_QUESTIONS)
+def test_what_holds_no_questions_is_refused_with_its_place_and_what_to_do(given: Any, message: str) -> None:
+    with pytest.raises((InputError, UsageError), match=message):
+        semcal.SemanticUQ(FakeLanguageModel({"Who?": {"Ana": 1.0}})).ask_many(given)
+
+
+WRONG_SAMPLES: list[tuple[Any, str]] = [
+    (None, "samples is None; expected a file, a list of dicts, or a DataFrame"),
+    (["Ana", "Ana"], r"samples\[0\] is of type str"),
+    (
+        [{"question": "Who?", "sample": "Ana"}],
+        r"no 'samples' \(its keys: question, sample\); there is one",
+    ),
+    ([{"question": "Who?", "samples": []}], r"samples\[0\]: 'samples' is empty"),
+    ([{"question": "Who?", "samples": "Ana"}], r'expected a list of texts like \["a", "b"\], got \'Ana\''),
+    ([{"question": "Who?", "samples": [1]}], r"samples\[0\]: 'samples' must be a list of strings, got \[1\]"),
+    ([{"samples": ["Ana"]}], r"samples\[0\]: no 'question'"),
+    ([SAMPLED[0], SAMPLED[0]], "the question id 'a' occurs twice"),
+    (
+        [SAMPLED[0], {"question": "?", "samples": ["a"]}],
+        "1 of 2 rows of samples have no id; name",
+    ),
+    (
+        [{**SAMPLED[0], "log_likelihoods": [0.5, 1.0]}],
+        r"samples\[0\] \(id 'a'\): 'log_likelihoods' must",
+    ),
+    ([{**SAMPLED[0], "temperatures": "hot"}], r"'temperatures': expected a list like \[1, 0.5\], got 'hot'"),
+    ([{**SAMPLED[0], "log_likelihoods": "x"}], r"'log_likelihoods': expected a list like \[-0.5, -1.2\]"),
+    (
+        [{**SAMPLED[0], "temperatures": ["1", 1]}],
+        "'temperatures': expected a number, null or \"-inf\", got '1'",
+    ),
+    ([{**SAMPLED[0], "context": 5}], r"samples\[0\] \(id 'a'\): 'context' must be the passage as a text"),
+    ([{**SAMPLED[0], "group": [1]}], r"samples\[0\] \(id 'a'\): 'group' must be a text or a number"),
+    ([{**SAMPLED[0], "log_likelihoods": [-1]}], "'log_likelihoods' must hold 2 numbers, one a sample"),
+    (pandas.DataFrame({"question": ["Who?"]}), r"samples.iloc\[0\]: no 'samples'"),
+]
+
+
+@pytest.mark.parametrize(("given", "message"), WRONG_SAMPLES)
+def test_what_holds_no_samples_is_refused_with_its_place_and_what_to_do(given: Any, message: str) -> None:
+    with pytest.raises((InputError, UsageError), match=message):
+        semcal.score(given)
+
+
+MODEL = FakeLanguageModel({"Who?": {"Ana": 1.0}})
+LABELLED = [{"question": "Who?", "answers": "Ana"}]
+FIVE = [{"id": str(n), **LABELLED[0]} for n in range(5)]
+WRONG_CALLS = {
+    "a model's class": (lambda: semcal.ask_many(NoModel, ["Who?"]), "the model is the class NoModel"),
+    "no model at all": (lambda: semcal.fit(None, LABELLED), "the model is None; give its name or directory"),
+    "something else as a model": (lambda: fit_grid(NoModel(), LABELLED), "the model is of type NoModel"),
+    "a model that is not there": (lambda: semcal.calibrate("./none", LABELLED), "no such directory: ./none"),
+    "an equivalence that is not there": (lambda: semcal.score(SAMPLED, "nil"), "no such directory: nil"),
+    "a number as equivalence": (lambda: semcal.score(SAMPLED, 3), "the equivalence is of type int"),
+    "a model as equivalence": (
+        lambda: semcal.SemanticUQ(MODEL, equivalence=MODEL),
+        "equivalence is of type",
+    ),
+    "an unknown grader": (lambda: semcal.score(SAMPLED, grader="rule"), "did you mean 'rules'"),
+    "a grader that needs an NLI model": (
+        lambda: semcal.score(SAMPLED, "exact", grader="nli"),
+        "needs an NLI model",
+    ),
+    "a number as grader": (lambda: semcal.score(SAMPLED, grader=3), "the grader is 3; give"),
+    "an unknown measure": (lambda: semcal.score(SAMPLED, measure="E-CS"), "did you mean 'E-SC'"),
+    "a measure without likelihoods": (
+        lambda: semcal.score(SAMPLED, measure="L-SC"),
+        "has no log-likelihoods",
+    ),
+    "a list as recalibrator": (
+        lambda: as_recalibrator([1]),
+        r"recalibrator is \[1\]; give a",
+    ),
+    "a temperature of 0": (lambda: semcal.SemanticUQ(MODEL, recalibrator=0), "temperature"),
+    "a recalibrator that is not there": (lambda: as_recalibrator("./none"), "no such directory"),
+    "a number as calibration": (lambda: semcal.score(SAMPLED, calibration=3), "the calibration is 3; give"),
+    "labels without answers": (lambda: semcal.fit(MODEL, ["Who?"]), "texts without reference answers"),
+    "labels as texts": (lambda: semcal.calibrate(MODEL, ["Who?"]), "labelled are texts without reference"),
+    "no labels": (lambda: semcal.calibrate(MODEL), "no labelled questions"),
+    "few labels": (lambda: semcal.calibrate(MODEL, LABELLED), "at least 5 are needed"),
+    "an empty list of labels": (lambda: semcal.fit(MODEL, []), "at least 5 are needed"),
+    "a model beside samples": (lambda: semcal.calibrate(MODEL, samples=SAMPLED), "and not both"),
+    "samples without answers": (lambda: semcal.calibrate(samples=SAMPLED), "no labelled"),
+    "a risk of 10": (lambda: semcal.calibrate(MODEL, LABELLED, risk=10), "risk is 10; expected a share"),
+    "a delta of 1": (lambda: semcal.calibrate(MODEL, LABELLED, delta=1), r"delta is 1; .*such as 0\.05"),
+    "no delta": (lambda: semcal.calibrate(MODEL, LABELLED, delta=None), "delta is None; expected a share"),
+    "a seed below 0": (lambda: semcal.calibrate(samples=SAMPLED, seed=-1), "seed is -1; expected a whole"),
+    "a seed in words": (lambda: semcal.calibrate(MODEL, LABELLED, seed="x"), "seed is 'x'; expected a whole"),
+    "a score's seed in words": (lambda: semcal.score(SAMPLED, seed="x"), "seed is 'x'; expected a whole"),
+    "a seed of results": (lambda: semcal.score(SAMPLED).calibrate(seed=-1), "seed is -1; expected a whole"),
+    "a risk of results": (lambda: semcal.score(SAMPLED).calibrate(risk="low"), "risk is 'low'; expected a"),
+    "no temperature": (
+        lambda: semcal.calibrate(MODEL, FIVE, temperatures=[None]),
+        "temperatures is None; expected a positive number",
+    ),
+    "a temperature in words": (
+        lambda: semcal.calibrate(MODEL, FIVE, temperatures="hot"),
+        "temperatures is 'hot'; expected a positive number",
+    ),
+    "what is about a model beside samples": (
+        lambda: semcal.calibrate(samples=SAMPLED, m=5, temperatures=[0.5], few_shot=LABELLED),
+        "^temperatures, few_shot given beside samples, which no model is asked for; leave them out",
+    ),
+    "a text as few-shot": (lambda: semcal.SemanticUQ(MODEL, few_shot="Who is it?"), "few_shot is 'Who is it"),
+    "progress as a text": (lambda: semcal.ask_many(MODEL, ["Who?"], progress="yes"), "progress must be True"),
+    "a number as the name of a model": (
+        lambda: semcal.load_model(3),
+        "the language model is 3; give a checkpoint",
+    ),
+    "no name of an NLI model": (lambda: semcal.load_equivalence(None), "the NLI model is None; give a"),
+    "no name of a fit": (
+        lambda: semcal.Fit.from_pretrained(None),
+        "the recalibrator is None; give the directory",
+    ),
+    "a number as a saved calibration": (
+        lambda: semcal.Calibration.from_pretrained(3),
+        "the calibration is 3",
+    ),
+    "m in words": (lambda: semcal.ask_many(MODEL, ["Who?"], m="ten"), "m is 'ten'; expected a whole number"),
+    "half a draw": (lambda: semcal.calibrate(MODEL, LABELLED * 5, m=2.5), "m is 2.5; expected a whole"),
+    "a linkage that is a number": (
+        lambda: semcal.score(SAMPLED, linkage=3),
+        "unknown linkage 3. Known: comp",
+    ),
+    "a measure that is a number": (
+        lambda: semcal.score(SAMPLED, measure=3),
+        "unknown measure 3. Known: E-SC",
+    ),
+    "a threshold in words": (
+        lambda: semcal.SemanticUQ(MODEL, abstain_below="low"),
+        r"must be in \[0, 1\], got 'l",
+    ),
+    "a truncation that is a number": (
+        lambda: semcal.SemanticUQ(MODEL, truncation=0.9),
+        "truncation is 0.9; give",
+    ),
+    "a limit in words": (
+        lambda: semcal.ask_many(MODEL, ["Who?"], max_new_tokens="x"),
+        "max_new_tokens is 'x'",
+    ),
+    "a method that is a number": (
+        lambda: semcal.fit(MODEL, LABELLED, method=3),
+        "unknown method 3. Known: TS",
+    ),
+    "None as a question": (lambda: semcal.SemanticUQ(MODEL).ask(None), r"the question\[0\] is None"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG_CALLS)
+def test_a_wrong_call_is_refused_with_a_sentence(what: str) -> None:
+    call, message = WRONG_CALLS[what]
+    with pytest.raises(SemcalError, match=message) as refused:
+        call()
+    assert isinstance(refused.value, InputError | UsageError | ModelError | FitError)

@@ -1,0 +1,182 @@
+"""Rows through measure, cluster and grade: contracts, and errors that name field, value and remedy."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import pytest
+
+from semcal.errors import InputError, UndefinedWarning
+from semcal.grading.grade import EntailmentGrader
+from semcal.grading.rules import RuleGrader
+from semcal.models.equivalence import ExactMatch
+from semcal.models.fakes import FakeEquivalence
+from semcal.rows import warn_of_cut_draws
+from tests.json_rows import (
+    check_clusterable,
+    check_gradable,
+    check_measurable,
+    cluster_rows,
+    grade_row,
+    measure_rows,
+)
+
+ROW = {"id": "q", "clusters": [[0, 2], [1]], "log_likelihoods": [-1.0, -2.0, -1.0], "note": "kept"}
+
+
+def test_measure_adds_all_seven_measures_and_keeps_other_keys() -> None:
+    (row,) = measure_rows([ROW])
+    assert row["note"] == "kept"
+    assert list(row["confidences"]) == ["E-SC", "L-SC", "ML-SC", "B-SC", "T-SC", "IC-SC", "G-SC"]
+    assert row["confidences"]["E-SC"] == pytest.approx([2 / 3, 1 / 3])
+    large = 2 * math.exp(-1) / (2 * math.exp(-1) + math.exp(-2))
+    assert row["confidence"]["L-SC"] == pytest.approx(large)
+    assert row["semantic_entropy"]["L-SC"] == pytest.approx(
+        -large * math.log(large) - (1 - large) * math.log(1 - large)
+    )
+    assert row["top_cluster"]["L-SC"] == 0
+
+
+def test_rows_with_and_without_likelihoods_may_be_mixed() -> None:
+    rows = measure_rows([{**ROW, "log_likelihoods": None}, ROW, {**ROW, "log_likelihoods": [None, -1, -1]}])
+    assert [list(row["confidence"]) for row in rows][0::2] == [["E-SC"], ["E-SC"]]
+    assert len(rows[1]["confidence"]) == 7
+
+
+def test_a_measure_that_is_undefined_is_null() -> None:
+    (row,) = measure_rows([{"id": "q", "clusters": [[0, 1], [2]], "log_likelihoods": ["-inf", -1.0, -1.0]}])
+    assert row["confidence"]["E-SC"] == pytest.approx(2 / 3)
+    assert row["confidences"]["B-SC"] == [0.0, 1.0]
+    with pytest.warns(UndefinedWarning) as caught:
+        (row,) = measure_rows([{"id": "q", "clusters": [[0, 1]], "log_likelihoods": ["-inf", -1.0]}])
+    assert {str(warning.message)[:4] for warning in caught} >= {"B-SC", "T-SC"}
+    assert (row["confidence"]["B-SC"], row["top_cluster"]["B-SC"], row["confidences"]["B-SC"]) == (
+        None,
+        None,
+        None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"clusters": [[0], [1]]}, "'log_likelihoods' must hold 2 numbers"),
+        ({"clusters": [[0, 1], [1]]}, "every sample index from 0 to 2 once"),
+        ({"clusters": []}, "'clusters' is empty: it must hold every sample index once"),
+        ({"clusters": [[0, 1], []]}, "non-empty lists"),
+        ({"clusters": [["0"]]}, "whole numbers"),
+        ({"log_likelihoods": [-1, -1, "x"]}, "expected a number"),
+        ({"log_likelihoods": [-1, -1, 0.5]}, "at most 0, got 0.5"),
+        ({"log_likelihoods": ["-inf", "-inf", "-inf"]}, "'log_likelihoods' are all -inf"),
+        ({"id": None}, "'id' must be"),
+    ],
+)
+def test_a_row_that_cannot_be_measured_says_why(change, message) -> None:
+    with pytest.raises(InputError, match=message):
+        check_measurable({**ROW, **change})
+
+
+def test_a_row_without_clusters_says_which_command_makes_them() -> None:
+    with pytest.raises(InputError, match="run `semcal cluster` first"):
+        check_measurable({"id": "q", "log_likelihoods": None})
+
+
+def test_cluster_adds_normal_forms_and_clusters_in_order_of_appearance() -> None:
+    rows = [{"id": "q", "question": "How many?", "samples": ["Twenty.", "thirty", "20", "a score"]}]
+    (row,), calls = cluster_rows(rows, equivalence=FakeEquivalence([{"20", "score"}]))
+    assert row["normal_forms"] == ["20", "30", "20", "score"]
+    assert row["clusters"] == [[0, 2, 3], [1]]
+    assert calls > 0
+    (row,), calls = cluster_rows(rows, equivalence=ExactMatch())
+    assert (row["clusters"], calls) == ([[0, 2], [1], [3]], 0)
+
+
+CLUSTERED = {
+    "id": "q",
+    "question": "Where?",
+    "answers": ["Toreth"],
+    "samples": ["Toreth.", "Karun", "toreth"],
+    "clusters": [[0, 2], [1]],
+    "top_cluster": {"E-SC": 0, "B-SC": 1, "T-SC": None},
+}
+
+
+def test_grade_says_for_each_measure_whether_its_top_cluster_is_right() -> None:
+    row = grade_row(CLUSTERED, grader=RuleGrader())
+    assert row["correct"] == {"E-SC": True, "B-SC": False, "T-SC": None}
+    assert row["cluster_correct"] == [True, False]
+    assert row["rule"]["T-SC"] is None
+
+
+def test_grade_takes_one_prediction_or_several() -> None:
+    given = {"id": "q", "answers": ["Toreth"]}
+    assert grade_row({**given, "prediction": "toreth"}, grader=RuleGrader())["correct"] is True
+    assert grade_row({**given, "prediction": ["Karun", "Toreth"]}, grader=RuleGrader())["correct"] is True
+    assert grade_row({**given, "prediction": "Karun"}, grader=RuleGrader())["correct"] is False
+
+
+@pytest.mark.parametrize("answers", [1988, [1988], ["Toreth", 1988], 1988.0])
+def test_whole_numbers_are_references(answers) -> None:
+    given = {"id": "q", "answers": answers}
+    assert grade_row({**given, "prediction": "in 1988"}, grader=RuleGrader())["correct"] is True
+    assert grade_row({**given, "prediction": "in 1989"}, grader=RuleGrader())["correct"] is False
+
+
+def test_grading_by_entailment_needs_both_directions_and_respects_numbers() -> None:
+    grader = EntailmentGrader(
+        FakeEquivalence([{"nyc", "new york"}, {"7", "8"}], entailments=[("soho", "nyc")])
+    )
+    assert grader.grade("Where?", ["NYC"], ["New York"]).correct
+    assert not grader.grade("Where?", ["Soho"], ["NYC"]).correct
+    assert not grader.grade("How many?", ["seven"], ["8"]).correct
+    assert not grader.grade("Where?", [""], ["NYC"]).correct
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"answers": []}, "at least one reference"),
+        ({"answers": None}, "'answers' is empty or no list of at least one reference answer, got None"),
+        ({"answers": [True]}, "must hold texts or whole numbers, got True: write it in quotes"),
+        ({"answers": 3.5}, "must hold texts or whole numbers, got 3.5: write it in quotes"),
+        ({"answers": [10**400]}, "must hold texts or whole numbers, got a whole number of about 400 digits"),
+        ({"top_cluster": {"E-SC": 2}}, "must be in 0 … 1"),
+        ({"prediction": 3}, "must be a list of strings"),
+        ({"samples": ["a"]}, "every sample index from 0 to 0 once"),
+    ],
+)
+def test_a_row_that_cannot_be_graded_says_why(change, message) -> None:
+    with pytest.raises(InputError, match=message):
+        check_gradable({**CLUSTERED, **change})
+
+
+def test_a_number_at_the_end_of_a_draw_that_was_cut_keeps_no_meanings_apart() -> None:
+    row = {"id": 1, "question": "When?", "samples": ["December 194", "December 1941", "1942"]}
+    same = FakeEquivalence([{"december 194", "1941-12", "1942"}])
+    clusters = {}
+    for finished in ([True] * 3, [False, True, True]):
+        ((clustered,), _) = cluster_rows([{**row, "finished": finished}], equivalence=same)
+        clusters[finished[0]] = clustered["clusters"]
+    assert clusters == {True: [[0], [1], [2]], False: [[0, 1, 2]]}  # joined by the first alone
+
+
+@pytest.mark.parametrize("finished", [[True], "yes", [1, 0, 1], [True, None, False], {}])
+def test_what_says_whether_draws_are_finished_is_a_bool_for_each(finished: object) -> None:
+    row = {"id": 1, "question": "When?", "samples": ["a", "b", "c"], "finished": finished}
+    with pytest.raises(
+        InputError, match="'finished' must hold true or false for each of 3 samples, or be left"
+    ):
+        check_clusterable(row)
+
+
+@pytest.mark.parametrize(
+    ("cut", "of", "told"), [(1, 10, False), (2, 10, True), (0, 0, False), (11, 100, True)]
+)
+def test_cut_draws_are_told_where_they_are_more_than_a_tenth(cut: int, of: int, told: bool) -> None:
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        warn_of_cut_draws(cut, of)
+    assert [str(one.message).startswith(f"{cut} of {of} draws reached the token limit") for one in found] == (
+        [True] * told
+    )

@@ -1,0 +1,359 @@
+"""`Results` show, measure and plot what the commands would; progress is shown where somebody watches."""
+
+from __future__ import annotations
+
+import io
+import sys
+import warnings
+from dataclasses import replace
+from html import escape
+from pathlib import Path
+from types import SimpleNamespace
+
+import matplotlib
+import pandas
+import pytest
+from matplotlib.figure import Figure
+from typer.testing import CliRunner
+
+import semcal
+from semcal import progress
+from semcal.cli.app import app
+from semcal.demo.paths import nli_model_dir
+from semcal.errors import InputError, MissingExtraError, SemcalWarning, UsageError
+from semcal.files import write_rows
+from semcal.models.fakes import FakeEquivalence, FakeLanguageModel
+from semcal.progress import shown_progress
+
+pytestmark = pytest.mark.filterwarnings("ignore:semcal.calibrate.samples=")  # the old way, for a release
+
+TABLE = {f"Who built mill {i}?": {"Ana.": 0.6, "Bo.": 0.3, "Cy.": 0.1} for i in range(60)}
+LABELLED = [{"question": q, "answers": "Ana" if i % 3 else "Bo"} for i, q in enumerate(TABLE)]
+
+
+@pytest.fixture(autouse=True)
+def _groups_by_normal_forms(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no equivalence is named answers are grouped by normal forms: that is not what is tested here."""
+    monkeypatch.setattr("semcal.inputs.DEFAULT", "exact")
+
+
+@pytest.fixture(scope="module")
+def asked() -> semcal.Results:
+    return semcal.ask_many(FakeLanguageModel(TABLE), LABELLED)
+
+
+@pytest.fixture(scope="module")
+def samples(asked: semcal.Results) -> list[dict]:
+    """Stored samples, as another system would hand them over."""
+    kept = ("id", "question", "samples", "log_likelihoods", "answers")
+    return [{key: row[key] for key in kept} for row in asked.rows]
+
+
+def test_scores_are_those_of_the_commands_in_a_pipe(samples: list[dict], tmp_path: Path) -> None:
+    write_rows(tmp_path / "samples.jsonl", samples)
+    steps = [("cluster",), ("measure",), ("grade",), ("metrics", "--ci", "--risk", "0.4")]
+    source = tmp_path / "samples.jsonl"
+    for number, (command, *options) in enumerate(steps):
+        target = tmp_path / f"{number}.jsonl"
+        done = CliRunner().invoke(app, [command, str(source), *options, "--out", str(target)])
+        assert done.exit_code == 0, done.output
+        source = target
+    piped = {row.pop("measure"): row for row in pandas.read_json(source, lines=True).to_dict("records")}
+    found = semcal.score(samples).metrics(ci=True, risk=0.4)
+    assert list(found) == list(piped)
+    for measure, numbers in found.items():
+        for key in ("n", "accuracy", "ace", "ace_floor", "brier", "gain", "auroc", "entropy_auroc"):
+            assert numbers[key] == pytest.approx(piped[measure][key], nan_ok=True)
+        assert numbers["interval"]["gain"] == pytest.approx(piped[measure]["interval"]["gain"])
+        assert numbers["risk"]["sentence"] == piped[measure]["risk"]["sentence"]
+
+
+def test_a_model_asked_and_its_stored_samples_scored_are_the_same(asked, samples) -> None:
+    scored = semcal.score(pandas.DataFrame(samples))
+    assert scored.to_df().equals(asked.to_df())
+    assert [answer.text for answer in scored] == [answer.text for answer in asked]
+    assert len(scored) == 60
+    assert scored[0] == asked[0] or scored[0].text == asked[0].text
+    assert scored[-2:][1].id == "60"
+
+
+def test_a_data_frame_has_a_row_a_question_and_no_empty_columns(asked, samples) -> None:
+    table = asked.to_df()
+    assert list(table)[:7] == ["id", "question", "answer", "confidence", "correct", "entropy", "meanings"]
+    assert "abstained" not in table
+    assert list(table)[7:] == list(asked[0].by_measure)
+    assert table["correct"].mean() == asked.metrics("E-SC")["E-SC"]["accuracy"]
+    bare = semcal.score([{"question": row["question"], "samples": row["samples"]} for row in samples])
+    assert list(bare.to_df()) == list(table)[:4] + list(table)[5:8]
+
+
+def test_answers_that_nobody_graded_have_no_metrics() -> None:
+    found = semcal.score([{"question": "Who?", "samples": ["Ana", "Bo"], "answer": "Ana"}])
+    assert repr(found) == "Results(1 answers, none graded; meanings by 'exact')"
+    for call in (found.metrics, found.plot):
+        with pytest.raises(InputError, match=r"add a column 'answers' \(there are: id, question, sam"):
+            call()
+    partly = semcal.score([*LABELLED_SAMPLES, {"question": "Who?", "samples": ["Ana"]}])
+    assert repr(partly).startswith(
+        "Results(3 answers, 2 graded; E-SC: accuracy 0.500, confidence 0.750, gain "
+    )
+    assert partly.metrics()["E-SC"]["n"] == 2
+    assert partly.to_df()["correct"].tolist() == [True, False, None]
+
+
+def test_grades_of_others_are_not_taken_for_ours() -> None:
+    given = {"question": "Who?", "samples": ["Ana", "Ana"], "correct": True, "confidence": 0.1}
+    found = semcal.score([given, {**given, "answers": "Bo"}])
+    assert repr(found).startswith("Results(2 answers, 1 graded; E-SC: accuracy 0.000, confidence 1.000")
+    assert found.to_df()["correct"].tolist() == [None, False]
+
+
+LABELLED_SAMPLES = [
+    {"question": "Who?", "samples": ["Ana", "Ana"], "answers": ["Ana"]},
+    {"question": "<b>Who</b>?", "samples": ["Ana", "<script>"], "answers": ["Cy & Di"]},
+]
+
+
+def test_a_notebook_shows_a_short_table_that_runs_nothing() -> None:
+    found = semcal.score([{**row, "id": n} for n in range(40) for row in [LABELLED_SAMPLES[n % 2]]])
+    page = found._repr_html_()
+    assert "<b>" not in page
+    assert "&lt;b&gt;Who&lt;/b&gt;?" in page
+    assert page.count("<tr>") == 1 + 10 + 1 + 1
+    assert "… and 30 more" in page
+    assert "gain" in page
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert "–" in semcal.score(LABELLED_SAMPLES[:1])._repr_html_()  # AUROC of one class
+
+
+def test_an_equivalence_joins_meanings_and_a_grader_may_use_it() -> None:
+    same = FakeEquivalence([{"ana", "dr ana"}])
+    rows = [{"question": "Who?", "samples": ["Dr Ana", "Dr Ana", "Bo", "Ana"], "answers": ["Ana"]}]
+    assert semcal.score(rows, equivalence="exact")[0].confidence == 0.5
+    joined = semcal.score(rows, same, grader="nli")
+    assert (joined[0].text, joined[0].confidence) == ("Dr Ana", 0.75)
+    assert joined.rows[0]["rule"]["E-SC"] == "nli"
+
+
+def test_plots_stand_side_by_side_or_where_they_are_put(asked, samples, tmp_path: Path) -> None:
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    pair = asked.plot()
+    assert [one.get_title() for one in pair] == ["E-SC, 60 questions"] * 2
+    assert pair[0].figure is pair[1].figure
+    pair.savefig(tmp_path / "both.png", dpi=50)
+    assert pyplot.imread(tmp_path / "both.png").shape[:2] == (210, 460)
+    limited = semcal.score(samples, calibration=semcal.score(samples).calibrate(risk=0.9))
+    (ax,) = limited.plot(kind="selective")
+    assert [one.get_xdata()[0] for one in ax.lines if "threshold" in one.get_label()] == [
+        limited[0].threshold
+    ]
+    assert not any("threshold" in one.get_label() for one in limited.plot("E-SC", kind="selective")[0].lines)
+    own = Figure().subplots()
+    alone = asked.plot("L-SC", kind="selective", ax=own)
+    assert alone == [own]
+    alone.savefig(tmp_path / "own.svg")
+    assert (tmp_path / "own.svg").read_text().count("L-SC, 60 questions") == 1
+    assert asked.plot("L-SC", ax=Figure().subplots())[0].has_data()
+    with pytest.raises(UsageError, match="unknown plot 'reliable'"):
+        asked.plot(kind="reliable")
+    with pytest.raises(UsageError, match="unknown measure"):
+        asked.plot("E-CS")
+    pyplot.close("all")
+
+
+def test_stored_samples_are_calibrated_and_the_probability_is_a_measure(samples, tmp_path: Path) -> None:
+    found = semcal.score(samples).calibrate()
+    again = semcal.calibrate(samples=samples)
+    assert found.report == again.report
+    assert (found.m, found.equivalence) == (10, "exact")
+    found.save_pretrained(tmp_path)
+    scored = semcal.score(samples, calibration=tmp_path)
+    assert scored[0].measure == "Calibrated"
+    assert list(scored.metrics())[-1] == "Calibrated"
+    assert scored.to_df()["confidence"].tolist() == [row["probability"] for row in scored.rows]
+    assert "Calibrated: accuracy" in repr(scored)
+    with pytest.raises(UsageError, match="linkage given beside a calibration"):
+        semcal.score(samples, calibration=found, linkage="greedy")
+    with pytest.raises(UsageError, match="made with the equivalence 'exact'"):
+        semcal.score(samples, "fake", calibration=found)
+
+
+def test_the_old_orders_of_arguments_are_taken_with_a_warning(samples, tmp_path: Path) -> None:
+    with pytest.warns(SemcalWarning, match=r"use semcal.score\(samples\).calibrate\(\)"):
+        assert semcal.calibrate(samples=samples).report == semcal.score(samples).calibrate().report
+    model, questions = FakeLanguageModel(TABLE), list(TABLE)
+    expected = semcal.ask_many(model, questions).rows
+    path = tmp_path / "questions.jsonl"
+    write_rows(path, [{"id": question, "question": question} for question in questions])
+    for order in ((questions, model), (path, model), (str(path), model)):
+        with pytest.warns(SemcalWarning, match=r"^give the model first: semcal.ask_many\(model, questions"):
+            assert semcal.ask_many(*order).rows == expected
+    with pytest.raises(UsageError, match="no questions; give"):
+        semcal.ask_many(model)
+
+
+def test_rows_without_answers_are_left_out_of_a_calibration_and_counted(samples) -> None:
+    given = [{key: value for key, value in samples[0].items() if key != "answers"}, *samples[1:]]
+    said = f"^1 of {len(given)} rows of samples have no reference answers and are left out"
+    with pytest.warns(SemcalWarning, match=said):
+        found = semcal.calibrate(samples=given)
+    with pytest.warns(SemcalWarning, match=said):
+        assert semcal.score(given).calibrate().report == found.report
+    assert found.report.n == len(given) - 1
+
+
+def test_one_stored_draw_is_refused_as_one_of_a_model_is(samples) -> None:
+    given = [{**row, "samples": row["samples"][:1], "log_likelihoods": None} for row in samples]
+    for calibrate in (lambda: semcal.calibrate(samples=given), semcal.score(given).calibrate):
+        with pytest.raises(UsageError, match="m = 1: one draw has a share of 1 whatever it says; sample at"):
+            calibrate()
+
+
+def test_clusters_in_stored_samples_are_used_as_they_are_and_that_is_said(samples) -> None:
+    m = len(samples[0]["samples"])
+    given = [{**row, "clusters": [[*range(m)]]} for row in samples]
+    with pytest.warns(SemcalWarning, match="all .* the same share"):
+        found = semcal.calibrate(samples=given)
+    assert found.report.base["mean_confidence"] == 1
+    assert semcal.calibrate(samples=samples).report.base["mean_confidence"] < 1
+    with pytest.warns(SemcalWarning) as caught:
+        named = semcal.calibrate(samples=given, equivalence=FakeEquivalence([]))
+    assert named.report.base == found.report.base
+    said = [str(one.message) for one in caught if "hold 'clusters'" in str(one.message)]
+    assert len(said) == 1
+    assert said[0].startswith(
+        f"{len(given)} of {len(given)} rows hold 'clusters', which are used as they are"
+    )
+    as_text = pandas.DataFrame(given).assign(clusters=str([[*range(m)]]))
+    with pytest.warns(SemcalWarning, match="all .* the same share"):
+        assert semcal.calibrate(samples=as_text).report == found.report
+    with pytest.raises(InputError, match=r"samples\[0\].*: 'clusters' must hold every sample index"):
+        semcal.calibrate(samples=[{**row, "clusters": [[0]]} for row in samples])
+
+
+def test_scored_rows_keep_their_clusters_unless_an_equivalence_or_linkage_is_given(samples) -> None:
+    m = len(samples[0]["samples"])
+    given = [{**row, "clusters": [[*range(m)]]} for row in samples]
+    kept = semcal.score(given)
+    assert [row["clusters"] for row in kept.rows] == [[[*range(m)]]] * len(given)
+    assert all(answer.confidence == 1 for answer in kept)
+    anew = [row["clusters"] for row in semcal.score(samples).rows]
+    assert [row["clusters"] for row in semcal.score(given, "exact").rows] == anew
+    assert [row["clusters"] for row in semcal.score(given, linkage="components").rows] == anew
+    assert anew != [row["clusters"] for row in kept.rows]
+    partly = semcal.score([given[0], *samples[1:]])
+    assert [row["clusters"] for row in partly.rows] == [[[*range(m)]], *anew[1:]]
+    with pytest.raises(InputError, match=r"samples\[0\].*: 'clusters' must hold every sample index"):
+        semcal.score([{**samples[0], "clusters": [[0]]}])
+
+
+def test_clusters_scored_under_a_calibration_of_an_nli_model_are_used_and_that_is_said(samples) -> None:
+    m = len(samples[0]["samples"])
+    given = [{**row, "clusters": [[*range(m)]]} for row in samples]
+    fake = FakeEquivalence([])
+    found = semcal.calibrate(samples=samples, equivalence=fake)
+    found = replace(found, equivalence=str(nli_model_dir()), equivalence_revision=None)
+    with pytest.warns(SemcalWarning, match="hold 'clusters', which are used as they are"):
+        kept = semcal.score(given, calibration=found)
+    assert [row["clusters"] for row in kept.rows] == [[[*range(m)]]] * len(given)
+
+
+def test_answers_of_a_model_are_calibrated_with_the_model(asked) -> None:
+    with pytest.raises(UsageError, match=r"semcal\.calibrate\(model, labelled\)"):
+        asked.calibrate()
+    model = FakeLanguageModel(TABLE)
+    found = semcal.calibrate(model, pandas.DataFrame(LABELLED), risk=0.5)
+    assert found.provenance is not None
+    assert (found.report.n, found.report.apart) == (36, 24)
+    again = semcal.ask_many(model, [row["question"] for row in LABELLED], calibration=found)
+    assert again[0].measure == "Calibrated"
+    assert "abstained" in again.to_df()
+
+
+def test_a_temperature_given_as_a_number_is_that_of_the_calibration() -> None:
+    model = FakeLanguageModel(TABLE)
+    found = semcal.calibrate(model, LABELLED, recalibrator=0.7, temperatures=(1.0,))
+    assert found.temperature == 0.7
+    assert found.recalibrators[0.7].temperature == 0.7
+    cold = semcal.ask_many(model, list(TABLE), recalibrator=0.5)
+    fitted = semcal.ask_many(model, list(TABLE), recalibrator=semcal.fit(model, LABELLED))
+    warm = semcal.ask_many(model, list(TABLE))
+    assert sum(a.confidence for a in cold) > sum(a.confidence for a in warm)
+    assert sum(a.confidence for a in fitted) != sum(a.confidence for a in warm)
+
+
+def test_without_pandas_a_data_frame_says_what_to_install(asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(MissingExtraError, match=r"pip install pandas$"):
+        asked.to_df()
+
+
+def watched(monkeypatch: pytest.MonkeyPatch, *, terminal: bool, notebook: bool) -> io.StringIO:
+    stream = io.StringIO()
+    stream.isatty = lambda: terminal  # type: ignore[method-assign]
+    monkeypatch.setattr(sys, "stderr", stream)
+    if notebook:
+        monkeypatch.setitem(sys.modules, "ipykernel", SimpleNamespace())
+    return stream
+
+
+def test_progress_is_shown_on_a_terminal_and_in_a_notebook_and_nowhere_else(monkeypatch) -> None:
+    model = FakeLanguageModel(TABLE)
+    monkeypatch.setattr(progress, "INTERVAL", 0.0)
+    for terminal, notebook, given, shown in (
+        (False, False, True, False),
+        (True, False, True, True),
+        (True, False, False, False),
+        (False, True, True, True),
+        (False, True, False, False),
+    ):
+        with monkeypatch.context() as patch:
+            stream = watched(patch, terminal=terminal, notebook=notebook)
+            semcal.ask_many(model, list(TABLE), progress=given)
+            semcal.score([{"question": "Who?", "samples": ["Ana"]}], progress=given)
+        assert ("ask" in stream.getvalue()) == shown, (terminal, notebook, given)
+        assert not notebook or not shown or "60 of 60" in stream.getvalue()
+
+
+def test_a_function_gets_the_number_of_finished_questions() -> None:
+    told: list[int] = []
+    semcal.ask_many(FakeLanguageModel(TABLE), list(TABLE), progress=told.append)
+    assert told[-1] == 60
+    with shown_progress(told.append, "any", 3) as update:
+        assert update == told.append
+
+
+@pytest.mark.parametrize("key", ["samples", "clusters", "answers", "question", "notes"])
+def test_a_row_nested_hundreds_deep_is_refused_with_its_place(key: str) -> None:
+    nested: object = "Ana"
+    for _ in range(900):
+        nested = [nested]
+    row = {"question": "Who?", "samples": ["Ana", "Bo"]}
+    with pytest.raises(InputError, match=r"^samples\[1\]: nested more than 100 deep: leave out the key"):
+        semcal.score([row, {**row, key: nested}])
+
+
+def test_without_a_stderr_nothing_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", None)
+    assert semcal.score([{"question": "Who?", "samples": ["Ana", "Ana"]}])[0].confidence == 1
+
+
+def test_results_say_what_decided_on_their_meanings() -> None:
+    row = {"question": "Who?", "samples": ["Ana", "A. Velis"]}
+    stored = {**row, "clusters": [[0, 1]]}
+    judge = FakeEquivalence([{"Ana", "A. Velis"}], name="<b>\x1b[2J")
+    for given, how, expected in (
+        ([row], {}, "exact"),
+        ([row], {"equivalence": judge}, "<b>\x1b[2J"),
+        ([stored], {"equivalence": judge}, "<b>\x1b[2J"),  # clustered anew
+        ([stored, stored], {}, "stored clusters"),
+        ([row, stored, row], {}, "exact, and stored clusters of 1 rows"),
+    ):
+        found = semcal.score(given, **how)
+        assert found.equivalence == expected
+        assert f"meanings by {expected!r})" in repr(found)
+        assert f"meanings by {escape(repr(expected))})" in found._repr_html_()
+    assert semcal.ask_many(FakeLanguageModel(TABLE), ["Who built mill 1?"]).equivalence == "exact"

@@ -1,0 +1,196 @@
+"""Rows whose samples were drawn at several temperatures, and stored rows with a calibration."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from made_up_calibration import OF_ANOTHER_TEMPERATURE, calibration, threshold
+
+from semcal.errors import InputError, UndefinedWarning, UsageError
+from semcal.grading.rules import RuleGrader
+from semcal.models.equivalence import ExactMatch
+from semcal.models.fakes import FakeEquivalence
+from semcal.recalibration import TemperatureScaling
+from tests.json_rows import (
+    calibrated_rows,
+    check_calibratable,
+    check_clusterable,
+    check_gradable,
+    check_measurable,
+    cluster_rows,
+    grade_row,
+    measure_rows,
+)
+
+ROW: dict[str, Any] = {
+    "id": "1",
+    "question": "Who?",
+    "samples": ["Ana", "Bo", "Ana", "Ana", "Bo", "Cy"],
+    "temperatures": [1.0, 2.0, 1, 1.0, 1.0, 2],
+    "log_likelihoods": [-0.5, -3.0, -0.5, -0.5, -1.0, -4.0],
+    "answers": ["Ana"],
+}
+ALONE = {
+    **{key: ROW[key] for key in ("id", "question", "answers")},
+    "samples": ["Ana", "Ana", "Ana", "Bo"],
+    "log_likelihoods": [-0.5, -0.5, -0.5, -1.0],
+}
+FOUR = calibration(m=4)
+
+
+def clustered(row: dict[str, Any]) -> dict[str, Any]:
+    return cluster_rows([row], equivalence=ExactMatch())[0][0]
+
+
+def test_samples_of_different_temperatures_are_never_in_one_cluster() -> None:
+    assert clustered(ROW)["clusters"] == [[0, 2, 3], [1], [4], [5]]
+    assert clustered(ROW)["normal_forms"] == ["ana", "bo", "ana", "ana", "bo", "cy"]
+
+
+def test_no_sample_of_one_temperature_joins_two_of_another() -> None:
+    chain = {"samples": ["a", "c", "b"], "temperatures": [1.0, 1.0, 2.0], "question": "Who?", "id": "1"}
+    same = FakeEquivalence([{"ann", "bob"}, {"bob", "cyd"}])
+    chain["samples"] = ["ann", "cyd", "bob"]
+    (apart,), _ = cluster_rows([chain], equivalence=same)
+    (together,), _ = cluster_rows([{**chain, "temperatures": [1.0] * 3}], equivalence=same)
+    assert (apart["clusters"], together["clusters"]) == ([[0], [1], [2]], [[0, 1, 2]])
+
+
+def test_progress_counts_questions_whatever_their_temperatures() -> None:
+    seen: list[int] = []
+    cluster_rows([ROW, {**ROW, "id": "2"}, ALONE], equivalence=ExactMatch(), progress=seen.append)
+    assert seen[-1] == 3
+    assert max(seen) == 3
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        ([1.0] * 5, "must hold 6 numbers, one a sample"),
+        (1.0, "must hold 6 numbers"),
+        ([1.0] * 5 + [0], "must be positive numbers, got 0"),
+        ([1.0] * 5 + [-1], "must be positive numbers, got -1"),
+        ([1.0] * 5 + ["inf"], "got 'inf'"),
+        ([1.0] * 5 + [None], "must be positive numbers, got None"),
+    ],
+)
+def test_temperatures_are_positive_numbers_one_a_sample(wrong: Any, reason: str) -> None:
+    for check, row in ((check_clusterable, ROW), (check_measurable, clustered(ROW))):
+        with pytest.raises(InputError, match=reason):
+            check({**row, "temperatures": wrong})
+
+
+def test_a_cluster_of_several_temperatures_is_a_bad_row() -> None:
+    with pytest.raises(InputError, match=r"the cluster \[0, 1\] mixes samples of several temperatures"):
+        check_measurable({**ROW, "clusters": [[0, 1], [2, 3], [4], [5]]})
+
+
+def test_the_draws_at_one_are_measured_and_others_are_null() -> None:
+    (row,) = measure_rows([clustered(ROW)])
+    (alone,) = measure_rows([clustered(ALONE)])
+    for name, (first, second) in alone["confidences"].items():
+        assert row["confidences"][name] == [first, None, second, None]
+        assert row["top_cluster"][name] == (0 if alone["top_cluster"][name] == 0 else 2)
+    assert (row["confidence"], row["semantic_entropy"]) == (alone["confidence"], alone["semantic_entropy"])
+
+
+def test_where_no_draw_is_at_one_the_first_temperature_is_measured() -> None:
+    row = clustered({**ROW, "temperatures": [0.5, 2.0, 0.5, 0.5, 0.5, 2.0]})
+    assert measure_rows([row])[0]["confidences"]["E-SC"] == [0.75, None, 0.25, None]
+    assert measure_rows([row], temperature=2.0)[0]["confidences"]["E-SC"] == [None, 0.5, None, 0.5]
+
+
+@pytest.mark.filterwarnings("ignore::semcal.errors.UndefinedWarning")
+def test_an_undefined_measure_stays_null() -> None:
+    row = clustered({**ROW, "log_likelihoods": [-0.5, -1.0, -math.inf, -0.5, -math.inf, -1.0]})
+    with pytest.warns(UndefinedWarning, match="B-SC is null"):
+        (found,) = measure_rows([row])
+    assert found["confidences"]["B-SC"] is None
+    assert found["top_cluster"]["B-SC"] is None
+
+
+def test_clusters_in_any_order_are_measured_as_they_stand() -> None:
+    row = {**ROW, "clusters": [[5], [4], [1], [0, 2, 3]]}
+    assert measure_rows([row])[0]["confidences"]["E-SC"] == [None, 0.25, None, 0.75]
+    assert measure_rows([row])[0]["top_cluster"]["E-SC"] == 3
+
+
+def test_a_calibration_adds_the_answer_and_its_probability() -> None:
+    (row,) = calibrated_rows([clustered(ALONE)], FOUR)
+    assert (row["answer"], row["threshold"], row["abstained"]) == ("Ana", None, None)
+    assert row["probability"] == pytest.approx(0.1 + 0.6 * 0.75)
+    assert row["confidences"] == measure_rows([clustered(ALONE)])[0]["confidences"]
+    limited = replace(FOUR, threshold=threshold(0.6))
+    (row,) = calibrated_rows([clustered(ALONE)], limited)
+    assert (row["threshold"], row["abstained"]) == (0.6, True)
+    (row,) = calibrated_rows([clustered(ALONE)], replace(FOUR, threshold=threshold(None)))
+    assert (row["threshold"], row["abstained"]) == (None, True)
+
+
+def test_a_calibration_reads_the_draws_of_each_temperature() -> None:
+    two = {**ROW, "samples": [*ROW["samples"], "Cy", "Cy"], "temperatures": [*ROW["temperatures"], 2.0, 2.0]}
+    two["log_likelihoods"] = None
+    both = replace(FOUR, map=OF_ANOTHER_TEMPERATURE, temperatures=(2.0,))
+    (row,) = calibrated_rows([clustered(two)], both)
+    assert row["answer"] == "Ana"
+    assert row["probability"] == pytest.approx(1 / (1 + math.exp(-0.75)))
+    assert row["confidences"]["E-SC"] == [0.75, None, 0.25, None]
+    assert calibrated_rows([clustered(ALONE), clustered(two)], FOUR)[1]["probability"] == pytest.approx(0.55)
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"m": 5}, "question '1' has 4 draws, and the calibration was made with 5"),
+        ({"temperatures": (2.0,)}, "question '1' has no draws at T = 2, and the calibration reads some"),
+    ],
+)
+def test_rows_that_a_calibration_is_not_for_are_wrong_usage(changed: dict[str, Any], reason: str) -> None:
+    with pytest.raises(UsageError, match=reason):
+        calibrated_rows([clustered(ALONE)], replace(FOUR, **changed))
+
+
+def test_draws_at_another_temperature_than_the_answers_are_wrong_usage() -> None:
+    row = clustered({**ALONE, "temperatures": [0.5] * 4})
+    with pytest.raises(UsageError, match="no draws at T = 1"):
+        calibrated_rows([row], FOUR)
+    unknown = replace(FOUR, temperature=None)  # of samples whose temperature nobody knows
+    assert calibrated_rows([row], unknown)[0]["probability"] == pytest.approx(0.55)
+
+
+def test_a_row_to_calibrate_needs_its_samples() -> None:
+    row = clustered(ALONE)
+    check_calibratable(row)
+    with pytest.raises(InputError, match="no 'samples'"):
+        check_calibratable({key: value for key, value in row.items() if key != "samples"})
+    with pytest.raises(InputError, match="every sample index from 0 to 4 once"):
+        check_calibratable({**row, "samples": [*row["samples"], "Di"], "log_likelihoods": None})
+    with pytest.raises(InputError, match=r"'answer' is there already .*to 'answers' if it is the"):
+        check_calibratable({**row, "answer": "Ana"})  # grade would take the calibrated answer for it
+    check_calibratable(calibrated_rows([row], FOUR)[0])  # measured before
+
+
+def test_the_answer_beside_a_probability_is_graded_on_its_one_wording() -> None:
+    (row,) = calibrated_rows([clustered(ALONE)], FOUR)
+    graded = grade_row(row, grader=RuleGrader())
+    assert (graded["answer_correct"], graded["correct"]["E-SC"]) == (True, True)
+    assert grade_row({**row, "answer": "Bo"}, grader=RuleGrader())["answer_correct"] is False
+    assert "answer_correct" not in grade_row(
+        clustered(ALONE) | measure_rows([clustered(ALONE)])[0], grader=RuleGrader()
+    )
+    flat = {"id": "1", "answers": ["Ana"], "prediction": "Bo", "answer": "Ana", "probability": 0.5}
+    graded = grade_row(flat, grader=RuleGrader())
+    assert (graded["correct"], graded["answer_correct"]) == (False, True)
+    with pytest.raises(InputError, match="'answer' beside 'probability' must be a text, got 7"):
+        check_gradable({**row, "answer": 7})
+
+
+def test_draws_at_a_temperature_are_not_those_under_a_recalibrator() -> None:
+    fitted = TemperatureScaling().fit([[1.0, 0.0]] * 4, [0, 0, 1, 0])
+    under = replace(FOUR, temperature=None, recalibrator=fitted)
+    assert calibrated_rows([clustered(ALONE)], under)[0]["probability"] == pytest.approx(0.55)
+    with pytest.raises(UsageError, match="the answer of the calibration is sampled under its recalibrator"):
+        calibrated_rows([clustered({**ALONE, "temperatures": [1.0] * 4})], under)
