@@ -13,9 +13,16 @@ from numpy.typing import ArrayLike
 
 from semcal.arrays import as_generator, as_numbers, as_option
 from semcal.errors import UsageError
-from semcal.metrics.arguments import Floats, both_names, check_bins, warn_undefined
 from semcal.metrics.calibration_errors import equal_width_bin, running_sum_at
-from semcal.metrics.frequencies import FrequencyTable, probability_table, score_table
+from semcal.metrics.frequencies import (
+    Floats,
+    FrequencyTable,
+    both_names,
+    check_bins,
+    probability_table,
+    score_table,
+    warn_undefined,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,7 +1,8 @@
 """How sure one can be of a number: errors over runs, and intervals and tests from bootstrap resamples.
 
 The error over runs is of the same questions and says how much sampling answers anew would move the number.
-The interval over questions says how much other questions would. Neither stands for the other.
+The interval over questions says how much other questions would. Neither stands for the other. With intervals,
+too: how far a grader's verdicts agree with people's.
 """
 
 from __future__ import annotations
@@ -17,22 +18,21 @@ from numpy.typing import ArrayLike
 
 from semcal.arrays import as_generator, as_numbers, as_option
 from semcal.errors import InputError
-from semcal.metrics.arguments import (
+from semcal.metrics.frequencies import (
     Floats,
+    FrequencyTable,
     Groups,
     Labels,
     Runs,
+    as_correct,
     as_groups,
     both_names,
     check_bins,
-    warn_undefined,
-)
-from semcal.metrics.frequencies import (
-    FrequencyTable,
     draw_counts,
     draw_uniforms,
     frequency_table,
     shared_table,
+    warn_undefined,
 )
 from semcal.metrics.overview import METRICS, measure_rows
 from semcal.registry import check_name
@@ -68,6 +68,10 @@ class Interval:
     bias: float
     level: float
     resamples: int
+
+    def holding(self, low: float, high: float) -> Interval:
+        """Widen it to hold these ends; one that is NaN stays so."""
+        return replace(self, low=min(self.low, low), high=max(self.high, high))
 
 
 @dataclass(frozen=True)
@@ -176,7 +180,7 @@ class JointBootstrap(Generic[Key]):
             return interval
         area = (interval.estimate + shift) / scale
         low, high = (scale * end - shift for end in area_interval(area, right, wrong, self.level))
-        return replace(interval, low=min(low, interval.low), high=max(high, interval.high))
+        return interval.holding(low, high)
 
     def contrast(self, key: Key, metric: str) -> Contrast:
         """One metric of one method, to be compared with others."""
@@ -186,13 +190,9 @@ class JointBootstrap(Generic[Key]):
         """The test of two methods by one metric (:func:`paired_test`)."""
         difference = self.contrast(first, metric) - self.contrast(second, metric)
         span = 1.0 - METRICS[metric].least
+        resampled = difference.resampled
         interval = interval_of(
-            f"{metric} difference",
-            difference.value,
-            difference.resampled,
-            self.level,
-            least=-span,
-            most=span,
+            f"{metric} difference", difference.value, resampled, self.level, least=-span, most=span
         )
         return PairedTest(
             first=self.estimates[first][metric],
@@ -217,25 +217,9 @@ def mean_and_standard_error(values: ArrayLike) -> MeanOverRuns:
               \mathrm{SE} = \frac{1}{\sqrt R} \sqrt{\frac{1}{R-1} \sum_r (x_r - \bar x)^2}
 
     The questions are held fixed, so this is not the uncertainty over questions (:func:`bootstrap`),
-    which is usually several times larger.
+    which is usually several times larger. `values` (R,) is the metric of each run, else InputError. One run
+    has no standard error (NaN), and a run whose metric is NaN makes both NaN, with an UndefinedWarning.
 
-    Parameters
-    ----------
-    values : array_like of float, shape (R,)
-        The metric of each run.
-
-    Raises
-    ------
-    InputError
-        No values, or values that are not one number a run.
-
-    Warns
-    -----
-    UndefinedWarning
-        One run has no standard error (NaN); a run whose metric is NaN makes both NaN.
-
-    Examples
-    --------
     >>> mean_and_standard_error([0.80, 0.82, 0.81, 0.83])
     MeanOverRuns(mean=0.815, standard_error=0.0064549..., runs=4)
     """
@@ -442,11 +426,8 @@ def paired_test(
     Notes
     -----
     Swapping the methods' labels question by question would test more than equal metrics (that confidences
-    could be exchanged, which those at two temperatures never can), so it is not used.
-
-    References
-    ----------
-    Efron and Tibshirani (1993), An Introduction to the Bootstrap, chapter 16.
+    could be exchanged, which those at two temperatures never can), so it is not used. Source: Efron and
+    Tibshirani (1993), An Introduction to the Bootstrap, chapter 16.
 
     Examples
     --------
@@ -497,10 +478,9 @@ def interval_of(
 
 def at_least_wilsons(interval: Interval, units: int, least: float = 0.0) -> Interval:
     """The interval of a mean over so many units of values from `least` to 1, widened to hold Wilson's."""
-    if np.isnan(interval.low):
-        return interval
-    low, high = wilson_interval(interval.estimate, interval.standard_error, units, interval.level, least)
-    return replace(interval, low=min(interval.low, low), high=max(interval.high, high))
+    return interval.holding(
+        *wilson_interval(interval.estimate, interval.standard_error, units, interval.level, least)
+    )
 
 
 def wilson_interval(
@@ -634,3 +614,133 @@ def _checked_options(level: float, resamples: int, bins: int) -> tuple[int, floa
 
 def _elsewhere(*_: object) -> Floats:
     raise RuntimeError("intervals of single metrics are computed by the process that drew the resamples")
+
+
+# ---- A grader and people -----------------------------------------------------------------------------------
+
+#: The confusion matrix; and shares of the answers, as sums of its cells.
+CELLS = ("both_right", "grader_only", "human_only", "both_wrong")
+SHARES = {
+    "agreement": (1, 0, 0, 1),
+    "accuracy": (1, 1, 0, 0),
+    "human_accuracy": (1, 0, 1, 0),
+    "accuracy_difference": (0, 1, -1, 0),
+    **dict(zip(CELLS, np.eye(4, dtype=int).tolist())),
+}
+LEVEL, RESAMPLES = 0.95, 1000
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """A grader against people: how many answers each calls right, and figures with their intervals."""
+
+    n: int
+    groups: int | None  # resampled as a whole; None where every answer stands by itself
+    counts: Mapping[str, int]  # both_right, grader_only, human_only, both_wrong
+    figures: Mapping[str, Interval]
+
+
+def agreement(
+    verdicts: ArrayLike,
+    human: ArrayLike,
+    *,
+    groups: Labels | None = None,
+    seed: int | np.random.Generator = 0,
+) -> Agreement:
+    r"""Compare a grader's verdicts with people's.
+
+    With :math:`p` the share of answers on which they agree and :math:`e` the share on which two would agree
+    who decide independently, each as often for "right" as here, Cohen's kappa is :math:`(p - e) / (1 - e)`.
+    Where people gave all answers one verdict, kappa would be 0 whatever the grader says: it is undefined. A
+    grader that gives one verdict to all has a kappa of 0.
+
+    Intervals are 95 % bootstrap intervals over answers, or over `groups` of them. Where fewer than 30 answers
+    are in a share, or fewer than 30 are not, resamples show too little: its interval then holds Wilson's too,
+    of as many answers as there are groups, and kappa's the ends to which that of the agreement takes it.
+
+    Parameters
+    ----------
+    verdicts, human : array_like of bool, shape (N,)
+        Whether the grader, and whether people, call each answer right.
+    groups : sequence of N labels, optional
+        What an answer shares with others, such as its question; by default each stands by itself.
+    seed : int or numpy.random.Generator
+
+    Returns
+    -------
+    Agreement
+        `figures` maps agreement, kappa, accuracy (by the grader), human_accuracy, accuracy_difference and the
+        share of each cell (both_right, grader_only, human_only, both_wrong) to an `Interval`.
+
+    Raises
+    ------
+    InputError
+        No answers, verdicts that are neither true nor false, or lengths that differ.
+
+    Warns
+    -----
+    UndefinedWarning
+        Kappa is undefined, or there is one group only, and so no interval.
+
+    References
+    ----------
+    Cohen (1960), A coefficient of agreement for nominal scales, Educational and Psychological Measurement 20.
+    Wilson (1927), Probable inference, the law of succession, and statistical inference, JASA 22.
+
+    Examples
+    --------
+    >>> found = agreement([1, 1, 1, 0, 0, 0, 0, 1], [1, 1, 0, 0, 0, 0, 1, 1])
+    >>> found.figures["agreement"].estimate, found.figures["kappa"].estimate, found.counts["grader_only"]
+    (0.75, 0.5, 1)
+    """
+    ours, theirs = as_correct(verdicts), as_correct(human)
+    if len(ours) != len(theirs):
+        raise InputError(f"there are {len(ours)} verdicts of the grader and {len(theirs)} of people")
+    n, clusters = len(ours), as_groups(groups, len(ours))
+    units = n if clusters is None else int(clusters.max()) + 1
+    cells = np.stack([ours * theirs, ours * (1 - theirs), (1 - ours) * theirs, (1 - ours) * (1 - theirs)])
+    counts = draw_counts(n, RESAMPLES, as_generator(seed), clusters).T
+    resampled = cells @ counts / counts.sum(0)  # (4, B)
+    shares = cells.sum(1, keepdims=True) / n  # (4, 1)
+    figures = {}
+    for name, weights in SHARES.items():
+        low, share = float(min(weights)), float((weights @ shares)[0])
+        interval = interval_of(name, share, weights @ resampled, LEVEL, least=low, most=1.0)
+        widen = low == 0 and _few(share, n)
+        figures[name] = at_least_wilsons(interval, units) if widen else interval
+    kappa = interval_of("kappa", float(_kappa(shares)[0]), _kappa(resampled), LEVEL, least=-1.0, most=1.0)
+    if _few(figures["agreement"].estimate, n):
+        agreed = figures["agreement"]
+        kappa = kappa.holding(_beyond(agreed.low, shares), _beyond(agreed.high, shares))
+    figures = {"agreement": figures.pop("agreement"), "kappa": kappa, **figures}
+    if units == 1:
+        warn_undefined("all answers are of one group, so that there are no intervals (NaN)")
+        undefined = (np.nan, np.nan, np.nan, np.nan, LEVEL, 0)
+        figures = {key: Interval(interval.estimate, *undefined) for key, interval in figures.items()}
+    counts_by_cell = {name: int(count) for name, count in zip(CELLS, cells.sum(1))}
+    return Agreement(n, None if clusters is None else units, counts_by_cell, figures)
+
+
+def _by_chance(cells: Floats) -> Floats:
+    """The share on which two would agree who decide independently, of cells (4, B)."""
+    right, ours, theirs, neither = cells
+    chance: Floats = (right + ours) * (right + theirs) + (theirs + neither) * (ours + neither)
+    return chance
+
+
+def _kappa(cells: Floats) -> Floats:
+    """Cohen's kappa of cells (4, B), NaN where people gave one verdict only."""
+    right = cells[0] + cells[2]
+    defined = (right > 0) & (cells[1] + cells[3] > 0)
+    chance = np.where(defined, _by_chance(cells), 0.0)
+    return np.where(defined, (cells[0] + cells[3] - chance) / (1 - chance), np.nan)
+
+
+def _beyond(agreed: float, cells: Floats) -> float:
+    """Kappa at another agreement than that of cells (4, 1)."""
+    chance = float(_by_chance(cells)[0])
+    return max(-1.0, (agreed - chance) / (1 - chance)) if chance < 1 else np.nan
+
+
+def _few(share: float, n: int) -> bool:
+    return min(share, 1 - share) * n < FEW_OF_A_CLASS - 0.5

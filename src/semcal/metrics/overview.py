@@ -11,17 +11,6 @@ from numpy.typing import ArrayLike
 
 from semcal.arrays import as_generator, as_numbers, as_option
 from semcal.errors import InputError, UsageError
-from semcal.metrics.arguments import (
-    Floats,
-    Labels,
-    as_correct,
-    as_groups,
-    as_pairs,
-    as_probabilities,
-    both_names,
-    check_bins,
-    warn_undefined,
-)
 from semcal.metrics.calibration_errors import (
     ace_of,
     brier_of,
@@ -35,12 +24,21 @@ from semcal.metrics.calibration_errors import (
     uncertainty_of,
 )
 from semcal.metrics.frequencies import (
+    Floats,
     FrequencyTable,
+    Labels,
+    as_correct,
+    as_groups,
+    as_pairs,
+    as_probabilities,
+    both_names,
+    check_bins,
     draw_uniforms,
     frequency_table,
     frequency_tables,
     score_table,
     shared_table,
+    warn_undefined,
 )
 from semcal.metrics.ranking import aurac_of, auroc_of, one_class, prr_of
 from semcal.registry import Catalogue
@@ -182,11 +180,6 @@ METRICS = Catalogue(
 )
 
 
-def floored() -> list[str]:
-    """The errors beside which a summary shows the floor."""
-    return [name for name, metric in METRICS.items() if metric.floored]
-
-
 def measure_rows(t: FrequencyTable, metrics: Collection[str], bins: int) -> dict[str, Floats]:
     """Some metrics of each row of a table: [B]."""
     rows = [[METRICS[name].formula(part, bins) for name in metrics] for part in t.parts()]
@@ -230,7 +223,7 @@ def summary(
     Raises
     ------
     InputError
-        Empty input, lengths that differ, a confidence outside [0, 1] or NaN, an outcome that is not 0 or 1.
+        As :func:`semcal.metrics.ece`.
 
     Examples
     --------
@@ -242,12 +235,11 @@ def summary(
     p, c = as_pairs(confidence, correct)
     t = frequency_table(p, c)
     ranked = t if score is None else score_table(score, correct)
-    floors = noise_floors(p, c, floored(), groups=groups, bins=bins, draws=draws, seed=seed) if draws else {}
+    floors = _floor_figures(p, c, groups=groups, bins=bins, draws=draws, seed=seed) if draws else {}
     numbers: dict[str, float] = {"n": len(p)}
     for name, metric in METRICS.items():
         numbers[name] = float(metric.formula(ranked if metric.ranks else t, bins)[0])
-        if name in floors:
-            numbers |= _named(name, floors[name])
+        numbers |= floors.get(name, {})
     if np.isnan(numbers["auroc"]):
         warn_undefined(one_class("AUROC", "PRR"))
     return numbers
@@ -259,24 +251,11 @@ def summaries(
 ) -> dict[str, Floats]:
     """Every metric of many sets of as many confidences: runs, measures, methods.
 
-    The same numbers as :func:`summary` of each, to rounding, in a fraction of the time.
+    The same numbers as :func:`summary` of each (less n), to rounding, in a fraction of the time: for each
+    metric an array (B,). Arguments are those of :func:`summary`, with a row of `confidence` and `correct` (B,
+    N) for each set; an InputError names the first that is refused. Noise floors take longer than all else: no
+    `draws` by default. AUROC and PRR of a set with one class are NaN.
 
-    Parameters
-    ----------
-    confidence, correct : array_like, shape (B, N)
-        As in :func:`summary`, a row each; an InputError names the first set that is refused.
-    bins : int
-        Bins of ECE and ACE.
-    draws, seed
-        Of the noise floors, which take longer than all else: none by default.
-
-    Returns
-    -------
-    dict of str to ndarray of float64, shape (B,)
-        The metrics of :func:`summary`, less n. AUROC and PRR of a set with one class are NaN.
-
-    Examples
-    --------
     >>> numbers = summaries([[0.9, 0.8, 0.8, 0.3], [0.5, 0.5, 0.5, 0.5]], [[1, 1, 0, 0], [1, 0, 1, 0]])
     >>> numbers["auroc"], numbers["ece"]
     (array([0.875, 0.5  ]), array([0.25, 0.  ]))
@@ -294,15 +273,9 @@ def summaries(
         parts.append([metric.formula(t, bins) for metric in METRICS.values()])
     numbers = dict(zip(METRICS, np.concatenate(parts, axis=1)))
     if draws:
-        floors = [
-            noise_floors(*pair, floored(), bins=bins, draws=draws, seed=seed)
-            for pair in zip(values, outcomes)
-        ]
-        named = [
-            {key: x for name, floor in of_row.items() for key, x in _named(name, floor).items()}
-            for of_row in floors
-        ]
-        numbers |= {key: np.array([row[key] for row in named]) for key in named[0]}
+        floors = [_floor_figures(*pair, bins=bins, draws=draws, seed=seed) for pair in zip(values, outcomes)]
+        for name, figures in floors[0].items():
+            numbers |= {key: np.array([row[name][key] for row in floors]) for key in figures}
     return numbers
 
 
@@ -357,10 +330,6 @@ def noise_floor(
         At least 1.
     seed : int or numpy.random.Generator
         The same seed gives the same numbers, and the same draws to every metric.
-
-    Returns
-    -------
-    NoiseFloor
 
     Raises
     ------
@@ -443,10 +412,26 @@ def _drawn(table: FrequencyTable, draws: int, rng: np.random.Generator) -> Frequ
     return FrequencyTable(table.value, np.broadcast_to(table.count, (draws, len(count))), right.T)
 
 
-def _named(metric: str, floor: NoiseFloor) -> dict[str, float]:
-    """What a summary says of a noise floor."""
-    numbers = (floor.mean, floor.quantile_95, floor.p_value)
-    return dict(zip((f"{metric}_floor", f"{metric}_floor_95", f"{metric}_p"), numbers))
+def _floor_figures(
+    confidence: Floats,
+    correct: Floats,
+    *,
+    groups: Labels | None = None,
+    bins: int,
+    draws: int,
+    seed: int | np.random.Generator,
+) -> dict[str, dict[str, float]]:
+    """What a summary says of the noise floor of each metric that it shows one of."""
+    names = [name for name, metric in METRICS.items() if metric.floored]
+    floors = noise_floors(confidence, correct, names, groups=groups, bins=bins, draws=draws, seed=seed)
+    return {
+        name: {
+            f"{name}_floor": floor.mean,
+            f"{name}_floor_95": floor.quantile_95,
+            f"{name}_p": floor.p_value,
+        }
+        for name, floor in floors.items()
+    }
 
 
 def _checked_rows(values: ArrayLike, argument: str, check: Callable[[ArrayLike], Floats]) -> Floats:

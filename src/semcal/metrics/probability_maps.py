@@ -18,8 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from semcal.arrays import as_option
 from semcal.errors import FitError, InputError, UsageError, shown
-from semcal.metrics.arguments import Floats, Groups, as_pairs, as_probabilities
-from semcal.metrics.frequencies import probability_table
+from semcal.metrics.frequencies import Floats, Groups, as_pairs, as_probabilities, probability_table
 
 #: Folds of a cross-validation, and how often it is repeated with other folds.
 FOLDS, REPEATS = 5, 4

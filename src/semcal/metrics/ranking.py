@@ -15,8 +15,7 @@ from numpy.typing import ArrayLike
 
 from semcal.arrays import as_numbers
 from semcal.errors import InputError
-from semcal.metrics.arguments import Floats, both_names, warn_undefined
-from semcal.metrics.frequencies import FrequencyTable, score_table
+from semcal.metrics.frequencies import Floats, FrequencyTable, both_names, score_table, warn_undefined
 
 
 @both_names
@@ -64,17 +63,10 @@ def aurac(score: ArrayLike, correct: ArrayLike) -> float:
 
     .. math:: \mathrm{AURAC} = \frac1N \sum_{k=1}^N A(k)
 
-    with A(k) the accuracy of the k most confident, the exact expectation over random breaking of ties.
+    with A(k) the accuracy of the k most confident, the exact expectation over random breaking of ties. Larger
+    is better, and a constant score has the accuracy itself. Parameters and errors are those of :func:`auroc`.
+    Source: Farquhar, Kossen, Kuhn and Gal (2024), Nature 630.
 
-    Larger is better, and a constant score has the accuracy itself. Parameters and errors are those of
-    :func:`auroc`.
-
-    References
-    ----------
-    Farquhar, Kossen, Kuhn and Gal (2024), Nature 630.
-
-    Examples
-    --------
     >>> aurac([0.9, 0.5], [1, 0])
     0.75
     """
@@ -92,14 +84,9 @@ def prr(score: ArrayLike, correct: ArrayLike) -> float:
     .. math:: \mathrm{PRR} = \frac{A_\text{random} - A_\text{actual}}{A_\text{random} - A_\text{oracle}}
 
     1 is the oracle, 0 is chance (a constant score), negative is worse than chance. Parameters, errors and
-    warnings are those of :func:`auroc`: NaN when all or none are correct.
+    warnings are those of :func:`auroc`: NaN when all or none are correct. Source: Malinin and Gales (2021),
+    Uncertainty Estimation in Autoregressive Structured Prediction, ICLR.
 
-    References
-    ----------
-    Malinin and Gales (2021), Uncertainty Estimation in Autoregressive Structured Prediction, ICLR.
-
-    Examples
-    --------
     >>> prr([0.9, 0.8, 0.3], [1, 1, 0]), prr([0.5, 0.5, 0.5], [1, 1, 0])
     (1.0, 0.0)
     """
@@ -190,15 +177,11 @@ def rank_volatility(first: ArrayLike, second: ArrayLike) -> RankVolatility:
     :math:`r'_{ij}` under the second (ties share their mean rank), method i has volatility
     :math:`\frac1S \sum_j |r_{ij} - r'_{ij}|`.
 
-    Parameters
-    ----------
-    first, second : array_like of float, shape (M methods, S measures)
-        Unrounded means over runs of two metrics with the same better direction (negate one if they differ).
-        Where one is NaN, so are the ranks within its measure and all results, with an UndefinedWarning;
-        shapes that differ or are not two-dimensional are an InputError.
+    `first` and `second`, of shape (M methods, S measures), are unrounded means over runs of two metrics with
+    the same better direction (negate one if they differ). Where one is NaN, so are the ranks within its
+    measure and all results, with an UndefinedWarning; shapes that differ or are not two-dimensional are an
+    InputError.
 
-    Examples
-    --------
     Under the second metric the first two methods swap ranks within the second measure:
 
     >>> ace = [[0.30, 0.20], [0.20, 0.10], [0.10, 0.05]]
@@ -225,20 +208,11 @@ def correlations(confidences: Mapping[str, ArrayLike]) -> Correlations:
     .. math:: \rho_{ab} = \frac{\sum_i (a_i - \bar a)(b_i - \bar b)}
               {\sqrt{\sum_i (a_i - \bar a)^2 \sum_i (b_i - \bar b)^2}}
 
-    Parameters
-    ----------
-    confidences : mapping of str to array_like of float, each of shape (N,)
-        The confidence of the same N questions under each measure; NaN where a measure is null. Questions with
-        a null are left out for all measures.
+    `confidences` holds that of the same N questions, (N,), under each measure, NaN where it is null: such
+    questions are left out for all measures. InputError for no measures, lengths that differ, or fewer than
+    two questions without nulls. The correlations of a measure that is constant are NaN, with an
+    UndefinedWarning.
 
-    Raises
-    ------
-    InputError
-        No measures, lengths that differ, or fewer than two questions without nulls. (The correlations of a
-        measure that is constant are NaN, with an UndefinedWarning.)
-
-    Examples
-    --------
     >>> result = correlations({"E-SC": [0.2, 0.5, 0.9], "L-SC": [0.3, 0.5, 0.8]})
     >>> result.names, result.matrix.round(3)
     (('E-SC', 'L-SC'), array([[1.   , 0.999], [0.999, 1.   ]]))

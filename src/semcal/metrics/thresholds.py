@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from semcal.arrays import as_numbers, as_option
 from semcal.errors import UsageError
-from semcal.metrics.arguments import (
+from semcal.metrics.frequencies import (
     Floats,
     Groups,
     Labels,
@@ -23,8 +23,8 @@ from semcal.metrics.arguments import (
     as_scores,
     both_names,
     check_same_length,
+    frequency_table,
 )
-from semcal.metrics.frequencies import frequency_table
 
 #: Thresholds tried when none are given: fixed before any label is seen.
 GRID = np.arange(101) / 100
