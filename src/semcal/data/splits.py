@@ -21,11 +21,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any, NamedTuple
 
 from rapidfuzz.fuzz import ratio
 
-from semcal.data.question import Question, Ties, group_labels, group_ties, passage_key, ties_of
+from semcal.data.question import Question, RowData, Ties, group_labels, group_ties, passage_key, ties_of
 from semcal.errors import InputError, SemcalWarning
 
 Group = list[Question]
@@ -144,7 +143,7 @@ def question_key(question: Question) -> str:
     return f"{' '.join(words(question.question)) or question.question}\n{passage_key(question.context)}"
 
 
-def question_ties(row: Mapping[str, Any]) -> Ties:
+def question_ties(row: RowData) -> Ties:
     """Return what ties a row to others: its passage, its group, and the question itself."""
     question, context = row.get("question"), row.get("context")
     if not isinstance(question, str):
@@ -178,11 +177,7 @@ def split_questions(
     ------
     InputError
         If there are too few questions, one has no answer, or one id names two different questions.
-
-    Warns
-    -----
-    SemcalWarning
-        If near-duplicates are in different parts.
+        Near-duplicates in different parts are a SemcalWarning.
 
     Examples
     --------
@@ -208,34 +203,33 @@ def split_questions(
         "calibration-train": sizes.calibration_train or 0,
     }
     test_sizes = {"test": sizes.test}
-    if test_questions is None:
-        _check_enough(ranked, pool_sizes | test_sizes)
-    else:
-        _check_enough(ranked, pool_sizes)
+    _check_enough(ranked, pool_sizes | (test_sizes if test_questions is None else {}))
+    if test_questions is not None:
         _check_enough(ranked_test, test_sizes)
     pool_groups = iter(groups)
-    parts = {
+    drawn_parts = {
         "few-shot": _next_part(pool_groups, few_shot, a_group=1),
         "test": _next_part(pool_groups if test_questions is None else iter(test_groups), sizes.test),
         "validation": _next_part(pool_groups, sizes.validation),
         "calibration-train": _next_part(pool_groups, sizes.calibration_train),
     }
+    parts = {name: members for name, (members, _) in drawn_parts.items()}
     for name, size in (pool_sizes | test_sizes).items():
-        if len(parts[name].questions) < size:
+        if len(parts[name]) < size:
             raise InputError(
-                f"{len(parts[name].questions)} questions are left for {name}, {size} are asked for: "
+                f"{len(parts[name])} questions are left for {name}, {size} are asked for: "
                 "questions on one passage or of one group stay in one part, and few-shot examples are each "
                 "of another group; ask for less with SplitSizes, or bring more"
             )
-    near = near_duplicates({name: part.questions for name, part in parts.items()})
+    near = near_duplicates(parts)
     warn_of_near_duplicates(near)
     return Splits(
-        few_shot=parts["few-shot"].questions,
-        test=parts["test"].questions,
-        validation=parts["validation"].questions,
-        calibration_train=parts["calibration-train"].questions,
+        few_shot=parts["few-shot"],
+        test=parts["test"],
+        validation=parts["validation"],
+        calibration_train=parts["calibration-train"],
         repeated=repeated,
-        parted=len(ranked) - sum(map(len, groups)) + sum(part.cut for part in parts.values()),
+        parted=len(ranked) - sum(map(len, groups)) + sum(cut for _, cut in drawn_parts.values()),
         near=near,
     )
 
@@ -272,13 +266,10 @@ def _grouped(
     )
 
 
-class _Part(NamedTuple):
-    questions: tuple[Question, ...]
-    cut: int  # how many questions of its groups are left out
-
-
-def _next_part(groups: Iterator[Group], size: int | None, *, a_group: int | None = None) -> _Part:
-    """The next `size` questions (all if None), at most `a_group` of each group."""
+def _next_part(
+    groups: Iterator[Group], size: int | None, *, a_group: int | None = None
+) -> tuple[tuple[Question, ...], int]:
+    """The next `size` questions (all if None), at most `a_group` of each group; how many it leaves out."""
     members: Group = []
     n = 0
     while size is None or len(members) < size:
@@ -287,7 +278,7 @@ def _next_part(groups: Iterator[Group], size: int | None, *, a_group: int | None
             break
         n += len(group)
         members += group[:a_group]
-    return _Part(tuple(members[:size]), n - len(members[:size]))
+    return tuple(members[:size]), n - len(members[:size])
 
 
 def _check(questions: Sequence[Question]) -> None:

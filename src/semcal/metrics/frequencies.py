@@ -74,12 +74,8 @@ def both_names(function: Callable[P, R]) -> BothNames[P, R]:
     firsts = ("y_prob", "y_score") if first.name == "score" else ("y_prob",)
     hint = f"give {' or '.join(firsts)} and y_true, or {first.name} and {second.name}"
 
-    @wraps(function)
-    def with_both(*args: Any, **options: Any) -> Any:
-        if not any(alias in options for alias in ("y_true", "y_prob", "y_score")):
-            return function(*args, **options)
-        aliases = [alias for alias in ("y_prob", "y_score", "y_true") if alias in options]
-        if args or first.name in options or second.name in options:
+    def check(aliases: list[str], has_own_names: bool) -> None:
+        if has_own_names:
             raise UsageError(f"{name} got {' and '.join(aliases)} beside arguments of its own names; {hint}")
         if "y_score" in aliases and "y_score" not in firsts:
             raise UsageError(f"{name} takes probabilities, not any score: give them as y_prob, not y_score")
@@ -87,8 +83,14 @@ def both_names(function: Callable[P, R]) -> BothNames[P, R]:
             raise UsageError(f"{name} got y_prob and y_score; {hint}")
         if aliases == ["y_true"] or ("y_true" not in aliases and second.default is Parameter.empty):
             raise UsageError(f"{name} got {aliases[0]} alone; {hint}")
+
+    @wraps(function)
+    def with_both(*args: Any, **options: Any) -> Any:
+        aliases = [alias for alias in ("y_prob", "y_score", "y_true") if alias in options]
+        if aliases:
+            check(aliases, bool(args) or first.name in options or second.name in options)
         renamed = dict.fromkeys(firsts, first.name) | {"y_true": second.name}
-        return function(**{renamed.get(key, key): value for key, value in options.items()})  # type: ignore[call-arg]
+        return function(*args, **{renamed.get(key, key): value for key, value in options.items()})  # type: ignore[arg-type]
 
     return with_both
 

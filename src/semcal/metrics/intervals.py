@@ -206,7 +206,7 @@ class JointBootstrap(Generic[Key]):
             resamples=interval.resamples,
         )
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return vars(self) | {"if_calibrated": _elsewhere}
 
 
