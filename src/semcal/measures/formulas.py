@@ -455,6 +455,10 @@ def confidence(
     and the distribution is their softmax over the clusters of the question. E-SC is computed as n/m itself,
     so equal counts give equal confidences to the last bit.
 
+    Source: Lamb, Ivanova, Torr and Rudner (2026), Improving Semantic Uncertainty Quantification in Language
+    Model Question-Answering via Token-Level Temperature Scaling, AISTATS. E-SC: Farquhar et al. (2024),
+    Nature 630. L-SC: Kuhn, Gal and Farquhar (2023), ICLR.
+
     Parameters
     ----------
     clusters : sequence of Q lists of clusters, each a list of draw indices
@@ -499,12 +503,6 @@ def confidence(
     counts in E-SC and adds nothing to s(C) or to H (0 log 0 = 0); a product over a cluster that holds it
     (B-SC, T-SC, G-SC) is 0. IC-SC is the self-weighted geometric mean of the members' likelihoods: n equal
     draws of likelihood l score l. B-SC, T-SC and G-SC multiply likelihoods, so they punish large clusters.
-
-    References
-    ----------
-    Lamb, Ivanova, Torr and Rudner (2026), Improving Semantic Uncertainty Quantification in Language Model
-    Question-Answering via Token-Level Temperature Scaling, AISTATS. E-SC: Farquhar et al. (2024), Nature 630.
-    L-SC: Kuhn, Gal and Farquhar (2023), ICLR.
 
     Examples
     --------
@@ -663,6 +661,8 @@ def predictive_entropy(
     The first is the length-normalised predictive entropy of Malinin and Gales; with `lengths` the
     length-normalised log-likelihoods become those of whole sequences again, and with them the plain one.
 
+    Source: Malinin and Gales (2021), Uncertainty Estimation in Autoregressive Structured Prediction, ICLR.
+
     Parameters
     ----------
     log_likelihoods, ids
@@ -674,10 +674,6 @@ def predictive_entropy(
     -------
     ndarray of float64, shape (Q,)
         Nats per token, or with `lengths` nats; +inf where a draw has likelihood 0.
-
-    References
-    ----------
-    Malinin and Gales (2021), Uncertainty Estimation in Autoregressive Structured Prediction, ICLR.
 
     Examples
     --------
@@ -716,6 +712,9 @@ def semantic_entropy_rao_blackwell(
     The expectation over clusters is summed with the clusters' probabilities instead of their sampled
     frequencies.
 
+    Source: Farquhar, Kossen, Kuhn and Gal (2024), Detecting hallucinations in large language models using
+    semantic entropy, Nature 630, equation 5.
+
     Parameters
     ----------
     clusters, ids
@@ -728,11 +727,6 @@ def semantic_entropy_rao_blackwell(
     -------
     ndarray of float64, shape (Q,)
         Nats.
-
-    References
-    ----------
-    Farquhar, Kossen, Kuhn and Gal (2024), Detecting hallucinations in large language models using semantic
-    entropy, Nature 630, equation 5.
 
     Examples
     --------
@@ -754,13 +748,9 @@ def semantic_entropy_monte_carlo(
     the draws.) Arguments, result (in nats) and errors are those of that function; it is +inf where a cluster
     holds nothing but draws of likelihood 0.
 
-    References
-    ----------
-    Farquhar, Kossen, Kuhn and Gal (2024), Nature 630; Kuhn, Gal and Farquhar (2023), Semantic Uncertainty,
-    ICLR.
+    Source: Farquhar, Kossen, Kuhn and Gal (2024), Nature 630; Kuhn, Gal and Farquhar (2023), Semantic
+    Uncertainty, ICLR.
 
-    Examples
-    --------
     >>> semantic_entropy_monte_carlo([[[0, 1], [2]]], [[-1.0, -1.0, -1.0]]).round(4)
     array([0.6365])
     """
@@ -802,12 +792,8 @@ def greedy(related: ArrayLike) -> list[list[int]]:
 
     `related`, what is returned and errors are those of :func:`components`.
 
-    References
-    ----------
-    Kuhn, Gal and Farquhar (2023), Semantic Uncertainty, ICLR, algorithm 1.
+    Source: Kuhn, Gal and Farquhar (2023), Semantic Uncertainty, ICLR, algorithm 1.
 
-    Examples
-    --------
     >>> greedy([[1, 1, 0], [1, 1, 1], [0, 1, 1]])
     [[0, 1], [2]]
     """

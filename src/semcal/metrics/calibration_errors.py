@@ -66,6 +66,9 @@ def ece(confidence: ArrayLike, correct: ArrayLike, *, bins: int = 15) -> float:
     Bin b holds the confidences in ((b-1)/M, b/M]; the first bin holds 0 as well. A value above an edge by at
     most 1e-6 belongs to the bin below it, so that float32 does not change bins.
 
+    Source: Naeini, Cooper and Hauskrecht (2015), Obtaining Well Calibrated Probabilities Using Bayesian
+    Binning, AAAI.
+
     Parameters
     ----------
     confidence : array_like of float, shape (N,)
@@ -83,11 +86,6 @@ def ece(confidence: ArrayLike, correct: ArrayLike, *, bins: int = 15) -> float:
     ------
     InputError
         Empty input, lengths that differ, a confidence outside [0, 1] or NaN, an outcome that is not 0 or 1.
-
-    References
-    ----------
-    Naeini, Cooper and Hauskrecht (2015), Obtaining Well Calibrated Probabilities Using Bayesian Binning,
-    AAAI.
 
     Examples
     --------
@@ -149,6 +147,9 @@ def smooth_ece(confidence: ArrayLike, correct: ArrayLike, *, end_weight: float =
     with K the Gaussian kernel reflected at 0 and 1. The left side falls and the right side rises with the
     width, so there is one fixed point. Result, errors and the other parameters are those of :func:`ece`.
 
+    Source: Błasiok and Nakkiran (2024), Smooth ECE: Principled Reliability Diagrams via Kernel Smoothing,
+    ICLR.
+
     Parameters
     ----------
     end_weight : float
@@ -168,10 +169,6 @@ def smooth_ece(confidence: ArrayLike, correct: ArrayLike, *, end_weight: float =
     divides by what is left of it. Below a width of about 0.2 that makes no difference; above, its value is
     the larger one: by up to .03 where confidences have little to do with the outcomes, by more where they
     are the wrong way round (docs/metrics.md).
-
-    References
-    ----------
-    Błasiok and Nakkiran (2024), Smooth ECE: Principled Reliability Diagrams via Kernel Smoothing, ICLR.
 
     Examples
     --------

@@ -326,6 +326,12 @@ def bootstrap(
     value in 89 to 100 % of data sets of 10 to 500 questions (docs/decisions/few-questions.md). Ends are kept
     within the range of the metric, and the estimate within the interval.
 
+    Source: Efron and Tibshirani (1993), An Introduction to the Bootstrap, chapters 10 and 13. Bröcker and
+    Smith (2007), Increasing the Reliability of Reliability Diagrams, Weather and Forecasting 22 (outcomes
+    drawn from forecasts). Newcombe (2006), Confidence intervals for an effect size measure based on the
+    Mann-Whitney statistic, part 2, Statistics in Medicine 25 (method 5). Wilson (1927), Probable inference,
+    the law of succession, and statistical inference, JASA 22.
+
     Parameters
     ----------
     confidence : array_like of float, shape (N,) or (R, N)
@@ -365,14 +371,6 @@ def bootstrap(
     -----
     UndefinedWarning
         A metric is undefined for the data; its interval is NaN.
-
-    References
-    ----------
-    Efron and Tibshirani (1993), An Introduction to the Bootstrap, chapters 10 and 13. Bröcker and Smith
-    (2007), Increasing the Reliability of Reliability Diagrams, Weather and Forecasting 22 (outcomes drawn
-    from forecasts). Newcombe (2006), Confidence intervals for an effect size measure based on the
-    Mann-Whitney statistic, part 2, Statistics in Medicine 25 (method 5). Wilson (1927), Probable inference,
-    the law of succession, and statistical inference, JASA 22.
 
     Examples
     --------
@@ -658,6 +656,10 @@ def agreement(
     are in a share, or fewer than 30 are not, resamples show too little: its interval then holds Wilson's too,
     of as many answers as there are groups, and kappa's the ends to which that of the agreement takes it.
 
+    Source: Cohen (1960), A coefficient of agreement for nominal scales, Educational and Psychological
+    Measurement 20. Wilson (1927), Probable inference, the law of succession, and statistical inference, JASA
+    22.
+
     Parameters
     ----------
     verdicts, human : array_like of bool, shape (N,)
@@ -681,11 +683,6 @@ def agreement(
     -----
     UndefinedWarning
         Kappa is undefined, or there is one group only, and so no interval.
-
-    References
-    ----------
-    Cohen (1960), A coefficient of agreement for nominal scales, Educational and Psychological Measurement 20.
-    Wilson (1927), Probable inference, the law of succession, and statistical inference, JASA 22.
 
     Examples
     --------

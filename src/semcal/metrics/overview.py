@@ -312,6 +312,11 @@ def noise_floor(
 
     .. math:: p = \frac{1 + \#\{e^* \ge e\}}{1 + \text{draws}}.
 
+    Source: Bröcker and Smith (2007), Increasing the Reliability of Reliability Diagrams, Weather and
+    Forecasting 22; Vaicenavicius et al. (2019), Evaluating model calibration in classification, AISTATS.
+    Phipson and Smyth (2010), Permutation p-values should never be zero, Statistical Applications in Genetics
+    9.
+
     Parameters
     ----------
     confidence : array_like of float, shape (N,)
@@ -345,12 +350,6 @@ def noise_floor(
     small), exact to its steps where the error takes many values. With groups it is so where members are
     right together, and too large where they are not (simulated from 10 groups on:
     ``python -m benchmarks.cluster_coverage sizes``).
-
-    References
-    ----------
-    Bröcker and Smith (2007), Increasing the Reliability of Reliability Diagrams, Weather and Forecasting 22;
-    Vaicenavicius et al. (2019), Evaluating model calibration in classification, AISTATS. Phipson and Smyth
-    (2010), Permutation p-values should never be zero, Statistical Applications in Genetics 9.
 
     Examples
     --------

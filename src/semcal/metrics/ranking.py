@@ -25,6 +25,9 @@ def auroc(score: ArrayLike, correct: ArrayLike) -> float:
     .. math:: \mathrm{AUROC} = \frac{1}{N_1 N_0} \sum_{i: c_i = 1} \sum_{j: c_j = 0}
               \bigl( \mathbf 1[s_i > s_j] + \tfrac12 \mathbf 1[s_i = s_j] \bigr)
 
+    Source: Bradley (1997), The use of the area under the ROC curve, Pattern Recognition 30; Hanley and McNeil
+    (1982), Radiology 143.
+
     Parameters
     ----------
     score : array_like of float, shape (N,)
@@ -40,11 +43,6 @@ def auroc(score: ArrayLike, correct: ArrayLike) -> float:
     ------
     InputError
         Empty input, lengths that differ, a score that is NaN, an outcome that is not 0 or 1.
-
-    References
-    ----------
-    Bradley (1997), The use of the area under the ROC curve, Pattern Recognition 30; Hanley and McNeil (1982),
-    Radiology 143.
 
     Examples
     --------

@@ -134,6 +134,10 @@ def risk_controlled_threshold(
     questions themselves, even by their confidences alone, breaks it: they then hold more of the surer answers
     above it than new questions do.
 
+    Source: Bauer (1991), Multiple testing in clinical trials, Statistics in Medicine 10. Angelopoulos, Bates,
+    Candès, Jordan and Lei (2025), Learn then Test: Calibrating predictive algorithms to achieve risk control,
+    Annals of Applied Statistics 19. Clopper and Pearson (1934), Biometrika 26.
+
     Parameters
     ----------
     confidence : array_like of float, shape (N,)
@@ -174,12 +178,6 @@ def risk_controlled_threshold(
         with the default grid).
     UsageError
         `risk_limit` or `delta` outside (0, 1); no thresholds, or NaN among them; a start below all of them.
-
-    References
-    ----------
-    Bauer (1991), Multiple testing in clinical trials, Statistics in Medicine 10. Angelopoulos, Bates, Candès,
-    Jordan and Lei (2025), Learn then Test: Calibrating predictive algorithms to achieve risk control, Annals
-    of Applied Statistics 19. Clopper and Pearson (1934), Biometrika 26.
 
     Examples
     --------
