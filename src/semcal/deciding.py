@@ -14,7 +14,7 @@ import numpy as np
 
 from semcal.errors import QuestionError, UsageError
 from semcal.measuring import likeliest
-from semcal.metrics.arguments import Floats
+from semcal.metrics.frequencies import Floats
 from semcal.models.clustering import QuestionSearch, Verdicts, finish, grow
 from semcal.models.equivalence import ExactMatch
 from semcal.models.sampling import Sampling, sample_runs

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from semcal.arrays import as_option
-from semcal.data.column_names import COMMON_NAMES, check_different, peek, rename
 from semcal.data.datasets import load_questions, parse_list, questions_from_rows, references_of
 from semcal.data.question import Question
-from semcal.data.sources import json_value, read_source_rows
+from semcal.data.sources import COMMON_NAMES, check_different, json_value, peek, read_source_rows, rename
 from semcal.errors import InputError, RowError, SemcalWarning, UsageError, shown
 from semcal.files import TOO_DEEP, JsonLine, fault, row_of
 from semcal.models.cluster import check_clusterable

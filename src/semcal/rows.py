@@ -17,7 +17,7 @@ from typing import Any, ClassVar, TypeAlias
 from semcal.data.question import GROUP, Question, Ties, group_of, reference_text, ties_of
 from semcal.errors import InputError, QuestionError, RowError, SemcalWarning, shown
 from semcal.files import parse_float
-from semcal.measures.ragged import ABOVE_ZERO
+from semcal.measures.formulas import ABOVE_ZERO
 
 Json: TypeAlias = Mapping[str, Any]
 """An object of a file."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from semcal.measuring import representative, sharper_draws
-from semcal.metrics.arguments import Floats
+from semcal.metrics.frequencies import Floats
 from semcal.metrics.probability_maps import FEW, PLENTY, MapCandidate
 from semcal.rows import Row, RowsAt
 

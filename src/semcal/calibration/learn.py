@@ -21,7 +21,7 @@ from semcal.errors import FitError, InputError, SemcalWarning, UndefinedWarning
 from semcal.grading.grade import grade_together, grader_record
 from semcal.grading.rules import Grader, RuleGrader
 from semcal.measuring import representative
-from semcal.metrics.arguments import Floats, Groups
+from semcal.metrics.frequencies import Floats, Groups
 from semcal.metrics.probability_maps import (
     FEW,
     FOLDS,

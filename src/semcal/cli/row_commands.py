@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from semcal.cli.console import info, progress, warn
-from semcal.data.column_names import COMMON_NAMES, parse_columns, peek, rename
 from semcal.data.datasets import FIELDS, load_questions, read_questions
 from semcal.data.question import Question
-from semcal.data.sources import read_source_rows
+from semcal.data.sources import COMMON_NAMES, parse_columns, peek, read_source_rows, rename
 from semcal.errors import InputError, QuestionError, RowError, shown
 from semcal.files import JsonLine, check_json_lines, dumps, read_rows, writing
 from semcal.rows import Row

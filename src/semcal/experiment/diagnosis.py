@@ -15,11 +15,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from semcal.experiment.token_classes import by_token_class
 from semcal.models.language_model import LanguageModel
 from semcal.recalibration.attentive import ATS, AnyRecalibrator, inverse_temperatures
 from semcal.recalibration.features import CalibrationFeatures
 from semcal.recalibration.temperature import temperature_of
-from semcal.text.token_classes import by_token_class
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]

@@ -11,12 +11,12 @@ from pydantic import BaseModel, ConfigDict
 from semcal.data.question import Question, plain_text
 from semcal.errors import QuestionError
 from semcal.experiment.environment import versions
+from semcal.experiment.token_classes import token_classes
 from semcal.models.language_model import LanguageModel, Sampler, SampleRequest
 from semcal.models.prompting import PromptConfig
 from semcal.recalibration.methods import RECALIBRATORS
 from semcal.recalibration.select import Candidate, CandidateFit
 from semcal.steps import RecalibratorSource, WorkerState
-from semcal.text.token_classes import token_classes
 from semcal.workers import Progress
 
 if TYPE_CHECKING:
