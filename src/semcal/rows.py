@@ -1,5 +1,14 @@
 """A row: one question and what is known of it so far (design.md, file contracts).
 
+How a question becomes an answer with a probability, part by part, and the step that adds each:
+
+- `Draws`, `Tokens`: m answers that a model gives to it (`models.sampling.SampleStep`);
+- `Clusters`: which of them mean the same (`models.cluster.ClusterStep`);
+- `Measures`: the share of each meaning, weighted by likelihoods in seven ways (`measuring.MeasureStep`);
+- `Decision`: the answer, the probability that it is right, learnt from labelled questions, and whether that
+  is enough to give it (`calibration.calibrated.CalibrationStep`);
+- `Grades`: whether it is right, where reference answers are known (`grading.grade.GradeStep`).
+
 This module alone knows the keys of the files. A row holds the JSON object that it was read from; its parts
 are read from that when they are asked for, each checked once, with an InputError that names the key, what was
 got and what to do. `add` gives a row with further parts, and all other keys pass through as they are.
@@ -12,11 +21,11 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias, get_args
 
 from semcal.data.question import GROUP, Question, Ties, group_of, reference_text, ties_of
 from semcal.errors import InputError, QuestionError, RowError, SemcalWarning, shown
-from semcal.files import parse_float
+from semcal.files import JsonObject, parse_float
 from semcal.measures.ragged import ABOVE_ZERO
 
 Json: TypeAlias = Mapping[str, Any]
@@ -78,16 +87,6 @@ class Measures:
     tied: int | None = None  # meanings that share the first place of E-SC, if more than one
 
 
-@dataclass(frozen=True, kw_only=True)
-class Grades:
-    """Whether answers are right, and by which rule; by measure, or of a given prediction."""
-
-    answer_correct: bool | None = None  # the answer of a `Decision`
-    correct: Any  # bool, or by measure bool or None
-    rule: Any = None  # str, or by measure str or None
-    cluster_correct: Sequence[bool] | None = None  # of each cluster
-
-
 @dataclass(frozen=True)
 class Decision:
     """The answer with the probability that it is right, and whether it is given."""
@@ -99,7 +98,17 @@ class Decision:
     abstained: bool | None  # None without a threshold
 
 
-Part: TypeAlias = Draws | Tokens | Clusters | Measures | Grades | Decision
+@dataclass(frozen=True, kw_only=True)
+class Grades:
+    """Whether answers are right, and by which rule; by measure, or of a given prediction."""
+
+    answer_correct: bool | None = None  # the answer of a `Decision`
+    correct: Any  # bool, or by measure bool or None
+    rule: Any = None  # str, or by measure str or None
+    cluster_correct: Sequence[bool] | None = None  # of each cluster
+
+
+Part: TypeAlias = Draws | Tokens | Clusters | Measures | Decision | Grades
 #: Fields of parts that are left out of a row where they are None.
 _LEFT_OUT = ("tied", "rule", "answer_correct", "cluster_correct", "temperatures", "truncated_to")
 
@@ -163,7 +172,7 @@ class Row(Mapping[str, Any]):
         """Take an object of a file; its keys are checked when they are read."""
         return cls(json, line)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return the row as an object of a file: the keys that it was read with, then those added."""
         return dict(self.json)
 
@@ -171,7 +180,7 @@ class Row(Mapping[str, Any]):
         """Return the row with these parts in place of what it had of them."""
         json = dict(self.json)
         for part in parts:
-            for key in (one.name for one in fields(part)):
+            for key in (item.name for item in fields(part)):
                 value = getattr(part, key)
                 if value is not None or key not in _LEFT_OUT:
                     json[key] = value
@@ -207,7 +216,7 @@ class Row(Mapping[str, Any]):
         return len(self.json)
 
     @property
-    def extra(self) -> dict[str, Any]:
+    def extra(self) -> JsonObject:
         """The keys that pass through."""
         return {key: value for key, value in self.json.items() if key not in _KNOWN}
 
@@ -378,15 +387,16 @@ class Row(Mapping[str, Any]):
         """Return the row with some of its draws, and their clusters, without `temperatures`."""
         place = {sample: number for number, sample in enumerate(chosen)}
         m = len(self.samples)
-        cut: dict[str, Any] = {
+        json = self.without("temperatures").to_json()
+        json |= {
             key: [self.json[key][i] for i in chosen]
             for key in PER_SAMPLE
             if isinstance(self.json.get(key), list) and len(self.json[key]) == m
         }
         if "clusters" in self.json:
             clusters = [[place[i] for i in cluster if i in place] for cluster in self.json["clusters"]]
-            cut["clusters"] = sorted(cluster for cluster in clusters if cluster)
-        return self.without("temperatures").set(**cut)
+            json["clusters"] = sorted(cluster for cluster in clusters if cluster)
+        return Row(json, self.line)
 
     # ---- Meanings and measures
 
@@ -478,7 +488,7 @@ class Row(Mapping[str, Any]):
             raise InputError(
                 f"'answer' beside 'probability' must be a text, got {shown(self.json['answer'])}"
             )
-        return Decision(*(self.json.get(one.name) for one in fields(Decision)))  # type: ignore[arg-type]
+        return Decision(*(self.json.get(item.name) for item in fields(Decision)))  # type: ignore[arg-type]
 
     @property
     def grades(self) -> Grades | None:
@@ -497,12 +507,8 @@ class Row(Mapping[str, Any]):
 
 
 #: Keys of files that a part or a property stands for.
-_KNOWN = frozenset(
-    [
-        *("id", "question", "context", GROUP, "answers", "prediction", "human", "sampled_by", FAILED),
-        *(one.name for part in (Draws, Tokens, Clusters, Measures, Grades, Decision) for one in fields(part)),
-    ]
-)
+_KNOWN = {"id", "question", "context", GROUP, "answers", "prediction", "human", "sampled_by", FAILED}
+_KNOWN |= {item.name for part in get_args(Part) for item in fields(part)}
 
 
 def _temperature(value: Any) -> float:
@@ -580,11 +586,11 @@ def check_distinct(ids: Iterable[str]) -> None:
         ids_before.add(item)
 
 
-def warn_of_cut_draws(cut: int, of: int) -> None:
+def warn_of_cut_draws(cut: int, n_draws: int) -> None:
     """Say how many draws were cut at the token limit, where they are more than a tenth."""
-    if 10 * cut > of:
+    if 10 * cut > n_draws:
         remedy = "give more tokens (--max-new-tokens) or examples of short answers (--few-shot)"
-        text = f"{cut} of {of} draws reached the token limit before the answer ended; {remedy}"
+        text = f"{cut} of {n_draws} draws reached the token limit before the answer ended; {remedy}"
         warnings.warn(text, SemcalWarning, stacklevel=3)
 
 
@@ -593,15 +599,15 @@ def failures_of(rows: Iterable[Row]) -> dict[str, QuestionError]:
     return {failure.question_id: failure for row in rows if (failure := row.failure) is not None}
 
 
-def warn_of_failures(failures: Mapping[str, QuestionError], of: int) -> None:
+def warn_of_failures(failures: Mapping[str, QuestionError], n_questions: int) -> None:
     """Name questions to which a server gave no answers; the first is raised if none got any."""
     errors = list(failures.values())
-    if errors and len(errors) == of:
+    if errors and len(errors) == n_questions:
         raise errors[0]
     if errors:
         ids = ", ".join([shown(name) for name in failures][:3]) + ", …" * (len(errors) > 3)
         warnings.warn(
-            f"{len(errors)} of {of} questions got no answers (ids {ids}), and are left out: "
+            f"{len(errors)} of {n_questions} questions got no answers (ids {ids}), and are left out: "
             f"{errors[0].reason}",
             SemcalWarning,
             stacklevel=3,
