@@ -12,20 +12,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
 
-from semcal import metrics
+from semcal import inputs, metrics
 from semcal.errors import InputError, MissingExtraError, QuestionError, UndefinedWarning, UsageError, shown
 from semcal.files import JsonObject
 from semcal.grading.grade import as_grader, grade_row, grade_together
-from semcal.inputs import (
-    EquivalenceLike,
-    Samples,
-    as_equivalence,
-    as_sample_rows,
-    check_stored_draws,
-    checked_seed,
-    warn_of_clusters,
-    warn_of_rows_left_out,
-)
+from semcal.inputs import EquivalenceLike, Samples
 from semcal.measures import MEASURES
 from semcal.measures.formulas import TIE
 from semcal.measuring import (
@@ -444,16 +435,16 @@ class Results(Sequence[Answer]):
         """
         from semcal.calibration.learn import Learning, calibrate_rows, origin_of
 
-        learning = Learning(risk, delta, checked_seed(seed), self._grader)
+        learning = Learning(risk, delta, inputs.checked_seed(seed), self._grader)
         if self._stored is None:
             raise UsageError(
                 "these answers were sampled from a model, which a calibration has to know; use "
                 "semcal.calibrate(model, labelled)"
             )
         places = self._graded()
-        warn_of_rows_left_out(len(self) - len(places), n_rows=len(self))
+        inputs.warn_of_rows_left_out(len(self) - len(places), n_rows=len(self))
         graded = {t: [rows[place] for place in places] for t, rows in self._rows_at.items()}
-        check_stored_draws(graded)
+        inputs.check_stored_draws(graded)
         origin = origin_of(next(iter(graded.values())), self._stored.source)
         return calibrate_rows(
             graded, self._clustering.equivalence, self._clustering.linkage, learning, origin
@@ -558,30 +549,24 @@ def score(
     >>> results[0]
     Answer('Ana Velis', confidence=0.667)
     """
-    seed, stored = checked_seed(seed), as_sample_rows(samples)
+    seed, stored = inputs.checked_seed(seed), inputs.as_sample_rows(samples)
     chosen = check_name(measure or "E-SC", MEASURES, what="measure")
     if equivalence is not None or linkage is not None:
         stored = [row.without("clusters") for row in stored]
     if calibration is not None:
-        from semcal.calibration.calibrated import (
-            as_calibration,
-            check_beside,
-            check_equivalence,
-            draws_for,
-            equivalence_of,
-        )
+        from semcal.calibration import calibrated
 
-        calibration = as_calibration(calibration)
-        check_beside(calibration, {"linkage": linkage, "measure": measure})
-        equivalence, linkage = equivalence_of(calibration, equivalence), calibration.linkage
-    judge, linkage = as_equivalence(equivalence), linkage or "components"
+        calibration = calibrated.as_calibration(calibration)
+        calibrated.check_beside(calibration, {"linkage": linkage, "measure": measure})
+        equivalence, linkage = calibrated.equivalence_of(calibration, equivalence), calibration.linkage
+    judge, linkage = inputs.as_equivalence(equivalence), linkage or "components"
     if calibration is not None:
-        check_equivalence(calibration, judge)
-        warn_of_clusters(stored, calibration.equivalence)
+        calibrated.check_equivalence(calibration, judge)
+        inputs.warn_of_clusters(stored, calibration.equivalence)
     marks = as_grader(grader, judge)
     with shown_progress(progress, "score", len(stored)) as update:
         clustered = cluster_missing(stored, equivalence=judge, linkage=linkage, progress=update)
-    rows_at = rows_by_temperature(clustered) if calibration is None else draws_for(calibration, clustered)
+    rows_at = calibrated.draws_for(calibration, clustered) if calibration else rows_by_temperature(clustered)
     rows = measure_at(rows_at, MeasureOptions(t_alpha, g_alpha))
     for row in next(iter(rows.values())) if calibration is None else ():
         if chosen not in row.measured.confidences:

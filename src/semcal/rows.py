@@ -21,9 +21,9 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any, ClassVar, TypeAlias, get_args
+from typing import Any, ClassVar, TypeAlias
 
-from semcal.data.question import GROUP, Question, Ties, group_of, reference_text, ties_of
+from semcal.data.question import Question, Ties, group_of, reference_text, ties_of
 from semcal.errors import InputError, QuestionError, RowError, SemcalWarning, shown
 from semcal.files import JsonObject, parse_float
 from semcal.measures.ragged import ABOVE_ZERO
@@ -157,20 +157,15 @@ class Row(Mapping[str, Any]):
 
     Examples
     --------
-    >>> row = Row.from_json({"id": 7, "question": "Who?", "samples": ["Ana", "Bo"], "note": "kept"})
+    >>> row = Row({"id": 7, "question": "Who?", "samples": ["Ana", "Bo"], "note": "kept"})
     >>> row.id, row.samples, row.log_likelihoods, row.measures
     ('7', ['Ana', 'Bo'], None, None)
-    >>> row.add(Clusters(["ana", "bo"], [[0], [1]])).to_json()["clusters"], row.extra
-    ([[0], [1]], {'note': 'kept'})
+    >>> row.add(Clusters(["ana", "bo"], [[0], [1]])).to_json()
+    {'id': 7, ..., 'note': 'kept', 'normal_forms': ['ana', 'bo'], 'clusters': [[0], [1]]}
     """
 
     json: Json
     line: int | None = field(default=None, compare=False)  # in its file, from 1
-
-    @classmethod
-    def from_json(cls, json: Json, line: int | None = None) -> Row:
-        """Take an object of a file; its keys are checked when they are read."""
-        return cls(json, line)
 
     def to_json(self) -> JsonObject:
         """Return the row as an object of a file: the keys that it was read with, then those added."""
@@ -214,11 +209,6 @@ class Row(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self.json)
-
-    @property
-    def extra(self) -> JsonObject:
-        """The keys that pass through."""
-        return {key: value for key, value in self.json.items() if key not in _KNOWN}
 
     @cached_property
     def id(self) -> str:
@@ -326,12 +316,9 @@ class Row(Mapping[str, Any]):
     @cached_property
     def log_likelihoods(self) -> list[float] | None:
         """The length-normalised log-likelihoods of the draws, or None where one of them is not known."""
-        value = self.json.get("log_likelihoods")
+        value = self._numbers("log_likelihoods", m := self.m)
         if value is None:
             return None
-        m = self.m
-        if not isinstance(value, list) or len(value) != m:
-            raise InputError(f"'log_likelihoods' must hold {m} numbers, one a sample, got {shown(value)}")
         numbers = [number for number in map(_log_likelihood, value) if number is not None]
         if m and numbers == [-math.inf] * m:
             raise InputError(
@@ -355,14 +342,18 @@ class Row(Mapping[str, Any]):
 
         That of a draw is None where it was drawn under the recalibrator that `sampled_by` names.
         """
-        value = self.json.get("temperatures")
-        if value is None:
+        if self.json.get("temperatures") is None:
             return None
-        m = len(self.samples)
-        if not isinstance(value, list) or len(value) != m:
-            raise InputError(f"'temperatures' must hold {m} numbers, one a sample, got {shown(value)}")
+        value = self._numbers("temperatures", len(self.samples))
         free = self.sampled_by.recalibrator is not None
-        return [None if item is None and free else _temperature(item) for item in value]
+        return [None if item is None and free else _temperature(item) for item in value or ()]
+
+    def _numbers(self, key: str, m: int) -> list[Any] | None:
+        """A list with an item for each of m samples; None where the row has none."""
+        value = self.json.get(key)
+        if value is not None and (not isinstance(value, list) or len(value) != m):
+            raise InputError(f"{key!r} must hold {m} numbers, one a sample, got {shown(value)}")
+        return value
 
     @cached_property
     def sampled_by(self) -> SampledBy:
@@ -506,26 +497,22 @@ class Row(Mapping[str, Any]):
         return grades
 
 
-#: Keys of files that a part or a property stands for.
-_KNOWN = {"id", "question", "context", GROUP, "answers", "prediction", "human", "sampled_by", FAILED}
-_KNOWN |= {item.name for part in get_args(Part) for item in fields(part)}
+def _number(value: Any, key: str) -> float | None:
+    try:
+        return parse_float(value)
+    except InputError as error:
+        raise InputError(f"{key!r}: {error}") from None
 
 
 def _temperature(value: Any) -> float:
-    try:
-        number = parse_float(value)
-    except InputError as error:
-        raise InputError(f"'temperatures': {error}") from None
+    number = _number(value, "temperatures")
     if number is None or not 0 < number < math.inf:
         raise InputError(f"'temperatures' must be positive numbers, got {shown(value)}")
     return number
 
 
 def _log_likelihood(value: Any) -> float | None:
-    try:
-        number = parse_float(value)
-    except InputError as error:
-        raise InputError(f"'log_likelihoods': {error}") from None
+    number = _number(value, "log_likelihoods")
     if number is not None and not number <= ABOVE_ZERO:
         raise InputError(
             f"'log_likelihoods' must be natural logarithms of probabilities, at most 0, got {shown(value)}: "

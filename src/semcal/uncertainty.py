@@ -17,6 +17,7 @@ from typing import ClassVar, TypedDict, Unpack, cast
 
 import numpy as np
 
+from semcal import inputs
 from semcal.calibration.calibrated import (
     Calibration,
     as_calibration,
@@ -28,15 +29,7 @@ from semcal.calibration.calibrated import (
 from semcal.data.question import Question
 from semcal.errors import QuestionError, SemcalWarning, UsageError, shown
 from semcal.grading.rules import RuleGrader
-from semcal.inputs import (
-    EquivalenceLike,
-    ModelLike,
-    Questions,
-    as_equivalence,
-    as_model,
-    as_questions,
-    checked_draws,
-)
+from semcal.inputs import EquivalenceLike, ModelLike, Questions
 from semcal.measures import MEASURES
 from semcal.measuring import MeasureOptions, likeliest, measure_at, representative
 from semcal.metrics.arguments import Floats
@@ -147,7 +140,7 @@ class SemanticUQ:
         force: bool = False,
         decide: bool = False,
     ) -> None:
-        self.model = model = as_model(model)
+        self.model = model = inputs.as_model(model)
         if calibration is not None:
             calibration = as_calibration(calibration)
             check_beside(
@@ -166,14 +159,14 @@ class SemanticUQ:
             m, linkage, max_new_tokens = calibration.m, calibration.linkage, calibration.max_new_tokens
             equivalence = equivalence_of(calibration, equivalence)
         self.calibration = calibration
-        self.m = _warn_if_few(checked_draws(10 if m is None else m))
+        self.m = _warn_if_few(inputs.checked_draws(10 if m is None else m))
         under, asking = recalibrator_and_prompt(model, recalibrator, few_shot, force=force)
         self.recalibrators: dict[float | None, AnyRecalibrator] = {None: under}  # the first gives the answer
         if calibration is not None:
             check_model(calibration, model, force=force)
             asking = calibration.asking if few_shot is None else asking
             self.recalibrators = calibration.recalibrators
-        self.equivalence = as_equivalence(equivalence)
+        self.equivalence = inputs.as_equivalence(equivalence)
         if calibration is not None:
             check_equivalence(calibration, self.equivalence, force=force)
         if truncation is not None and not isinstance(truncation, Truncation):
@@ -208,7 +201,7 @@ class SemanticUQ:
         The random numbers are derived from the seed and the question's text: the same question gets
         the same answer again.
         """
-        (question,) = as_questions([question], "the question")
+        (question,) = inputs.as_questions([question], "the question")
         question = question if context is None else replace(question, context=context)
         return self.ask_many([question], progress=False)[0]  # which raises if that failed
 
@@ -226,7 +219,7 @@ class SemanticUQ:
 
     def answer_all(self, questions: Questions, *, progress: ShowProgress = True) -> Results:
         """As `ask_many`, without a warning; no answers at all are no error."""
-        questions = as_questions(questions)
+        questions = inputs.as_questions(questions)
         check_distinct(question.id for question in questions)
         with shown_progress(progress, "ask", len(questions)) as update:
             if self.rule is not None:

@@ -17,7 +17,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from semcal import metrics
+from semcal import inputs, metrics
 from semcal.arrays import as_option
 from semcal.calibration.calibrated import (
     AnswerFeatures,
@@ -47,23 +47,7 @@ from semcal.files import dumps
 from semcal.grading.grade import as_grader, grade_together, grader_record
 from semcal.grading.rules import Grader, RuleGrader
 from semcal.hub_names import CALIBRATION
-from semcal.inputs import (
-    EquivalenceLike,
-    ModelLike,
-    Questions,
-    Samples,
-    as_equivalence,
-    as_model,
-    as_questions,
-    as_sample_rows,
-    check_stored_draws,
-    checked_draws,
-    checked_seed,
-    checked_temperatures,
-    name_of,
-    warn_of_clusters,
-    warn_of_rows_left_out,
-)
+from semcal.inputs import EquivalenceLike, ModelLike, Questions, Samples
 from semcal.measuring import measure_at, representative
 from semcal.metrics.arguments import Floats, Groups
 from semcal.metrics.probability_maps import (
@@ -234,9 +218,9 @@ def calibrate(
     >>> calibration.report.n, calibration.report.base["accuracy"]
     (60, 0.667)
     """
-    seed = checked_seed(seed)
+    seed = inputs.checked_seed(seed)
     learning = Learning(risk, delta, seed)
-    clustering = Clustering(as_equivalence(equivalence), linkage)
+    clustering = Clustering(inputs.as_equivalence(equivalence), linkage)
     learning = replace(learning, grader=as_grader(grader, clustering.equivalence))
     if samples is not None:
         if model is not None or labelled is not None:
@@ -254,15 +238,15 @@ def calibrate(
         warnings.warn(text, SemcalWarning, stacklevel=2)
         sampled, origin = labelled_samples(samples)
         with shown_progress(progress, "calibrate", len(sampled)) as update:
-            measured = measure_samples(sampled, clustering, m=m and checked_draws(m), progress=update)
+            measured = measure_samples(sampled, clustering, m=m and inputs.checked_draws(m), progress=update)
         return calibrate_rows(measured, clustering.equivalence, linkage, learning, origin)
     if labelled is None:
         raise UsageError("no labelled questions; give calibrate(model, labelled), or score(…).calibrate()")
-    model, questions = as_model(model), as_questions(labelled, "labelled", labelled=True)
+    model, questions = inputs.as_model(model), inputs.as_questions(labelled, "labelled", labelled=True)
     check_enough(len(questions), of="to calibrate on")
     check_distinct(question.id for question in questions)
-    m = checked_draws(10 if m is None else m)
-    further = checked_temperatures(TEMPERATURES if temperatures is None else temperatures)
+    m = inputs.checked_draws(10 if m is None else m)
+    further = inputs.checked_temperatures(TEMPERATURES if temperatures is None else temperatures)
     fitted, asking = recalibrator_and_prompt(model, recalibrator, few_shot)
     first: dict[float | None, AnyRecalibrator] = {1.0: Temperature(1.0)}
     if recalibrator is not None:
@@ -290,7 +274,7 @@ def calibrate(
         model,
         questions,
         asking=asking,
-        data=data or name_of(labelled),
+        data=data or inputs.name_of(labelled),
         seed=seed,
         versions=versions or {},
     )
@@ -344,9 +328,9 @@ def _refuse_beside_samples(**options: object) -> None:
 
 def labelled_samples(samples: Samples) -> tuple[list[Row], SamplesOrigin]:
     """Those of the stored samples that have reference answers, and what they are from."""
-    stored = as_sample_rows(samples)
+    stored = inputs.as_sample_rows(samples)
     rows = [row for row in stored if row.has("answers")]
-    warn_of_rows_left_out(len(stored) - len(rows), n_rows=len(stored))
+    inputs.warn_of_rows_left_out(len(stored) - len(rows), n_rows=len(stored))
     return rows, origin_of(rows, samples if isinstance(samples, str | Path) else None)
 
 
@@ -371,7 +355,7 @@ def origin_of(
             f"{n_sampled_here} of {len(rows)} rows were sampled by semcal calibrate, and the others were "
             "not; give them in files of their own"
         )
-    questions = as_questions([row.json for row in rows], "samples", labelled=True)
+    questions = inputs.as_questions([row.json for row in rows], "samples", labelled=True)
     is_file = source is not None and Path(source).is_file()
     text = Path(source or "").read_text(encoding="utf-8", errors="replace") if is_file else None
     if provenance is None:
@@ -439,9 +423,9 @@ def measure_samples(
             check_labelled_samples(row)
         except InputError as error:
             raise InputError(f"question {shown(row.json.get('id'))}: {error}") from None
-    warn_of_clusters(rows, address_of(clustering.equivalence))
+    inputs.warn_of_clusters(rows, address_of(clustering.equivalence))
     rows_at = _first_draws(_chosen_temperatures(_rows_at_stated(rows), temperatures), m)
-    check_stored_draws(rows_at)
+    inputs.check_stored_draws(rows_at)
     clustered = cluster_missing(
         [row for split in rows_at.values() for row in split],
         equivalence=clustering.equivalence,
