@@ -441,7 +441,18 @@ class Row(Mapping[str, Any]):
                 )
         return dict(value)
 
-    # ---- Grades and decisions
+    # ---- Decisions and grades
+
+    @property
+    def decision(self) -> Decision | None:
+        """The answer with its probability; None where the row has none."""
+        if not self.has("answer", "probability"):
+            return None
+        if not isinstance(self.json["answer"], str):
+            raise InputError(
+                f"'answer' beside 'probability' must be a text, got {shown(self.json['answer'])}"
+            )
+        return Decision(*(self.json.get(item.name) for item in fields(Decision)))  # type: ignore[arg-type]
 
     @property
     def predictions(self) -> list[str] | None:
@@ -469,17 +480,6 @@ class Row(Mapping[str, Any]):
         if isinstance(value, float) and 0 < value < 1:
             return None
         raise InputError(f"'human' must be true or false (1 or 0), or null if undecided, got {shown(value)}")
-
-    @property
-    def decision(self) -> Decision | None:
-        """The answer with its probability; None where the row has none."""
-        if not self.has("answer", "probability"):
-            return None
-        if not isinstance(self.json["answer"], str):
-            raise InputError(
-                f"'answer' beside 'probability' must be a text, got {shown(self.json['answer'])}"
-            )
-        return Decision(*(self.json.get(item.name) for item in fields(Decision)))  # type: ignore[arg-type]
 
     @property
     def grades(self) -> Grades | None:
