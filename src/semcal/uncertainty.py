@@ -180,10 +180,9 @@ class SemanticUQ:
         self.draws = self.cut_draws = self.nli_calls = self.pairs = 0
         self.options = MeasureOptions(t_alpha, g_alpha)
         check_likelihoods(model, self.recalibrator, self.measure)
-        if decide and self.linkage == "complete":
-            why = "with complete a further draw may part answers that were one meaning"
-            raise UsageError(f"to decide early, give linkage components or greedy: {why}")
-        self.rule = DecisionRule.of(self.m, self.measure, self.threshold, calibration) if decide else None
+        self.rule = None
+        if decide:
+            self.rule = DecisionRule.of(self.m, self.measure, self.threshold, calibration, self.linkage)
 
     @property
     def asking(self) -> PromptConfig:
@@ -598,13 +597,21 @@ class DecisionRule:
 
     @classmethod
     def of(
-        cls, m: int, measure: str, threshold: float | None, calibration: Calibration | None
+        cls,
+        m: int,
+        measure: str,
+        threshold: float | None,
+        calibration: Calibration | None,
+        linkage: str = "components",
     ) -> DecisionRule:
         """That of some settings.
 
-        UsageError unless there is a threshold, and the confidence rises with the answer's share and reads
-        nothing else.
+        UsageError unless there is a threshold, the confidence rises with the answer's share and reads
+        nothing else, and further draws part no meaning.
         """
+        if linkage == "complete":
+            why = "with complete a further draw may part answers that were one meaning"
+            raise UsageError(f"to decide early, give linkage components or greedy: {why}")
         values = np.arange(m + 1) / m
         if calibration is not None:
             values, threshold = _mapped(values, calibration), _threshold_of(calibration, threshold)

@@ -225,15 +225,8 @@ def calibrate(
     if samples is not None:
         if model is not None or labelled is not None:
             raise UsageError("give samples, or a model with labelled questions, and not both")
-        _refuse_beside_samples(
-            temperatures=temperatures,
-            few_shot=few_shot,
-            recalibrator=recalibrator,
-            max_new_tokens=max_new_tokens,
-            data=data,
-            versions=versions,
-            keep=keep,
-        )
+        of_a_model = temperatures, few_shot, recalibrator, max_new_tokens, data, versions, keep
+        _refuse_beside_samples(of_a_model)
         text = "semcal.calibrate(samples=...) will go; use semcal.score(samples).calibrate()"
         warnings.warn(text, SemcalWarning, stacklevel=2)
         sampled, origin = labelled_samples(samples)
@@ -314,8 +307,12 @@ def _joined(lists: Sequence[Sequence[T] | None]) -> list[T] | None:
     return joined
 
 
-def _refuse_beside_samples(**options: object) -> None:
-    names = [name for name, value in options.items() if value is not None]
+#: Options of `calibrate` that only a model reads.
+OF_A_MODEL = ("temperatures", "few_shot", "recalibrator", "max_new_tokens", "data", "versions", "keep")
+
+
+def _refuse_beside_samples(options: Sequence[object]) -> None:
+    names = [name for name, value in zip(OF_A_MODEL, options, strict=True) if value is not None]
     if names:
         raise UsageError(
             f"{', '.join(names)} given beside samples, which no model is asked for; leave "
