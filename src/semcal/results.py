@@ -486,7 +486,8 @@ class Results(Sequence[Answer]):
 def _correct(row: Row, measure: str) -> bool | None:
     if not row.is_labelled:
         return None
-    correct = row.graded.answer_correct if measure == CALIBRATED else row.graded.correct[measure]
+    grades = row.graded
+    correct = grades.answer_correct if measure == CALIBRATED else grades.of_measure(measure)
     return None if correct is None else bool(correct)
 
 

@@ -103,9 +103,13 @@ class Grades:
     """Whether answers are right, and by which rule; by measure, or of a given prediction."""
 
     answer_correct: bool | None = None  # the answer of a `Decision`
-    correct: Any  # bool, or by measure bool or None
-    rule: Any = None  # str, or by measure str or None
+    correct: bool | Mapping[str, bool | None]  # of a prediction, or by measure
+    rule: str | Mapping[str, str | None] | None = None
     cluster_correct: Sequence[bool] | None = None  # of each cluster
+
+    def of_measure(self, measure: str) -> bool | None:
+        """Whether the answer of a measure is right; None where the measure is undefined."""
+        return self.correct.get(measure) if isinstance(self.correct, Mapping) else self.correct
 
 
 Part: TypeAlias = Draws | Tokens | Clusters | Measures | Decision | Grades
@@ -486,8 +490,13 @@ class Row(Mapping[str, Any]):
         """Whether the answers are right; None where nothing was graded."""
         if "correct" not in self.json:
             return None
-        keys = ("correct", "rule", "cluster_correct", "answer_correct")
-        return Grades(**{key: self.json.get(key) for key in keys})
+        json = self.json
+        return Grades(
+            answer_correct=json.get("answer_correct"),
+            correct=json["correct"],
+            rule=json.get("rule"),
+            cluster_correct=json.get("cluster_correct"),
+        )
 
     @property
     def graded(self) -> Grades:
