@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from semcal import fit, load_equivalence, load_model, metrics
-from semcal.calibration.from_model import calibrate
+from semcal.calibration.learn import calibrate
 from semcal.data.question import Question
 from semcal.demo.questions import load_set
 from semcal.errors import SemcalWarning

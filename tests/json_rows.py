@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import wraps
 from typing import Any
 
-from semcal import assess, inputs, measuring, rows
-from semcal.calibration import answer_features, apply, from_samples, learn
+from semcal import inputs, measuring, rows
+from semcal.calibration import calibrated, learn
 from semcal.grading import grade
 from semcal.measuring import MeasureOptions
 from semcal.models import cluster, sampling
@@ -59,23 +59,27 @@ check_measurable = on_row(measuring.check_measurable)
 check_clusterable = on_row(cluster.check_clusterable)
 check_gradable = on_row(grade.check_gradable)
 check_auditable = on_row(grade.check_auditable)
-check_assessable = on_row(assess.check_assessable)
-check_calibratable = on_row(apply.check_calibratable)
+check_assessable = on_row(measuring.check_assessable)
+check_calibratable = on_row(calibrated.check_calibratable)
 grade_row = on_row(grade.grade_row)
 grade_clusters = on_row(grade.grade_clusters)
 answer_of = on_row(answer_of_row)
 measure_at = on_json(measuring.measure_at)
-features_of = on_json(answer_features.features_of)
+features_of = on_json(calibrated.features_of)
 rows_by_temperature = on_json(rows.rows_by_temperature)
-calibrate_rows = on_json(learn.calibrate_rows)
-calibrated_rows = on_json(apply.calibrated_rows)
 paired_scores = on_json(select.paired_scores)
 select_candidates = on_json(select.select)
 choose_temperatures = on_json(temperature_grid.choose_temperatures)
-fit_scores = on_json(assess.fit_scores)
-recalibrate_rows = on_json(assess.recalibrate_rows)
-scores_by_measure = on_json(assess.scores_by_measure)
+fit_scores = on_json(measuring.fit_scores)
+recalibrate_rows = on_json(measuring.recalibrate_rows)
+scores_by_measure = on_json(measuring.scores_by_measure)
 judged_rows = on_json(grade.judge_rows)
+
+
+def calibrated_rows(objects: Sequence[Json], calibration: calibrated.Calibration) -> list[dict[str, Any]]:
+    """Rows with the answers of a calibration, as `semcal measure --calibration` writes them."""
+    made: list[dict[str, Any]] = as_json(calibrated.CalibrationStep(calibration)(as_rows(objects)))
+    return made
 
 
 def measure_rows(objects: Sequence[Json], *, sharper: Sequence[Sequence[str]] = (), **options: Any) -> Any:
@@ -99,12 +103,22 @@ def calibrate_samples(
     progress: Callable[[int], None] | None = None,
     **options: Any,
 ) -> Any:
-    """`measure_samples`, then `calibrate_samples`."""
+    """`measure_samples`, then `calibrate_rows`."""
     clustering = Clustering(equivalence, linkage)
-    measured = from_samples.measure_samples(
+    measured = learn.measure_samples(
         as_rows(objects), clustering, m=m, temperatures=temperatures, progress=progress
     )
-    return from_samples.calibrate_samples(measured, clustering, **options)
+    return calibrate_rows(measured, equivalence=equivalence, linkage=linkage, **options)
+
+
+def calibrate_rows(
+    rows_at: Mapping[Any, Any], *, equivalence: Any, linkage: str = "components", **options: Any
+) -> Any:
+    """`calibrate_rows`, with the fields of `SamplesOrigin` and `Learning` as options."""
+    of_origin = options.keys() & {field.name for field in fields(learn.SamplesOrigin)}
+    origin = learn.SamplesOrigin(**{name: options.pop(name) for name in of_origin})
+    learning = learn.Learning(**{name: value for name, value in options.items() if value is not None})
+    return learn.calibrate_rows(as_rows(rows_at), equivalence, linkage, learning, origin)
 
 
 def as_sample_rows(samples: Any, what: str = "samples") -> list[dict[str, Any]]:

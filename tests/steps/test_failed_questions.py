@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import semcal
-from semcal.calibration.from_model import calibrate
+from semcal.calibration.learn import calibrate
 from semcal.data.question import Question
 from semcal.errors import FitError, QuestionError, SemcalWarning
 from semcal.models.equivalence import ExactMatch

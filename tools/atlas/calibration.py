@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from semcal.calibration.from_model import calibrate
+from semcal.calibration.learn import calibrate
 from semcal.demo.paths import calibration_dir
 from semcal.demo.questions import load_set
 from semcal.experiment.environment import versions

@@ -359,7 +359,7 @@ def fit_recalibrator() -> None:
 
 def calibrate_embedded() -> None:
     """Calibrate the embedded model, as `semcal ask` uses it: 500 questions of each closed-book set."""
-    from semcal.calibration.from_model import calibrate
+    from semcal.calibration.learn import calibrate
     from semcal.experiment.environment import versions
 
     trivia, rare = load_set("atlas-trivia"), load_set("atlas-rare")

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from semcal.assess import scores_by_measure
 from semcal.data.question import GROUP, Question, data_hash
 from semcal.errors import QuestionError, SemcalWarning
 from semcal.experiment.environment import versions
@@ -21,7 +20,7 @@ from semcal.experiment.grid_blocks import Choice, Choices, Selected
 from semcal.experiment.grid_settings import Calibrating, Clustering, Grading
 from semcal.grading.grade import grade_clusters
 from semcal.grading.rules import members_to_grade
-from semcal.measuring import MeasureOptions, measure_rows
+from semcal.measuring import MeasureOptions, measure_rows, scores_by_measure
 from semcal.models.cluster import ClusterStep
 from semcal.models.clustering import cluster_answers
 from semcal.models.prompting import PromptConfig
@@ -480,7 +479,7 @@ class CalibrateJob:
 
     def __call__(self, state: WorkerState, progress: Progress) -> list[Json]:
         """Learn."""
-        from semcal.calibration.learn import calibrate_rows
+        from semcal.calibration.learn import Learning, SamplesOrigin, calibrate_rows
 
         del progress
         asked = {question.id: question for block in self.blocks for question in block.questions}
@@ -496,15 +495,18 @@ class CalibrateJob:
                     t: measure_rows(drawn[name], MeasureOptions(ties=self.ties))
                     for t, name in self.candidates.items()
                 },
-                learn_temperature=False,  # Calibrated gives Base's answers
-                equivalence=self.equivalence,
-                linkage=self.linkage,
-                grader=self.grading.grader(),
-                risk=self.how.risk,
-                delta=self.how.delta,
-                seed=self.seed,
-                max_new_tokens=self.max_new_tokens,
-                provenance=self._provenance(state, list(chosen.values())),
+                self.equivalence,
+                self.linkage,
+                Learning(
+                    self.how.risk,
+                    self.how.delta,
+                    self.seed,
+                    self.grading.grader(),
+                    learn_temperature=False,  # Calibrated gives Base's answers
+                ),
+                SamplesOrigin(
+                    self._provenance(state, list(chosen.values())), max_new_tokens=self.max_new_tokens
+                ),
             )
         found.save_pretrained(state.folder / self.folder)
         threshold = None if found.threshold is None else asdict(found.threshold)

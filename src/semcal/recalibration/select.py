@@ -160,7 +160,7 @@ def paired_scores(candidates: Sequence[Rows], measure: str) -> PairedScores:
                 "same questions"
             )
     values = {
-        name: [(row.measured.confidence.get(measure), row.graded.correct.get(measure)) for row in rows]
+        name: [(row.measured.confidence.get(measure), row.graded.of_measure(measure)) for row in rows]
         for name, rows in zip(by_id[0], zip(*(map(rows_of.__getitem__, by_id[0]) for rows_of in by_id)))
     }
     defined = {name: pairs for name, pairs in values.items() if not any(None in pair for pair in pairs)}

@@ -120,13 +120,13 @@ def measure(
     step: Step = MeasureStep(MeasureOptions(t_alpha, g_alpha))
     untold: set[bool] = set()
     if calibration is not None:
-        from semcal.calibration import apply
+        from semcal.calibration import calibrated
 
         chosen = opt.open_calibration(calibration)
         untold |= {True, False}
-        check, fields = apply.check_calibratable, (*MEASURED, "samples")
+        check, fields = calibrated.check_calibratable, (*MEASURED, "samples")
         at = at if chosen.temperature is None else f"T = {chosen.temperature:g}"
-        step = apply.CalibrationStep(chosen, t_alpha, g_alpha)
+        step = calibrated.CalibrationStep(chosen, t_alpha, g_alpha)
     unlikely: list[str] = []
     mixed: list[str] = []
 
@@ -134,7 +134,7 @@ def measure(
         """Say once of rows with `sampled_by`, and once of others, what cannot be checked."""
         check(row)
         for sampled_by in untold & {bool(row.get("sampled_by"))}:
-            info(f"measure: {apply.what_cannot_be_checked(chosen, sampled_by=sampled_by)}")
+            info(f"measure: {calibrated.what_cannot_be_checked(chosen, sampled_by=sampled_by)}")
             untold.remove(sampled_by)
 
     def note(block: Block) -> None:

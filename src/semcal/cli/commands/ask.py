@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -99,7 +99,7 @@ def command(
     """
     single = _single(question, context)
     # only now, as it takes seconds
-    from semcal.calibration.apply import equivalence_of, is_made_for
+    from semcal.calibration.calibrated import equivalence_of, is_made_for
 
     if model is None:
         info("ask: the embedded model of an invented world answers; name yours with --model")
@@ -151,10 +151,10 @@ def _answer(
     total: int | None,
 ) -> int:
     """Answer one question or many, write the answers, and say what they cost."""
-    from semcal.uncertainty import AskStep
+    from semcal.uncertainty import AskOptions, AskStep
 
     counts = Counter[str]()
-    check, step = _checker(models, ways[-1]), AskStep(ways)
+    check, step = _checker(models, ways[-1]), AskStep(cast(tuple[AskOptions, ...], ways))
     if isinstance(asked, Question):
         (block,) = run_steps([Row.of(asked)], [step], workers=executor)
         for row, reason in block.failures:
@@ -213,7 +213,7 @@ def _calibration(
     atlas: bool,
 ) -> Calibration | None:
     """The calibration that is named, or the embedded model's (of closed-book questions) where it holds."""
-    from semcal.calibration.apply import check_beside
+    from semcal.calibration.calibrated import check_beside
 
     if name is not None:
         if beside["compare"]:

@@ -25,7 +25,7 @@ from semcal.rows import RECALIBRATOR, SAMPLES, Row
 
 if TYPE_CHECKING:
     from semcal.calibration.calibrated import Calibration
-    from semcal.calibration.from_samples import SamplesOrigin
+    from semcal.calibration.learn import SamplesOrigin
     from semcal.grading.rules import Grader
     from semcal.models.equivalence import Equivalence
 
@@ -205,7 +205,7 @@ def _read_samples(
 ) -> Sequence[Row]:
     from itertools import islice
 
-    from semcal.calibration.from_samples import check_labelled_samples
+    from semcal.calibration.learn import check_labelled_samples
 
     read = open_rows(file, columns, check_labelled_samples, fields=FIELDS, label="calibrate", tables=True)
     rows = list(good_rows(islice(read, limit), bad))
@@ -224,7 +224,7 @@ def _read_samples(
 
 def _origin(rows: Sequence[Row], options: Mapping[str, Any]) -> SamplesOrigin:
     """What stored samples are from, as the calibration beside them or the model that is named tells."""
-    from semcal.calibration.from_samples import origin_of
+    from semcal.calibration.learn import origin_of
 
     seed: int | None = options["seed"]
     if options["model"] is None:
@@ -260,7 +260,7 @@ def _from_samples(
     *,
     seed: int,
 ) -> Calibration | None:
-    from semcal.calibration.from_samples import calibrate_samples, measure_samples
+    from semcal.calibration.learn import Learning, calibrate_rows, measure_samples
     from semcal.grading.grade import as_grader
     from semcal.models.cluster import Clustering
 
@@ -270,14 +270,12 @@ def _from_samples(
     clustering = Clustering(open_judge(), options["linkage"])
     marks = as_grader(open_marks(), clustering.equivalence)
     with spending("calibrate", equivalence=clustering.equivalence, grader=marks):
-        return calibrate_samples(
+        return calibrate_rows(
             measure_samples(rows, clustering, m=options["m"], temperatures=options["temperatures"]),
-            clustering,
-            origin=origin,
-            grader=marks,
-            risk=options["risk"],
-            delta=options["delta"],
-            seed=seed,
+            clustering.equivalence,
+            clustering.linkage,
+            Learning(options["risk"], options["delta"], seed, marks),
+            origin,
         )
 
 
@@ -289,7 +287,7 @@ def _from_model(options: Mapping[str, Any], bad: BadRows) -> Calibration | None:
             f"{file} holds samples that semcal calibrate kept; give them as a file, samples.jsonl"
         )
     # only now, as it takes seconds
-    from semcal.calibration.from_model import TEMPERATURES, calibrate
+    from semcal.calibration.learn import TEMPERATURES, calibrate
     from semcal.experiment.environment import versions
     from semcal.models.sampling import Sampling, plan_sampling
     from semcal.recalibration.temperature import Temperature
@@ -365,7 +363,7 @@ def _from_model(options: Mapping[str, Any], bad: BadRows) -> Calibration | None:
 def _as_json(calibration: Calibration, path: Path) -> str:
     threshold = None if calibration.threshold is None else asdict(calibration.threshold)
     examples = {
-        "examples": calibration.examples,
+        "examples": [asdict(example) for example in calibration.examples],
         "m": calibration.m,
         "threshold": threshold,
         "path": str(path),
@@ -403,9 +401,9 @@ def _in_words(calibration: Calibration, path: Path) -> str:
         calibration.threshold.sentence if calibration.threshold else unset,
     ]
     lines += ["", f"{len(calibration.examples)} of the answers, as they were graded:"]
-    for one in calibration.examples:
-        mark = "right" if one["correct"] else "wrong"
-        answer, reference, question = (shown(one[name]) for name in ("answer", "reference", "question"))
+    for example in calibration.examples:
+        mark = "right" if example.correct else "wrong"
+        answer, reference, question = map(shown, (example.answer, example.reference, example.question))
         lines.append(f"  {mark}: {answer} to {question}; a reference: {reference}")
     lines += ["", f"written to {path}; semcal ask and measure: --calibration {path.parent}"]
     if calibration.samples is not None:

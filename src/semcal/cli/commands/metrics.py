@@ -48,8 +48,8 @@ def command(
     probability of the answer (probability, answer_correct) is the measure Calibrated. What is undefined
     is null. Rows that are null under a measure do not count for it; their number is printed.
     """
-    from semcal.assess import assess, check_assessable, scores_by_measure
     from semcal.data.question import several
+    from semcal.measuring import assess, check_assessable, scores_by_measure
 
     rows = islice(open_rows(file, columns, check_assessable, fields=FIELDS, label="metrics"), limit)
     with BadRows() as bad:
