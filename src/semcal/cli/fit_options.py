@@ -68,7 +68,7 @@ class FitOptions:
         for problem in self._contradictions(validation=validation, plot=plot):
             raise UsageError(problem)
         if plot is not None:
-            from semcal.experiment.report.plotting import check_figure_path
+            from semcal.plotting import check_figure_path
 
             check_figure_path(plot)
             if not replace_plot:

@@ -13,7 +13,7 @@ from semcal.cli.console import info, progress, successive_progress, warn
 from semcal.cli.fit_options import FitOptions
 from semcal.cli.row_commands import BadRows
 from semcal.data.question import Question, data_hash
-from semcal.errors import QuestionError, UsageError
+from semcal.errors import QuestionError
 from semcal.files import write_rows
 from semcal.recalibration.methods import FITTED
 
@@ -154,7 +154,7 @@ class FitWork:
         plot: Path | None,
     ) -> dict[str, Any]:
         """Fit and save what the options ask for, and return the result to print."""
-        from semcal.experiment.environment import versions
+        from semcal.installation import versions
         from semcal.models.cluster import Clustering
         from semcal.recalibration.calibration_set import CalibrationSet, provenance_of
 
@@ -182,7 +182,7 @@ class FitWork:
 
     def _fit(self, options: FitOptions, keep: Path, plot: Path | None) -> dict[str, Any]:
         """Fit one recalibrator and save it."""
-        from semcal.experiment.environment import versions
+        from semcal.installation import versions
         from semcal.recalibration.fitting import fit
 
         with successive_progress() as begin:
@@ -206,7 +206,11 @@ class FitWork:
                 keep=keep,
             )
         path = found.save_pretrained(self.out)
-        drawn = {} if plot is None else {"plot": str(_draw(found.recalibrator, plot))}
+        drawn = {}
+        if plot is not None:
+            from semcal.plotting import fit_figure, write_figure
+
+            drawn = {"plot": str(write_figure(fit_figure(found.recalibrator), plot))}
         return {**_result(found.recalibrator, found.report, found.provenance), **drawn, "path": str(path)}
 
     def _select(
@@ -354,16 +358,3 @@ def _result(fitted: Fitted, report: Mapping[str, Any], provenance: Provenance) -
         **report,
         "n_questions": provenance.n_questions,
     }
-
-
-def _draw(fitted: Fitted, path: Path) -> Path:
-    """Draw the loss against T, or the loss of the steps."""
-    from semcal.experiment.report import loss_figure, steps_figure, write_figure
-    from semcal.recalibration.temperature import TemperatureScaling
-
-    if isinstance(fitted, TemperatureScaling) and fitted.exact_ is not None:
-        return write_figure(loss_figure(fitted.exact_), path)
-    steps = getattr(fitted, "sgd_", None)
-    if steps is None:
-        raise UsageError(f"a fit of {fitted.method} has neither steps nor a loss curve to draw")
-    return write_figure(steps_figure(steps, method=fitted.method), path)

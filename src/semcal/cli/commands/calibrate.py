@@ -229,7 +229,7 @@ def _origin(rows: Sequence[Row], options: Mapping[str, Any]) -> SamplesOrigin:
     seed: int | None = options["seed"]
     if options["model"] is None:
         return origin_of(rows, options["file"], seed=seed)
-    from semcal.experiment.environment import versions
+    from semcal.installation import versions
     from semcal.recalibration.calibration_set import provenance_of
 
     model = opt.open_model(
@@ -290,7 +290,7 @@ def _from_model(options: Mapping[str, Any], bad: BadRows) -> Calibration | None:
         )
     # only now, as it takes seconds
     from semcal.calibration.from_model import TEMPERATURES, calibrate
-    from semcal.experiment.environment import versions
+    from semcal.installation import versions
     from semcal.models.sampling import Sampling, plan_sampling
     from semcal.recalibration.temperature import Temperature
     from semcal.store import Store

@@ -19,7 +19,7 @@ def command(json: opt.JsonOption = False, verbose: opt.VerboseOption = False) ->
     With -v PyTorch is loaded, and its threads and GPUs are printed too.
     """
     from semcal.demo.paths import language_model_dir, nli_model_dir
-    from semcal.experiment.environment import environment
+    from semcal.installation import environment
 
     found: dict[str, Any] = environment()
     found |= _devices() if verbose else {"threads": UNKNOWN, "cuda": UNKNOWN}
