@@ -31,11 +31,10 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         devices["nli"] = device
         return FakeEquivalence([{"ship", "boat"}])
 
-    monkeypatch.setattr("semcal.cli.options.open_model", language_model)
-    monkeypatch.setattr("semcal.cli.options.open_equivalence", equivalence)
+    monkeypatch.setattr("semcal.models.loading.load_model", language_model)
+    monkeypatch.setattr("semcal.models.loading.load_equivalence", equivalence)
     one = WorkerPlan(n_workers=1, n_threads=1, reason="it is a test", requested=True)
-    for command in ("ask", "answers"):
-        monkeypatch.setattr(f"semcal.cli.commands.{command}.choose_workers", lambda *_, **__: one)
+    monkeypatch.setattr("semcal.cli.options.choose_workers", lambda *_, **__: one)
     return devices
 
 

@@ -164,12 +164,15 @@ def _noted(label: str) -> str:
 
 @contextmanager
 def successive_progress() -> Iterator[Callable[[str, int], Callable[[int], None]]]:
-    """Show one `progress` after another: yields a function that begins the next (label, total)."""
+    """Show one `progress` after another: yields a function that begins (label, total), or goes on with it."""
+    updates: dict[str, Callable[[int], None]] = {}
     with ExitStack() as current:
 
         def begin(label: str, total: int) -> Callable[[int], None]:
-            current.close()
-            return current.enter_context(progress(label, total))
+            if label not in updates:
+                current.close()
+                updates[label] = current.enter_context(progress(label, total))
+            return updates[label]
 
         yield begin
 
@@ -336,9 +339,9 @@ def reserved(output: Output | None, *, overwrite: bool, dry_run: bool) -> Iterat
         yield
 
 
-def output_file(options: Mapping[str, Any]) -> Output | None:
+def output_file(out: Path | None) -> Output | None:
     """The output of a command whose --out is one file."""
-    return None if options.get("out") is None else Output(options["out"])
+    return None if out is None else Output(out)
 
 
 def refuse_existing(option: str, path: Path) -> None:
