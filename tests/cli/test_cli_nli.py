@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from semcal.cli.app import app
-from semcal.cli.console import NLICost
+from semcal.cli.console import nli_cost
 from semcal.models.fakes import FakeEquivalence, FakeLanguageModel
 from semcal.workers import WorkerPlan
 
@@ -79,4 +79,4 @@ def test_ask_says_how_many_calls_it_made(opened, tmp_path):
 
 
 def test_no_call_at_all_is_not_compared():
-    assert NLICost(calls=0, pairs=90).text("m") == "0 NLI calls of m"
+    assert nli_cost("m", {"calls": 0, "pairs": 90}) == "0 NLI calls of m"

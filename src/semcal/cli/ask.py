@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from typer import Argument, Option
 
 from semcal.cli import options as opt
-from semcal.cli.console import NLICost, as_shown, info
+from semcal.cli.console import as_shown, info, nli_cost
 from semcal.cli.row_streams import RowResults, as_line, checked, counted, open_questions
 from semcal.data.question import Question
 from semcal.errors import QuestionError, RowError, UsageError
@@ -108,19 +108,10 @@ def command(options: AskOptions, server: opt.ServerOptions) -> int:
     elif options.model == opt.ATLAS:
         equivalence = equivalence or opt.ATLAS
         options = replace(options, recalibrator=_embedded(options))
-    equivalence = opt.equivalence_name(equivalence)
+    options = replace(options, equivalence=opt.equivalence_name(equivalence))
     questions, total = _questions(options, single)
     questions, n_blocks = opt.peek_blocks(questions, BLOCK, options.limit)
-    models = opt.ModelOptions(
-        options.model,
-        equivalence,
-        device=options.device,
-        nli_device=options.nli_device,
-        dtype=options.dtype,
-        memory=options.memory,
-        cache=options.cache,
-        settings=server.settings(options.model, equivalence),
-    )
+    models = opt.ModelOptions.of(options, server)
     with opt.open_workers("ask", models, options.workers, n_blocks) as (executor, load):
         state = load()
         ways = _ways(options, calibration, state)
@@ -271,7 +262,7 @@ def _tell_costs(costs: Counter[str], state: WorkerState, *, several: bool, decid
         calls = f" and {costs['calls']} NLI calls of {costs['pairs']} ordered pairs" if nli else ""
         info(f"ask: decided with {costs['draws']} of {costs['all']} draws{calls}")
     elif nli and several:
-        info(f"ask: {NLICost(costs['calls'], costs['pairs']).text(state.equivalence.name)}")
+        info(f"ask: {nli_cost(state.equivalence.name, costs)}")
 
 
 def _render(options: AskOptions, *, titled: bool) -> Callable[[Row], str]:

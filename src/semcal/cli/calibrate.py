@@ -91,18 +91,6 @@ class CalibrateOptions:
     force: bool = opt.FORCE
     no_samples: bool = Option(False, "--no-samples", help=f"Do not keep what is sampled (DIR/{SAMPLES}).")
 
-    def models(self, server: opt.ServerOptions) -> opt.ModelOptions:
-        """The models, and how they are loaded."""
-        return opt.ModelOptions(
-            self.model,
-            self.equivalence,
-            device=self.device,
-            nli_device=self.nli_device,
-            dtype=self.dtype,
-            cache=self.cache,
-            settings=server.settings(self.model, self.equivalence, self.grader.removeprefix("judge:")),
-        )
-
     def check(self, *, has_samples: bool) -> None:
         """Raise UsageError for a share that is none, and for what only a model that is asked can do."""
         for name, value, usual in (("risk", self.risk, "0.1"), ("delta", self.delta, "0.05")):
@@ -143,7 +131,7 @@ def command(options: CalibrateOptions, server: opt.ServerOptions) -> int:
     """
     has_samples = holds_kept_samples(options.file)
     options.check(has_samples=has_samples)
-    models = options.models(server)
+    models = opt.ModelOptions.of(options, server, options.grader.removeprefix("judge:"))
     with BadRows() as bad:
         read = _from_samples if options.model is None or has_samples else _from_model
         learning = read(options, models, bad)

@@ -204,24 +204,11 @@ def _lines(label: str, total: int | None) -> ProgressClock:
     return ProgressClock(show, total)
 
 
-@dataclass
-class NLICost:
-    """NLI calls of a command so far."""
-
-    calls: int = 0
-    pairs: int = 0  # ordered pairs of samples, which these calls stand for
-    known: int = 0  # calls answered from the cache
-
-    def add(self, calls: int, pairs: int, known: int = 0) -> None:
-        """Count those of a block."""
-        self.calls, self.pairs, self.known = self.calls + calls, self.pairs + pairs, self.known + known
-
-    def text(self, name: str) -> str:
-        """How many calls of a model clustering took, and how many it saved."""
-        text = f"{self.calls} NLI calls of {name}"
-        if not self.calls:
-            return text
-        return f"{text}, {self.pairs / self.calls:.1f} times fewer than for all {self.pairs} ordered pairs"
+def nli_cost(name: str, costs: Mapping[str, int]) -> str:
+    """How many `calls` of a model clustering took, and how many it saved of those for all ordered `pairs`."""
+    calls, pairs = costs.get("calls", 0), costs.get("pairs", 0)
+    text = f"{calls} NLI calls of {name}"
+    return f"{text}, {pairs / calls:.1f} times fewer than for all {pairs} ordered pairs" if calls else text
 
 
 @contextmanager

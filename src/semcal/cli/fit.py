@@ -186,18 +186,6 @@ class FitOptions:
                     "TS-grid can be fitted over a server, and semcal calibrate needs samples alone"
                 )
 
-    def models(self, server: opt.ServerOptions) -> opt.ModelOptions:
-        """The models, and how they are loaded."""
-        return opt.ModelOptions(
-            self.model,
-            self.equivalence,
-            device=self.device,
-            nli_device=self.nli_device,
-            dtype=self.dtype,
-            cache=self.cache,
-            settings=server.settings(self.model, self.equivalence),
-        )
-
 
 def command(options: FitOptions, server: opt.ServerOptions) -> int:
     """Fit a recalibrator to labelled questions and write it to a directory.
@@ -278,7 +266,7 @@ class FitWork:
         validation = options.validation
         held_out = read_labelled(validation, options.columns, bad, label="fit") if validation else []
         check_apart(questions, held_out, both="a validation question and one to fit to")
-        models = options.models(server)
+        models = opt.ModelOptions.of(options, server)
         model = models.open_model()
         work = cls(options, models, model, questions, held_out, PromptConfig(examples), bad)
         if work.over_server:

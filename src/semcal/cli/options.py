@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache, partial
 from itertools import chain, islice
 from pathlib import Path
@@ -240,6 +240,13 @@ class ModelOptions:
     memory: str | None = None
     cache: Path | None = None  # of NLI verdicts
     settings: ServerSettings | None = None
+
+    @classmethod
+    def of(cls, options: object, server: ServerOptions, *names: str) -> ModelOptions:
+        """Those that the options of a command name; `names` are further ones, which servers may have."""
+        values = {field.name: vars(options).get(field.name) for field in fields(cls)}
+        settings = server.settings(values["model"], values["equivalence"], *names)
+        return replace(cls(**values), settings=settings)
 
     def __call__(self) -> WorkerState:
         """Load the models that are named: either, or both."""
@@ -514,6 +521,3 @@ class ServerOptions:
                 f"grades its own by {JUDGE_KEY_VARIABLE} (empty: none)"
             )
         return ServerSettings(api_key=key, **chosen)
-
-
-NO_SERVER = ServerOptions()

@@ -15,11 +15,11 @@ from typer import Argument, Option
 
 from semcal.cli import options as opt
 from semcal.cli.console import (
-    NLICost,
     Output,
     as_shown,
     debug,
     info,
+    nli_cost,
     open_unfinished,
     progress,
     show,
@@ -67,6 +67,7 @@ Result = dict[str, Any]
 
 
 def sample(
+    *,
     file: str = opt.ROWS,
     model: str = opt.MODEL,
     m: int = opt.SAMPLES,
@@ -87,7 +88,7 @@ def sample(
     fresh: bool = opt.FRESH,
     workers: int | None = opt.WORKERS,
     memory: str | None = opt.MEMORY,
-    server: opt.ServerOptions = opt.NO_SERVER,
+    server: opt.ServerOptions,
 ) -> int:
     """Sample answers to questions, with their likelihoods.
 
@@ -226,6 +227,7 @@ def import_rows(
 
 
 def cluster(
+    *,
     file: str = opt.ROWS,
     equivalence: str | None = opt.EQUIVALENCE,
     linkage: str = opt.LINKAGE,
@@ -238,7 +240,7 @@ def cluster(
     json: bool = opt.JSON,
     device: str | None = opt.DEVICE,
     workers: int | None = opt.WORKERS,
-    server: opt.ServerOptions = opt.NO_SERVER,
+    server: opt.ServerOptions,
 ) -> int:
     """Group the sampled answers of each question by meaning.
 
@@ -254,18 +256,18 @@ def cluster(
     models = opt.ModelOptions(
         equivalence=equivalence, device=device, cache=cache, settings=server.settings(equivalence)
     )
-    cost = NLICost()
+    costs = Counter[str]()
     with opt.open_workers("cluster", models, workers, n_blocks) as (executor, load):
         with RowResults("cluster", out, limit=limit) as results:
             step = ClusterStep(linkage, merge_refusals)
             for block in results.blocks(rows, [step], workers=executor, cut=BLOCK):
                 results.write(block)
-                cost.add(*(block.costs[name] for name in ("calls", "pairs", "hits")))
+                costs.update(block.costs)
         code = results.bad.exit_code()
         equivalence_name = load().equivalence.name
     if equivalence_name != "exact":
-        cached = f", {cost.known} of them known from {cache}" if cache else ""
-        info(f"cluster: {cost.text(equivalence_name)}{cached}")
+        cached = f", {costs['hits']} of them known from {cache}" if cache else ""
+        info(f"cluster: {nli_cost(equivalence_name, costs)}{cached}")
     return code
 
 
@@ -327,6 +329,7 @@ def measure(
 
 
 def grade(
+    *,
     file: str = opt.ROWS,
     grader: str = opt.GRADER,
     rouge: bool = Option(False, "--rouge", help="Also accept ROUGE-L > 0.3."),
@@ -344,7 +347,7 @@ def grade(
     overwrite: bool = opt.OVERWRITE,
     json: bool = opt.JSON,
     device: str | None = opt.DEVICE,
-    server: opt.ServerOptions = opt.NO_SERVER,
+    server: opt.ServerOptions,
 ) -> int:
     """Say whether answers are right, and by which rule.
 
