@@ -26,13 +26,12 @@ ROWS = [
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the package without the experiment (models as links), and a file of stored samples."""
+    """A copy of the package without the experiment, and a file of stored samples."""
     folder = tmp_path_factory.mktemp("without")
     shutil.copytree(
         Path(semcal.__file__).parent,
         folder / "semcal",
         ignore=shutil.ignore_patterns("experiment", "__pycache__"),
-        copy_function=os.symlink,
     )
     (folder / "samples.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
     return folder

@@ -129,7 +129,7 @@ def _guarded(command: Command, output_of: Callable[..., Output | None]) -> Calla
         console.set_quiet(quiet)
         console.set_verbose(verbose)
         options["verbose"] = verbose
-        warnings.showwarning = partial(_show_warning, shown=set())
+        warnings.showwarning = partial(_show_warning, printed=set())
         output = None
         with _sigterm_raises():
             try:
@@ -203,7 +203,7 @@ def _report(error: BaseException, output: Output | None, options: Mapping[str, A
         flush(sys.stdout)
     else:
         warn(f"error: {error}")
-    if output is not None and output.kept is not None and (remains := kept_message(output, options)):
+    if output is not None and output.work is not None and (remains := kept_message(output, options)):
         warn(remains)
     return 1
 
@@ -239,12 +239,12 @@ def _show_warning(
     file: TextIO | None = None,
     line: str | None = None,
     *,
-    shown: set[str],
+    printed: set[str],
 ) -> None:
     """Print our own warnings in a line, each once, and others as Python does."""
     if issubclass(category, SemcalWarning):
-        if str(message) not in shown:  # several workers may give the same one
-            shown.add(str(message))
+        if str(message) not in printed:  # several workers may give the same one
+            printed.add(str(message))
             warn(f"warning: {message}")
     else:
         warn(warnings.formatwarning(message, category, filename, lineno, line).rstrip())

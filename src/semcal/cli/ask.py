@@ -164,8 +164,8 @@ def _calibration(options: AskOptions) -> Calibration | None:
         if options.compare:
             raise UsageError("--compare is of a temperature, and a calibration has its own; leave one out")
         calibration = opt.open_calibration(options.calibration)
-        given = options.given(*SETTINGS, *DISTRIBUTION)
-        check_beside(calibration, {_option(name): value for name, value in given.items()})
+        settings = options.given(*SETTINGS, *DISTRIBUTION)
+        check_beside(calibration, {_option(name): value for name, value in settings.items()})
         return calibration
     if options.model != opt.ATLAS:
         return None

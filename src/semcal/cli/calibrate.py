@@ -116,7 +116,7 @@ class Learning:
     grader: Grader | str
     model: Sampler | None = None
     n_questions: int = 0  # that are sampled
-    kept: UnfinishedWork | None = None
+    work: UnfinishedWork | None = None
 
 
 def command(options: CalibrateOptions, server: opt.ServerOptions) -> int:
@@ -141,11 +141,11 @@ def command(options: CalibrateOptions, server: opt.ServerOptions) -> int:
             "calibrate", model=learning.model, equivalence=learning.equivalence, grader=learning.grader
         )
         with spent, progress("calibrate", learning.n_questions) as update:
-            if learning.kept is not None:
-                learning.kept.begin()
+            if learning.work is not None:
+                learning.work.begin()
             calibration = learning.learn(progress=update)
-        if learning.kept is not None:
-            learning.kept.finish()
+        if learning.work is not None:
+            learning.work.finish()
         path = _save(calibration, options)
         for line in calibration.report.first:
             info(f"calibrate: {line}")
@@ -293,7 +293,7 @@ def _from_model(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRow
         sampling = Sampling(ways, asking, m, max_new_tokens=options.max_new_tokens)
         warn("\n".join(plan_sampling(model, questions, sampling)))
         return None
-    check_apart(questions, asking.few_shot, both="a few-shot example and a labelled question")
+    check_apart(questions, asking.few_shot, roles="a few-shot example and a labelled question")
     key = {
         "m": m,
         "max_new_tokens": options.max_new_tokens,
@@ -306,7 +306,7 @@ def _from_model(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRow
         "equivalence": options.equivalence,
         "recalibrator": options.recalibrator,
     }
-    kept = open_unfinished(options.out, key, fresh=options.fresh)
+    work = open_unfinished(options.out, key, fresh=options.fresh)
     by_id = {question.id: question for question in questions}
     equivalence = models.open_equivalence()
     grader = models.open_grader(options.grader)
@@ -331,10 +331,10 @@ def _from_model(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRow
         delta=options.delta,
         data=Path(file).name,
         versions=versions(),
-        keep=Store(kept.folder),
+        keep=Store(work.folder),
         on_bad_question=leave_out,
     )
-    return Learning(learn, equivalence, grader, model, len(questions), kept)
+    return Learning(learn, equivalence, grader, model, len(questions), work)
 
 
 def _as_json(calibration: Calibration, path: Path) -> str:

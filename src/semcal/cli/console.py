@@ -135,8 +135,8 @@ def progress(label: str, total: int | None) -> Iterator[Callable[[int], None]]:
     if _quiet or total == 0:
         yield lambda _done: None
     elif _running and _running[-1].label == label:
-        around = _running[-1]
-        yield lambda n_done: around.show(around.n_done + n_done)
+        outer = _running[-1]
+        yield lambda n_done: outer.show(outer.n_done + n_done)
     else:
         alone = sys.stderr.isatty() and not _in_a_pipe()
         with bar(label, total, _noted) if alone else nullcontext(_lines(label, total)) as show:
@@ -254,7 +254,7 @@ class Output:
     begun: bool = False  # this command began the folder, so it resumes there or replaces it
     replaceable: bool = True  # --overwrite may write to a folder that is not empty
     holds: str = "files already"  # what is in a folder that may be replaced
-    kept: Path | None = None  # the folder in which finished work is kept
+    work: Path | None = None  # the folder in which finished work is kept
 
     def check(self, *, overwrite: bool) -> None:
         """Raise UsageError if something else is there."""
@@ -294,8 +294,8 @@ class Output:
             try:
                 yield
             finally:
-                if self.kept is not None and self.kept != self.path:
-                    remove_if_nothing_is_finished(self.kept)
+                if self.work is not None and self.work != self.path:
+                    remove_if_nothing_is_finished(self.work)
 
 
 @contextmanager
@@ -356,8 +356,8 @@ def open_unfinished(out: Path | None, settings: Mapping[str, Any], *, fresh: boo
 def kept_message(output: Output | None, options: Mapping[str, Any]) -> str:
     """Which finished work a command that was stopped has kept, and how to resume; "" if none."""
     places = []
-    if output is not None and output.kept is not None and _holds_work(output.kept):
-        places.append(output.kept)
+    if output is not None and output.work is not None and _holds_work(output.work):
+        places.append(output.work)
     for option, file in (("features", "blocks.jsonl"), ("cache", "")):
         if options.get(option) is not None and (options[option] / file).is_file():
             places.append(options[option])

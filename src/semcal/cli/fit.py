@@ -201,17 +201,17 @@ def command(options: FitOptions, server: opt.ServerOptions) -> int:
         if options.dry_run:
             work.show_plan()
             return bad.exit_code()
-        kept = open_unfinished(options.out, work.key(), fresh=options.fresh)
+        unfinished_work = open_unfinished(options.out, work.key(), fresh=options.fresh)
         served = work.equivalence if names_a_server(options.equivalence) else None
         with spending("fit", model=work.model, equivalence=served):
             equivalence = work.equivalence if options.samples else None
             if equivalence is not None or not options.exact or work.over_server:
-                kept.begin()
+                unfinished_work.begin()
             fit = work.fit_grid if options.from_samples else work.select if options.select else work.fit
-            result = fit(kept.folder)
+            result = fit(unfinished_work.folder)
         if not options.samples:
             _remove_choices(options.out)
-        kept.finish()
+        unfinished_work.finish()
         show(dumps(result) if options.json or not sys.stdout.isatty() else _in_words(result))
         return bad.exit_code()
 
@@ -223,14 +223,14 @@ def output_of(out: Path) -> Output:
 
 def folder_output(out: Path, kind: str) -> Output:
     """The directory of what `calibration.json` holds; --overwrite replaces one of the same kind."""
-    kept = unfinished(out)
+    work = unfinished(out)
     return Output(
         out,
         is_folder=True,
-        begun=(kept / SETTINGS).is_file(),
+        begun=(work / SETTINGS).is_file(),
         replaceable=_holds(out, kind),
         holds=f"a {kind} already",
-        kept=kept,
+        work=work,
     )
 
 
@@ -262,10 +262,10 @@ class FitWork:
 
         examples = opt.open_few_shot(options.few_shot) or ()
         questions = read_labelled(options.file, options.columns, bad, label="fit", limit=options.limit)
-        check_apart(questions, examples, both="a few-shot example and a question to fit on")
+        check_apart(questions, examples, roles="a few-shot example and a question to fit on")
         validation = options.validation
         held_out = read_labelled(validation, options.columns, bad, label="fit") if validation else []
-        check_apart(questions, held_out, both="a validation question and one to fit to")
+        check_apart(questions, held_out, roles="a validation question and one to fit to")
         models = opt.ModelOptions.of(options, server)
         model = models.open_model()
         work = cls(options, models, model, questions, held_out, PromptConfig(examples), bad)
@@ -350,8 +350,8 @@ class FitWork:
             from semcal.recalibration.server_fitting import plan_over_server
 
             return plan_over_server(self.model, labelled, loss=options.loss)  # type: ignore[arg-type]
-        whole = FITTED[options.method].reads_sequences or options.features is not None
-        size = labelled.manifest(self.language_model, asking=self.asking, whole=whole).bytes / 1e6
+        reads_all = FITTED[options.method].reads_sequences or options.features is not None
+        size = labelled.manifest(self.language_model, asking=self.asking, whole=reads_all).bytes / 1e6
         place = f"in {options.features}" if options.features else "in memory"
         return f"read {len(labelled.questions)} questions once, keep {size:.1f} MB of states {place}"
 
@@ -512,7 +512,7 @@ def _lost_accuracy(table: Sequence[Json], by: str) -> Iterator[str]:
     """Warnings where what was chosen answers far less often right than another candidate."""
     remedy = ": wrong answers of little confidence have a low Brier score; leave --by brier out"
     for row in filter(lambda row: row["chosen"], table):
-        best = max(other["accuracy"] for other in table if other["measure"] == row["measure"])
+        best = max(entry["accuracy"] for entry in table if entry["measure"] == row["measure"])
         if row["accuracy"] < WORTH * best:
             yield (
                 f"what was chosen for {row['measure']} is right in {row['accuracy']:.0%} of the questions, "
@@ -542,8 +542,8 @@ def _result(fitted: Fitted, report: Json, provenance: Provenance) -> dict[str, A
         before, after = (round(share, 3) for share in shares)
         hint = "" if fitted.loss == "any" else ", or try --loss any"
         say, remedy = (info, "") if after >= before else (warn, f"; sample at T = 1 where that matters{hint}")
-        said = f"out of fold {before:.1%} of draws say a reference at T = 1, {after:.1%} at the fitted T"
-        say(f"{'fit' if say is info else 'warning'}: {said} (expected){remedy}")
+        shares_at = f"{before:.1%} of draws say a reference at T = 1, {after:.1%} at the fitted T"
+        say(f"{'fit' if say is info else 'warning'}: out of fold {shares_at} (expected){remedy}")
     return {
         "method": fitted.method,
         "temperature": temperature_of(fitted),
@@ -555,30 +555,30 @@ def _result(fitted: Fitted, report: Json, provenance: Provenance) -> dict[str, A
     }
 
 
-def check_apart(labelled: Sequence[Question], others: Sequence[Question], *, both: str) -> None:
-    """Refuse questions that are fitted to and also used otherwise; `both` says as what.
+def check_apart(labelled: Sequence[Question], further: Sequence[Question], *, roles: str) -> None:
+    """Refuse questions that are fitted to and also used otherwise; `roles` says as what.
 
     Warn of those that share a passage or a group with one that is fitted to, or ask nearly the same.
     """
-    used = {question_key(question) for question in labelled}
-    for question in others:
-        if question_key(question) in used:
-            raise UsageError(f"{question.question!r} is {both}; take it out of one file")
+    keys = {question_key(question) for question in labelled}
+    for question in further:
+        if question_key(question) in keys:
+            raise UsageError(f"{question.question!r} is {roles}; take it out of one file")
     ties = {tie for question in labelled for tie in group_ties(question)}
-    related = [question.id for question in others if not ties.isdisjoint(group_ties(question))]
+    related = [question.id for question in further if not ties.isdisjoint(group_ties(question))]
     if related:
         warn(
             f"warning: {len(related)} questions ({listed([shown(name) for name in related])}) share a "
             "passage or a group with questions to fit to, which flatters what is measured on them; keep a "
             "passage or group in one file"
         )
-    warn_of_near_duplicates(near_duplicates({"fitted to": labelled, "others": others}))
+    warn_of_near_duplicates(near_duplicates({"fitted to": labelled, "others": further}))
 
 
 def _in_words(result: Json) -> str:
     text = _choices_in_words(result) if "chosen" in result else _fit_in_words(result)
-    drawn = f", plot in {result['plot']}" if "plot" in result else ""
-    return f"{text}\nwritten to {result['path']}{drawn}"
+    plot = f", plot in {result['plot']}" if "plot" in result else ""
+    return f"{text}\nwritten to {result['path']}{plot}"
 
 
 def _choices_in_words(result: Json) -> str:
@@ -588,9 +588,9 @@ def _choices_in_words(result: Json) -> str:
     lines = [f"{'measure':<8} {chosen:<24}{heads}"]
     for measure, row in result["chosen"].items():
         name = row.get("candidate") or f"T = {row['temperature']:.3f}"
-        of = "" if row.get("measure_alpha") is None else f", a = {row['measure_alpha']:g}"
+        alpha = "" if row.get("measure_alpha") is None else f", a = {row['measure_alpha']:g}"
         scores = "".join(f" {_number(row[key]):>8}" for key in ("gain", "brier", "ace", "auroc", "accuracy"))
-        lines.append(f"{measure:<8} {name + of:<24}{scores}")
+        lines.append(f"{measure:<8} {name + alpha:<24}{scores}")
     return "\n".join(lines)
 
 
@@ -599,39 +599,27 @@ def _number(value: float) -> str:
 
 
 def _fit_in_words(result: Json) -> str:
-    data = f"{result['n_tokens']} tokens of {result['n_questions']} questions"
-    if "steps" not in result and result["temperature"] is None:
-        return (
-            f"{result['method']} ({result['loss']} per token {result['loss_before']:.4f} before, "
-            f"{result['loss_after']:.4f} now; {data})"
-        )
-    if "steps" not in result:
-        error = ""
-        unit = "question" if result["loss"] == "any" else "token"
+    temperature, end = result["temperature"], ""
+    fit, before = result["method"], "before"
+    if "steps" in result:
+        if temperature is not None:
+            fit += f" by sgd, T = {temperature:.4f}"
+            end = (
+                f"\nthe optimum of this loss is T = {result['exact_temperature']:.4f}, "
+                f"{result['distance']:.3f} away in log T; --solver exact finds it"
+            )
+        fit += f" after {result['steps']} steps"
+    elif temperature is not None:
+        fit, before = f"T = {temperature:.4f}", "at T = 1"
         if result.get("interval"):
             low, high = result["interval"]
-            error = f" ± {result['standard_error']:.4f}, 95 % [{low:.3f}, {high:.3f}]"
-        return (
-            f"T = {result['temperature']:.4f}{error} "
-            f"({result['loss']} per {unit} {result['loss_before']:.4f} at T = 1, {result['loss_after']:.4f} "
-            f"now; {data}){_route_in_words(result)}"
-        )
-    found = away = ""
-    if result["temperature"] is not None:
-        found = f" by sgd, T = {result['temperature']:.4f}"
-        away = (
-            f"\nthe optimum of this loss is T = {result['exact_temperature']:.4f}, {result['distance']:.3f} "
-            "away in log T; --solver exact finds it"
-        )
+            fit += f" ± {result['standard_error']:.4f}, 95 % [{low:.3f}, {high:.3f}]"
+        if "route" in result:
+            error = result["route_error"]
+            end = f"\nfitted over the server by {result['route']}, which adds {error:.2g} to the error"
+    unit = "question" if result["loss"] == "any" else "token"
     return (
-        f"{result['method']}{found} after {result['steps']} steps ({result['loss']} per token "
-        f"{result['loss_before']:.4f} before, {result['loss_after']:.4f} now; {data}){away}"
+        f"{fit} ({result['loss']} per {unit} {result['loss_before']:.4f} {before}, "
+        f"{result['loss_after']:.4f} now; {result['n_tokens']} tokens of {result['n_questions']} "
+        f"questions){end}"
     )
-
-
-def _route_in_words(result: Json) -> str:
-    """How T was fitted over a server."""
-    if "route" not in result:
-        return ""
-    error = result["route_error"]
-    return f"\nfitted over the server by {result['route']}, which adds {error:.2g} to the error"

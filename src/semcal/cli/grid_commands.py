@@ -126,7 +126,7 @@ def demo_output(out: Path | None, quick: bool) -> Output:
 
 
 def _run_output(folder: Path) -> Output:
-    return Output(folder, is_folder=True, begun=(folder / "settings.yaml").is_file(), kept=folder)
+    return Output(folder, is_folder=True, begun=(folder / "settings.yaml").is_file(), work=folder)
 
 
 def _demo_folder(out: Path | None, *, quick: bool) -> Path:
@@ -134,13 +134,13 @@ def _demo_folder(out: Path | None, *, quick: bool) -> Path:
 
 
 def _plan_demo(settings: GridSettings, out: Path) -> int:
-    for data in settings.datasets:
-        labelled = min(settings.calibrated.questions, data.calibration_train or 0)
-        fit = f"fit on {data.calibration_train} questions; " if "TS" in settings.methods else ""
+    for dataset in settings.datasets:
+        labelled = min(settings.calibrated.questions, dataset.calibration_train or 0)
+        fit = f"fit on {dataset.calibration_train} questions; " if "TS" in settings.methods else ""
         at = f"at {len(settings.methods) - 1} temperatures " if fit else ""
         warn(
-            f"{data.name}: {fit}{settings.sampling.m} answers at T = 1 "
-            f"to each of {labelled} labelled questions, and {at}to each of {data.test} others"
+            f"{dataset.name}: {fit}{settings.sampling.m} answers at T = 1 "
+            f"to each of {labelled} labelled questions, and {at}to each of {dataset.test} others"
         )
     warn(f"writes {out}/results.json, samples/, recalibrators/, tables/ and report.html")
     return 0
@@ -378,8 +378,8 @@ def status(
         show(f"{'rows':<10} {state.rows:>6} of {len(state.expected)}")
     if verbose:
         for (model, dataset), expected in state.expected.items():
-            done = state.done.get((model, dataset), Counter())
-            lacking = [f"{expected[s] - done[s]} {s}" for s in STAGES if done[s] < expected[s]]
+            blocks = state.done.get((model, dataset), Counter())
+            lacking = [f"{expected[s] - blocks[s]} {s}" for s in STAGES if blocks[s] < expected[s]]
             warn(f"{model} on {dataset}: {'lacks ' + ', '.join(lacking) if lacking else 'complete'}")
     for damage in state.damaged:
         warn(f"error: {damage}")

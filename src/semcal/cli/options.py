@@ -198,17 +198,17 @@ def options_of(command: Callable[..., int]) -> inspect.Signature:
 
     A parameter that is a dataclass stands for the options in its fields.
     """
-    own, server = dict[str, inspect.Parameter](), dict[str, inspect.Parameter]()
+    options, server = dict[str, inspect.Parameter](), dict[str, inspect.Parameter]()
     for name, parameter in inspect.signature(command, eval_str=True).parameters.items():
         if isinstance(parameter.annotation, type) and is_dataclass(parameter.annotation):
             within = inspect.signature(parameter.annotation, eval_str=True).parameters
-            (server if name == "server" else own).update(within)
+            (server if name == "server" else options).update(within)
         else:
-            own[name] = parameter
+            options[name] = parameter
     for name, parameter in inspect.signature(_common, eval_str=True).parameters.items():
-        own.setdefault(name, parameter)
+        options.setdefault(name, parameter)
     kind = inspect.Parameter.KEYWORD_ONLY
-    return inspect.Signature([item.replace(kind=kind) for item in [*own.values(), *server.values()]])
+    return inspect.Signature([item.replace(kind=kind) for item in [*options.values(), *server.values()]])
 
 
 def arguments_of(command: Callable[..., int], options: Mapping[str, object]) -> dict[str, object]:

@@ -115,7 +115,7 @@ def sample(
         method, asking = under(language_model)
         sampling = Sampling((method,), asking, m, (seed,), max_new_tokens)
         key = _key(language_model, sampling, dtype)
-        kept = open_unfinished(out, key, fresh=fresh)
+        work = open_unfinished(out, key, fresh=fresh)
         debug(f"sample: {language_model.name} {language_model.revision[:12]}, {key['recalibrator']}")
         ends = Counter[bool]()
         fitting = checked(questions, lambda row: check_question(language_model, row.to_question(), sampling))
@@ -125,20 +125,20 @@ def sample(
                 [SampleStep(sampling, full=True)],
                 workers=executor,
                 cut=partial(question_blocks, language_model, sampling=sampling),
-                store=kept,
+                store=work,
             ):
                 results.write(block)
                 for row in block.rows:
                     ends.update(row.finished)
         code = results.bad.exit_code()
         warn_of_cut_draws(ends[False], ends.total())
-        kept.finish()
+        work.finish()
     return code
 
 
 def sample_output(out: Path | None) -> Output | None:
     """What the command writes to, and where it keeps finished blocks."""
-    return None if out is None else Output(out, kept=unfinished(out))
+    return None if out is None else Output(out, work=unfinished(out))
 
 
 def _key(model: Sampler, sampling: Sampling, dtype: str | None) -> dict[str, Any]:
@@ -204,7 +204,7 @@ def import_rows(
     from semcal.models.cluster import check_clusterable
 
     chosen = FORMATS[check_name(format, FORMATS, what="format")]
-    without = several = alike = 0
+    without = several = repeated = 0
     lines = read_recorded(file, format, requests=requests, questions=questions)
     read = (line if isinstance(line, InputError) else Row(line.data, line.line) for line in lines)
     with RowResults("import", out, limit=limit) as results:
@@ -213,15 +213,15 @@ def import_rows(
             without += sum(not row.has("log_likelihoods") for row in block.rows)
             texts = [row["generations"] for row in block.rows if len(row["generations"]) > 1]
             several += len(texts)
-            alike += sum(len(set(generations)) == 1 for generations in texts)
+            repeated += sum(len(set(generations)) == 1 for generations in texts)
     code = results.bad.exit_code()
     if without:
         rows = "row has" if without == 1 else "rows have"
         info(f"import: {without} {rows} no log-likelihoods (E-SC alone): {chosen.no_likelihoods}")
-    if several == alike >= FEWEST:
+    if several == repeated >= FEWEST:
         warn(
-            f"import: all draws of each of {alike} questions are the same text, and every confidence is 1; "
-            "were they drawn with one seed (lm-eval sends one, unless --model_args seed=-1), or at T = 0?"
+            f"import: all draws of each of {repeated} questions are the same text, and every confidence is "
+            "1; were they drawn with one seed (lm-eval sends one, unless --model_args seed=-1), or at T = 0?"
         )
     return code
 
@@ -477,17 +477,17 @@ def _shown(value: Any) -> str:
 def metrics_tables(results: list[Result], width: int) -> list[Table]:
     """Metrics down, measures across: as many tables as it takes for each to fit a width of characters."""
     rows = _rows(max(results, key=len))
-    shown = [[_metric(result, *row) for row in rows] for result in results]
+    cells = [[_metric(result, *row) for row in rows] for result in results]
     names = [key if inner is None else f"{key} {inner}" for key, inner in rows]
     heads = [str(result.get("measure", "value")) for result in results]
     first = max(map(len, ["metric", *names]))
-    widths = [max(map(len, [head, *column])) + 1 for head, column in zip(heads, shown)]
+    widths = [max(map(len, [head, *column])) + 1 for head, column in zip(heads, cells)]
     tables, part = [], [0]
     for number in range(1, len(results) + 1):
         if number < len(results) and first + sum(widths[i] for i in [*part, number]) <= width:
             part.append(number)
         else:
-            tables.append(_table(names, [heads[i] for i in part], [shown[i] for i in part]))
+            tables.append(_table(names, [heads[i] for i in part], [cells[i] for i in part]))
             part = [number]
     return tables
 

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from semcal.cli.console import info, progress, warn
 from semcal.data.column_names import COMMON_NAMES, parse_columns, peek, rename
@@ -114,8 +114,7 @@ def _note_of(label: str) -> Callable[[str], None]:
 
 def _without_partial_likelihoods(rows: Iterable[Row | InputError], label: str) -> Iterator[Row | InputError]:
     """Make the log-likelihoods of a row null where one of them is, and say so."""
-    notes = ProblemLog()
-    try:
+    with ProblemLog() as notes:
         for row in rows:
             values = row.json.get("log_likelihoods") if isinstance(row, Row) else None
             if not isinstance(row, Row) or not isinstance(values, list) or None not in values:
@@ -125,8 +124,6 @@ def _without_partial_likelihoods(rows: Iterable[Row | InputError], label: str) -
             reason = f"{values.count(None)} of {len(values)} log-likelihoods unknown (null): all become null"
             notes.add(reason, line=row.line, row_id=row.json.get("id"), where=f"{label}: ")
             yield row.set(log_likelihoods=None)
-    finally:
-        notes.close()
 
 
 def checked(rows: Iterable[Row | InputError], check: Callable[[Row], object]) -> Iterator[Row | InputError]:
@@ -218,42 +215,6 @@ class RowResults:
         self._progress(self.n_rows)
 
 
-class BadRows:
-    """Counts rows that cannot be used, and prints why on stderr."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._log = ProblemLog()
-
-    def __enter__(self) -> BadRows:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._log.close()
-
-    def report(self, error: InputError) -> None:
-        """Print the reason, now or together with others of its kind."""
-        self.count += 1
-        if isinstance(error, RowError):
-            self._log.add(error.reason, line=error.line, last=error.last, row_id=error.row_id)
-        elif isinstance(error, QuestionError):
-            self._log.add(error.reason, row_id=error.question_id)
-        else:
-            self._log.add(str(error))
-
-    def flush(self) -> None:
-        """Print what was held back to be grouped: a good row has come."""
-        self._log.flush()
-
-    def exit_code(self) -> int:
-        """0 when every row was good, else 1 with a count on stderr."""
-        self._log.close()
-        if self.count:
-            rows = "row was" if self.count == 1 else "rows were"
-            warn(f"{self.count} bad {rows} left out; the rest is done")
-        return 1 if self.count else 0
-
-
 class ProblemLog:
     """Prints problems of rows on stderr; consecutive ones of one kind make one line.
 
@@ -263,6 +224,12 @@ class ProblemLog:
     def __init__(self) -> None:
         self._kinds: dict[tuple[str, str], _Kind] = {}
         self._pending: tuple[str, str] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def add(
         self,
@@ -297,6 +264,30 @@ class ProblemLog:
             if kind.count:
                 warn(str(kind))
         self._kinds.clear()
+
+
+class BadRows(ProblemLog):
+    """Counts rows that cannot be used, and prints why on stderr."""
+
+    count = 0
+
+    def report(self, error: InputError) -> None:
+        """Print the reason, now or together with others of its kind."""
+        self.count += 1
+        if isinstance(error, RowError):
+            self.add(error.reason, line=error.line, last=error.last, row_id=error.row_id)
+        elif isinstance(error, QuestionError):
+            self.add(error.reason, row_id=error.question_id)
+        else:
+            self.add(str(error))
+
+    def exit_code(self) -> int:
+        """0 when every row was good, else 1 with a count on stderr."""
+        self.close()
+        if self.count:
+            rows = "row was" if self.count == 1 else "rows were"
+            warn(f"{self.count} bad {rows} left out; the rest is done")
+        return 1 if self.count else 0
 
 
 @dataclass

@@ -100,8 +100,8 @@ def _findings(profile: ServerProfile) -> Iterator[tuple[str, str]]:
         "scaled": "at T",
         "masked": "at T, of what truncation leaves",
     }
-    given = at[profile.log_probs] if profile.log_probs else "none"
-    yield "log-probabilities of draws", given + ("; at T on request" if profile.scaled_on_request else "")
+    log_probs = at[profile.log_probs] if profile.log_probs else "none"
+    yield "log-probabilities of draws", log_probs + ("; at T on request" if profile.scaled_on_request else "")
     listed = f"all {profile.vocabulary}" if profile.whole_vocabulary else f"up to {profile.top_log_probs}"
     yield "alternatives of a token", listed if profile.top_log_probs else "none"
     chosen = ["logprob_token_ids"] * profile.chosen_ids + ["logit_bias"] * profile.forced_raw
@@ -117,8 +117,8 @@ def _findings(profile: ServerProfile) -> Iterator[tuple[str, str]]:
     cached = {True: "yes", False: "no", None: "unknown"}
     yield "prompts are cached", cached[profile.prefix_cached]
     tested = ", ".join(profile.truncation_tested)
-    seen = f"none by {tested}" if tested else "could not be tested"
-    yield "truncation of draws", f"found: {profile.truncated_to}" if profile.truncated_to else seen
+    untruncated = f"none by {tested}" if tested else "could not be tested"
+    yield "truncation of draws", f"found: {profile.truncated_to}" if profile.truncated_to else untruncated
     hottest = profile.max_temperature
     yield "temperature", "no limit up to 100" if hottest is None else f"at most {hottest:g}"
     stated = ", ".join(f"{name} {value:g}" for name, value in profile.neutral.items())
@@ -202,8 +202,8 @@ def export_output(out: Path | None) -> Output | None:
         return None
     from semcal.export.sampling_parameters import SERVERS
 
-    own = {"generation_config.json", "logits_processor.py", *(f"{server}.json" for server in SERVERS)}
-    begun = out.is_dir() and all(path.name in own for path in own_files(out))
+    names = {"generation_config.json", "logits_processor.py", *(f"{server}.json" for server in SERVERS)}
+    begun = out.is_dir() and all(path.name in names for path in own_files(out))
     return Output(out, is_folder=True, begun=begun)
 
 
@@ -250,8 +250,8 @@ def _content(
         comment = fill(belonging, 100, initial_indent="# ", subsequent_indent="# ")
         return "logits_processor.py", SNIPPET.format(origin=comment, temperature=temperature)
     if format == "generation-config":
-        own = checkpoint.generation_config if checkpoint else None
-        content = generation_config(temperature, checkpoint=own, comment=note)
+        settings = checkpoint.generation_config if checkpoint else None
+        content = generation_config(temperature, checkpoint=settings, comment=note)
         return "generation_config.json", dumps(content, indent=2) + "\n"
     return f"{format}.json", dumps(request_parameters(format, temperature), indent=2) + "\n"
 
