@@ -48,9 +48,7 @@ class CalibrateOptions:
         metavar="FILE",
         help="Labelled questions {question, answers, context?}; or, without --model, rows with samples too.",
     )
-    out: Path = Option(
-        ..., "--out", metavar="DIR", callback=opt.out_path, help="Directory of the calibration."
-    )
+    out: Path = opt.folder_option("Directory of the calibration.", ...)
     model: str | None = opt.ANSWERING_MODEL
     equivalence: str | None = opt.EQUIVALENCE
     risk: float | None = Option(

@@ -51,6 +51,7 @@ class _Running:
 
 
 _running: list[_Running] = []
+#: What progress says beside its label, such as what was spent.
 _notes: list[Callable[[], str]] = []
 
 
@@ -147,16 +148,6 @@ def progress(label: str, total: int | None) -> Iterator[Callable[[int], None]]:
                 _running.pop()
 
 
-@contextmanager
-def note_in_progress(note: Callable[[], str]) -> Iterator[None]:
-    """Let progress show a further text, such as what was spent, while the block runs."""
-    _notes.append(note)
-    try:
-        yield
-    finally:
-        _notes.remove(note)
-
-
 def _noted(label: str) -> str:
     """A label with the notes."""
     return "; ".join(filter(None, [label, *(note() for note in _notes)]))
@@ -231,10 +222,15 @@ def spending(label: str, **roles: object) -> Iterator[None]:
     if not clients:
         yield
         return
+
+    def note() -> str:
+        return "; ".join(spent())
+
+    _notes.append(note)
     try:
-        with note_in_progress(lambda: "; ".join(spent())):
-            yield
+        yield
     finally:
+        _notes.remove(note)
         for line in spent():
             info(f"{label}: {line}")
         thinking = getattr(roles.get("model"), "thinking", None)

@@ -59,9 +59,7 @@ class FitOptions:
 
     file: str = Argument(metavar="FILE", help="Labelled questions {question, answers, context?}.")
     model: str = opt.MODEL
-    out: Path = Option(
-        ..., "--out", metavar="DIR", callback=opt.out_path, help="Directory of the recalibrator."
-    )
+    out: Path = opt.folder_option("Directory of the recalibrator.", ...)
     overwrite: bool = opt.OVERWRITE
     method: str = Option("TS", help=f"{', '.join(FITTED)} or TS-grid (temperatures tried on FILE).")
     loss: str = Option("NLL", help="NLL, SS, or any (TS): one of several references is said.")

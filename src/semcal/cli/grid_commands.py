@@ -68,11 +68,8 @@ def demo(
     quick: bool = Option(
         False, "--quick", help="60 questions of one set, and nothing fitted but Calibrated."
     ),
-    out: Path | None = Option(
-        None,
-        metavar="DIR",
-        callback=opt.out_path,
-        help="The run folder; by default runs/demo, with --quick runs/demo-quick.",
+    out: Path | None = opt.folder_option(
+        "The run folder; by default runs/demo, with --quick runs/demo-quick."
     ),
     overwrite: bool = opt.OVERWRITE,
     m: int = opt.SAMPLES,
@@ -148,12 +145,7 @@ def _plan_demo(settings: GridSettings, out: Path) -> int:
 
 def run(
     config: Path = Argument(metavar="CONFIG", help="YAML, such as configs/atlas.yaml."),
-    out: Path | None = Option(
-        None,
-        metavar="DIR",
-        callback=opt.out_path,
-        help="The run folder; by default runs/ and CONFIG's name.",
-    ),
+    out: Path | None = opt.folder_option("The run folder; by default runs/ and CONFIG's name."),
     overwrite: bool = opt.OVERWRITE,
     overrides: list[str] | None = Option(
         None, "--set", metavar="A.B=C", help="Override a setting; may be given several times."
@@ -388,12 +380,7 @@ def status(
 
 def report(
     run: Path = Argument(metavar="RUN", help="A run folder, such as semcal run or semcal demo writes."),
-    out: Path | None = Option(
-        None,
-        metavar="DIR",
-        callback=opt.out_path,
-        help="Where to write the report of semcal run; RUN by default.",
-    ),
+    out: Path | None = opt.folder_option("Where to write the report of semcal run; RUN by default."),
     overwrite: bool = opt.OVERWRITE,
     figures: bool = Option(
         False,

@@ -76,6 +76,11 @@ def _share(share: float | None) -> float | None:
     return share
 
 
+def folder_option(text: str, default: Any = None) -> Any:
+    """The --out of a command that writes into a folder."""
+    return Option(default, "--out", metavar="DIR", callback=out_path, help=text)
+
+
 ROWS = Argument(metavar="FILE", help="JSON Lines, or - for standard input.")
 COLUMNS = Option(
     None,

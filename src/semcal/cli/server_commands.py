@@ -160,9 +160,7 @@ def export(
         help="generation-config, logits-processor, openai, vllm, sglang, llama.cpp or ollama."
     ),
     model: str | None = Option(None, "--model", metavar="DIR", help="The model that it was fitted on."),
-    out: Path | None = Option(
-        None, metavar="DIR", callback=opt.out_path, help="Write into this directory instead of stdout."
-    ),
+    out: Path | None = opt.folder_option("Write into this directory instead of stdout."),
     overwrite: bool = opt.OVERWRITE,
     force: bool = opt.FORCE,
     json: bool = opt.JSON,
@@ -173,7 +171,7 @@ def export(
     As sampling settings with everything that truncates switched off, or as a logits processor for
     transformers.
     """
-    from semcal.export.sampling_parameters import SERVERS, origin
+    from semcal.export.sampling_parameters import SERVERS, origin, read_checkpoint_settings
     from semcal.recalibration.saving import from_pretrained
     from semcal.recalibration.temperature import single_temperature, solver_of
 
@@ -182,14 +180,18 @@ def export(
     temperature = single_temperature(fitted)
     note = origin(temperature, provenance, solver=solver_of(fitted))
     _warn_of_steps(fitted)
-    checkpoint = _open(model, provenance, force=force)
+    checkpoint = None if model is None else read_checkpoint_settings(model)
+    if checkpoint is not None and not force:  # it must be the one that was fitted on
+        provenance.check(model=checkpoint.name, revision=checkpoint.revision)
     name, text = _content(format, temperature, note, provenance, checkpoint)
     if dry_run:
         warn(f"would write T = {temperature:g} as {format} to {'stdout' if out is None else out / name}")
         return 0
     _note(format, temperature, provenance, checkpoint)
-    if out is None:
-        show(_line(format, name, text) if json else text.rstrip())
+    if out is None and json:  # on one line
+        show(dumps(loads(text) if name.endswith(".json") else {"format": format, "text": text}))
+    elif out is None:
+        show(text.rstrip())
     else:
         _write(out / name, text)
         show(dumps({"files": [str(out / name)]}) if json else str(out / name))
@@ -207,11 +209,6 @@ def export_output(out: Path | None) -> Output | None:
     return Output(out, is_folder=True, begun=begun)
 
 
-def _line(format: str, name: str, text: str) -> str:
-    """The file as one line of JSON."""
-    return dumps(loads(text) if name.endswith(".json") else {"format": format, "text": text})
-
-
 def _warn_of_steps(fitted: Fitted) -> None:
     """Say so if T was reached by gradient steps and is not the optimum."""
     steps, temperature = getattr(fitted, "sgd_", None), getattr(fitted, "temperature_", None)
@@ -221,18 +218,6 @@ def _warn_of_steps(fitted: Fitted) -> None:
             f"{steps.distance(temperature):.3g} in log T from the optimum of its loss, "
             f"{steps.exact_temperature:g}; `semcal fit` without --solver sgd finds that"
         )
-
-
-def _open(model: str | None, provenance: Provenance, *, force: bool) -> CheckpointSettings | None:
-    """The settings of --model, which is the one that was fitted on."""
-    from semcal.export.sampling_parameters import read_checkpoint_settings
-
-    if model is None:
-        return None
-    checkpoint = read_checkpoint_settings(model)
-    if not force:
-        provenance.check(model=checkpoint.name, revision=checkpoint.revision)
-    return checkpoint
 
 
 def _content(
