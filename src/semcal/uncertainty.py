@@ -282,7 +282,7 @@ class SemanticUQ:
         return measure_at(split, self.options), failures
 
 
-class AskOptions(TypedDict, total=False):
+class UQOptions(TypedDict, total=False):
     """The options of `SemanticUQ`."""
 
     calibration: Calibration | str | Path | None
@@ -307,7 +307,7 @@ def ask_many(
     questions: Questions | None = None,
     *,
     progress: ShowProgress = True,
-    **options: Unpack[AskOptions],
+    **options: Unpack[UQOptions],
 ) -> Results:
     """Ask a model many questions.
 
@@ -376,12 +376,12 @@ class AskStep:
     """
 
     name: ClassVar[str] = "ask"
-    ways: tuple[AskOptions, ...]
+    ways: tuple[UQOptions, ...]
 
     def __call__(self, rows: Sequence[Row], models: WorkerState, progress: Progress) -> list[Row]:
         """Ask; what else the rows of the questions hold comes last."""
         questions = [row.to_question() for row in rows]
-        common: AskOptions = {"equivalence": models.equivalence}
+        common: UQOptions = {"equivalence": models.equivalence}
         uqs = [SemanticUQ(models.model, **way | common) for way in self.ways]
         results = []
         for uq in uqs:

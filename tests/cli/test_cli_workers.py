@@ -16,7 +16,7 @@ from running import finish, start
 from typer.testing import CliRunner
 
 from semcal.cli.app import app
-from semcal.cli.executors import open_executor
+from semcal.cli.options import open_executor
 from semcal.workers import WorkerPlan
 
 pytestmark = pytest.mark.filterwarnings("always::semcal.errors.SemcalWarning")

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from semcal.data.question import GROUP, Question, data_hash
 from semcal.errors import QuestionError, SemcalWarning
-from semcal.experiment.environment import versions
 from semcal.experiment.fit_jobs import ModelIdentity
 from semcal.experiment.grid_blocks import Choice, Choices, Selected
 from semcal.experiment.grid_settings import Calibrating, Clustering, Grading
 from semcal.grading.grade import grade_clusters
 from semcal.grading.rules import members_to_grade
+from semcal.installation import versions
 from semcal.measuring import MeasureOptions, measure_rows, scores_by_measure
 from semcal.models.cluster import ClusterStep
 from semcal.models.clustering import cluster_answers

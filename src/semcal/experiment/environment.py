@@ -1,40 +1,14 @@
-"""What a run was made with, and what it cost: versions, machine, seconds by stage."""
+"""What a run has cost: seconds by stage, memory, and what fits took."""
 
 from __future__ import annotations
 
-import os
-import platform
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from semcal.workers import Peak
-
-PACKAGES = ("semcal", "torch", "transformers", "numpy", "scipy", "rapidfuzz", "matplotlib")
-
-
-def versions() -> dict[str, str | None]:
-    """Return the installed version of each package that results depend on (None if absent)."""
-    installed: dict[str, str | None] = {"python": platform.python_version()}
-    for package in PACKAGES:
-        try:
-            installed[package] = version(package)
-        except PackageNotFoundError:
-            installed[package] = None
-    return installed
-
-
-def environment() -> dict[str, Any]:
-    """Return versions and machine as plain data."""
-    return {
-        "versions": versions(),
-        "platform": platform.platform(),
-        "processor": platform.machine(),
-        "cores": os.cpu_count(),
-    }
 
 
 class Clock:

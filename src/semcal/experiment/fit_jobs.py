@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict
 
 from semcal.data.question import Question, plain_text
 from semcal.errors import QuestionError
-from semcal.experiment.environment import versions
 from semcal.experiment.token_classes import token_classes
+from semcal.installation import versions
 from semcal.models.language_model import LanguageModel, Sampler, SampleRequest
 from semcal.models.prompting import PromptConfig
 from semcal.recalibration.methods import RECALIBRATORS

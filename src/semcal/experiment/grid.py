@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from semcal.errors import SemcalWarning, StoreError
 from semcal.experiment.cell import Cell, answer, prepare
-from semcal.experiment.environment import Clock, added, environment, higher, versions
+from semcal.experiment.environment import Clock, added, higher
 from semcal.experiment.finished import QUESTIONS, SCRATCH
 from semcal.experiment.fit_jobs import IdentifyJob, Identities
 from semcal.experiment.grid_blocks import (
@@ -28,6 +28,7 @@ from semcal.experiment.grid_settings import CALIBRATED, GridSettings, Model, slu
 from semcal.experiment.question_sets import Parts, Problem, essentials, load_parts
 from semcal.experiment.reading import claim_folder
 from semcal.files import dumps, read_object, remove_leftovers, write_rows
+from semcal.installation import environment, versions
 from semcal.models.prompting import PromptConfig
 from semcal.recalibration.methods import FITTED
 from semcal.recalibration.provenance import check_enough, warn_if_few
