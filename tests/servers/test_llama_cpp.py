@@ -17,8 +17,7 @@ from llama_fixtures import own_llama_server
 from semcal.demo.paths import language_model_dir
 from semcal.servers.client import ServerClient
 from semcal.servers.probing import probe
-from semcal.servers.profile import ServerProfile
-from semcal.servers.replies import parse_choices
+from semcal.servers.protocol import ServerProfile, parse_choices
 from semcal.servers.settings import Endpoint, ServerSettings
 from tools.gguf import write_gguf
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semcal.servers.replies import parse_choices
+from semcal.servers.protocol import parse_choices
 
 Json = dict[str, Any]
 

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 from semcal.errors import BudgetError, MissingExtraError, SemcalWarning, ServerError, printable, shown
+from semcal.rows import Json
 from semcal.servers.settings import KEY_VARIABLE, ROUTES, Endpoint, ServerSettings, key_for
 
 if TYPE_CHECKING:
@@ -398,10 +399,15 @@ class ServerRequest:
     """A POST to a path below the URL, such as "/chat/completions"; "//tokenize" is below the host."""
 
     path: str
-    body: Mapping[str, Any]
+    body: Json
     prompt_tokens: int = 0  # known, or estimated from above: what a budget reserves
     max_tokens: int = 0  # of all choices together
     expects: type = dict  # what the JSON of the reply is: an object, or a list
+
+    def with_fields(self, fields: Json) -> ServerRequest:
+        """The request with further fields in its body; None takes one out."""
+        body = {**self.body, **fields}
+        return replace(self, body={name: value for name, value in body.items() if value is not None})
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,7 @@ from semcal.models.equivalence import Triple, side_of
 from semcal.models.language_model import Prompt
 from semcal.servers.client import RequestFailed, ServerClient, ServerRequest
 from semcal.servers.probing import stored_profile
-from semcal.servers.profile import AnswerRequest, ServerProfile, request_for
-from semcal.servers.replies import parse_choices
+from semcal.servers.protocol import AnswerRequest, ServerProfile, parse_choices, request_for
 from semcal.servers.settings import JUDGE_KEY_VARIABLE, PREFIX, Endpoint, ServerSettings, read_api_key
 
 #: Tokens of a reply: a label, and at the second try what may be thought before it.

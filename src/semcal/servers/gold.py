@@ -19,8 +19,7 @@ import numpy as np
 from semcal.errors import ServerError
 from semcal.models.language_model import Prompt
 from semcal.servers.client import RequestFailed, ServerClient, ServerRequest
-from semcal.servers.profile import AnswerRequest, ServerProfile, request_for
-from semcal.servers.replies import TokenEntry, parse_choices
+from semcal.servers.protocol import AnswerRequest, ServerProfile, TokenEntry, parse_choices, request_for
 
 Route = Literal["one token", "whole vocabulary"]
 """How T is fitted over a server: by one token known raw and at T, or by all tokens at T = 1."""

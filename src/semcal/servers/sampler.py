@@ -30,8 +30,16 @@ from semcal.recalibration.methods import needs_of
 from semcal.recalibration.temperature import Greedy, single_temperature
 from semcal.servers.client import RequestFailed, ServerClient
 from semcal.servers.probing import stored_profile
-from semcal.servers.profile import AnswerRequest, ServerProfile, request_for, request_seeds
-from semcal.servers.replies import Choice, ThinkingCount, TokenEntry, parse_choices
+from semcal.servers.protocol import (
+    AnswerRequest,
+    Choice,
+    ServerProfile,
+    ThinkingCount,
+    TokenEntry,
+    parse_choices,
+    request_for,
+    request_seeds,
+)
 from semcal.servers.settings import Endpoint, ServerSettings, read_api_key
 
 Reading = Literal["given", "on request", "of all"]

@@ -17,7 +17,7 @@ from semcal.files import dumps, own_files, writing
 from semcal.registry import check_name
 
 if TYPE_CHECKING:
-    from semcal.export.sampling_parameters import CheckpointSettings
+    from semcal.export import CheckpointSettings
     from semcal.recalibration.provenance import Provenance
     from semcal.recalibration.saving import Fitted
 
@@ -67,7 +67,7 @@ def command(
     As sampling settings with everything that truncates switched off, or as a logits processor for
     transformers.
     """
-    from semcal.export.sampling_parameters import SERVERS, origin
+    from semcal.export import SERVERS, origin
     from semcal.recalibration.saving import from_pretrained
     from semcal.recalibration.temperature import single_temperature, solver_of
 
@@ -95,7 +95,7 @@ def output_of(options: Mapping[str, Any]) -> Output | None:
     out = options["out"]
     if out is None:
         return None
-    from semcal.export.sampling_parameters import SERVERS
+    from semcal.export import SERVERS
 
     own = {"generation_config.json", "logits_processor.py", *(f"{server}.json" for server in SERVERS)}
     begun = out.is_dir() and all(path.name in own for path in own_files(out))
@@ -120,7 +120,7 @@ def _warn_of_steps(fitted: Fitted) -> None:
 
 def _open(model: str | None, provenance: Provenance, *, force: bool) -> CheckpointSettings | None:
     """The settings of --model, which is the one that was fitted on."""
-    from semcal.export.sampling_parameters import read_checkpoint_settings
+    from semcal.export import read_checkpoint_settings
 
     if model is None:
         return None
@@ -138,7 +138,7 @@ def _content(
     checkpoint: CheckpointSettings | None,
 ) -> tuple[str, str]:
     """Name and text of the file that says T in this format."""
-    from semcal.export.sampling_parameters import generation_config, request_parameters
+    from semcal.export import generation_config, request_parameters
 
     if format == "logits-processor":
         belonging = _belonging(temperature, provenance, provenance.revision)

@@ -16,7 +16,7 @@ from semcal.errors import ServerError
 from semcal.files import dumps
 
 if TYPE_CHECKING:
-    from semcal.servers.profile import ServerProfile
+    from semcal.servers.protocol import ServerProfile
 
 #: How servers stop to cut draws that every request asks for in full.
 UNCUT = {
