@@ -56,8 +56,10 @@ def _read_profile(folder: Path | None, identified: ServerProfile) -> ServerProfi
     if stored.get("probe") != PROBE or not isinstance(content, dict) or content.keys() != names:
         return None
     profile = ServerProfile(**{**content, "truncation_tested": tuple(content["truncation_tested"])})
-    same = ["url", "model", "server", "version", "max_length"] + ["vocabulary"] * bool(identified.vocabulary)
-    return profile if all(getattr(profile, name) == getattr(identified, name) for name in same) else None
+    identity = ["url", "model", "server", "version", "max_length"]
+    if identified.vocabulary:
+        identity.append("vocabulary")
+    return profile if all(getattr(profile, name) == getattr(identified, name) for name in identity) else None
 
 
 #: What /models calls the owner, and where each server tells its version.
@@ -210,23 +212,8 @@ def probe(client: ServerClient, identified: ServerProfile | None = None) -> Serv
     or refuses the plainest question.
     """
     probing = _Probing(client, identified or identify(client))
-    for find in (  # in the order in which they build on each other
-        probing.find_neutral_fields,
-        probing.find_temperatures,
-        probing.find_token_ids,
-        probing.find_vocabulary,
-        probing.find_largest_n,
-        probing.find_seed,
-        probing.find_alternatives,
-        probing.find_log_probs_at_temperature,
-        probing.find_whole_vocabulary,
-        probing.find_named_tokens,
-        probing.find_teacher_forcing,
-        probing.find_answers,
-        probing.find_cache,
-        probing.find_cuts,
-    ):
-        find()
+    for find in _FINDERS:
+        find(probing)
     return probing.profile
 
 
@@ -256,17 +243,19 @@ class _Probing:
         """Add findings to the profile."""
         self.profile = replace(self.profile, **findings)
 
-    def reply(self, prompt: Prompt, answer: AnswerRequest, **fields: Any) -> Json | RequestFailed:
+    def reply(
+        self, prompt: Prompt, answer: AnswerRequest, further: Json | None = None
+    ) -> Json | RequestFailed:
         """The reply to one request, with further fields in its body; None takes one out."""
-        request = request_for(self.profile, prompt, answer).with_fields(fields)
+        request = request_for(self.profile, prompt, answer).with_fields(further or {})
         (reply,) = self.client.send_all([request], _intact)
         if isinstance(reply, RequestFailed) and reply.status in _NO_ANSWER:
             raise ServerError(f"{self.profile.url} could not be probed: {reply.reason}")
         return reply
 
-    def choices(self, prompt: Prompt, answer: AnswerRequest, **fields: Any) -> list[Choice]:
+    def choices(self, prompt: Prompt, answer: AnswerRequest, further: Json | None = None) -> list[Choice]:
         """The choices of one request; none if it is refused, or its log-probabilities make no sense."""
-        reply = self.reply(prompt, answer, **fields)
+        reply = self.reply(prompt, answer, further)
         try:
             return [] if isinstance(reply, RequestFailed) else parse_choices(reply)
         except ValueError:
@@ -276,16 +265,15 @@ class _Probing:
         """The texts of the choices of one request."""
         return list(map(_text, self.choices(prompt, replace(answer, log_probs=False))))
 
-    def first(self, prompt: Prompt, answer: AnswerRequest, **fields: Any) -> TokenEntry | None:
+    def first(self, prompt: Prompt, answer: AnswerRequest, further: Json | None = None) -> TokenEntry | None:
         """The first token that is drawn, with its log-probabilities; None without them."""
-        entries = [choice.entries for choice in self.choices(prompt, answer, **fields)]
+        entries = [choice.entries for choice in self.choices(prompt, answer, further)]
         return entries[0][0] if entries and entries[0] else None
 
     def top(self, prompt: Prompt, k: int) -> dict[Key, float]:
         """The k likeliest first tokens at T = 1; -1 is all."""
-        field = "logprobs" if prompt.token_ids else "top_logprobs"
-        fields = {} if k > 0 else {field: k}
-        entry = self.first(prompt, AnswerRequest(1.0, 1, seed=1, alternatives=k), **fields)
+        further = {} if k > 0 else {"logprobs" if prompt.token_ids else "top_logprobs": k}
+        entry = self.first(prompt, AnswerRequest(1.0, 1, seed=1, alternatives=k), further)
         return {} if entry is None else dict(entry.top)
 
     @property
@@ -461,13 +449,13 @@ class _Probing:
     def find_teacher_forcing(self) -> None:
         """How the tokens of a prompt are scored; that a field is not refused says nothing."""
         answer = AnswerRequest(1.0, 1, log_probs=False)
-        reply = self.reply(self.open, answer, prompt_logprobs=1)
+        reply = self.reply(self.open, answer, {"prompt_logprobs": 1})
         for path in (("prompt_logprobs",), ("choices", 0, "prompt_logprobs")):
             scored = _inside(reply, *path)
             if isinstance(scored, list) and len(scored) > 1 and isinstance(scored[-1], Mapping):
                 self.add(scores_prompt="prompt_logprobs")
                 return
-        reply = self.reply(self.open, answer, echo=True, logprobs=1)
+        reply = self.reply(self.open, answer, {"echo": True, "logprobs": 1})
         scores = _inside(reply, "choices", 0, "logprobs", "token_logprobs")
         echoed = isinstance(scores, list) and len(scores) > len(IDS) and None not in scores[1:]
         self.add(scores_prompt="echo" if echoed else None)
@@ -478,7 +466,7 @@ class _Probing:
         continued = False
         answer = AnswerRequest(0.0, 48)
         for question in QUESTIONS:
-            for choice in self.choices(_chat(question), answer, return_tokens_as_token_ids=None):
+            for choice in self.choices(_chat(question), answer, {"return_tokens_as_token_ids": None}):
                 texts = [entry.text for entry in choice.entries or ()]
                 if choice.finished and texts:
                     ended.append(_squeezed("".join(texts[:-1])) == _squeezed(choice.text))
@@ -491,10 +479,11 @@ class _Probing:
         """Whether the rest comes, or all again though less was generated (llama.cpp)."""
         remainder, repeated = _squeezed(choice.text.removeprefix(begun)), _squeezed(choice.text)
         prompt = _chat(question, Turn("assistant", begun))
+        fields = {"continue_final_message": True, "add_generation_prompt": False}
         return any(
             (_squeezed(more.text) == repeated and 0 < more.tokens < choice.tokens)
             or (_squeezed(more.text) == remainder and len(remainder) > 3)
-            for more in self.choices(prompt, answer, continue_final_message=True, add_generation_prompt=False)
+            for more in self.choices(prompt, answer, fields)
         )
 
     def find_cache(self) -> None:
@@ -511,7 +500,7 @@ class _Probing:
         k = min(profile.top_log_probs, LISTED)
         tops = [self.top(prompt, k) if profile.log_probs else {} for prompt in prompts]
         top_tokens = [
-            TopTokens.of(top, whole=len(top) == profile.vocabulary) if top else None for top in tops
+            TopTokens.of(top, complete=len(top) == profile.vocabulary) if top else None for top in tops
         ]
         n = profile.together
 
@@ -535,6 +524,25 @@ class _Probing:
             if len({text for answers in texts for text in answers}) == 1:
                 cut = f"1 token: 5 answers at T = {self.hottest:g} were the same"
         self.add(truncated_to=cut, truncation_tested=tested)
+
+
+#: In the order in which they build on each other.
+_FINDERS = (
+    _Probing.find_neutral_fields,
+    _Probing.find_temperatures,
+    _Probing.find_token_ids,
+    _Probing.find_vocabulary,
+    _Probing.find_largest_n,
+    _Probing.find_seed,
+    _Probing.find_alternatives,
+    _Probing.find_log_probs_at_temperature,
+    _Probing.find_whole_vocabulary,
+    _Probing.find_named_tokens,
+    _Probing.find_teacher_forcing,
+    _Probing.find_answers,
+    _Probing.find_cache,
+    _Probing.find_cuts,
+)
 
 
 def _intact(reply: Json) -> Json:
@@ -577,22 +585,22 @@ class TopTokens:
 
     keys: tuple[Key, ...]
     log_probs: NDArray[np.float64]
-    whole: bool  # they are the whole vocabulary
+    complete: bool  # they are the whole vocabulary
 
     @classmethod
-    def of(cls, top: Mapping[Key, float], *, whole: bool) -> TopTokens:
+    def of(cls, top: Mapping[Key, float], *, complete: bool) -> TopTokens:
         """From the alternatives of a token."""
         keys = sorted(top, key=lambda key: -top[key])
-        return cls(tuple(keys), np.array([top[key] for key in keys]), whole)
+        return cls(tuple(keys), np.array([top[key] for key in keys]), complete)
 
     def shares(self, temperature: float) -> NDArray[np.float64]:
-        """Upper bounds of their probabilities at a temperature from 1 on; exact at 1 or if `whole`.
+        """Upper bounds of their probabilities at a temperature from 1 on; exact at 1 or if `complete`.
 
         What is missing from 1 adds least to Σ p^(1/T) where as many tokens as can be are as likely as the
         last known one (x^(1/T) is concave). Two tokens of one text hide how likely that is.
         """
         weights = np.exp(self.log_probs / temperature)
-        unlisted = 0.0 if self.whole else max(0.0, 1.0 - ROUNDING - float(np.exp(self.log_probs).sum()))
+        unlisted = 0.0 if self.complete else max(0.0, 1.0 - ROUNDING - float(np.exp(self.log_probs).sum()))
         hidden = any("\N{REPLACEMENT CHARACTER}" in key for key in self.keys if isinstance(key, str))
         largest = 1.0 if hidden else float(np.exp(self.log_probs[-1]))
         m = math.floor(unlisted / largest) if largest else 0
@@ -607,8 +615,8 @@ class TopTokens:
         """
         if cut == "min-p":
             count = int((self.log_probs >= self.log_probs[0] + temperature * math.log(MIN_P)).sum())
-            return count if count < len(self.keys) or self.whole else None
-        if temperature != 1 and not self.whole:
+            return count if count < len(self.keys) or self.complete else None
+        if temperature != 1 and not self.complete:
             return None
         count = int(np.searchsorted(self.shares(temperature).cumsum(), TOP_P)) + 1
         return count if count < len(self.keys) else None
@@ -640,21 +648,21 @@ def _look_for_mass(
     cut: str, draw: Draw, distributions: Sequence[TopTokens | None], temperatures: Sequence[float]
 ) -> str | None:
     """How draws are cut, "" if they are not, None if that cannot be told."""
-    most, index, hottest, uncut = 0.0, 0, 1.0, frozenset[Key]()
+    most, index, hottest, likely = 0.0, 0, 1.0, frozenset[Key]()
     for i, tokens in enumerate(distributions):
         if tokens is None:
             continue
         for temperature in temperatures:
-            kept = tokens.kept(cut, temperature)
-            share = 0.0 if kept is None else 1 - float(tokens.shares(temperature)[:kept].sum())
+            uncut = tokens.kept(cut, temperature)
+            share = 0.0 if uncut is None else 1 - float(tokens.shares(temperature)[:uncut].sum())
             if share > most:
-                most, index, hottest, uncut = share, i, temperature, frozenset(tokens.keys[:kept])
+                most, index, hottest, likely = share, i, temperature, frozenset(tokens.keys[:uncut])
     if (1 - most) ** MOST > FALSE_ALARM:
         return None
     number = 0
     for draws in _rounds(draw, index, hottest):
         number += len(draws)
-        if not uncut.issuperset(draws):
+        if not likely.issuperset(draws):
             return ""
         if (1 - most) ** number <= FALSE_ALARM:
             return (
@@ -678,7 +686,7 @@ def _look_for_top_k(draw: Draw, distributions: Sequence[TopTokens | None], tempe
         if number >= ROUND and len(different) == 1:  # a token that always comes first, such as <think>
             return None
     tokens = distributions[flattest]
-    if tokens is not None and tokens.whole:
+    if tokens is not None and tokens.complete:
         share_below = max(0.0, 1 - float(tokens.shares(temperature)[:TOP_K].sum()))
         if scipy.special.bdtr(TOP_K, number, share_below) > FALSE_ALARM:
             return None

@@ -212,7 +212,7 @@ class Choice:
     entries: tuple[TokenEntry, ...] | None = None
     tokens: int = 0  # generated, those of the reasoning included; 0 where the reply does not say
     token_ids: tuple[int, ...] | None = None  # those that the reply lists beside the entries
-    whole: bool = False  # the reply shows that every token of the answer has its entry
+    complete: bool = False  # the reply shows that every token of the answer has its entry
 
 
 def parse_choices(reply: Json, *, log_probs: bool = True) -> list[Choice]:
@@ -238,7 +238,7 @@ def parse_choices(reply: Json, *, log_probs: bool = True) -> list[Choice]:
     adds_up = counted == sum(choice.tokens for choice in read.values())
     alone = counted if len(read) == 1 and type(counted) is int else 0
     return [
-        replace(choice, tokens=max(choice.tokens, alone), whole=_is_whole(choice, adds_up=adds_up))
+        replace(choice, tokens=max(choice.tokens, alone), complete=_is_complete(choice, adds_up=adds_up))
         for _, choice in sorted(read.items())
     ]
 
@@ -260,7 +260,7 @@ def _choice(choice: Json, *, log_probs: bool) -> Choice:
     return Choice(text, reason in _ENDED, entries=entries, tokens=tokens, token_ids=token_ids)
 
 
-def _is_whole(choice: Choice, *, adds_up: bool) -> bool:
+def _is_complete(choice: Choice, *, adds_up: bool) -> bool:
     """Whether no token has lost its entry, as one that is half a character does (llama.cpp).
 
     So the text must be that of the entries. A character of several tokens has its bytes in the last entry: it
@@ -277,8 +277,8 @@ def _is_whole(choice: Choice, *, adds_up: bool) -> bool:
 
 def _joined(pieces: Sequence[bytes | None]) -> str | None:
     """The text of entries without white space, which servers add and strip; None where it is not told."""
-    told = [piece for piece in pieces if piece is not None]
-    return _squeezed(b"".join(told)) if len(told) == len(pieces) else None
+    known_pieces = [piece for piece in pieces if piece is not None]
+    return _squeezed(b"".join(known_pieces)) if len(known_pieces) == len(pieces) else None
 
 
 def _squeezed(text: bytes) -> str:
@@ -360,7 +360,7 @@ def _get(container: Json, key: str, kind: type) -> Any:
     return _typed(container[key], kind, repr(key))
 
 
-def _typed(value: Any, kind: type, what: str) -> Any:
+def _typed(value: Any, kind: type, name: str) -> Any:
     if not isinstance(value, kind) or (kind is int and (isinstance(value, bool) or value not in _IDS)):
-        raise ValueError(f"{what} is {shown(value)}, not of type {kind.__name__} or out of range")
+        raise ValueError(f"{name} is {shown(value)}, not of type {kind.__name__} or out of range")
     return value

@@ -109,8 +109,7 @@ def _findings(profile: ServerProfile) -> Iterator[tuple[str, str]]:
 
 def _consequences(profile: ServerProfile) -> Iterator[tuple[str, str]]:
     """What follows for semcal, with the remedy for what is missing."""
-    from semcal.servers.gold import choose_route
-    from semcal.servers.sampler import reading_at, why_unknown
+    from semcal.servers.sampler import choose_route, reading_at, why_unknown
 
     if profile.truncated_to:
         remedy = UNCUT.get(profile.server, "switch truncation off at the server")
