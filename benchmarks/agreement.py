@@ -31,8 +31,7 @@ from semcal.models.prompting import PromptConfig
 from semcal.recalibration import Temperature, fit_temperatures
 from semcal.recalibration.calibration_set import CalibrationSet, calibration_features
 from semcal.recalibration.server_fitting import fit_over_server
-from semcal.servers.gold import Route
-from semcal.servers.sampler import ServerModel, load_server, reading_at
+from semcal.servers.sampler import Route, ServerModel, load_server, reading_at
 
 QUESTIONS, M, MOST_TOKENS, BINS = 200, 10, 24, 20
 FEW, FEW_DRAWS = 20, 2

@@ -23,8 +23,7 @@ ASKED = 200
 def main() -> None:
     from benchmarks.__main__ import table
     from semcal.recalibration.server_fitting import fit_over_server
-    from semcal.servers.gold import Route
-    from semcal.servers.sampler import load_server
+    from semcal.servers.sampler import Route, load_server
     from semcal.servers.settings import ServerSettings
     from tools.gguf import write_gguf
     from tools.llama_server import llama_server

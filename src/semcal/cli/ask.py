@@ -236,7 +236,7 @@ def _promise(limit: Threshold) -> str:
     )
 
 
-def _checker(models: WorkerState, way: dict[str, Any]) -> Callable[[Row], None]:
+def _checker(models: WorkerState, way: UQOptions) -> Callable[[Row], None]:
     """Refuse contradictory options now, and return what refuses a question that does not fit the model."""
     from semcal.models.sampling import check_question
     from semcal.uncertainty import SemanticUQ

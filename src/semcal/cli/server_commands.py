@@ -20,10 +20,10 @@ from semcal.files import dumps, own_files, user_cache, writing
 from semcal.registry import check_name
 
 if TYPE_CHECKING:
-    from semcal.export.sampling_parameters import CheckpointSettings
+    from semcal.export import CheckpointSettings
     from semcal.recalibration.provenance import Provenance
     from semcal.recalibration.saving import Fitted
-    from semcal.servers.profile import ServerProfile
+    from semcal.servers.protocol import ServerProfile
 
 #: How servers stop to cut draws that every request asks for in full.
 UNCUT = {
@@ -127,8 +127,7 @@ def _findings(profile: ServerProfile) -> Iterator[tuple[str, str]]:
 
 def _consequences(profile: ServerProfile) -> Iterator[tuple[str, str]]:
     """What follows for semcal, with the remedy for what is missing."""
-    from semcal.servers.gold import choose_route
-    from semcal.servers.sampler import reading_at, why_unknown
+    from semcal.servers.sampler import choose_route, reading_at, why_unknown
 
     if profile.truncated_to:
         remedy = UNCUT.get(profile.server, "switch truncation off at the server")
@@ -171,7 +170,7 @@ def export(
     As sampling settings with everything that truncates switched off, or as a logits processor for
     transformers.
     """
-    from semcal.export.sampling_parameters import SERVERS, origin, read_checkpoint_settings
+    from semcal.export import SERVERS, origin, read_checkpoint_settings
     from semcal.recalibration.saving import from_pretrained
     from semcal.recalibration.temperature import single_temperature, solver_of
 
@@ -202,7 +201,7 @@ def export_output(out: Path | None) -> Output | None:
     """A folder for files of this command alone."""
     if out is None:
         return None
-    from semcal.export.sampling_parameters import SERVERS
+    from semcal.export import SERVERS
 
     names = {"generation_config.json", "logits_processor.py", *(f"{server}.json" for server in SERVERS)}
     begun = out.is_dir() and all(path.name in names for path in own_files(out))
@@ -228,7 +227,7 @@ def _content(
     checkpoint: CheckpointSettings | None,
 ) -> tuple[str, str]:
     """Name and text of the file that says T in this format."""
-    from semcal.export.sampling_parameters import generation_config, request_parameters
+    from semcal.export import generation_config, request_parameters
 
     if format == "logits-processor":
         belonging = _belonging(temperature, provenance, provenance.revision)

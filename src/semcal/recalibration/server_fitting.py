@@ -25,8 +25,7 @@ from semcal.recalibration.losses import T_MAX, check_loss
 from semcal.recalibration.provenance import Provenance, check_enough, warn_if_few
 from semcal.recalibration.server_fit import GoldTokens, ServerFit, fit_by_losses
 from semcal.recalibration.temperature import TemperatureScaling
-from semcal.servers.gold import GoldQuestion, PartitionRequests, Route, Row, choose_route
-from semcal.servers.sampler import ServerModel
+from semcal.servers.sampler import GoldQuestion, PartitionRequests, Route, Row, ServerModel, choose_route
 from semcal.store import Stage, Store
 
 #: The routes in words.
