@@ -80,8 +80,8 @@ class FitWork:
     def plan(self, options: FitOptions, sampling: Sampling) -> int:
         """Print what would be read and written; the model is loaded and not run on any question."""
         from semcal.recalibration.calibration_set import CalibrationSet
-        from semcal.recalibration.exact_fit import PAPER_LOSSES
-        from semcal.recalibration.select import candidate_fits
+        from semcal.recalibration.choosing import candidate_fits
+        from semcal.recalibration.provenance import PAPER_LOSSES
 
         parts, questions, under = [], self.validation, ""
         if options.from_samples:
@@ -104,7 +104,7 @@ class FitWork:
     def _reading(self, options: FitOptions, labelled: CalibrationSet) -> str:
         """What a fit would read, in words."""
         if self.over_server:
-            from semcal.recalibration.server_fitting import plan_over_server
+            from semcal.recalibration.fitting import plan_over_server
 
             return plan_over_server(self.model, labelled, loss=options.loss)  # type: ignore[arg-type]
         whole = FITTED[options.method].reads_sequences or self.features is not None
@@ -114,7 +114,7 @@ class FitWork:
 
     def _grid(self) -> list[float]:
         """The temperatures of TS-grid that the model can be sampled at."""
-        from semcal.recalibration.select import GRID
+        from semcal.recalibration.choosing import GRID
 
         most = self.model.capabilities.max_temperature
         grid = [t for t in GRID if most is None or t <= most]
@@ -219,8 +219,10 @@ class FitWork:
         keep: Path,
     ) -> dict[str, Any]:
         """Fit every candidate and choose one for each measure."""
-        from semcal.recalibration.fit_and_select import fit_and_select
+        from semcal.recalibration.choosing import Sweep, fit_and_select
 
+        by, rate = options.chosen_by, options.learning_rate
+        sweep = Sweep([options.method], learning_rate=rate, store=self.features, by=by)
         with successive_progress() as begin:
             selected = fit_and_select(
                 self.language_model,
@@ -228,10 +230,7 @@ class FitWork:
                 self.validation,
                 sampling,
                 clustering,
-                methods=[options.method],
-                store=self.features,
-                learning_rate=options.learning_rate,
-                by=options.chosen_by,
+                sweep,
                 progress=begin,
                 keep=keep,
             )
@@ -246,7 +245,7 @@ class FitWork:
         provenance_for: Callable[[Sequence[Question]], Provenance],
     ) -> dict[str, Any]:
         """Choose a temperature of the grid for each measure."""
-        from semcal.recalibration.temperature_grid import choose_temperatures, rows_at_temperatures
+        from semcal.recalibration.choosing import choose_temperatures, rows_at_temperatures
         from semcal.store import Store
 
         questions = self._to_sample(sampling, self._leave_out)
@@ -278,7 +277,7 @@ class FitWork:
         provenance: Provenance,
         options: FitOptions,
     ) -> dict[str, Any]:
-        from semcal.recalibration.fit_and_select import save_choices
+        from semcal.recalibration.choosing import save_choices
 
         measure, by = options.measure, options.chosen_by
         found = save_choices(chosen, table, self.out, provenance=provenance, measure=measure, by=by)

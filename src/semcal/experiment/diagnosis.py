@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from semcal.models.language_model import LanguageModel
-from semcal.recalibration.attentive import ATS, AnyRecalibrator, inverse_temperatures
-from semcal.recalibration.features import CalibrationFeatures
+from semcal.recalibration.attentive import ATS, AnyRecalibrator, CalibrationFeatures, inverse_temperatures
 from semcal.recalibration.temperature import temperature_of
 from semcal.text.token_classes import by_token_class
 

@@ -20,8 +20,8 @@ from semcal.experiment.report.plotting import (
 )
 
 if TYPE_CHECKING:
-    from semcal.recalibration.exact_fit import TemperatureFit
     from semcal.recalibration.provenance import GradientSteps
+    from semcal.recalibration.temperature import TemperatureFit
 
 #: The temperatures shown are at most this factor away from T and from 1.
 REACH = 3.0
