@@ -172,19 +172,15 @@ def fit_candidate(
 def fit_candidates(
     model: LanguageModel,
     features: CalibrationFeatures,
-    methods: Collection[str] = FITTED,
+    fits: Sequence[CandidateFit],
     *,
     learning_rate: float | None = None,
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
 ) -> dict[Candidate, Fitted]:
-    """Fit every candidate of the paper to stored features; `progress` gets the number of finished ones.
-
-    `learning_rate` is that of ATS and Platt (the paper's by default).
-    """
+    """Carry out several fits on stored features; `progress` gets the number of finished candidates."""
     from semcal.recalibration.exact_fit import tabulate
 
-    fits = candidate_fits(methods, losses=PAPER_LOSSES)
     table = tabulate(features, model.logits) if any(fit.reads_table for fit in fits) else None
     fitted: dict[Candidate, Fitted] = {}
     for fit in fits:
@@ -420,7 +416,6 @@ def select(
     candidate whose answers are nearly all wrong, each with little confidence, wins. The scores flatter what
     was chosen by them.
     """
-    _check(candidates, measure_alphas)
     correct = grade_together(
         grader or RuleGrader(),
         lambda marks: {
@@ -446,7 +441,11 @@ def select_graded(
     by: str = "gain",
 ) -> Selection:
     """Choose as `select` does, from what `under_alphas` returns for each candidate."""
-    _check(candidates, measure_alphas)
+    names = [candidate.name for candidate in candidates]
+    if not names or len(set(names)) < len(names):
+        raise UsageError(f"selection needs one candidate or more, each with a name of its own, got {names}")
+    if not measure_alphas:
+        raise UsageError("selection needs at least one a for T-SC and G-SC, such as 0.5")
     tried = {
         measure: [
             (candidate, a, rows)
@@ -469,14 +468,6 @@ def select_graded(
         for measure, of_measure in entries.items()
     }
     return Selection(chosen, tuple(entry for of_measure in entries.values() for entry in of_measure))
-
-
-def _check(candidates: Mapping[Candidate, object], measure_alphas: Sequence[float]) -> None:
-    names = [candidate.name for candidate in candidates]
-    if not names or len(set(names)) < len(names):
-        raise UsageError(f"selection needs one candidate or more, each with a name of its own, got {names}")
-    if not measure_alphas:
-        raise UsageError("selection needs at least one a for T-SC and G-SC, such as 0.5")
 
 
 def under_alphas(
@@ -557,14 +548,10 @@ def fit_and_select(
         store=sweep.store,
         progress=shown("features", len(labelled.questions)),
     )
-    count = sum(len(fit.losses) for fit in candidate_fits(sweep.methods, losses=PAPER_LOSSES))
+    fits = candidate_fits(sweep.methods, losses=PAPER_LOSSES)
+    finished = shown("fit", sum(len(fit.losses) for fit in fits))
     fitted = fit_candidates(
-        model,
-        features,
-        sweep.methods,
-        learning_rate=sweep.learning_rate,
-        seed=seed,
-        progress=shown("fit", count),
+        model, features, fits, learning_rate=sweep.learning_rate, seed=seed, progress=finished
     )
     rows = sample_candidates(
         model,

@@ -99,6 +99,19 @@ def _module(name: str) -> Any:
     return import_module(f"semcal.recalibration.{name}")
 
 
+def _fit_ts(task: FitTask) -> Sequence[FitResult]:
+    """Fit TS by all losses together exactly, or by each in gradient steps."""
+    if task.solver == "sgd":
+        results: Sequence[FitResult] = _module("training").fit_all_ts(task)
+        return results
+    groups, seed = task.groups, task.schedule.seed
+    fits = _module("exact_fit").fit_temperatures(
+        task.features, task.model.logits, losses=list(task.losses), groups=groups, seed=seed
+    )
+    scaled = _module("temperature").TemperatureScaling.from_fit
+    return [FitResult(scaled(fit), fit.report(grouped=groups is not None)) for fit in fits]
+
+
 # Okabe and Ito's colours, which can be told apart with any kind of colour vision; lines differ as well, for
 # print without colour.
 #: The methods by name, in the order of a glossary.
@@ -131,7 +144,7 @@ RECALIBRATORS = Catalogue(
             place=2,
             colour="#0072b2",
             dark="#4aa8e0",
-            fit=lambda task: _module("training").fit_all_ts(task),
+            fit=_fit_ts,
             solvers=("exact", "sgd"),
             losses=("NLL", "SS", "any"),
             over_server=True,

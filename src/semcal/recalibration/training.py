@@ -25,7 +25,7 @@ from semcal.recalibration.attentive import (
     Head,
     batch_inverse_temperatures,
 )
-from semcal.recalibration.exact_fit import LogPartitionTable, fit_temperatures, tabulate, tabulated_loss
+from semcal.recalibration.exact_fit import LogPartitionTable, tabulate, tabulated_loss
 from semcal.recalibration.methods import FitResult, FitTask, paper_schedule
 from semcal.recalibration.provenance import (
     GradientSteps,
@@ -335,27 +335,17 @@ def _with_logits(
 
 
 def fit_all_ts(task: FitTask) -> list[FitResult]:
-    """Fit TS by each loss of a task, exactly or by gradient steps."""
-    if task.solver == "sgd":
-        return _fit_all(task, partial(fit_ts, table=task.table))
-    fits = fit_temperatures(
-        task.features,
-        task.model.logits,
-        losses=list(task.losses),
-        groups=task.groups,
-        seed=task.schedule.seed,
-    )
-    grouped = task.groups is not None
-    return [FitResult(TemperatureScaling.from_fit(fit), fit.report(grouped=grouped)) for fit in fits]
+    """Train TS by each loss of a task."""
+    return _fit_all(task, partial(fit_ts, table=task.table))
 
 
 def fit_all_ats(task: FitTask) -> list[FitResult]:
-    """Fit ATS by each loss of a task, its block of the shape of the model's own."""
+    """Train ATS by each loss of a task, its block of the shape of the model's own."""
     return _fit_all(task, partial(fit_ats, shape=task.model.block_shape, table=task.table))
 
 
 def fit_all_platt(task: FitTask) -> list[FitResult]:
-    """Fit Platt by each loss of a task."""
+    """Train Platt by each loss of a task."""
     return _fit_all(task, fit_platt)
 
 
