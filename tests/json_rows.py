@@ -12,10 +12,10 @@ from semcal.calibration import calibrated, learn
 from semcal.grading import grade
 from semcal.measuring import MeasureOptions
 from semcal.models import cluster, sampling
+from semcal.models.cluster import Clustering
 from semcal.models.prompting import PromptConfig
 from semcal.models.sampling import Sampling
-from semcal.recalibration import fit_and_select, select, temperature_grid
-from semcal.recalibration.fit_and_select import Clustering
+from semcal.recalibration import choosing
 from semcal.results import answer_of as answer_of_row
 from semcal.rows import Row
 
@@ -67,9 +67,9 @@ answer_of = on_row(answer_of_row)
 measure_at = on_json(measuring.measure_at)
 features_of = on_json(calibrated.features_of)
 rows_by_temperature = on_json(rows.rows_by_temperature)
-paired_scores = on_json(select.paired_scores)
-select_candidates = on_json(select.select)
-choose_temperatures = on_json(temperature_grid.choose_temperatures)
+paired_scores = on_json(choosing.paired_scores)
+select_candidates = on_json(choosing.select)
+choose_temperatures = on_json(choosing.choose_temperatures)
 fit_scores = on_json(measuring.fit_scores)
 recalibrate_rows = on_json(measuring.recalibrate_rows)
 scores_by_measure = on_json(measuring.scores_by_measure)
@@ -194,8 +194,13 @@ def sample_candidates(
     """`sample_candidates`: rows by candidate."""
     made = Sampling((), asking, m, (seed,), max_new_tokens)
     clustering = Clustering(equivalence, linkage)
-    return as_json(
-        fit_and_select.sample_candidates(model, questions, recalibrators, made, clustering, **options)
+    return as_json(choosing.sample_candidates(model, questions, recalibrators, made, clustering, **options))
+
+
+def fit_grid(model: Any, questions: Any, *, m: int = 10, seed: int = 0, **options: Any) -> Any:
+    """`fit_grid`, with m draws of a seed."""
+    return choosing.fit_grid(
+        model, questions, sampling=sampling_of(m=m, seed=seed, max_new_tokens=None), **options
     )
 
 
@@ -210,20 +215,17 @@ def rows_at_temperatures(
     m: int = 10,
     seed: int = 0,
     max_new_tokens: int | None = None,
-    t_alpha: float = 0.5,
-    g_alpha: float = 0.5,
     **options: Any,
 ) -> Any:
     """`rows_at_temperatures`: temperature → rows."""
     made = Sampling((), asking or PromptConfig(), m, (seed,), max_new_tokens)
     return as_json(
-        temperature_grid.rows_at_temperatures(
+        choosing.rows_at_temperatures(
             model,
             questions,
             temperatures,
             made,
             Clustering(equivalence, linkage),
-            options=MeasureOptions(t_alpha, g_alpha),
             **options,
         )
     )

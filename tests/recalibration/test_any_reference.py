@@ -32,7 +32,7 @@ from semcal.recalibration import (
     fit_temperatures,
     fit_ts,
 )
-from semcal.recalibration.select import candidate_fits
+from semcal.recalibration.choosing import candidate_fits
 
 ANY = [("any", None)]
 #: Logits (N, V), target, reference and question of each token.

@@ -70,7 +70,7 @@ from semcal.models.sampling import Sampling, default_max_new_tokens, row_to_ask
 from semcal.progress import ShowProgress, shown_progress
 from semcal.recalibration.attentive import AnyRecalibrator
 from semcal.recalibration.calibration_set import provenance_of
-from semcal.recalibration.fit_and_select import sample_candidates
+from semcal.recalibration.choosing import sample_candidates
 from semcal.recalibration.fitting import RecalibratorLike, recalibrator_and_prompt
 from semcal.recalibration.provenance import Provenance, check_enough, warn_if_few
 from semcal.recalibration.saving import Fitted, fitted_or_none

@@ -241,7 +241,8 @@ def _checker(models: WorkerState, way: UQOptions) -> Callable[[Row], None]:
     from semcal.models.sampling import check_question
     from semcal.uncertainty import SemanticUQ
 
-    uq = SemanticUQ(models.model, equivalence=models.equivalence, **way)
+    common: UQOptions = {"equivalence": models.equivalence}
+    uq = SemanticUQ(models.model, **way | common)
     return lambda row: check_question(uq.model, row.to_question(), uq.sampling)
 
 

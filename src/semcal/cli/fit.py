@@ -318,8 +318,8 @@ class FitWork:
     def show_plan(self) -> None:
         """Print what would be read and written; the model is loaded and not run on any question."""
         from semcal.recalibration.calibration_set import CalibrationSet
-        from semcal.recalibration.exact_fit import PAPER_LOSSES
-        from semcal.recalibration.select import candidate_fits
+        from semcal.recalibration.choosing import candidate_fits
+        from semcal.recalibration.provenance import PAPER_LOSSES
 
         options, parts, questions, under = self.options, [], self.validation, ""
         if options.from_samples:
@@ -345,7 +345,7 @@ class FitWork:
         """What a fit would read, in words."""
         options = self.options
         if self.over_server:
-            from semcal.recalibration.server_fitting import plan_over_server
+            from semcal.recalibration.fitting import plan_over_server
 
             return plan_over_server(self.model, labelled, loss=options.loss)  # type: ignore[arg-type]
         reads_all = FITTED[options.method].reads_sequences or options.features is not None
@@ -391,7 +391,7 @@ class FitWork:
         """Fit every candidate and choose one for each measure."""
         from semcal.models.cluster import Clustering
         from semcal.recalibration.calibration_set import CalibrationSet
-        from semcal.recalibration.fit_and_select import fit_and_select
+        from semcal.recalibration.choosing import Sweep, fit_and_select
 
         options = self.options
         labelled = CalibrationSet.of(
@@ -405,10 +405,7 @@ class FitWork:
                 self.validation,
                 self.sampling,
                 Clustering(self.equivalence),
-                methods=[options.method],
-                store=options.features,
-                learning_rate=options.learning_rate,
-                by=options.chosen_by,
+                Sweep([options.method], options.learning_rate, options.features, options.chosen_by),
                 progress=begin,
                 keep=keep,
             )
@@ -417,7 +414,7 @@ class FitWork:
     def fit_grid(self, keep: Path) -> Json:
         """Choose a temperature of the grid for each measure."""
         from semcal.models.cluster import Clustering
-        from semcal.recalibration.temperature_grid import choose_temperatures, rows_at_temperatures
+        from semcal.recalibration.choosing import choose_temperatures, rows_at_temperatures
         from semcal.store import Store
 
         clustering = Clustering(self.equivalence)
@@ -445,7 +442,7 @@ class FitWork:
 
     def _grid(self) -> list[float]:
         """The temperatures of TS-grid that the model can be sampled at."""
-        from semcal.recalibration.select import GRID
+        from semcal.recalibration.choosing import GRID
 
         most = self.model.capabilities.max_temperature
         grid = [t for t in GRID if most is None or t <= most]
@@ -488,7 +485,7 @@ class FitWork:
         )
 
     def _save(self, chosen: Mapping[str, Fitted], table: Sequence[Json], provenance: Provenance) -> Json:
-        from semcal.recalibration.fit_and_select import save_choices
+        from semcal.recalibration.choosing import save_choices
 
         out, measure, by = self.options.out, self.options.measure, self.options.chosen_by
         choices = save_choices(chosen, table, out, provenance=provenance, measure=measure, by=by)

@@ -24,7 +24,7 @@ from semcal.measuring import MeasureOptions, measure_rows, scores_by_measure
 from semcal.models.cluster import ClusterStep
 from semcal.models.clustering import cluster_answers
 from semcal.models.prompting import PromptConfig
-from semcal.recalibration.select import Candidate, Selection, select_graded, under_alphas
+from semcal.recalibration.choosing import Candidate, Selection, select_graded, under_alphas
 from semcal.rows import FAILED, Json, Row, RowsAt
 from semcal.steps import RecalibratorSource, WorkerState
 from semcal.text.first_answer import first_answer

@@ -67,8 +67,8 @@ from semcal.experiment.question_sets import PARTS, Parts, Problem, essentials
 from semcal.files import dumps
 from semcal.models.prompting import PromptConfig
 from semcal.models.sampling import SampleJob, SamplePass
+from semcal.recalibration.choosing import Candidate, CandidateFit
 from semcal.recalibration.methods import FITTED, FROM_SAMPLES, RECALIBRATORS, keeps_top
-from semcal.recalibration.select import Candidate, CandidateFit
 from semcal.rows import FAILED
 from semcal.steps import RecalibratorSource
 from semcal.store import write_if_new

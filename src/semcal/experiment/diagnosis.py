@@ -17,8 +17,7 @@ from torch import Tensor
 
 from semcal.experiment.token_classes import by_token_class
 from semcal.models.language_model import LanguageModel
-from semcal.recalibration.attentive import ATS, AnyRecalibrator, inverse_temperatures
-from semcal.recalibration.features import CalibrationFeatures
+from semcal.recalibration.attentive import ATS, AnyRecalibrator, CalibrationFeatures, inverse_temperatures
 from semcal.recalibration.temperature import temperature_of
 
 Floats = NDArray[np.float64]

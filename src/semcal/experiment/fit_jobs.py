@@ -14,8 +14,8 @@ from semcal.experiment.token_classes import token_classes
 from semcal.installation import versions
 from semcal.models.language_model import LanguageModel, Sampler, SampleRequest
 from semcal.models.prompting import PromptConfig
+from semcal.recalibration.choosing import Candidate, CandidateFit
 from semcal.recalibration.methods import RECALIBRATORS
-from semcal.recalibration.select import Candidate, CandidateFit
 from semcal.steps import RecalibratorSource, WorkerState
 from semcal.workers import Progress
 
@@ -232,7 +232,7 @@ class FitJob:
         return rows
 
     def _fitted(self, state: GridState) -> dict[Candidate, Fitted]:
-        from semcal.recalibration.fit_and_select import fit_candidate
+        from semcal.recalibration.choosing import fit_candidate
 
         return fit_candidate(
             state.language_model,

@@ -17,8 +17,8 @@ from semcal.errors import ServerError
 from semcal.experiment.grid_settings import CALIBRATED, GridSettings, Model
 from semcal.files import dumps
 from semcal.measures import MEASURES
+from semcal.recalibration.choosing import GRID, Candidate, CandidateFit, candidate_fits
 from semcal.recalibration.methods import FITTED, FROM_SAMPLES, UNFITTED
-from semcal.recalibration.select import GRID, Candidate, CandidateFit, candidate_fits
 from semcal.rows import Json, Row, failures_of
 from semcal.store import Store, digest
 from semcal.workers import Executor, Progress

@@ -15,9 +15,9 @@ from semcal.experiment.grid_settings import Model
 from semcal.models.equivalence import Equivalence
 from semcal.models.language_model import Sampler
 from semcal.models.loading import load_equivalence, load_model
+from semcal.recalibration.attentive import CalibrationFeatures
 from semcal.recalibration.calibration_set import CalibrationSet, calibration_features
 from semcal.recalibration.exact_fit import LogPartitionTable, tabulate
-from semcal.recalibration.features import CalibrationFeatures
 from semcal.servers.sampler import load_server
 from semcal.servers.settings import ServerSettings, read_api_key
 from semcal.steps import WorkerState

@@ -26,8 +26,7 @@ from semcal.models.scheduling import (
 from semcal.models.scoring import Rescoring, answer_log_probs, answer_states, question_states
 from semcal.models.tokenization import chat_format
 from semcal.models.tree_cache import checked_network
-from semcal.recalibration.attentive import AnyRecalibrator, BlockShape
-from semcal.recalibration.features import CalibrationFeatures
+from semcal.recalibration.attentive import AnyRecalibrator, BlockShape, CalibrationFeatures
 
 _MIN_BUDGET = 2**26  # bytes of keys and values of a batch
 

@@ -42,8 +42,7 @@ from semcal.errors import InputError, QuestionError, UsageError
 from semcal.models.drawing import Choose, check_at_least_one, inverse_cdf, most_likely, uniforms
 from semcal.models.equivalence import FakeEquivalence
 from semcal.models.language_model import Capabilities, Cut, Generation, Progress, Prompt, SampleRequest
-from semcal.recalibration.attentive import ATS, AnyRecalibrator, BlockShape
-from semcal.recalibration.features import CalibrationFeatures
+from semcal.recalibration.attentive import ATS, AnyRecalibrator, BlockShape, CalibrationFeatures
 
 __all__ = ["FakeEquivalence", "FakeLanguageModel"]
 

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
 
     from semcal.data.question import Turn
     from semcal.models.drawing import Truncation
-    from semcal.recalibration.attentive import AnyRecalibrator, BlockShape
-    from semcal.recalibration.features import CalibrationFeatures
+    from semcal.recalibration.attentive import AnyRecalibrator, BlockShape, CalibrationFeatures
 
 #: Enough to keep a server busy, and few to ask again after a stop.
 REQUESTS_A_BLOCK = 128
