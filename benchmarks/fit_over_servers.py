@@ -13,8 +13,8 @@ from typing import Any, get_args
 
 from semcal.demo.paths import language_model_dir
 from semcal.demo.questions import load_set
+from semcal.models.language_model import PromptConfig
 from semcal.models.loading import load_model
-from semcal.models.prompting import PromptConfig
 from semcal.recalibration.fitting import fit
 
 ASKED = 200

@@ -11,11 +11,11 @@ from semcal import assess, inputs, measuring, rows
 from semcal.calibration import answer_features, apply, from_samples, learn
 from semcal.grading import grade
 from semcal.measuring import MeasureOptions
-from semcal.models import cluster, sampling
-from semcal.models.prompting import PromptConfig
+from semcal.models import clustering, sampling
+from semcal.models.language_model import PromptConfig
 from semcal.models.sampling import Sampling
 from semcal.recalibration import fit_and_select, select, temperature_grid
-from semcal.recalibration.fit_and_select import Clustering
+from semcal.recalibration.fit_and_select import Grouping
 from semcal.results import answer_of as answer_of_row
 from semcal.rows import Row
 
@@ -56,7 +56,7 @@ def on_row(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 check_measurable = on_row(measuring.check_measurable)
-check_clusterable = on_row(cluster.check_clusterable)
+check_clusterable = on_row(clustering.check_clusterable)
 check_gradable = on_row(grade.check_gradable)
 check_auditable = on_row(grade.check_auditable)
 check_assessable = on_row(assess.check_assessable)
@@ -85,7 +85,7 @@ def measure_rows(objects: Sequence[Json], *, sharper: Sequence[Sequence[str]] = 
 
 def cluster_rows(objects: Sequence[Json], **options: Any) -> tuple[list[dict[str, Any]], int]:
     """`cluster_rows`: the rows, and the number of NLI calls."""
-    clustered = cluster.cluster_rows(as_rows(objects), **options)
+    clustered = clustering.cluster_rows(as_rows(objects), **options)
     return as_json(clustered.rows), clustered.calls
 
 
@@ -100,7 +100,7 @@ def calibrate_samples(
     **options: Any,
 ) -> Any:
     """`measure_samples`, then `calibrate_samples`."""
-    clustering = Clustering(equivalence, linkage)
+    clustering = Grouping(equivalence, linkage)
     measured = from_samples.measure_samples(
         as_rows(objects), clustering, m=m, temperatures=temperatures, progress=progress
     )
@@ -179,7 +179,7 @@ def sample_candidates(
 ) -> Any:
     """`sample_candidates`: rows by candidate."""
     made = Sampling((), asking, m, (seed,), max_new_tokens)
-    clustering = Clustering(equivalence, linkage)
+    clustering = Grouping(equivalence, linkage)
     return as_json(
         fit_and_select.sample_candidates(model, questions, recalibrators, made, clustering, **options)
     )
@@ -208,7 +208,7 @@ def rows_at_temperatures(
             questions,
             temperatures,
             made,
-            Clustering(equivalence, linkage),
+            Grouping(equivalence, linkage),
             options=MeasureOptions(t_alpha, g_alpha),
             **options,
         )

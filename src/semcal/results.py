@@ -30,7 +30,7 @@ from semcal.inputs import (
 from semcal.measures import MEASURES
 from semcal.measures.formulas import TIE
 from semcal.measuring import MeasureOptions, measure_at, representative
-from semcal.models.cluster import Clustering, cluster_missing
+from semcal.models.clustering import Grouping, cluster_missing
 from semcal.models.equivalence import Equivalence
 from semcal.progress import ShowProgress, shown_progress
 from semcal.registry import check_name
@@ -429,7 +429,7 @@ class Results(Sequence[Answer]):
         check_stored_draws(graded)
         return calibrate_samples(
             graded,
-            Clustering(self._equivalence, self._linkage),
+            Grouping(self._equivalence, self._linkage),
             origin=origin_of(next(iter(graded.values())), self._source),
             grader=self._grader,
             risk=risk,

@@ -32,11 +32,9 @@ from semcal.inputs import (
 )
 from semcal.measures import MEASURES
 from semcal.measuring import MeasureOptions, measure_at, representative
-from semcal.models.cluster import cluster_rows
-from semcal.models.clustering import LINKAGES
+from semcal.models.clustering import LINKAGES, cluster_rows
 from semcal.models.drawing import Truncation
-from semcal.models.language_model import Capabilities, check_likelihoods
-from semcal.models.prompting import PromptConfig
+from semcal.models.language_model import Capabilities, PromptConfig, check_likelihoods
 from semcal.models.sampling import Sampled, Sampling, row_to_ask, sample_runs
 from semcal.progress import ShowProgress, shown_progress
 from semcal.recalibration.attentive import AnyRecalibrator

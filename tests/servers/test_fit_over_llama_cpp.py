@@ -13,9 +13,8 @@ from semcal.data.question import Question
 from semcal.demo.paths import language_model_dir
 from semcal.demo.questions import load_set
 from semcal.errors import UsageError
-from semcal.models.language_model import LanguageModel
+from semcal.models.language_model import LanguageModel, PromptConfig
 from semcal.models.loading import load_model
-from semcal.models.prompting import PromptConfig
 from semcal.recalibration.fitting import Fit, fit, recalibrator_and_prompt
 from semcal.recalibration.server_fitting import OverServer, fit_over_server, plan_over_server
 from semcal.servers.sampler import ServerModel, load_server

@@ -18,7 +18,7 @@ from semcal.files import dumps
 from semcal.hub_names import CALIBRATION
 from semcal.metrics.probability_maps import ProbabilityMap
 from semcal.metrics.thresholds import threshold_sentence
-from semcal.models.prompting import PromptConfig
+from semcal.models.language_model import PromptConfig
 from semcal.recalibration.attentive import AnyRecalibrator
 from semcal.recalibration.provenance import Provenance
 from semcal.recalibration.saving import (

@@ -29,7 +29,7 @@ from semcal.inputs import (
     name_of,
 )
 from semcal.measuring import measure_at
-from semcal.models.cluster import Clustering
+from semcal.models.clustering import Grouping
 from semcal.models.sampling import Sampling, row_to_ask
 from semcal.progress import ShowProgress, shown_progress
 from semcal.recalibration.attentive import AnyRecalibrator
@@ -135,7 +135,7 @@ def calibrate(
     (60, 0.667)
     """
     risk, delta, seed = checked_learning(risk=risk, delta=delta, seed=seed)
-    clustering = Clustering(as_equivalence(equivalence), linkage)
+    clustering = Grouping(as_equivalence(equivalence), linkage)
     marks = as_grader(grader, clustering.equivalence)
     if samples is not None:
         if model is not None or labelled is not None:

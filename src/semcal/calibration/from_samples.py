@@ -23,7 +23,7 @@ from semcal.inputs import (
     warn_of_rows_left_out,
 )
 from semcal.measuring import measure_at
-from semcal.models.cluster import Clustering, cluster_missing
+from semcal.models.clustering import Grouping, cluster_missing
 from semcal.models.equivalence import address_of
 from semcal.models.sampling import default_max_new_tokens
 from semcal.recalibration.attentive import AnyRecalibrator
@@ -129,7 +129,7 @@ def check_labelled_samples(row: Row) -> None:
 
 def measure_samples(
     rows: Sequence[Row],
-    clustering: Clustering,
+    clustering: Grouping,
     *,
     m: int | None = None,
     temperatures: Sequence[float] | None = None,
@@ -163,7 +163,7 @@ def measure_samples(
 
 def calibrate_samples(
     rows: RowsAt,
-    clustering: Clustering,
+    clustering: Grouping,
     *,
     grader: Grader | None = None,
     risk: float | None = None,

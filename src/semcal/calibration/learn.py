@@ -36,7 +36,7 @@ from semcal.metrics.probability_maps import (
 )
 from semcal.metrics.thresholds import likeliest_start
 from semcal.models.equivalence import Equivalence, address_of
-from semcal.models.prompting import PromptConfig
+from semcal.models.language_model import PromptConfig
 from semcal.recalibration.provenance import Provenance, check_enough, warn_if_few
 from semcal.recalibration.saving import Fitted
 from semcal.rows import Row, RowsAt, check_distinct

@@ -18,10 +18,9 @@ from semcal.files import write_rows
 from semcal.recalibration.methods import FITTED
 
 if TYPE_CHECKING:
-    from semcal.models.cluster import Clustering
+    from semcal.models.clustering import Grouping
     from semcal.models.equivalence import Equivalence
-    from semcal.models.language_model import LanguageModel, Sampler
-    from semcal.models.prompting import PromptConfig
+    from semcal.models.language_model import LanguageModel, PromptConfig, Sampler
     from semcal.models.sampling import Sampling
     from semcal.recalibration.calibration_set import CalibrationSet
     from semcal.recalibration.provenance import Provenance
@@ -155,14 +154,14 @@ class FitWork:
     ) -> dict[str, Any]:
         """Fit and save what the options ask for, and return the result to print."""
         from semcal.experiment.environment import versions
-        from semcal.models.cluster import Clustering
+        from semcal.models.clustering import Grouping
         from semcal.recalibration.calibration_set import CalibrationSet, provenance_of
 
         if not options.samples:
             if not options.exact or self.over_server:
                 unfinished.begin()
             return self._fit(options, unfinished.folder, plot)
-        clustering = Clustering(open_equivalence())
+        clustering = Grouping(open_equivalence())
         unfinished.begin()
         provenance_for = partial(
             provenance_of,
@@ -215,7 +214,7 @@ class FitWork:
         labelled: CalibrationSet,
         provenance: Provenance,
         sampling: Sampling,
-        clustering: Clustering,
+        clustering: Grouping,
         keep: Path,
     ) -> dict[str, Any]:
         """Fit every candidate and choose one for each measure."""
@@ -241,7 +240,7 @@ class FitWork:
         self,
         options: FitOptions,
         sampling: Sampling,
-        clustering: Clustering,
+        clustering: Grouping,
         keep: Path,
         provenance_for: Callable[[Sequence[Question]], Provenance],
     ) -> dict[str, Any]:

@@ -11,8 +11,7 @@ from pydantic import BaseModel, ConfigDict
 from semcal.data.question import Question, plain_text
 from semcal.errors import QuestionError
 from semcal.experiment.environment import versions
-from semcal.models.language_model import LanguageModel, Sampler, SampleRequest
-from semcal.models.prompting import PromptConfig
+from semcal.models.language_model import LanguageModel, PromptConfig, Sampler, SampleRequest
 from semcal.recalibration.methods import RECALIBRATORS
 from semcal.recalibration.select import Candidate, CandidateFit
 from semcal.steps import RecalibratorSource, WorkerState

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from semcal.data.question import Question
 from semcal.errors import QuestionError
 from semcal.grading.rules import Grader
-from semcal.models.cluster import Clustering, ClusterStep
+from semcal.models.clustering import ClusterStep, Grouping
 from semcal.models.language_model import LanguageModel, Sampler
 from semcal.models.sampling import BLOCK_TOKENS, SampleStep, Sampling, question_blocks
 from semcal.recalibration.attentive import AnyRecalibrator, fingerprint
@@ -86,7 +86,7 @@ def sample_candidates(
     questions: Sequence[Question],
     recalibrators: Mapping[Key, AnyRecalibrator],
     sampling: Sampling,
-    clustering: Clustering,
+    clustering: Grouping,
     *,
     progress: Callable[[int], None] | None = None,
     keep: Store | None = None,
@@ -122,7 +122,7 @@ def sample_candidates(
     return dict(zip(recalibrators, rows.values()))
 
 
-def _key(model: Sampler, sampling: Sampling, clustering: Clustering) -> dict[str, Any]:
+def _key(model: Sampler, sampling: Sampling, clustering: Grouping) -> dict[str, Any]:
     """What the rows depend on beside the questions."""
     return {
         "m": sampling.m,
@@ -155,7 +155,7 @@ def fit_and_select(
     labelled: CalibrationSet,
     validation: Sequence[Question],
     sampling: Sampling,
-    clustering: Clustering,
+    clustering: Grouping,
     *,
     methods: Collection[str] = FITTED,
     grader: Grader | None = None,

@@ -13,8 +13,7 @@ import torch
 
 from semcal.errors import QuestionError, SemcalWarning, UsageError, shown
 from semcal.inputs import ModelLike, Questions, as_model, as_questions, name_of
-from semcal.models.language_model import LanguageModel, Sampler, with_states
-from semcal.models.prompting import PromptConfig
+from semcal.models.language_model import LanguageModel, PromptConfig, Sampler, with_states
 from semcal.progress import ShowProgress, shown_progress
 from semcal.recalibration.attentive import ATS, AnyRecalibrator, inverse_temperatures
 from semcal.recalibration.calibration_set import CalibrationSet, calibration_features, provenance_of

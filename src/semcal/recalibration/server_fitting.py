@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from semcal.data.question import Question
 from semcal.errors import FitError, QuestionError, ServerError, UsageError
-from semcal.models.prompting import PromptConfig
+from semcal.models.language_model import PromptConfig
 from semcal.progress import ShowProgress, shown_progress
 from semcal.recalibration.calibration_set import CalibrationSet, provenance_of
 from semcal.recalibration.exact_fit import fit_temperatures

@@ -19,10 +19,9 @@ from semcal.grading.rules import Grader, RuleGrader
 from semcal.inputs import as_equivalence, as_model, as_questions
 from semcal.measures import MEASURES
 from semcal.measuring import DEFAULTS, MeasureOptions, measure_rows
-from semcal.models.cluster import Clustering
+from semcal.models.clustering import Grouping
 from semcal.models.equivalence import Equivalence
-from semcal.models.language_model import Sampler
-from semcal.models.prompting import PromptConfig
+from semcal.models.language_model import PromptConfig, Sampler
 from semcal.models.sampling import Sampling
 from semcal.progress import ShowProgress, shown_progress
 from semcal.recalibration.fit_and_select import sample_candidates
@@ -111,7 +110,7 @@ def rows_at_temperatures(
     questions: Sequence[Question],
     temperatures: Sequence[float],
     sampling: Sampling,
-    clustering: Clustering,
+    clustering: Grouping,
     *,
     grader: Grader | None = None,
     options: MeasureOptions = DEFAULTS,
@@ -193,7 +192,7 @@ def fit_grid(
             questions,
             temperatures,
             Sampling((), asking or PromptConfig(), m, (seed,), max_new_tokens),
-            Clustering(as_equivalence(equivalence), linkage),
+            Grouping(as_equivalence(equivalence), linkage),
             grader=grader,
             progress=update,
             keep=keep,

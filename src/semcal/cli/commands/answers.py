@@ -65,7 +65,7 @@ def cluster(
     clusters: lists of sample indices, in the order in which the meanings first appear. Samples of several
     temperatures (temperatures: [number], one a sample) are grouped apart.
     """
-    from semcal.models.cluster import ClusterStep, check_clusterable
+    from semcal.models.clustering import ClusterStep, check_clusterable
 
     equivalence = opt.named_equivalence(equivalence)
     read = open_rows(file, columns, check_clusterable, fields=CLUSTERED, label="cluster", tables=True)

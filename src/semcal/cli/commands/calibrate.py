@@ -262,12 +262,12 @@ def _from_samples(
 ) -> Calibration | None:
     from semcal.calibration.from_samples import calibrate_samples, measure_samples
     from semcal.grading.grade import as_grader
-    from semcal.models.cluster import Clustering
+    from semcal.models.clustering import Grouping
 
     if options["dry_run"]:
         warn(f"would calibrate on the samples of {len(rows)} questions")
         return None
-    clustering = Clustering(open_judge(), options["linkage"])
+    clustering = Grouping(open_judge(), options["linkage"])
     marks = as_grader(open_marks(), clustering.equivalence)
     with spending("calibrate", equivalence=clustering.equivalence, grader=marks):
         return calibrate_samples(

@@ -28,7 +28,7 @@ from semcal.recalibration.methods import FITTED
 from semcal.store import SETTINGS
 
 if TYPE_CHECKING:
-    from semcal.models.prompting import PromptConfig
+    from semcal.models.language_model import PromptConfig
 
 LabelledArgument = Annotated[
     str, typer.Argument(metavar="FILE", help="Labelled questions {question, answers, context?}.")
@@ -196,7 +196,7 @@ def _read(
     check_apart(questions, examples, both="a few-shot example and a question to fit on")
     held_out = read_labelled(validation, columns, bad, label="fit") if validation else []
     check_apart(questions, held_out, both="a validation question and one to fit to")
-    from semcal.models.prompting import PromptConfig
+    from semcal.models.language_model import PromptConfig
 
     return questions, held_out, PromptConfig(examples)
 

@@ -46,7 +46,7 @@ def command(
     log_likelihoods only where the file says at which T and how they were computed.
     """
     from semcal.data.recorded import FORMATS, read_recorded
-    from semcal.models.cluster import check_clusterable
+    from semcal.models.clustering import check_clusterable
 
     chosen = FORMATS[check_name(format, FORMATS, what="format")]
     without = several = alike = 0

@@ -18,8 +18,7 @@ from semcal.models.sampling import BLOCK_QUESTIONS, BLOCK_TOKENS, Sampling, plan
 from semcal.rows import Row, warn_of_cut_draws
 
 if TYPE_CHECKING:
-    from semcal.models.language_model import Sampler
-    from semcal.models.prompting import PromptConfig
+    from semcal.models.language_model import PromptConfig, Sampler
     from semcal.recalibration.attentive import AnyRecalibrator
     from semcal.steps import WorkerState
 
