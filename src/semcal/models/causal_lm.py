@@ -23,7 +23,6 @@ from semcal.data.question import Turn
 from semcal.errors import ModelError, QuestionError
 from semcal.models.decoding import (
     AnswerLengths,
-    Answers,
     BatchPlanner,
     DecodingRequest,
     Samples,
@@ -34,6 +33,7 @@ from semcal.models.decoding import (
 )
 from semcal.models.drawing import check_at_least_one, check_not_nan, inverse_cdf, most_likely, uniforms
 from semcal.models.language_model import (
+    Answers,
     Capabilities,
     Cut,
     Generation,
@@ -491,7 +491,12 @@ class Rescoring:
         if not any(any(self.completion(i, draw)) for draw in draws):
             return list(draws)
         after = _scores_after(draws, samples.closing_log_probs[recalibrator], self.closing_tokens)
-        return [self._with_score(i, draw, lambda tokens: _look_up(after, tokens)) for draw in draws]
+
+        def look_up(tokens: _Ids) -> _Scores | None:
+            scores = [after.get(tokens[:place], {}).get(token) for place, token in enumerate(tokens)]
+            return None if None in scores else tuple(score for score in scores if score is not None)
+
+        return [self._with_score(i, draw, look_up) for draw in draws]
 
     def missing(self, i: int, draws: Sequence[Generation]) -> list[_Ids]:
         """Distinct token sequences that still have to be scored for the draws."""
@@ -522,11 +527,6 @@ def _scores_after(
             if step < len(draw.token_ids):
                 log_probs[draw.token_ids[step]] = draw.token_log_probs[step]
     return after_prefix
-
-
-def _look_up(after_prefix: Mapping[_Ids, Mapping[int, float]], tokens: _Ids) -> _Scores | None:
-    scores = [after_prefix.get(tokens[:place], {}).get(token) for place, token in enumerate(tokens)]
-    return None if None in scores else tuple(x for x in scores if x is not None)
 
 
 def _closing_tokens(chat_format: ChatFormat) -> _Ids:

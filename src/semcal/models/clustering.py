@@ -276,16 +276,12 @@ def finish(searches: Iterable[QuestionSearch], verdicts: Verdicts) -> Iterator[i
         if not active:
             yield finished
             return
-        remaining = _decide(active, verdicts)
+        questions = [row.question for row in active for _ in row.pending]
+        pending = [pair for row in active for pair in row.pending]
+        decided = iter(verdicts.equivalent(questions, pending))
+        remaining = [row for row in active if row.advance([next(decided) for _ in row.pending])]
         yield finished + len(active) - len(remaining)
         active = remaining
-
-
-def _decide(rows: Sequence[QuestionSearch], verdicts: Verdicts) -> list[QuestionSearch]:
-    """Decide the pending pairs of all searches at once; returns the searches that have more."""
-    questions = [row.question for row in rows for _ in row.pending]
-    decided = iter(verdicts.equivalent(questions, [pair for row in rows for pair in row.pending]))
-    return [row for row in rows if row.advance([next(decided) for _ in row.pending])]
 
 
 @dataclass(frozen=True)

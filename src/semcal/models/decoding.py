@@ -38,7 +38,7 @@ from semcal.models.drawing import (
     draw_by_weights,
     inverse_cdf,
 )
-from semcal.models.language_model import Progress, Prompt, shared_length
+from semcal.models.language_model import Answers, Progress, Prompt, shared_length
 from semcal.models.network import Network
 from semcal.models.tree_cache import (
     Frontier,
@@ -54,9 +54,6 @@ from semcal.models.tree_cache import (
 )
 from semcal.recalibration.attentive import ATS, AnyRecalibrator
 from semcal.recalibration.temperature import Temperature
-
-Answers = Sequence[Sequence[tuple[int, ...]]]
-"""By question the tokens of each of its answers."""
 
 #: Tokens of given answers and their prompts that are read in a pass: progress is told after each.
 READ_TOKENS = 2048
@@ -570,10 +567,11 @@ class ActiveBatch:
 
     def _run_last_token(self, draws: ActiveDraws) -> list[bool]:
         """Whether the last token of each draw that has reached the limit is to run."""
-        runs = self._request.run_last_token
+        if (runs := self._request.run_last_token) is None:
+            return [False] * len(draws)
         tokens = self._samples.tokens[draws.row, draws.recalibrator, draws.draw].tolist()
         rows = zip(draws.row.tolist(), tokens, strict=True)
-        return [runs is not None and runs(self._questions[row], tuple(ids)) for row, ids in rows]
+        return [runs(self._questions[row], tuple(ids)) for row, ids in rows]
 
     def _extend(self, token: Tensor) -> None:
         """Run the chosen tokens, each distinct one once."""
@@ -662,17 +660,12 @@ def _distributions(
             if len(distinct) < len(part):
                 distinct = distinct.to(logits.device)
                 outputs_read, logits_read = part[distinct], logits[distinct]
-            distributions = _recalibrated(recalibrator, logits_read, outputs_read, cache.ats)
+            distributions = (
+                TemperedDistributions(logits_read, recalibrator)
+                if isinstance(recalibrator, Temperature) and logits.device.type != "mps"  # no float64 there
+                else Distributions(log_probs(recalibrator, logits_read, outputs_read, cache.ats))
+            )
             yield index, distributions, row.to(logits.device)
-
-
-def _recalibrated(
-    recalibrator: AnyRecalibrator, logits: Tensor, outputs: ModelOutputs, ats: Sequence[ATS]
-) -> Distributions:
-    """The recalibrated distributions of logits (F, V); `outputs` hold the 1/T of each of `ats`."""
-    if isinstance(recalibrator, Temperature) and logits.device.type != "mps":  # no float64 there
-        return TemperedDistributions(logits, recalibrator)
-    return Distributions(log_probs(recalibrator, logits, outputs, ats))
 
 
 @dataclass(frozen=True)

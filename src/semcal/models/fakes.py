@@ -41,7 +41,15 @@ from semcal.data.question import Turn
 from semcal.errors import InputError, QuestionError, UsageError
 from semcal.models.drawing import Choose, check_at_least_one, inverse_cdf, most_likely, uniforms
 from semcal.models.equivalence import FakeEquivalence
-from semcal.models.language_model import Capabilities, Cut, Generation, Progress, Prompt, SampleRequest
+from semcal.models.language_model import (
+    Answers,
+    Capabilities,
+    Cut,
+    Generation,
+    Progress,
+    Prompt,
+    SampleRequest,
+)
 from semcal.recalibration.attentive import ATS, AnyRecalibrator, BlockShape
 from semcal.recalibration.features import CalibrationFeatures
 
@@ -175,7 +183,7 @@ class FakeLanguageModel:
     def score(
         self,
         prompts: Sequence[Prompt],
-        answers: Sequence[Sequence[tuple[int, ...]]],
+        answers: Answers,
         *,
         recalibrator: AnyRecalibrator,
         progress: Progress | None = None,
@@ -207,7 +215,7 @@ class FakeLanguageModel:
     def features(
         self,
         prompts: Sequence[Prompt],
-        answers: Sequence[Sequence[tuple[int, ...]]],
+        answers: Answers,
         *,
         whole: bool = False,
         shared: int | None = None,

@@ -55,6 +55,9 @@ class Generation:
 LabelledPrompt = tuple[Question, Prompt, list[tuple[int, ...]]]
 """A question, its prompt, and the token ids of its distinct reference answers."""
 
+Answers = Sequence[Sequence[tuple[int, ...]]]
+"""By question the token ids of each of its answers."""
+
 Cut = Callable[[Prompt, Generation], tuple[int, int]]
 """Start and end of what is scored of a draw's text."""
 
@@ -156,9 +159,7 @@ class ReadsAnswers(Protocol):
     def encode_answer(self, chat: Sequence[Turn], answer: str) -> tuple[int, ...]:
         """Encode a given answer to `chat`, its end of turn included once."""
 
-    def invalid_prompts(
-        self, prompts: Sequence[Prompt], answers: Sequence[Sequence[tuple[int, ...]]]
-    ) -> list[QuestionError]:
+    def invalid_prompts(self, prompts: Sequence[Prompt], answers: Answers) -> list[QuestionError]:
         """The errors of prompts with no room for their answers."""
 
 
@@ -194,7 +195,7 @@ class LanguageModel(DrawsAnswers[list[Generation], Generation], ReadsAnswers, Pr
     def score(
         self,
         prompts: Sequence[Prompt],
-        answers: Sequence[Sequence[tuple[int, ...]]],
+        answers: Answers,
         *,
         recalibrator: AnyRecalibrator,
         progress: Progress | None = None,
@@ -208,7 +209,7 @@ class LanguageModel(DrawsAnswers[list[Generation], Generation], ReadsAnswers, Pr
     def features(
         self,
         prompts: Sequence[Prompt],
-        answers: Sequence[Sequence[tuple[int, ...]]],
+        answers: Answers,
         *,
         whole: bool = False,
         shared: int | None = None,

@@ -373,6 +373,7 @@ class TreePass:
     path: Tensor  # (N, T) slots of the tree tokens that lead to it, itself the last; -1 after them
     depth: Tensor  # (N,) length of each path
     first: int  # slot of the first new token; the others follow
+    read_by: Tensor | None = None  # (N, r) bool: which ATS read a token; all by default
     output_tokens: ClassVar[None] = None
     _masks: dict[tuple[str, int | None], Tensor | None] = field(default_factory=dict)
 
@@ -656,8 +657,10 @@ class Network:
     @torch.no_grad()
     def logits(self, states: Tensor) -> Tensor:
         """Logits (N, V), float32, of states (N, d)."""
-        rows = self.rows_at_a_time
-        parts = [self._head_forward(states[i : i + rows]) for i in range(0, len(states), rows)]
+        rows, parts = self.rows_at_a_time, list[Tensor]()
+        for start in range(0, len(states), rows):
+            part = states[start : start + rows].to(self.device, self.dtype)
+            parts.append(self._head(inputs_embeds=part[None], use_cache=False).logits[0].float())
         if len(parts) == 1:  # avoids a large copy
             return parts[0]
         return torch.cat(parts) if parts else torch.zeros((0, self.vocabulary), device=self.device)
@@ -667,11 +670,6 @@ class Network:
         """How many rows of logits may exist at once."""
         most = _MAX_LOGITS if self.device.type == "cpu" else _MAX_LOGITS_ON_GPU
         return max(1, most // self.vocabulary)
-
-    def _head_forward(self, states: Tensor) -> Tensor:
-        output = self._head(inputs_embeds=states.to(self.device, self.dtype)[None], use_cache=False)
-        logits: Tensor = output.logits[0]
-        return logits.float()
 
 
 def _copied(module: nn.Module, copies: dict[int, Any]) -> Any:

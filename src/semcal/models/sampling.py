@@ -222,29 +222,25 @@ def score_without_passages(
     bare = [replace(question, context=None) for question in questions]
     examples = PromptConfig(tuple(replace(example, context=None) for example in sampling.asking.few_shot))
     prompts = examples.prompts(model, bare)
+
+    def tokens(prompt: Prompt, generation: Generation) -> tuple[int, ...]:
+        start, end = _cut(prompt, generation)
+        return model.complete(generation, end, start)
+
+    def rescore(draw: Draw, scores: Sequence[float]) -> Draw:
+        return replace(draw, log_likelihood=_mean(scores[draw.generation.lead :]), likelihood="rescored")
+
     rescored = []
-    for recalibrator, with_passages in zip(sampling.recalibrators, sampled):
-        answers = [
-            [_scored_tokens(model, item.prompt, draw.generation) for draw in item.draws]
-            for item in with_passages
-        ]
+    for recalibrator, answered in zip(sampling.recalibrators, sampled):
+        answers = [[tokens(item.prompt, draw.generation) for draw in item.draws] for item in answered]
         scores = model.score(prompts, answers, recalibrator=recalibrator)
-        rescored.append([_with_scores(item, values) for item, values in zip(with_passages, scores)])
+        rescored.append(
+            [
+                replace(item, draws=tuple(map(rescore, item.draws, item_scores)))
+                for item, item_scores in zip(answered, scores)
+            ]
+        )
     return rescored
-
-
-def _scored_tokens(model: LanguageModel, prompt: Prompt, generation: Generation) -> tuple[int, ...]:
-    """The tokens whose likelihood a draw has, behind those that lead to it."""
-    start, end = _cut(prompt, generation)
-    return model.complete(generation, end, start)
-
-
-def _with_scores(sampled: Sampled, scores: Sequence[Sequence[float]]) -> Sampled:
-    draws = (
-        replace(draw, log_likelihood=_mean(values[draw.generation.lead :]), likelihood="rescored")
-        for draw, values in zip(sampled.draws, scores)
-    )
-    return replace(sampled, draws=tuple(draws))
 
 
 def default_max_new_tokens(*, open_book: bool) -> int:

@@ -86,14 +86,16 @@ class _ATSState:
     @torch.no_grad()
     def read(self, states: Tensor, positions: Tensor, forward_pass: ForwardPass) -> Tensor:
         """1/T (N,) after the N new tokens of a pass, with states (N, d) at positions (N,)."""
+        if isinstance(forward_pass, TreePass) and forward_pass.read_by is not None:
+            index = forward_pass.read_by[:, -1 - self.index].nonzero()[:, 0]
+            return self._read_subset(states, positions, forward_pass, index)
         ats, states, positions = self.ats, states[None], positions[None]
         query = ats.queries(states, positions)
         layer = self._layer(forward_pass)
         output = forward_pass.attend(layer, query, *ats.keys_values(states, positions))
         return ats.inverse_temperature_from(states, output.flatten(2))[0].float()
 
-    @torch.no_grad()
-    def read_subset(self, states: Tensor, positions: Tensor, tree: TreePass, index: Tensor) -> Tensor:
+    def _read_subset(self, states: Tensor, positions: Tensor, tree: TreePass, index: Tensor) -> Tensor:
         """1/T (N,) after only these (n,) of the new tokens; NaN after the others.
 
         The others are never attended to: a draw of this recalibrator that stands on a token was also read
@@ -226,10 +228,10 @@ class ThreeLevelCache:
         read_by = None if new.read_by is None else new.read_by.to(device)
         for first in range(0, len(new), most):
             part = slice(first, first + most)
-            tree = TreePass(
-                self.layers, self.prefix_length, self.lengths, row[part], path[part], depth[part], self.slots
-            )
-            outputs.append(self._run_tree(token[part], tree, None if read_by is None else read_by[part]))
+            readers = None if read_by is None else read_by[part]
+            places = row[part], path[part], depth[part], self.slots
+            tree = TreePass(self.layers, self.prefix_length, self.lengths, *places, readers)
+            outputs.append(self._run(token[part], tree.position, tree))
             self.slots += len(outputs[-1])
         return ModelOutputs.concatenate(outputs)
 
@@ -257,17 +259,6 @@ class ThreeLevelCache:
 
     def _held(self, rows: Tensor) -> Tensor:
         return self.place[rows.to(self.place.device)]
-
-    def _run_tree(self, token: Tensor, tree: TreePass, read_by: Tensor | None) -> ModelOutputs:
-        if read_by is None:
-            return self._run(token, tree.position, tree)
-        states = self.network.run(token, tree.position, tree)
-        readers = [read_by[:, i].nonzero()[:, 0] for i in range(len(self.ats))]
-        beta = [
-            state.read_subset(states, tree.position, tree, index)
-            for state, index in zip(self._ats_states, readers)
-        ]
-        return ModelOutputs.of(states, beta)
 
     def _run(self, token_ids: Tensor, positions: Tensor, forward_pass: ForwardPass) -> ModelOutputs:
         states = self.network.run(token_ids, positions, forward_pass)
