@@ -29,8 +29,7 @@ from semcal.demo.questions import load_set
 from semcal.errors import SemcalWarning
 from semcal.grading.rules import RuleGrader
 from semcal.models.equivalence import Equivalence
-from semcal.models.language_model import LanguageModel
-from semcal.models.prompting import PromptConfig
+from semcal.models.language_model import LanguageModel, PromptConfig
 from semcal.recalibration.temperature import Temperature
 from tests.json_rows import calibrate_samples, grade_row, measure_rows, sample_candidates
 

@@ -13,8 +13,8 @@ from typing import get_args
 
 from semcal.demo.paths import language_model_dir
 from semcal.demo.questions import load_set
+from semcal.models.language_model import PromptConfig
 from semcal.models.loading import load_model
-from semcal.models.prompting import PromptConfig
 from semcal.recalibration.calibration_set import CalibrationSet
 from semcal.recalibration.fitting import fit, fit_over_server
 

@@ -11,9 +11,10 @@ from semcal import inputs, measuring, rows
 from semcal.calibration import calibrated, learn
 from semcal.grading import grade
 from semcal.measuring import MeasureOptions
-from semcal.models import cluster, sampling
-from semcal.models.cluster import Clustering
-from semcal.models.prompting import PromptConfig
+from semcal.models import clustering as grouping
+from semcal.models import sampling
+from semcal.models.clustering import Grouping
+from semcal.models.language_model import PromptConfig
 from semcal.models.sampling import Sampling
 from semcal.recalibration import choosing
 from semcal.results import answer_of as answer_of_row
@@ -56,7 +57,7 @@ def on_row(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 check_measurable = on_row(measuring.check_measurable)
-check_clusterable = on_row(cluster.check_clusterable)
+check_clusterable = on_row(grouping.check_clusterable)
 check_gradable = on_row(grade.check_gradable)
 check_auditable = on_row(grade.check_auditable)
 check_assessable = on_row(measuring.check_assessable)
@@ -89,7 +90,7 @@ def measure_rows(objects: Sequence[Json], *, sharper: Sequence[Sequence[str]] = 
 
 def cluster_rows(objects: Sequence[Json], **options: Any) -> tuple[list[dict[str, Any]], int]:
     """`cluster_rows`: the rows, and the number of NLI calls."""
-    clustered = cluster.cluster_rows(as_rows(objects), **options)
+    clustered = grouping.cluster_rows(as_rows(objects), **options)
     return as_json(clustered.rows), clustered.calls
 
 
@@ -104,7 +105,7 @@ def calibrate_samples(
     **options: Any,
 ) -> Any:
     """`measure_samples`, then `calibrate_rows`."""
-    clustering = Clustering(equivalence, linkage)
+    clustering = Grouping(equivalence, linkage)
     measured = learn.measure_samples(
         as_rows(objects), clustering, m=m, temperatures=temperatures, progress=progress
     )
@@ -193,7 +194,7 @@ def sample_candidates(
 ) -> Any:
     """`sample_candidates`: rows by candidate."""
     made = Sampling((), asking, m, (seed,), max_new_tokens)
-    clustering = Clustering(equivalence, linkage)
+    clustering = Grouping(equivalence, linkage)
     return as_json(choosing.sample_candidates(model, questions, recalibrators, made, clustering, **options))
 
 
@@ -225,7 +226,7 @@ def rows_at_temperatures(
             questions,
             temperatures,
             made,
-            Clustering(equivalence, linkage),
+            Grouping(equivalence, linkage),
             **options,
         )
     )

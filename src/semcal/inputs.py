@@ -15,7 +15,7 @@ from semcal.data.question import Question
 from semcal.data.sources import COMMON_NAMES, check_different, json_value, peek, read_source_rows, rename
 from semcal.errors import InputError, RowError, SemcalWarning, UsageError, shown
 from semcal.files import TOO_DEEP, JsonLine, JsonObject, fault, row_of
-from semcal.models.cluster import check_clusterable
+from semcal.models.clustering import check_clusterable
 from semcal.models.equivalence import DEFAULT, Equivalence, names_a_server
 from semcal.models.language_model import Capabilities
 from semcal.models.loading import load_equivalence, load_model

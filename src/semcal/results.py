@@ -28,7 +28,7 @@ from semcal.measuring import (
     representative,
     scores_by_measure,
 )
-from semcal.models.cluster import Clustering, cluster_missing
+from semcal.models.clustering import Grouping, cluster_missing
 from semcal.progress import ShowProgress, shown_progress
 from semcal.registry import check_name
 from semcal.rows import CALIBRATED, Decision, Row, RowsAt, rows_by_temperature
@@ -289,7 +289,7 @@ class Results(Sequence[Answer]):
         rows: RowsAt,
         *,
         grader: Grader,
-        clustering: Clustering,
+        clustering: Grouping,
         seed: int,
         stored: StoredSamples | None = None,
         failures: Mapping[str, QuestionError] | None = None,
@@ -582,7 +582,7 @@ def score(
         answers_of(rows, chosen, calibration),
         rows,
         grader=marks,
-        clustering=Clustering(judge, linkage),
+        clustering=Grouping(judge, linkage),
         seed=seed,
         stored=StoredSamples(samples if isinstance(samples, str | Path) else None, by if n_stored else None),
     )

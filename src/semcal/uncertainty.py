@@ -33,12 +33,10 @@ from semcal.inputs import EquivalenceLike, ModelLike, Questions
 from semcal.measures import MEASURES
 from semcal.measuring import MeasureOptions, likeliest, measure_at, representative
 from semcal.metrics.frequencies import Floats
-from semcal.models.cluster import Clustering, cluster_rows
-from semcal.models.clustering import LINKAGES, QuestionSearch, Verdicts, finish, grow
+from semcal.models.clustering import LINKAGES, Grouping, QuestionSearch, Verdicts, cluster_rows, finish, grow
 from semcal.models.drawing import Truncation
 from semcal.models.equivalence import ExactMatch
-from semcal.models.language_model import Capabilities, Sampler, check_likelihoods
-from semcal.models.prompting import PromptConfig
+from semcal.models.language_model import Capabilities, PromptConfig, Sampler, check_likelihoods
 from semcal.models.sampling import Sampled, Sampling, row_to_ask, sample_runs
 from semcal.progress import ShowProgress, shown_progress
 from semcal.recalibration.attentive import AnyRecalibrator
@@ -238,7 +236,7 @@ class SemanticUQ:
         self, answers: Sequence[Answer], rows: RowsAt, failures: Mapping[str, QuestionError]
     ) -> Results:
         (seed,) = self.sampling.seeds
-        clustering = Clustering(self.equivalence, self.linkage)
+        clustering = Grouping(self.equivalence, self.linkage)
         return Results(
             answers, rows, grader=RuleGrader(), clustering=clustering, seed=seed, failures=failures
         )
@@ -247,7 +245,7 @@ class SemanticUQ:
         self, questions: Sequence[Question], rule: DecisionRule, progress: Callable[[int], None] | None
     ) -> tuple[list[Answer], dict[str, QuestionError]]:
         """The questions answered with the draws that decide, and the failures of those that are left out."""
-        clustering = Clustering(self.equivalence, self.linkage)
+        clustering = Grouping(self.equivalence, self.linkage)
         decided, calls = draw_and_decide(self.model, questions, rule, self.sampling, clustering, progress)
         self.nli_calls += calls
         self._count(len(decided), sum(len(item.texts) for item in decided), sum(item.cut for item in decided))
@@ -725,7 +723,7 @@ def draw_and_decide(
     questions: Sequence[Question],
     rule: DecisionRule,
     sampling: Sampling,
-    clustering: Clustering,
+    clustering: Grouping,
     progress: Callable[[int], None] | None = None,
 ) -> tuple[list[OpenQuestion], int]:
     """Draw until each question is decided; return the draws, and the number of NLI calls.

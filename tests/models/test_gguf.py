@@ -154,7 +154,7 @@ def test_a_killed_process_leaves_nothing_that_is_taken_for_whole(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script = (
-        "import os, sys, torch; from semcal.engine import loading; from semcal.hub_names import *\n"
+        "import os, sys, torch; from semcal.models import loading; from semcal.hub_names import *\n"
         "loading._write_weights = lambda *_: os._exit(9)\n"
         "loading.unpacked('m', locate(sys.argv[1], LANGUAGE_MODEL), torch.float32)"
     )

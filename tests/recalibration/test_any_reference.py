@@ -23,7 +23,7 @@ from semcal.demo.paths import language_model_dir
 from semcal.errors import InputError, UndefinedWarning, UsageError
 from semcal.experiment.grid_settings import Fitting
 from semcal.inputs import as_questions
-from semcal.models.prompting import PromptConfig
+from semcal.models.language_model import PromptConfig
 from semcal.recalibration import (
     CalibrationFeatures,
     TemperatureFit,

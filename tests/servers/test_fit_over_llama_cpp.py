@@ -13,9 +13,8 @@ from semcal.data.question import Question
 from semcal.demo.paths import language_model_dir
 from semcal.demo.questions import load_set
 from semcal.errors import UsageError
-from semcal.models.language_model import LanguageModel
+from semcal.models.language_model import LanguageModel, PromptConfig
 from semcal.models.loading import load_model
-from semcal.models.prompting import PromptConfig
 from semcal.recalibration.calibration_set import CalibrationSet
 from semcal.recalibration.fitting import (
     Fit,

@@ -6,8 +6,7 @@ from typing import Any
 
 from semcal.calibration.calibrated import Calibration, CalibrationReport, CandidateScore, Threshold
 from semcal.metrics.probability_maps import MapCandidate, ProbabilityMap
-from semcal.models.language_model import LanguageModel
-from semcal.models.prompting import PromptConfig
+from semcal.models.language_model import LanguageModel, PromptConfig
 from semcal.recalibration.provenance import Provenance
 
 #: p = .1 + .6 share, of E-SC at the answer's temperature.

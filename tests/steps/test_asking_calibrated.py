@@ -24,7 +24,7 @@ from semcal.errors import InputError, SemcalWarning, StoreError, UsageError
 from semcal.models.drawing import Truncation
 from semcal.models.equivalence import ExactMatch
 from semcal.models.fakes import FakeEquivalence, FakeLanguageModel
-from semcal.models.prompting import PromptConfig
+from semcal.models.language_model import PromptConfig
 from semcal.recalibration import TemperatureScaling, save_pretrained
 
 TABLE = {"Who sang it?": {"Mira Oln.": 0.6, "Bo Tarn.": 0.3, "Ana Velis.": 0.1}}

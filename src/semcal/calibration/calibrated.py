@@ -32,8 +32,7 @@ from semcal.metrics.frequencies import Floats
 from semcal.metrics.probability_maps import FEW, PLENTY, MapCandidate, ProbabilityMap
 from semcal.metrics.thresholds import threshold_sentence
 from semcal.models.equivalence import Equivalence, address_of, names_a_server
-from semcal.models.language_model import Sampler
-from semcal.models.prompting import PromptConfig
+from semcal.models.language_model import PromptConfig, Sampler
 from semcal.models.sampling import default_max_new_tokens
 from semcal.recalibration.attentive import AnyRecalibrator, fingerprint
 from semcal.recalibration.provenance import Provenance

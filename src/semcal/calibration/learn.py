@@ -63,9 +63,9 @@ from semcal.metrics.probability_maps import (
     predict_out_of_fold,
 )
 from semcal.metrics.thresholds import likeliest_start
-from semcal.models.cluster import Clustering, cluster_missing
+from semcal.models.clustering import Grouping, cluster_missing
 from semcal.models.equivalence import Equivalence, address_of
-from semcal.models.prompting import PromptConfig
+from semcal.models.language_model import PromptConfig
 from semcal.models.sampling import Sampling, default_max_new_tokens, row_to_ask
 from semcal.progress import ShowProgress, shown_progress
 from semcal.recalibration.attentive import AnyRecalibrator
@@ -220,7 +220,7 @@ def calibrate(
     """
     seed = inputs.checked_seed(seed)
     learning = Learning(risk, delta, seed)
-    clustering = Clustering(inputs.as_equivalence(equivalence), linkage)
+    clustering = Grouping(inputs.as_equivalence(equivalence), linkage)
     learning = replace(learning, grader=as_grader(grader, clustering.equivalence))
     if samples is not None:
         if model is not None or labelled is not None:
@@ -401,7 +401,7 @@ def check_labelled_samples(row: Row) -> None:
 
 def measure_samples(
     rows: Sequence[Row],
-    clustering: Clustering,
+    clustering: Grouping,
     *,
     m: int | None = None,
     temperatures: Sequence[float] | None = None,

@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from semcal.calibration.learn import SamplesOrigin
     from semcal.grading.rules import Grader
     from semcal.models.equivalence import Equivalence
-    from semcal.models.language_model import Sampler
-    from semcal.models.prompting import PromptConfig
+    from semcal.models.language_model import PromptConfig, Sampler
     from semcal.recalibration.attentive import AnyRecalibrator
 
 #: The columns that are read of stored samples.
@@ -192,7 +191,7 @@ def _from_samples(options: CalibrateOptions, models: opt.ModelOptions, bad: BadR
     """Read stored samples; None if that is all that is to be done."""
     from semcal.calibration.learn import Learning, calibrate_rows, check_labelled_samples, measure_samples
     from semcal.grading.grade import as_grader
-    from semcal.models.cluster import Clustering
+    from semcal.models.clustering import Grouping
 
     read = open_rows(
         options.file, options.columns, check_labelled_samples, fields=FIELDS, label="calibrate", tables=True
@@ -213,7 +212,7 @@ def _from_samples(options: CalibrateOptions, models: opt.ModelOptions, bad: BadR
         warn(f"would calibrate on the samples of {len(rows)} questions")
         return None
     kept_seed = 0 if origin.provenance is None else origin.provenance.seed
-    clustering = Clustering(models.open_equivalence(), options.linkage)
+    clustering = Grouping(models.open_equivalence(), options.linkage)
     grader = as_grader(models.open_grader(options.grader), clustering.equivalence)
 
     def learn(progress: Callable[[int], None]) -> Calibration:

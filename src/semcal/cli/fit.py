@@ -40,8 +40,7 @@ from semcal.store import SETTINGS
 
 if TYPE_CHECKING:
     from semcal.models.equivalence import Equivalence
-    from semcal.models.language_model import LanguageModel, Sampler
-    from semcal.models.prompting import PromptConfig
+    from semcal.models.language_model import LanguageModel, PromptConfig, Sampler
     from semcal.models.sampling import Sampling
     from semcal.recalibration.calibration_set import CalibrationSet
     from semcal.recalibration.provenance import Provenance
@@ -256,7 +255,7 @@ class FitWork:
     @classmethod
     def read(cls, options: FitOptions, server: opt.ServerOptions, bad: BadRows) -> FitWork:
         """Read the questions, keep them apart from the examples, and load the model."""
-        from semcal.models.prompting import PromptConfig
+        from semcal.models.language_model import PromptConfig
 
         examples = opt.open_few_shot(options.few_shot) or ()
         questions = read_labelled(options.file, options.columns, bad, label="fit", limit=options.limit)
@@ -389,7 +388,7 @@ class FitWork:
 
     def select(self, keep: Path) -> Json:
         """Fit every candidate and choose one for each measure."""
-        from semcal.models.cluster import Clustering
+        from semcal.models.clustering import Grouping
         from semcal.recalibration.calibration_set import CalibrationSet
         from semcal.recalibration.choosing import Sweep, fit_and_select
 
@@ -404,7 +403,7 @@ class FitWork:
                 labelled,
                 self.validation,
                 self.sampling,
-                Clustering(self.equivalence),
+                Grouping(self.equivalence),
                 Sweep([options.method], options.learning_rate, options.features, options.chosen_by),
                 progress=begin,
                 keep=keep,
@@ -413,11 +412,11 @@ class FitWork:
 
     def fit_grid(self, keep: Path) -> Json:
         """Choose a temperature of the grid for each measure."""
-        from semcal.models.cluster import Clustering
+        from semcal.models.clustering import Grouping
         from semcal.recalibration.choosing import choose_temperatures, rows_at_temperatures
         from semcal.store import Store
 
-        clustering = Clustering(self.equivalence)
+        clustering = Grouping(self.equivalence)
         questions = self._questions_to_sample(report=True)
         with progress(self.options.method, len(questions)) as update:
             rows = rows_at_temperatures(

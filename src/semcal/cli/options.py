@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from semcal.grading.rules import Grader
     from semcal.hub_names import Location
     from semcal.models.equivalence import Equivalence
-    from semcal.models.language_model import Sampler
-    from semcal.models.prompting import PromptConfig
+    from semcal.models.language_model import PromptConfig, Sampler
     from semcal.recalibration.attentive import AnyRecalibrator
     from semcal.servers.settings import ServerSettings
     from semcal.steps import WorkerState

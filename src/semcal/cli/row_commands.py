@@ -48,8 +48,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from semcal.grading.rules import Grader
-    from semcal.models.language_model import Sampler
-    from semcal.models.prompting import PromptConfig
+    from semcal.models.language_model import PromptConfig, Sampler
     from semcal.recalibration.attentive import AnyRecalibrator
 
 #: The columns that each command reads.
@@ -201,7 +200,7 @@ def import_rows(
     log_likelihoods only where the file says at which T and how they were computed.
     """
     from semcal.data.recorded import FORMATS, read_recorded
-    from semcal.models.cluster import check_clusterable
+    from semcal.models.clustering import check_clusterable
 
     chosen = FORMATS[check_name(format, FORMATS, what="format")]
     without = several = repeated = 0
@@ -248,7 +247,7 @@ def cluster(
     clusters: lists of sample indices, in the order in which the meanings first appear. Samples of several
     temperatures (temperatures: [number], one a sample) are grouped apart.
     """
-    from semcal.models.cluster import ClusterStep, check_clusterable
+    from semcal.models.clustering import ClusterStep, check_clusterable
 
     equivalence = opt.equivalence_name(equivalence)
     read = open_rows(file, columns, check_clusterable, fields=CLUSTERED, label="cluster", tables=True)

@@ -21,9 +21,8 @@ from semcal.grading.grade import grade_clusters
 from semcal.grading.rules import members_to_grade
 from semcal.installation import versions
 from semcal.measuring import MeasureOptions, measure_rows, scores_by_measure
-from semcal.models.cluster import ClusterStep
-from semcal.models.clustering import cluster_answers
-from semcal.models.prompting import PromptConfig
+from semcal.models.clustering import ClusterStep, cluster_answers
+from semcal.models.language_model import PromptConfig
 from semcal.recalibration.choosing import Candidate, Selection, select_graded, under_alphas
 from semcal.rows import FAILED, Json, Row, RowsAt
 from semcal.steps import RecalibratorSource, WorkerState

@@ -65,7 +65,7 @@ from semcal.experiment.grid_blocks import (
 from semcal.experiment.grid_settings import CALIBRATED, GridSettings, Model, slug
 from semcal.experiment.question_sets import PARTS, Parts, Problem, essentials
 from semcal.files import dumps
-from semcal.models.prompting import PromptConfig
+from semcal.models.language_model import PromptConfig
 from semcal.models.sampling import SampleJob, SamplePass
 from semcal.recalibration.choosing import Candidate, CandidateFit
 from semcal.recalibration.methods import FITTED, FROM_SAMPLES, RECALIBRATORS, keeps_top

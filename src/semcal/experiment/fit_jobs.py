@@ -12,8 +12,7 @@ from semcal.data.question import Question, plain_text
 from semcal.errors import QuestionError
 from semcal.experiment.token_classes import token_classes
 from semcal.installation import versions
-from semcal.models.language_model import LanguageModel, Sampler, SampleRequest
-from semcal.models.prompting import PromptConfig
+from semcal.models.language_model import LanguageModel, PromptConfig, Sampler, SampleRequest
 from semcal.recalibration.choosing import Candidate, CandidateFit
 from semcal.recalibration.methods import RECALIBRATORS
 from semcal.steps import RecalibratorSource, WorkerState

@@ -21,7 +21,7 @@ from semcal.experiment.grid_blocks import (
 )
 from semcal.experiment.grid_settings import CALIBRATED, DataSet, GridSettings, Model
 from semcal.experiment.question_sets import PARTS, Parts, essentials, load_parts, sizes_of_built_in
-from semcal.models.prompting import PromptConfig
+from semcal.models.language_model import PromptConfig
 from semcal.models.sampling import CHARACTERS, SampleJob, SamplePass
 from semcal.progress import duration
 from semcal.recalibration.methods import FITTED

@@ -29,7 +29,7 @@ from semcal.experiment.question_sets import Parts, Problem, essentials, load_par
 from semcal.experiment.reading import claim_folder
 from semcal.files import dumps, read_object, remove_leftovers, write_rows
 from semcal.installation import environment, versions
-from semcal.models.prompting import PromptConfig
+from semcal.models.language_model import PromptConfig
 from semcal.recalibration.methods import FITTED
 from semcal.recalibration.provenance import check_enough, warn_if_few
 from semcal.rows import warn_of_cut_draws

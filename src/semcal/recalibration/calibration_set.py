@@ -36,9 +36,15 @@ from semcal.files import (
     write_rows,
     writing,
 )
-from semcal.models.language_model import AnswerReader, LanguageModel, Prompt, Sampler, common_prefix
-from semcal.models.prompting import PromptConfig
-from semcal.models.scheduling import shared_length
+from semcal.models.language_model import (
+    AnswerReader,
+    LanguageModel,
+    Prompt,
+    PromptConfig,
+    Sampler,
+    common_prefix,
+    shared_length,
+)
 from semcal.recalibration.attentive import CalibrationFeatures, row_counts
 from semcal.recalibration.provenance import Provenance, check_enough
 

@@ -29,7 +29,7 @@ from semcal.grading.rules import Grader, RuleGrader
 from semcal.inputs import EquivalenceLike, ModelLike, Questions, as_equivalence, as_model, as_questions
 from semcal.measures import MEASURES
 from semcal.measuring import MeasureOptions, measure_rows
-from semcal.models.cluster import Clustering, ClusterStep
+from semcal.models.clustering import ClusterStep, Grouping
 from semcal.models.language_model import LanguageModel, Sampler
 from semcal.models.sampling import BLOCK_TOKENS, SampleStep, Sampling, question_blocks
 from semcal.progress import ShowProgress, shown_progress
@@ -195,7 +195,7 @@ def sample_candidates(
     questions: Sequence[Question],
     recalibrators: Mapping[Key, AnyRecalibrator],
     sampling: Sampling,
-    clustering: Clustering,
+    clustering: Grouping,
     *,
     progress: Callable[[int], None] | None = None,
     keep: Store | None = None,
@@ -231,7 +231,7 @@ def sample_candidates(
     return dict(zip(recalibrators, rows.values()))
 
 
-def _key(model: Sampler, sampling: Sampling, clustering: Clustering) -> Json:
+def _key(model: Sampler, sampling: Sampling, clustering: Grouping) -> Json:
     """What the rows depend on beside the questions."""
     from semcal.recalibration.attentive import fingerprint
 
@@ -521,7 +521,7 @@ def fit_and_select(
     labelled: CalibrationSet,
     validation: Sequence[Question],
     sampling: Sampling,
-    clustering: Clustering,
+    clustering: Grouping,
     sweep: Sweep,
     *,
     progress: Callable[[str, int], Callable[[int], None]] | None = None,
@@ -671,7 +671,7 @@ def rows_at_temperatures(
     questions: Sequence[Question],
     temperatures: Sequence[float],
     sampling: Sampling,
-    clustering: Clustering,
+    clustering: Grouping,
     *,
     progress: Callable[[int], None] | None = None,
     keep: Store | None = None,
@@ -738,7 +738,7 @@ def fit_grid(
     """
     model, labelled = as_model(model), as_questions(questions, labelled=True)
     check_enough(len(labelled), of="to choose a temperature by")
-    clustering = Clustering(as_equivalence(equivalence))
+    clustering = Grouping(as_equivalence(equivalence))
     with shown_progress(progress, "fit", len(labelled)) as update:
         rows = rows_at_temperatures(model, labelled, temperatures, sampling, clustering, progress=update)
     return choose_temperatures(rows, measures=measures, by=by)

@@ -24,8 +24,7 @@ from numpy.typing import NDArray
 
 from semcal.errors import FitError, QuestionError, SemcalWarning, ServerError, UsageError, shown
 from semcal.inputs import ModelLike, Questions, as_model, as_questions, name_of
-from semcal.models.language_model import LanguageModel, Sampler, with_states
-from semcal.models.prompting import PromptConfig
+from semcal.models.language_model import LanguageModel, PromptConfig, Sampler, with_states
 from semcal.progress import ShowProgress, shown_progress
 from semcal.recalibration.attentive import ATS, AnyRecalibrator, CalibrationFeatures, inverse_temperatures
 from semcal.recalibration.calibration_set import CalibrationSet, calibration_features, provenance_of
