@@ -591,18 +591,15 @@ def _calibration(cell: CellScores) -> Row:
     run, place = cell.run, (cell.model, cell.dataset)
     content = run.calibration(*place)
     report, threshold = content["report"], content["threshold"]
-    summary: Row = {
+    numbers = range(run.runs) if threshold is not None else ()
+    rows = [row for number in numbers for row in run.calibrated_rows(*place, number)]
+    answered = [row["correct"] for row in rows if not row["abstained"]]
+    return {
         "labels": report["n"],
         "apart": report["apart"],
         "chosen": report["chosen"],
         "warnings": report["warnings"],
         "threshold": threshold,
-        "answered": None,
-        "wrong": None,
+        "answered": len(answered) / len(rows) if rows else None,
+        "wrong": 1 - sum(answered) / len(answered) if answered else None,
     }
-    if threshold is None:
-        return summary
-    rows = [row for number in range(run.runs) for row in run.calibrated_rows(*place, number)]
-    answered = [row["correct"] for row in rows if not row["abstained"]]
-    wrong = 1 - sum(answered) / len(answered) if answered else None
-    return summary | {"answered": len(answered) / len(rows), "wrong": wrong}

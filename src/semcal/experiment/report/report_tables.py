@@ -7,7 +7,7 @@ one, in results.md; nothing else lists names.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib.resources import files
@@ -32,6 +32,7 @@ from semcal.experiment.report.tables import (
     metric_title,
     number,
     pivot,
+    select,
     signed,
     value_at,
 )
@@ -582,8 +583,12 @@ def comparisons(name: str, results: Results, _: Rows) -> Rows:
         model, dataset = row.get("model", table.get("model")), row["dataset"]
         if dataset not in datasets or (model is not None and model not in models):
             continue
-        where = {"dataset": datasets[dataset]} | ({} if model is None else {"model": models[model]})
-        for metric, paper, ours in _ours(row, results["analyses"], where):
+        place = {"dataset": datasets[dataset]} | ({} if model is None else {"model": models[model]})
+        for metric, paper, analysis, where, path in _counterparts(row):
+            counterpart = next(iter(select(results["analyses"][analysis], {**place, **where})), None)
+            ours = value_at(counterpart, path)
+            if ours is None and (counterpart is None or analysis != "volatility"):
+                continue  # a method that was not run has a row in the table of ranks
             names = {"model": model or "", "dataset": dataset, "metric": metric}
             names |= {key: row.get(key, "") for key in ("method", "measure")}
             cells = _beside(paper, row.get("se"), ours, digits=2 if metric in TWO_DIGITS else 3)
@@ -591,41 +596,29 @@ def comparisons(name: str, results: Results, _: Rows) -> Rows:
     return rows
 
 
-def _ours(
-    row: Row, analyses: Mapping[str, Rows], names: Mapping[str, str]
-) -> Iterator[tuple[str, float, Any]]:
-    """(name of the metric, published value, the run's: over runs or a number) of a published row."""
+def _counterparts(row: Row) -> list[tuple[str, float, str, Row, tuple[str, ...]]]:
+    """Of each number of a published row its name and value, and where a run has its own.
 
-    def first(analysis: str, **where: Any) -> Row:
-        key_values = {**names, **where}
-        rows = (ours for ours in analyses[analysis] if all(ours[k] == v for k, v in key_values.items()))
-        return next(rows, {})
-
+    That is an analysis, values that its row has, and the path there.
+    """
     if "metric" in row:
         metric = row["metric"]
         analysis = "entropy" if metric.startswith("SE_") else "confidence"
-        value = first(analysis, method=row["method"], measure=row["measure"]).get(metric)
-        numbers = [(metric_title(metric), row["mean"], value)]
-    elif "temperature" in row:
-        value = first("temperatures", measure=row["measure"]).get("temperature")
-        numbers = [("T", row["temperature"], value)]
-    elif "beam" in row:
-        numbers = [("accuracy, 4 beams", row["beam"], first("base_accuracies").get("beam"))]
-    elif "test" in row:
-        sizes = first("splits")
-        numbers = [(split, row[split], sizes[split]) for split in ("calibration_train", "validation", "test")]
-    elif "volatility" in row:
-        changes = first("volatility", metrics=["ace", "mcb"])
-        if changes:  # a method that was not run has a row of its own
-            value = {**changes["per_method"], "Mean": changes["mean"]}.get(row["method"])
-            yield "change of rank", row["volatility"], value
-        return
-    elif row["key"] == "agreement":
-        value = first("agreement", measure="E-SC").get("agreement")
-        numbers = [("agreement of gradings", row["value"], value)]
-    else:
-        return
-    yield from (entry for entry in numbers if entry[2] is not None)
+        where = {"method": row["method"], "measure": row["measure"]}
+        return [(metric_title(metric), row["mean"], analysis, where, (metric,))]
+    if "temperature" in row:
+        where = {"measure": row["measure"]}
+        return [("T", row["temperature"], "temperatures", where, ("temperature",))]
+    if "beam" in row:
+        return [("accuracy, 4 beams", row["beam"], "base_accuracies", {}, ("beam",))]
+    if "test" in row:
+        return [(part, row[part], "splits", {}, (part,)) for *_, part in PARTS]
+    if "volatility" in row:
+        path = ("mean",) if row["method"] == "Mean" else ("per_method", row["method"])
+        return [("change of rank", row["volatility"], "volatility", {"metrics": ["ace", "mcb"]}, path)]
+    if row["key"] == "agreement":
+        return [("agreement of gradings", row["value"], "agreement", {"measure": "E-SC"}, ("agreement",))]
+    return []
 
 
 def _beside(paper: float, paper_se: float | None, ours: Any, *, digits: int) -> dict[str, Cell]:
