@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from semcal.errors import StoreError, UsageError
-from semcal.experiment.report.cells import Field, in_order, measures_in_order, metric_title
-from semcal.experiment.report.page import glossary
+from semcal.experiment.report.build import glossary
 from semcal.experiment.report.report_tables import REPORT_TABLES, ReportTable, Section
+from semcal.experiment.report.tables import Field, in_order, measures_in_order, metric_title
 from semcal.measures import MEASURES, Measure
 from semcal.metrics import METRICS, Metric, bootstrap, summaries
 from semcal.plotting import method_colour, method_line

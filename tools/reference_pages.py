@@ -95,9 +95,9 @@ def _row(names: str, what: str) -> str:
 
 def glossary() -> str:
     """Return the page of codes and terms: those of the report, and further ones."""
-    from semcal.experiment.report import page
+    from semcal.experiment.report import build
 
-    found = {code: text for codes in page.glossary().values() for code, text in codes.items()}
+    found = {code: text for codes in build.glossary().values() for code, text in codes.items()}
     found |= TERMS
     entries = (
         f"{term}\n  {text}\n" for term, text in sorted(found.items(), key=lambda one: one[0].casefold())

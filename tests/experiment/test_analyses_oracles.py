@@ -16,7 +16,7 @@ from scipy import stats
 from sklearn.isotonic import IsotonicRegression
 from sklearn.metrics import brier_score_loss, roc_auc_score
 
-from semcal.experiment.analyses.scores_by_method import chance_volatility
+from semcal.experiment.analyses.score_analyses import chance_volatility
 from semcal.experiment.grid_settings import slug
 from semcal.metrics import bootstrap, joint_bootstrap, paired_test
 

@@ -30,7 +30,7 @@ from semcal.experiment.analyses.contrasts import (
     components,
 )
 from semcal.experiment.analyses.grid_scores import GridScores, MetricOptions, PairScores, ScoreArrays
-from semcal.experiment.analyses.scores_by_method import correlations, mean_correlation, volatility
+from semcal.experiment.analyses.score_analyses import correlations, mean_correlation, volatility
 from semcal.experiment.finished import read_finished
 from semcal.metrics import Contrast
 
@@ -55,8 +55,8 @@ def rows_of(scores: GridScores) -> Rows:
         warnings.simplefilter("ignore", UndefinedWarning)
         analyses = {
             "fits": fits(scores.run),
-            "volatility": volatility(scores),
-            "agreement": agreement(scores),
+            "volatility": [row for cell in scores.cells.values() for row in volatility(cell)],
+            "agreement": [row for cell in scores.cells.values() for row in agreement(cell)],
         }
         return claim_contrasts(scores, analyses)
 
@@ -297,7 +297,7 @@ def test_the_mean_correlation_and_its_resamples_are_those_of_numpy(sharp: GridSc
     pair, measures = sharp.pair("m", "d"), sharp.run.measures
     found = mean_correlation(pair, "TS")
     assert found is not None
-    (row,) = (row for row in correlations(sharp) if row["method"] == "TS")
+    (row,) = (row for row in correlations(sharp.cells["m", "d"]) if row["method"] == "TS")
     assert found.value == pytest.approx(row["mean"], abs=1e-12)
     drawn = np.random.default_rng(pair.options.seed).integers(pair.n, size=(pair.options.resamples, pair.n))
     for b in (0, 7, 99):

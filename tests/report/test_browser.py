@@ -11,8 +11,8 @@ from browser import CHROMIUM, driven, dump
 from made_up_grid import Grid, write_grid
 
 from semcal.experiment.finished import FinishedRun, read_finished
+from semcal.experiment.report.build import page as grid_page
 from semcal.experiment.report.explorer import SMALL, explorer_blocks
-from semcal.experiment.report.page import page as grid_page
 from semcal.models.equivalence import CachedEquivalence
 from semcal.models.fakes import FakeEquivalence
 

@@ -10,7 +10,7 @@ import pytest
 from semcal.experiment.finished import read_finished
 from semcal.experiment.report.build import results_markdown
 from semcal.experiment.report.summary import headline_table
-from semcal.experiment.report.table_writers import markdown_text
+from semcal.experiment.report.tables import markdown_text
 
 
 def test_every_contrast_stands_there_with_its_verdict_and_the_interval_that_decided(

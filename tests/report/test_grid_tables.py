@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from semcal.experiment.finished import read_finished
-from semcal.experiment.report.cells import Table, cell_of, mark, number
-from semcal.experiment.report.report_tables import report_tables, write_tables
-from semcal.experiment.report.table_writers import csv_text, markdown
+from semcal.experiment.report.build import write_tables
+from semcal.experiment.report.report_tables import report_tables
+from semcal.experiment.report.tables import Table, cell_of, csv_text, mark, markdown, number
 
 CELL = ("made-up-trivia", "ATS")
 MEASURES = ["E-SC", "L-SC", "ML-SC", "B-SC", "IC-SC", "T-SC", "G-SC"]

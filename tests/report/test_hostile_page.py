@@ -13,11 +13,10 @@ from made_up_grid import Grid, write_grid
 from semcal.experiment.analyses import analyse
 from semcal.experiment.finished import FinishedRun, read_finished
 from semcal.experiment.reading import parse_yaml, yaml_text
+from semcal.experiment.report.build import page as grid_page
+from semcal.experiment.report.build import page_figure, write_tables
 from semcal.experiment.report.explorer import explorer_blocks
-from semcal.experiment.report.page import page as grid_page
-from semcal.experiment.report.page import page_figure
 from semcal.experiment.report.report_figures import planned_figures
-from semcal.experiment.report.report_tables import write_tables
 from semcal.files import dumps
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from semcal.experiment.finished import read_finished
-from semcal.experiment.report.cells import Cell, Column, Table
-from semcal.experiment.report.report_tables import report_tables, write_tables
-from semcal.experiment.report.table_writers import latex, latex_text
+from semcal.experiment.report.build import write_tables
+from semcal.experiment.report.report_tables import report_tables
+from semcal.experiment.report.tables import Cell, Column, Table, latex, latex_text
 
 COMMANDS = {
     *("begin", "end", "centering", "caption", "label", "resizebox", "textwidth", "toprule", "midrule"),

@@ -15,10 +15,9 @@ from read_page import Page
 
 from semcal.errors import StoreError
 from semcal.experiment.finished import FinishedRun, read_finished
-from semcal.experiment.report.build import build
+from semcal.experiment.report.build import build, page_figure
+from semcal.experiment.report.build import page as grid_page
 from semcal.experiment.report.explorer import explorer_blocks, packed, unpacked
-from semcal.experiment.report.page import page as grid_page
-from semcal.experiment.report.page import page_figure
 from semcal.experiment.report.report_figures import grid_figures
 from semcal.experiment.report.report_tables import report_tables
 from semcal.experiment.report.summary import findings

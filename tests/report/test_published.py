@@ -11,10 +11,15 @@ from made_up_grid import Grid, write_grid
 
 from semcal.experiment.analyses import analyse
 from semcal.experiment.reading import parse_yaml, yaml_text
-from semcal.experiment.report.published import TABLES, dataset_in_paper, model_in_paper, published
-from semcal.experiment.report.report_tables import report_tables
+from semcal.experiment.report.report_tables import (
+    PUBLISHED_TABLES,
+    dataset_in_paper,
+    model_in_paper,
+    published,
+    report_tables,
+)
 
-BY_METHOD = [name for name in TABLES if "metric" in published(name)["rows"][0]]
+BY_METHOD = [name for name in PUBLISHED_TABLES if "metric" in published(name)["rows"][0]]
 
 
 @pytest.fixture(scope="session")

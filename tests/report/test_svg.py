@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from semcal.experiment.report.page import inline_svg
+from semcal.experiment.report.build import inline_svg
 from semcal.plotting import METHOD_COLOURS
 
 

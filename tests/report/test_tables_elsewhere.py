@@ -10,8 +10,17 @@ from markdown_it import MarkdownIt
 from rich.console import Console
 
 from semcal.cli.row_commands import metrics_tables
-from semcal.experiment.report.cells import Cell, Column, Table, number
-from semcal.experiment.report.table_writers import csv_text, latex, markdown, markdown_text, one_line
+from semcal.experiment.report.tables import (
+    Cell,
+    Column,
+    Table,
+    csv_text,
+    latex,
+    markdown,
+    markdown_text,
+    number,
+    one_line,
+)
 
 FORMULAS = (
     "=1+1",

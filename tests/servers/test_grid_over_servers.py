@@ -22,8 +22,8 @@ from semcal.experiment.grid_settings import GridSettings, Model
 from semcal.experiment.grid_state import GridState
 from semcal.experiment.reading import claim_folder
 from semcal.experiment.report import build
+from semcal.experiment.report.build import write_tables
 from semcal.experiment.report.explorer import explorer_blocks
-from semcal.experiment.report.report_tables import write_tables
 from semcal.models.language_model import Sampler
 from semcal.servers.client import RequestFailed, ServerClient, ServerRequest
 from semcal.workers import PRELOAD, SerialExecutor, start_context

@@ -8,19 +8,27 @@ entailment (table 13); and the sheet on which a person judges clusters (table 12
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from hashlib import blake2b
-from typing import Any
+from itertools import product
 
 import numpy as np
-from numpy.typing import NDArray
 
 from semcal.data.question import several
 from semcal.errors import InputError
 from semcal.experiment.analyses.contrasts import wilson
-from semcal.experiment.analyses.grid_scores import Columns, Floats, GridScores, over_runs
+from semcal.experiment.analyses.grid_scores import (
+    CellScores,
+    Columns,
+    Floats,
+    Record,
+    Records,
+    Row,
+    Rows,
+    base_candidate,
+    over_runs,
+)
 from semcal.experiment.finished import FinishedRun
-from semcal.grading.rules import RULES
 from semcal.metrics import bootstrap
 from semcal.text.first_answer import is_refusal
 
@@ -30,7 +38,7 @@ FIT_KEYS = (
 )
 
 
-def splits(run: FinishedRun) -> list[dict[str, Any]]:
+def splits(run: FinishedRun) -> Rows:
     """{dataset, open_book, calibration_train, validation, test}; all models are asked the same questions.
 
     Where test questions share a passage or a value in the field `group`, `test_groups` counts these groups,
@@ -48,7 +56,7 @@ def splits(run: FinishedRun) -> list[dict[str, Any]]:
     ]
 
 
-def prompts(run: FinishedRun) -> list[dict[str, Any]]:
+def prompts(run: FinishedRun) -> Rows:
     """{model, dataset, open_book, prompt}: the exact prompt of the first test question."""
     return [
         {"model": model, "dataset": dataset, "open_book": run.open_book(dataset)}
@@ -57,27 +65,22 @@ def prompts(run: FinishedRun) -> list[dict[str, Any]]:
     ]
 
 
-def temperatures(run: FinishedRun) -> list[dict[str, Any]]:
+def temperatures(run: FinishedRun) -> Rows:
     """{dataset, model, measure, temperature, candidate, loss, alpha, at_bound} of TS; empty without it."""
-    if "TS" not in run.methods:
-        return []
-    rows = []
-    for dataset in run.datasets:
-        for model in run.models:
-            at_bound = {
-                fit["candidate"]: fit.get("at_bound")
-                for fit in run.selections[model, dataset].get("fits", [])
-            }
-            of_measures = run.selections[model, dataset]["methods"].get("TS", {})
-            for measure in run.measures if of_measures else ():
-                chosen = of_measures.get(measure, {})
-                row: dict[str, Any] = {"dataset": dataset, "model": model, "measure": measure}
-                row |= {key: chosen.get(key) for key in ("temperature", "candidate", "loss", "alpha")}
-                rows.append(row | {"at_bound": at_bound.get(chosen.get("candidate"))})
+    rows: Rows = []
+    for dataset, model in product(run.datasets, run.models) if "TS" in run.methods else ():
+        selection = run.selections[model, dataset]
+        choices = selection["methods"].get("TS")
+        at_bound = {fit["candidate"]: fit.get("at_bound") for fit in selection.get("fits", [])}
+        for measure in run.measures if choices else ():
+            choice = choices.get(measure, {})
+            row: Row = {"dataset": dataset, "model": model, "measure": measure}
+            row |= {key: choice.get(key) for key in ("temperature", "candidate", "loss", "alpha")}
+            rows.append(row | {"at_bound": at_bound.get(choice.get("candidate"))})
     return rows
 
 
-def refits(run: FinishedRun) -> list[dict[str, Any]]:
+def refits(run: FinishedRun) -> Rows:
     """{model, dataset, candidate, temperature}: T over runs (`over_runs`) where each run fitted anew.
 
     Empty where one fit served all runs.
@@ -97,7 +100,7 @@ def refits(run: FinishedRun) -> list[dict[str, Any]]:
     return rows
 
 
-def fits(run: FinishedRun) -> list[dict[str, Any]]:
+def fits(run: FinishedRun) -> Rows:
     """{model, dataset} and what the selection records of each fit: `FIT_KEYS`, null where it does not."""
     return [
         {"model": model, "dataset": dataset, **{key: fit.get(key) for key in FIT_KEYS}}
@@ -106,73 +109,105 @@ def fits(run: FinishedRun) -> list[dict[str, Any]]:
     ]
 
 
-Row = Mapping[str, Any]
+# ---- Answers ----------------------------------------------------------------------------------------------
 
 
-def base_accuracies(scores: GridScores) -> list[dict[str, Any]]:
+def base_accuracies(cell: CellScores) -> Rows:
     """{model, dataset, greedy, beam}, each over runs (`over_runs`); null where it was not made.
 
     Neither depends on the draws, so the standard error over runs is 0: read the interval over questions.
     """
+    runs = cell.runs_of(base_candidate(cell.run, cell.model, cell.dataset))
+    greedy = [columns.greedy_correct for columns in runs]
+    beam = [columns.beam_correct for columns in runs if columns.beam_correct is not None]
     return [
         {
-            "model": model,
-            "dataset": dataset,
-            "greedy": _accuracy(scores, [columns.greedy_correct for columns in runs], groups),
-            "beam": _accuracy(scores, [columns.beam_correct for columns in runs], groups),
+            **cell.place,
+            "greedy": _accuracy(cell, greedy, runs),
+            "beam": _accuracy(cell, beam, runs) if len(beam) == len(runs) else None,
         }
-        for model, dataset in scores.run.pairs
-        for runs in [scores.runs_of(model, dataset, base_candidate(scores.run, model, dataset))]
-        for groups in [several(runs[0].ties)]
     ]
 
 
-def base_candidate(run: FinishedRun, model: str, dataset: str) -> str:
-    """The candidate of Base, or of the first method where Base was not run."""
-    methods = run.selections[model, dataset]["methods"]
-    of_measures = methods.get("Base") or next(iter(methods.values()))
-    return str(next(iter(of_measures.values()))["candidate"])
-
-
-def _accuracy(
-    scores: GridScores, correct: Sequence[Floats | None], groups: NDArray[np.intp] | None
-) -> dict[str, Any] | None:
-    runs = [flags for flags in correct if flags is not None]
-    if len(runs) < len(correct):
-        return None
+def _accuracy(cell: CellScores, correct: Sequence[Floats], runs: Sequence[Columns]) -> Row:
+    table = np.stack(correct)
     intervals = bootstrap(
-        np.stack(runs),
-        np.stack(runs),
+        table,
+        table,
         metrics=["accuracy"],
-        groups=groups,
-        resamples=scores.run.resamples,
-        seed=scores.run.seed,
+        groups=several(runs[0].ties),
+        resamples=cell.run.resamples,
+        seed=cell.run.seed,
     )
-    return over_runs([float(flags.mean()) for flags in runs], intervals["accuracy"])
+    return over_runs([float(flags.mean()) for flags in correct], intervals["accuracy"])
 
 
-def answers(scores: GridScores) -> list[dict[str, Any]]:
+def answers(cell: CellScores) -> Rows:
     """{model, dataset, candidate, methods, distinct, meanings, refusals}: what the draws of a question hold.
 
     Distinct answers and meanings are means per question, refusals a share of all draws.
     """
-    rows = []
-    for model, dataset in scores.run.pairs:
-        users: dict[str, list[str]] = {}
-        for (method, _), candidate in scores.chosen(model, dataset).items():
-            if method not in users.setdefault(candidate, []):
-                users[candidate].append(method)
-        for candidate, methods in users.items():
-            runs = scores.runs_of(model, dataset, candidate)
-            row = {"model": model, "dataset": dataset, "candidate": candidate, "methods": methods}
-            rows.append(
-                row
-                | {
-                    key: float(np.mean([getattr(columns, key) for columns in runs]))
-                    for key in ("distinct", "meanings", "refusals")
-                }
-            )
-    return rows
+    users: dict[str, list[str]] = {}
+    for (method, _), candidate in cell.chosen().items():
+        if method not in users.setdefault(candidate, []):
+            users[candidate].append(method)
+    return [
+        {**cell.place, "candidate": candidate, "methods": methods}
+        | {
+            key: float(np.mean([getattr(columns, key) for columns in cell.runs_of(candidate)]))
+            for key in ("distinct", "meanings", "refusals")
+        }
+        for candidate, methods in users.items()
+    ]
+
+
+def agreement(cell: CellScores) -> Rows:
+    """Compare the two gradings of Base's selected answers in run 0.
+
+    {model, dataset, measure, n, agreement, interval, lexical_only, nli_only}: the share of questions on which
+    both agree with its 95 % interval (Wilson), and the shares that one alone accepts. Empty where answers
+    were not graded by entailment.
+    """
+    return [
+        {**cell.place, "measure": measure, **_agreement(columns.correct[measure], correct_nli[measure])}
+        for columns in _base(cell)
+        for correct_nli in [columns.correct_nli]
+        if correct_nli is not None
+        for measure in cell.run.measures
+    ]
+
+
+def deciding_rules(cell: CellScores) -> Rows:
+    """{model, dataset, measure, n, rules}: how often each rule decided on Base's answers in run 0."""
+    return [
+        {**cell.place, "measure": measure}
+        | {"n": columns.rules[measure].total(), "rules": dict(sorted(columns.rules[measure].items()))}
+        for columns in _base(cell)
+        for measure in cell.run.measures
+    ]
+
+
+def _base(cell: CellScores) -> list[Columns]:
+    """Base's answers in run 0; none where Base was not run."""
+    if "Base" not in cell.run.methods:
+        return []
+    return cell.runs_of(cell.choice("Base", cell.run.measures[0])["candidate"], first=1)
+
+
+def _agreement(lexical: Floats, nli: Floats) -> Row:
+    graded = ~np.isnan(lexical) & ~np.isnan(nli)
+    n = int(graded.sum())
+    if not n:
+        return {"n": 0, "agreement": None, "interval": None, "lexical_only": None, "nli_only": None}
+    by_words, by_entailment = lexical[graded] == 1, nli[graded] == 1
+    share = float(np.mean(by_words == by_entailment))
+    return {
+        "n": n,
+        "agreement": share,
+        "interval": list(wilson(share, n)),
+        "lexical_only": float(np.mean(by_words & ~by_entailment)),
+        "nli_only": float(np.mean(by_entailment & ~by_words)),
+    }
 
 
 # ---- The audit (table 12) ----------------------------------------------------------------------------------
@@ -184,7 +219,7 @@ CRITERIA = ("every cluster one meaning", "no two clusters the same meaning")
 JUDGES = ("human", "judge model")
 
 
-def audit_sheet(run: FinishedRun, model: str, dataset: str, *, n: int = AUDITED) -> list[dict[str, Any]]:
+def audit_sheet(run: FinishedRun, model: str, dataset: str, *, n: int = AUDITED) -> Rows:
     """Lay out n random questions of one model and data set, with Base's draws of run 0 by cluster.
 
     The questions are those with the smallest hash of (seed, id), so a sheet does not change with the order of
@@ -207,7 +242,7 @@ def audit_sheet(run: FinishedRun, model: str, dataset: str, *, n: int = AUDITED)
     ]
 
 
-def audit_result(sheet: Sequence[Mapping[str, Any]], *, judge: str = "human") -> dict[str, Any]:
+def audit_result(sheet: Records, *, judge: str = "human") -> Row:
     """Add up a sheet (`audit_sheet`, or rows of its CSV file) that `judge` has filled in with yes and no.
 
     {n, accuracy, errors}: the share of questions that meet both criteria (null where none was judged) and how
@@ -237,7 +272,7 @@ def _listed(texts: Sequence[str]) -> list[str]:
     return [text if count == 1 else f"{text} (×{count})" for text, count in Counter(texts).items()]
 
 
-def _errors(row: Mapping[str, Any], one_meaning: bool | None, all_apart: bool | None) -> list[str]:
+def _errors(row: Record, one_meaning: bool | None, all_apart: bool | None) -> list[str]:
     kinds = [] if one_meaning else ["meanings merged"]
     if not all_apart:
         refused = int(row["refusals"]) > 1
@@ -245,69 +280,10 @@ def _errors(row: Mapping[str, Any], one_meaning: bool | None, all_apart: bool | 
     return kinds
 
 
-def _answer(row: Mapping[str, Any], column: str, number: int) -> bool | None:
+def _answer(row: Record, column: str, number: int) -> bool | None:
     if column not in row:
         raise InputError(f"row {number} of the sheet has no column {column!r}: keep the columns as they were")
     text = str(row[column] if row[column] is not None else "").strip().lower()
     if text not in ("", "yes", "no", "true", "false"):
         raise InputError(f"row {number}, {column!r}: {row[column]!r} is neither yes nor no nor empty")
     return None if not text else text in ("yes", "true")
-
-
-Rows = Sequence[Mapping[str, Any]]
-Flags = NDArray[np.bool_]
-#: The rules in the order in which they are tried, the optional one last.
-RULES_IN_ORDER = (*RULES, "ROUGE-L")
-
-
-def agreement(scores: GridScores) -> list[dict[str, Any]]:
-    """Compare the two gradings of Base's selected answers in run 0.
-
-    {model, dataset, measure, n, agreement, interval, lexical_only, nli_only}: the share of questions on which
-    both agree with its 95 % interval (Wilson), and the shares that one alone accepts. Empty where answers
-    were not graded by entailment.
-    """
-    return [
-        {"model": model, "dataset": dataset, "measure": measure, **_agreement(columns, measure)}
-        for model, dataset in scores.run.pairs
-        for columns in _base(scores, model, dataset)
-        if columns.correct_nli is not None
-        for measure in scores.run.measures
-    ]
-
-
-def deciding_rules(scores: GridScores) -> list[dict[str, Any]]:
-    """{model, dataset, measure, n, rules}: how often each rule decided on Base's answers in run 0."""
-    return [
-        {"model": model, "dataset": dataset, "measure": measure}
-        | {"n": columns.rules[measure].total(), "rules": dict(sorted(columns.rules[measure].items()))}
-        for model, dataset in scores.run.pairs
-        for columns in _base(scores, model, dataset)
-        for measure in scores.run.measures
-    ]
-
-
-def _base(scores: GridScores, model: str, dataset: str) -> list[Columns]:
-    """Base's answers in run 0; none where Base was not run."""
-    if "Base" not in scores.run.methods:
-        return []
-    chosen = scores.run.choice(model, dataset, "Base", scores.run.measures[0])
-    return [scores.columns(model, dataset, chosen["candidate"])]
-
-
-def _agreement(columns: Columns, measure: str) -> dict[str, Any]:
-    assert columns.correct_nli is not None
-    lexical, nli = columns.correct[measure], columns.correct_nli[measure]
-    graded = ~np.isnan(lexical) & ~np.isnan(nli)
-    n = int(graded.sum())
-    if not n:
-        return {"n": 0, "agreement": None, "interval": None, "lexical_only": None, "nli_only": None}
-    lexical, nli = lexical[graded] == 1, nli[graded] == 1
-    share = float(np.mean(lexical == nli))
-    return {
-        "n": n,
-        "agreement": share,
-        "interval": list(wilson(share, n)),
-        "lexical_only": float(np.mean(lexical & ~nli)),
-        "nli_only": float(np.mean(nli & ~lexical)),
-    }

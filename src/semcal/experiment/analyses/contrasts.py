@@ -1,4 +1,4 @@
-"""Contrasts on the same questions: TS against every method, every method against Base, the paper's claims.
+"""The contrasts behind the paper's claims: where each lies, and whether the claim holds in a run.
 
 Methods are compared on the same questions and runs. Models share the resamples of a data set's questions,
 data sets have resamples of their own, so that contrasts can be pooled over both.
@@ -7,132 +7,26 @@ data sets have resamples of their own, so that contrasts can be pooled over both
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from semcal.experiment.analyses.grid_scores import Floats, GridScores, PairScores, row_names
-from semcal.experiment.analyses.scores_by_method import SHOWN, mean_correlation
+from semcal.experiment.analyses.grid_scores import (
+    Floats,
+    GridScores,
+    PairScores,
+    Record,
+    Records,
+    Row,
+    Rows,
+)
+from semcal.experiment.analyses.score_analyses import QUANTITIES, SHOWN, mean_correlation
 from semcal.experiment.finished import Pair
 from semcal.experiment.grid_settings import CALIBRATED
 from semcal.metrics import Contrast
 from semcal.metrics.intervals import wilson_interval
-
-Row = Mapping[str, Any]
-Rows = list[dict[str, Any]]
-#: What a contrast takes of one model on one data set: a method and a measure → a value with its resamples.
-ContrastOf = Callable[[PairScores, str, str], Contrast]
-
-
-@dataclass(frozen=True)
-class Quantity:
-    """What two methods are compared in: its name and value, and whether more of it is better."""
-
-    name: str
-    contrast: ContrastOf
-    larger_is_better: bool = True
-
-
-def _metric(name: str) -> ContrastOf:
-    return lambda pair, method, measure: pair.resampled.contrast((method, measure), name)
-
-
-def _entropy(variant: str) -> ContrastOf:
-    return lambda pair, method, measure: pair.entropies.contrast((method, measure, variant), "auroc")
-
-
-def _selective_gain(pair: PairScores, method: str, measure: str) -> Contrast:
-    return _metric("aurac")(pair, method, measure) - _metric("accuracy")(pair, method, measure)
-
-
-QUANTITIES = {
-    "ace": Quantity("ACE", _metric("ace"), larger_is_better=False),
-    "brier": Quantity("Brier score", _metric("brier"), larger_is_better=False),
-    "auroc": Quantity("AUROC", _metric("auroc")),
-    "accuracy": Quantity("accuracy", _metric("accuracy")),
-    "SE_conf": Quantity("AUROC of SE_conf", _entropy("SE_conf")),
-    "SE_vanilla": Quantity("AUROC of SE_vanilla", _entropy("SE_vanilla")),
-    "gain": Quantity("AURAC − accuracy", _selective_gain),
-}
-
-
-def contrast_summary(contrast: Contrast) -> dict[str, Any]:
-    """{value, interval, p} of a contrast."""
-    interval = contrast.interval()
-    return {"value": interval.estimate, "interval": [interval.low, interval.high], "p": contrast.p_value()}
-
-
-def measures_of(pair: PairScores, *methods: str) -> list[str]:
-    """The measures that are defined for all of some methods of a pair."""
-    measures = dict.fromkeys(measure for _, measure in pair.arrays)
-    return [name for name in measures if all((method, name) in pair.arrays for method in methods)]
-
-
-def paired_tests(scores: GridScores) -> Rows:
-    """Compare TS with each other method.
-
-    {model, dataset, measure, quantity, method, against, difference, interval, p, better}: the value of TS
-    less that of the other, with its 95 % interval and two-sided p-value over questions; `better` is true or
-    false where the interval leaves 0 out, null elsewhere. "gain" is AURAC − accuracy here (the
-    metric gain is in `against_base`). Empty without TS.
-    """
-    return [
-        {**row_names(model, dataset, "TS", measure), "quantity": name, "against": method}
-        | _paired_test(quantity, pair, measure, method)
-        for model, dataset in scores.run.pairs
-        for pair in [scores.pair(model, dataset)]
-        for method in scores.run.methods
-        if method != "TS"
-        for name, quantity in QUANTITIES.items()
-        for measure in measures_of(pair, "TS", method)
-    ]
-
-
-def _paired_test(quantity: Quantity, pair: PairScores, measure: str, method: str) -> dict[str, Any]:
-    difference = quantity.contrast(pair, "TS", measure) - quantity.contrast(pair, method, measure)
-    if np.isnan(difference.value):
-        return dict.fromkeys(("difference", "interval", "p", "better"))
-    summary = contrast_summary(difference)
-    low, high = summary["interval"]
-    better = (summary["value"] > 0) == quantity.larger_is_better if low > 0 or high < 0 else None
-    return {"difference": summary.pop("value"), **summary, "better": better}
-
-
-METRICS = ("accuracy", "gain")
-
-
-def against_base(scores: GridScores) -> Rows:
-    """{model, dataset, method, measure, accuracy, gain}: each method less Base on the same questions.
-
-    Each is {value, interval, p}, tested over questions; rows without a measure (null) are of the mean over
-    measures. Empty without Base.
-    """
-    rows = []
-    for model, dataset in scores.run.pairs:
-        pair = scores.pair(model, dataset)
-        for method in scores.run.methods:
-            measures = measures_of(pair, "Base", method)
-            if method == "Base" or not measures:
-                continue
-            differences = {
-                metric: [
-                    _metric(metric)(pair, method, measure) - _metric(metric)(pair, "Base", measure)
-                    for measure in measures
-                ]
-                for metric in METRICS
-            }
-            differences = {metric: [*parts, Contrast.mean(parts)] for metric, parts in differences.items()}
-            rows += [
-                {"model": model, "dataset": dataset, "method": method, "measure": measure}
-                | {metric: contrast_summary(parts[place]) for metric, parts in differences.items()}
-                for place, measure in enumerate([*measures, None])
-            ]
-    return rows
-
-
-# ---- The contrasts behind the paper's claims --------------------------------------------------------------
 
 HOLDS, FAILS, OPEN = "holds", "does not hold", "not decidable here"
 #: A benefit smaller than this is none: half a point of ACE, AUROC, accuracy or Brier score.
@@ -170,36 +64,42 @@ class Claim:
             return FAILS
         return HOLDS if low > self.low and high <= self.high else OPEN
 
-    def row(self, contrast: str, value: float, low: float, high: float, over: str) -> dict[str, Any]:
-        """A row of `claim_contrasts`; `over` says what [low, high] is an interval over."""
-        ends = None if over == "" else [low, high]
-        names = {"claim": self.text, "source": self.source, "contrast": contrast, "value": value}
-        region = [None if np.isinf(end) else end for end in (self.low, self.high)]
-        return {**names, "interval": ends, "over": over, "region": region, "verdict": self.verdict(low, high)}
+    def row(self, contrast: str, value: float, low: float, high: float, over: str = "") -> Row:
+        """A row of `claim_contrasts`; `over` says what [low, high] is an interval over, "" if it is none."""
+        return {
+            "claim": self.text,
+            "source": self.source,
+            "contrast": contrast,
+            "value": value,
+            "interval": [low, high] if over else None,
+            "over": over,
+            "region": [None if np.isinf(end) else end for end in (self.low, self.high)],
+            "verdict": self.verdict(low, high),
+        }
 
-    def of_questions(self, contrast: str, parts: Iterable[Contrast], questions: int) -> Rows:
-        """A row of the mean of some contrasts, with its 95 % interval over questions; none without parts."""
+    def of_questions(self, contrast: str, parts: Iterable[Contrast], pairs: Sequence[PairScores]) -> Rows:
+        """A row of the mean of some contrasts of `pairs`, with its 95 % interval over questions, if any."""
         defined = [part for part in parts if not np.isnan(part.value)]
         if not defined:
             return []
         interval = Contrast.mean(defined).interval()
         row = self.row(contrast, interval.estimate, interval.low, interval.high, "questions")
-        return [row if questions >= FEWEST else {**row, "verdict": OPEN}]
+        return [row if min(pair.n for pair in pairs) >= FEWEST else {**row, "verdict": OPEN}]
 
     def of_fits(self, contrast: str, values: Sequence[float]) -> Rows:
         """A row of the mean of some values, with their range over models and data sets; none without any."""
         defined = [value for value in values if not np.isnan(value)]
         if not defined:
             return []
-        return [
-            self.row(contrast, float(np.mean(defined)), min(defined), max(defined), "models and data sets")
-        ]
+        mean = float(np.mean(defined))
+        return [self.row(contrast, mean, min(defined), max(defined), "models and data sets")]
 
 
 def _gain(text: str, source: str) -> Claim:
     return Claim(text, source, low=0.0, margin=MARGIN)
 
 
+OTHERS = ("Base", "SE", "ATS", "Platt")
 #: Quantity → the claim that TS is better in it, and than which methods.
 TS_CLAIMS = (
     ("ace", ("Base", "SE"), _gain("TS improves semantic calibration over Base and SE", "section 5.1")),
@@ -207,16 +107,8 @@ TS_CLAIMS = (
     ("ace", ("ATS", "Platt"), _gain("TS is better calibrated than ATS and Platt", "section 5.1")),
     ("auroc", ("ATS", "Platt"), _gain("TS discriminates better than ATS and Platt", "section 5.1")),
     ("SE_conf", ("Base", "SE"), _gain("TS improves semantic entropy over Base and SE", "section 5.2")),
-    (
-        "gain",
-        ("Base", "SE", "ATS", "Platt"),
-        _gain("TS makes accuracy rise faster as unsure answers are rejected", "section 5.3"),
-    ),
-    (
-        "accuracy",
-        ("Base", "SE", "ATS", "Platt"),
-        _gain("What it costs: answers under TS are right more often", "no claim"),
-    ),
+    ("gain", OTHERS, _gain("TS makes accuracy rise faster as unsure answers are rejected", "section 5.3")),
+    ("accuracy", OTHERS, _gain("What it costs: answers under TS are right more often", "no claim")),
 )
 VARIANTS_CLAIM = _gain(
     "Entropy discriminates better for the most confident meaning (SE_conf) than for a greedy answer",
@@ -233,7 +125,7 @@ GRADINGS = Claim("Grading by words agrees with grading by entailment", "appendix
 CALIBRATED_GAINS = _gain("Calibrated gains over Base", "beyond the paper")
 
 
-def claim_contrasts(scores: GridScores, analyses: Mapping[str, Sequence[Row]]) -> Rows:
+def claim_contrasts(scores: GridScores, analyses: Mapping[str, Records]) -> Rows:
     """Contrasts behind the paper's claims, each pooled over models, data sets and measures.
 
     {claim, source, contrast, value, interval, over, region, verdict}: `interval` is the 95 % interval over
@@ -242,95 +134,80 @@ def claim_contrasts(scores: GridScores, analyses: Mapping[str, Sequence[Row]]) -
     `MARGIN` is none), and else, or with fewer than `FEWEST` questions in a data set, is "not decidable here".
     What a run says nothing about has no row. Of `analyses`: fits, volatility, agreement.
     """
+    pairs = [cell.pair for cell in scores.cells.values()]
+    ts_rows = [
+        row
+        for name, methods, claim in TS_CLAIMS
+        for method in methods
+        for row in _benefit(claim, pairs, name, method)
+    ]
     return [
-        *_ts_contrasts(scores),
-        *_entropy_contrasts(scores),
-        *_draws_contrasts(scores),
-        *_component_contrasts(scores),
+        *ts_rows,
+        *_entropy_contrasts(pairs),
+        *_draws_contrasts(scores, pairs),
+        *_component_contrasts(pairs),
         *_open_book_contrasts(scores),
-        *_token_contrasts(scores, analyses["fits"]),
+        *_token_contrasts(pairs, list(scores.cells), analyses["fits"]),
         *_rank_contrasts(analyses["volatility"]),
-        *_correlation_contrasts(scores),
+        *_correlation_contrasts(pairs),
         *_grading_contrasts(analyses["agreement"]),
     ]
 
 
 def gain_contrasts(pairs: Mapping[Pair, PairScores], measure: str) -> Rows:
     """Rows as of `claim_contrasts`: gain of Calibrated less that of Base for each model and data set."""
-    gain = _metric("gain")
-    return [
-        row
-        for (model, dataset), pair in pairs.items()
-        for row in CALIBRATED_GAINS.of_questions(
-            f"gain of Calibrated less that of Base, {model} on {dataset}",
-            [gain(pair, CALIBRATED, measure) - gain(pair, "Base", measure)],
-            pair.n,
+    rows = []
+    for (model, dataset), pair in pairs.items():
+        after, before = (
+            pair.resampled.contrast((method, measure), "gain") for method in (CALIBRATED, "Base")
         )
-    ]
+        contrast = f"gain of Calibrated less that of Base, {model} on {dataset}"
+        rows += CALIBRATED_GAINS.of_questions(contrast, [after - before], [pair])
+    return rows
 
 
-def _fewest(scores: GridScores, pairs: Sequence[Pair] | None = None) -> int:
-    return min((scores.pair(*pair).n for pair in pairs or scores.run.pairs), default=0)
-
-
-def _benefits(
-    scores: GridScores, quantity: Quantity, method: str, against: str, pairs: Sequence[Pair] | None = None
-) -> Iterator[Contrast]:
-    """How much better a method is than another in each model, data set and measure: above 0 is better."""
-    for pair in (scores.pair(*names) for names in pairs or scores.run.pairs):
-        for measure in measures_of(pair, method, against):
-            difference = quantity.contrast(pair, method, measure) - quantity.contrast(pair, against, measure)
-            yield difference if quantity.larger_is_better else difference * -1.0
-
-
-def _benefit(
-    scores: GridScores, claim: Claim, name: str, against: str, pairs: Sequence[Pair] | None = None
-) -> Rows:
+def _benefit(claim: Claim, pairs: Sequence[PairScores], name: str, against: str) -> Rows:
+    """How much better TS is than a method, over models, data sets and measures: above 0 is better."""
     quantity = QUANTITIES[name]
     first, second = ("TS", against) if quantity.larger_is_better else (against, "TS")
-    contrast = f"{quantity.name} of {first} less that of {second}"
-    parts = _benefits(scores, quantity, "TS", against, pairs)
-    return claim.of_questions(contrast, parts, _fewest(scores, pairs))
-
-
-def _ts_contrasts(scores: GridScores) -> Rows:
-    return [
-        row
-        for name, methods, claim in TS_CLAIMS
-        for method in methods
-        for row in _benefit(scores, claim, name, method)
-    ]
-
-
-def _entropy_contrasts(scores: GridScores) -> Rows:
     parts = [
-        _entropy("SE_conf")(pair, *key) - _entropy("SE_vanilla")(pair, *key)
-        for pair in (scores.pair(*names) for names in scores.run.pairs)
+        quantity.difference(pair, measure, "TS", against) * (1.0 if quantity.larger_is_better else -1.0)
+        for pair in pairs
+        for measure in pair.measures_of("TS", against)
+    ]
+    contrast = f"{quantity.name} of {first} less that of {second}"
+    return claim.of_questions(contrast, parts, pairs)
+
+
+def _entropy_contrasts(pairs: Sequence[PairScores]) -> Rows:
+    parts = [
+        QUANTITIES["SE_conf"].contrast(pair, *key) - QUANTITIES["SE_vanilla"].contrast(pair, *key)
+        for pair in pairs
         for key in pair.arrays
     ]
-    contrast = "AUROC of SE_conf less that of SE_vanilla, all methods"
-    return VARIANTS_CLAIM.of_questions(contrast, parts, _fewest(scores))
+    return VARIANTS_CLAIM.of_questions("AUROC of SE_conf less that of SE_vanilla, all methods", parts, pairs)
 
 
-def _draws_contrasts(scores: GridScores) -> Rows:
+def _draws_contrasts(scores: GridScores, pairs: Sequence[PairScores]) -> Rows:
     """ACE at the fewest draws and by 15 less that at the most; AUROC of each method from 10 draws on."""
-    by_draws = [pairs for names in scores.run.pairs if (pairs := scores.by_draws(*names))]
+    by_draws = [at_numbers for cell in scores.cells.values() if (at_numbers := cell.by_draws)]
     numbers = sorted(set.intersection(*map(set, by_draws))) if by_draws else []
     if len(numbers) < 2:
         return []
-    first, last, questions = numbers[0], numbers[-1], _fewest(scores)
+    first, last = numbers[0], numbers[-1]
 
     def less_last(metric: str, number: int, methods: Sequence[str]) -> list[Contrast]:
         return [
-            pairs[number].resampled.contrast(key, metric) - pairs[last].resampled.contrast(key, metric)
-            for pairs in by_draws
-            for key in pairs[last].arrays
-            if key[0] in methods and all(key in at_number.arrays for at_number in pairs.values())
+            at_numbers[number].resampled.contrast(key, metric)
+            - at_numbers[last].resampled.contrast(key, metric)
+            for at_numbers in by_draws
+            for key in at_numbers[last].arrays
+            if key[0] in methods and all(key in at_number.arrays for at_number in at_numbers.values())
         ]
 
     gains = less_last("ace", first, scores.run.methods)
     contrast = f"ACE at {first} draws less that at {last}"
-    rows = _gain(DRAWS, DRAWS_SOURCE).of_questions(contrast, gains, questions)
+    rows = _gain(DRAWS, DRAWS_SOURCE).of_questions(contrast, gains, pairs)
     middle = [number for number in numbers if 10 <= number <= 15]
     if first >= 10 or last <= 15 or not middle:
         return rows
@@ -338,37 +215,37 @@ def _draws_contrasts(scores: GridScores) -> Rows:
     early = [gain * (1 / 3) - late_gain for gain, late_gain in zip(gains, late_gains)]
     contrast = f"Gain in ACE by {middle[-1]} draws less two thirds of that by {last}"
     if rows and rows[0]["verdict"] == HOLDS:  # of no gain there is no share
-        rows += Claim(DRAWS, DRAWS_SOURCE, low=0.0).of_questions(contrast, early, questions)
+        rows += Claim(DRAWS, DRAWS_SOURCE, low=0.0).of_questions(contrast, early, pairs)
     stable = Claim("AUROC hardly moves with the number of answers", DRAWS_SOURCE, low=-STABLE, high=STABLE)
     for method in scores.run.methods:
         contrast = f"AUROC of {method} at {middle[0]} draws less that at {last}"
-        rows += stable.of_questions(contrast, less_last("auroc", middle[0], [method]), questions)
+        rows += stable.of_questions(contrast, less_last("auroc", middle[0], [method]), pairs)
     return rows
 
 
-def _component_contrasts(scores: GridScores) -> Rows:
+def _component_contrasts(pairs: Sequence[PairScores]) -> Rows:
     """The root of the variance component of the method less that of the measure, for ACE and AUROC."""
+
+    def difference_of_roots(table: list[list[Any]]) -> Floats:
+        by_method, by_measure = components(np.array(table))
+        difference: Floats = np.sqrt(by_method) - np.sqrt(by_measure)
+        return difference
+
     rows = []
-    for name in ("ace", "auroc"):
+    for quantity in (QUANTITIES["ace"], QUANTITIES["auroc"]):
         parts = []
-        for pair in (scores.pair(*names) for names in scores.run.pairs):
+        for pair in pairs:
             methods = list(dict.fromkeys(method for method, _ in pair.arrays))
-            measures = measures_of(pair, *methods)
+            measures = pair.measures_of(*methods)
             if min(len(methods), len(measures)) < 2:
                 continue
-            cells = [[_metric(name)(pair, method, measure) for measure in measures] for method in methods]
-            difference = _difference_of_roots(np.array([[cell.value for cell in row] for row in cells]))
-            resampled = _difference_of_roots(np.array([[cell.resampled for cell in row] for row in cells]))
+            table = [[quantity.contrast(pair, method, name) for name in measures] for method in methods]
+            difference = difference_of_roots([[cell.value for cell in row] for row in table])
+            resampled = difference_of_roots([[cell.resampled for cell in row] for row in table])
             parts.append(Contrast(float(difference), resampled))
-        contrast = f"standard deviation of {QUANTITIES[name].name} over methods less that over measures"
-        rows += COMPONENTS.of_questions(contrast, parts, _fewest(scores))
+        contrast = f"standard deviation of {quantity.name} over methods less that over measures"
+        rows += COMPONENTS.of_questions(contrast, parts, pairs)
     return rows
-
-
-def _difference_of_roots(table: Floats) -> Floats:
-    by_method, by_measure = components(table)
-    difference: Floats = np.sqrt(by_method) - np.sqrt(by_measure)
-    return difference
 
 
 def components(table: Floats) -> tuple[Floats, Floats]:
@@ -392,34 +269,33 @@ def components(table: Floats) -> tuple[Floats, Floats]:
 def _open_book_contrasts(scores: GridScores) -> Rows:
     """TS against Base on the open-book sets on which Base is calibrated."""
     calibrated = []
-    for names in scores.run.pairs:
-        pair = scores.pair(*names)
-        ace = [pair.by_run["Base", measure]["ace"].mean() for measure in measures_of(pair, "Base")]
-        if scores.run.open_book(names[1]) and ace and np.mean(ace) <= CALIBRATED_AT:
-            calibrated.append(names)
+    for (_, dataset), cell in scores.cells.items():
+        ace = [cell.pair.by_run["Base", measure]["ace"].mean() for measure in cell.pair.measures_of("Base")]
+        if scores.run.open_book(dataset) and ace and np.mean(ace) <= CALIBRATED_AT:
+            calibrated.append(cell.pair)
     if not calibrated:
         return []
     no_gain = Claim(OPEN_BOOK, "section 5.1", high=MARGIN)
     return [
-        *_benefit(scores, _gain(OPEN_BOOK, "section 5.1"), "auroc", "Base", calibrated),
-        *_benefit(scores, no_gain, "ace", "Base", calibrated),
+        *_benefit(_gain(OPEN_BOOK, "section 5.1"), calibrated, "auroc", "Base"),
+        *_benefit(no_gain, calibrated, "ace", "Base"),
     ]
 
 
-def _token_contrasts(scores: GridScores, fits: Sequence[Row]) -> Rows:
+def _token_contrasts(pairs: Sequence[PairScores], cells: Sequence[Pair], fits: Records) -> Rows:
     """What ATS saves of the NLL of tokens, what that does to meanings, and whose fits change their order."""
 
-    def mean_nll(pair: Pair, method: str, nll: Callable[[Row], float | None]) -> float:
+    def mean_nll(cell: Pair, method: str, nll: Callable[[Record], float | None]) -> float:
         values = [
             value
             for fit in fits
-            if (fit["model"], fit["dataset"], fit["method"], fit["loss"]) == (*pair, method, "NLL")
+            if (fit["model"], fit["dataset"], fit["method"], fit["loss"]) == (*cell, method, "NLL")
             and (value := nll(fit)) is not None
         ]
         return float(np.mean(values)) if values else float("nan")
 
-    def saved_by_ats(nll: Callable[[Row], float | None]) -> list[float]:
-        return [mean_nll(pair, "TS", nll) - mean_nll(pair, "ATS", nll) for pair in scores.run.pairs]
+    def saved_by_ats(nll: Callable[[Record], float | None]) -> list[float]:
+        return [mean_nll(cell, "TS", nll) - mean_nll(cell, "ATS", nll) for cell in cells]
 
     filler = saved_by_ats(lambda fit: _class_nll(fit, FILLER))
     content = saved_by_ats(lambda fit: _class_nll(fit, ("content",)))
@@ -427,7 +303,7 @@ def _token_contrasts(scores: GridScores, fits: Sequence[Row]) -> Rows:
     rows = claim.of_fits("NLL that ATS saves over TS in training", saved_by_ats(lambda fit: fit["train_nll"]))
     differences = [first - second for first, second in zip(filler, content)]
     rows += claim.of_fits("NLL that ATS saves a filler token less that a content token", differences)
-    rows += _benefit(scores, _gain(FILLER_TOKENS, BIAS), "brier", "ATS")
+    rows += _benefit(_gain(FILLER_TOKENS, BIAS), pairs, "brier", "ATS")
     for method, claim in (("TS", KEEP_ORDER), ("ATS", KEEP_ORDER), ("Platt", CHANGE_ORDER)):
         changes = [
             max(fit["top_changed"], fit["order_changed"])
@@ -436,11 +312,11 @@ def _token_contrasts(scores: GridScores, fits: Sequence[Row]) -> Rows:
         ]
         if changes:
             contrast = f"largest share of positions where {method} changes the order of the ten likeliest"
-            rows.append(claim.row(contrast, max(changes), max(changes), max(changes), ""))
+            rows.append(claim.row(contrast, max(changes), max(changes), max(changes)))
     return rows
 
 
-def _class_nll(fit: Row, names: Sequence[str]) -> float | None:
+def _class_nll(fit: Record, names: Sequence[str]) -> float | None:
     """Mean NLL of the tokens of some classes; None where the fit does not tell."""
     classes = [
         token_class
@@ -451,36 +327,33 @@ def _class_nll(fit: Row, names: Sequence[str]) -> float | None:
     return float(np.average([row["nll"] for row in classes], weights=shares)) if classes else None
 
 
-def _rank_contrasts(volatility: Sequence[Row]) -> Rows:
+def _rank_contrasts(volatility: Records) -> Rows:
     """Mean change of rank between metrics; with fewer than three methods there is nothing to rank."""
     rows = []
     for metrics in dict.fromkeys(tuple(row["metrics"]) for row in volatility if len(row["per_method"]) > 2):
-        means = [row["mean"] for row in volatility if tuple(row["metrics"]) == metrics]
+        means = np.array([row["mean"] for row in volatility if tuple(row["metrics"]) == metrics])
         chance = min(row["chance"] for row in volatility)
         claim = Claim("ACE, ECE and MCB rank the methods alike", "appendix, metrics", high=chance / 2)
-        mean = float(np.nanmean(means)) if not np.isnan(means).all() else float("nan")
         names = " to ".join(metric.upper() for metric in metrics)
-        if not np.isnan(mean):
-            rows.append(claim.row(f"mean change of rank from {names}", mean, mean, mean, ""))
+        if not np.isnan(means).all():
+            mean = float(np.nanmean(means))
+            rows.append(claim.row(f"mean change of rank from {names}", mean, mean, mean))
     return rows
 
 
-def _correlation_contrasts(scores: GridScores) -> Rows:
+def _correlation_contrasts(pairs: Sequence[PairScores]) -> Rows:
     """Mean correlation of the measures where all of them vary under Base, SE and TS alike."""
-    correlations = [
-        [mean_correlation(scores.pair(*names), method) for method in SHOWN] for names in scores.run.pairs
-    ]
+    correlations = [[mean_correlation(pair, method) for method in SHOWN] for pair in pairs]
     defined = [parts for parts in correlations if None not in parts]
     if not defined:
         return []
     base, se, ts = (Contrast.mean(part for part in parts if part) for parts in zip(*defined))
     high, apart = (Claim(*ALIKE, low=low) for low in (0.9, 0.05))
-    questions = _fewest(scores)
     return [
-        *high.of_questions("mean correlation of the measures under Base", [base], questions),
-        *high.of_questions("mean correlation of the measures under SE", [se], questions),
-        *apart.of_questions("mean correlation under Base less that under TS", [base - ts], questions),
-        *apart.of_questions("mean correlation under SE less that under TS", [se - ts], questions),
+        *high.of_questions("mean correlation of the measures under Base", [base], pairs),
+        *high.of_questions("mean correlation of the measures under SE", [se], pairs),
+        *apart.of_questions("mean correlation under Base less that under TS", [base - ts], pairs),
+        *apart.of_questions("mean correlation under SE less that under TS", [se - ts], pairs),
     ]
 
 
@@ -495,7 +368,7 @@ def wilson(share: float, n: int, *, level: float = 0.95) -> tuple[float, float]:
     return wilson_interval(share, deviation / math.sqrt(n), n, level)
 
 
-def _grading_contrasts(agreement: Sequence[Row]) -> Rows:
+def _grading_contrasts(agreement: Records) -> Rows:
     """Agreement of the two gradings with Wilson's interval; models answer the same questions."""
     graded = [row for row in agreement if row["n"]]
     if not graded:

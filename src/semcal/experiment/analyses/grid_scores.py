@@ -11,25 +11,27 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from itertools import chain
-from pathlib import Path
-from typing import Any, NotRequired
+from itertools import chain, product
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from pydantic import ConfigDict, TypeAdapter, ValidationError
-from typing_extensions import TypedDict
 
 from semcal import metrics
 from semcal.data.question import Ties, several, ties_of
 from semcal.errors import StoreError, UndefinedWarning
 from semcal.experiment.finished import FinishedRun, Pair
-from semcal.metrics import METRICS, Interval, JointBootstrap
+from semcal.metrics import METRICS, Contrast, Interval, JointBootstrap
 from semcal.text.first_answer import is_refusal
 
 Floats = NDArray[np.float64]
-Row = Mapping[str, Any]
-Rows = Sequence[Row]
+Key = tuple[str, str]  # of a method and a measure
+#: A row of results.json, or an entry of one; what is undefined is None.
+Row = dict[str, Any]
+Rows = list[Row]
+#: A row of a file, read only.
+Record = Mapping[str, Any]
+Records = Sequence[Record]
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +53,13 @@ class Columns:
     refusals: float  # share of the draws that refuse to answer
 
 
+def base_candidate(run: FinishedRun, model: str, dataset: str) -> str:
+    """The candidate of Base, or of the first method where Base was not run."""
+    methods = run.selections[model, dataset]["methods"]
+    of_measures = methods.get("Base") or next(iter(methods.values()))
+    return str(next(iter(of_measures.values()))["candidate"])
+
+
 def read_columns(
     run: FinishedRun, model: str, dataset: str, candidate: str, number: int = 0, *, draws: int | None = None
 ) -> Columns:
@@ -58,53 +67,17 @@ def read_columns(
 
     StoreError as `FinishedRun.rows` has it, also if a confidence is no number.
     """
-    path = run.samples_path(model, dataset, candidate, number, draws=draws)
-    rows = _read_needed(path, run.selections[model, dataset]["sizes"]["test"])
-    if rows is None:
-        rows = run.rows(model, dataset, candidate, number, draws=draws)
+    rows = run.rows(model, dataset, candidate, number, draws=draws)
     try:
         return _columns(rows, run.measures)
     except (TypeError, ValueError, KeyError, AttributeError) as error:
+        path = run.samples_path(model, dataset, candidate, number, draws=draws)
         raise StoreError(
             f"{path} holds something that is no measured row ({error}): delete it and run `semcal run` again"
         ) from error
 
 
-class _Needed(TypedDict):
-    """The fields of a row that become columns."""
-
-    __pydantic_config__ = ConfigDict(strict=True)  # type: ignore[misc]
-    id: str
-    samples: list[str]
-    clusters: list[Any]
-    confidence: dict[str, float | None]
-    correct: dict[str, bool | None]
-    semantic_entropy: dict[str, float | None]
-    rule: dict[str, str | None]
-    greedy: str
-    greedy_correct: bool
-    beam_correct: NotRequired[bool]
-    correct_nli: NotRequired[dict[str, bool | None]]
-    context: NotRequired[str]
-    group: NotRequired[str | int | float]
-
-
-_NEEDED = TypeAdapter(_Needed)
-
-
-def _read_needed(path: Path, n: int) -> Rows | None:
-    """Parse the needed fields of a file of n rows, in a third of the time that all fields take.
-
-    None where anything is unusual: reading the whole file then says what is wrong, if something is.
-    """
-    try:
-        lines = path.read_bytes().splitlines()
-        return list(map(_NEEDED.validate_json, lines)) if len(lines) == n else None
-    except (OSError, ValidationError):
-        return None
-
-
-def _columns(rows: Rows, measures: Sequence[str]) -> Columns:
+def _columns(rows: Records, measures: Sequence[str]) -> Columns:
     samples = [row["samples"] for row in rows]
     draws = Counter(chain.from_iterable(samples))
     has_beams = all("beam_correct" in row for row in rows)
@@ -129,12 +102,11 @@ def _columns(rows: Rows, measures: Sequence[str]) -> Columns:
 _refuses = lru_cache(maxsize=2**16)(is_refusal)  # runs and candidates share many of their answers
 
 
-def _by_measure(rows: Rows, key: str, measures: Sequence[str]) -> dict[str, Floats]:
+def _by_measure(rows: Records, key: str, measures: Sequence[str]) -> dict[str, Floats]:
     table = np.array([[row[key].get(name) for name in measures] for row in rows], dtype=np.float64)
     return dict(zip(measures, np.ascontiguousarray(table.T)))
 
 
-Key = tuple[str, str]
 #: Whose correctness semantic entropy is to predict: of the selected meaning, where any of several members may
 #: be right; of a greedy answer.
 VARIANTS = ("SE_conf", "SE_vanilla")
@@ -212,16 +184,20 @@ class PairScores:
             for i, key in enumerate(self.arrays)
         }
 
-    def over_runs(self, key: Key, metric: str) -> dict[str, Any]:
+    def over_runs(self, key: Key, metric: str) -> Row:
         """One metric over runs, with its interval over questions where there is one."""
         return over_runs(self.by_run[key][metric], self._interval(key, metric))
 
-    def refinement(self, key: Key) -> dict[str, Any]:
-        """Uncertainty − resolution over runs, with the interval of such a difference."""
-        parts = ("uncertainty", "resolution")
-        uncertainty, resolution = (self.by_run[key][name] for name in parts)
-        minuend, subtrahend = (self.resampled.contrast(key, name) for name in parts)
-        return over_runs(uncertainty - resolution, (minuend - subtrahend).interval())
+    def difference(self, key: Key, metric: str, subtrahend: str) -> Row:
+        """One metric less another over runs, with the interval of such a difference."""
+        by_run, contrast = self.by_run[key], self.resampled.contrast
+        interval = (contrast(key, metric) - contrast(key, subtrahend)).interval()
+        return over_runs(by_run[metric] - by_run[subtrahend], interval)
+
+    def measures_of(self, *methods: str) -> list[str]:
+        """The measures that are defined for all of some methods."""
+        measures = dict.fromkeys(measure for _, measure in self.arrays)
+        return [name for name in measures if all((method, name) in self.arrays for method in methods)]
 
     def _interval(self, key: Key, metric: str) -> Interval | None:
         if metric == "ace" and self.options.ace == "reference":
@@ -267,7 +243,7 @@ class PairScores:
         )
 
 
-def over_runs(values: Floats | Sequence[float], interval: Interval | None = None) -> dict[str, Any]:
+def over_runs(values: Floats | Sequence[float], interval: Interval | None = None) -> Row:
     """{mean, se, runs, interval}: mean and standard error over runs, [low, high] over questions.
 
     `se` is null for one run; all are null where the metric is undefined in some run.
@@ -289,9 +265,10 @@ def over_runs(values: Floats | Sequence[float], interval: Interval | None = None
     }
 
 
-def row_names(model: str, dataset: str, method: str, measure: str) -> dict[str, str]:
-    """The first fields of a row of results."""
-    return {"model": model, "dataset": dataset, "method": method, "measure": measure}
+def contrast_summary(contrast: Contrast) -> Row:
+    """{value, interval, p} of a contrast."""
+    interval = contrast.interval()
+    return {"value": interval.estimate, "interval": [interval.low, interval.high], "p": contrast.p_value()}
 
 
 def _null_if_nan(value: float) -> float | None:
@@ -340,108 +317,113 @@ def _vanilla_correct(columns: Columns, vanilla: str) -> Floats:
 RESAMPLES_BY_DRAWS = 1000
 
 
-class GridScores:
-    """The scores of a finished run; files are read, and resamples drawn, when first needed.
+class CellScores:
+    """One model on one data set of a finished run; files are read, and resamples drawn, when first needed."""
 
-    `pairs` and `by_draws` are results of the methods of these names that are known already.
-    """
+    def __init__(self, run: FinishedRun, model: str, dataset: str) -> None:
+        self.run, self.model, self.dataset = run, model, dataset
+        self.selection = run.selections[model, dataset]
+        self.place: Row = {"model": model, "dataset": dataset}  # the first fields of its rows
+        self._columns: dict[tuple[str, int, int | None], Columns] = {}
 
-    def __init__(
-        self,
-        run: FinishedRun,
-        pairs: Mapping[Pair, PairScores] | None = None,
-        by_draws: Mapping[Pair, dict[int, PairScores]] | None = None,
-    ) -> None:
-        self.run = run
-        self._columns: dict[tuple[Any, ...], Columns] = {}
-        self._pairs = dict(pairs or {})
-        self._by_draws = dict(by_draws or {})
+    def names(self, method: str, measure: str) -> Row:
+        """The first fields of a row of one method under one measure."""
+        return {**self.place, "method": method, "measure": measure}
 
-    def columns(
-        self, model: str, dataset: str, candidate: str, number: int = 0, *, draws: int | None = None
-    ) -> Columns:
-        """The rows of one candidate and run as arrays."""
-        key = (model, dataset, candidate, number, None if draws == self.run.m else draws)
-        if key not in self._columns:
-            self._columns[key] = read_columns(self.run, model, dataset, candidate, number=number, draws=draws)
-        return self._columns[key]
+    def choice(self, method: str, measure: str, *, draws: int | None = None) -> Record:
+        """What a method uses for a measure (`FinishedRun.choice`)."""
+        return self.run.choice(self.model, self.dataset, method, measure, draws=draws)
 
-    def runs_of(
-        self, model: str, dataset: str, candidate: str, *, draws: int | None = None, first: int | None = None
-    ) -> list[Columns]:
+    @property
+    def keys(self) -> list[Key]:
+        """Every method of the run under every measure."""
+        return list(product(self.run.methods, self.run.measures))
+
+    def runs_of(self, candidate: str, *, draws: int | None = None, first: int | None = None) -> list[Columns]:
         """The columns of every run that there is at a number of draws, or of the first of them."""
+        draws = None if draws == self.run.m else draws
+        cell = (self.model, self.dataset, candidate)
         numbers = [
             number
             for number in range(self.run.runs)
-            if draws in (None, self.run.m)
-            or self.run.samples_path(model, dataset, candidate, number, draws=draws).exists()
+            if draws is None or self.run.samples_path(*cell, number, draws=draws).exists()
         ]
-        return [self.columns(model, dataset, candidate, number, draws=draws) for number in numbers[:first]]
+        return [self._read(candidate, number, draws) for number in numbers[:first]]
 
-    def chosen(self, model: str, dataset: str, *, draws: int | None = None) -> dict[Key, str]:
+    def _read(self, candidate: str, number: int, draws: int | None) -> Columns:
+        key = (candidate, number, draws)
+        if key not in self._columns:
+            self._columns[key] = read_columns(
+                self.run, self.model, self.dataset, candidate, number, draws=draws
+            )
+        return self._columns[key]
+
+    def chosen(self, *, draws: int | None = None) -> dict[Key, str]:
         """(method, measure) → the candidate in use, at m draws or at another number of them."""
-        return {
-            (method, measure): self.run.choice(model, dataset, method, measure, draws=draws)["candidate"]
-            for method in self.run.methods
-            for measure in self.run.measures
-        }
+        return {key: self.choice(*key, draws=draws)["candidate"] for key in self.keys}
 
-    def pair(self, model: str, dataset: str) -> PairScores:
-        """The scores of one model on one data set."""
-        if (model, dataset) not in self._pairs:
-            chosen = self.chosen(model, dataset)
-            self._pairs[model, dataset] = self.scored(model, dataset, chosen)
-        return self._pairs[model, dataset]
+    @cached_property
+    def pair(self) -> PairScores:
+        """The scores of what is in use at m draws."""
+        return self.scored(self.chosen())
 
-    def by_draws(self, model: str, dataset: str) -> dict[int, PairScores]:
+    @cached_property
+    def by_draws(self) -> dict[int, PairScores]:
         """The scores at each number of draws, on the runs that have them all; none if there is m alone."""
-        if (model, dataset) not in self._by_draws:
-            self._by_draws[model, dataset] = self._at_all_draws(model, dataset)
-        return self._by_draws[model, dataset]
-
-    def _at_all_draws(self, model: str, dataset: str) -> dict[int, PairScores]:
-        names = set(self.chosen(model, dataset).values())
-        numbers = set.intersection(*(set(self.run.draws_of(model, dataset, name)) for name in names))
+        names = set(self.chosen().values())
+        numbers = set.intersection(
+            *(set(self.run.draws_of(self.model, self.dataset, name)) for name in names)
+        )
         if len(numbers) < 2:
             return {}
-        chosen = {draws: self.chosen(model, dataset, draws=draws) for draws in sorted(numbers)}
+        chosen = {draws: self.chosen(draws=draws) for draws in sorted(numbers)}
         runs = min(
-            len(self.runs_of(model, dataset, name, draws=draws))
+            len(self.runs_of(name, draws=draws))
             for draws, candidates in chosen.items()
             for name in set(candidates.values())
         )
-        options: dict[str, Any] = {"resamples": RESAMPLES_BY_DRAWS, "bootstrapped": ("ace", "auroc")}
         return {
-            draws: self.scored(model, dataset, candidates, draws=draws, runs=runs, **options)
+            draws: self.scored(
+                candidates,
+                draws=draws,
+                runs=runs,
+                resamples=RESAMPLES_BY_DRAWS,
+                bootstrapped=("ace", "auroc"),
+            )
             for draws, candidates in chosen.items()
         }
 
     def scored(
         self,
-        model: str,
-        dataset: str,
         candidates: Mapping[Key, str],
         *,
         draws: int | None = None,
+        runs: int | None = None,
         resamples: int | None = None,
         bootstrapped: tuple[str, ...] | None = None,
-        runs: int | None = None,
     ) -> PairScores:
         """Score some (label, measure) → candidate on the questions that all have in common.
 
         With `draws` at another number of draws than m, with `runs` on so many of the runs alone; `resamples`
         is at most what the settings say.
         """
-        columns = {
-            key: self.runs_of(model, dataset, name, draws=draws, first=runs)
-            for key, name in candidates.items()
-        }
-        if len({run.ids for of_key in columns.values() for run in of_key}) > 1:
+        run, settings = self.run, self.run.settings
+        columns = {key: self.runs_of(name, draws=draws, first=runs) for key, name in candidates.items()}
+        if len({read.ids for of_key in columns.values() for read in of_key}) > 1:
             raise StoreError(
-                f"the sample files of {model} on {dataset} in {self.run.folder} hold different questions, or "
-                "the same in another order: delete them and run `semcal run` again"
+                f"the sample files of {self.model} on {self.dataset} in {run.folder} hold different "
+                "questions, or the same in another order: delete them and run `semcal run` again"
             )
-        options = self._options(dataset, resamples, bootstrapped)
+        options = MetricOptions(
+            bins=run.bins,
+            ace=settings["evaluation"].get("ace", "sound"),
+            auroc_one_class=settings["evaluation"].get("auroc_one_class"),
+            vanilla=settings.get("grading", {}).get("vanilla", "greedy"),
+            resamples=min(resamples or run.resamples, run.resamples),
+            # with the data set's index in the seed, resamples of different questions are independent
+            seed=(run.seed, run.datasets.index(self.dataset)),
+            bootstrapped=bootstrapped_metrics() if bootstrapped is None else bootstrapped,
+        )
         arrays, counts = stack_runs(columns, options.vanilla)
         ties = next(iter(columns.values()))[0].ties if arrays else ()
         return PairScores(
@@ -452,17 +434,22 @@ class GridScores:
             groups=several(tie for tie, counted in zip(ties, counts) if counted),
         )
 
-    def _options(
-        self, dataset: str, resamples: int | None, bootstrapped: tuple[str, ...] | None
-    ) -> MetricOptions:
-        settings = self.run.settings
-        return MetricOptions(
-            bins=self.run.bins,
-            ace=settings["evaluation"].get("ace", "sound"),
-            auroc_one_class=settings["evaluation"].get("auroc_one_class"),
-            vanilla=settings.get("grading", {}).get("vanilla", "greedy"),
-            resamples=min(resamples or self.run.resamples, self.run.resamples),
-            # with the data set's index in the seed, resamples of different questions are independent
-            seed=(self.run.seed, self.run.datasets.index(dataset)),
-            bootstrapped=bootstrapped_metrics() if bootstrapped is None else bootstrapped,
-        )
+
+class GridScores:
+    """The scores of all cells of a run; `pairs` and `by_draws` are those that are known already."""
+
+    def __init__(
+        self,
+        run: FinishedRun,
+        pairs: Mapping[Pair, PairScores] | None = None,
+        by_draws: Mapping[Pair, dict[int, PairScores]] | None = None,
+    ) -> None:
+        self.run = run
+        self.cells = {pair: CellScores(run, *pair) for pair in run.pairs}
+        for name, by_pair in (("pair", pairs), ("by_draws", by_draws)):
+            for pair, scores in (by_pair or {}).items():
+                setattr(self.cells[pair], name, scores)  # in place of what would be computed there
+
+    def pair(self, model: str, dataset: str) -> PairScores:
+        """The scores of one model on one data set."""
+        return self.cells[model, dataset].pair

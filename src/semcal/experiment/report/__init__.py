@@ -1,8 +1,7 @@
 """Tables, figures and the self-contained page of a run."""
 
-from semcal.experiment.report.cells import Cell, Column, Table
 from semcal.experiment.report.summary import in_words
-from semcal.experiment.report.table_writers import markdown
+from semcal.experiment.report.tables import Cell, Column, Table, markdown
 from semcal.plotting import loss_figure, steps_figure, write_figure
 
 __all__ = [

@@ -13,15 +13,16 @@ import math
 import re
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from semcal.errors import StoreError
-from semcal.experiment.analyses.answer_analyses import base_candidate
+from semcal.experiment.analyses.grid_scores import base_candidate
 from semcal.experiment.finished import FinishedRun
+from semcal.experiment.report.tables import Row
 from semcal.files import parse_float
 from semcal.workers import Executor, SerialExecutor
 
@@ -38,16 +39,16 @@ FIND_VERDICTS = (
     "AND premise IN ({places}) ORDER BY premise, hypothesis"
 )
 
-Row = Mapping[str, Any]
-Rows = Sequence[Row]
 Names = dict[str, int]
+#: [premise, hypothesis, entails, premise, …] of a question with some normal forms, by their numbers.
+VerdictsAmong = Callable[[str, Collection[str], Mapping[str, int]], list[int]]
 
 
 @dataclass(frozen=True)
 class Explorer:
     """What the page's table of questions is made of."""
 
-    head: Mapping[str, Any]  # read at once: names, choices of candidates, the runs there are
+    head: Row  # read at once: names, choices of candidates, the runs there are
     blocks: Mapping[str, str] = field(repr=False)  # element id → packed JSON
 
     @property
@@ -146,28 +147,23 @@ def _run_blocks(
 ) -> Iterator[tuple[str, tuple[str, list[str]]]]:
     """Begin the blocks of one run of the grid: the name of each, with it and the rules that decided there."""
     names = [f"block-{m}-{d}-{number}" for m in range(len(run.models)) for d in range(len(run.datasets))]
-    jobs = [
-        (
-            replace(run, part=pair),
-            number,
-            {key: str(row["question"]) for key, row in questions[pair[1]].items()},
-        )
-        for pair in run.pairs
-    ]
+    texts = {
+        dataset: {key: str(row["question"]) for key, row in rows.items()}
+        for dataset, rows in questions.items()
+    }
+    jobs = [(part, number, texts[dataset]) for part, (_, dataset) in zip(run.parts(), run.pairs)]
     return zip(names, executor.map(_packed_block, jobs, stage="report", priority=1))
 
 
 def _packed_block(job: tuple[FinishedRun, int, Mapping[str, str]]) -> tuple[str, list[str]]:
     """A block, and the rules that decided there."""
     run, _, _ = job
-    with StoredVerdicts(run.folder / "verdicts.sqlite") as verdicts:
+    with stored_verdicts(run.folder / "verdicts.sqlite") as verdicts:
         block = _block(*job, verdicts)
     return packed(block), block["rules"]
 
 
-def _block(
-    run: FinishedRun, number: int, questions: Mapping[str, str], verdicts: StoredVerdicts
-) -> dict[str, Any]:
+def _block(run: FinishedRun, number: int, questions: Mapping[str, str], verdicts: VerdictsAmong) -> Row:
     """What one model did on one data set in one run; explorer.js has the shape."""
     ((model, dataset),) = run.pairs
     measures = replace(run, part=None).measures
@@ -188,8 +184,7 @@ def _block(
             stated_forms[place].update(stated)
     form_ids = {form: i for i, form in enumerate(dict.fromkeys(forms.values()))}
     judged = [
-        verdicts.among(question, stated, form_ids)
-        for question, stated in zip(questions.values(), stated_forms)
+        verdicts(question, stated, form_ids) for question, stated in zip(questions.values(), stated_forms)
     ]
     return {
         "texts": list(texts),
@@ -209,7 +204,10 @@ def _entry(row: Row, measures: Sequence[str], texts: Names, rules: Names) -> lis
     named = [row["rule"].get(measure) for measure in measures]
     return [
         [_members(cluster, samples, logs) for cluster in row["clusters"]],
-        [_units(row["confidences"].get(measure)) for measure in measures],
+        [
+            None if values is None else [*map(_unit, values)]
+            for values in map(row["confidences"].get, measures)
+        ],
         [row["top_cluster"].get(measure) for measure in measures],
         [_bit(row["correct"].get(measure)) for measure in measures],
         [_unit(row["semantic_entropy"].get(measure)) for measure in measures],
@@ -248,60 +246,42 @@ def _unit(value: float | None) -> int | None:
     return None if value is None else round(UNIT * value)
 
 
-def _units(values: Sequence[float] | None) -> list[int | None] | None:
-    if values is None:
-        return None
-    return [None if value is None else round(UNIT * value) for value in values]
+@contextmanager
+def stored_verdicts(path: Path) -> Iterator[VerdictsAmong]:
+    """Read the NLI verdicts of a run by question, without ever writing; none where there is no file."""
+    if not path.is_file():
+        yield lambda *_: []
+        return
+    # Read-only; where nothing waits in a log, without the files that even readers leave beside it.
+    log = path.with_name(f"{path.name}-wal")
+    settled = "" if log.is_file() and log.stat().st_size else "&immutable=1"
+    database = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro{settled}", uri=True)
 
+    def read_rows(statement: str, *values: str) -> list[tuple[str, ...]]:
+        try:
+            return database.execute(statement, values).fetchall()
+        except sqlite3.DatabaseError as error:
+            raise StoreError(
+                f"{path} cannot be read ({error}): it is no file of verdicts, or damaged; "
+                "delete it and run `semcal run` again"
+            ) from error
 
-class StoredVerdicts:
-    """The NLI verdicts of a run by question, read and never written; none where there is no file."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._database: sqlite3.Connection | None = None
-        self._models: list[str] = []
-
-    def __enter__(self) -> StoredVerdicts:
-        if self._path.is_file():
-            self._database = sqlite3.connect(self._address(), uri=True)
-            ((name,),) = self._rows(NEXT_MODEL, "")
-            while name is not None:
-                self._models.append(name)
-                ((name,),) = self._rows(NEXT_MODEL, name)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._database is not None:
-            self._database.close()
-
-    def among(self, question: str, forms: Collection[str], numbers: Mapping[str, int]) -> list[int]:
-        """[premise, hypothesis, entails, premise, …] for the normal forms of a question, by their numbers."""
+    def among(question: str, forms: Collection[str], numbers: Mapping[str, int]) -> list[int]:
         if len(forms) < 2:
             return []
         find = FIND_VERDICTS.format(places=", ".join("?" * len(forms)))
-        rows = [row for model in self._models for row in self._rows(find, model, question, *forms)]
         return [
             item
-            for premise, hypothesis, entails in rows
+            for model in models
+            for premise, hypothesis, entails in read_rows(find, model, question, *forms)
             if hypothesis in forms
             for item in (numbers[str(premise)], numbers[str(hypothesis)], int(entails))
         ]
 
-    def _address(self) -> str:
-        """Read-only; where nothing waits in a log, without the files that even readers leave beside it."""
-        log = self._path.with_name(f"{self._path.name}-wal")
-        settled = "" if log.is_file() and log.stat().st_size else "&immutable=1"
-        return f"{self._path.resolve().as_uri()}?mode=ro{settled}"
-
-    def _rows(self, statement: str, *values: str) -> list[tuple[str, ...]]:
-        assert self._database is not None
-        try:
-            return self._database.execute(statement, values).fetchall()
-        except sqlite3.DatabaseError as error:
-            raise StoreError(
-                f"{self._path} cannot be read ({error}): it is no file of verdicts, or damaged; "
-                "delete it and run `semcal run` again"
-            ) from error
+    with closing(database):
+        models: list[str] = []
+        ((name,),) = read_rows(NEXT_MODEL, "")
+        while name is not None:
+            models.append(name)
+            ((name,),) = read_rows(NEXT_MODEL, name)
+        yield among

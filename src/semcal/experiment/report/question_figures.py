@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import scipy
@@ -12,14 +11,13 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
-from semcal.experiment.analyses.answer_analyses import base_candidate
+from semcal.experiment.analyses.grid_scores import base_candidate
 from semcal.experiment.finished import FinishedRun
 from semcal.experiment.grid_settings import Grading
+from semcal.experiment.report.tables import Row
 from semcal.files import parse_float
 from semcal.measures import MEASURES
 from semcal.plotting import INK, OTHER, QUIET, RULE, shortened, style, wrapped
-
-Row = Mapping[str, Any]
 
 # ---- Figure 1: one question at T = 0.5 and at the fitted T -----------------------------------------------
 

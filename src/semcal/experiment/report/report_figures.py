@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,17 +24,18 @@ from numpy.typing import NDArray
 
 from semcal import metrics
 from semcal.experiment.analyses.grid_scores import read_columns
-from semcal.experiment.finished import FinishedRun, Pair
+from semcal.experiment.analyses.score_analyses import MEASURE
+from semcal.experiment.finished import FinishedRun
 from semcal.experiment.grid_settings import CALIBRATED, slug
 from semcal.experiment.report import report_tables as tables
-from semcal.experiment.report.cells import Row, metric_title
 from semcal.experiment.report.question_figures import (
     prompt_figure,
     prompts_of,
     schematic_figure,
     teaser_figure,
 )
-from semcal.experiment.report.summary import MEASURE, compared_methods
+from semcal.experiment.report.summary import compared_methods
+from semcal.experiment.report.tables import Results, Row, metric_title
 from semcal.plotting import (
     BAND,
     INK,
@@ -49,10 +51,11 @@ from semcal.plotting import (
     style,
     write_figure,
 )
-from semcal.recalibration.methods import UNFITTED
+from semcal.recalibration.methods import UNFITTED, LineStyle
 from semcal.registry import Catalogue
 
 Floats = NDArray[np.float64]
+Analyses = Mapping[str, Sequence[Row]]  # of a run, by name
 #: What a figure shows (a model, or a model and a data set, or a measure), and what draws it; None is nothing.
 Plan = tuple[tuple[str, ...], Callable[[], Figure | None]]
 
@@ -66,7 +69,7 @@ class ReportFigure:
     number: str  # as in the paper: "1" to "10", with a letter where one figure has parts
     subject: str  # of its files: figure-NUMBER-SUBJECT, and what it shows
     caption: str
-    plans: Callable[[FinishedRun, Mapping[str, Sequence[Row]]], Iterable[Plan]]  # of the analyses of a run
+    plans: Callable[[FinishedRun, Analyses], Iterable[Plan]]
     section: tables.Section | None = None  # None of those that open the page or stand there as text
     told_apart: tuple[str, ...] = ("Model", "Data set")  # by what, where there are several
 
@@ -113,7 +116,7 @@ class PlannedFigure:
 REPORT_FIGURES: Catalogue[ReportFigure] = Catalogue("figure")
 
 
-def planned_figures(run: FinishedRun, results: Mapping[str, Any]) -> list[PlannedFigure]:
+def planned_figures(run: FinishedRun, results: Results) -> list[PlannedFigure]:
     """Every figure of a run and its results.json for which there may be something to draw."""
     return [
         PlannedFigure(entry.number, "+".join([name, *map(slug, names)]), names, draw, entry.caption)
@@ -123,7 +126,7 @@ def planned_figures(run: FinishedRun, results: Mapping[str, Any]) -> list[Planne
     ]
 
 
-def grid_figures(run: FinishedRun, results: Mapping[str, Any]) -> Iterator[GridFigure]:
+def grid_figures(run: FinishedRun, results: Results) -> Iterator[GridFigure]:
     """Draw every figure for which there is something to draw, one at a time."""
     planned = planned_figures(run, results)
     return (figure for plan in planned if (figure := plan.drawn()) is not None)
@@ -185,11 +188,10 @@ def scatter_figure(
     for axes in grid[-1]:
         axes.set_xlabel("ACE (← better)")
     handles = _key_handles(_names(points, "method"), _names(points, "measure"), lines)
-    ncols = len(handles) // lines
     figure.legend(
         handles=handles,
         loc="lower center",
-        ncols=ncols,
+        ncols=len(handles) // lines,
         handletextpad=0,
         columnspacing=0.8,
         borderaxespad=0.1,
@@ -213,7 +215,7 @@ def _names(points: Sequence[Row], key: str) -> list[str]:
     return list(dict.fromkeys(point[key] for point in points))
 
 
-def _ends(metric: Mapping[str, Any] | None, error: str) -> tuple[float, float] | None:
+def _ends(metric: Row | None, error: str) -> tuple[float, float] | None:
     """A mean and half the length of its error bar (0 for one run); None where it is undefined."""
     if metric is None or metric["mean"] is None:
         return None
@@ -267,12 +269,10 @@ def selective_figure(entries: Sequence[Row], datasets: Sequence[str], measures: 
 
     Bars are standard errors over runs, where there are several.
     """
-    rows, columns = len(datasets), len(measures)
-    width = 1.36 if columns < 5 else 0.72
     figure, grid = panels(
-        rows,
-        columns,
-        panel=(width, 1.15),
+        len(datasets),
+        len(measures),
+        panel=(1.36 if len(measures) < 5 else 0.72, 1.15),
         gaps=(0.16, 0.2),
         margins=(0.8, 0.12, 0.45, 0.46),
         sharex=True,
@@ -282,12 +282,10 @@ def selective_figure(entries: Sequence[Row], datasets: Sequence[str], measures: 
         for axes, measure in zip(row, measures):
             for entry in entries:
                 if (entry["dataset"], entry["measure"]) == (dataset, measure):
-                    _draw_curve(axes, entry)
-        named = f"{shortened(dataset, 22)}\naccuracy of the rest"
-        row[0].set_ylabel(named, size=7.5, parse_math=False)
-        row[0].yaxis.set_major_locator(MaxNLocator(4))
-    for axes in grid.flat:
-        ruled(axes)
+                    curve = (entry["rejection"], entry["accuracy"], _bars(entry["se"]))
+                    _draw_line(axes, entry["method"], *curve, errorevery=2, linewidth=1.2)
+        label = f"{shortened(dataset, 22)}\naccuracy of the rest"
+        row[0].set_ylabel(label, size=7.5, parse_math=False)
     if entries:
         grid[0, 0].set_xlim(0, entries[0]["rejection"][-1])
     grid[0, 0].set_xticks([0, 0.3, 0.6, 0.9], ["0", "30", "60", "90"])
@@ -296,7 +294,11 @@ def selective_figure(entries: Sequence[Row], datasets: Sequence[str], measures: 
 
 
 def _label_measures(figure: Figure, grid: Any, measures: Sequence[str], x_label: str) -> None:
-    """What panels of one column a measure share: titles, the label of x, and a legend."""
+    """What panels of one column a measure share: titles, ticks, the label of x, and a legend."""
+    for axes in grid[:, 0]:
+        axes.yaxis.set_major_locator(MaxNLocator(4))
+    for axes in grid.flat:
+        ruled(axes)
     for axes, measure in zip(grid[0], measures):
         axes.set_title(measure, pad=4)
     figure.supxlabel(x_label, size=8.5, y=0.01)
@@ -304,19 +306,24 @@ def _label_measures(figure: Figure, grid: Any, measures: Sequence[str], x_label:
     legend_above(figure, grid[0, 0])
 
 
-def _draw_curve(axes: Axes, entry: Row) -> None:
-    rates = np.array(entry["rejection"])
+def _draw_line(
+    axes: Axes, method: str, x: Sequence[float], mean: Sequence[Any], bars: Floats | None, **look: Any
+) -> None:
+    """The line of a method with its standard errors, NaN where there is none."""
     axes.errorbar(
-        rates,
-        np.array(entry["accuracy"], dtype=np.float64),
-        yerr=np.array([error or np.nan for error in entry["se"]], dtype=np.float64),
-        errorevery=2,
-        color=method_colour(entry["method"]),
-        linestyle=method_line(entry["method"]),
-        linewidth=1.2,
+        x,
+        np.array(mean, dtype=np.float64),
+        yerr=bars,
+        color=method_colour(method),
+        linestyle=method_line(method),
         elinewidth=0.6,
-        label=entry["method"],
+        label=method,
+        **look,
     )
+
+
+def _bars(errors: Iterable[float | None]) -> Floats:
+    return np.array([error or np.nan for error in errors], dtype=np.float64)
 
 
 # ---- Figure 6: number of sampled answers -----------------------------------------------------------------
@@ -341,32 +348,20 @@ def count_figure(points: Sequence[Row], measures: Sequence[str]) -> Figure:
         for axes, measure in zip(row, measures):
             _draw_counts(axes, [point for point in points if point["measure"] == measure], metric)
         row[0].set_ylabel(metric_title(metric))
-        row[0].yaxis.set_major_locator(MaxNLocator(4))
-    for axes in grid.flat:
-        ruled(axes)
     grid[0, 0].set_xticks(sorted({point["draws"] for point in points}))
     _label_measures(figure, grid, measures, "sampled answers per question")
     return figure
 
 
 def _draw_counts(axes: Axes, points: Sequence[Row], metric: str) -> None:
-    for method in dict.fromkeys(point["method"] for point in points):
+    for method in _names(points, "method"):
         curve = sorted((p for p in points if p["method"] == method), key=lambda p: int(p["draws"]))
-        mean = np.array([point[metric]["mean"] for point in curve], dtype=np.float64)
-        error = np.array([point[metric]["se"] or np.nan for point in curve], dtype=np.float64)
-        has_bars = not np.isnan(error).all()  # bars that are not there take as long as others
-        axes.errorbar(
-            [point["draws"] for point in curve],
-            mean,
-            yerr=error if has_bars else None,
-            color=method_colour(method),
-            linestyle=method_line(method),
-            marker=measure_marker(curve[0]["measure"]),
-            markersize=3,
-            linewidth=1,
-            elinewidth=0.6,
-            label=method,
-        )
+        draws = [point["draws"] for point in curve]
+        mean = [point[metric]["mean"] for point in curve]
+        bars = _bars(point[metric]["se"] for point in curve)
+        yerr = None if np.isnan(bars).all() else bars  # bars that are not there take as long as others
+        marker = measure_marker(curve[0]["measure"])
+        _draw_line(axes, method, draws, mean, yerr, marker=marker, markersize=3, linewidth=1)
 
 
 # ---- Figures 0 and 11: reliability, before and after, and by measure -------------------------------------
@@ -421,38 +416,41 @@ def before_after_figure(
     by_method = {method: scores for method, scores in by_method.items() if len(scores[0])}
     if not by_method:
         return None
-    figure, grid = panels(1, 1, panel=(2.55, 2.1), margins=(0.5, 0.1, 0.1, 0.42))
-    axes = grid[0, 0]
-    axes.plot([0, 1], [0, 1], color=QUIET, linewidth=0.7)
-    for method, (confidence, correct) in by_method.items():
-        _draw_reliability_curve(axes, method, confidence, correct, band=method == list(by_method)[-1])
-    axes.set_xlim(-0.02, 1.02)
-    axes.set_ylim(-0.02, 1.02)
-    axes.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
-    axes.set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
+    figure, ((axes,),) = panels(1, 1, panel=(2.55, 2.1), margins=(0.5, 0.1, 0.1, 0.42))
+    _draw_both(axes, by_method)
     axes.set_xlabel(f"confidence ({measure})")
-    axes.set_ylabel("share right")
     return figure
 
 
 @style()
 def threshold_figure(run: FinishedRun, model: str, dataset: str) -> Figure:
     """Reliability of Base and of Calibrated; below, what a threshold on the latter answers and gets wrong."""
-    (share, correct), (p, _) = (_calibrated(run, model, dataset, key) for key in ("share", "probability"))
-    figure, grid = panels(2, 1, panel=(2.55, 1.7), gaps=(0.0, 0.78), margins=(0.5, 0.1, 0.1, 0.42))
-    above, below = grid[:, 0]
-    above.plot([0, 1], [0, 1], color=QUIET, linewidth=0.7)
-    for method, confidence in (("Base", share), (CALIBRATED, p)):
-        _draw_reliability_curve(above, method, confidence, correct, band=method == CALIBRATED)
+    base, calibrated = (_calibrated(run, model, dataset, key) for key in ("share", "probability"))
+    figure, ((above,), (below,)) = panels(
+        2, 1, panel=(2.55, 1.7), gaps=(0.0, 0.78), margins=(0.5, 0.1, 0.1, 0.42)
+    )
+    _draw_both(above, {"Base": base, CALIBRATED: calibrated})
     above.set_xlabel("confidence")
-    above.set_ylabel("share right")
-    _draw_threshold(below, p, correct, run.calibration(model, dataset)["threshold"])
-    for axes in (above, below):
-        axes.set_xlim(-0.02, 1.02)
-        axes.set_ylim(-0.02, 1.02)
-        axes.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
-        axes.set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
+    _draw_threshold(below, *calibrated, run.calibration(model, dataset)["threshold"])
+    _unit_square(below)
     return figure
+
+
+def _draw_both(axes: Axes, by_method: Mapping[str, tuple[Floats, Floats]]) -> None:
+    """The reliability of two methods, with the band of the second."""
+    axes.plot([0, 1], [0, 1], color=QUIET, linewidth=0.7)
+    for method, (confidence, correct) in by_method.items():
+        band = 0.6 if method == list(by_method)[-1] else 0.0
+        _draw_curve(axes, method, confidence, correct, line=method_line(method), band=band)
+    _unit_square(axes)
+    axes.set_ylabel("share right")
+
+
+def _unit_square(axes: Axes) -> None:
+    axes.set_xlim(-0.02, 1.02)
+    axes.set_ylim(-0.02, 1.02)
+    axes.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
+    axes.set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
 
 
 def _draw_threshold(axes: Axes, p: Floats, correct: Floats, promise: Row | None) -> None:
@@ -481,16 +479,16 @@ def _draw_threshold(axes: Axes, p: Floats, correct: Floats, promise: Row | None)
     axes.set_ylabel("share")
 
 
-def _draw_reliability_curve(
-    axes: Axes, method: str, confidence: Floats, correct: Floats, *, band: bool
+def _draw_curve(
+    axes: Axes, method: str, confidence: Floats, correct: Floats, *, line: LineStyle, band: float
 ) -> None:
+    """The CORP curve and the bins, over the band of chance where its opacity is not 0."""
     diagram = metrics.reliability_diagram(confidence, correct, resamples=RESAMPLES if band else 1)
     colour = method_colour(method)
     if band:
         axes.fill_between(
-            diagram.confidence, diagram.band_low, diagram.band_high, color=BAND, alpha=0.6, linewidth=0
+            diagram.confidence, diagram.band_low, diagram.band_high, color=BAND, alpha=band, linewidth=0
         )
-    line = method_line(method)
     axes.plot(diagram.confidence, diagram.recalibrated, color=colour, linestyle=line, linewidth=1.5)
     sizes = 8 + 90 * diagram.bin_count / len(confidence)
     axes.scatter(
@@ -513,7 +511,7 @@ def reliability_figure(run: FinishedRun, model: str, measure: str) -> Figure:
             lower = figure.add_axes(place, sharex=upper)
             confidence, correct = _scores(run, model, dataset, method, measure)
             if len(confidence):
-                _draw_reliability(upper, lower, confidence, correct.astype(bool), method_colour(method))
+                _draw_reliability(upper, lower, method, confidence, correct)
             upper.set_title(shortened(f"{dataset}, {method}" if not j else method, 26), size=8, pad=3)
             for axes in (upper, lower):
                 axes.tick_params(labelsize=7)
@@ -525,34 +523,17 @@ def reliability_figure(run: FinishedRun, model: str, measure: str) -> Figure:
     return figure
 
 
-def _draw_reliability(
-    axes: Axes, below: Axes, confidence: NDArray[np.float64], correct: NDArray[np.bool_], colour: str
-) -> None:
+def _draw_reliability(axes: Axes, below: Axes, method: str, confidence: Floats, correct: Floats) -> None:
     """Draw the share of right answers against confidence, and below it how often each confidence occurs."""
-    diagram = metrics.reliability_diagram(confidence, correct, resamples=RESAMPLES)
-    axes.fill_between(
-        diagram.confidence, diagram.band_low, diagram.band_high, color=BAND, alpha=0.7, linewidth=0
-    )
     axes.plot([0, 1], [0, 1], color=QUIET, linewidth=0.7)
-    axes.plot(diagram.confidence, diagram.recalibrated, color=colour, linewidth=1.5)
-    axes.scatter(
-        diagram.bin_confidence,
-        diagram.bin_accuracy,
-        s=8 + 90 * diagram.bin_count / len(confidence),
-        color=colour,
-        alpha=0.55,
-        linewidths=0,
-    )
-    axes.set_xlim(-0.02, 1.02)
-    axes.set_ylim(-0.02, 1.02)
-    axes.set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
+    _draw_curve(axes, method, confidence, correct, line="-", band=0.7)
+    _unit_square(axes)
     axes.tick_params(labelbottom=False)
     axes.set_ylabel("share right")
     shares, edges = np.histogram(confidence, bins=20, range=(0, 1))
-    below.stairs(shares / len(confidence), edges, color=colour, alpha=0.55, fill=True)
+    below.stairs(shares / len(confidence), edges, color=method_colour(method), alpha=0.55, fill=True)
     below.set_ylim(0, 1)
     below.set_yticks([0, 1], ["0 %", "100 %"])
-    below.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
     below.set_xlabel("confidence")
 
 
@@ -598,7 +579,7 @@ def distribution_figure(entries: Sequence[Row], measures: Sequence[str]) -> Figu
 
 
 @style()
-def correlation_figure(entries: Sequence[Row]) -> Figure:
+def correlation_figure(entries: Sequence[Row], _: Sequence[str] = ()) -> Figure:
     """Pearson correlations between the measures' confidences: an annotated matrix for each method.
 
     The darker, the higher, from the lowest of the figure to 1.
@@ -650,13 +631,8 @@ def _decimals(value: float) -> str:
 
 # ---- The figures ------------------------------------------------------------------------------------------
 
-Analyses = Mapping[str, Sequence[Row]]
 #: The measures of figure 4; figure 5 has all.
 SELECTIVE = ("E-SC", "L-SC", "B-SC", "G-SC")
-
-
-def _of_pair(rows: Sequence[Row], pair: Pair) -> list[Row]:
-    return [row for row in rows if (row["model"], row["dataset"]) == pair]
 
 
 def _before_after_plans(run: FinishedRun, _: Analyses) -> Iterator[Plan]:
@@ -680,12 +656,6 @@ def _selective_plans(subset: Sequence[str] | None, run: FinishedRun, analyses: A
         yield (model,), partial(selective_figure, curves, run.datasets, measures)
 
 
-def _draws_plans(run: FinishedRun, analyses: Analyses) -> Iterator[Plan]:
-    for pair in run.pairs:
-        if points := _of_pair(analyses["generations"], pair):
-            yield pair, partial(count_figure, points, run.measures)
-
-
 def _loss_plans(loss: str, run: FinishedRun, analyses: Analyses) -> Iterator[Plan]:
     points = [row for row in analyses["losses"] if row["loss"] == loss]
     if any(row["method"] not in UNFITTED for row in points):  # nothing is fitted for these
@@ -697,22 +667,21 @@ def _prompt_plans(_: FinishedRun, analyses: Analyses) -> Iterator[Plan]:
         yield (), partial(prompt_figure, prompts)
 
 
-def _distribution_plans(run: FinishedRun, analyses: Analyses) -> Iterator[Plan]:
+def _pair_plans(
+    analysis: str,
+    draw: Callable[[Sequence[Row], Sequence[str]], Figure],
+    run: FinishedRun,
+    analyses: Analyses,
+) -> Iterator[Plan]:
+    """A figure of the rows of each model on each data set that has some."""
     for pair in run.pairs:
-        if rows := _of_pair(analyses["distributions"], pair):
-            yield pair, partial(distribution_figure, rows, run.measures)
-
-
-def _correlation_plans(run: FinishedRun, analyses: Analyses) -> Iterator[Plan]:
-    for pair in run.pairs:
-        if rows := _of_pair(analyses["correlations"], pair):
-            yield pair, partial(correlation_figure, rows)
+        if rows := [row for row in analyses[analysis] if (row["model"], row["dataset"]) == pair]:
+            yield pair, partial(draw, rows, run.measures)
 
 
 def _reliability_plans(run: FinishedRun, _: Analyses) -> Iterator[Plan]:
-    for model in run.models:
-        for measure in run.measures:
-            yield (model, measure), partial(reliability_figure, run, model, measure)
+    for model, measure in product(run.models, run.measures):
+        yield (model, measure), partial(reliability_figure, run, model, measure)
 
 
 for _figure in (
@@ -776,7 +745,7 @@ for _figure in (
         caption="ACE and AUROC against the number of sampled answers, all cut from one sampling of the "
         "largest number; fits stay as they were, and so do choices unless sampling.reselect is on. Bars: "
         "standard error over runs, where there are several.",
-        plans=_draws_plans,
+        plans=partial(_pair_plans, "generations", count_figure),
         section=tables.DRAWS,
     ),
     ReportFigure(
@@ -804,14 +773,14 @@ for _figure in (
         number="9",
         subject="distributions",
         caption="Confidence in the top meaning of each question, all runs together; the line is the median.",
-        plans=_distribution_plans,
+        plans=partial(_pair_plans, "distributions", distribution_figure),
         section=tables.SPREAD,
     ),
     ReportFigure(
         number="10",
         subject="correlations",
         caption="Pearson correlation between the measures' confidences, all runs together.",
-        plans=_correlation_plans,
+        plans=partial(_pair_plans, "correlations", correlation_figure),
         section=tables.SPREAD,
     ),
     ReportFigure(

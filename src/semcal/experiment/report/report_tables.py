@@ -6,37 +6,35 @@ one, in results.md; nothing else lists names.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
+from importlib.resources import files
 from itertools import groupby, product
-from pathlib import Path
 from typing import Any
 
-from semcal.experiment.analyses.answer_analyses import audit_sheet
-from semcal.experiment.analyses.contrasts import QUANTITIES
-from semcal.experiment.analyses.scores_by_method import SHORT
-from semcal.experiment.finished import FinishedRun
+from semcal.experiment.analyses.score_analyses import QUANTITIES, SHORT
 from semcal.experiment.grid_settings import slug
-from semcal.experiment.report import published
-from semcal.experiment.report.cells import (
+from semcal.experiment.report.tables import (
     Cell,
     Field,
     Results,
     Row,
     Rows,
     Table,
+    cell_of,
     in_order,
     larger_is_better,
     mark,
-    means_of,
     measures_in_order,
     metric_title,
     number,
     pivot,
+    select,
+    signed,
+    value_at,
 )
-from semcal.experiment.report.table_writers import csv_lines, csv_text, markdown, markdown_text, table_latex
-from semcal.files import writing
 from semcal.plotting import RELIABILITY_NOTE
 from semcal.recalibration.methods import UNFITTED
 from semcal.registry import Catalogue
@@ -131,7 +129,7 @@ class ReportTable:
     name: str  # of its files and its anchor; with `by_model` NAME-MODEL
     section: Section
     caption: str | Callable[[TableContent], str]
-    analysis: str  # the rows of results.json that it shows; without any there is no table
+    analysis: str = ""  # the rows of results.json that it shows, by default those of its name
     rows: Callable[[Results, Rows], Rows] = lambda _, rows: rows  # these, selected and joined
     #: Keys whose values name a row of the table, with their headings.
     index: Mapping[str, str] | Callable[[TableContent], Mapping[str, str]]
@@ -144,7 +142,8 @@ class ReportTable:
 
     def tables(self, results: Results) -> list[Table]:
         """The table of a run, one for each model if `by_model`; none without rows."""
-        rows = self.rows(results, results["analyses"].get(self.analysis) or results.get(self.analysis) or [])
+        analysis = self.analysis or self.name
+        rows = self.rows(results, results["analyses"].get(analysis) or results.get(analysis) or [])
         if self.by_model:
             by_model = (
                 (model, [row for row in rows if row["model"] == model]) for model in results["models"]
@@ -180,31 +179,6 @@ def resampled_groups(results: Results) -> str:
         if "test_groups" in row
     ]
     return f"Questions of one passage or group are resampled together: {', '.join(groups)}" if groups else ""
-
-
-def write_tables(run: FinishedRun, results: Results, folder: Path) -> list[Path]:
-    """Write NAME.md, NAME.csv and NAME.tex of every table, and 12-audit.csv; returns their paths."""
-    texts = {}
-    for table in report_tables(results):
-        caption = markdown_text(table.caption, begins=True)
-        texts[f"{table.name}.md"] = f"{caption}\n\n{markdown(table)}\n"
-        texts[f"{table.name}.csv"] = csv_text(table)
-        texts[f"{table.name}.tex"] = f"{table_latex(table)}\n"
-    texts["12-audit.csv"] = _audit(run)
-    for name, text in texts.items():
-        with writing(folder / name) as handle:
-            handle.write(text)
-    return [folder / name for name in texts]
-
-
-def _audit(run: FinishedRun) -> str:
-    """The sheet of the first model on the first closed-book data set (else the first one)."""
-    closed = [name for name in run.datasets if not run.open_book(name)]
-    sheet = audit_sheet(run, run.models[0], (closed or run.datasets)[0])
-    rows = [
-        {**row, "clusters": " || ".join(" | ".join(cluster) for cluster in row["clusters"])} for row in sheet
-    ]
-    return csv_lines([list(sheet[0]), *(list(row.values()) for row in rows)])
 
 
 # ---- Methods that are less accurate than Base --------------------------------------------------------------
@@ -254,7 +228,7 @@ def less_accurate_in_words(results: Results) -> list[str]:
 def _less_accurate_sentence(results: Results, model: str, dataset: str, method: str, rows: Rows) -> str:
     measures = measures_in_order([row["measure"] for row in rows])
     worst = min(rows, key=lambda row: row["accuracy"]["value"])
-    low, high = (f"{end:+.3f}".replace("-", "−") for end in worst["accuracy"]["interval"])
+    low, high = map(signed, worst["accuracy"]["interval"])
     where = ", ".join(measures) if len(rows) <= 3 else f"{len(rows)} of {len(results['measures'])} measures"
     measure = f" with {worst['measure']}" if len(rows) > 1 else ""
     place = dataset if len(results["models"]) == 1 else f"{dataset} with {model}"
@@ -263,6 +237,28 @@ def _less_accurate_sentence(results: Results, model: str, dataset: str, method: 
         f"{number(worst['accuracy']['value']).text}{measure}, 95 % interval {low} to {high}); not set in "
         "bold."
     )
+
+
+# ---- Rows, fields and captions that tables share -----------------------------------------------------------
+
+PAIR = {"model": "Model", "dataset": "Data set"}
+METHOD = {**PAIR, "method": "Method"}
+CANDIDATE = {**PAIR, "candidate": "Candidate"}
+MEASURE = {**PAIR, "measure": "Measure"}
+
+
+def _capital(metric: str) -> str:
+    """The title of a metric at the head of a column of its own."""
+    title = metric_title(metric)
+    return f"{title[0].upper()}{title[1:]}"
+
+
+def _by_measure(value: str | Callable[[Row], Any], content: TableContent) -> list[Field]:
+    return [Field(name, value, where={"measure": name}) for name in content.measures]
+
+
+def _with_interval(key: str, row: Row) -> Cell:
+    return replace(number(row[key]), interval=row["interval"] and tuple(row["interval"]))
 
 
 def difference_cell(row: Row) -> Cell:
@@ -279,16 +275,32 @@ def difference_cell(row: Row) -> Cell:
     )
 
 
-# ---- The claims --------------------------------------------------------------------------------------------
+def _less_caption(subject: str, bold: str, brackets: str, content: TableContent) -> str:
+    return (
+        f"{subject} on the same questions, with its 95 % interval over questions; in bold where {bold}, in "
+        f"brackets where {brackets}{less_accurate_note(content.rows)}"
+    )
 
-PAIR = {"model": "Model", "dataset": "Data set"}
-METHOD = {**PAIR, "method": "Method"}
-CANDIDATE = {**PAIR, "candidate": "Candidate"}
-MEASURE = {**PAIR, "measure": "Measure"}
+
+def _means(rows: Iterable[Row], keys: Sequence[str], values: Mapping[str, tuple[str, ...]]) -> Rows:
+    """A row for each value of the keys, with the means of what is known at some paths; None without any."""
+    groups: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row[key] for key in keys), []).append(row)
+    means: list[Row] = []
+    for head, group in groups.items():
+        defined = {
+            name: [value for row in group if (value := value_at(row, path)) is not None]
+            for name, path in values.items()
+        }
+        averages = {
+            name: sum(entries) / len(entries) if entries else None for name, entries in defined.items()
+        }
+        means.append(dict(zip(keys, head)) | averages)
+    return means
 
 
-def _by_measure(value: str | Callable[[Row], Any], content: TableContent) -> list[Field]:
-    return [Field(name, value, where={"measure": name}) for name in content.measures]
+# ---- Claims, and Calibrated less the other methods ---------------------------------------------------------
 
 
 def _region(row: Row) -> str:
@@ -299,31 +311,19 @@ def _region(row: Row) -> str:
     return f"above {low:g}" if high is None else f"at most {high:.3g}"
 
 
-def _with_interval(key: str, row: Row) -> Cell:
-    return replace(number(row[key]), interval=row["interval"] and tuple(row["interval"]))
-
-
-# ---- Calibrated beside every method, and less each of them -------------------------------------------------
-
-CALIBRATED_METRICS = {
-    "accuracy": "Accuracy",
-    "ace": "ACE",
-    "brier": "Brier score",
-    "auroc": "AUROC",
-    "gain": "Gain",
-}
+CALIBRATED_METRICS = ("accuracy", "ace", "brier", "auroc", "gain")
 
 
 def _calibrated_differences(_: Results, rows: Rows) -> Rows:
     return [
-        {**row, "less": method, "metric": metric, "less_accurate": False} | _tested(difference, metric)
+        {**row, "less": method, "metric": metric, "less_accurate": False, **_tested(difference, metric)}
         for row in rows
         for method, by_metric in row.get("against", {}).items()
         for metric, difference in by_metric.items()
     ]
 
 
-def _tested(difference: Row | None, metric: str) -> dict[str, Any]:
+def _tested(difference: Row | None, metric: str) -> Row:
     """A difference and whether it is for the better; None where the interval holds 0."""
     if difference is None:
         return {"difference": None}
@@ -337,9 +337,9 @@ def _tested(difference: Row | None, metric: str) -> dict[str, Any]:
 CALIBRATED_NOTE = "; Calibrated maps E-SC of Base, and is graded on the one wording that it answers with"
 BOLD = "Best of each measure and data set in bold; ⁼ marks ties at the digits shown"
 Metric = tuple[str, str, bool | None]  # key, heading, and whether larger is better
-ACE: Metric = ("ace", "ACE", False)
 CONF: Metric = ("SE_conf", "(a) SE_conf", True)
 VANILLA: Metric = ("SE_vanilla", "(b) SE_vanilla", True)
+BRIER_PARTS = ("brier", "reliability", "resolution", "uncertainty", "refinement")
 
 
 def floor_columns(metric: str) -> tuple[Metric, ...]:
@@ -356,7 +356,7 @@ def _methods(content: TableContent) -> list[str]:
 def method_table(
     name: str,
     caption: str,
-    *metrics: Metric,
+    *metrics: str | Metric,
     section: Section = BY_MEASURE,
     analysis: str = "confidence",
     measures: Sequence[str] = (),
@@ -366,16 +366,20 @@ def method_table(
 ) -> ReportTable:
     """A table in the paper's layout: one a model, data sets × methods by metrics × measures.
 
-    `measures` are all of the run by default, `more` its last columns; with `underline` the best of a data set
-    is underlined.
+    A metric is a name of `METRICS` or says itself how it is headed. `measures` are all of the run by default,
+    `more` its last columns; with `underline` the best of a data set is underlined.
     """
+    headed = [
+        (metric, metric_title(metric), larger_is_better(metric)) if isinstance(metric, str) else metric
+        for metric in metrics
+    ]
 
     def fields(content: TableContent) -> list[Field]:
         names = measures_in_order(measures or content.results["measures"])
         return [
             *(
                 Field(measure, key, title, where={"measure": measure}, larger=larger)
-                for key, title, larger in metrics
+                for key, title, larger in headed
                 for measure in names
             ),
             *(
@@ -408,7 +412,7 @@ def method_table(
     )
 
 
-# ---- Ranks and differences ---------------------------------------------------------------------------------
+# ---- Ranks, maps and differences ---------------------------------------------------------------------------
 
 
 def _rank_changes(metrics: Sequence[str], results: Results, rows: Rows) -> Rows:
@@ -444,22 +448,6 @@ def _less_base(metric: str, results: Results, rows: Rows) -> Rows:
     ]
 
 
-def _less_base_caption(metric: str, content: TableContent) -> str:
-    return (
-        f"{metric.capitalize()} of each method less that of Base on the same questions, with its 95 % "
-        "interval over questions; in bold where shown to be higher, in brackets where lower"
-        f"{less_accurate_note(content.rows)}"
-    )
-
-
-def _paired_caption(quantity: str, content: TableContent) -> str:
-    return (
-        f"{QUANTITIES[quantity].name} of TS less that of each other method on the same questions, with its "
-        "95 % interval over questions; in bold where TS is shown to be better, in brackets where worse"
-        f"{less_accurate_note(content.rows)}"
-    )
-
-
 def _of_quantity(quantity: str, results: Results, rows: Rows) -> Rows:
     return flagged(results, [row for row in rows if row["quantity"] == quantity])
 
@@ -478,6 +466,10 @@ def _fitted_by(method: str, loss: str) -> str:
     return method if method in UNFITTED else f"{method} by {loss}"
 
 
+#: What stands beside the losses of fits.
+LOSS_SCORES = ("ace", "auroc", "brier")
+
+
 def _mean_losses(results: Results, rows: Rows) -> Rows:
     """NLL of the fits that a method chose among those of one loss, beside the scores under them."""
     fits = {tuple(fit[key] for key in CANDIDATE): fit for fit in results["analyses"].get("fits") or []}
@@ -487,10 +479,8 @@ def _mean_losses(results: Results, rows: Rows) -> Rows:
         for row in rows
         if fits
     ]
-    paths = {key: (key,) for key in ("train_nll", "validation_nll")}
-    return means_of(
-        joined, (*PAIR, "fitted"), **paths, **{key: (key, "mean") for key in ("ace", "auroc", "brier")}
-    )
+    losses = {key: (key,) for key in ("train_nll", "validation_nll")}
+    return _means(joined, (*PAIR, "fitted"), losses | {key: (key, "mean") for key in LOSS_SCORES})
 
 
 def _loss_heads(content: TableContent) -> list[tuple[str, ...]]:
@@ -504,14 +494,16 @@ def _loss_heads(content: TableContent) -> list[tuple[str, ...]]:
 
 def _transferred(metric: str, results: Results, rows: Rows) -> Rows:
     """A metric at the temperature fitted on each data set, mean over measures; the best marked."""
-    means = means_of(rows, ("model", "used_on", "fitted_on"), mean=(metric, "mean"))
-    places = [(model, name) for model in results["models"] for name in results["datasets"]]
-    marked = {}
-    for place in places if means else ():
-        values = {row["fitted_on"]: row["mean"] for row in means if (row["model"], row["used_on"]) == place}
-        cells = mark([number(values.get(name)) for name in results["datasets"]], larger=False)
-        marked[place] = dict(zip(results["datasets"], cells))
-    return [{"model": model, "used_on": name, **cells} for (model, name), cells in marked.items()]
+    means = {
+        (row["model"], row["used_on"], row["fitted_on"]): row["mean"]
+        for row in _means(rows, ("model", "used_on", "fitted_on"), {"mean": (metric, "mean")})
+    }
+    transferred: list[Row] = []
+    for model, name in product(results["models"], results["datasets"]) if means else ():
+        values = [number(means.get((model, name, source))) for source in results["datasets"]]
+        cells = dict(zip(results["datasets"], mark(values, larger=False)))
+        transferred.append({"model": model, "used_on": name, **cells})
+    return transferred
 
 
 # ---- Answers and data --------------------------------------------------------------------------------------
@@ -531,14 +523,113 @@ PARTS = (
     ("Calibration", "Validation", "validation"),
     ("Final Evaluation", "Test", "test"),
 )
+# ---- The paper's published numbers, and a run's beside them ------------------------------------------------
 
-PUBLISHED_NAMES = {
-    "model": "Model",
-    "dataset": "Data set",
-    "method": "Method",
-    "measure": "Measure",
-    "metric": "Metric",
+#: The files of the folder `published`, in the order of the paper's tables.
+PUBLISHED_TABLES = (
+    *("splits", "accuracies", "main-llama", "main-qwen", "main-mistral", "entropy-short-conf"),
+    *("entropy-short-vanilla", "entropy-conf", "entropy-vanilla", "temperatures", "brier-llama"),
+    *("ace-mcb-qwen", "ace-ece-qwen", "volatility-qwen", "audits"),
+)
+#: What a run calls a model (the last part of its path) → the paper's name of it.
+PUBLISHED_MODELS = {
+    "llama-3.1-8b-instruct": "Llama",
+    "meta-llama-3.1-8b-instruct": "Llama",
+    "qwen2.5-7b-instruct": "Qwen",
+    "ministral-8b-instruct-2410": "Mistral",
 }
+#: What a run calls a data set (its source) → the paper's name of it.
+PUBLISHED_DATASETS = {"triviaqa": "TriviaQA", "nq-open": "NQ", "squad": "SQuAD"}
+
+PUBLISHED_INDEX = {**METHOD, "measure": "Measure", "metric": "Metric"}
+
+#: Metrics that the paper gives with two digits.
+TWO_DIGITS = ("T", "change of rank")
+
+
+@cache
+def published(name: str) -> Row:
+    """The content of one file: {table, model?, rows}, the table by its label in the paper.
+
+    A row is {dataset, method, measure, metric, mean, se, best}, or what the table has instead; `overall`
+    marks what is underlined.
+    """
+    text = files(__package__).joinpath("published", f"{name}.json").read_text(encoding="utf-8")
+    table: Row = json.loads(text)
+    return table
+
+
+def model_in_paper(path: str) -> str | None:
+    """The paper's name of a model, by the last part of its directory or hub id; None for any other."""
+    return PUBLISHED_MODELS.get(path.rstrip("/").rpartition("/")[2].lower())
+
+
+def dataset_in_paper(source: str) -> str | None:
+    """The paper's name of a data set, by its source; None for any other."""
+    return PUBLISHED_DATASETS.get(source.lower())
+
+
+def comparisons(name: str, results: Results, _: Rows) -> Rows:
+    """Each published number of a table for which a run has one, beside ours, with their names.
+
+    The `sources` of results.json say what each model and data set is.
+    """
+    sources = results.get("sources") or {"models": {}, "datasets": {}}
+    models = {model_in_paper(path): model for model, path in sources["models"].items()}
+    datasets = {dataset_in_paper(source): dataset for dataset, source in sources["datasets"].items()}
+    table = published(name)
+    rows: list[Row] = []
+    for row in table["rows"]:
+        model, dataset = row.get("model", table.get("model")), row["dataset"]
+        if dataset not in datasets or (model is not None and model not in models):
+            continue
+        place = {"dataset": datasets[dataset]} | ({} if model is None else {"model": models[model]})
+        for metric, paper, analysis, where, path in _counterparts(row):
+            counterpart = next(iter(select(results["analyses"][analysis], {**place, **where})), None)
+            ours = value_at(counterpart, path)
+            if ours is None and (counterpart is None or analysis != "volatility"):
+                continue  # a method that was not run has a row in the table of ranks
+            names = {"model": model or "", "dataset": dataset, "metric": metric}
+            names |= {key: row.get(key, "") for key in ("method", "measure")}
+            cells = _beside(paper, row.get("se"), ours, digits=2 if metric in TWO_DIGITS else 3)
+            rows.append({**names, **cells})
+    return rows
+
+
+def _counterparts(row: Row) -> list[tuple[str, float, str, Row, tuple[str, ...]]]:
+    """Of each number of a published row its name and value, and where a run has its own.
+
+    That is an analysis, values that its row has, and the path there.
+    """
+    if "metric" in row:
+        metric = row["metric"]
+        analysis = "entropy" if metric.startswith("SE_") else "confidence"
+        where = {"method": row["method"], "measure": row["measure"]}
+        return [(metric_title(metric), row["mean"], analysis, where, (metric,))]
+    if "temperature" in row:
+        where = {"measure": row["measure"]}
+        return [("T", row["temperature"], "temperatures", where, ("temperature",))]
+    if "beam" in row:
+        return [("accuracy, 4 beams", row["beam"], "base_accuracies", {}, ("beam",))]
+    if "test" in row:
+        return [(part, row[part], "splits", {}, (part,)) for *_, part in PARTS]
+    if "volatility" in row:
+        path = ("mean",) if row["method"] == "Mean" else ("per_method", row["method"])
+        return [("change of rank", row["volatility"], "volatility", {"metrics": ["ace", "mcb"]}, path)]
+    if row["key"] == "agreement":
+        return [("agreement of gradings", row["value"], "agreement", {"measure": "E-SC"}, ("agreement",))]
+    return []
+
+
+def _beside(paper: float, paper_se: float | None, ours: Any, *, digits: int) -> dict[str, Cell]:
+    """The published number, ours (over runs, or a number), and ours less the paper's."""
+    cells = {"paper": replace(number(paper, digits), error=paper_se), "ours": cell_of(ours, digits)}
+    value = cells["ours"].value
+    if value is None:
+        return cells | {"difference": number(None)}
+    difference = number(value - paper, 0 if isinstance(paper, int) else digits)
+    text = f"+{difference.text}" if value > paper else difference.text
+    return cells | {"difference": replace(difference, text=text)}
 
 
 # ---- The tables --------------------------------------------------------------------------------------------
@@ -551,7 +642,6 @@ for _table in (
         "95 % interval over questions or the range over what is named. A claim holds where the interval lies "
         "in its region and does not where it lies outside; a benefit below 0.005 is none, fewer than 20 "
         "questions in a data set decide nothing, and contrasts are not corrected for one another",
-        analysis="contrasts",
         index={"claim": "Claim", "source": "Where", "contrast": "Contrast"},
         fields=(
             Field("Value", partial(_with_interval, "value")),
@@ -567,76 +657,52 @@ for _table in (
         caption="Calibrated beside the methods of the run under E-SC: every answer in its commonest wording, "
         "on which it is graded, with the 95 % interval over questions. By chance: the ACE that calibrated "
         "confidences show on as many questions",
-        analysis="calibrated",
         index=METHOD,
         fields=(
             Field("Accuracy", "accuracy"),
             Field("Confidence", "mean_confidence"),
             Field("ACE", "ace"),
             Field("by chance", "ace_floor"),
-            *(Field(CALIBRATED_METRICS[key], key) for key in ("brier", "auroc", "gain")),
+            *(Field(_capital(key), key) for key in ("brier", "auroc", "gain")),
         ),
         in_markdown=True,
     ),
     ReportTable(
         name="calibrated-against",
         section=CALIBRATED,
-        caption="Calibrated less each other method on the same questions, with its 95 % interval over "
-        "questions; in bold where Calibrated is shown to be better, in brackets where worse",
+        caption=partial(
+            _less_caption, "Calibrated less each other method", "Calibrated is shown to be better", "worse"
+        ),
         analysis="calibrated",
         rows=_calibrated_differences,
         index={**PAIR, "less": "Calibrated less"},
-        fields=[
-            Field(title, difference_cell, where={"metric": key}) for key, title in CALIBRATED_METRICS.items()
-        ],
+        fields=[Field(_capital(key), difference_cell, where={"metric": key}) for key in CALIBRATED_METRICS],
     ),
     method_table(
-        "03-main",
-        "ACE (lower is better) and AUROC (higher is better)",
-        ACE,
-        ("auroc", "AUROC", True),
-        in_markdown=True,
+        "03-main", "ACE (lower is better) and AUROC (higher is better)", "ace", "auroc", in_markdown=True
     ),
     method_table(
         "03b-ace-by-chance",
         "ACE beside that of calibrated confidences by chance (mean and 95 % quantile), and p of calibration,",
-        ACE,
+        "ace",
         *floor_columns("ace"),
         in_markdown=True,
     ),
-    method_table(
-        "02b-selected-accuracies",
-        "Accuracy of the selected answer",
-        ("accuracy", "accuracy", True),
-    ),
-    method_table(
-        "08c-gain",
-        "Gain = accuracy − Brier score (higher is better)",
-        ("gain", "gain", True),
-        in_markdown=True,
-    ),
-    method_table("08-brier", "Brier score (lower is better)", ("brier", "Brier score", False)),
+    method_table("02b-selected-accuracies", "Accuracy of the selected answer", "accuracy"),
+    method_table("08c-gain", "Gain = accuracy − Brier score (higher is better)", "gain", in_markdown=True),
+    method_table("08-brier", "Brier score (lower is better)", "brier"),
     method_table(
         "08b-brier-parts",
         "Brier score = reliability − resolution + uncertainty over unique confidences, and refinement = "
         "uncertainty − resolution,",
-        *(
-            (key, key.capitalize(), None)
-            for key in ("brier", "reliability", "resolution", "uncertainty", "refinement")
-        ),
+        *((key, key.capitalize(), None) for key in BRIER_PARTS),
     ),
-    method_table(
-        "09-ace-mcb",
-        "ACE beside CORP-MCB",
-        ACE,
-        ("mcb", "CORP-MCB", False),
-        in_markdown=True,
-    ),
-    method_table("10-ace-ece", "ACE beside ECE", ACE, ("ece", "ECE", False)),
+    method_table("09-ace-mcb", "ACE beside CORP-MCB", "ace", ("mcb", "CORP-MCB", False), in_markdown=True),
+    method_table("10-ace-ece", "ACE beside ECE", "ace", "ece"),
     method_table(
         "10b-ece-by-chance",
         "ECE beside that of calibrated confidences by chance (mean and 95 % quantile), and p of calibration,",
-        ("ece", "ECE", False),
+        "ece",
         *floor_columns("ece"),
     ),
     method_table(
@@ -716,7 +782,12 @@ for _table in (
         ReportTable(
             name=f"against-base-{metric}",
             section=AGAINST_BASE,
-            caption=partial(_less_base_caption, metric),
+            caption=partial(
+                _less_caption,
+                f"{metric.capitalize()} of each method less that of Base",
+                "shown to be higher",
+                "lower",
+            ),
             analysis="against_base",
             rows=partial(_less_base, metric),
             index=METHOD,
@@ -731,7 +802,12 @@ for _table in (
         ReportTable(
             name=f"paired-{quantity.lower().replace('_', '-')}",
             section=PAIRED,
-            caption=partial(_paired_caption, quantity),
+            caption=partial(
+                _less_caption,
+                f"{QUANTITIES[quantity].name} of TS less that of each other method",
+                "TS is shown to be better",
+                "worse",
+            ),
             analysis="paired",
             rows=partial(_of_quantity, quantity),
             index={**PAIR, "against": "TS less"},
@@ -753,7 +829,6 @@ for _table in (
         name="refits",
         section=FITS,
         caption="Temperatures over runs, each with a fit of its own: mean ± standard error over runs",
-        analysis="refits",
         index=CANDIDATE,
         fields=[Field("T", "temperature")],
     ),
@@ -762,7 +837,6 @@ for _table in (
         section=FITS,
         caption="Fits: NLL of the reference tokens (nats), and the share of positions where another token "
         "becomes the most likely or the ten most likely change order (* T at its bound)",
-        analysis="fits",
         index=CANDIDATE,
         fields=(
             Field("Parameters", "parameters"),
@@ -778,13 +852,12 @@ for _table in (
         section=FITS,
         caption="NLL (nats) of the reference tokens under the fits that each method chose among those of one "
         "loss, and the scores of the answers drawn under them: means over measures and runs",
-        analysis="losses",
         rows=_mean_losses,
         index={**PAIR, "fitted": "Method and loss"},
         fields=(
             Field("calibration-train", "train_nll", "NLL"),
             Field("validation", "validation_nll", "NLL"),
-            *(Field(metric_title(key), key) for key in ("ace", "auroc", "brier")),
+            *(Field(metric_title(key), key) for key in LOSS_SCORES),
         ),
         heads=_loss_heads,
     ),
@@ -839,7 +912,6 @@ for _table in (
             f"Distinct answers and meanings among {content.results['m']} draws (means per question), and the "
             "share of draws that refuse to answer"
         ),
-        analysis="answers",
         rows=lambda _, rows: [{**row, "methods": ", ".join(row["methods"])} for row in rows],
         index={**CANDIDATE, "methods": "Used by"},
         fields=(
@@ -897,17 +969,16 @@ for _table in (
         ReportTable(
             name=f"paper-{name}",
             section=PUBLISHED,
-            caption=f"The paper's numbers ({published.published(name)['table']}), ours, and the difference "
+            caption=f"The paper's numbers ({published(name)['table']}), ours, and the difference "
             "(ours less the paper's); ± standard error over runs, in brackets the 95 % interval over "
             "questions",
-            analysis="",
-            rows=partial(published.comparisons, name),
+            rows=partial(comparisons, name),
             index=lambda content: {
-                key: title for key, title in PUBLISHED_NAMES.items() if any(row[key] for row in content.rows)
+                key: title for key, title in PUBLISHED_INDEX.items() if any(row[key] for row in content.rows)
             },
             fields=(Field("Paper", "paper"), Field("Ours", "ours"), Field("Difference", "difference")),
         )
-        for name in published.TABLES
+        for name in PUBLISHED_TABLES
     ),
 ):
     REPORT_TABLES.register(_table)

@@ -6,17 +6,20 @@ its interval leaves out zero.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from itertools import product
 
+from semcal.experiment.analyses.score_analyses import MEASURE
 from semcal.experiment.finished import FinishedRun
 from semcal.experiment.grid_settings import CALIBRATED
-from semcal.experiment.report.cells import (
+from semcal.experiment.report.report_tables import flagged, less_accurate_note
+from semcal.experiment.report.tables import (
     Cell,
     Column,
     Results,
     Row,
+    Rows,
     Table,
     counted,
     in_order,
@@ -24,11 +27,11 @@ from semcal.experiment.report.cells import (
     mark,
     metric_title,
     number,
+    select,
+    signed,
+    value_at,
 )
-from semcal.experiment.report.report_tables import flagged, less_accurate_note
 
-#: The measure that the words are about: it needs no likelihoods, so every run has it.
-MEASURE = "E-SC"
 #: What each metric measures.
 SUBJECTS = {"ace": "Calibration", "auroc": "Discrimination"}
 VERDICTS = ("better", "worse", "no clear difference", "lower", "higher", "equal", "undefined")
@@ -78,8 +81,8 @@ class Change:
         chance = "" if self.floor is None else f", where chance alone would show {number(self.floor).text}"
         if self.interval is None:
             return f"{self.verdict}, with no interval to tell it from chance{chance}"
-        low, high = map(_signed, self.interval)
-        return f"{self.verdict} ({_signed(self.after - self.before)}, 95 % interval {low} to {high}){chance}"
+        low, high = map(signed, self.interval)
+        return f"{self.verdict} ({signed(self.after - self.before)}, 95 % interval {low} to {high}){chance}"
 
 
 @dataclass(frozen=True)
@@ -128,10 +131,6 @@ def _off(claimed: float, right: float) -> str:
     return f" ({counted(abs(points), 'point')} too {'sure' if points > 0 else 'modest'})"
 
 
-def _signed(value: float) -> str:
-    return f"{value:+.3f}".replace("-", "−")
-
-
 # ---- Findings ---------------------------------------------------------------------------------------------
 
 
@@ -142,40 +141,47 @@ def compared_methods(methods: Sequence[str]) -> tuple[str, str]:
 
 def findings(results: Results) -> list[Finding]:
     """What recalibration changed for each model and data set."""
+    return [_finding(results, *place) for place in product(results["models"], results["datasets"])]
+
+
+def _finding(results: Results, model: str, dataset: str) -> Finding:
+    analyses = results["analyses"]
     against, method = compared_methods(results["methods"])
-    splits = {row["dataset"]: row for row in results["analyses"]["splits"]}
-    changes = []
-    for model in results["models"]:
-        for dataset in results["datasets"]:
-            by_method = {
-                row["method"]: row
-                for row in results["analyses"]["confidence"]
-                if (row["model"], row["dataset"], row["measure"]) == (model, dataset, MEASURE)
-            }
-            before, after = by_method.get(against, {}), by_method.get(method, {})
-            book = "open" if splits[dataset]["open_book"] else "closed"
-            changes.append(
-                Finding(
-                    name=_place(results, model, dataset),
-                    setting=f"{book} book, {counted(splits[dataset]['test'], 'question')}",
-                    method=method,
-                    against=against,
-                    temperature=_temperature(results, model, dataset, method),
-                    claimed=(_mean(before, "mean_confidence"), _mean(after, "mean_confidence")),
-                    right=(_mean(before, "accuracy"), _mean(after, "accuracy")),
-                    changes=tuple(
-                        Change(
-                            metric,
-                            _mean(before, metric),
-                            _mean(after, metric),
-                            _interval(results, model, dataset, metric, method, against),
-                            after.get(f"{metric}_floor"),
-                        )
-                        for metric in SUBJECTS
-                    ),
-                )
+    (split,) = select(analyses["splits"], {"dataset": dataset})
+    place = {"model": model, "dataset": dataset, "measure": MEASURE}
+    before, after = (
+        next(iter(select(analyses["confidence"], {**place, "method": name})), {})
+        for name in (against, method)
+    )
+    intervals = {
+        row["quantity"]: (row["interval"][0], row["interval"][1])
+        for row in select(analyses["paired"], {**place, "method": method, "against": against})
+        if row["interval"] is not None
+    }
+    temperature = ""
+    for row in select(analyses["temperatures"], place) if method == "TS" else ():
+        if row["temperature"] is not None:
+            at_bound = ", at the bound of its range" if row["at_bound"] else ""
+            temperature = f"{row['temperature']:.2f}{at_bound}"
+    return Finding(
+        name=_place(results, model, dataset),
+        setting=f"{'open' if split['open_book'] else 'closed'} book, {counted(split['test'], 'question')}",
+        method=method,
+        against=against,
+        temperature=temperature,
+        claimed=(_mean(before, "mean_confidence"), _mean(after, "mean_confidence")),
+        right=(_mean(before, "accuracy"), _mean(after, "accuracy")),
+        changes=tuple(
+            Change(
+                metric,
+                _mean(before, metric),
+                _mean(after, metric),
+                intervals.get(metric),
+                after.get(f"{metric}_floor"),
             )
-    return changes
+            for metric in SUBJECTS
+        ),
+    )
 
 
 def _place(results: Results, model: str, dataset: str) -> str:
@@ -183,29 +189,7 @@ def _place(results: Results, model: str, dataset: str) -> str:
 
 
 def _mean(row: Row, metric: str) -> float | None:
-    entry = row.get(metric)
-    return None if entry is None else entry["mean"]
-
-
-def _interval(
-    results: Results, model: str, dataset: str, metric: str, method: str, against: str
-) -> tuple[float, float] | None:
-    keys = {"model": model, "dataset": dataset, "measure": MEASURE, "quantity": metric}
-    keys |= {"method": method, "against": against}
-    for row in results["analyses"]["paired"]:
-        if row["interval"] is not None and all(row[key] == value for key, value in keys.items()):
-            low, high = row["interval"]
-            return low, high
-    return None
-
-
-def _temperature(results: Results, model: str, dataset: str, method: str) -> str:
-    """The temperature that TS uses for E-SC."""
-    cell = (model, dataset, MEASURE)
-    for row in results["analyses"]["temperatures"] if method == "TS" else ():
-        if (row["model"], row["dataset"], row["measure"]) == cell and row["temperature"] is not None:
-            return f"{row['temperature']:.2f}" + (", at the bound of its range" if row["at_bound"] else "")
-    return ""
+    return value_at(row, (metric, "mean"))  # type: ignore[no-any-return]
 
 
 def headlines(changes: Sequence[Finding]) -> list[str]:
@@ -266,42 +250,35 @@ def headline_table(results: Results) -> Table:
     """ACE, AUROC and accuracy of each method, means over measures and runs: a row a model and data set."""
     methods = in_order(results["methods"])
     metrics = ("ace", "auroc", "accuracy", "gain")
-    body, noted = [], ""
-    for model in results["models"]:
-        for dataset in results["datasets"]:
-            heads = [{"model": model, "dataset": dataset, "method": method} for method in methods]
-            rows = flagged(results, heads)
-            noted = noted or less_accurate_note(rows)
-            cells = [
-                cell
-                for metric in metrics
-                for cell in mark(
-                    [_over_measures(results, row, metric) for row in rows], larger=larger_is_better(metric)
-                )
+    body, note = [], ""
+    for model, dataset in product(results["models"], results["datasets"]):
+        heads = [{"model": model, "dataset": dataset, "method": method} for method in methods]
+        rows = flagged(results, heads)
+        cells: list[Cell] = []
+        for metric in metrics:
+            means = [
+                _over_measures(select(results["analyses"]["confidence"], head), metric) for head in heads
             ]
-            body.append((Cell(model), Cell(dataset), *cells))
+            means = [replace(cell, less_accurate=row["less_accurate"]) for cell, row in zip(means, rows)]
+            cells += mark(means, larger=larger_is_better(metric))
+        note = note or less_accurate_note(rows)
+        body.append((Cell(model), Cell(dataset), *cells))
     columns = [Column(method, metric_title(metric)) for metric in metrics for method in methods]
     return Table(
         "headline",
         "ACE (lower is better), and AUROC, accuracy and gain of the selected answers (higher is better), of "
         "each method, mean over measures and runs; the best in bold; ⁼ marks ties at the digits shown"
-        f"{noted}",
+        f"{note}",
         (Column("Model"), Column("Data set"), *columns),
         tuple(body),
         heads=2,
     )
 
 
-def _over_measures(results: Results, method: Row, metric: str) -> Cell:
+def _over_measures(rows: Rows, metric: str) -> Cell:
     """The mean over the measures that are defined."""
-    values = [
-        mean
-        for row in results["analyses"]["confidence"]
-        if all(row[key] == method[key] for key in ("model", "dataset", "method"))
-        and (mean := _mean(row, metric)) is not None
-    ]
-    cell = number(sum(values) / len(values) if values else None)
-    return replace(cell, less_accurate=method["less_accurate"])
+    values = [mean for row in rows if (mean := _mean(row, metric)) is not None]
+    return number(sum(values) / len(values) if values else None)
 
 
 # ---- Calibrated -------------------------------------------------------------------------------------------
@@ -315,7 +292,7 @@ class CalibratedFinding(Finding):
     """What Calibrated changed for one model and data set."""
 
     chance: tuple[float | None, float | None]  # ACE of calibrated confidences, before and after
-    calibration: Mapping[str, Any]  # as in `analyses.calibrated`
+    calibration: Row  # as in `analyses.calibrated`
 
     @property
     def sentence(self) -> str:
@@ -370,31 +347,30 @@ class CalibratedFinding(Finding):
 def calibrated_findings(results: Results) -> list[CalibratedFinding]:
     """What Calibrated changed for each model and data set; empty where it was not run."""
     rows = results["analyses"].get("calibrated") or []
-    base_rows = {(row["model"], row["dataset"]): row for row in rows if row["method"] == "Base"}
-    return [
-        CalibratedFinding(
-            name=_place(results, row["model"], row["dataset"]),
-            setting=counted(row["n"], "test question"),
-            method=CALIBRATED,
-            against="Base",
-            temperature="",
-            claimed=(base["mean_confidence"]["mean"], row["mean_confidence"]["mean"]),
-            right=(base["accuracy"]["mean"], row["accuracy"]["mean"]),
-            changes=tuple(
-                _change(metric, base, row, row["against"]["Base"][metric]) for metric in CALIBRATED_METRICS
-            ),
-            chance=(base["ace_floor"], row["ace_floor"]),
-            calibration=row["calibration"],
+    findings = []
+    for row in select(rows, {"method": CALIBRATED}):
+        place = {"model": row["model"], "dataset": row["dataset"]}
+        (base,) = select(rows, {**place, "method": "Base"})
+        changes = []
+        for metric in CALIBRATED_METRICS:
+            tested = row["against"]["Base"][metric]
+            interval = None if tested is None else (tested["interval"][0], tested["interval"][1])
+            changes.append(Change(metric, base[metric]["mean"], row[metric]["mean"], interval, measure=None))
+        findings.append(
+            CalibratedFinding(
+                name=_place(results, row["model"], row["dataset"]),
+                setting=counted(row["n"], "test question"),
+                method=CALIBRATED,
+                against="Base",
+                temperature="",
+                claimed=(base["mean_confidence"]["mean"], row["mean_confidence"]["mean"]),
+                right=(base["accuracy"]["mean"], row["accuracy"]["mean"]),
+                changes=tuple(changes),
+                chance=(base["ace_floor"], row["ace_floor"]),
+                calibration=row["calibration"],
+            )
         )
-        for row in rows
-        if row["method"] == CALIBRATED
-        for base in [base_rows[row["model"], row["dataset"]]]
-    ]
-
-
-def _change(metric: str, base: Row, row: Row, tested: Row | None) -> Change:
-    interval = None if tested is None else (tested["interval"][0], tested["interval"][1])
-    return Change(metric, base[metric]["mean"], row[metric]["mean"], interval, measure=None)
+    return findings
 
 
 def calibrated_headline(changes: Sequence[CalibratedFinding]) -> str:

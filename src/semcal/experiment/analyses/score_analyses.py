@@ -1,0 +1,605 @@
+"""Scores by method, measure and setting: tables 3 to 6 and 8 to 11, figures 3 to 7, 9 and 10.
+
+Each analysis makes its rows of one model on one data set. Calibrated stands beside the methods of the run,
+each graded on the one wording that it answers with: the meaning that E-SC puts first, in its commonest
+wording. It gives Base's answers, so that their accuracy is the same; only the probability differs.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from semcal.data.question import several
+from semcal.errors import UndefinedWarning
+from semcal.experiment.analyses.grid_scores import (
+    VARIANTS,
+    CellScores,
+    Floats,
+    Key,
+    PairScores,
+    Row,
+    Rows,
+    ScoreArrays,
+    contrast_summary,
+    over_runs,
+)
+from semcal.experiment.grid_settings import CALIBRATED, Grading
+from semcal.grading.rules import Grader
+from semcal.measuring import representative
+from semcal.metrics import METRICS, SCORE_RECALIBRATORS, Contrast, auroc, rank_volatility, selective_accuracy
+from semcal.metrics import correlations as pearson
+from semcal.metrics.frequencies import draw_counts
+from semcal.metrics.overview import noise_floors
+from semcal.rows import Row as SampledRow
+
+#: In the order of results.json; those of other packages come after.
+ORDER = (
+    *("accuracy", "ace", "ece", "mcb", "auroc", "brier", "gain", "reliability", "resolution", "uncertainty"),
+    *("refinement", "dsc", "unc", "aurac", "prr", "smooth_ece", "mean_confidence"),
+)
+#: Errors of calibration with a noise floor: all but SmoothECE, whose floor takes twenty times as long.
+FLOORED = ("ace", "ece")
+#: The measures of the short table of entropies.
+SHORT = ("E-SC", "L-SC", "IC-SC", "G-SC")
+#: Shares of the least confident questions that are rejected, and how far the slope is taken.
+REJECTION = tuple(round(0.05 * i, 2) for i in range(19))
+SLOPE_TO = 0.5
+#: The second is the paper's second comparison, without a table of its own.
+VOLATILITY_OF = (("ace", "mcb"), ("ace", "ece"))
+#: The methods of the paper's figures.
+SHOWN = ("Base", "SE", "TS")
+#: Bins of the histograms, (low, high], the first one closed on the left.
+EDGES = tuple(round(0.05 * i, 2) for i in range(21))
+#: A confidence whose variance is no larger varies by rounding alone.
+CONSTANT = 1e-24
+#: The candidate whose temperature is used on other data sets.
+TRANSFERRED = "TS NLL"
+#: What is computed under another data set's T and under score maps, with so many resamples at most.
+COMPARED = ("ace", "brier", "auroc")
+COMPARED_RESAMPLES = 200
+
+
+# ---- Metrics of every method under every measure ----------------------------------------------------------
+
+
+def confidence(cell: CellScores) -> Rows:
+    """Compute every metric of every method under every measure (tables 3 and 8 to 10, figure 3).
+
+    {model, dataset, method, measure, candidate, measure_alpha, n, undefined} and one of `over_runs` for each
+    metric; all of these are null where the measure is undefined for every question. Refinement is
+    uncertainty − resolution. Reliability and resolution are over unique confidence values. Beside ACE and ECE
+    what calibrated confidences would show: ace_floor (mean) and ace_floor_95 (quantile), means over runs, and
+    ace_p, the p value of calibration, of several runs twice its mean (Vovk and Wang, 2020); null where ACE
+    depends on the order of rows.
+    """
+    return [
+        {
+            **cell.names(*key),
+            **{name: cell.choice(*key).get(name) for name in ("candidate", "measure_alpha")},
+            **scores_of(cell.pair, key),
+        }
+        for key in cell.keys
+    ]
+
+
+def scores_of(pair: PairScores, key: Key) -> Row:
+    """The metrics of one method under one measure, as in `confidence`."""
+    scores: Row = {"n": pair.n, "undefined": pair.undefined}
+    for metric in dict.fromkeys((*ORDER, *METRICS)):
+        if key not in pair.arrays:
+            scores[metric] = None
+        elif metric == "refinement":
+            scores[metric] = pair.difference(key, "uncertainty", "resolution")
+        else:
+            scores[metric] = pair.over_runs(key, metric)
+    return scores | _floors(pair, key)
+
+
+def _floors(pair: PairScores, key: Key) -> Row:
+    """The noise floors of one method under one measure, as in `confidence`."""
+    options = pair.options
+    by_name: Row = {f"{metric}_{name}": None for metric in FLOORED for name in ("floor", "floor_95", "p")}
+    if key not in pair.arrays:
+        return by_name
+    arrays = pair.arrays[key]
+    runs = [
+        noise_floors(
+            np.clip(p, 0.0, 1.0),
+            correct,
+            FLOORED,
+            groups=pair.groups,
+            bins=options.bins,
+            draws=options.resamples,
+            seed=np.random.default_rng(options.seed),
+        )
+        for p, correct in zip(arrays.confidence, arrays.correct)
+    ]
+    for metric in FLOORED[options.ace == "reference" :]:
+        floors = [run[metric] for run in runs]
+        p_value = float(np.mean([floor.p_value for floor in floors]))
+        by_name[f"{metric}_floor"] = float(np.mean([floor.mean for floor in floors]))
+        by_name[f"{metric}_floor_95"] = float(np.mean([floor.quantile_95 for floor in floors]))
+        by_name[f"{metric}_p"] = p_value if len(floors) == 1 else min(1.0, 2 * p_value)
+    return by_name
+
+
+def entropy(cell: CellScores) -> Rows:
+    """Compute the AUROC of −semantic entropy (tables 4 to 6).
+
+    {model, dataset, method, measure, SE_conf, SE_vanilla, vanilla, greedy_differs}: each
+    variant as `over_runs` gives it, whether SE_vanilla is of the greedy answer or of beams, and the share of
+    questions whose greedy answer is another than Base's (null without Base). SE_conf calls a meaning right
+    where any of the members is that were graded (`grading.members`).
+    """
+    return [
+        {
+            **cell.names(*key),
+            **{variant: _entropy_auroc(cell.pair, key, variant) for variant in VARIANTS},
+            "vanilla": cell.pair.options.vanilla,
+            "greedy_differs": _greedy_differs(cell, *key),
+        }
+        for key in cell.keys
+    ]
+
+
+def _entropy_auroc(pair: PairScores, key: Key, variant: str) -> Row | None:
+    if key not in pair.arrays:
+        return None
+    arrays = pair.arrays[key]
+    areas = [auroc(-nats, correct) for nats, correct in zip(arrays.entropy, arrays.by_variant[variant])]
+    return over_runs(pair.options.auroc(areas), pair.entropies.interval((*key, variant), "auroc"))
+
+
+def _greedy_differs(cell: CellScores, method: str, measure: str) -> float | None:
+    if "Base" not in cell.run.methods:
+        return None
+    runs, base_runs = (cell.runs_of(cell.choice(name, measure)["candidate"]) for name in (method, "Base"))
+    return float(
+        np.mean(
+            [
+                np.mean([answer != answer_of_base for answer, answer_of_base in zip(run.greedy, base.greedy)])
+                for run, base in zip(runs, base_runs)
+            ]
+        )
+    )
+
+
+def selective(cell: CellScores) -> Rows:
+    """Compute the accuracy of the answered questions against the share rejected (figures 4 and 5).
+
+    {model, dataset, method, measure, rejection, accuracy, se, slope, gain}: mean and standard error over runs
+    at each rejection rate (lists); the least-squares slope of accuracy over rejection rates from 0 to 50 %;
+    the gain AURAC − accuracy with its interval over questions.
+    """
+    return [{**cell.names(*key), **selective_of(cell.pair, key)} for key in cell.pair.arrays]
+
+
+def selective_of(pair: PairScores, key: Key) -> Row:
+    """The curve of one method under one measure, as in `selective`."""
+    arrays = pair.arrays[key]
+    curves = np.stack(
+        [
+            selective_accuracy(confidence, correct, rejection=REJECTION).accuracy
+            for confidence, correct in zip(arrays.confidence, arrays.correct)
+        ]
+    )  # (R, rejection rates)
+    points = [over_runs(column) for column in curves.T]
+    return {
+        "rejection": list(REJECTION),
+        "accuracy": [point["mean"] for point in points],
+        "se": [point["se"] for point in points],
+        "slope": over_runs(_slopes(curves)),
+        "gain": pair.difference(key, "aurac", "accuracy"),
+    }
+
+
+def _slopes(curves: Floats) -> Floats:
+    """Least-squares slope (R,) of each curve over the rejection rates up to 50 %."""
+    inside = np.array(REJECTION) <= SLOPE_TO
+    rates = np.array(REJECTION)[inside]
+    centred = rates - rates.mean()
+    slopes: Floats = curves[:, inside] @ centred / (centred @ centred)
+    return slopes
+
+
+def volatility(cell: CellScores) -> Rows:
+    """Compare how two metrics rank the methods, by unrounded means over runs (table 11).
+
+    {model, dataset, metrics: [first, second], per_method: {method: mean |change of rank|}, mean, chance},
+    where ties share their mean rank and `chance` is what unrelated rankings would give.
+    """
+    methods, pair = cell.run.methods, cell.pair
+    measures = [name for name in cell.run.measures if (methods[0], name) in pair.arrays]
+    rows = []
+    for metrics in VOLATILITY_OF if pair.arrays else ():
+        first, second = (
+            np.array([[pair.by_run[method, name][metric].mean() for name in measures] for method in methods])
+            for metric in metrics
+        )  # [methods, measures that are defined]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UndefinedWarning)
+            ranks = rank_volatility(first, second)
+        per_method = dict(zip(methods, ranks.per_method.tolist()))
+        rows.append(
+            {**cell.place, "metrics": list(metrics), "per_method": per_method}
+            | {"mean": ranks.mean, "chance": chance_volatility(len(methods))}
+        )
+    return rows
+
+
+def chance_volatility(methods: int) -> float:
+    r"""Mean |change of rank| between two random rankings of K methods, (K² − 1) / 3K."""
+    return (methods**2 - 1) / (3 * methods)
+
+
+# ---- Distributions and correlations of confidences --------------------------------------------------------
+
+
+def distributions(cell: CellScores) -> Rows:
+    """{model, dataset, method, measure, edges, share, median, at_one}: the confidences of all runs together.
+
+    `share` is that of the questions in each bin, `at_one` that of confidence 1 (within 1e-9).
+    """
+    rows = []
+    for key, arrays in cell.pair.arrays.items():
+        if key[0] in SHOWN:
+            values = arrays.confidence.ravel()
+            counts = np.histogram(-values, bins=-np.array(EDGES[::-1]))[0][::-1]  # bins open on the left
+            row = {**cell.names(*key), "edges": list(EDGES), "share": (counts / len(values)).tolist()}
+            row |= {"median": float(np.median(values)), "at_one": float(np.mean(values >= 1 - 1e-9))}
+            rows.append(row)
+    return rows
+
+
+def correlations(cell: CellScores) -> Rows:
+    """{model, dataset, method, measures, matrix, n, mean, least}: Pearson, over all runs together.
+
+    `mean` and `least` are over the pairs of different measures; null where a measure is constant.
+    """
+    rows = []
+    for method in SHOWN:
+        columns = {
+            measure: arrays.confidence.ravel()
+            for (name, measure), arrays in cell.pair.arrays.items()
+            if name == method
+        }
+        if len(columns) < 2 or len(next(iter(columns.values()))) < 2:
+            continue
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UndefinedWarning)
+            pairwise = pearson(columns)
+        apart = pairwise.matrix[~np.eye(len(columns), dtype=bool)]
+        defined = not np.isnan(apart).any()
+        rows.append(
+            {
+                **cell.place,
+                "method": method,
+                "measures": list(pairwise.names),
+                "matrix": pairwise.matrix.tolist(),
+                "n": pairwise.n,
+                "mean": float(apart.mean()) if defined else None,
+                "least": float(apart.min()) if defined else None,
+            }
+        )
+    return rows
+
+
+def mean_correlation(pair: PairScores, method: str) -> Contrast | None:
+    """`mean` of `correlations`, and the same in resamples of the questions, those of a data set in common.
+
+    None with fewer than two measures or questions, or where a measure is constant.
+    """
+    confidences = [arrays.confidence for (name, _), arrays in pair.arrays.items() if name == method]
+    if len(confidences) < 2 or pair.n < 2:
+        return None
+    values = np.stack(confidences)
+    values = values - values.mean(axis=(1, 2), keepdims=True)
+    rng = np.random.default_rng(pair.options.seed)
+    counts = draw_counts(pair.n, pair.options.resamples, rng, pair.groups).T
+    means = _mean_pearson(values, np.concatenate([np.ones((pair.n, 1)), counts], axis=1))
+    return None if np.isnan(means[0]) else Contrast(float(means[0]), means[1:])
+
+
+def _mean_pearson(values: Floats, counts: Floats) -> Floats:
+    """Mean correlation of S measures in R runs of N questions [S, R, N], these as often as counts [N, B]."""
+    times = values.shape[1] * counts.sum(axis=0)
+    mean = values.sum(axis=1) @ counts / times
+    product = np.einsum("arn,brn->abn", values, values) @ counts / times
+    covariance = product - mean[:, None] * mean
+    variance = np.einsum("aab->ab", covariance)
+    scale = np.sqrt(np.where(variance > CONSTANT, variance, np.nan))
+    apart = ~np.eye(len(values), dtype=bool)
+    mean_of: Floats = (covariance / (scale[:, None] * scale))[apart].mean(axis=0)
+    return mean_of
+
+
+# ---- Methods against each other on the same questions -----------------------------------------------------
+
+#: What a contrast takes of one model on one data set: a method and a measure → a value with its resamples.
+ContrastOf = Callable[[PairScores, str, str], Contrast]
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """What two methods are compared in: its name and value, and whether more of it is better."""
+
+    name: str
+    contrast: ContrastOf
+    larger_is_better: bool = True
+
+    def difference(self, pair: PairScores, measure: str, method: str, against: str) -> Contrast:
+        """The value of a method less that of another under one measure."""
+        return self.contrast(pair, method, measure) - self.contrast(pair, against, measure)
+
+
+def _metric(name: str) -> ContrastOf:
+    return lambda pair, method, measure: pair.resampled.contrast((method, measure), name)
+
+
+def _entropy(variant: str) -> ContrastOf:
+    return lambda pair, method, measure: pair.entropies.contrast((method, measure, variant), "auroc")
+
+
+def _selective_gain(pair: PairScores, method: str, measure: str) -> Contrast:
+    return _metric("aurac")(pair, method, measure) - _metric("accuracy")(pair, method, measure)
+
+
+QUANTITIES = {
+    "ace": Quantity("ACE", _metric("ace"), larger_is_better=False),
+    "brier": Quantity("Brier score", _metric("brier"), larger_is_better=False),
+    "auroc": Quantity("AUROC", _metric("auroc")),
+    "accuracy": Quantity("accuracy", _metric("accuracy")),
+    "SE_conf": Quantity("AUROC of SE_conf", _entropy("SE_conf")),
+    "SE_vanilla": Quantity("AUROC of SE_vanilla", _entropy("SE_vanilla")),
+    "gain": Quantity("AURAC − accuracy", _selective_gain),
+}
+
+
+def paired(cell: CellScores) -> Rows:
+    """Compare TS with each other method.
+
+    {model, dataset, measure, quantity, method, against, difference, interval, p, better}: the value of TS
+    less that of the other, with its 95 % interval and two-sided p-value over questions; `better` is true or
+    false where the interval leaves 0 out, null elsewhere. "gain" is AURAC − accuracy here (the
+    metric gain is in `against_base`). Empty without TS.
+    """
+    return [
+        {**cell.names("TS", measure), "quantity": name, "against": method}
+        | _paired_test(quantity, cell.pair, measure, method)
+        for method in cell.run.methods
+        if method != "TS"
+        for name, quantity in QUANTITIES.items()
+        for measure in cell.pair.measures_of("TS", method)
+    ]
+
+
+def _paired_test(quantity: Quantity, pair: PairScores, measure: str, method: str) -> Row:
+    difference = quantity.difference(pair, measure, "TS", method)
+    if np.isnan(difference.value):
+        return dict.fromkeys(("difference", "interval", "p", "better"))
+    summary = contrast_summary(difference)
+    low, high = summary["interval"]
+    better = (summary["value"] > 0) == quantity.larger_is_better if low > 0 or high < 0 else None
+    return {"difference": summary.pop("value"), **summary, "better": better}
+
+
+def against_base(cell: CellScores) -> Rows:
+    """{model, dataset, method, measure, accuracy, gain}: each method less Base on the same questions.
+
+    Each is {value, interval, p}, tested over questions; rows without a measure (null) are of the mean over
+    measures. Empty without Base.
+    """
+    rows = []
+    for method in cell.run.methods:
+        measures = cell.pair.measures_of("Base", method)
+        if method == "Base" or not measures:
+            continue
+        differences: dict[str, list[Contrast]] = {}
+        for metric in ("accuracy", "gain"):
+            quantity = Quantity(metric, _metric(metric))
+            parts = [quantity.difference(cell.pair, measure, method, "Base") for measure in measures]
+            differences[metric] = [*parts, Contrast.mean(parts)]
+        rows += [
+            {**cell.place, "method": method, "measure": measure}
+            | {metric: contrast_summary(parts[place]) for metric, parts in differences.items()}
+            for place, measure in enumerate([*measures, None])
+        ]
+    return rows
+
+
+# ---- Other settings: numbers of draws, losses, temperatures, maps -----------------------------------------
+
+
+def generations(cell: CellScores) -> Rows:
+    """{model, dataset, method, measure, draws, candidate, ace, auroc}, the metrics over runs.
+
+    All numbers of draws are cut from one sampling of the largest. Candidates are those chosen at m draws, or
+    with `sampling.reselect` at each number of draws. Only the first runs may have other numbers of draws than
+    m, and all numbers are compared on these.
+    """
+    return [
+        {
+            **cell.names(*key),
+            "draws": draws,
+            "candidate": cell.choice(*key, draws=draws)["candidate"],
+            **{metric: pair.over_runs(key, metric) for metric in ("ace", "auroc")},
+        }
+        for draws, pair in cell.by_draws.items()
+        for key in pair.arrays
+    ]
+
+
+def losses(cell: CellScores) -> Rows:
+    """{loss, model, dataset, method, measure, candidate, ace, auroc, brier}, each metric as {mean, sd}.
+
+    Every method is fitted by one loss alone and chosen anew among its candidates of that loss; Base and SE
+    have no loss and are listed under both. The standard deviation is over runs, null for one run.
+    """
+    rows = []
+    for loss, by_method in cell.selection.get("by_loss", {}).items():
+        methods = cell.selection["methods"]
+        chosen = {method: methods[method] for method in cell.run.methods if method in ("Base", "SE")}
+        chosen |= by_method
+        candidates = {
+            (method, measure): chosen[method][measure]["candidate"]
+            for method, measure in cell.keys
+            if measure in chosen.get(method, ())
+        }
+        pair = cell.scored(candidates)
+        rows += [
+            {
+                "loss": loss,
+                **cell.names(*key),
+                "candidate": candidates[key],
+                **{metric: _spread(pair.by_run[key][metric]) for metric in ("ace", "auroc", "brier")},
+            }
+            for key in pair.arrays
+        ]
+    return rows
+
+
+def _spread(values: Floats) -> Row:
+    if np.isnan(values).any():
+        return {"mean": None, "sd": None}
+    return {"mean": float(values.mean()), "sd": float(values.std(ddof=1)) if len(values) > 1 else None}
+
+
+def transfer(cell: CellScores) -> Rows:
+    """{model, fitted_on, used_on, temperature, measure, ace, brier, auroc}, the metrics over runs.
+
+    Rows of the data set's own T (TS by NLL) have `fitted_on` = `used_on`. Empty with one data set.
+    """
+    run, sources = cell.run, cell.selection.get("transfer") or {}
+    if not sources:
+        return []
+    candidates = {source: entry["candidate"] for source, entry in sources.items()}
+    if run.samples_path(cell.model, cell.dataset, TRANSFERRED, 0).exists():
+        candidates = {cell.dataset: TRANSFERRED} | candidates
+    pair = cell.scored(
+        {(source, measure): name for source, name in candidates.items() for measure in run.measures},
+        resamples=COMPARED_RESAMPLES,
+        bootstrapped=COMPARED,
+    )
+    fits = [fit for fit in cell.selection.get("fits", []) if fit["candidate"] == TRANSFERRED]
+    temperatures = {cell.dataset: fits[0].get("temperature") if fits else None}
+    temperatures |= {source: entry["temperature"] for source, entry in sources.items()}
+    return [
+        {"model": cell.model, "fitted_on": source, "used_on": cell.dataset}
+        | {"temperature": temperatures[source], "measure": measure}
+        | {metric: pair.over_runs((source, measure), metric) for metric in COMPARED}
+        for source, measure in pair.arrays
+    ]
+
+
+def score_maps(cell: CellScores) -> Rows:
+    """{model, dataset, map, measure, ace, brier, auroc}, the metrics over runs; empty unless asked for.
+
+    Beyond the paper: Base's confidence itself is mapped to a calibrated one (spec.md 6), learnt on validation
+    questions. Answers stay as they are under Base, and so do their correctness and, but for ties, their
+    order.
+    """
+    kinds = (cell.run.settings.get("extras") or {}).get("score_maps") or ()
+    learnt = cell.selection.get("validation_scores") or {}
+    arrays = {
+        (kind, measure): _mapped(base, kind, learnt[measure])
+        for kind in kinds
+        for (method, measure), base in cell.pair.arrays.items()
+        if method == "Base" and learnt.get(measure, {}).get("confidence")
+    }
+    resamples = min(COMPARED_RESAMPLES, cell.pair.options.resamples)
+    options = replace(cell.pair.options, resamples=resamples, bootstrapped=COMPARED)
+    mapped = replace(cell.pair, arrays=arrays, options=options)
+    return [
+        {**cell.place, "map": kind, "measure": measure}
+        | {metric: mapped.over_runs((kind, measure), metric) for metric in COMPARED}
+        for kind, measure in arrays
+    ]
+
+
+def _mapped(base: ScoreArrays, kind: str, learnt: dict[str, Sequence[float]]) -> ScoreArrays:
+    score_map = SCORE_RECALIBRATORS[kind]().fit(learnt["confidence"], learnt["correct"])
+    return replace(base, confidence=score_map.predict(base.confidence.ravel()).reshape(base.confidence.shape))
+
+
+# ---- Calibrated -------------------------------------------------------------------------------------------
+
+#: The measure of Calibrated, and that of the words of a report: it needs no likelihoods, so every run has it.
+MEASURE = "E-SC"
+KEY = (CALIBRATED, MEASURE)
+OF_AGAINST = ("accuracy", "mean_confidence", "ace", "brier", "auroc", "gain")
+
+
+def one_wording(cell: CellScores) -> PairScores:
+    """The scores of Calibrated and of every method under E-SC on answers in one wording."""
+    run, place = cell.run, (cell.model, cell.dataset)
+    learnt = [run.calibrated_rows(*place, number) for number in range(run.runs)]
+    grader = Grading.model_validate(run.settings.get("grading", {})).grader()
+    values = {
+        method: [_answers(cell, method, number, grader) for number in range(run.runs)]
+        for method in run.methods
+        if method != "Base"
+    }
+    values["Base"] = [[(row["share"], row["correct"]) for row in rows] for rows in learnt]
+    values[CALIBRATED] = [[(row["probability"], row["correct"]) for row in rows] for rows in learnt]
+    arrays = {}
+    for method in (*run.methods, CALIBRATED):
+        p, correct = np.moveaxis(np.array(values[method], dtype=np.float64), -1, 0)
+        arrays[method, MEASURE] = ScoreArrays(p, correct, entropy=1 - p, vanilla_correct=correct)
+    ties = cell.runs_of(cell.choice("Base", MEASURE)["candidate"])[0].ties
+    return PairScores(arrays, len(ties), 0, cell.pair.options, several(ties))
+
+
+def _answers(cell: CellScores, method: str, number: int, grader: Grader) -> list[tuple[float, bool]]:
+    """The confidence of E-SC in each answer of a method, and whether its commonest wording is right."""
+    answers = []
+    candidate = cell.choice(method, MEASURE)["candidate"]
+    for row in cell.run.rows(cell.model, cell.dataset, candidate, number):
+        cluster = row["clusters"][row["top_cluster"][MEASURE]]
+        text = representative(row["samples"], cluster, SampledRow(row).log_likelihoods)
+        grade = grader.grade(row["question"], [text], row["answers"])
+        answers.append((row["confidence"][MEASURE], grade.correct))
+    return answers
+
+
+def calibrated(cell: CellScores, scores: PairScores) -> Rows:
+    """Compare Calibrated with every method on the answers of E-SC, each in one wording.
+
+    {model, dataset, method, measure} and what `confidence` has. The last row, that of Calibrated, also has
+    `against`: {method: {metric: {value, interval, p}}}, its value less that of the other for `OF_AGAINST`;
+    and `calibration`: {labels, apart, chosen, warnings, threshold, answered, wrong}, the last two being the
+    shares of the test questions that are answered, and of these answers that are wrong.
+    """
+    rows = [{**cell.names(*key), **scores_of(scores, key)} for key in scores.arrays]
+    against = {
+        method: {metric: _less_method(scores, method, metric) for metric in OF_AGAINST}
+        for method in cell.run.methods
+    }
+    rows[-1] |= {"against": against, "calibration": _calibration(cell)}
+    return rows
+
+
+def _less_method(scores: PairScores, method: str, metric: str) -> Row | None:
+    difference = scores.resampled.contrast(KEY, metric) - scores.resampled.contrast((method, MEASURE), metric)
+    return None if np.isnan(difference.value) else contrast_summary(difference)
+
+
+def _calibration(cell: CellScores) -> Row:
+    run, place = cell.run, (cell.model, cell.dataset)
+    content = run.calibration(*place)
+    report, threshold = content["report"], content["threshold"]
+    numbers = range(run.runs) if threshold is not None else ()
+    rows = [row for number in numbers for row in run.calibrated_rows(*place, number)]
+    answered = [row["correct"] for row in rows if not row["abstained"]]
+    return {
+        "labels": report["n"],
+        "apart": report["apart"],
+        "chosen": report["chosen"],
+        "warnings": report["warnings"],
+        "threshold": threshold,
+        "answered": len(answered) / len(rows) if rows else None,
+        "wrong": 1 - sum(answered) / len(answered) if answered else None,
+    }
