@@ -18,7 +18,8 @@ from semcal.data.sources import read_source_rows
 from semcal.errors import InputError, QuestionError, RowError, shown
 from semcal.files import JsonLine, check_json_lines, dumps, read_rows, writing
 from semcal.rows import Row
-from semcal.steps import Block, Cut, KeptBlocks, Step, WorkerState, located, run_steps
+from semcal.steps import Block, Cut, Step, WorkerState, located, run_steps
+from semcal.store import Stage
 from semcal.workers import Executor, SerialExecutor
 
 #: Runs of lines, and ids, that a message about many rows names.
@@ -158,7 +159,7 @@ def run_rows(
     label: str,
     workers: Executor[WorkerState] | None = None,
     cut: int | Cut = 256,
-    store: KeptBlocks | None = None,
+    store: Stage | None = None,
     limit: int | None = None,
     total: int | None = None,
     render: Callable[[Row], str] = as_line,

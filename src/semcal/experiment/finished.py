@@ -18,9 +18,17 @@ from typing import Any
 from pydantic_core import from_json
 
 from semcal.errors import InputError, StoreError, UsageError
-from semcal.experiment.grid_blocks import STAGES, expected_blocks
-from semcal.experiment.grid_settings import CALIBRATED, GridSettings, slug
-from semcal.experiment.reading import FILE, read_settings, read_yaml, settings_of
+from semcal.experiment.grid_plan import STAGES, expected_blocks
+from semcal.experiment.grid_settings import (
+    CALIBRATED,
+    FILE,
+    PARTS,
+    GridSettings,
+    read_settings,
+    read_yaml,
+    settings_of,
+    slug,
+)
 from semcal.files import DEEPEST, JsonLine, clear_folder, own_files, read_object, read_rows
 from semcal.measures import MEASURES
 from semcal.registry import check_name
@@ -119,7 +127,7 @@ def state_of(folder: Path) -> RunState:
     sizes = {
         dataset.name: described[dataset.name]["sizes"]
         if dataset.name in described
-        else {part: getattr(dataset, part) or 0 for part in ("calibration_train", "validation", "test")}
+        else {part: getattr(dataset, part) or 0 for part in PARTS}
         for dataset in settings.datasets
     }
     expected = {
@@ -448,4 +456,4 @@ def read_results(folder: Path) -> Mapping[str, Any]:
 def read_environment(folder: Path) -> dict[str, Any]:
     """What is recorded of versions, machine and times; empty where nothing is, StoreError if damaged."""
     path = folder / "environment.json"
-    return read_object(path, remedy="delete it; it holds no results") if path.is_file() else {}
+    return read_object(path, remedy="delete it; it holds no results") if path.exists() else {}

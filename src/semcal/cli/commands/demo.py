@@ -59,7 +59,7 @@ def command(
     """
     from semcal.demo.paths import settings_file
     from semcal.experiment.finished import forget
-    from semcal.experiment.reading import read_settings
+    from semcal.experiment.grid_settings import read_settings
 
     given = {"sampling.m": m, "seed": seed, "models.0.dtype": dtype, "memory": memory}
     settings = read_settings(

@@ -22,10 +22,10 @@ from semcal.errors import ModelError, UsageError
 from semcal.files import dumps
 
 if TYPE_CHECKING:
+    from semcal.experiment.fit_steps import GridState
     from semcal.experiment.grid import Grid
+    from semcal.experiment.grid_plan import Problem
     from semcal.experiment.grid_settings import GridSettings
-    from semcal.experiment.grid_state import GridState
-    from semcal.experiment.question_sets import Problem
     from semcal.workers import Executor
 
 
@@ -106,7 +106,7 @@ def command(
     results. Bad rows of the data are named and left out; the exit code is then 1.
     """
     from semcal.experiment.finished import forget, forget_from
-    from semcal.experiment.reading import read_settings
+    from semcal.experiment.grid_settings import read_settings
 
     given = [*(overrides or ()), *([] if memory is None else [f"memory={memory}"])]
     settings = read_settings(config, given, limit=limit)
@@ -134,7 +134,7 @@ def _folder(out: Path | None, config: Path) -> Path:
 
 
 def _plan(settings: GridSettings, folder: Path, open_state: Callable[[], GridState], *, as_json: bool) -> int:
-    from semcal.experiment.forecast import forecast
+    from semcal.experiment.grid_plan import forecast
 
     try:
         model_is_here = opt.weights_of(model=settings.models[0].path) is not None
@@ -191,7 +191,7 @@ def _executor(
 
 def _open(folder: Path, loading: LoadOptions) -> GridState:
     """What a process that works holds."""
-    from semcal.experiment.grid_state import open_grid_state
+    from semcal.experiment.fit_steps import open_grid_state
 
     return open_grid_state(
         folder,

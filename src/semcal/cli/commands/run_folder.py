@@ -31,7 +31,7 @@ def status(run: opt.RunArgument, json: opt.JsonOption = False, verbose: opt.Verb
     With -v also for each model and data set.
     """
     from semcal.experiment.finished import state_of
-    from semcal.experiment.grid_blocks import STAGES
+    from semcal.experiment.grid_plan import STAGES
 
     state = state_of(run)
     missing = state.missing()

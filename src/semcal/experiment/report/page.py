@@ -22,7 +22,7 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from semcal.experiment.finished import FinishedRun, read_environment
-from semcal.experiment.reading import yaml_text
+from semcal.experiment.grid_settings import yaml_text
 from semcal.experiment.report import summary
 from semcal.experiment.report.cells import MISSING, Cell, Column, Results, Row, Table
 from semcal.experiment.report.explorer import Explorer, script_json
