@@ -10,6 +10,7 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -32,6 +33,7 @@ from semcal.experiment.grid_settings import (
 from semcal.files import DEEPEST, JsonLine, clear_folder, own_files, read_object, read_rows
 from semcal.measures import MEASURES
 from semcal.registry import check_name
+from semcal.rows import Json
 from semcal.store import read_block
 
 #: The sizes and hashes of the parts of every data set.
@@ -193,8 +195,8 @@ class FinishedRun:
     """A run folder of the grid."""
 
     folder: Path
-    settings: Mapping[str, Any]  # the content of settings.yaml
-    selections: Mapping[Pair, Mapping[str, Any]] = field(repr=False)  # of (model, data set): under selection/
+    settings: Json  # the content of settings.yaml
+    selections: Mapping[Pair, Json] = field(repr=False)  # of (model, data set): under selection/
     part: Pair | None = None  # what is looked at, where that is one of `pairs`; everything by default
 
     @property
@@ -301,14 +303,14 @@ class FinishedRun:
 
     def choice(
         self, model: str, dataset: str, method: str, measure: str, *, draws: int | None = None
-    ) -> Mapping[str, Any]:
+    ) -> Json:
         """What a method uses for a measure: its candidate, that one's settings, and measure_alpha.
 
         With `draws` what it uses at so many; as chosen at m, unless candidates were chosen there as well.
         """
         selection = self.selections[model, dataset]
         methods = selection.get("by_draws", {}).get(str(draws), selection["methods"])
-        choice: Mapping[str, Any] = methods[method][measure]
+        choice: Json = methods[method][measure]
         return choice
 
     def samples_path(
@@ -340,7 +342,7 @@ class FinishedRun:
                 raise StoreError(f"{path}, line {line} lacks {lacking}: delete the file and {AGAIN}")
         return rows
 
-    def calibration(self, model: str, dataset: str) -> Mapping[str, Any]:
+    def calibration(self, model: str, dataset: str) -> Json:
         """The content of the calibration of a model on a data set; StoreError if missing or damaged."""
         path = self.folder / calibration_folder(model, dataset) / "calibration.json"
         if not path.is_file():
@@ -386,7 +388,7 @@ def read_finished(folder: Path) -> FinishedRun:
     return FinishedRun(folder, settings, {pair: _selection(run, *pair) for pair in run.pairs})
 
 
-def _settings(path: Path) -> dict[str, Any]:
+def _settings(path: Path) -> Json:
     try:
         settings = read_yaml(path)
     except UsageError as error:
@@ -404,7 +406,7 @@ def _settings(path: Path) -> dict[str, Any]:
     return settings
 
 
-def _selection(run: FinishedRun, model: str, dataset: str) -> dict[str, Any]:
+def _selection(run: FinishedRun, model: str, dataset: str) -> Json:
     path = run.folder / selection_path(model, dataset)
     if not path.is_file():
         raise StoreError(f"{path} is missing: {AGAIN}")
@@ -418,20 +420,14 @@ def _selection(run: FinishedRun, model: str, dataset: str) -> dict[str, Any]:
 
 
 def _rows(path: Path) -> Rows:
-    rows = _quickly(path)
-    return list(_undamaged(path)) if rows is None else rows
-
-
-def _quickly(path: Path) -> Rows | None:
-    """The rows of a file by a parser twice as fast; None where one is unusual, to be read with all checks."""
+    """The rows of a file, by a parser twice as fast unless one is unusual, and to be read with all checks."""
     lines = path.read_bytes().splitlines()
-    if any(line.count(b"[") + line.count(b"{") > DEEPEST for line in lines):
-        return None
-    try:
-        rows = [from_json(line, cache_strings="all") for line in lines]
-    except ValueError:
-        return None
-    return rows if all(isinstance(row, dict) for row in rows) else None
+    if all(line.count(b"[") + line.count(b"{") <= DEEPEST for line in lines):
+        with suppress(ValueError):
+            rows = [from_json(line, cache_strings="all") for line in lines]
+            if all(isinstance(row, dict) for row in rows):
+                return rows
+    return list(_undamaged(path))
 
 
 def _undamaged(path: Path) -> Iterator[dict[str, Any]]:
@@ -441,7 +437,7 @@ def _undamaged(path: Path) -> Iterator[dict[str, Any]]:
         yield row.data
 
 
-def read_results(folder: Path) -> Mapping[str, Any]:
+def read_results(folder: Path) -> Json:
     """The content of results.json; StoreError if it is missing, damaged or of another schema."""
     path = folder / "results.json"
     if not path.is_file():
