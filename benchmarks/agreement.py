@@ -26,13 +26,11 @@ from semcal.demo.paths import language_model_dir
 from semcal.demo.questions import load_set
 from semcal.errors import SemcalError
 from semcal.models import Prompt, load_model
-from semcal.models.language_model import SampleRequest
-from semcal.models.prompting import PromptConfig
+from semcal.models.language_model import PromptConfig, SampleRequest
 from semcal.recalibration import Temperature, fit_temperatures
 from semcal.recalibration.calibration_set import CalibrationSet, calibration_features
-from semcal.recalibration.server_fitting import fit_over_server
-from semcal.servers.gold import Route
-from semcal.servers.sampler import ServerModel, load_server, reading_at
+from semcal.recalibration.fitting import fit_over_server
+from semcal.servers.sampler import Route, ServerModel, load_server, reading_at
 
 QUESTIONS, M, MOST_TOKENS, BINS = 200, 10, 24, 20
 FEW, FEW_DRAWS = 20, 2

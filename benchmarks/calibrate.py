@@ -23,14 +23,13 @@ from typing import Any
 import numpy as np
 
 from semcal import fit, load_equivalence, load_model, metrics
-from semcal.calibration.from_model import calibrate
+from semcal.calibration.learn import calibrate
 from semcal.data.question import Question
 from semcal.demo.questions import load_set
 from semcal.errors import SemcalWarning
 from semcal.grading.rules import RuleGrader
 from semcal.models.equivalence import Equivalence
-from semcal.models.language_model import LanguageModel
-from semcal.models.prompting import PromptConfig
+from semcal.models.language_model import LanguageModel, PromptConfig
 from semcal.recalibration.temperature import Temperature
 from tests.json_rows import calibrate_samples, grade_row, measure_rows, sample_candidates
 

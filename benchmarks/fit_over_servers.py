@@ -9,22 +9,21 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 from semcal.demo.paths import language_model_dir
 from semcal.demo.questions import load_set
+from semcal.models.language_model import PromptConfig
 from semcal.models.loading import load_model
-from semcal.models.prompting import PromptConfig
-from semcal.recalibration.fitting import fit
+from semcal.recalibration.calibration_set import CalibrationSet
+from semcal.recalibration.fitting import fit, fit_over_server
 
 ASKED = 200
 
 
 def main() -> None:
     from benchmarks.__main__ import table
-    from semcal.recalibration.server_fitting import fit_over_server
-    from semcal.servers.gold import Route
-    from semcal.servers.sampler import load_server
+    from semcal.servers.sampler import Route, load_server
     from semcal.servers.settings import ServerSettings
     from tools.gguf import write_gguf
     from tools.llama_server import llama_server
@@ -41,9 +40,9 @@ def main() -> None:
             with server.client as client:
                 for route in get_args(Route):
                     before = client.usage.requests
-                    how: Any = {"asking": PromptConfig(), "data": "", "versions": {}, "progress": False}
-                    one = fit_over_server(server, questions, route=route, **how)
-                    t, report = one.recalibrator.temperature_, one.report
+                    labelled = CalibrationSet.of(server, questions, asking=PromptConfig())
+                    one = fit_over_server(server, labelled, route=route)
+                    t, report = one.fit.temperature, one.report
                     rows.append(
                         {
                             "route": route,

@@ -189,7 +189,10 @@ def plain_rule(row: Judged) -> bool:
     """A reference inside the answer as whole words, or SQuAD F1 > 0.5."""
     answer = squad_normal_form(row.answer)
     forms = [form for form in map(squad_normal_form, row.references) if form]
-    return any(f" {form} " in f" {answer} " or squad_f1(answer.split(), form.split()) > 0.5 for form in forms)
+    return any(
+        f" {form} " in f" {answer} " or squad_f1(Counter(answer.split()), Counter(form.split())) > 0.5
+        for form in forms
+    )
 
 
 def by_rules(*, question: bool = True, **options: Any) -> Verdict:

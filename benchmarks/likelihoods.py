@@ -28,9 +28,9 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from benchmarks.sampling import END, STEPS, VOCABULARY, M, network, prompts
 from semcal.models import CausalLanguageModel, Generation, Prompt, decoding
+from semcal.models.causal_lm import Rescoring
 from semcal.models.drawing import Distributions
 from semcal.models.language_model import Cut, SampleRequest
-from semcal.models.scoring import Rescoring
 from semcal.recalibration import Base
 
 QUESTIONS, ROUNDS = 32, 3

@@ -45,8 +45,8 @@ from semcal.data.question import Question
 from semcal.grading.rules import RuleGrader
 from semcal.measures import components
 from semcal.models import CausalLanguageModel
+from semcal.models.language_model import PromptConfig
 from semcal.models.nli import CrossEncoder
-from semcal.models.prompting import PromptConfig
 from semcal.recalibration import ATS, SE, AnyRecalibrator, Base, Platt, Temperature, temperature_of
 from tests.json_rows import cluster_rows, grade_row, measure_rows, sample_runs
 

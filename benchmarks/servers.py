@@ -34,7 +34,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from semcal.servers.client import RequestFailed, ServerClient, ServerRequest
-from semcal.servers.replies import parse_choices
+from semcal.servers.protocol import parse_choices
 from semcal.servers.settings import Endpoint, ServerSettings
 
 REQUESTS, CONCURRENCY, ROUNDS = 2000, 16, 5

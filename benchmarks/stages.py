@@ -32,11 +32,10 @@ from benchmarks.sampling import END, network
 from semcal.grading.rules import RuleGrader
 from semcal.metrics import summaries
 from semcal.models import CausalLanguageModel, decoding, sampling
+from semcal.models.causal_lm import Rescoring
+from semcal.models.decoding import PrefixCache
 from semcal.models.drawing import Distributions
-from semcal.models.language_model import SampleRequest
-from semcal.models.prompting import PromptConfig
-from semcal.models.scheduling import PrefixCache
-from semcal.models.scoring import Rescoring
+from semcal.models.language_model import PromptConfig, SampleRequest
 from semcal.recalibration import Base
 from tests.json_rows import cluster_rows, grade_row, measure_rows
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import wraps
 from typing import Any
 
-from semcal import assess, inputs, measuring, rows
-from semcal.calibration import answer_features, apply, from_samples, learn
+from semcal import inputs, measuring, rows
+from semcal.calibration import calibrated, learn
 from semcal.grading import grade
 from semcal.measuring import MeasureOptions
-from semcal.models import cluster, sampling
-from semcal.models.prompting import PromptConfig
+from semcal.models import clustering as grouping
+from semcal.models import sampling
+from semcal.models.clustering import Grouping
+from semcal.models.language_model import PromptConfig
 from semcal.models.sampling import Sampling
-from semcal.recalibration import fit_and_select, select, temperature_grid
-from semcal.recalibration.fit_and_select import Clustering
+from semcal.recalibration import choosing
 from semcal.results import answer_of as answer_of_row
 from semcal.rows import Row
 
@@ -56,26 +57,30 @@ def on_row(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 check_measurable = on_row(measuring.check_measurable)
-check_clusterable = on_row(cluster.check_clusterable)
+check_clusterable = on_row(grouping.check_clusterable)
 check_gradable = on_row(grade.check_gradable)
 check_auditable = on_row(grade.check_auditable)
-check_assessable = on_row(assess.check_assessable)
-check_calibratable = on_row(apply.check_calibratable)
+check_assessable = on_row(measuring.check_assessable)
+check_calibratable = on_row(calibrated.check_calibratable)
 grade_row = on_row(grade.grade_row)
 grade_clusters = on_row(grade.grade_clusters)
 answer_of = on_row(answer_of_row)
 measure_at = on_json(measuring.measure_at)
-features_of = on_json(answer_features.features_of)
+features_of = on_json(calibrated.features_of)
 rows_by_temperature = on_json(rows.rows_by_temperature)
-calibrate_rows = on_json(learn.calibrate_rows)
-calibrated_rows = on_json(apply.calibrated_rows)
-paired_scores = on_json(select.paired_scores)
-select_candidates = on_json(select.select)
-choose_temperatures = on_json(temperature_grid.choose_temperatures)
-fit_scores = on_json(assess.fit_scores)
-recalibrate_rows = on_json(assess.recalibrate_rows)
-scores_by_measure = on_json(assess.scores_by_measure)
+paired_scores = on_json(choosing.paired_scores)
+select_candidates = on_json(choosing.select)
+choose_temperatures = on_json(choosing.choose_temperatures)
+fit_scores = on_json(measuring.fit_scores)
+recalibrate_rows = on_json(measuring.recalibrate_rows)
+scores_by_measure = on_json(measuring.scores_by_measure)
 judged_rows = on_json(grade.judge_rows)
+
+
+def calibrated_rows(objects: Sequence[Json], calibration: calibrated.Calibration) -> list[dict[str, Any]]:
+    """Rows with the answers of a calibration, as `semcal measure --calibration` writes them."""
+    made: list[dict[str, Any]] = as_json(calibrated.CalibrationStep(calibration)(as_rows(objects)))
+    return made
 
 
 def measure_rows(objects: Sequence[Json], *, sharper: Sequence[Sequence[str]] = (), **options: Any) -> Any:
@@ -85,7 +90,7 @@ def measure_rows(objects: Sequence[Json], *, sharper: Sequence[Sequence[str]] = 
 
 def cluster_rows(objects: Sequence[Json], **options: Any) -> tuple[list[dict[str, Any]], int]:
     """`cluster_rows`: the rows, and the number of NLI calls."""
-    clustered = cluster.cluster_rows(as_rows(objects), **options)
+    clustered = grouping.cluster_rows(as_rows(objects), **options)
     return as_json(clustered.rows), clustered.calls
 
 
@@ -99,12 +104,22 @@ def calibrate_samples(
     progress: Callable[[int], None] | None = None,
     **options: Any,
 ) -> Any:
-    """`measure_samples`, then `calibrate_samples`."""
-    clustering = Clustering(equivalence, linkage)
-    measured = from_samples.measure_samples(
+    """`measure_samples`, then `calibrate_rows`."""
+    clustering = Grouping(equivalence, linkage)
+    measured = learn.measure_samples(
         as_rows(objects), clustering, m=m, temperatures=temperatures, progress=progress
     )
-    return from_samples.calibrate_samples(measured, clustering, **options)
+    return calibrate_rows(measured, equivalence=equivalence, linkage=linkage, **options)
+
+
+def calibrate_rows(
+    rows_at: Mapping[Any, Any], *, equivalence: Any, linkage: str = "components", **options: Any
+) -> Any:
+    """`calibrate_rows`, with the fields of `SamplesOrigin` and `Learning` as options."""
+    of_origin = options.keys() & {field.name for field in fields(learn.SamplesOrigin)}
+    origin = learn.SamplesOrigin(**{name: options.pop(name) for name in of_origin})
+    learning = learn.Learning(**{name: value for name, value in options.items() if value is not None})
+    return learn.calibrate_rows(as_rows(rows_at), equivalence, linkage, learning, origin)
 
 
 def as_sample_rows(samples: Any, what: str = "samples") -> list[dict[str, Any]]:
@@ -179,9 +194,14 @@ def sample_candidates(
 ) -> Any:
     """`sample_candidates`: rows by candidate."""
     made = Sampling((), asking, m, (seed,), max_new_tokens)
-    clustering = Clustering(equivalence, linkage)
-    return as_json(
-        fit_and_select.sample_candidates(model, questions, recalibrators, made, clustering, **options)
+    clustering = Grouping(equivalence, linkage)
+    return as_json(choosing.sample_candidates(model, questions, recalibrators, made, clustering, **options))
+
+
+def fit_grid(model: Any, questions: Any, *, m: int = 10, seed: int = 0, **options: Any) -> Any:
+    """`fit_grid`, with m draws of a seed."""
+    return choosing.fit_grid(
+        model, questions, sampling=sampling_of(m=m, seed=seed, max_new_tokens=None), **options
     )
 
 
@@ -196,20 +216,17 @@ def rows_at_temperatures(
     m: int = 10,
     seed: int = 0,
     max_new_tokens: int | None = None,
-    t_alpha: float = 0.5,
-    g_alpha: float = 0.5,
     **options: Any,
 ) -> Any:
     """`rows_at_temperatures`: temperature → rows."""
     made = Sampling((), asking or PromptConfig(), m, (seed,), max_new_tokens)
     return as_json(
-        temperature_grid.rows_at_temperatures(
+        choosing.rows_at_temperatures(
             model,
             questions,
             temperatures,
             made,
-            Clustering(equivalence, linkage),
-            options=MeasureOptions(t_alpha, g_alpha),
+            Grouping(equivalence, linkage),
             **options,
         )
     )

@@ -12,8 +12,8 @@ import pytest
 
 from semcal.demo.paths import language_model_dir
 from semcal.servers.client import ServerClient
-from semcal.servers.probing import PROBE, probe, write_profile
-from semcal.servers.profile import ServerProfile
+from semcal.servers.probing import probe, write_profile
+from semcal.servers.protocol import ServerProfile
 from semcal.servers.settings import Endpoint, ServerSettings
 
 
@@ -56,7 +56,7 @@ def llama_cache(
     """A folder for SEMCAL_CACHE with that profile of `llama_server`, so that nothing probes it."""
     cache = tmp_path_factory.mktemp("cache")
     profile = replace(llama_profile, url=llama_server)
-    write_profile(cache / "servers", profile, PROBE)
+    write_profile(cache / "servers", profile)
     return cache
 
 

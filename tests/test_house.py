@@ -75,9 +75,9 @@ for n, step in enumerate(steps):
 
 def test_a_process_that_hands_out_the_work_of_a_grid_loads_no_torch() -> None:
     statement = """
-from semcal.cli.commands import run
+from semcal.cli import grid_commands
 from semcal.experiment.grid import Grid
-run.opt.weights_of(model="atlas", equivalence="atlas")
+grid_commands.opt.weights_of(model="atlas", equivalence="atlas")
 """
     assert loaded_by(statement) <= {"pydantic"}
 

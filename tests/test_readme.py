@@ -14,8 +14,8 @@ import typer
 from typer.testing import CliRunner
 
 from semcal.calibration.calibrated import Calibration
+from semcal.cli import ask
 from semcal.cli.app import app
-from semcal.cli.commands import ask
 from tools import reference_pages
 
 ROOT = Path(__file__).parents[1]

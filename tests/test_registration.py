@@ -15,10 +15,10 @@ from torch import Tensor
 from semcal.errors import StoreError, UsageError
 from semcal.experiment.report.cells import Field, in_order, measures_in_order, metric_title
 from semcal.experiment.report.page import glossary
-from semcal.experiment.report.plotting import method_colour, method_line
 from semcal.experiment.report.report_tables import REPORT_TABLES, ReportTable, Section
 from semcal.measures import MEASURES, Measure
 from semcal.metrics import METRICS, Metric, bootstrap, summaries
+from semcal.plotting import method_colour, method_line
 from semcal.recalibration import (
     RECALIBRATORS,
     Base,
@@ -28,9 +28,9 @@ from semcal.recalibration import (
     Method,
     from_pretrained,
 )
-from semcal.recalibration.losses import token_losses
 from semcal.recalibration.methods import SERVED
 from semcal.recalibration.saving import _checksum
+from semcal.recalibration.temperature import token_losses
 from tests.cli.invoking import semcal, write
 
 pytestmark = pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")

@@ -13,7 +13,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
-from semcal.experiment.report.plotting import INK, METHOD_COLOURS, QUIET, RULE, STYLE
+from semcal.plotting import INK, METHOD_COLOURS, QUIET, RULE, STYLE
 
 FOLDER = Path(__file__).parents[1] / "docs"
 #: Ten answers to one question, by meaning: how often each was drawn, and its wordings.

@@ -14,7 +14,7 @@ from semcal.registry import attribute
 if TYPE_CHECKING:
     from semcal import errors, metrics, recalibration
     from semcal.calibration.calibrated import Calibration
-    from semcal.calibration.from_model import calibrate
+    from semcal.calibration.learn import calibrate
     from semcal.data.question import Question
     from semcal.inputs import EquivalenceLike, ModelLike, Questions, Samples
     from semcal.measures import confidence
@@ -40,7 +40,7 @@ _ADDRESSES = {
     "Samples": "inputs",
     "SemanticUQ": "uncertainty",
     "ask_many": "uncertainty",
-    "calibrate": "calibration.from_model",
+    "calibrate": "calibration.learn",
     "confidence": "measures",
     "confidences": "measures",  # the old name, for a release
     "errors": "",

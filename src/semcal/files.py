@@ -30,11 +30,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO
+from typing import Any, BinaryIO, TextIO, TypeAlias
 
 from filelock import FileLock, Timeout
 
 from semcal.errors import InputError, RowError, StoreError, UsageError, shown
+
+JsonObject: TypeAlias = dict[str, Any]
+"""An object of a file, as it is read."""
 
 PART, LOCK = ".semcal.part", ".semcal.lock"
 #: Names of files and folders that a killed process leaves behind.
@@ -311,7 +314,7 @@ HALF = re.compile("[\\ud800-\\udfff]")
 _Keyed = tuple[str | None, Any]
 
 
-class _Doubled(dict[str, Any]):
+class _Doubled(JsonObject):
     """An object with a duplicate key: `key`."""
 
     key: str
@@ -327,7 +330,7 @@ class _Reading:
     def __init__(self) -> None:
         self.odd = False
 
-    def object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    def object(self, pairs: list[tuple[str, Any]]) -> JsonObject:
         members = dict(pairs)
         if len(members) == len(pairs):
             return members
@@ -427,7 +430,7 @@ class JsonLine:
     """One object of a file with the 1-based number of its line."""
 
     line: int
-    data: dict[str, Any]
+    data: JsonObject
 
     def error(self, reason: str) -> RowError:
         """Return the error that the row cannot be used, with its line and its id."""
@@ -473,7 +476,7 @@ def dumps(value: Any, *, indent: int | None = None) -> str:
     >>> dumps({"log_likelihoods": [-0.5, float("-inf")], "auroc": float("nan")})
     '{"log_likelihoods": [-0.5, "-inf"], "auroc": null}'
     """
-    text = _written(value, indent=indent)
+    text = _written(value, partial(_json_text, indent=indent))
     return text if text.isascii() else _UNSAFE.sub(lambda unsafe: f"\\u{ord(unsafe[0]):04x}", text)
 
 
@@ -483,12 +486,14 @@ def canonical(value: Any) -> str:
     >>> canonical({"b": [1, 2.5], "a": "x"})
     '{"a":"x","b":[1,2.5]}'
     """
-    return _written(value, sort_keys=True, separators=(",", ":"))
+    return _written(value, partial(_json_text, sort_keys=True, separators=(",", ":")))
 
 
-def _written(value: Any, **layout: Any) -> str:
+_json_text = partial(json.dumps, ensure_ascii=False, allow_nan=False)
+
+
+def _written(value: Any, write: Callable[..., str]) -> str:
     """JSON of a value; only one with NaN, infinities or odd keys needs conversion first."""
-    write: Callable[..., str] = partial(json.dumps, ensure_ascii=False, allow_nan=False, **layout)
     try:
         return write(value, default=_encodable)
     except (TypeError, ValueError):
@@ -513,7 +518,7 @@ def parse_float(value: Any) -> float | None:
     raise InputError(f'expected a number, null or "-inf", got {shown(value)}')
 
 
-def read_object(path: Path, *, remedy: str) -> dict[str, Any]:
+def read_object(path: Path, *, remedy: str) -> JsonObject:
     """Read a file that holds one JSON object; else StoreError, whose message ends in `remedy`."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -526,13 +531,13 @@ def read_object(path: Path, *, remedy: str) -> dict[str, Any]:
     return content
 
 
-def write_sealed(path: Path, content: Mapping[str, Any]) -> None:
+def write_sealed(path: Path, content: Mapping[str, object]) -> None:
     """Write a JSON object with its checksum, whole or not at all."""
     with atomic_write(path) as file:
         file.write(canonical({**content, "checksum": _checksum(content)}).encode())
 
 
-def read_sealed(path: Path) -> dict[str, Any] | None:
+def read_sealed(path: Path) -> JsonObject | None:
     """Read what `write_sealed` wrote; None if it is not there, cannot be read or is damaged."""
     try:
         content = read_object(path, remedy="it is not read")
@@ -541,7 +546,7 @@ def read_sealed(path: Path) -> dict[str, Any] | None:
     return content if content.pop("checksum", None) == _checksum(content) else None
 
 
-def _checksum(content: Mapping[str, Any]) -> str:
+def _checksum(content: Mapping[str, object]) -> str:
     return hashlib.sha256(canonical(content).encode()).hexdigest()
 
 
@@ -631,7 +636,7 @@ def writing(target: str | Path | None) -> Iterator[TextIO]:
         yield handle
 
 
-def write_rows(target: str | Path | None, rows: Iterable[Mapping[str, Any]]) -> None:
+def write_rows(target: str | Path | None, rows: Iterable[Mapping[str, object]]) -> None:
     """Write one JSON object per line to `target` (see `writing`)."""
     with writing(target) as handle:
         for row in rows:

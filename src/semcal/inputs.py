@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, cast
 
 from semcal.arrays import as_option
-from semcal.data.column_names import COMMON_NAMES, check_different, peek, rename
 from semcal.data.datasets import load_questions, parse_list, questions_from_rows, references_of
 from semcal.data.question import Question
-from semcal.data.sources import json_value, read_source_rows
+from semcal.data.sources import COMMON_NAMES, check_different, json_value, peek, read_source_rows, rename
 from semcal.errors import InputError, RowError, SemcalWarning, UsageError, shown
-from semcal.files import TOO_DEEP, JsonLine, fault, row_of
-from semcal.models.cluster import check_clusterable
+from semcal.files import TOO_DEEP, JsonLine, JsonObject, fault, row_of
+from semcal.models.clustering import check_clusterable
 from semcal.models.equivalence import DEFAULT, Equivalence, names_a_server
 from semcal.models.language_model import Capabilities
 from semcal.models.loading import load_equivalence, load_model
-from semcal.rows import Row, RowsAt, check_distinct
+from semcal.rows import Json, Row, RowsAt, check_distinct
 
 if TYPE_CHECKING:
     from semcal.models.language_model import Sampler
+
+
+Item = TypeVar("Item")
 
 
 class Table(Protocol):
@@ -36,9 +40,9 @@ ModelLike: TypeAlias = "Sampler | str | Path"
 """A model of `semcal.load_model`, or its name, directory or address."""
 EquivalenceLike: TypeAlias = "Equivalence | str | Path"
 """What decides which answers mean the same: "default", "exact", or an NLI model's name or directory."""
-Questions: TypeAlias = "str | Path | Table | Iterable[Question | str | Mapping[str, Any]]"
+Questions: TypeAlias = "str | Path | Table | Iterable[Question | str | Mapping[str, object]]"
 """A file, a DataFrame, dicts, texts or `semcal.Question` objects."""
-Samples: TypeAlias = "str | Path | Table | Iterable[Mapping[str, Any]]"
+Samples: TypeAlias = "str | Path | Table | Iterable[Mapping[str, object]]"
 """A file, a DataFrame or dicts, a row a question, with `samples`."""
 
 #: Fewer draws than this have no share.
@@ -53,48 +57,46 @@ LISTS = {
 }
 
 
-def as_model(given: Any) -> Sampler:
+def as_model(model: object) -> Sampler:
     """Return a language model: as it is, or loaded from its directory, id or name ("atlas"), or a server."""
-    if names_a_server(given):
+    if names_a_server(model):
         from semcal.servers.sampler import load_server
 
-        return load_server(given)
-    if isinstance(given, str | Path):
-        return load_model(given)
-    if not isinstance(getattr(given, "capabilities", None), Capabilities):
+        return load_server(str(model))
+    if isinstance(model, str | Path):
+        return load_model(model)
+    if not isinstance(getattr(model, "capabilities", None), Capabilities):
         raise UsageError(
-            f"the model is {_kind(given)}; give its name or directory, or a language model as "
+            f"the model is {_kind(model)}; give its name or directory, or a language model as "
             "semcal.load_model returns it; a model in memory is wrapped by "
             "semcal.models.CausalLanguageModel(model, tokenizer, name=...), and a sampler of your own has "
             "`capabilities` (semcal.models.Capabilities)"
         )
-    found: Sampler = given
-    return found
+    return cast("Sampler", model)
 
 
-def as_equivalence(given: Any) -> Equivalence:
+def as_equivalence(equivalence: object) -> Equivalence:
     """Return an equivalence: as it is, or loaded from its name, directory or id; None is the embedded one."""
-    if given is None:
-        given = DEFAULT
-    if isinstance(given, str | Path):
-        return load_equivalence(given)
-    if isinstance(given, type) or not hasattr(given, "entails"):
+    if equivalence is None:
+        equivalence = DEFAULT
+    if isinstance(equivalence, str | Path):
+        return load_equivalence(equivalence)
+    if isinstance(equivalence, type) or not hasattr(equivalence, "entails"):
         raise UsageError(
-            f'the equivalence is {_kind(given)}; give "default", "exact", the name or directory of an NLI '
-            "model, or what semcal.load_equivalence returns"
+            f'the equivalence is {_kind(equivalence)}; give "default", "exact", the name or directory of an '
+            "NLI model, or what semcal.load_equivalence returns"
         )
-    found: Equivalence = given
-    return found
+    return cast("Equivalence", equivalence)
 
 
 def checked_draws(m: Any) -> int:
     """Return a number of draws; UsageError unless it is a whole number of 2 or more."""
-    found = int(as_option(m, "m", "a whole number of draws, such as 10", whole=True))
-    if found < FEWEST:
+    number = int(as_option(m, "m", "a whole number of draws, such as 10", whole=True))
+    if number < FEWEST:
         raise UsageError(
             f"m = {m}: one draw has a share of 1 whatever it says; sample at least {FEWEST}, better 10"
         )
-    return found
+    return number
 
 
 def check_stored_draws(rows: RowsAt) -> None:
@@ -116,11 +118,11 @@ def warn_of_clusters(rows: Sequence[Row], equivalence: str) -> None:
         )
 
 
-def warn_of_rows_left_out(n: int, *, of: int) -> None:
+def warn_of_rows_left_out(n: int, *, n_rows: int) -> None:
     """Say that n of the rows of samples have no reference answers, in the name of the caller's caller."""
-    if 0 < n < of:
+    if 0 < n < n_rows:
         warnings.warn(
-            f"{n} of {of} rows of samples have no reference answers and are left out",
+            f"{n} of {n_rows} rows of samples have no reference answers and are left out",
             SemcalWarning,
             stacklevel=3,
         )
@@ -132,70 +134,62 @@ def checked_seed(seed: Any) -> int:
     return int(seed)
 
 
-def checked_temperatures(given: Any) -> list[float]:
+def checked_temperatures(temperatures: Any) -> list[float]:
     """Return temperatures, of one number or several; UsageError unless all are positive numbers."""
-    several = isinstance(given, Iterable) and not isinstance(given, str)
+    several = isinstance(temperatures, Iterable) and not isinstance(temperatures, str)
     return [
-        as_option(one, "temperatures", "a positive number, such as 0.5, or a list of them", low=0)
-        for one in (given if several else [given])
+        as_option(number, "temperatures", "a positive number, such as 0.5, or a list of them", low=0)
+        for number in (temperatures if several else [temperatures])
     ]
 
 
-def checked_learning(*, risk: Any, delta: Any, seed: Any) -> tuple[float | None, float, int]:
-    """Return risk, delta and seed; UsageError that names the first that is wrong."""
-    for name, share, usual in (("risk", risk, 0.1), ("delta", delta, 0.05)):
-        if share is not None or name == "delta":
-            as_option(share, name, f"a share between 0 and 1, such as {usual}", low=0, high=1)
-    return risk, delta, checked_seed(seed)
-
-
-def as_questions(given: Any, what: str = "questions", *, labelled: bool = False) -> list[Question]:
+def as_questions(questions: object, name: str = "questions", *, labelled: bool = False) -> list[Question]:
     """Return questions from a file, texts (which are their ids), dicts, `Question`s or a DataFrame.
 
-    `what` is the argument's name in errors, which name the first bad row and what to do. `labelled` questions
-    need answers; none at all, and `Question`s without, are left to who says how many are needed.
+    `name` is that of the argument in errors, which name the first bad row and what to do. `labelled`
+    questions need answers; none at all, and `Question`s without, are left to who says how many are needed.
     """
-    if isinstance(given, str | Path):
-        _check_path(given, what)
-        return load_questions(given, answers_needed=labelled, labelled=True)
-    items = _items(given, what, "texts, dicts or Questions", may_be_empty=labelled)
+    argument = _Argument(questions, name)
+    if isinstance(questions, str | Path):
+        argument.check_path()
+        return load_questions(questions, answers_needed=labelled, labelled=True)
+    items = argument.items("texts, dicts or Questions", may_be_empty=labelled)
     texts = [item for item in items if isinstance(item, str)]
     if items and len(texts) == len(items):
         if labelled:
             raise InputError(
-                f"{what} are texts without reference answers; give dicts such as "
+                f"{name} are texts without reference answers; give dicts such as "
                 '{"question": "Who?", "answers": ["Ada"]}'
             )
-        return _from_texts(texts, what)
-    asked = [item for item in items if isinstance(item, Question)]
-    if len(asked) == len(items):
-        return asked
-    rows = _rows(items, given, what)
-    return [
-        _good(one, given, what) for one in questions_from_rows(rows, answers_needed=labelled, labelled=True)
-    ]
+        return _from_texts(texts, name)
+    ready = [item for item in items if isinstance(item, Question)]
+    if len(ready) == len(items):
+        return ready
+    rows = questions_from_rows(argument.rows(items), answers_needed=labelled, labelled=True)
+    return list(map(argument.usable, rows))
 
 
-def as_sample_rows(samples: Any, what: str = "samples") -> list[Row]:
+def as_sample_rows(samples: object, name: str = "samples") -> list[Row]:
     """Return rows of sampled answers from a file, dicts or a DataFrame; rows without ids are numbered."""
+    argument = _Argument(samples, name)
     if isinstance(samples, str | Path):
-        _check_path(samples, what)
+        argument.check_path()
         source = read_source_rows(samples, names=SAMPLED)
     else:
-        source = _rows(_items(samples, what, "dicts"), samples, what)
-    columns, source = peek(source, {name: COMMON_NAMES.get(name, ()) for name in SAMPLED}, {})
-    rows = [_sampled(_good(row, samples, what), samples, what) for row in rename(source, columns)]
+        source = argument.rows(argument.items("dicts"))
+    columns, source = peek(source, {column: COMMON_NAMES.get(column, ()) for column in SAMPLED}, {})
+    rows = [_sampled(argument.usable(line), argument) for line in rename(source, columns)]
     if not rows:
-        raise InputError(f"no rows in {shown(str(samples)) if isinstance(samples, str | Path) else what}")
+        raise InputError(f"no rows in {shown(str(samples)) if isinstance(samples, str | Path) else name}")
     named = sum(row.has("id") for row in rows)
     if 0 < named < len(rows):
-        raise InputError(f"{len(rows) - named} of {len(rows)} rows of {what} have no id; name all, or none")
+        raise InputError(f"{len(rows) - named} of {len(rows)} rows of {name} have no id; name all, or none")
     rows = rows if named else [Row({"id": str(number), **row.json}) for number, row in enumerate(rows, 1)]
     check_distinct(str(row.json["id"]) for row in rows)
     return rows
 
 
-def _sampled(line: JsonLine, source: Any, what: str) -> Row:
+def _sampled(line: JsonLine, argument: _Argument) -> Row:
     """The row with lists where its cells hold their text, checked."""
     try:
         if "samples" not in line.data:
@@ -207,21 +201,21 @@ def _sampled(line: JsonLine, source: Any, what: str) -> Row:
         check_clusterable(Row({"id": "", **row.json}))
         _ = row.clusters if row.has("clusters") else None, row.context, row.group
     except InputError as error:
-        raise _placed(line.error(str(error)), source, what) from None
+        raise argument.error(line.error(str(error))) from None
     return row
 
 
-def listed_cells(data: Mapping[str, Any]) -> dict[str, Any]:
+def listed_cells(json: Json) -> JsonObject:
     """Return a row of samples with lists where its cells hold their text; InputError if one is none."""
-    found = dict(data)
+    cells = dict(json)
     for key in LISTS:
-        if isinstance(found.get(key), str):
-            found[key] = _listed(key, found[key]) if found[key].strip() else None
-    if "answers" in found:
-        found["answers"] = list(references_of(found["answers"]))
-    if reason := fault({key: value for key, value in found.items() if value is not data[key]}):
+        if isinstance(cells.get(key), str):
+            cells[key] = _listed(key, cells[key]) if cells[key].strip() else None
+    if "answers" in cells:
+        cells["answers"] = list(references_of(cells["answers"]))
+    if reason := fault({key: value for key, value in cells.items() if value is not json[key]}):
         raise InputError(reason)
-    return {key: value for key, value in found.items() if value or key not in ("answers", "clusters")}
+    return {key: value for key, value in cells.items() if value or key not in ("answers", "clusters")}
 
 
 def _listed(key: str, text: str) -> list[Any]:
@@ -229,93 +223,102 @@ def _listed(key: str, text: str) -> list[Any]:
     try:
         return parse_list(text)
     except InputError as error:
-        other = f"expected a list like {LISTS[key]}, got {shown(text)}"
-        raise InputError(f"{key!r}: {other if LISTS[key] else error}") from None
+        expected = f"expected a list like {LISTS[key]}, got {shown(text)}"
+        raise InputError(f"{key!r}: {expected if LISTS[key] else error}") from None
 
 
-def _from_texts(texts: list[str], what: str) -> list[Question]:
+def _from_texts(texts: list[str], name: str) -> list[Question]:
     """Questions whose ids are their texts; a repeated one is numbered."""
-    found: dict[str, Question] = {}
+    copies = Counter[str]()
+    questions: dict[str, Question] = {}
     for place, text in enumerate(map(str, texts)):
         if not text.strip():
-            raise InputError(f"{what}[{place}] is empty; leave it out")
-        copies = sum(one.question == text for one in found.values()) if text in found else 0
-        name = f"{text} ({copies + 1})" if copies else text
-        found[name] = Question(name, text)
-    return list(found.values())
+            raise InputError(f"{name}[{place}] is empty; leave it out")
+        copies[text] += 1
+        question_id = f"{text} ({copies[text]})" if text in questions else text
+        questions[question_id] = Question(question_id, text)
+    return list(questions.values())
 
 
-def name_of(given: Any) -> str:
+def name_of(questions: object) -> str:
     """Return where questions come from, for the record."""
-    return Path(given).name if isinstance(given, str | Path) else "questions given in Python"
+    return Path(questions).name if isinstance(questions, str | Path) else "questions given in Python"
 
 
-def _check_path(given: str | Path, what: str) -> None:
-    """Refuse a question where the name of a file goes."""
-    if isinstance(given, str) and (not given.strip() or (" " in given.strip() and not Path(given).exists())):
-        raise UsageError(f'{what} is {shown(given)}, and there is no such file; texts go in a list: ["…"]')
+@dataclass(frozen=True)
+class _Argument:
+    """An argument that holds rows, and its name in messages."""
 
+    value: Any
+    name: str
 
-def _items(given: Any, what: str, holds: str, *, may_be_empty: bool = False) -> list[Any]:
-    """What a list, an iterator or a DataFrame holds."""
-    if hasattr(given, "to_dicts"):  # polars
-        items: list[Any] = given.to_dicts()
-    elif hasattr(given, "to_dict") and hasattr(given, "columns"):  # pandas
-        check_different([str(name) for name in given.columns], what)
-        items = given.to_dict(orient="records")
-    elif isinstance(given, bytes | Mapping | type) or not isinstance(given, Iterable):
-        raise UsageError(f"{what} is {_kind(given)}; expected a file, a list of {holds}, or a DataFrame")
-    else:
-        items = list(given)
-    if not items and not may_be_empty:
-        raise InputError(f"{what} is empty; give at least one row")
-    return items
-
-
-def _rows(items: list[Any], given: Any, what: str) -> Iterator[JsonLine | RowError]:
-    for place, item in enumerate(items):
-        if not isinstance(item, Mapping):
-            raise InputError(
-                f"{what}[{place}] is {_kind(item)}; expected all of one kind, such as dicts: "
-                '{"question": "Who?", …}'
+    def check_path(self) -> None:
+        """Refuse a question where the name of a file goes."""
+        path = self.value
+        if isinstance(path, str) and (not path.strip() or (" " in path.strip() and not Path(path).exists())):
+            raise UsageError(
+                f'{self.name} is {shown(path)}, and there is no such file; texts go in a list: ["…"]'
             )
-        try:
-            cells = {str(key): _cell(value) for key, value in item.items()}
-        except TypeError as error:
-            raise InputError(
-                f"{_place(given, what, place)}: {error}; leave it out, or give its text"
-            ) from None
-        except RecursionError:
-            raise InputError(f"{_place(given, what, place)}: {TOO_DEEP}") from None
-        yield row_of(place + 1, cells)
+
+    def items(self, kinds: str, *, may_be_empty: bool = False) -> list[Any]:
+        """What a list, an iterator or a DataFrame holds."""
+        value = self.value
+        if hasattr(value, "to_dicts"):  # polars
+            items: list[Any] = value.to_dicts()
+        elif hasattr(value, "to_dict") and hasattr(value, "columns"):  # pandas
+            check_different([str(name) for name in value.columns], self.name)
+            items = value.to_dict(orient="records")
+        elif isinstance(value, bytes | Mapping | type) or not isinstance(value, Iterable):
+            raise UsageError(
+                f"{self.name} is {_kind(value)}; expected a file, a list of {kinds}, or a DataFrame"
+            )
+        else:
+            items = list(value)
+        if not items and not may_be_empty:
+            raise InputError(f"{self.name} is empty; give at least one row")
+        return items
+
+    def rows(self, items: list[Any]) -> Iterator[JsonLine | RowError]:
+        """The items as rows of a file, without NumPy; what pandas calls missing is None."""
+        for place, item in enumerate(items):
+            if not isinstance(item, Mapping):
+                raise InputError(
+                    f"{self.name}[{place}] is {_kind(item)}; expected all of one kind, such as dicts: "
+                    '{"question": "Who?", …}'
+                )
+            try:
+                cells = {str(key): _cell(value) for key, value in item.items()}
+            except TypeError as error:
+                raise InputError(f"{self.at(place)}: {error}; leave it out, or give its text") from None
+            except RecursionError:
+                raise InputError(f"{self.at(place)}: {TOO_DEEP}") from None
+            yield row_of(place + 1, cells)
+
+    def at(self, index: int) -> str:
+        """A row, as Python names it."""
+        return f"{self.name}.iloc[{index}]" if hasattr(self.value, "iloc") else f"{self.name}[{index}]"
+
+    def usable(self, item: Item | RowError) -> Item:
+        """The item; an error is raised with its place."""
+        if isinstance(item, RowError):
+            raise self.error(item)
+        return item
+
+    def error(self, error: RowError) -> InputError:
+        """The error with the row's place: the line of a file, the index of a list."""
+        if isinstance(self.value, str | Path):
+            return error
+        named = "" if error.row_id is None else f" (id {shown(error.row_id)})"
+        return InputError(f"{self.at(error.line - 1)}{named}: {error.reason}")
 
 
 def _cell(value: Any) -> Any:
-    """A cell without NumPy; what pandas calls missing is None."""
     missing = type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and value != value)
     return None if missing else json_value(value)
 
 
-def _good(item: Any, given: Any, what: str) -> Any:
-    if isinstance(item, RowError):
-        raise _placed(item, given, what)
-    return item
-
-
-def _placed(error: RowError, given: Any, what: str) -> InputError:
-    """The error with the row's place in what was given: the line of a file, the index of a list."""
-    if isinstance(given, str | Path):
-        return error
-    named = "" if error.row_id is None else f" (id {shown(error.row_id)})"
-    return InputError(f"{_place(given, what, error.line - 1)}{named}: {error.reason}")
-
-
-def _place(given: Any, what: str, index: int) -> str:
-    return f"{what}.iloc[{index}]" if hasattr(given, "iloc") else f"{what}[{index}]"
-
-
-def _kind(given: Any) -> str:
+def _kind(value: object) -> str:
     """What something is, for a message: "None", "the class Foo", "of type list"."""
-    if isinstance(given, type):
-        return f"the class {given.__name__}"
-    return "None" if given is None else f"of type {type(given).__name__}"
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    return "None" if value is None else f"of type {type(value).__name__}"

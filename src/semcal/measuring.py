@@ -1,20 +1,37 @@
-"""Confidences and entropies of clustered rows (spec sections 2 and 3), and what settles ties."""
+"""Confidences of clustered rows (spec sections 2, 3), and metrics of graded rows (spec sections 6, 8)."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
 
-from semcal.errors import InputError, shown
+from semcal import metrics
+from semcal.data.question import Ties, several
+from semcal.errors import FitError, InputError, shown
+from semcal.files import parse_float
 from semcal.measures import MEASURES, SemanticConfidence, confidence
 from semcal.measures.formulas import EQUALLY_LIKELY
-from semcal.rows import Measures, Row, RowsAt, rows_by_temperature
+from semcal.metrics import SCORE_RECALIBRATORS, ScoreRecalibrator
+from semcal.metrics.frequencies import Groups
+from semcal.registry import check_name
+from semcal.rows import CALIBRATED, Json, Measures, Row, RowsAt, as_rows, rows_by_temperature
 from semcal.text.normal_form import normal_form
+
+Name = TypeVar("Name", bound=Hashable)
+Figures: TypeAlias = dict[str, Any]
+"""The metrics of one measure; None where undefined, and by metric within `se` and `interval`."""
+OF_ANSWER = {"confidence": "probability", "correct": "answer_correct"}
+#: What the output says of a risk-controlled threshold.
+OF_THRESHOLD = (
+    *("delta", "threshold", "answered", "coverage", "errors", "upper_bound", "questions_needed", "sentence"),
+)
+#: Shares of the least confident questions that are rejected for `selective_accuracy`.
+REJECTION_RATES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 
 
 @dataclass(frozen=True)
@@ -165,7 +182,7 @@ def _measures(
         results = confidence(
             [rows[i].clusters for i in places],
             [likely[i] or [] for i in places] if with_all else None,
-            measure=[name for name, one in MEASURES.items() if with_all or not one.needs_likelihoods],
+            measure=[name for name, entry in MEASURES.items() if with_all or not entry.needs_likelihoods],
             t_alpha=options.t_alpha,
             g_alpha=options.g_alpha,
             ids=[rows[i].id for i in places],
@@ -181,13 +198,13 @@ def _fill(measures: Sequence[Measures], name: str, result: SemanticConfidence) -
     columns = result.per_question(), result.confidence, result.entropy, result.top_cluster
     for row, p, largest, entropy, top in zip(measures, *columns):
         defined = not np.isnan(largest)
-        for field, value in (
+        for by_name, value in (
             (row.confidences, p.tolist() if defined else None),
             (row.confidence, float(largest) if defined else None),
             (row.top_cluster, int(top) if defined else None),
             (row.semantic_entropy, float(entropy) if defined else None),
         ):
-            field[name] = value  # type: ignore[index]
+            by_name[name] = value  # type: ignore[index]
 
 
 def _tied(row: Row) -> int | None:
@@ -223,3 +240,221 @@ class MeasureStep:
     def __call__(self, rows: Sequence[Row], *_: object) -> list[Row]:
         """Measure."""
         return measure_rows(rows, self.options)
+
+
+# ---- Metrics of graded rows --------------------------------------------------------------------------------
+
+
+@dataclass
+class Scores:
+    """What the metrics of one measure are computed from: a value for each row that counts."""
+
+    confidence: list[float] = field(default_factory=list)
+    correct: list[bool] = field(default_factory=list)
+    entropy: list[float | None] = field(default_factory=list)  # nats, None where a row has none
+    score: list[float | None] = field(default_factory=list)  # the share, by which a constant is ordered
+    ties: list[Ties] = field(default_factory=list)  # what a row shares with others of its group
+    undefined: int = 0  # rows whose confidence or correctness is null, which do not count
+
+    def add(
+        self, confidence: float | None, correct: bool | None, entropy: float | None, ties: Ties, score: Any
+    ) -> None:
+        """Count one row."""
+        if confidence is None or correct is None:
+            self.undefined += 1
+            return
+        self.confidence.append(confidence)
+        self.correct.append(correct)
+        self.entropy.append(entropy)
+        self.score.append(score)
+        self.ties.append(ties)
+
+    @property
+    def order(self) -> list[float]:
+        """What is ranked and compared with thresholds: the confidence; under a constant the score."""
+        scores = [score for score in self.score if score is not None]
+        constant = len(scores) == len(self.confidence) and len(set(self.confidence)) == 1
+        return scores if constant else self.confidence
+
+
+def _by_measure(row: Row, key: str) -> dict[str | None, Any]:
+    value = row.json.get(key)
+    by_measure = dict(value) if isinstance(value, Mapping) else {None: value}
+    if key in OF_ANSWER and row.has(*OF_ANSWER.values()):
+        if CALIBRATED in by_measure:
+            raise InputError(f"{key!r} holds {CALIBRATED!r}, which is what 'probability' is listed as")
+        by_measure[CALIBRATED] = row[OF_ANSWER[key]]
+    return by_measure
+
+
+def check_assessable(row: Row) -> None:
+    """Raise InputError unless the row holds confidence and correct, flat or by measure.
+
+    A row may hold `probability` and `answer_correct` besides.
+    """
+    for key in ("confidence", "correct"):
+        if not row.has(key):
+            raise InputError(f"no {key!r}; run `semcal measure` and `semcal grade` first, or add it")
+    confidence, correct = _by_measure(row, "confidence"), _by_measure(row, "correct")
+    if confidence.keys() != correct.keys():
+        raise InputError(
+            "'confidence' and 'correct' must be a number and a truth value, or hold the same measures"
+        )
+    _ = row.group
+    for name, value in _by_measure(row, "semantic_entropy").items():
+        _finite(value, _field("semantic_entropy", name))
+    for name, value in confidence.items():
+        number = parse_float(value)
+        if number is not None and not -1e-6 <= number <= 1 + 1e-6:
+            raise InputError(f"{_field('confidence', name)} must be in [0, 1], got {shown(value)}")
+        if correct[name] is not None and not (isinstance(correct[name], bool) or correct[name] in (0, 1)):
+            wrong = _field("correct", name)
+            raise InputError(f"{wrong} must be true or false, got {shown(correct[name])}")
+
+
+def _finite(value: Any, name: str) -> None:
+    number = parse_float(value)
+    if number is not None and not math.isfinite(number):
+        raise InputError(f"{name} must be a finite number or null, got {shown(value)}")
+
+
+def _field(key: str, measure: str | None) -> str:
+    """The field of a row, for messages."""
+    if measure == CALIBRATED:
+        return repr(OF_ANSWER.get(key, key))
+    return repr(key) if measure is None else f"{key!r} of {measure}"
+
+
+def scores_by_measure(
+    rows: Iterable[Row | Json], chosen: Sequence[str] | None = None
+) -> dict[str | None, Scores]:
+    """Gather confidence, correctness and entropy of rows (each accepted by `check_assessable`) by measure.
+
+    Flat rows go under None, `probability` and `answer_correct` under "Calibrated". With `chosen` only these
+    measures; UsageError if one is in no row.
+    """
+    by_measure: dict[str | None, Scores] = {}
+    for row in as_rows(rows):
+        correct, entropy = _by_measure(row, "correct"), _by_measure(row, "semantic_entropy")
+        for name, value in _by_measure(row, "confidence").items():
+            by_measure.setdefault(name, Scores()).add(
+                parse_float(value),
+                None if correct[name] is None else bool(correct[name]),
+                parse_float(entropy.get(name)),
+                row.ties,
+                parse_float(row.json.get("score")) if name == CALIBRATED else None,
+            )
+    if chosen and by_measure:
+        names = [name for name in by_measure if name is not None]
+        return {check_name(name, names, what="measure"): by_measure[name] for name in chosen}
+    return by_measure
+
+
+def assess(
+    scores: Mapping[Name, Scores],
+    *,
+    bins: int = 15,
+    ci: bool = False,
+    seed: int = 0,
+    resamples: int = 1000,
+    risk: float | None = None,
+    delta: float = 0.05,
+) -> dict[Name, Figures]:
+    """Compute every metric of each measure; where no row is defined only `n`, which is 0.
+
+    That is `semcal.metrics.summary`; `entropy_auroc` (discrimination of −entropy, the paper's SE_conf) where
+    every row has an entropy; `selective_accuracy` by rejection rate. With `ci` also `se` and `interval`
+    (95 %, bias-corrected bootstrap over questions) by metric; rows that share a passage or a value in the
+    field `group` are resampled as a whole, and `groups` is their number. With `risk` also `risk`, the
+    threshold that keeps to this limit (`semcal.metrics.risk_controlled_threshold`), for which one row of each
+    group counts.
+    """
+    results: dict[Name, Figures] = {}
+    for name, values in scores.items():
+        groups = several(values.ties)
+        result = results[name] = _measured(values, bins, groups, seed) if values.confidence else {"n": 0}
+        if risk is not None and values.confidence:
+            result["risk"] = _risk(values, risk, delta, groups, seed)
+        if ci and groups is not None:
+            result["groups"] = int(groups.max()) + 1
+        if ci and values.confidence:
+            intervals = metrics.bootstrap(
+                values.confidence,
+                values.correct,
+                score=values.order,
+                groups=groups,
+                bins=bins,
+                resamples=resamples,
+                seed=seed,
+            )
+            result["se"] = {metric: interval.standard_error for metric, interval in intervals.items()}
+            result["interval"] = {name: [interval.low, interval.high] for name, interval in intervals.items()}
+    return results
+
+
+def _measured(scores: Scores, bins: int, groups: Groups | None, seed: int) -> Figures:
+    numbers = metrics.summary(
+        scores.confidence, scores.correct, score=scores.order, bins=bins, groups=groups, seed=seed
+    )
+    result: Figures = dict(numbers)
+    entropies = [value for value in scores.entropy if value is not None]
+    if len(entropies) == len(scores.correct):
+        result["entropy_auroc"] = metrics.auroc([-value for value in entropies], scores.correct)
+    selective = metrics.selective_accuracy(scores.order, scores.correct, rejection=REJECTION_RATES)
+    result["selective_accuracy"] = {
+        f"{rate:.1f}": value for rate, value in zip(REJECTION_RATES, selective.accuracy.tolist())
+    }
+    return result
+
+
+def _risk(scores: Scores, limit: float, delta: float, groups: Groups | None, seed: int) -> Figures:
+    threshold = metrics.risk_controlled_threshold(
+        scores.order, scores.correct, risk_limit=limit, delta=delta, groups=groups, seed=seed
+    )
+    return {"limit": limit} | {key: getattr(threshold, key) for key in OF_THRESHOLD}
+
+
+def fit_scores(rows: Iterable[Row | Json], kind: str) -> dict[str | None, ScoreRecalibrator]:
+    """Fit a recalibrator of scores ("isotonic", "beta" or "platt") to the confidences of each measure.
+
+    Nulls do not count; a measure that is null everywhere gets none. FitError if no row has a confidence.
+    """
+    make = SCORE_RECALIBRATORS[check_name(kind, SCORE_RECALIBRATORS, what="score recalibrator")]
+    recalibrators = {
+        measure: make().fit(scores.confidence, scores.correct)
+        for measure, scores in scores_by_measure(rows).items()
+        if scores.confidence
+    }
+    if not recalibrators:
+        raise FitError("no row has both a confidence and a grade; there is nothing to recalibrate on")
+    return recalibrators
+
+
+def recalibrate_rows(rows: Sequence[Row | Json], fitted: Mapping[str | None, ScoreRecalibrator]) -> list[Row]:
+    """Map the confidence of rows; answers, their correctness and their entropies stay as they are.
+
+    Null stays null, a measure without a recalibrator becomes null, and `confidences` of the clusters are left
+    out, since their largest is no longer the confidence.
+
+    Examples
+    --------
+    >>> rows = [{"confidence": 0.9, "correct": True}, {"confidence": 0.9, "correct": False}]
+    >>> recalibrate_rows(rows, fit_scores(rows, "isotonic"))[0].json
+    {'confidence': 0.5, 'correct': True}
+    """
+    return [
+        row.without("confidences").set(confidence=_mapped(row["confidence"], fitted)) for row in as_rows(rows)
+    ]
+
+
+def _mapped(confidence: Any, fitted: Mapping[str | None, ScoreRecalibrator]) -> Any:
+    if isinstance(confidence, Mapping):
+        return {measure: _predicted(value, fitted.get(measure)) for measure, value in confidence.items()}
+    return _predicted(confidence, fitted.get(None))
+
+
+def _predicted(value: Any, recalibrator: ScoreRecalibrator | None) -> float | None:
+    number = parse_float(value)
+    if number is None or recalibrator is None:
+        return None
+    return float(recalibrator.predict([number])[0])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
@@ -12,26 +12,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
 
-from semcal import metrics
-from semcal.assess import Scores, assess, scores_by_measure
+from semcal import inputs, metrics
 from semcal.errors import InputError, MissingExtraError, QuestionError, UndefinedWarning, UsageError, shown
+from semcal.files import JsonObject
 from semcal.grading.grade import as_grader, grade_row, grade_together
-from semcal.inputs import (
-    EquivalenceLike,
-    Samples,
-    as_equivalence,
-    as_sample_rows,
-    check_stored_draws,
-    checked_learning,
-    checked_seed,
-    warn_of_clusters,
-    warn_of_rows_left_out,
-)
+from semcal.inputs import EquivalenceLike, Samples
 from semcal.measures import MEASURES
 from semcal.measures.formulas import TIE
-from semcal.measuring import MeasureOptions, measure_at, representative
-from semcal.models.cluster import Clustering, cluster_missing
-from semcal.models.equivalence import Equivalence
+from semcal.measuring import (
+    Figures,
+    MeasureOptions,
+    Scores,
+    assess,
+    measure_at,
+    representative,
+    scores_by_measure,
+)
+from semcal.models.clustering import Grouping, cluster_missing
 from semcal.progress import ShowProgress, shown_progress
 from semcal.registry import check_name
 from semcal.rows import CALIBRATED, Decision, Row, RowsAt, rows_by_temperature
@@ -145,7 +142,7 @@ class Answer:
             confidence = " to ".join(map(_rounded, self.bounds))
         return f"Answer({self.text!r}, confidence={confidence}{abstained})"
 
-    def record(self, recalibrator: AnyRecalibrator) -> dict[str, Any]:
+    def record(self, recalibrator: AnyRecalibrator) -> JsonObject:
         """The answer as `semcal ask` writes it."""
         from semcal.recalibration.temperature import solver_of, temperature_of
 
@@ -222,12 +219,36 @@ def answer_of(row: Row, measure: str, calibrated: CalibratedAnswer | None, thres
     )
 
 
+def answers_of(
+    rows: RowsAt, measure: str, calibration: Calibration | None, threshold: float | None = None
+) -> list[Answer]:
+    """Return the answers of measured rows, by a calibration if there is one.
+
+    Its threshold comes before the one that is given.
+    """
+    first = next(iter(rows.values()))
+    if calibration is None:
+        return [answer_of(row, measure, None, threshold) for row in first]
+    threshold = threshold if calibration.threshold is None else calibration.limit
+    return [answer_of(row, measure, best, threshold) for row, best in zip(first, calibration.apply(rows))]
+
+
 class Plots(list[Any]):
     """The axes of one figure, each an `Axes` of matplotlib."""
 
-    def savefig(self, file: Any, **options: Any) -> None:
-        """Save the figure, as `Figure.savefig` of matplotlib does."""
-        self[0].figure.savefig(file, **options)
+    @property
+    def savefig(self) -> Callable[..., None]:
+        """Saves the figure: `Figure.savefig` of matplotlib."""
+        save: Callable[..., None] = self[0].figure.savefig
+        return save
+
+
+@dataclass(frozen=True)
+class StoredSamples:
+    """Where samples come from that no model was asked for."""
+
+    source: str | Path | None  # their file, if they are from one
+    clustered_by: str | None  # what made their clusters, where they hold some
 
 
 class Results(Sequence[Answer]):
@@ -268,18 +289,15 @@ class Results(Sequence[Answer]):
         rows: RowsAt,
         *,
         grader: Grader,
-        equivalence: Equivalence,
-        linkage: str,
+        clustering: Grouping,
         seed: int,
-        stored: bool = False,
-        source: str | Path | None = None,
+        stored: StoredSamples | None = None,
         failures: Mapping[str, QuestionError] | None = None,
-        clustered_by: str | None = None,
     ) -> None:
-        self.equivalence = clustered_by or equivalence.name
+        self.equivalence = (stored and stored.clustered_by) or clustering.equivalence.name
         self.failures = dict(failures or {})
-        self._answers, self._rows_at, self._stored, self._source = list(answers), rows, stored, source
-        self._grader, self._equivalence, self._linkage, self._seed = grader, equivalence, linkage, seed
+        self._answers, self._rows_at, self._stored = list(answers), rows, stored
+        self._grader, self._clustering, self._seed = grader, clustering, seed
 
     def __len__(self) -> int:
         return len(self._answers)
@@ -297,7 +315,7 @@ class Results(Sequence[Answer]):
         return grade_together(self._grader, lambda grader: [self._row(answer, grader) for answer in self])
 
     @property
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[JsonObject]:
         """A row of each answer as the command line would write it."""
         return [row.to_json() for row in self._graded_rows]
 
@@ -310,7 +328,7 @@ class Results(Sequence[Answer]):
             row = row.add(Decision(*decision))
         return grade_row(row, grader=grader, seed=self._seed) if row.is_labelled else row
 
-    def records(self) -> list[dict[str, Any]]:
+    def records(self) -> list[JsonObject]:
         """Return a short dict of each answer: the rows of `to_df`."""
         graded = self._graded() != []
         limited = any(answer.abstained is not None for answer in self)
@@ -351,7 +369,7 @@ class Results(Sequence[Answer]):
         risk: float | None = None,
         delta: float = 0.05,
         seed: int = 0,
-    ) -> dict[str, dict[str, Any]]:
+    ) -> dict[str, Figures]:
         """Return the metrics of each measure, "Calibrated" among them, as `semcal metrics` prints them.
 
         `measure` chooses one or several; `ci` adds standard errors (`se`) and 95 % intervals (`interval`);
@@ -415,26 +433,21 @@ class Results(Sequence[Answer]):
         Parameters and errors are those of `semcal.calibrate`; UsageError where a model was asked, which a
         calibration has to know.
         """
-        from semcal.calibration.from_samples import calibrate_samples, origin_of
+        from semcal.calibration.learn import Learning, calibrate_rows, origin_of
 
-        risk, delta, seed = checked_learning(risk=risk, delta=delta, seed=seed)
-        if not self._stored:
+        learning = Learning(risk, delta, inputs.checked_seed(seed), self._grader)
+        if self._stored is None:
             raise UsageError(
                 "these answers were sampled from a model, which a calibration has to know; use "
                 "semcal.calibrate(model, labelled)"
             )
         places = self._graded()
-        warn_of_rows_left_out(len(self) - len(places), of=len(self))
+        inputs.warn_of_rows_left_out(len(self) - len(places), n_rows=len(self))
         graded = {t: [rows[place] for place in places] for t, rows in self._rows_at.items()}
-        check_stored_draws(graded)
-        return calibrate_samples(
-            graded,
-            Clustering(self._equivalence, self._linkage),
-            origin=origin_of(next(iter(graded.values())), self._source),
-            grader=self._grader,
-            risk=risk,
-            delta=delta,
-            seed=seed,
+        inputs.check_stored_draws(graded)
+        origin = origin_of(next(iter(graded.values())), self._stored.source)
+        return calibrate_rows(
+            graded, self._clustering.equivalence, self._clustering.linkage, learning, origin
         )
 
     def __repr__(self) -> str:
@@ -456,13 +469,13 @@ class Results(Sequence[Answer]):
         return f"Results({len(self)} answers, {graded} graded; {name}: {figures}; {by})"
 
     def _repr_html_(self) -> str:
-        shown = f"<p>{escape(repr(self))}</p>{_html_table(self.records()[:SHOWN], len(self) - SHOWN)}"
+        answers = f"<p>{escape(repr(self))}</p>{_html_table(self.records()[:SHOWN], len(self) - SHOWN)}"
         if not self._graded():
-            return shown
+            return answers
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UndefinedWarning)
             by_measure = self.metrics()
-        return shown + _html_table(
+        return answers + _html_table(
             [
                 {"measure": name, **{head: values.get(key) for key, head in FIGURES.items()}}
                 for name, values in by_measure.items()
@@ -473,11 +486,12 @@ class Results(Sequence[Answer]):
 def _correct(row: Row, measure: str) -> bool | None:
     if not row.is_labelled:
         return None
-    correct = row.graded.answer_correct if measure == CALIBRATED else row.graded.correct[measure]
+    grades = row.graded
+    correct = grades.answer_correct if measure == CALIBRATED else grades.of_measure(measure)
     return None if correct is None else bool(correct)
 
 
-def _html_table(records: Sequence[dict[str, Any]], more: int = 0) -> str:
+def _html_table(records: Sequence[JsonObject], more: int = 0) -> str:
     """A table of HTML, everything in it escaped."""
     heads = dict.fromkeys(key for record in records for key in record)
     rows = ["".join(f"<th>{escape(head)}</th>" for head in heads)]
@@ -536,38 +550,28 @@ def score(
     >>> results[0]
     Answer('Ana Velis', confidence=0.667)
     """
-    seed, stored = checked_seed(seed), as_sample_rows(samples)
+    seed, stored = inputs.checked_seed(seed), inputs.as_sample_rows(samples)
     chosen = check_name(measure or "E-SC", MEASURES, what="measure")
     if equivalence is not None or linkage is not None:
         stored = [row.without("clusters") for row in stored]
     if calibration is not None:
-        from semcal.calibration import apply
+        from semcal.calibration import calibrated
 
-        calibration = apply.as_calibration(calibration)
-        apply.check_beside(calibration, {"linkage": linkage, "measure": measure})
-        equivalence, linkage = apply.equivalence_of(calibration, equivalence), calibration.linkage
-    judge, linkage = as_equivalence(equivalence), linkage or "components"
+        calibration = calibrated.as_calibration(calibration)
+        calibrated.check_beside(calibration, {"linkage": linkage, "measure": measure})
+        equivalence, linkage = calibrated.equivalence_of(calibration, equivalence), calibration.linkage
+    judge, linkage = inputs.as_equivalence(equivalence), linkage or "components"
     if calibration is not None:
-        apply.check_equivalence(calibration, judge)
-        warn_of_clusters(stored, calibration.equivalence)
+        calibrated.check_equivalence(calibration, judge)
+        inputs.warn_of_clusters(stored, calibration.equivalence)
     marks = as_grader(grader, judge)
     with shown_progress(progress, "score", len(stored)) as update:
         clustered = cluster_missing(stored, equivalence=judge, linkage=linkage, progress=update)
-    drawn: RowsAt = rows_by_temperature(clustered)
-    if calibration is not None:
-        drawn = apply.drawn_for(calibration, clustered)
-    rows = measure_at(drawn, MeasureOptions(t_alpha, g_alpha))
-    first = next(iter(rows.values()))
-    if calibration is None:
-        lacking = [row.id for row in first if chosen not in row.measured.confidences]
-        if lacking:
-            raise InputError(
-                f"question {lacking[0]!r} has no log-likelihoods, which {chosen} needs; use E-SC"
-            )
-        answers = [answer_of(row, chosen, None, None) for row in first]
-    else:
-        limit, calibrated = calibration.limit, calibration.apply(rows)
-        answers = [answer_of(row, chosen, one, limit) for row, one in zip(first, calibrated)]
+    rows_at = calibrated.draws_for(calibration, clustered) if calibration else rows_by_temperature(clustered)
+    rows = measure_at(rows_at, MeasureOptions(t_alpha, g_alpha))
+    for row in next(iter(rows.values())) if calibration is None else ():
+        if chosen not in row.measured.confidences:
+            raise InputError(f"question {row.id!r} has no log-likelihoods, which {chosen} needs; use E-SC")
     n_stored = sum(row.has("clusters") for row in stored)
     by = (
         "stored clusters"
@@ -575,13 +579,10 @@ def score(
         else f"{judge.name}, and stored clusters of {n_stored} rows"
     )
     return Results(
-        answers,
+        answers_of(rows, chosen, calibration),
         rows,
         grader=marks,
-        equivalence=judge,
-        linkage=linkage,
+        clustering=Grouping(judge, linkage),
         seed=seed,
-        stored=True,
-        source=samples if isinstance(samples, str | Path) else None,
-        clustered_by=by if n_stored else None,
+        stored=StoredSamples(samples if isinstance(samples, str | Path) else None, by if n_stored else None),
     )

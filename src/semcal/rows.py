@@ -1,5 +1,14 @@
 """A row: one question and what is known of it so far (design.md, file contracts).
 
+How a question becomes an answer with a probability, part by part, and the step that adds each:
+
+- `Draws`, `Tokens`: m answers that a model gives to it (`models.sampling.SampleStep`);
+- `Clusters`: which of them mean the same (`models.cluster.ClusterStep`);
+- `Measures`: the share of each meaning, weighted by likelihoods in seven ways (`measuring.MeasureStep`);
+- `Decision`: the answer, the probability that it is right, learnt from labelled questions, and whether that
+  is enough to give it (`calibration.calibrated.CalibrationStep`);
+- `Grades`: whether it is right, where reference answers are known (`grading.grade.GradeStep`).
+
 This module alone knows the keys of the files. A row holds the JSON object that it was read from; its parts
 are read from that when they are asked for, each checked once, with an InputError that names the key, what was
 got and what to do. `add` gives a row with further parts, and all other keys pass through as they are.
@@ -14,10 +23,10 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, ClassVar, TypeAlias
 
-from semcal.data.question import GROUP, Question, Ties, group_of, reference_text, ties_of
+from semcal.data.question import Question, Ties, group_of, reference_text, ties_of
 from semcal.errors import InputError, QuestionError, RowError, SemcalWarning, shown
-from semcal.files import parse_float
-from semcal.measures.ragged import ABOVE_ZERO
+from semcal.files import JsonObject, parse_float
+from semcal.measures.formulas import ABOVE_ZERO
 
 Json: TypeAlias = Mapping[str, Any]
 """An object of a file."""
@@ -78,16 +87,6 @@ class Measures:
     tied: int | None = None  # meanings that share the first place of E-SC, if more than one
 
 
-@dataclass(frozen=True, kw_only=True)
-class Grades:
-    """Whether answers are right, and by which rule; by measure, or of a given prediction."""
-
-    answer_correct: bool | None = None  # the answer of a `Decision`
-    correct: Any  # bool, or by measure bool or None
-    rule: Any = None  # str, or by measure str or None
-    cluster_correct: Sequence[bool] | None = None  # of each cluster
-
-
 @dataclass(frozen=True)
 class Decision:
     """The answer with the probability that it is right, and whether it is given."""
@@ -99,7 +98,21 @@ class Decision:
     abstained: bool | None  # None without a threshold
 
 
-Part: TypeAlias = Draws | Tokens | Clusters | Measures | Grades | Decision
+@dataclass(frozen=True, kw_only=True)
+class Grades:
+    """Whether answers are right, and by which rule; by measure, or of a given prediction."""
+
+    answer_correct: bool | None = None  # the answer of a `Decision`
+    correct: bool | Mapping[str, bool | None]  # of a prediction, or by measure
+    rule: str | Mapping[str, str | None] | None = None
+    cluster_correct: Sequence[bool] | None = None  # of each cluster
+
+    def of_measure(self, measure: str) -> bool | None:
+        """Whether the answer of a measure is right; None where the measure is undefined."""
+        return self.correct.get(measure) if isinstance(self.correct, Mapping) else self.correct
+
+
+Part: TypeAlias = Draws | Tokens | Clusters | Measures | Decision | Grades
 #: Fields of parts that are left out of a row where they are None.
 _LEFT_OUT = ("tied", "rule", "answer_correct", "cluster_correct", "temperatures", "truncated_to")
 
@@ -148,22 +161,17 @@ class Row(Mapping[str, Any]):
 
     Examples
     --------
-    >>> row = Row.from_json({"id": 7, "question": "Who?", "samples": ["Ana", "Bo"], "note": "kept"})
+    >>> row = Row({"id": 7, "question": "Who?", "samples": ["Ana", "Bo"], "note": "kept"})
     >>> row.id, row.samples, row.log_likelihoods, row.measures
     ('7', ['Ana', 'Bo'], None, None)
-    >>> row.add(Clusters(["ana", "bo"], [[0], [1]])).to_json()["clusters"], row.extra
-    ([[0], [1]], {'note': 'kept'})
+    >>> row.add(Clusters(["ana", "bo"], [[0], [1]])).to_json()
+    {'id': 7, ..., 'note': 'kept', 'normal_forms': ['ana', 'bo'], 'clusters': [[0], [1]]}
     """
 
     json: Json
     line: int | None = field(default=None, compare=False)  # in its file, from 1
 
-    @classmethod
-    def from_json(cls, json: Json, line: int | None = None) -> Row:
-        """Take an object of a file; its keys are checked when they are read."""
-        return cls(json, line)
-
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return the row as an object of a file: the keys that it was read with, then those added."""
         return dict(self.json)
 
@@ -171,7 +179,7 @@ class Row(Mapping[str, Any]):
         """Return the row with these parts in place of what it had of them."""
         json = dict(self.json)
         for part in parts:
-            for key in (one.name for one in fields(part)):
+            for key in (item.name for item in fields(part)):
                 value = getattr(part, key)
                 if value is not None or key not in _LEFT_OUT:
                     json[key] = value
@@ -205,11 +213,6 @@ class Row(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self.json)
-
-    @property
-    def extra(self) -> dict[str, Any]:
-        """The keys that pass through."""
-        return {key: value for key, value in self.json.items() if key not in _KNOWN}
 
     @cached_property
     def id(self) -> str:
@@ -317,12 +320,9 @@ class Row(Mapping[str, Any]):
     @cached_property
     def log_likelihoods(self) -> list[float] | None:
         """The length-normalised log-likelihoods of the draws, or None where one of them is not known."""
-        value = self.json.get("log_likelihoods")
+        value = self._numbers("log_likelihoods", m := self.m)
         if value is None:
             return None
-        m = self.m
-        if not isinstance(value, list) or len(value) != m:
-            raise InputError(f"'log_likelihoods' must hold {m} numbers, one a sample, got {shown(value)}")
         numbers = [number for number in map(_log_likelihood, value) if number is not None]
         if m and numbers == [-math.inf] * m:
             raise InputError(
@@ -346,14 +346,18 @@ class Row(Mapping[str, Any]):
 
         That of a draw is None where it was drawn under the recalibrator that `sampled_by` names.
         """
-        value = self.json.get("temperatures")
-        if value is None:
+        if self.json.get("temperatures") is None:
             return None
-        m = len(self.samples)
-        if not isinstance(value, list) or len(value) != m:
-            raise InputError(f"'temperatures' must hold {m} numbers, one a sample, got {shown(value)}")
+        value = self._numbers("temperatures", len(self.samples))
         free = self.sampled_by.recalibrator is not None
-        return [None if item is None and free else _temperature(item) for item in value]
+        return [None if item is None and free else _temperature(item) for item in value or ()]
+
+    def _numbers(self, key: str, m: int) -> list[Any] | None:
+        """A list with an item for each of m samples; None where the row has none."""
+        value = self.json.get(key)
+        if value is not None and (not isinstance(value, list) or len(value) != m):
+            raise InputError(f"{key!r} must hold {m} numbers, one a sample, got {shown(value)}")
+        return value
 
     @cached_property
     def sampled_by(self) -> SampledBy:
@@ -378,15 +382,16 @@ class Row(Mapping[str, Any]):
         """Return the row with some of its draws, and their clusters, without `temperatures`."""
         place = {sample: number for number, sample in enumerate(chosen)}
         m = len(self.samples)
-        cut: dict[str, Any] = {
+        json = self.without("temperatures").to_json()
+        json |= {
             key: [self.json[key][i] for i in chosen]
             for key in PER_SAMPLE
             if isinstance(self.json.get(key), list) and len(self.json[key]) == m
         }
         if "clusters" in self.json:
             clusters = [[place[i] for i in cluster if i in place] for cluster in self.json["clusters"]]
-            cut["clusters"] = sorted(cluster for cluster in clusters if cluster)
-        return self.without("temperatures").set(**cut)
+            json["clusters"] = sorted(cluster for cluster in clusters if cluster)
+        return Row(json, self.line)
 
     # ---- Meanings and measures
 
@@ -440,7 +445,18 @@ class Row(Mapping[str, Any]):
                 )
         return dict(value)
 
-    # ---- Grades and decisions
+    # ---- Decisions and grades
+
+    @property
+    def decision(self) -> Decision | None:
+        """The answer with its probability; None where the row has none."""
+        if not self.has("answer", "probability"):
+            return None
+        if not isinstance(self.json["answer"], str):
+            raise InputError(
+                f"'answer' beside 'probability' must be a text, got {shown(self.json['answer'])}"
+            )
+        return Decision(*(self.json.get(item.name) for item in fields(Decision)))  # type: ignore[arg-type]
 
     @property
     def predictions(self) -> list[str] | None:
@@ -470,23 +486,17 @@ class Row(Mapping[str, Any]):
         raise InputError(f"'human' must be true or false (1 or 0), or null if undecided, got {shown(value)}")
 
     @property
-    def decision(self) -> Decision | None:
-        """The answer with its probability; None where the row has none."""
-        if not self.has("answer", "probability"):
-            return None
-        if not isinstance(self.json["answer"], str):
-            raise InputError(
-                f"'answer' beside 'probability' must be a text, got {shown(self.json['answer'])}"
-            )
-        return Decision(*(self.json.get(one.name) for one in fields(Decision)))  # type: ignore[arg-type]
-
-    @property
     def grades(self) -> Grades | None:
         """Whether the answers are right; None where nothing was graded."""
         if "correct" not in self.json:
             return None
-        keys = ("correct", "rule", "cluster_correct", "answer_correct")
-        return Grades(**{key: self.json.get(key) for key in keys})
+        json = self.json
+        return Grades(
+            answer_correct=json.get("answer_correct"),
+            correct=json["correct"],
+            rule=json.get("rule"),
+            cluster_correct=json.get("cluster_correct"),
+        )
 
     @property
     def graded(self) -> Grades:
@@ -496,30 +506,22 @@ class Row(Mapping[str, Any]):
         return grades
 
 
-#: Keys of files that a part or a property stands for.
-_KNOWN = frozenset(
-    [
-        *("id", "question", "context", GROUP, "answers", "prediction", "human", "sampled_by", FAILED),
-        *(one.name for part in (Draws, Tokens, Clusters, Measures, Grades, Decision) for one in fields(part)),
-    ]
-)
+def _number(value: Any, key: str) -> float | None:
+    try:
+        return parse_float(value)
+    except InputError as error:
+        raise InputError(f"{key!r}: {error}") from None
 
 
 def _temperature(value: Any) -> float:
-    try:
-        number = parse_float(value)
-    except InputError as error:
-        raise InputError(f"'temperatures': {error}") from None
+    number = _number(value, "temperatures")
     if number is None or not 0 < number < math.inf:
         raise InputError(f"'temperatures' must be positive numbers, got {shown(value)}")
     return number
 
 
 def _log_likelihood(value: Any) -> float | None:
-    try:
-        number = parse_float(value)
-    except InputError as error:
-        raise InputError(f"'log_likelihoods': {error}") from None
+    number = _number(value, "log_likelihoods")
     if number is not None and not number <= ABOVE_ZERO:
         raise InputError(
             f"'log_likelihoods' must be natural logarithms of probabilities, at most 0, got {shown(value)}: "
@@ -580,11 +582,11 @@ def check_distinct(ids: Iterable[str]) -> None:
         ids_before.add(item)
 
 
-def warn_of_cut_draws(cut: int, of: int) -> None:
+def warn_of_cut_draws(cut: int, n_draws: int) -> None:
     """Say how many draws were cut at the token limit, where they are more than a tenth."""
-    if 10 * cut > of:
+    if 10 * cut > n_draws:
         remedy = "give more tokens (--max-new-tokens) or examples of short answers (--few-shot)"
-        text = f"{cut} of {of} draws reached the token limit before the answer ended; {remedy}"
+        text = f"{cut} of {n_draws} draws reached the token limit before the answer ended; {remedy}"
         warnings.warn(text, SemcalWarning, stacklevel=3)
 
 
@@ -593,15 +595,15 @@ def failures_of(rows: Iterable[Row]) -> dict[str, QuestionError]:
     return {failure.question_id: failure for row in rows if (failure := row.failure) is not None}
 
 
-def warn_of_failures(failures: Mapping[str, QuestionError], of: int) -> None:
+def warn_of_failures(failures: Mapping[str, QuestionError], n_questions: int) -> None:
     """Name questions to which a server gave no answers; the first is raised if none got any."""
     errors = list(failures.values())
-    if errors and len(errors) == of:
+    if errors and len(errors) == n_questions:
         raise errors[0]
     if errors:
         ids = ", ".join([shown(name) for name in failures][:3]) + ", …" * (len(errors) > 3)
         warnings.warn(
-            f"{len(errors)} of {of} questions got no answers (ids {ids}), and are left out: "
+            f"{len(errors)} of {n_questions} questions got no answers (ids {ids}), and are left out: "
             f"{errors[0].reason}",
             SemcalWarning,
             stacklevel=3,

@@ -1,49 +1,50 @@
-"""Ask questions: sample, cluster, measure, and apply a calibration: `SemanticUQ`, and `semcal ask`."""
+"""Ask questions: sample, cluster, measure, and apply a calibration: `SemanticUQ`, and `semcal ask`.
+
+Where it is decided early (`decide`), the draws are taken in rounds, and are the first of the m that would be
+taken otherwise: as few draws and NLI pairs as say whether a question is answered, and with what.
+"""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import chain, groupby
 from numbers import Real
+from operator import attrgetter
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import ClassVar, TypedDict, Unpack, cast
 
-from semcal.calibration.apply import (
+import numpy as np
+
+from semcal import inputs
+from semcal.calibration.calibrated import (
+    Calibration,
     as_calibration,
     check_beside,
     check_equivalence,
     check_model,
     equivalence_of,
 )
-from semcal.calibration.calibrated import Calibration
 from semcal.data.question import Question
-from semcal.deciding import DecisionRule, Drawn, draw_and_decide
 from semcal.errors import QuestionError, SemcalWarning, UsageError, shown
 from semcal.grading.rules import RuleGrader
-from semcal.inputs import (
-    EquivalenceLike,
-    ModelLike,
-    Questions,
-    as_equivalence,
-    as_model,
-    as_questions,
-    checked_draws,
-)
+from semcal.inputs import EquivalenceLike, ModelLike, Questions
 from semcal.measures import MEASURES
-from semcal.measuring import MeasureOptions, measure_at, representative
-from semcal.models.cluster import cluster_rows
-from semcal.models.clustering import LINKAGES
+from semcal.measuring import MeasureOptions, likeliest, measure_at, representative
+from semcal.metrics.frequencies import Floats
+from semcal.models.clustering import LINKAGES, Grouping, QuestionSearch, Verdicts, cluster_rows, finish, grow
 from semcal.models.drawing import Truncation
-from semcal.models.language_model import Capabilities, check_likelihoods
-from semcal.models.prompting import PromptConfig
+from semcal.models.equivalence import ExactMatch
+from semcal.models.language_model import Capabilities, PromptConfig, Sampler, check_likelihoods
 from semcal.models.sampling import Sampled, Sampling, row_to_ask, sample_runs
 from semcal.progress import ShowProgress, shown_progress
 from semcal.recalibration.attentive import AnyRecalibrator
 from semcal.recalibration.fitting import RecalibratorLike, recalibrator_and_prompt
 from semcal.registry import check_name
-from semcal.results import Answer, Meaning, Results, answer_of
+from semcal.results import Answer, Meaning, Results, answers_of
 from semcal.rows import (
+    CALIBRATED,
     FAILED,
     Row,
     RowsAt,
@@ -53,6 +54,8 @@ from semcal.rows import (
     warn_of_failures,
 )
 from semcal.steps import WorkerState
+from semcal.text.normal_form import normal_form
+from semcal.text.values import values_differ, values_read
 from semcal.workers import Progress
 
 #: Fewer draws than this are warned about.
@@ -135,7 +138,7 @@ class SemanticUQ:
         force: bool = False,
         decide: bool = False,
     ) -> None:
-        self.model = model = as_model(model)
+        self.model = model = inputs.as_model(model)
         if calibration is not None:
             calibration = as_calibration(calibration)
             check_beside(
@@ -154,9 +157,14 @@ class SemanticUQ:
             m, linkage, max_new_tokens = calibration.m, calibration.linkage, calibration.max_new_tokens
             equivalence = equivalence_of(calibration, equivalence)
         self.calibration = calibration
-        self.m = _warn_if_few(checked_draws(10 if m is None else m))
-        asking, self.recalibrators = self._distribution(recalibrator, few_shot, force=force)
-        self.equivalence = as_equivalence(equivalence)
+        self.m = _warn_if_few(inputs.checked_draws(10 if m is None else m))
+        under, asking = recalibrator_and_prompt(model, recalibrator, few_shot, force=force)
+        self.recalibrators: dict[float | None, AnyRecalibrator] = {None: under}  # the first gives the answer
+        if calibration is not None:
+            check_model(calibration, model, force=force)
+            asking = calibration.asking if few_shot is None else asking
+            self.recalibrators = calibration.recalibrators
+        self.equivalence = inputs.as_equivalence(equivalence)
         if calibration is not None:
             check_equivalence(calibration, self.equivalence, force=force)
         if truncation is not None and not isinstance(truncation, Truncation):
@@ -170,21 +178,9 @@ class SemanticUQ:
         self.draws = self.cut_draws = self.nli_calls = self.pairs = 0
         self.options = MeasureOptions(t_alpha, g_alpha)
         check_likelihoods(model, self.recalibrator, self.measure)
-        if decide and self.linkage == "complete":
-            why = "with complete a further draw may part answers that were one meaning"
-            raise UsageError(f"to decide early, give linkage components or greedy: {why}")
-        self.rule = DecisionRule.of(self.m, self.measure, self.threshold, calibration) if decide else None
-
-    def _distribution(
-        self, recalibrator: RecalibratorLike | None, few_shot: Questions | None, *, force: bool
-    ) -> tuple[PromptConfig, dict[float | None, AnyRecalibrator]]:
-        """The prompt, and what answers are sampled under: the first gives the answer."""
-        under, asking = recalibrator_and_prompt(self.model, recalibrator, few_shot, force=force)
-        if self.calibration is None:
-            return asking, {None: under}
-        check_model(self.calibration, self.model, force=force)
-        asking = self.calibration.asking if few_shot is None else asking
-        return asking, self.calibration.recalibrators
+        self.rule = None
+        if decide:
+            self.rule = DecisionRule.of(self.m, self.measure, self.threshold, calibration, self.linkage)
 
     @property
     def asking(self) -> PromptConfig:
@@ -196,13 +192,13 @@ class SemanticUQ:
         """What the answer is sampled under."""
         return next(iter(self.recalibrators.values()))
 
-    def ask(self, question: Question | str | Mapping[str, Any], *, context: str | None = None) -> Answer:
+    def ask(self, question: Question | str | Mapping[str, object], *, context: str | None = None) -> Answer:
         """Ask one question, a text with its passage if there is one, a dict or a `Question`.
 
         The random numbers are derived from the seed and the question's text: the same question gets
         the same answer again.
         """
-        (question,) = as_questions([question], "the question")
+        (question,) = inputs.as_questions([question], "the question")
         question = question if context is None else replace(question, context=context)
         return self.ask_many([question], progress=False)[0]  # which raises if that failed
 
@@ -220,7 +216,7 @@ class SemanticUQ:
 
     def answer_all(self, questions: Questions, *, progress: ShowProgress = True) -> Results:
         """As `ask_many`, without a warning; no answers at all are no error."""
-        questions = as_questions(questions)
+        questions = inputs.as_questions(questions)
         check_distinct(question.id for question in questions)
         with shown_progress(progress, "ask", len(questions)) as update:
             if self.rule is not None:
@@ -229,66 +225,46 @@ class SemanticUQ:
             (run,) = sample_runs(self.model, questions, self.sampling, progress=update)
             rows, failures = self._measured(questions, run)
         if self.calibration is None:
-            failures |= {row.id: self._unmeasured(row.id) for row in rows[None] if self._lacks(row)}
+            why = f"a draw has no likelihood, which {self.measure} reads; E-SC needs none (--measure E-SC)"
+            lacking = [row.id for row in rows[None] if self.measure not in row.measured.confidence]
+            failures |= {name: QuestionError(name, why) for name in lacking}
             rows = {None: [row for row in rows[None] if row.id not in failures]}
-        first = next(iter(rows.values()))
-        threshold = self.threshold
-        if self.calibration is not None and self.calibration.threshold is not None:
-            threshold = self.calibration.limit
-        calibrated = [None] * len(first) if self.calibration is None else self.calibration.apply(rows)
-        answers = [answer_of(row, self.measure, one, threshold) for row, one in zip(first, calibrated)]
+        answers = answers_of(rows, self.measure, self.calibration, self.threshold)
         return self._results(answers, rows, failures)
 
     def _results(
         self, answers: Sequence[Answer], rows: RowsAt, failures: Mapping[str, QuestionError]
     ) -> Results:
         (seed,) = self.sampling.seeds
+        clustering = Grouping(self.equivalence, self.linkage)
         return Results(
-            answers,
-            rows,
-            grader=RuleGrader(),
-            equivalence=self.equivalence,
-            linkage=self.linkage,
-            seed=seed,
-            failures=failures,
+            answers, rows, grader=RuleGrader(), clustering=clustering, seed=seed, failures=failures
         )
-
-    def _lacks(self, row: Row) -> bool:
-        """Whether the draws of a row lack the likelihoods that the measure reads."""
-        return self.measure not in row.measured.confidence
-
-    def _unmeasured(self, question_id: str) -> QuestionError:
-        why = f"a draw has no likelihood, which {self.measure} reads; E-SC needs none (--measure E-SC)"
-        return QuestionError(question_id, why)
 
     def _decide(
         self, questions: Sequence[Question], rule: DecisionRule, progress: Callable[[int], None] | None
     ) -> tuple[list[Answer], dict[str, QuestionError]]:
         """The questions answered with the draws that decide, and the failures of those that are left out."""
-        drawn, calls = draw_and_decide(
-            self.model,
-            questions,
-            rule,
-            self.sampling,
-            equivalence=self.equivalence,
-            linkage=self.linkage,
-            progress=progress,
-        )
+        clustering = Grouping(self.equivalence, self.linkage)
+        decided, calls = draw_and_decide(self.model, questions, rule, self.sampling, clustering, progress)
         self.nli_calls += calls
-        self.draws += sum(len(one.texts) for one in drawn)
-        self.cut_draws += sum(one.cut for one in drawn)
-        self.pairs += len(drawn) * self.m * (self.m - 1)
-        failures = {one.question.id: one.failure for one in drawn if one.failure is not None}
-        return [decided_answer(one, rule) for one in drawn if one.failure is None], failures
+        self._count(len(decided), sum(len(item.texts) for item in decided), sum(item.cut for item in decided))
+        failures = {item.question.id: item.failure for item in decided if item.failure is not None}
+        return [item.answer(rule) for item in decided if item.failure is None], failures
+
+    def _count(self, n_questions: int, draws: int, cut_draws: int) -> None:
+        self.draws += draws
+        self.cut_draws += cut_draws
+        self.pairs += n_questions * self.m * (self.m - 1)
 
     def _measured(
         self, questions: Sequence[Question], run: Sequence[Sequence[Sampled]]
     ) -> tuple[RowsAt, dict[str, QuestionError]]:
         """The draws of ``[recalibrator][question]``, clustered apart and measured; and those that failed."""
         rows = [
-            one.add_to(row_to_ask(question), tokens=True)
-            for of in run
-            for question, one in zip(questions, of)
+            sampled.add_to(row_to_ask(question), tokens=True)
+            for sampled_under in run
+            for question, sampled in zip(questions, sampled_under)
         ]
         failures = failures_of(rows)
         clustered = cluster_rows(
@@ -298,47 +274,30 @@ class SemanticUQ:
         )
         rows = clustered.rows
         self.nli_calls += clustered.calls
-        self.draws += len(rows) * self.m
-        self.cut_draws += sum(row.finished.count(False) for row in rows)
-        self.pairs += len(rows) * self.m * (self.m - 1)
+        self._count(len(rows), len(rows) * self.m, sum(row.finished.count(False) for row in rows))
         n = len(rows) // len(self.recalibrators)
         split = {t: rows[k * n : (k + 1) * n] for k, t in enumerate(self.recalibrators)}
         return measure_at(split, self.options), failures
 
 
-def decided_answer(drawn: Drawn, rule: DecisionRule) -> Answer:
-    """What was decided early; the confidence is known where its bounds agree."""
-    outcome, part = drawn.part.outcome, drawn.part
-    complete = len(drawn.texts) == part.rule.m and not any(group.open for group in part.groups)
-    tied = len(part.tied(outcome)) if complete else 1
-    leading, *others = sorted(part.groups, key=lambda group: group is not outcome.answer)
-    meanings = [
-        Meaning(
-            representative(drawn.texts, group.draws, part.log_likelihoods),
-            None,
-            None,
-            tuple(drawn.texts[i] for i in group.draws),
-        )
-        for group in [leading, *sorted(others, key=lambda group: group.rank, reverse=True)]
-    ]
-    low, high = (float(rule.confidences[count]) for count in (outcome.low, outcome.high))
-    row = Row({**drawn.question.row(), "samples": drawn.texts, "log_likelihoods": None, "clusters": None})
-    return Answer(
-        id=drawn.question.id,
-        question=drawn.question.question,
-        text=meanings[0].text,
-        confidence=low if low == high else None,
-        measure=rule.measure,
-        abstained=not outcome.answered,
-        threshold=rule.threshold,
-        entropy=None,
-        meanings=tuple(meanings),
-        by_measure={},
-        row=row,
-        bounds=(low, high),
-        tied=tied if tied > 1 else None,
-        m=len(rule.confidences) - 1,
-    )
+class UQOptions(TypedDict, total=False):
+    """The options of `SemanticUQ`."""
+
+    calibration: Calibration | str | Path | None
+    recalibrator: RecalibratorLike | None
+    equivalence: EquivalenceLike | None
+    few_shot: Questions | None
+    m: int | None
+    seed: int
+    max_new_tokens: int | None
+    truncation: Truncation | None
+    linkage: str | None
+    measure: str | None
+    abstain_below: float | None
+    t_alpha: float
+    g_alpha: float
+    force: bool
+    decide: bool
 
 
 def ask_many(
@@ -346,7 +305,7 @@ def ask_many(
     questions: Questions | None = None,
     *,
     progress: ShowProgress = True,
-    **options: Any,
+    **options: Unpack[UQOptions],
 ) -> Results:
     """Ask a model many questions.
 
@@ -415,12 +374,13 @@ class AskStep:
     """
 
     name: ClassVar[str] = "ask"
-    ways: tuple[Mapping[str, Any], ...]
+    ways: tuple[UQOptions, ...]
 
     def __call__(self, rows: Sequence[Row], models: WorkerState, progress: Progress) -> list[Row]:
         """Ask; what else the rows of the questions hold comes last."""
         questions = [row.to_question() for row in rows]
-        uqs = [SemanticUQ(models.model, equivalence=models.equivalence, **way) for way in self.ways]
+        common: UQOptions = {"equivalence": models.equivalence}
+        uqs = [SemanticUQ(models.model, **way | common) for way in self.ways]
         results = []
         for uq in uqs:
             results.append(uq.answer_all(questions, progress=progress))
@@ -440,3 +400,359 @@ class AskStep:
             for row, question in zip(rows, questions)
             for uq, answers in zip(uqs, by_id)
         ]
+
+
+# ---- Deciding early ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Group:
+    """Draws that mean the same, as far as is known."""
+
+    draws: tuple[int, ...]  # their numbers, ascending
+    open: bool = False  # may still prove to mean the same as another open group
+    empty: bool = False  # the empty answers, which mean nothing else
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """The largest group leads, of equally large ones for now the first."""
+        return len(self.draws), -self.draws[0]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What some draws say of all m."""
+
+    answered: bool | None  # None: the draws that are left, or pairs, may change it
+    answer: Group  # the leading group; where it is answered, part of the meaning that all m draws answer
+    low: int  # at least so many of m draws mean what most mean,
+    high: int  # and at most so many
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Answer if at least `need` of m draws mean the same (never, if `need` is above m)."""
+
+    m: int
+    need: int
+    linked: bool  # whether a draw may join groups: linkage "components" of other than equal normal forms
+
+    def outcome(self, groups: Sequence[Group]) -> Outcome:
+        """Return what the groups of all draws so far, at least one, decide.
+
+        "Answer" is decided when the leading group has `need` draws and no group without it can get as many,
+        or all are drawn and told apart: likelihoods then settle a tie. "Abstain" is when no group can get as
+        many as `need`.
+        """
+        remaining = self.m - sum(len(group.draws) for group in groups)
+        joinable = [
+            group for group in groups if (not group.empty if self.linked and remaining else group.open)
+        ]
+        apart = [group for group in groups if group not in joinable]
+        answer = max(groups, key=lambda group: group.rank)
+        joined = _union(group for group in joinable if group is not answer)
+        rivals = [len(joined), *(len(group.draws) for group in apart if group is not answer)]
+        low = len(answer.draws)
+        high = remaining + max(len(_union(joinable)), *(len(group.draws) for group in apart), 0)
+        ahead = max(rivals) + remaining < low or (not remaining and len(joinable) < 2)
+        answered = True if low >= self.need and ahead else False if high < self.need else None
+        return Outcome(answered, answer, low, high)
+
+    def may_decide(self, groups: Sequence[Group], further: int) -> bool:
+        """Whether `further` draws, and verdicts on all pairs, can decide it.
+
+        Most for "answer" does a draw that joins the leading group, for "abstain" one that means something
+        new; open groups may be one, or all differ. That a further draw joins groups is not looked ahead to.
+        """
+        n_draws = sum(len(group.draws) for group in groups)
+        new = tuple(range(n_draws, n_draws + further))
+        differ = [Group(group.draws, empty=group.empty) for group in groups]
+        merged = [Group(group.draws, empty=group.empty) for group in groups if not group.open]
+        if union := _union(group for group in groups if group.open):
+            merged.append(Group(union))
+        outcomes = (_joined(merged, new), _joined(differ, new), [*differ, *(Group((i,)) for i in new)])
+        return any(self.outcome(groups_then).answered is not None for groups_then in outcomes)
+
+    def fewest(self, groups: Sequence[Group]) -> int:
+        """The number of further draws, at least 1, before the end of which nothing is decided."""
+        remaining = self.m - sum(len(group.draws) for group in groups)
+        return next(further for further in range(1, remaining + 1) if self.may_decide(groups, further))
+
+
+def _union(groups: Iterable[Group]) -> tuple[int, ...]:
+    return tuple(sorted(chain.from_iterable(group.draws for group in groups)))
+
+
+def _joined(groups: Sequence[Group], new: tuple[int, ...]) -> list[Group]:
+    """The groups, with new draws in the leading one."""
+    if not new or not groups:
+        return [*groups, *([Group(new)] if new else [])]
+    leading = max(groups, key=lambda group: group.rank)
+    following = [group for group in groups if group is not leading]
+    return [*following, Group((*leading.draws, *new), empty=leading.empty)]
+
+
+class PartOfDraws:
+    """The draws of one question so far, and their groups as far as they matter."""
+
+    def __init__(self, question: str, rule: Rule, *, linkage: str, exact: bool) -> None:
+        self.question, self.rule = question, rule
+        self.groups: list[Group] = []
+        self._linkage, self._exact = linkage, exact
+        self._positions: dict[str, list[int]] = {}  # normal form → its draws
+        self._read_as: dict[str, str] = {}
+        self._log_likelihoods: list[float | None] = []  # log-likelihoods of the draws
+        self._n_drawn = 0
+
+    @property
+    def next_draws(self) -> int:
+        """How many draws to take next; 0 where it is decided."""
+        if self._n_drawn and self.outcome.answered is not None:
+            return 0
+        return self.rule.fewest(self.groups)
+
+    @property
+    def outcome(self) -> Outcome:
+        """What the draws so far decide."""
+        tied = self.tied(outcome := self.rule.outcome(self.groups))
+        place = likeliest([group.draws for group in tied], self.log_likelihoods)
+        return replace(outcome, answer=tied[place])
+
+    @property
+    def log_likelihoods(self) -> list[float] | None:
+        """Those of the draws; None where one is not known."""
+        values = [u for u in self._log_likelihoods if u is not None]
+        return values if len(values) == self._n_drawn else None
+
+    def tied(self, outcome: Outcome) -> list[Group]:
+        """The groups that are as large as the leading one, in the order in which they appeared."""
+        tied = [group for group in self.groups if len(group.draws) == outcome.low]
+        return sorted(tied, key=lambda group: group.draws[0])
+
+    def add(
+        self,
+        forms: Sequence[str],
+        log_likelihoods: Sequence[float | None],
+        read_as: Sequence[str] | None = None,
+    ) -> None:
+        """Take further draws as normal forms, and what their values are read from; `settle` groups them."""
+        self._log_likelihoods += log_likelihoods
+        for form, value in zip(forms, read_as or forms, strict=True):
+            self._positions.setdefault(form, []).append(self._n_drawn)
+            self._read_as[form] = min(value, self._read_as.get(form, value), key=len)
+            self._n_drawn += 1
+
+    def search(self) -> QuestionSearch:
+        """Group the draws until it is decided, or no verdict on a pair of them can decide it.
+
+        Components grow from the commonest answer, greedy clusters have to from the first.
+        """
+        forms = [form for form in self._positions if form]
+        if self._linkage == "components":
+            forms.sort(key=lambda form: (-len(self._positions[form]), len(form), form))
+        values = self._read_as
+        differ = lambda a, b: values_differ(values[a], values[b])  # noqa: E731
+        search = grow(forms, differ, linkage=self._linkage, enough=self._is_enough)
+        return QuestionSearch(self.question, search)
+
+    def _is_enough(self, clusters: list[list[str]], waiting: list[str]) -> bool:
+        if self._exact:
+            return True
+        groups = self._grouped(clusters, waiting)
+        return self.rule.outcome(groups).answered is not None or not self.rule.may_decide(groups, 0)
+
+    def group(self, clusters: list[list[str]]) -> None:
+        """Take what the search found; answers that it did not get to are groups of their own."""
+        settled = {"", *chain.from_iterable(clusters)}
+        self.groups = self._grouped(clusters, [form for form in self._positions if form not in settled])
+
+    def _grouped(self, clusters: list[list[str]], waiting: list[str]) -> list[Group]:
+        growing = len(clusters) - 1 if waiting and not self._exact else None
+        groups = [self._group(cluster, number == growing) for number, cluster in enumerate(clusters)]
+        groups += [self._group([form], not self._exact) for form in waiting]
+        return groups + ([Group(tuple(self._positions[""]), empty=True)] if "" in self._positions else [])
+
+    def _group(self, forms: Sequence[str], may_grow: bool) -> Group:
+        return Group(tuple(sorted(i for form in forms for i in self._positions[form])), may_grow)
+
+
+def settle(questions: Sequence[PartOfDraws], verdicts: Verdicts) -> None:
+    """Group the draws of all questions, as far as that can decide something, in common batches of pairs."""
+    searches = [question.search() for question in questions]
+    for _ in finish(searches, verdicts):
+        pass
+    for question, search in zip(questions, searches):
+        question.group(search.found)
+
+
+@dataclass(frozen=True)
+class DecisionRule:
+    """The confidence that each count of m draws would have, and the threshold that decides."""
+
+    confidences: Floats  # (m + 1,), of the counts 0 … m
+    threshold: float
+    measure: str
+
+    @classmethod
+    def of(
+        cls,
+        m: int,
+        measure: str,
+        threshold: float | None,
+        calibration: Calibration | None,
+        linkage: str = "components",
+    ) -> DecisionRule:
+        """That of some settings.
+
+        UsageError unless there is a threshold, the confidence rises with the answer's share and reads
+        nothing else, and further draws part no meaning.
+        """
+        if linkage == "complete":
+            why = "with complete a further draw may part answers that were one meaning"
+            raise UsageError(f"to decide early, give linkage components or greedy: {why}")
+        values = np.arange(m + 1) / m
+        if calibration is not None:
+            values, threshold = _mapped(values, calibration), _threshold_of(calibration, threshold)
+        elif measure != "E-SC":
+            raise UsageError(
+                "to decide early, the confidence must be the answer's share of the draws (E-SC); "
+                f"{measure} reads likelihoods, which draws that are left may change"
+            )
+        if threshold is None:
+            raise UsageError(
+                "to decide early, a threshold is needed: give abstain_below (--abstain-below), or a "
+                "calibration that has one"
+            )
+        return cls(values, threshold, measure if calibration is None else CALIBRATED)
+
+    def counts(self, *, linked: bool) -> Rule:
+        """The same of counts."""
+        enough = np.flatnonzero(self.confidences >= self.threshold)
+        m = len(self.confidences) - 1
+        return Rule(m, max(1, int(enough[0])) if len(enough) else m + 1, linked)
+
+
+def _mapped(shares: Floats, calibration: Calibration) -> Floats:
+    """The probabilities of shares, which must rise with them."""
+    read = calibration.map.candidate
+    if read.features == ("E-SC",) and read.kind != "constant":
+        values = calibration.map.predict({"E-SC": shares})
+        if (np.diff(values) >= 0).all():
+            return values
+    raise UsageError(
+        "to decide early, the calibration's map must rise with the answer's share (E-SC) and read nothing "
+        f"else; {read.name} does not, so that draws that are left may move its probability either way; leave "
+        "the calibration out and give a threshold of the share"
+    )
+
+
+def _threshold_of(calibration: Calibration, threshold: float | None) -> float | None:
+    if calibration.threshold is None:
+        return threshold
+    if calibration.threshold.threshold is None:
+        raise UsageError(
+            "no threshold of the calibration was shown to hold its risk, so that every answer abstains and "
+            f"nothing is left to decide ({calibration.threshold.sentence})"
+        )
+    return calibration.threshold.threshold
+
+
+@dataclass
+class OpenQuestion:
+    """A question until it is decided, and its draws so far."""
+
+    question: Question
+    part: PartOfDraws
+    texts: list[str] = field(default_factory=list)  # first answers
+    failure: QuestionError | None = None
+    cut: int = 0  # draws that reached the token limit
+
+    @property
+    def batch(self) -> tuple[bool, int, int]:
+        """What questions that are sampled together share: a passage, draws so far, draws next."""
+        return self.question.context is not None, len(self.texts), self.part.next_draws
+
+    def add(self, sampled: Sampled) -> None:
+        """Take further draws."""
+        self.failure = sampled.failure
+        if self.failure is None:
+            finished = [draw.finished for draw in sampled.draws]
+            self.cut += finished.count(False)
+            self.texts += [draw.text for draw in sampled.draws]
+            forms = [normal_form(draw.text) for draw in sampled.draws]
+            likely = [draw.log_likelihood for draw in sampled.draws]
+            self.part.add(forms, likely, values_read(forms, finished))
+
+    def answer(self, rule: DecisionRule) -> Answer:
+        """What was decided early; the confidence is known where its bounds agree."""
+        outcome, part = self.part.outcome, self.part
+        complete = len(self.texts) == part.rule.m and not any(group.open for group in part.groups)
+        tied = len(part.tied(outcome)) if complete else 1
+        leading, *rivals = sorted(part.groups, key=lambda group: group is not outcome.answer)
+        meanings = tuple(
+            Meaning(
+                representative(self.texts, group.draws, part.log_likelihoods),
+                None,
+                None,
+                tuple(self.texts[i] for i in group.draws),
+            )
+            for group in [leading, *sorted(rivals, key=lambda group: group.rank, reverse=True)]
+        )
+        low, high = (float(rule.confidences[count]) for count in (outcome.low, outcome.high))
+        row = Row({**self.question.row(), "samples": self.texts, "log_likelihoods": None, "clusters": None})
+        return Answer(
+            id=self.question.id,
+            question=self.question.question,
+            text=meanings[0].text,
+            confidence=low if low == high else None,
+            measure=rule.measure,
+            abstained=not outcome.answered,
+            threshold=rule.threshold,
+            entropy=None,
+            meanings=meanings,
+            by_measure={},
+            row=row,
+            bounds=(low, high),
+            tied=tied if tied > 1 else None,
+            m=len(rule.confidences) - 1,
+        )
+
+
+def draw_and_decide(
+    model: Sampler,
+    questions: Sequence[Question],
+    rule: DecisionRule,
+    sampling: Sampling,
+    clustering: Grouping,
+    progress: Callable[[int], None] | None = None,
+) -> tuple[list[OpenQuestion], int]:
+    """Draw until each question is decided; return the draws, and the number of NLI calls.
+
+    The decisions are those of all m draws: a question that is answered is answered with the same meaning,
+    and one that abstains abstains. With the random numbers of each draw its own, the draws are the first of
+    the m, with likelihoods, which settle ties; over a server they are others, distributed alike.
+    """
+    exact = isinstance(clustering.equivalence, ExactMatch)
+    counts = rule.counts(linked=clustering.linkage == "components" and not exact)
+    verdicts = Verdicts(clustering.equivalence)
+    decided = [
+        OpenQuestion(
+            question, PartOfDraws(question.question, counts, linkage=clustering.linkage, exact=exact)
+        )
+        for question in questions
+    ]
+    undecided = decided
+    batch_of = attrgetter("batch")
+    while undecided:
+        for (_, first, m), batch in groupby(sorted(undecided, key=batch_of), key=batch_of):
+            items = list(batch)
+            draws = replace(sampling, first=first, m=m)
+            ((sampled,),) = sample_runs(model, [item.question for item in items], draws)
+            for item, further in zip(items, sampled):
+                item.add(further)
+        undecided = [item for item in undecided if item.failure is None]
+        settle([item.part for item in undecided], verdicts)
+        undecided = [item for item in undecided if item.part.next_draws]
+        if progress is not None:
+            progress(len(decided) - len(undecided))
+    return decided, verdicts.calls

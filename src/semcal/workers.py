@@ -167,7 +167,7 @@ class Peak:
     mb: float  # 10⁶ bytes
     counts: str  # `TOGETHER`, `RESIDENT` or `SUMMED`
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> dict[str, float | str]:
         """What environment.json holds of it."""
         return {"peak_memory_mb": self.mb, "peak_memory_counts": self.counts}
 
@@ -272,24 +272,38 @@ def _call(function: Callable[[Any], Any], item: Any, *_: object) -> Any:
     return function(item)
 
 
+class JobRun:
+    """Measures the job that a `with` block does, whose `value` it is given.
+
+    An error of the job is part of the `outcome` and raised where that is wanted; an interruption passes.
+    After a long job freed memory goes back to the system: else it would stay with this process in pieces, too
+    small for the next one.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.process_time) -> None:
+        self._clock, self._start = clock, clock()
+        self.value: Any = None
+        self.outcome = JobOutcome()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, *_: object) -> bool:
+        failure = error if isinstance(error, Exception) else None
+        seconds = self._clock() - self._start
+        self.outcome = JobOutcome(self.value, failure, seconds=seconds, peak_mb=peak_memory_mb())
+        if seconds >= LONG:
+            trim_memory()
+        return failure is not None
+
+
 def run_job(
     job: Job, state: Any, progress: Progress, *, clock: Callable[[], float] = time.process_time
 ) -> JobOutcome:
-    """Do a job here; its errors are part of the outcome, an interruption is not.
-
-    After a long one freed memory goes back to the system: else it would stay with this process in pieces, too
-    small for the next job.
-    """
-    start = clock()
-    value, error = None, None
-    try:
-        value = job(state, progress)
-    except Exception as raised:  # noqa: BLE001 - whatever it is, it is raised where the result is wanted
-        error = raised
-    outcome = JobOutcome(value, error, seconds=clock() - start, peak_mb=peak_memory_mb())
-    if outcome.seconds >= LONG:
-        trim_memory()
-    return outcome
+    """Do a job here."""
+    with JobRun(clock) as run:
+        run.value = job(state, progress)
+    return run.outcome
 
 
 def run_recorded(work: Callable[[], JobOutcome]) -> JobOutcome:
@@ -389,7 +403,9 @@ class Executor(ABC, Generic[State]):
         """
         task = Task(job, stage, finish, priority, progress)
         if self.works_here:
-            self._settle(task, run_job(job, self._state, progress))
+            with JobRun() as run:  # not `run_job`, so that what is done stands one call below
+                run.value = job(self._state, progress)
+            self._settle(task, run.outcome)
         else:
             self._begin(task)
         return task.future

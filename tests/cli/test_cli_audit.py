@@ -8,7 +8,7 @@ import pytest
 from invoking import semcal, write
 from rich.console import Console
 
-from semcal.cli.commands.metrics import metrics_tables
+from semcal.cli.row_commands import metrics_tables
 from semcal.grading.grade import audit
 from semcal.grading.rules import RuleGrader
 from tests.json_rows import judged_rows

@@ -10,7 +10,7 @@ import tiny_models
 from invoking import semcal, write
 
 from semcal.calibration.calibrated import Calibration
-from semcal.cli.commands import ask
+from semcal.cli import ask
 from semcal.models import load_model
 from semcal.recalibration import Temperature, TemperatureScaling, save_pretrained
 from tests.steps.made_up_calibration import OF_ANOTHER_TEMPERATURE, calibration, provenance, threshold

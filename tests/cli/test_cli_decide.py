@@ -8,7 +8,7 @@ from invoking import semcal, write
 from typer.testing import CliRunner
 
 from semcal.cli.app import app
-from semcal.cli.commands.ask import _page
+from semcal.cli.ask import _page
 
 QUESTIONS = [
     {"id": "q1", "question": "Who was the victor of the battle of Hagel?", "answers": ["Tanzin Morlund"]},

@@ -14,9 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from invoking import write
 
-from semcal.cli import console
+from semcal.cli import console, options
 from semcal.cli.app import app
-from semcal.cli.commands import ask
 from semcal.errors import printable
 from semcal.files import dumps
 from semcal.models.equivalence import ExactMatch
@@ -97,8 +96,8 @@ def model(monkeypatch: pytest.MonkeyPatch) -> None:
     """A model whose answers and name are hostile, and hold what rich takes for markup."""
     model = FakeLanguageModel({"Who?": {f"[red]{HOSTILE}": 1.0}}, name=HOSTILE)
     state = WorkerState(model, ExactMatch())
-    monkeypatch.setattr(ask.opt, "open_models", lambda *_, **__: state)
-    monkeypatch.setattr(ask.opt, "weights_of", lambda **_: 1)
+    monkeypatch.setattr(options.ModelOptions, "__call__", lambda _: state)
+    monkeypatch.setattr(options, "weights_of", lambda **_: 1)
 
 
 @pytest.mark.usefixtures("model")
@@ -159,4 +158,4 @@ def test_commands_print_through_the_console_alone() -> None:
     """One function replaces what does not print; one that prints beside it would not."""
     for file in Path(console.__file__).parent.rglob("*.py"):
         calls = re.findall(r"(?:typer\.echo|\bprint|sys\.std(?:out|err)\.write)\(", file.read_text())
-        assert len(calls) == 2 * (file.name == "console.py") + (file.name == "metrics.py"), file
+        assert len(calls) == 2 * (file.name == "console.py") + (file.name == "row_commands.py"), file

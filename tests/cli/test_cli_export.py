@@ -11,9 +11,9 @@ import tiny_models
 import torch
 from typer.testing import CliRunner
 
+from semcal import export
 from semcal.cli.app import app
-from semcal.export import sampling_parameters
-from semcal.export.sampling_parameters import read_checkpoint_settings
+from semcal.export import read_checkpoint_settings
 from semcal.recalibration import Provenance, TemperatureScaling, save_pretrained, saving
 
 
@@ -40,12 +40,12 @@ def semcal(*arguments: Any) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
-@pytest.mark.parametrize("server", sampling_parameters.SERVERS)
+@pytest.mark.parametrize("server", export.SERVERS)
 def test_request_parameters_go_to_stdout_and_their_origin_to_stderr(
     server: str, fitted: tuple[str, float]
 ) -> None:
     code, out, err = semcal("export", fitted[0], "--format", server)
-    assert (code, json.loads(out)) == (0, sampling_parameters.request_parameters(server, fitted[1]))
+    assert (code, json.loads(out)) == (0, export.request_parameters(server, fitted[1]))
     assert "belongs to tiny (revision sha256:" in err
 
 

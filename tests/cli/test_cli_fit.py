@@ -14,8 +14,7 @@ import torch
 from invoking import semcal, write
 from running import finish, start
 
-from semcal.cli.commands.fit import _in_words
-from semcal.cli.fit_options import FitOptions
+from semcal.cli.fit import FitOptions, _in_words
 from semcal.errors import UsageError
 from semcal.recalibration import from_pretrained
 
@@ -269,12 +268,6 @@ def test_a_fitted_t_that_makes_right_draws_rarer_is_warned_of(tmp_path: Path) ->
 
 
 def test_a_server_has_no_loss_any(files: tuple[str, str], tmp_path: Path) -> None:
-    options = FitOptions.of(
-        {
-            "method": "TS", "solver": None, "loss": "any", "alpha": None, "weight_decay": 0.0,
-            "learning_rate": None, "select": False, "by": None,
-            "measure": "E-SC", "seed": 0,
-        }
-    )  # fmt: skip
+    options = FitOptions("", "", Path(), method="TS", solver=None, loss="any", select=False)
     with pytest.raises(UsageError, match=r"--loss any fits to hidden states, and a server \(small\)"):
-        options.check_server("small", features=None, plot=None)
+        options.check_server("small")

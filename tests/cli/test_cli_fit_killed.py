@@ -36,7 +36,7 @@ CODE = """
 import json, os, signal, sys
 from pathlib import Path
 import torch, transformers
-import semcal.models.causal_lm, semcal.recalibration.fit_and_select, semcal.cli.commands.fit
+import semcal.models.causal_lm, semcal.recalibration.choosing, semcal.cli.fit
 from semcal.cli import main
 from semcal.recalibration import calibration_set
 from semcal.models import sampling as sample

@@ -11,7 +11,7 @@ import mill_grid as mills
 import pytest
 from invoking import semcal
 
-from semcal.cli.commands import run as run_command
+from semcal.cli import grid_commands
 from semcal.experiment.fit_steps import GridState
 from semcal.experiment.grid_settings import Model, yaml_text
 
@@ -33,7 +33,7 @@ def without_weights(monkeypatch: pytest.MonkeyPatch) -> None:
         return mills.state_of(folder)
 
     monkeypatch.setattr("semcal.experiment.fit_steps.open_grid_state", state)
-    monkeypatch.setattr(run_command, "_report", lambda *_: None)
+    monkeypatch.setattr(grid_commands, "_report", lambda *_: None)
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def test_no_model_is_held_while_the_report_is_made(
         return GridState(folder, load, partial(mills.equivalence_of, folder))
 
     monkeypatch.setattr("semcal.experiment.fit_steps.open_grid_state", state)
-    monkeypatch.setattr(run_command, "_report", lambda *_: held.extend(one() for one in loaded))
+    monkeypatch.setattr(grid_commands, "_report", lambda *_: held.extend(one() for one in loaded))
     semcal("run", config, "--json", "--out", tmp_path / "run", "--workers", 1)
     assert held == [None]
 

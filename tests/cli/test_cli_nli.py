@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from semcal.cli.app import app
-from semcal.cli.console import NLICost
+from semcal.cli.console import nli_cost
 from semcal.models.fakes import FakeEquivalence, FakeLanguageModel
 from semcal.workers import WorkerPlan
 
@@ -31,11 +31,10 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         devices["nli"] = device
         return FakeEquivalence([{"ship", "boat"}])
 
-    monkeypatch.setattr("semcal.cli.options.open_model", language_model)
-    monkeypatch.setattr("semcal.cli.options.open_equivalence", equivalence)
+    monkeypatch.setattr("semcal.models.loading.load_model", language_model)
+    monkeypatch.setattr("semcal.models.loading.load_equivalence", equivalence)
     one = WorkerPlan(n_workers=1, n_threads=1, reason="it is a test", requested=True)
-    for command in ("ask", "answers"):
-        monkeypatch.setattr(f"semcal.cli.commands.{command}.choose_workers", lambda *_, **__: one)
+    monkeypatch.setattr("semcal.cli.options.choose_workers", lambda *_, **__: one)
     return devices
 
 
@@ -80,4 +79,4 @@ def test_ask_says_how_many_calls_it_made(opened, tmp_path):
 
 
 def test_no_call_at_all_is_not_compared():
-    assert NLICost(calls=0, pairs=90).text("m") == "0 NLI calls of m"
+    assert nli_cost("m", {"calls": 0, "pairs": 90}) == "0 NLI calls of m"

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from invoking import semcal, write
 
-from semcal.cli.commands import demo, export, fit, run, run_folder
+from semcal.cli import fit, grid_commands, server_commands
 from semcal.cli.console import kept_message
 from semcal.errors import UsageError
 from semcal.files import LOCK, file_lock
@@ -229,23 +229,21 @@ def refused(output: Any, *, overwrite: bool = False) -> str:
 
 def test_fit_replaces_a_recalibrator_with_overwrite_and_nothing_else(tmp_path: Path) -> None:
     out = tmp_path / "fit"
-    assert refused(fit.output_of({"out": out})) == ""
+    assert refused(fit.output_of(out)) == ""
     out.mkdir()
-    assert refused(fit.output_of({"out": out})) == ""
+    assert refused(fit.output_of(out)) == ""
     (out / "calibration.json").write_text('{"method": "TS"}')
     assert "holds a recalibrator already; name another folder, or give --overwrite" in refused(
-        fit.output_of({"out": out})
+        fit.output_of(out)
     )
-    assert refused(fit.output_of({"out": out}), overwrite=True) == ""
+    assert refused(fit.output_of(out), overwrite=True) == ""
     (out / "calibration.json").write_text('{"kind": "calibration"}')
-    assert "this command did not write what it holds" in refused(fit.output_of({"out": out}), overwrite=True)
+    assert "this command did not write what it holds" in refused(fit.output_of(out), overwrite=True)
     write(tmp_path / "thesis.tex", [])
-    assert "is a file; name a folder" in refused(
-        fit.output_of({"out": tmp_path / "thesis.tex"}), overwrite=True
-    )
+    assert "is a file; name a folder" in refused(fit.output_of(tmp_path / "thesis.tex"), overwrite=True)
     (tmp_path / "fit.unfinished").mkdir()
     (tmp_path / "fit.unfinished" / "settings.json").write_text("{}")
-    assert refused(fit.output_of({"out": out})) == ""  # it was begun, and goes on
+    assert refused(fit.output_of(out)) == ""  # it was begun, and goes on
 
 
 def test_fit_refuses_before_it_loads_a_model(tmp_path: Path) -> None:
@@ -258,14 +256,14 @@ def test_fit_refuses_before_it_loads_a_model(tmp_path: Path) -> None:
 
 
 def test_a_demo_goes_on_with_its_own_folder_alone(tmp_path: Path) -> None:
-    out, options = tmp_path / "demo", {"out": tmp_path / "demo", "quick": False}
-    assert refused(demo.output_of(options)) == ""
+    out = tmp_path / "demo"
+    assert refused(grid_commands.demo_output(out, quick=False)) == ""
     out.mkdir()
     (out / "settings.yaml").write_text("preset: sound\n")
     (out / "results.json").write_text("{}")
-    assert refused(demo.output_of(options)) == ""
+    assert refused(grid_commands.demo_output(out, quick=False)) == ""
     (out / "settings.yaml").rename(out / "mine.yaml")
-    assert "give --overwrite" in refused(demo.output_of(options))
+    assert "give --overwrite" in refused(grid_commands.demo_output(out, quick=False))
     code, _, _ = semcal("demo", "--out", out, "--fresh")
     assert code == 2
     assert (out / "results.json").exists()
@@ -284,16 +282,14 @@ def test_a_run_goes_on_with_its_own_folder_alone(tmp_path: Path) -> None:
     own = tmp_path / "own"
     own.mkdir()
     (own / "settings.yaml").write_text("")
-    options = {"out": own, "config": config, "fresh": False, "start": None}
-    assert refused(run.output_of(options)) == ""
+    assert refused(grid_commands.run_output(own, config)) == ""
 
 
 def test_a_second_process_on_a_run_is_refused(tmp_path: Path) -> None:
     config = tmp_path / "grid.yaml"
     config.write_text(GRID)
     folder = tmp_path / "run"
-    options = {"out": folder, "config": config, "fresh": False, "start": None}
-    with run.output_of(options).locked():
+    with grid_commands.run_output(folder, config).locked():
         code, _, stderr = semcal("run", config, "--out", folder)
         assert (code, f"another process is writing to {folder}" in stderr) == (2, True)
     assert not folder.exists()
@@ -306,24 +302,24 @@ def test_a_report_is_written_to_a_folder_of_reports_alone(tmp_path: Path) -> Non
     (folder / "samples").mkdir()
     (out / "results.json").write_text("{}")
     for target, free in ((None, True), (folder, True), (out, True), (tmp_path, False)):
-        output = run_folder.report_output({"run": folder, "out": target})
+        output = grid_commands.report_output(folder, target)
         assert output is not None
         assert (refused(output) == "") == free
 
 
 def test_export_writes_beside_its_own_files_alone(tmp_path: Path) -> None:
-    options = {"out": tmp_path / "settings"}
-    options["out"].mkdir()
-    (options["out"] / "vllm.json").write_text("{}")
-    assert refused(export.output_of(options)) == ""
-    (options["out"] / "model.safetensors").write_text("")
-    assert "give --overwrite" in refused(export.output_of(options))
+    out = tmp_path / "settings"
+    out.mkdir()
+    (out / "vllm.json").write_text("{}")
+    assert refused(server_commands.export_output(out)) == ""
+    (out / "model.safetensors").write_text("")
+    assert "give --overwrite" in refused(server_commands.export_output(out))
 
 
 def test_what_is_kept_is_said_with_how_to_go_on(tmp_path: Path) -> None:
     blocks = tmp_path / "fit.unfinished" / "blocks" / "rows"
     options: dict[str, Any] = {"out": tmp_path / "fit"}
-    output = fit.output_of(options)
+    output = fit.output_of(options["out"])
     assert kept_message(output, options) == ""
     blocks.mkdir(parents=True)
     assert kept_message(output, options) == ""

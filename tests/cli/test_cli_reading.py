@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from invoking import semcal, write
 
-from semcal.cli.row_commands import BadRows
+from semcal.cli.row_streams import BadRows
 from semcal.errors import InputError, QuestionError, RowError
 
 ROW = {"id": "a", "question": "Who?", "samples": ["Ada", "Bo"], "log_likelihoods": [-0.1, -0.2]}

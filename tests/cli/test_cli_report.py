@@ -18,7 +18,7 @@ import sys
 from semcal.experiment.report import build
 from semcal.experiment.report.report_tables import less_accurate_in_words
 build.planned_figures = lambda *_: []
-from semcal.cli.commands.run_folder import report
+from semcal.cli.grid_commands import report
 code = report(__import__("pathlib").Path(sys.argv[1]), out=None, json=True)
 loaded = [name for name in ("torch", "transformers", "safetensors") if name in sys.modules]
 print(code, loaded)

@@ -79,7 +79,7 @@ def test_messages_that_nobody_reads_do_not_end_a_command(file: str, tmp_path: Pa
 def test_a_question_that_is_not_utf_8_is_refused_before_a_model_is_loaded(
     option: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("semcal.cli.options.open_models", lambda *_, **__: pytest.fail("it was loaded"))
+    monkeypatch.setattr("semcal.cli.options.ModelOptions.__call__", lambda _: pytest.fail("it was loaded"))
     for bytes_ in (b"Where is Caf\xe9?", b"half \xed\xa0\xbd"):
         code, rows, stderr = semcal("ask", *option, os.fsdecode(bytes_))
         assert (code, rows) == (2, [])

@@ -18,10 +18,9 @@ from rich.console import Console
 from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
-from semcal.cli import console
+from semcal.cli import console, grid_commands
 from semcal.cli.app import app
-from semcal.cli.commands import demo
-from semcal.cli.commands.metrics import metrics_tables
+from semcal.cli.row_commands import metrics_tables
 from semcal.demo.paths import settings_file
 from semcal.experiment.grid_plan import Problem
 from semcal.experiment.grid_settings import GridSettings, read_settings
@@ -129,7 +128,7 @@ def test_the_demo_prints_words_into_a_pipe_and_json_on_demand(
         ran.append(settings)
         return []
 
-    monkeypatch.setattr(demo, "carry_out", carry_out)
+    monkeypatch.setattr(grid_commands, "carry_out", carry_out)
     monkeypatch.setattr("semcal.experiment.finished.read_results", lambda _: {"made": "up"})
     monkeypatch.setattr("semcal.experiment.report.in_words", lambda results: [f"words on {results}"])
     options = ("--limit", 8, "--m", 4, "--seed", 3, *(("--json",) if json_too else ()))

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from semcal.data import load_questions, read_questions
-from semcal.data.column_names import find_columns, parse_columns, rename
 from semcal.data.question import Question
-from semcal.data.sources import DELIMITERS, find_delimiter
+from semcal.data.sources import DELIMITERS, find_columns, find_delimiter, parse_columns, rename
 from semcal.errors import InputError, RowError, SemcalWarning, UsageError
 from semcal.files import JsonLine
 

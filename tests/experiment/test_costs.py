@@ -10,8 +10,7 @@ import mill_grid as mills
 import pytest
 
 from semcal.experiment.cell import fit_label
-from semcal.experiment.environment import Clock
-from semcal.experiment.grid import Grid, costs
+from semcal.experiment.grid import Clock, Grid, costs
 from semcal.workers import SerialExecutor
 
 pytestmark = pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")

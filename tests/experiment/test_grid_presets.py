@@ -14,7 +14,7 @@ from semcal.errors import InputError
 from semcal.experiment.grid_plan import forecast
 from semcal.experiment.grid_settings import read_settings
 from semcal.models.fakes import FakeLanguageModel
-from semcal.models.prompting import PromptConfig
+from semcal.models.language_model import PromptConfig
 from semcal.recalibration import SE, Base
 from tests.json_rows import sample_runs, scored_without_passages
 

@@ -369,7 +369,7 @@ def test_without_guards_f1_is_squads(prediction, reference):
     shared = (Counter(prediction.split()) & Counter(reference.split())).total()
     total = len(prediction.split()) + len(reference.split())
     expected = 0.0 if not shared else 2 * (shared / total)
-    assert squad_f1(prediction.split(), reference.split()) == pytest.approx(expected)
+    assert squad_f1(Counter(prediction.split()), Counter(reference.split())) == pytest.approx(expected)
 
 
 @given(TEXTS, TEXTS)

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from semcal.models import CausalLanguageModel, Generation, Prompt
+from semcal.models.decoding import Scheduler, TreeSizes, batches
 from semcal.models.language_model import SampleRequest
-from semcal.models.scheduling import Scheduler, TreeSizes, batches
 from semcal.models.tree_cache import ThreeLevelCache
 from semcal.recalibration import ATS, SE, Base, BlockShape, Temperature
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from semcal.deciding import Group, PartOfDraws, Rule, settle
 from semcal.models.clustering import Verdicts, cluster_answers
 from semcal.models.equivalence import Equivalence, ExactMatch
 from semcal.models.fakes import FakeEquivalence
+from semcal.uncertainty import Group, PartOfDraws, Rule, settle
 
 FORMS = ["ash", "birch wood", "cedar", "date palm", "elm", "fir tree", ""]
 

@@ -154,7 +154,7 @@ def test_a_killed_process_leaves_nothing_that_is_taken_for_whole(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script = (
-        "import os, sys, torch; from semcal.engine import loading; from semcal.hub_names import *\n"
+        "import os, sys, torch; from semcal.models import loading; from semcal.hub_names import *\n"
         "loading._write_weights = lambda *_: os._exit(9)\n"
         "loading.unpacked('m', locate(sys.argv[1], LANGUAGE_MODEL), torch.float32)"
     )
@@ -324,7 +324,7 @@ def test_the_scaled_positions_of_llama_3_are_kept(model: Path, tmp_path: Path) -
 
 
 def test_export_opens_a_gguf_as_what_was_fitted_on(model: Path, tmp_path: Path) -> None:
-    from semcal.export.sampling_parameters import read_checkpoint_settings
+    from semcal.export import read_checkpoint_settings
 
     opened = read_checkpoint_settings(model)
     assert (opened.name, opened.revision) == ("tiny.gguf", semcal.load_model(model, device="cpu").revision)

@@ -10,46 +10,46 @@ import torch
 from torch import Tensor
 
 from semcal.errors import SemcalWarning
-from semcal.models import attention
-from semcal.models.attention import AttentionConfig, attend
+from semcal.models import network
+from semcal.models.network import AttentionConfig, attend
 
 CPU = torch.device("cpu")
 
 
 @pytest.fixture(autouse=True)
 def forgotten() -> Iterator[None]:
-    attention.checked_kernel.cache_clear()
+    network.checked_kernel.cache_clear()
     yield
-    attention.checked_kernel.cache_clear()
+    network.checked_kernel.cache_clear()
 
 
 @pytest.mark.parametrize(
     ("device", "dtype", "width", "expected"),
     [
-        ("cpu", torch.float32, 64, attention.on_cpu),
-        ("cpu", torch.bfloat16, 7, attention.on_cpu),
-        ("cuda", torch.float16, 128, attention.flash),
-        ("cuda", torch.bfloat16, 256, attention.flash),
+        ("cpu", torch.float32, 64, network.on_cpu),
+        ("cpu", torch.bfloat16, 7, network.on_cpu),
+        ("cuda", torch.float16, 128, network.flash),
+        ("cuda", torch.bfloat16, 256, network.flash),
         ("cuda", torch.bfloat16, 264, None),
         ("cuda", torch.float16, 20, None),
-        ("cuda", torch.float32, 20, attention.memory_efficient),
+        ("cuda", torch.float32, 20, network.memory_efficient),
         ("cuda", torch.float32, 18, None),
         ("cuda", torch.float64, 64, None),
         ("mps", torch.float32, 64, None),
     ],
 )
 def test_every_device_and_dtype_gets_the_kernel_made_for_it(
-    device: str, dtype: torch.dtype, width: int, expected: attention.Kernel | None
+    device: str, dtype: torch.dtype, width: int, expected: network.Kernel | None
 ) -> None:
-    assert attention.kernel_for(device, dtype, width) is expected
+    assert network.kernel_for(device, dtype, width) is expected
 
 
 @pytest.mark.parametrize(
-    ("kernel", "dtype"), [(attention.flash, torch.bfloat16), (attention.memory_efficient, torch.float32)]
+    ("kernel", "dtype"), [(network.flash, torch.bfloat16), (network.memory_efficient, torch.float32)]
 )
 @pytest.mark.parametrize("causal", [False, True])
 def test_the_kernels_for_cuda_take_our_arguments_and_return_our_shapes(
-    kernel: attention.Kernel, dtype: torch.dtype, causal: bool
+    kernel: network.Kernel, dtype: torch.dtype, causal: bool
 ) -> None:
     """On tensors without data, since the schema is that of the PyTorch that is installed."""
     query = torch.empty((2, 3, 5, 64), device="meta", dtype=dtype)
@@ -61,11 +61,11 @@ def test_the_kernels_for_cuda_take_our_arguments_and_return_our_shapes(
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_kernel_of_the_processor_is_sound(dtype: torch.dtype) -> None:
-    assert attention.checked_kernel(CPU, dtype, 16) is attention.on_cpu
+    assert network.checked_kernel(CPU, dtype, 16) is network.on_cpu
 
 
 def off_by_a_little(*given: Any) -> tuple[Tensor, Tensor]:
-    gathered, mass = attention.on_cpu(*given)
+    gathered, mass = network.on_cpu(*given)
     return gathered, mass + 0.001
 
 
@@ -77,13 +77,13 @@ def on_another_machine(*_: object) -> tuple[Tensor, Tensor]:
     ("kernel", "reason"), [(off_by_a_little, "off by 1.0e-03"), (on_another_machine, "Ampere GPUs")]
 )
 def test_a_kernel_that_is_wrong_gives_way_to_matrix_products_and_says_so(
-    kernel: attention.Kernel, reason: str, monkeypatch: pytest.MonkeyPatch
+    kernel: network.Kernel, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     g = torch.Generator().manual_seed(0)
     q, k, v = (torch.randn(2, 3, n, 8, generator=g) for n in (4, 9, 9))
     expected = attend(q, k, v, AttentionConfig(0.5))
-    attention.checked_kernel.cache_clear()
-    monkeypatch.setattr(attention, "kernel_for", lambda *_: kernel)
+    network.checked_kernel.cache_clear()
+    monkeypatch.setattr(network, "kernel_for", lambda *_: kernel)
     with pytest.warns(SemcalWarning, match=reason):
         found = attend(q, k, v, AttentionConfig(0.5))
     torch.testing.assert_close(found.output, expected.output, rtol=0, atol=1e-5)

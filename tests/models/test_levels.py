@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from semcal.errors import SemcalWarning
 from semcal.models import CausalLanguageModel, Prompt
-from semcal.models.attention import AttentionConfig, PartialAttention, attend, attend_causally, merge
 from semcal.models.drawing import block_sums, draw_by_weights
 from semcal.models.language_model import SampleRequest
+from semcal.models.network import AttentionConfig, PartialAttention, attend, attend_causally, merge
 from semcal.models.tree_cache import checked_network
 from semcal.recalibration import ATS, SE, Base, BlockShape, Temperature
 
@@ -157,7 +157,7 @@ def test_draws_beside_older_and_younger_questions_have_plain_log_probabilities(
     options: dict[str, Any] = {"recalibrators": [Base()], "m": 3, "max_new_tokens": 5}
     [together] = language_model(variant).sample(SampleRequest(prompts, **options))[0]
     monkeypatch.setattr(
-        "semcal.models.scheduling.Scheduler.admissible", lambda queue, *_, **__: min(2, len(queue))
+        "semcal.models.decoding.Scheduler.admissible", lambda queue, *_, **__: min(2, len(queue))
     )
     [found] = language_model(variant).sample(SampleRequest(prompts, **options))[0]
     for prompt, draws, others in zip(prompts, found, together, strict=True):
@@ -255,7 +255,7 @@ def test_scores_in_several_parts_are_those_in_one(monkeypatch: pytest.MonkeyPatc
     q, k, v = (torch.randn(2, 3, n, 8, generator=g) for n in (7, 5, 5))
     visible = torch.rand(2, 1, 7, 5, generator=g) < 0.7
     whole = attend(q, k, v, AttentionConfig(0.5), visible)
-    monkeypatch.setattr("semcal.models.attention._MAX_SCORES", 60)
+    monkeypatch.setattr("semcal.models.network._MAX_SCORES", 60)
     parts = attend(q, k, v, AttentionConfig(0.5), visible)
     seen = visible.any(-1).expand(2, 3, 7)
     torch.testing.assert_close(parts.output[seen], whole.output[seen], rtol=0, atol=1e-6)

@@ -9,7 +9,7 @@ import tiny_nli
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from semcal.models.tokenization import PairEncoder, pair_encoder_for
+from semcal.models.nli import PairEncoder, pair_encoder_for
 
 
 def whole(tokenizer: Any, pairs: list[tuple[str, str]]) -> list[dict[str, list[int]]]:

@@ -15,8 +15,7 @@ from scipy import stats
 
 from semcal.models import CausalLanguageModel, Generation, Prompt
 from semcal.models.drawing import inverse_cdf, most_likely
-from semcal.models.language_model import SampleRequest
-from semcal.models.scheduling import common_prefix
+from semcal.models.language_model import SampleRequest, common_prefix
 from semcal.recalibration import SE, Base, Temperature
 
 PROMPTS = [Prompt(f"q{i}", (*range(20, 45), *range(100 + 7 * i, 104 + 9 * i))) for i in range(8)]

@@ -12,9 +12,8 @@ import torch
 
 from semcal.data.question import Question
 from semcal.models import CausalLanguageModel, Prompt
-from semcal.models.language_model import SampleRequest
-from semcal.models.prompting import PromptConfig
-from semcal.models.scheduling import kept_length, shared_length
+from semcal.models.decoding import kept_length
+from semcal.models.language_model import PromptConfig, SampleRequest, shared_length
 from semcal.recalibration import ATS, Base, BlockShape, Temperature
 
 HEAD = tuple(range(20, 60))

@@ -23,7 +23,7 @@ from semcal.demo.paths import language_model_dir
 from semcal.errors import InputError, UndefinedWarning, UsageError
 from semcal.experiment.grid_settings import Fitting
 from semcal.inputs import as_questions
-from semcal.models.prompting import PromptConfig
+from semcal.models.language_model import PromptConfig
 from semcal.recalibration import (
     CalibrationFeatures,
     TemperatureFit,
@@ -32,7 +32,7 @@ from semcal.recalibration import (
     fit_temperatures,
     fit_ts,
 )
-from semcal.recalibration.select import candidate_fits
+from semcal.recalibration.choosing import candidate_fits
 
 ANY = [("any", None)]
 #: Logits (N, V), target, reference and question of each token.

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 
 from semcal.errors import SemcalError, StoreError
 from semcal.export import push_to_hub
-from semcal.models.prompting import PromptConfig
+from semcal.models.language_model import PromptConfig
 from semcal.recalibration import (
     ATS,
     BlockShape,

@@ -13,7 +13,6 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from semcal.experiment.finished import FinishedRun, read_finished, read_results
-from semcal.experiment.report.plotting import METHOD_COLOURS, drawable
 from semcal.experiment.report.question_figures import (
     prompt_figure,
     prompts_of,
@@ -32,6 +31,7 @@ from semcal.experiment.report.report_figures import (
     write_files,
 )
 from semcal.measures import MEASURES
+from semcal.plotting import METHOD_COLOURS, drawable
 
 Results = dict[str, Any]
 MODEL, DATASET = "alpha-1b", "made-up-trivia"

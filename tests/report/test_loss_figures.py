@@ -13,7 +13,7 @@ from scipy.stats import t
 from semcal.errors import UsageError
 from semcal.experiment.report import loss_figure, steps_figure, write_figure
 from semcal.recalibration import Certificate, GradientSteps, Schedule, TemperatureFit
-from semcal.recalibration.exact_fit import LossCurve
+from semcal.recalibration.temperature import LossCurve
 
 T = tuple(np.geomspace(0.05, 20, 121).tolist())
 FIT = TemperatureFit(

@@ -10,7 +10,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from semcal.experiment.report.page import inline_svg
-from semcal.experiment.report.plotting import METHOD_COLOURS
+from semcal.plotting import METHOD_COLOURS
 
 
 @pytest.fixture(scope="module")

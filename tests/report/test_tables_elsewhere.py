@@ -9,7 +9,7 @@ import pytest
 from markdown_it import MarkdownIt
 from rich.console import Console
 
-from semcal.cli.commands.metrics import metrics_tables
+from semcal.cli.row_commands import metrics_tables
 from semcal.experiment.report.cells import Cell, Column, Table, number
 from semcal.experiment.report.table_writers import csv_text, latex, markdown, markdown_text, one_line
 

@@ -8,7 +8,7 @@ from typing import Any
 from semcal.data.question import Turn
 from semcal.models.tokenization import ChatFormat
 from semcal.servers.client import ServerClient
-from semcal.servers.profile import ServerProfile
+from semcal.servers.protocol import ServerProfile
 from semcal.servers.sampler import ServerModel
 from semcal.servers.settings import Endpoint, ServerSettings
 from tests.servers import fake_model

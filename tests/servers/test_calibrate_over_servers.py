@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 import semcal
-from semcal.calibration.apply import is_made_for
-from semcal.calibration.calibrated import Calibration
+from semcal.calibration.calibrated import Calibration, is_made_for
 from semcal.errors import SemcalWarning, UsageError
 from tests.cli.invoking import semcal as command
 from tests.cli.invoking import write

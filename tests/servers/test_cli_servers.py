@@ -18,7 +18,7 @@ from semcal.models.fakes import FakeLanguageModel
 from semcal.models.language_model import SampleRequest, questions_a_block
 from semcal.servers import client
 from semcal.servers.client import ServerClient, _Running
-from semcal.servers.profile import ServerProfile
+from semcal.servers.protocol import ServerProfile
 from semcal.servers.sampler import ServerModel
 from semcal.servers.settings import Endpoint, ServerSettings
 from tests.cli.invoking import semcal, write

@@ -144,7 +144,7 @@ def test_progress_and_each_hear_of_every_request_once() -> None:
     told: dict[int, Any] = {}
     with FakeServer() as server, ServerClient(Endpoint(server.url), ServerSettings()) as client:
         requests = [asks(number, n=1 if number % 3 else -1) for number in range(30)]
-        found = client.send_all(requests, text_of, progress=done.append, each=told.__setitem__)
+        found = client.send_all(requests, text_of, progress=done.append, on_reply=told.__setitem__)
     assert done == list(range(1, 31))
     assert [told[index] for index in range(30)] == found
 
@@ -368,7 +368,7 @@ def test_a_server_that_dies_ends_the_command_and_makes_no_bad_rows() -> None:
         ServerClient(Endpoint(server.url), ServerSettings(retries=2), first_wait=0.001) as client,
         pytest.raises(ServerError, match="cannot be reached"),
     ):
-        client.send_all([asks(number) for number in range(10_000)], text_of, each=each)
+        client.send_all([asks(number) for number in range(10_000)], text_of, on_reply=each)
     assert 40 <= len(told) < 10_000
     assert all(isinstance(one, str) for one in told)
 

@@ -21,7 +21,7 @@ from semcal.models.clustering import cluster_answers
 from semcal.models.loading import load_equivalence
 from semcal.servers import entailment
 from semcal.servers.entailment import ENTAILMENT, load_verdicts, read_label, settings_of_judge
-from semcal.servers.profile import ServerProfile
+from semcal.servers.protocol import ServerProfile
 from semcal.servers.settings import ServerSettings
 from tests.cli.invoking import semcal
 from tests.cli.running import finish, start

@@ -14,8 +14,8 @@ import pytest
 
 from semcal.errors import ServerError
 from semcal.servers.client import ServerClient
-from semcal.servers.gold import GoldQuestion, PartitionRequests, choose_route
-from semcal.servers.profile import ServerProfile
+from semcal.servers.protocol import ServerProfile
+from semcal.servers.sampler import GoldQuestion, PartitionRequests, choose_route
 from semcal.servers.settings import Endpoint, ServerSettings
 from tests.servers import fake_model
 from tests.servers.fake_chat import profile_of

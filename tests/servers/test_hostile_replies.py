@@ -24,7 +24,7 @@ from semcal.servers.client import (
     tokens_of_reply,
 )
 from semcal.servers.probing import identify
-from semcal.servers.replies import parse_choices
+from semcal.servers.protocol import parse_choices
 from semcal.servers.settings import Endpoint, ServerSettings, key_for, read_api_key
 from tests.cli.invoking import semcal, write
 from tests.servers import fake_model

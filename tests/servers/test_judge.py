@@ -19,7 +19,7 @@ from semcal.grading.judge import JUDGEMENT, JudgeGrader, load_judge
 from semcal.grading.rules import Grade, RuleGrader
 from semcal.models.equivalence import ExactMatch, FakeEquivalence
 from semcal.servers import entailment
-from semcal.servers.profile import ServerProfile
+from semcal.servers.protocol import ServerProfile
 from tests.json_rows import grade_row
 from tests.servers.fake_server import Refused
 from tests.servers.verdict_server import VerdictServer

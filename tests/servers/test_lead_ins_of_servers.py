@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from semcal.servers.replies import TokenEntry
+from semcal.servers.protocol import TokenEntry
 from semcal.servers.sampler import _entries_before
 
 

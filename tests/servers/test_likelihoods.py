@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semcal.servers.profile import ServerProfile
-from semcal.servers.replies import TokenEntry
+from semcal.servers.protocol import ServerProfile, TokenEntry
 from semcal.servers.sampler import log_prob_at, reading_at, why_unknown
 
 RAW = ServerProfile("http://127.0.0.1:1/v1", "small", "vLLM", log_probs="raw")

@@ -17,8 +17,7 @@ from llama_fixtures import own_llama_server
 from semcal.demo.paths import language_model_dir
 from semcal.servers.client import ServerClient
 from semcal.servers.probing import probe
-from semcal.servers.profile import ServerProfile
-from semcal.servers.replies import parse_choices
+from semcal.servers.protocol import ServerProfile, parse_choices
 from semcal.servers.settings import Endpoint, ServerSettings
 from tools.gguf import write_gguf
 
@@ -127,7 +126,7 @@ def test_a_token_that_is_half_a_character_has_no_entry_and_the_reply_is_read_as_
     assert reply["usage"]["completion_tokens"] == 3  # two bytes and the end of turn
     assert [entry["bytes"] for entry in entries] == [[195, 169], []]
     (choice,) = parse_choices(reply)
-    assert not choice.whole
+    assert not choice.complete
 
 
 def test_tokens_that_a_grammar_forces_have_the_log_probabilities_without_it(llama_server: str) -> None:

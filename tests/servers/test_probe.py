@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from semcal.errors import SemcalWarning, ServerError
+from semcal.files import user_cache
 from semcal.servers import probing
 from semcal.servers.client import ServerClient
-from semcal.servers.probing import cache_folder, probe, stored_profile
-from semcal.servers.profile import NEUTRAL, ServerProfile
+from semcal.servers.probing import probe, stored_profile
+from semcal.servers.protocol import NEUTRAL, ServerProfile
 from semcal.servers.settings import Endpoint, ServerSettings
 from tests.golden.servers import FAULTS
 from tests.servers import fake_model
@@ -319,9 +320,9 @@ def test_two_models_of_one_server_have_a_profile_each(tmp_path: Path) -> None:
 def test_profiles_are_kept_in_the_cache_of_the_user(
     environment: dict[str, str], platform: str, expected: str
 ) -> None:
-    assert cache_folder(environment, platform) == Path(expected)
-    assert cache_folder({}, "linux") == Path("~/.cache/semcal/servers").expanduser()
-    assert cache_folder({}, "darwin") == Path("~/Library/Caches/semcal/servers").expanduser()
+    assert user_cache("servers", environment, platform) == Path(expected)
+    assert user_cache("servers", {}, "linux") == Path("~/.cache/semcal/servers").expanduser()
+    assert user_cache("servers", {}, "darwin") == Path("~/Library/Caches/semcal/servers").expanduser()
 
 
 def test_a_server_that_is_busy_for_good_is_an_error_and_no_profile(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from semcal.cli import server_commands
 from semcal.cli.app import app
-from semcal.cli.commands import probe
 from tests.servers.fake_server import FakeServer
 from tests.servers.test_probe import LLAMA, OPENAI
 
@@ -29,7 +29,7 @@ def run(*arguments: Any) -> Result:
 def table(monkeypatch: pytest.MonkeyPatch, **quirks: Any) -> dict[str, str]:
     """What a terminal shows: the text beside each name."""
     with FakeServer(**quirks) as server:
-        monkeypatch.setattr(probe, "_for_people", lambda _: True)
+        monkeypatch.setattr(server_commands, "_for_people", lambda _: True)
         result = run(server.url)
     assert result.exit_code == 0, result.output
     return {line[:30].rstrip(): line[30:] for line in result.stdout.splitlines()}

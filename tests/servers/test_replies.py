@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semcal.servers.replies import parse_choices
+from semcal.servers.protocol import parse_choices
 
 Json = dict[str, Any]
 
@@ -42,7 +42,7 @@ def test_a_chat_reply_gives_text_and_an_entry_for_each_token() -> None:
     (choice,) = parse_choices(chat("Mirna.", entries=MIRNA))
     assert (choice.text, choice.finished, choice.reasoning, choice.tokens) == ("Mirna.", True, "", 3)
     assert [entry.log_prob for entry in choice.entries or ()] == [-0.5, -0.25, -0.125]
-    assert choice.whole
+    assert choice.complete
 
 
 def test_the_choices_stand_in_the_order_of_their_index() -> None:
@@ -62,7 +62,7 @@ def test_legacy_log_probabilities_are_read_like_those_of_a_chat() -> None:
     (choice,) = parse_choices(reply)
     assert [entry.log_prob for entry in choice.entries or ()] == [-0.5, -0.25, -0.125]
     assert (choice.entries or ())[0].top == {" Mir": -0.5, " Sel": -1.5}
-    assert choice.whole
+    assert choice.complete
 
 
 def test_a_proxy_s_empty_legacy_fields_do_not_hide_the_entries_of_the_server_behind_it() -> None:
@@ -98,29 +98,29 @@ def test_vllm_s_names_of_token_ids_are_ids() -> None:
     assert (choice.entries or ())[0].token_id == 5
     assert (choice.entries or ())[0].top == {9: -0.5}
     assert choice.token_ids == (5,)
-    assert choice.whole
+    assert choice.complete
 
 
 def test_a_token_that_is_half_a_character_and_lost_its_entry_is_noticed() -> None:
     lost = [token(",", -0.1, token="�,", bytes=[198, 44])]
-    assert not parse_choices(chat("�,", entries=lost))[0].whole
+    assert not parse_choices(chat("�,", entries=lost))[0].complete
     two_tokens_one_entry = [token("Orl", -0.1), token("é", -0.1), token("ans", -0.1), token("", -0.1)]
     reply = chat("Orléans", entries=two_tokens_one_entry)
-    assert not parse_choices(reply)[0].whole  # the bytes make the text all the same
-    assert not parse_choices({**reply, "usage": {"completion_tokens": 5}})[0].whole
-    assert parse_choices({**reply, "usage": {"completion_tokens": 4}})[0].whole
+    assert not parse_choices(reply)[0].complete  # the bytes make the text all the same
+    assert not parse_choices({**reply, "usage": {"completion_tokens": 5}})[0].complete
+    assert parse_choices({**reply, "usage": {"completion_tokens": 4}})[0].complete
 
 
 def test_a_count_of_ids_beside_the_entries_shows_which_are_lost() -> None:
     reply = chat("é", entries=[token("é", -0.1)])
     for ids, whole in (([3], True), ([2, 3], False)):
         reply["choices"][0]["token_ids"] = ids
-        assert parse_choices(reply)[0].whole is whole
+        assert parse_choices(reply)[0].complete is whole
 
 
 def test_entries_that_do_not_make_the_text_are_noticed() -> None:
-    assert not parse_choices(chat("Mirna. It is", entries=MIRNA))[0].whole
-    assert parse_choices(chat("  Mirna. ", entries=MIRNA))[0].whole  # white space comes and goes
+    assert not parse_choices(chat("Mirna. It is", entries=MIRNA))[0].complete
+    assert parse_choices(chat("  Mirna. ", entries=MIRNA))[0].complete  # white space comes and goes
 
 
 def test_without_log_probabilities_there_are_no_entries() -> None:

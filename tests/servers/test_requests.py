@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from semcal.data.question import chat
 from semcal.models.language_model import Prompt
-from semcal.servers.profile import NEUTRAL, AnswerRequest, ServerProfile, request_for
+from semcal.servers.protocol import NEUTRAL, AnswerRequest, ServerProfile, request_for
 
 PROFILE = ServerProfile("http://127.0.0.1:1/v1", "small", log_probs="raw", top_log_probs=20)
 AS_MESSAGES = Prompt("q", (), chat("Who?"))

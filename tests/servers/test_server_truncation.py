@@ -42,7 +42,7 @@ class Drawing:
 
 def known(raw: np.ndarray, k: int | None) -> list[TopTokens]:
     whole = k is None
-    return [TopTokens.of({i: float(value) for i, value in enumerate(raw[:k])}, whole=whole)]
+    return [TopTokens.of({i: float(value) for i, value in enumerate(raw[:k])}, complete=whole)]
 
 
 @pytest.mark.parametrize("first", ["temperature", "cut"])
@@ -88,7 +88,7 @@ def test_few_different_tokens_are_no_cut_where_they_are_all_that_is_likely() -> 
 
 def test_probabilities_of_0_are_a_cut() -> None:
     masked = {0: -0.1, 1: -2.5, 2: -np.inf}
-    found, tested = find_truncation(lambda *_: [], [TopTokens.of(masked, whole=False)], [1.0, 2.0])
+    found, tested = find_truncation(lambda *_: [], [TopTokens.of(masked, complete=False)], [1.0, 2.0])
     assert found == "2 tokens (all others have probability 0)"
     assert tested == ALL
 
@@ -131,6 +131,6 @@ def test_shares_of_the_listed_tokens_are_upper_bounds(
 
 def test_a_text_that_two_tokens_may_have_leaves_the_bound_true() -> None:
     raw = np.log(np.array([0.4, 0.3, 0.2, 0.1]))
-    listed = TopTokens.of({"a": float(raw[0]), "�": float(raw[3])}, whole=False)  # 0.3 and 0.2 are hidden
+    listed = TopTokens.of({"a": float(raw[0]), "�": float(raw[3])}, complete=False)  # 0.3 and 0.2 are hidden
     exact = np.exp(fake_model.at_temperature(raw, 3.0))
     assert (listed.shares(3.0) >= exact[[0, 3]]).all()

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from semcal.calibration.calibrated import Calibration, CalibrationReport, Threshold
+from semcal.calibration.calibrated import Calibration, CalibrationReport, CandidateScore, Threshold
 from semcal.metrics.probability_maps import MapCandidate, ProbabilityMap
-from semcal.models.language_model import LanguageModel
-from semcal.models.prompting import PromptConfig
+from semcal.models.language_model import LanguageModel, PromptConfig
 from semcal.recalibration.provenance import Provenance
 
 #: p = .1 + .6 share, of E-SC at the answer's temperature.
@@ -26,7 +25,7 @@ OF_THE_LIKELIHOOD = ProbabilityMap(
 
 def calibration(**changed: Any) -> Calibration:
     """A calibration of 10 draws at T = 1 without a threshold, of samples from a file."""
-    tried = ({"name": "isotonic(E-SC)", "gain": 0.3, "above": 0.1, "standard_error": 0.02},)
+    tried = (CandidateScore("isotonic(E-SC)", 0.3, 0.1, 0.02),)
     report = CalibrationReport(100, 0, "isotonic(E-SC)", tried, {}, {}, ())
     settings: dict[str, Any] = {
         "map": OF_THE_SHARE,

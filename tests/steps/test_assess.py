@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from semcal import metrics
-from semcal.assess import assess
 from semcal.errors import InputError
+from semcal.measuring import assess
 from tests.json_rows import check_assessable, fit_scores, scores_by_measure
 
 

@@ -11,16 +11,15 @@ import pytest
 from made_up_calibration import calibration, threshold
 from scipy.stats import binomtest
 
-from semcal.calibration.answer_features import candidates_for
-from semcal.calibration.calibrated import Calibration
-from semcal.calibration.from_model import calibrate
+from semcal.calibration.calibrated import Calibration, candidates_for
+from semcal.calibration.learn import calibrate
 from semcal.data.question import Question
-from semcal.deciding import DecisionRule
 from semcal.errors import FitError, InputError, SemcalWarning, StoreError, UsageError
 from semcal.metrics.probability_maps import MapCandidate, ProbabilityMap, choose_map
 from semcal.models import load_equivalence
 from semcal.models.fakes import FakeEquivalence, FakeLanguageModel
 from semcal.recalibration import TemperatureScaling
+from semcal.uncertainty import DecisionRule
 from tests.json_rows import (
     answer_of,
     calibrate_rows,
@@ -128,7 +127,7 @@ def test_answers_are_drawn_at_the_temperature_that_gains_more_and_the_calibratio
     found = calibrate_samples(rows, equivalence=EXACT)
     assert found.temperature == 0.5
     assert next(iter(found.recalibrators)) == 0.5
-    assert [one["temperature"] for one in found.report.temperatures] == [1.0, 0.5]
+    assert [one.temperature for one in found.report.temperatures] == [1.0, 0.5]
     assert found.report.answered_at is not None
     assert found.report.answered_at.startswith("Answers are drawn at T = 0.5, which gains +")
     base, warm = found.report.base, found.report.base_at_one

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 import semcal
-from semcal.calibration.from_model import calibrate
+from semcal.calibration.learn import calibrate
 from semcal.data.question import Question
 from semcal.errors import FitError, QuestionError, SemcalWarning
 from semcal.models.equivalence import ExactMatch
 from semcal.models.fakes import FakeLanguageModel
-from semcal.models.prompting import PromptConfig
+from semcal.models.language_model import PromptConfig
 from semcal.models.sampling import SampleStep, Sampling
 from semcal.recalibration import Base
 from semcal.rows import FAILED, Row

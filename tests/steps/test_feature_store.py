@@ -17,8 +17,8 @@ from semcal.errors import StoreError
 from semcal.models.fakes import FakeLanguageModel
 from semcal.models.language_model import Prompt
 from semcal.recalibration import CalibrationFeatures, calibration_set
+from semcal.recalibration.attentive import row_counts
 from semcal.recalibration.calibration_set import FeatureStore, Manifest
-from semcal.recalibration.features import row_counts
 
 QUESTIONS = [f"How far is mill {number}?" for number in range(7)]
 MODEL = FakeLanguageModel({q: {"seven miles": 0.75, "nine": 0.25} for q in QUESTIONS})

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from semcal import metrics
-from semcal.assess import assess
 from semcal.data.datasets import question_from_row
 from semcal.data.question import Question, data_hash, group_labels, ties_of
 from semcal.errors import InputError, RowError
 from semcal.files import JsonLine
+from semcal.measuring import assess
 from tests.json_rows import check_assessable, paired_scores, scores_by_measure
 
 

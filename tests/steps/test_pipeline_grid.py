@@ -20,13 +20,13 @@ from semcal.measures import MEASURES
 from semcal.models.fakes import FakeEquivalence, FakeLanguageModel
 from semcal.models.language_model import Capabilities
 from semcal.recalibration import Temperature
-from semcal.recalibration.select import GRID
-from semcal.recalibration.temperature_grid import fit_grid
+from semcal.recalibration.choosing import GRID
 from semcal.store import Store
 from tests.json_rows import (
     choose_temperatures,
     cluster_rows,
     fields_of,
+    fit_grid,
     grade_row,
     measure_rows,
     paired_scores,
@@ -125,7 +125,7 @@ def test_every_score_is_that_of_the_stages_run_one_by_one() -> None:
 def test_all_temperatures_share_one_pass_and_only_sampling_is_needed() -> None:
     model, questions = world(10)
     counting, told = CountingModel(model), []
-    fit_grid(counting, questions, equivalence=SAME, m=3, progress=told.append)  # type: ignore[arg-type]
+    fit_grid(counting, questions, equivalence=SAME, m=3, progress=told.append)
     assert counting.passes == 1
     assert told[-1] == 10
 

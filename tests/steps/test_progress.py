@@ -14,8 +14,7 @@ import semcal
 from semcal.data.question import Question
 from semcal.models.equivalence import ExactMatch
 from semcal.models.fakes import FakeLanguageModel
-from semcal.models.language_model import Capabilities, SampleRequest
-from semcal.models.prompting import PromptConfig
+from semcal.models.language_model import Capabilities, PromptConfig, SampleRequest
 from semcal.models.sampling import BLOCK_QUESTIONS, BLOCK_TOKENS, CHARACTERS
 from semcal.progress import Advance, ProgressClock, duration, note_block, note_resumed
 from semcal.recalibration.temperature import Temperature

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -54,4 +55,4 @@ LETTERS = st.lists(st.sampled_from(["pp", "qq", "rr", "ss", "tt", "uu"]), min_si
 def test_f1_accepts_what_squads_f1_puts_above_one_half(prediction, reference):
     grader = RuleGrader(rules=["F1"], normal_form=str)
     accepted = grader.grade("", [" ".join(prediction)], [" ".join(reference)]).correct
-    assert accepted == (squad_f1(prediction, reference) > Thresholds.f1)
+    assert accepted == (squad_f1(Counter(prediction), Counter(reference)) > Thresholds.f1)

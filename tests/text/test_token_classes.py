@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from semcal.errors import InputError
-from semcal.text.token_classes import STOP_WORDS, TOKEN_CLASSES, by_token_class, token_classes
+from semcal.experiment.token_classes import STOP_WORDS, TOKEN_CLASSES, by_token_class, token_classes
 
 
 def of(*tokens: str) -> str:

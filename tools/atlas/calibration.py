@@ -11,10 +11,10 @@ from typing import Annotated
 
 import typer
 
-from semcal.calibration.from_model import calibrate
+from semcal.calibration.learn import calibrate
 from semcal.demo.paths import calibration_dir
 from semcal.demo.questions import load_set
-from semcal.experiment.environment import versions
+from semcal.installation import versions
 
 LABELS, RISK, LONGEST = 500, 0.3, 24
 

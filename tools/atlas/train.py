@@ -341,7 +341,7 @@ def _keep_memory() -> None:
 
 def fit_recalibrator() -> None:
     """Fit the temperature that `semcal ask` uses with the embedded model, on both closed-book sets."""
-    from semcal.experiment.environment import versions
+    from semcal.installation import versions
     from semcal.recalibration.fitting import fit
 
     trivia, rare = load_set("atlas-trivia"), load_set("atlas-rare")
@@ -359,8 +359,8 @@ def fit_recalibrator() -> None:
 
 def calibrate_embedded() -> None:
     """Calibrate the embedded model, as `semcal ask` uses it: 500 questions of each closed-book set."""
-    from semcal.calibration.from_model import calibrate
-    from semcal.experiment.environment import versions
+    from semcal.calibration.learn import calibrate
+    from semcal.installation import versions
 
     trivia, rare = load_set("atlas-trivia"), load_set("atlas-rare")
     found = calibrate(

@@ -1,25 +1,40 @@
-"""Calibrated confidence: the probability that an answer is right, and a threshold (spec section 11)."""
+"""Calibrated confidence: the probability that an answer is right, and a threshold (spec section 11).
+
+What the samples of a question say about its answer (`features_of`), what was learnt of that (`Calibration`),
+and how it is applied: to stored rows, beside which settings, and to which model.
+"""
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, ClassVar
 
 import numpy as np
 from pydantic import Field, TypeAdapter, ValidationError
 
-from semcal.calibration.answer_features import FEATURES, falls, features_of
-from semcal.errors import InputError, SemcalWarning, StoreError, shown
+from semcal.errors import InputError, SemcalWarning, StoreError, UsageError, shown
 from semcal.files import dumps
-from semcal.hub_names import CALIBRATION
-from semcal.metrics.probability_maps import ProbabilityMap
+from semcal.hub_names import CALIBRATION, NLI_MODEL, is_hub_id
+from semcal.measuring import (
+    MeasureOptions,
+    check_measurable,
+    measure_at,
+    measure_rows,
+    representative,
+    sharper_draws,
+)
+from semcal.metrics.frequencies import Floats
+from semcal.metrics.probability_maps import FEW, PLENTY, MapCandidate, ProbabilityMap
 from semcal.metrics.thresholds import threshold_sentence
-from semcal.models.prompting import PromptConfig
-from semcal.recalibration.attentive import AnyRecalibrator
+from semcal.models.equivalence import Equivalence, address_of, names_a_server
+from semcal.models.language_model import PromptConfig, Sampler
+from semcal.models.sampling import default_max_new_tokens
+from semcal.recalibration.attentive import AnyRecalibrator, fingerprint
 from semcal.recalibration.provenance import Provenance
 from semcal.recalibration.saving import (
     Fitted,
@@ -30,13 +45,139 @@ from semcal.recalibration.saving import (
     save_pretrained,
     write_contents,
 )
-from semcal.recalibration.temperature import Temperature
-from semcal.rows import RECALIBRATOR, SAMPLES, Decision, Json, Row, RowsAt, as_rows
+from semcal.recalibration.temperature import Temperature, temperature_of
+from semcal.rows import (
+    RECALIBRATOR,
+    SAMPLES,
+    Decision,
+    Json,
+    Row,
+    RowsAt,
+    as_rows,
+    rows_by_temperature,
+)
 from semcal.store import write_if_new
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]
+
+# ---- What samples say about an answer ----------------------------------------------------------------------
+
+#: Measures whose share of the answer's meaning is a feature.
+SHARES = ("E-SC", "L-SC", "IC-SC")
+#: Right answers, and wrong ones, from which on isotonic calibration is tried.
+ISOTONIC = 50
+#: The features of the answer's own draws; those of further draws have " at T=…" behind them.
+FEATURES = (*SHARES, "entropy", "meanings", "likelihood")
+#: Of these features more is less agreement: they never raise the probability. The others never lower it.
+FALLING = ("entropy", "meanings")
+#: The least log-likelihood that tells answers apart, in nats a token.
+LEAST = -50.0
+
+
+@dataclass(frozen=True)
+class AnswerFeatures:
+    """The answers to N questions and the features of each."""
+
+    answers: tuple[str, ...]
+    meanings: tuple[int, ...]  # the cluster that the answer stands for, among the first draws
+    values: Mapping[str, Floats]  # name → (N,); NaN where a question lacks it
+    probabilities: tuple[str, ...]  # the names of those in [0, 1]
+
+
+def features_of(rows: RowsAt) -> AnswerFeatures:
+    """Return the answer of each question and what its samples say about it.
+
+    The answer is the most frequent meaning of the first draws, `top_cluster` of E-SC, in its commonest
+    wording. Features: its share under E-SC, L-SC and IC-SC; the semantic entropy of E-SC
+    (nats); the logarithm of the number of meanings; the log-likelihood of its likeliest member (nats a
+    token); and for each further temperature the largest share under E-SC and the logarithm of the number of
+    meanings there. Without log-likelihoods only what can be counted.
+    """
+    temperature, *further = rows
+    first = rows[temperature]
+    meanings = [top_meaning(row) for row in first]
+    sharper = sharper_draws(rows, temperature) or [[]] * len(meanings)
+    by_question = [dict(_own_features(row, top)) for row, top in zip(first, meanings)]
+    for t in further:
+        for features, row in zip(by_question, rows[t]):
+            features.update(_features_at(row, t))
+    names = list(dict.fromkeys(name for features in by_question for name in features))
+    return AnswerFeatures(
+        answers=tuple(
+            representative(row.samples, row.clusters[top], row.log_likelihoods, draws)
+            for row, top, draws in zip(first, meanings, sharper)
+        ),
+        meanings=tuple(meanings),
+        values={name: np.array([features.get(name, math.nan) for features in by_question]) for name in names},
+        probabilities=tuple(name for name in names if name.partition(" ")[0] in SHARES),
+    )
+
+
+def top_meaning(row: Row) -> int:
+    """The number of the most frequent meaning."""
+    top = row.measured.top_cluster["E-SC"]
+    assert top is not None
+    return top
+
+
+def _own_features(row: Row, top: int) -> Iterator[tuple[str, float]]:
+    measures = row.measured
+    for measure in SHARES:
+        if values := measures.confidences.get(measure):
+            yield measure, values[top] or 0.0
+    yield "entropy", measures.semantic_entropy["E-SC"] or 0.0
+    yield "meanings", math.log(len(row.clusters))
+    if (likely := row.log_likelihoods) is not None:
+        yield "likelihood", max(LEAST, *(likely[i] for i in row.clusters[top]))
+
+
+def _features_at(row: Row, temperature: float | None) -> Iterator[tuple[str, float]]:
+    where = f"at T={temperature:g}"
+    sizes = [len(cluster) for cluster in row.clusters]
+    yield f"E-SC {where}", max(sizes) / sum(sizes)
+    yield f"meanings {where}", math.log(len(sizes))
+
+
+def falls(feature: str) -> bool:
+    """Whether the feature, at whatever temperature, falls as agreement rises."""
+    return feature.partition(" ")[0] in FALLING
+
+
+def candidates_for(features: AnswerFeatures) -> list[MapCandidate]:
+    """Return what is tried beside a constant, simplest first: no map, maps of one share, regressions.
+
+    From five to nine right or wrong answers only the beta map of E-SC is tried, and a regression takes five
+    right and five wrong ones for each of its features: with fewer it takes chance for a rule. Isotonic
+    calibration, whose steps follow single answers, takes 50 right and 50 wrong ones and must be clearly
+    better than the smooth maps, and what reads further draws clearly better than what does not.
+    """
+    names = [name for name, values in features.values.items() if not np.isnan(values).all()]
+    at_hand = tuple(name for name in names if " at " not in name)
+    shares = tuple(name for name in names if name in features.probabilities)
+
+    def logistic(names: Sequence[str], tier: int = 0) -> MapCandidate:
+        read = tuple(name for name in names if name in shares)
+        falling = tuple(name for name in names if falls(name))
+        rising = tuple(name for name in names if not falls(name))
+        fewest = max(PLENTY, FEW * len(names))
+        return MapCandidate("logistic", tuple(names), read, rising, falling, fewest, tier)
+
+    candidates = [
+        MapCandidate("none", ("E-SC",)),
+        *(
+            MapCandidate("beta", (share,), fewest=FEW if share == "E-SC" else PLENTY)
+            for share in shares
+            if share in at_hand
+        ),
+        logistic(at_hand),
+        MapCandidate("isotonic", ("E-SC",), fewest=ISOTONIC, tier=1),
+    ]
+    return [*candidates, logistic(names, tier=2)] if len(names) > len(at_hand) else candidates
+
+
+# ---- A calibration -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -65,25 +206,63 @@ class Threshold:
 
 
 @dataclass(frozen=True)
+class CandidateScore:
+    """The cross-validated gain of a map that was tried."""
+
+    name: str
+    gain: float
+    above: float  # that of no map
+    standard_error: float
+
+
+@dataclass(frozen=True)
+class TemperatureScore:
+    """The cross-validated gain of answers at a temperature."""
+
+    temperature: float | None
+    gain: float
+    above: float  # that of answers at the first temperature
+    standard_error: float
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """The gain above Base with a part of the labels."""
+
+    labels: int
+    gain_above_base: float
+
+
+@dataclass(frozen=True)
+class GradedExample:
+    """A labelled question as it was graded."""
+
+    question: str
+    answer: str
+    reference: str
+    correct: bool
+
+
+@dataclass(frozen=True)
 class CalibrationReport:
     """What was chosen and how good it is; figures of the calibrated probability are out of fold."""
 
     n: int  # labelled questions that the map was fitted to
     apart: int  # labelled questions that the threshold alone was set on
     chosen: str
-    candidates: tuple[Mapping[str, Any], ...]  # name, gain, above (no map), standard_error
+    candidates: tuple[CandidateScore, ...]
     base: Mapping[str, float | None]  # accuracy, mean_confidence, ace, …; None where undefined
     calibrated: Mapping[str, float | None]
-    learning_curve: tuple[Mapping[str, Any], ...]  # labels, gain_above_base
+    learning_curve: tuple[CurvePoint, ...]
     warnings: tuple[str, ...] = ()
     base_at_one: Mapping[str, float | None] | None = None  # at T = 1, where others were tried
-    temperatures: tuple[Mapping[str, Any], ...] = ()  # temperature, gain, above, standard_error
+    temperatures: tuple[TemperatureScore, ...] = ()
     first: tuple[str, ...] = ()  # what to know and do before anything else
 
     @property
     def why(self) -> str:
         """What was chosen, and by how much it is ahead."""
-        best = max(self.candidates, key=lambda candidate: candidate["above"])
+        best = max(self.candidates, key=lambda candidate: candidate.above)
         if self.chosen.startswith("constant"):
             p = ((self.base["accuracy"] or 0.0) * self.n + 1) / (self.n + 2)
             return (
@@ -92,37 +271,37 @@ class CalibrationReport:
             )
         if self.chosen.startswith("none"):
             return (
-                f"The answer gets its share (as good as any map that was learnt): the best, {best['name']}, "
-                f"would gain {best['above']:+.3f} ± {best['standard_error']:.3f}, no more than chance."
+                f"The answer gets its share (as good as any map that was learnt): the best, {best.name}, "
+                f"would gain {best.above:+.3f} ± {best.standard_error:.3f}, no more than chance."
             )
-        chosen = next(candidate for candidate in self.candidates if candidate["name"] == self.chosen)
+        chosen = next(candidate for candidate in self.candidates if candidate.name == self.chosen)
         return (
-            f"Chosen: {self.chosen}, whose cross-validated gain is {chosen['above']:+.3f} ± "
-            f"{chosen['standard_error']:.3f} above that of the share as it is."
+            f"Chosen: {self.chosen}, whose cross-validated gain is {chosen.above:+.3f} ± "
+            f"{chosen.standard_error:.3f} above that of the share as it is."
         )
 
     @property
     def answered_at(self) -> str | None:
         """At which temperature answers are drawn, and why; None where one alone was at hand."""
-        best = max(self.temperatures[1:], key=lambda at: at["above"], default=None)
+        best = max(self.temperatures[1:], key=lambda at: at.above, default=None)
         if best is None:
             return None
-        by = f"{best['above']:+.3f} ± {best['standard_error']:.3f}"
-        if best["above"] > best["standard_error"]:
-            return f"Answers are drawn at T = {best['temperature']:g}, which gains {by} above T = 1."
-        return f"Answers are drawn at T = 1; at T = {best['temperature']:g} they would gain {by}."
+        by = f"{best.above:+.3f} ± {best.standard_error:.3f}"
+        if best.above > best.standard_error:
+            return f"Answers are drawn at T = {best.temperature:g}, which gains {by} above T = 1."
+        return f"Answers are drawn at T = 1; at T = {best.temperature:g} they would gain {by}."
 
     @property
     def advice(self) -> tuple[str, ...]:
         """What further labels would bring, if there are enough to say."""
-        halves = [point for point in self.learning_curve if point["labels"] <= self.n / 2]
+        halves = [point for point in self.learning_curve if point.labels <= self.n / 2]
         if not halves:
             return ()
         half, full = halves[-1], self.learning_curve[-1]
-        before, after = (point["gain_above_base"] for point in (half, full))
+        before, after = (point.gain_above_base for point in (half, full))
         return (
-            f"Gain above Base: {before:+.3f} with {half['labels']} labels, {after:+.3f} with "
-            f"{full['labels']}; twice as many would add about {max(0.0, after - before) / 2:.3f}.",
+            f"Gain above Base: {before:+.3f} with {half.labels} labels, {after:+.3f} with "
+            f"{full.labels}; twice as many would add about {max(0.0, after - before) / 2:.3f}.",
         )
 
 
@@ -163,10 +342,10 @@ class _Contents:
         """Raise InputError for what types cannot tell: an unknown feature, a choice that was not tried."""
         names = {*FEATURES, *(f"{kind} at T={t:g}" for t in self.temperatures for kind in FEATURES)}
         unknown = [name for name in self.map.candidate.features if name not in names]
-        tried = [candidate.get("name") for candidate in self.report.candidates]
+        tried = [candidate.name for candidate in self.report.candidates]
         if unknown or self.report.chosen not in tried:
-            what = f"feature {shown(unknown[0])}" if unknown else f"chosen map {shown(self.report.chosen)}"
-            raise InputError(f"there is no {what}")
+            wrong = f"feature {shown(unknown[0])}" if unknown else f"chosen map {shown(self.report.chosen)}"
+            raise InputError(f"there is no {wrong}")
 
     def warn_if_turned(self, path: Path) -> None:
         """Warn where the map rises as agreement falls, as earlier versions could learn it."""
@@ -211,8 +390,8 @@ class Calibration(_Contents):
         What the answers are sampled under.
     samples : str or None
         What was sampled to make it, as JSON Lines, for `save_pretrained`; None once it was loaded.
-    examples : tuple of dict
-        Three of the labelled questions: `question`, `answer`, `reference`, `correct`; empty once loaded.
+    examples : tuple of GradedExample
+        Three of the labelled questions; empty once loaded.
 
     Examples
     --------
@@ -222,7 +401,7 @@ class Calibration(_Contents):
 
     recalibrator: Fitted | None = field(default=None, compare=False)
     samples: str | None = field(default=None, compare=False)
-    examples: tuple[Mapping[str, Any], ...] = field(default=(), compare=False)
+    examples: tuple[GradedExample, ...] = field(default=(), compare=False)
 
     def __repr__(self) -> str:
         limit = "" if self.threshold is None else f", threshold={self.threshold.threshold}"
@@ -305,13 +484,6 @@ class Calibration(_Contents):
         probabilities[meaning] = p
         return tuple(map(float, probabilities))
 
-    def decisions(self, rows: RowsAt) -> list[Decision]:
-        """Return what `apply` does, as it is written into rows."""
-        return [
-            Decision(one.text, one.probability, one.score, self.limit, one.abstained)
-            for one in self.apply(rows)
-        ]
-
     def save_pretrained(self, directory: str | Path) -> Path:
         """Write `directory`/calibration.json and return its path.
 
@@ -360,3 +532,271 @@ class Calibration(_Contents):
 
 
 _CONTENTS = TypeAdapter(_Contents)
+
+# ---- Applied -----------------------------------------------------------------------------------------------
+
+
+def as_calibration(calibration: object) -> Calibration:
+    """Return a calibration: as it is, or loaded from its directory, id or name."""
+    if isinstance(calibration, str | Path):
+        return Calibration.from_pretrained(calibration)
+    if isinstance(calibration, Calibration):
+        return calibration
+    raise UsageError(
+        f"the calibration is {shown(calibration)}; give what semcal.calibrate returns, or the directory that "
+        "it was saved in"
+    )
+
+
+def check_beside(calibration: Calibration, settings: Mapping[str, object]) -> None:
+    """Refuse settings that a calibration makes itself: UsageError that names them.
+
+    `settings` maps names, such as "m" or "--m", to values, None where they were left out. Few-shot examples
+    are free where the calibration is of stored samples and does not know them, and so is `abstain_below`
+    where it has no threshold.
+    """
+    free = {"few_shot"} if calibration.provenance is None else set()
+    free |= {"abstain_below"} if calibration.threshold is None else set()
+    names = [
+        name
+        for name, value in settings.items()
+        if value is not None and name.removeprefix("--").replace("-", "_") not in free
+    ]
+    if names:
+        pronoun = "it" if len(names) == 1 else "them"
+        raise UsageError(
+            f"{', '.join(names)} given beside a calibration, which sets {pronoun} itself; leave {pronoun} "
+            f"out, or calibrate again with {pronoun}"
+        )
+
+
+def equivalence_of(
+    calibration: Calibration, equivalence: Equivalence | str | Path | None = None
+) -> Equivalence | str | Path:
+    """Return the equivalence of a calibration: the one that is given if it has its name, else the name.
+
+    Directories go by their last part. UsageError if the names differ, or if nothing is given and the
+    directory is not there.
+    """
+    name, embedded = calibration.equivalence, NLI_MODEL.embedded.names()
+    if equivalence is not None:
+        address = str(equivalence) if isinstance(equivalence, str | Path) else address_of(equivalence)
+        moved = Path(address).name == Path(name).name and not {name, address} & {*embedded}
+        if address != name and not moved:
+            raise UsageError(
+                f"the calibration was made with the equivalence {shown(name)}, not {shown(address)}, which "
+                "would find other meanings; leave it out, or calibrate again with it"
+            )
+        return equivalence
+    is_name = name in ("exact", *embedded) or names_a_server(name) or is_hub_id(name)
+    if not is_name and not Path(name).is_dir():
+        raise UsageError(
+            f"the calibration was made with the NLI model {shown(name)}, which is no directory here; give it "
+            "as the equivalence (--equivalence)"
+        )
+    return name
+
+
+def check_equivalence(calibration: Calibration, judge: Equivalence, *, force: bool = False) -> None:
+    """Raise UsageError if it was made with another revision of the equivalence; with `force` warn.
+
+    Where its revision was not recorded nothing is said.
+    """
+    revision = calibration.equivalence_revision
+    if revision in (None, judge.revision):
+        return
+    differs = (
+        f"the calibration was made with revision {shown(revision)} of the equivalence {shown(judge.name)}, "
+        f"not {shown(judge.revision)}, which may find other meanings"
+    )
+    if not force:
+        raise UsageError(f"{differs}; give that revision, or calibrate again with this one")
+    warnings.warn(f"{differs}: its probabilities may not hold here", SemcalWarning, stacklevel=3)
+
+
+def is_made_for(calibration: Calibration, model: Sampler) -> bool:
+    """Whether it was made with these weights and this prompt, as far as one knows."""
+    try:
+        _check_made_for(calibration, model)
+    except UsageError:
+        return False
+    return True
+
+
+def _check_made_for(calibration: Calibration, model: Sampler) -> None:
+    if (provenance := calibration.provenance) is not None:
+        prompt = calibration.asking.hash(model)
+        provenance.check(model=model.name, revision=model.revision, prompt_hash=prompt, what="calibration")
+
+
+def check_model(calibration: Calibration, model: Sampler, *, force: bool = False) -> None:
+    """Raise UsageError unless it was made with these weights and this prompt; warn where nobody knows.
+
+    With `force` another model or prompt is warned about, and a calibration of stored samples passes.
+    """
+    provenance = calibration.provenance
+    if provenance is None:
+        text = (
+            f"the calibration was made from stored samples: whether they came from {model.name}, with this "
+            "prompt and at this temperature, cannot be checked, and for others its probabilities do not hold"
+        )
+        if not force:
+            warnings.warn(text, SemcalWarning, stacklevel=3)
+        return
+    try:
+        _check_made_for(calibration, model)
+    except UsageError:
+        if not force:
+            raise
+        same_weights = provenance.revision == model.revision
+        differs = "prompt" if same_weights else f"model ({provenance.model}, not {model.name})"
+        lost = "its probabilities" if calibration.threshold is None else "its probabilities and threshold"
+        text = f"the calibration was made for another {differs}: {lost} do not hold here"
+        warnings.warn(text, SemcalWarning, stacklevel=3)
+
+
+def what_cannot_be_checked(calibration: Calibration, *, sampled_by: bool = False) -> str:
+    """Say what stored rows must be for its probabilities to hold, as they do not tell.
+
+    With `sampled_by` they tell what they were sampled by, and where the calibration knows its model that was
+    checked.
+    """
+    provenance, answer_at = calibration.provenance, calibration.temperature
+    clustered = f"clustered with {calibration.equivalence} ({calibration.linkage})"
+    if sampled_by and provenance is not None:
+        return f"the rows are taken to be {clustered}, as the calibration was made"
+    source = "the model of the calibration" if provenance is None else provenance.model
+    at = "at the same temperature" if answer_at is None else f"at T = {answer_at:g}"
+    at = at if calibration.recalibrator is None else "under its recalibrator"
+    also = "".join(f" and {t:g}" for t in calibration.temperatures)
+    at += f" and at T = {also.removeprefix(' and ')}" if also and answer_at is None else also
+    return (
+        f"the rows do not tell whether they were sampled from {source} with its prompt {at}, and "
+        f"{clustered}; if not, the probabilities do not hold"
+    )
+
+
+#: What the options of `semcal sample` call what stands in `sampled_by`.
+OPTIONS = {"m": "--m", "max_new_tokens": "--max-new-tokens", "temperature": "--temperature"}
+
+
+def check_sampled_by(
+    row: Row,
+    provenance: Provenance | None,
+    recalibrator: AnyRecalibrator | None,
+    calibration: Calibration | None = None,
+    *,
+    reference: str = "the calibration",
+) -> None:
+    """Raise UsageError if a row says that it was sampled otherwise than what is to be used with it.
+
+    `provenance` names the model and the prompt, `recalibrator` took the place of a temperature, and a
+    `calibration` has its number of draws, temperature and token limit. What the row does not say is not
+    checked; what it is compared with, the `reference`, stands in the message.
+    """
+    by = row.sampled_by
+    if provenance and by.model is not None and by.revision is not None and by.prompt_hash is not None:
+        try:
+            provenance.check(
+                model=by.model, revision=by.revision, prompt_hash=by.prompt_hash, what="calibration"
+            )
+        except UsageError:
+            differs = f"{_revision(by.model, by.revision)}, and {reference} is of "
+            differs += _revision(provenance.model, provenance.revision)
+            if by.revision == provenance.revision:
+                differs = f"another prompt (system message, few-shot examples or template) than {reference}"
+            raise _sampled_otherwise(row, differs) from None
+    expected: dict[str, object] = {}
+    if calibration is not None:
+        limit = calibration.max_new_tokens or default_max_new_tokens(open_book=row.context is not None)
+        expected = {"m": calibration.m, "max_new_tokens": limit, "temperature": calibration.temperature}
+    if recalibrator is not None:
+        if by.temperature is not None and temperature_of(recalibrator) is not None:
+            expected["temperature"] = temperature_of(recalibrator)
+        else:
+            expected["recalibrator"] = fingerprint(recalibrator)
+    if expected.get("temperature") is None or row.has("temperatures"):
+        expected.pop("temperature", None)
+    for key, value in expected.items():
+        stated = getattr(by, key)
+        if stated is None and (by.temperature is None or key != "recalibrator"):
+            continue  # the row does not say
+        if stated != value:
+            differs = f"{OPTIONS.get(key, key)} {shown(stated)}, and {reference} is of {shown(value)}"
+            raise _sampled_otherwise(row, differs)
+
+
+def _revision(model: str, revision: str) -> str:
+    return f"{model} (revision {shown(revision[:20])})"
+
+
+def _sampled_otherwise(row: Row, differs: str) -> UsageError:
+    return UsageError(f"question {row.id!r} was sampled with {differs}; use what sampled it, or sample anew")
+
+
+def check_calibratable(row: Row) -> None:
+    """Raise InputError unless `CalibrationStep` can measure the row."""
+    check_measurable(row)
+    _ = row.samples, row.sampled_by
+    if row.has("answer") and not row.has("probability"):
+        answer = shown(row.json["answer"])
+        raise InputError(
+            f"'answer' is there already ({answer}), and the calibrated answer would take its place; rename "
+            "it, to 'answers' if it is the reference"
+        )
+
+
+def draws_for(calibration: Calibration, rows: Sequence[Row]) -> dict[float | None, list[Row]]:
+    """Split rows into those at each temperature that the calibration reads, that of the answer first.
+
+    UsageError if a row lacks one.
+    """
+    first = calibration.temperature
+    rows_at: dict[float | None, list[Row]] = {t: [] for t in (first, *calibration.temperatures)}
+    for row in rows:
+        split = rows_by_temperature([row])
+        if calibration.recalibrator is not None and None not in split:
+            raise UsageError(
+                f"question {row.id!r} has draws at temperatures, and the answer of the calibration is "
+                "sampled under its recalibrator; leave 'temperatures' out where the draws are"
+            )
+        of_answer = None if None in split else next(iter(split)) if first is None else first
+        for t, chosen_rows in rows_at.items():
+            chosen = of_answer if t == first else t
+            if chosen not in split:
+                raise UsageError(
+                    f"question {row.id!r} has no draws at T = {chosen:g}, and the calibration reads "
+                    "some; calibrate again for draws at one temperature (--temperatures 1), or use "
+                    "`semcal ask`, which draws at all of them"
+                )
+            chosen_rows.append(split[chosen][0])
+    return rows_at
+
+
+@dataclass(frozen=True)
+class CalibrationStep:
+    """Measures clustered rows, and adds `answer`, `probability`, `threshold` and `abstained`.
+
+    UsageError if a row has another number of draws than the calibration was made with, lacks a temperature,
+    or says that it was sampled otherwise.
+    """
+
+    name: ClassVar[str] = "measure"
+    calibration: Calibration
+    t_alpha: float = 0.5
+    g_alpha: float = 0.5
+
+    def __call__(self, rows: Sequence[Row], *_: object) -> list[Row]:
+        """Measure and apply."""
+        calibration = self.calibration
+        for row in rows:
+            check_sampled_by(row, calibration.provenance, calibration.recalibrator, calibration)
+        options = MeasureOptions(self.t_alpha, self.g_alpha, calibration.temperature)
+        try:
+            answers = calibration.apply(measure_at(draws_for(calibration, rows), options))
+        except InputError as error:
+            raise UsageError(str(error)) from error
+        return [
+            row.add(Decision(best.text, best.probability, best.score, calibration.limit, best.abstained))
+            for row, best in zip(measure_rows(rows, options), answers)
+        ]

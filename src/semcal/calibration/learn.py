@@ -1,27 +1,55 @@
-"""Learn from the samples of labelled questions the probability that an answer is right (spec section 11)."""
+"""Learn from labelled questions the probability that an answer is right (spec section 11).
+
+`calibrate` asks a model; `measure_samples` takes stored samples; `calibrate_rows` learns from what both give.
+"""
 
 from __future__ import annotations
 
 import re
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from semcal import metrics
-from semcal.calibration.answer_features import AnswerFeatures, candidates_for, features_of
-from semcal.calibration.calibrated import Calibration, CalibrationReport, Threshold
-from semcal.data.question import Ties, several
+from semcal import inputs, metrics
+from semcal.arrays import as_option
+from semcal.calibration.calibrated import (
+    AnswerFeatures,
+    Calibration,
+    CalibrationReport,
+    CandidateScore,
+    CurvePoint,
+    GradedExample,
+    TemperatureScore,
+    Threshold,
+    candidates_for,
+    check_sampled_by,
+    features_of,
+)
+from semcal.data.question import Question, Ties, data_hash, several
 from semcal.data.splits import question_ties
-from semcal.errors import FitError, InputError, SemcalWarning, UndefinedWarning
-from semcal.grading.grade import grade_together, grader_record
+from semcal.errors import (
+    FitError,
+    InputError,
+    QuestionError,
+    SemcalWarning,
+    UndefinedWarning,
+    UsageError,
+    shown,
+)
+from semcal.files import dumps
+from semcal.grading.grade import as_grader, grade_together, grader_record
 from semcal.grading.rules import Grader, RuleGrader
-from semcal.measuring import representative
-from semcal.metrics.arguments import Floats, Groups
+from semcal.hub_names import CALIBRATION
+from semcal.inputs import EquivalenceLike, ModelLike, Questions, Samples
+from semcal.measuring import measure_at, representative
+from semcal.metrics.frequencies import Floats, Groups
 from semcal.metrics.probability_maps import (
     FEW,
     FOLDS,
@@ -35,16 +63,37 @@ from semcal.metrics.probability_maps import (
     predict_out_of_fold,
 )
 from semcal.metrics.thresholds import likeliest_start
+from semcal.models.clustering import Grouping, cluster_missing
 from semcal.models.equivalence import Equivalence, address_of
-from semcal.models.prompting import PromptConfig
+from semcal.models.language_model import PromptConfig
+from semcal.models.sampling import Sampling, default_max_new_tokens, row_to_ask
+from semcal.progress import ShowProgress, shown_progress
+from semcal.recalibration.attentive import AnyRecalibrator
+from semcal.recalibration.calibration_set import provenance_of
+from semcal.recalibration.choosing import sample_candidates
+from semcal.recalibration.fitting import RecalibratorLike, recalibrator_and_prompt
 from semcal.recalibration.provenance import Provenance, check_enough, warn_if_few
-from semcal.recalibration.saving import Fitted
-from semcal.rows import Row, RowsAt, check_distinct
+from semcal.recalibration.saving import Fitted, fitted_or_none
+from semcal.recalibration.temperature import Temperature, temperature_of
+from semcal.rows import (
+    SAMPLES,
+    Draws,
+    Row,
+    RowsAt,
+    SampledBy,
+    check_distinct,
+    rows_by_temperature,
+    warn_of_cut_draws,
+)
+from semcal.store import Store
 
+T = TypeVar("T")
+#: Temperatures at which labelled questions are sampled: that of the answer, and a sharper one.
+TEMPERATURES = (1.0, 0.5)
 #: The share of the labelled questions that is kept apart for a threshold.
 APART = 0.4
-#: Of the learning curve: shares of the labels, random subsets of each, and the fewest labels that are tried.
-SHARES, SUBSETS, FEWEST_LABELS = (0.25, 0.5, 0.75), 4, 25
+#: Of the learning curve: parts of the labels, random subsets of each, and the fewest labels that are tried.
+PARTS, SUBSETS, FEWEST_LABELS = (0.25, 0.5, 0.75), 4, 25
 #: Below this share of right answers a model is nearly always wrong.
 HARDLY = 0.1
 #: Between answers that were written into one cell.
@@ -53,37 +102,395 @@ LISTED = re.compile(r"\S\s*[;|]\s*\S")
 FIGURES = ("accuracy", "mean_confidence", "ace", "ace_floor", "ace_floor_95", "brier", "auroc", "gain")
 
 
-def calibrate_rows(
-    rows: RowsAt,
-    *,
-    equivalence: Equivalence | str,
-    linkage: str = "components",
-    grader: Grader | None = None,
-    risk: float | None = None,
-    delta: float = 0.05,
-    seed: int = 0,
-    max_new_tokens: int | None = None,
-    provenance: Provenance | None = None,
-    recalibrator: Fitted | None = None,
-    learn_temperature: bool = True,
-) -> Calibration:
-    """Learn the probability that an answer is right from the samples of labelled questions.
-
-    `rows` is temperature → the same questions with `id`, `answers`, `samples`, `clusters` and the measures,
-    clustered at each temperature by themselves. The first draws are those of the answer, with key None where
-    they are under `recalibrator` or of an unknown temperature; where they are at T = 1, and unless
-    `learn_temperature` is false, it comes from draws at another temperature if these gain more by one
-    standard error. `equivalence` is what they were clustered with, for the record (its revision is unknown
-    where only its name is given); `grader` decides whether the answer's one wording is right, by default the
-    rules of spec section 7. `seed` is that of the folds and of what is kept apart.
+@dataclass(frozen=True)
+class Learning:
+    """How a probability is learnt, and the risk that a threshold keeps to; UsageError if a share is none.
 
     With `risk`, two in five of the questions (whole groups of them) are kept apart, and the loosest
     threshold is set on them whose error rate is shown to be at most `risk`, with probability 1 − `delta`.
     One question of each group counts there, since those of one group are not independent.
+    """
+
+    risk: float | None = None
+    delta: float = 0.05
+    seed: int = 0  # of the folds, and of what is kept apart
+    grader: Grader = field(default_factory=RuleGrader)  # decides whether the answer's one wording is right
+    learn_temperature: bool = True  # whether answers may come from other draws than those at T = 1
+
+    def __post_init__(self) -> None:
+        for name, share, usual in (("risk", self.risk, 0.1), ("delta", self.delta, 0.05)):
+            if share is not None or name == "delta":
+                as_option(share, name, f"a share between 0 and 1, such as {usual}", low=0, high=1)
+
+
+@dataclass(frozen=True)
+class SamplesOrigin:
+    """What is known of where samples are from, and their rows as text if that is to be kept."""
+
+    provenance: Provenance | None = None
+    recalibrator: Fitted | None = None
+    max_new_tokens: int | None = None
+    samples: str | None = None
+
+
+#: Of samples of which nothing is known.
+NOWHERE = SamplesOrigin()
+
+
+def calibrate(
+    model: ModelLike | None = None,
+    labelled: Questions | None = None,
+    *,
+    samples: Samples | None = None,
+    equivalence: EquivalenceLike | None = None,
+    temperatures: Sequence[float] | float | None = None,
+    recalibrator: RecalibratorLike | None = None,
+    few_shot: Questions | None = None,
+    m: int | None = None,
+    seed: int = 0,
+    max_new_tokens: int | None = None,
+    linkage: str = "components",
+    grader: Grader | str | None = None,
+    risk: float | None = None,
+    delta: float = 0.05,
+    data: str | None = None,
+    versions: Mapping[str, str | None] | None = None,
+    progress: ShowProgress = True,
+    keep: Store | None = None,
+    on_bad_question: Callable[[QuestionError], None] | None = None,
+) -> Calibration:
+    """Learn the probability that an answer is right, from labelled questions.
+
+    Parameters
+    ----------
+    model : Sampler, str or Path
+        What answers: from `semcal.load_model`, or what that takes.
+    labelled : file, DataFrame, dicts or Questions
+        `question` and `answers`; `id`, `context` and `group` where there are some. A hundred questions are a
+        start, 250 are good.
+    samples : file, DataFrame or dicts
+        The old way to calibrate on stored samples, for a release; use ``semcal.score(samples).calibrate()``.
+    equivalence : Equivalence, str or Path
+        Decides which answers mean the same: by default the embedded model, "exact", an NLI model, or its
+        name or directory.
+    temperatures : float or sequence of float, optional
+        The answer comes from the draws at T = 1; those at others (by default 0.5) are features.
+    recalibrator : Fit, Recalibrator, float, str or Path, optional
+        Takes the place of T = 1: a temperature, or what `semcal.fit` has made or saved.
+    few_shot : file, DataFrame, dicts or Questions, optional
+        Answered examples before every question; by default those of the recalibrator.
+    m, max_new_tokens, linkage
+        As in `semcal.SemanticUQ`; `seed` is also that of the folds, and of what is kept apart.
+    grader : Grader, {"rules", "nli"} or "judge:openai:URL#MODEL", optional
+        Decides whether an answer is right: rules by default, or the equivalence.
+    risk, delta : float
+        With `risk` also a threshold: of the answers from it on at most this share is wrong, with probability
+        1 - `delta`. Two in five of the questions are kept apart for it.
+    data, versions, keep : optional
+        Where the questions come from and versions of packages, for the record; a store of finished blocks,
+        from which the same call resumes with identical results.
+    progress : bool or callable
+        A bar on a terminal or in a notebook, or a function of the number of questions that were sampled.
+    on_bad_question : callable, optional
+        Gets each question to which a server gave no answers, which is left out; by default a warning names
+        them.
+
+    Returns
+    -------
+    Calibration
+        With `report`, `threshold` and `save_pretrained`; for `semcal.SemanticUQ(model, calibration=…)`.
+
+    Raises
+    ------
+    InputError
+        If a row cannot be used, with its place and what to do.
+    FitError
+        If there are fewer than 5 labelled questions.
+    UsageError
+        For a wrong argument.
+
+    Examples
+    --------
+    >>> from semcal.models.fakes import FakeLanguageModel
+    >>> table = {f"Who built mill {i}?": {"Ana.": 0.9, "Bo.": 0.1} for i in range(60)}
+    >>> labelled = [{"question": q, "answers": "Ana" if i % 3 else "Bo"} for i, q in enumerate(table)]
+    >>> calibration = calibrate(FakeLanguageModel(table), labelled)
+    >>> calibration.report.n, calibration.report.base["accuracy"]
+    (60, 0.667)
+    """
+    seed = inputs.checked_seed(seed)
+    learning = Learning(risk, delta, seed)
+    clustering = Grouping(inputs.as_equivalence(equivalence), linkage)
+    learning = replace(learning, grader=as_grader(grader, clustering.equivalence))
+    if samples is not None:
+        if model is not None or labelled is not None:
+            raise UsageError("give samples, or a model with labelled questions, and not both")
+        of_a_model = temperatures, few_shot, recalibrator, max_new_tokens, data, versions, keep
+        _refuse_beside_samples(of_a_model)
+        text = "semcal.calibrate(samples=...) will go; use semcal.score(samples).calibrate()"
+        warnings.warn(text, SemcalWarning, stacklevel=2)
+        sampled, origin = labelled_samples(samples)
+        with shown_progress(progress, "calibrate", len(sampled)) as update:
+            measured = measure_samples(sampled, clustering, m=m and inputs.checked_draws(m), progress=update)
+        return calibrate_rows(measured, clustering.equivalence, linkage, learning, origin)
+    if labelled is None:
+        raise UsageError("no labelled questions; give calibrate(model, labelled), or score(…).calibrate()")
+    model, questions = inputs.as_model(model), inputs.as_questions(labelled, "labelled", labelled=True)
+    check_enough(len(questions), of="to calibrate on")
+    check_distinct(question.id for question in questions)
+    m = inputs.checked_draws(10 if m is None else m)
+    further = inputs.checked_temperatures(TEMPERATURES if temperatures is None else temperatures)
+    fitted, asking = recalibrator_and_prompt(model, recalibrator, few_shot)
+    first: dict[float | None, AnyRecalibrator] = {1.0: Temperature(1.0)}
+    if recalibrator is not None:
+        fixed = fitted_or_none(fitted) is None and temperature_of(fitted)
+        first = {fixed or None: fitted}
+    under = first | {t: Temperature(t) for t in further if t != 1.0}
+    sampling = Sampling(tuple(under.values()), asking, m, (seed,), max_new_tokens)
+    with shown_progress(progress, "calibrate", len(questions)) as update:
+        rows = sample_candidates(
+            model,
+            questions,
+            under,
+            sampling,
+            clustering,
+            progress=update,
+            keep=keep,
+            on_bad_question=on_bad_question,
+        )
+    finished = [ended for rows_of in rows.values() for row in rows_of for ended in row.finished]
+    warn_of_cut_draws(finished.count(False), len(finished))
+    answered = {row.id for row in next(iter(rows.values()))}
+    questions = [question for question in questions if question.id in answered]
+    check_enough(len(questions), of="with answers to calibrate on")
+    provenance = provenance_of(
+        model,
+        questions,
+        asking=asking,
+        data=data or inputs.name_of(labelled),
+        seed=seed,
+        versions=versions or {},
+    )
+    by = sampling.sampled_by(model, questions, "calibrate", list(under))
+    origin = SamplesOrigin(
+        provenance, fitted_or_none(fitted), max_new_tokens, _kept_samples(rows, questions, by)
+    )
+    return calibrate_rows(measure_at(rows), clustering.equivalence, linkage, learning, origin)
+
+
+def _kept_samples(rows: RowsAt, questions: Sequence[Question], by: Sequence[SampledBy]) -> str:
+    """What was sampled as rows of JSON Lines, the draws at several temperatures in one row."""
+    lines = []
+    for question, origin, *parts in zip(questions, by, *rows.values()):
+        draws = [part.draws for part in parts if part.draws is not None]
+        joined = Draws(
+            samples=[text for draw in draws for text in draw.samples],
+            log_likelihoods=_joined([draw.log_likelihoods for draw in draws]),
+            likelihood=_joined([draw.likelihood for draw in draws]),
+            finished=[ended for draw in draws for ended in draw.finished],
+            temperatures=[t for t, draw in zip(rows, draws) for _ in draw.samples]
+            if len(draws) > 1
+            else None,
+        )
+        row = row_to_ask(question).add(joined).set(sampled_by=origin.to_json())
+        lines.append(dumps(row.json) + "\n")
+    return "".join(lines)
+
+
+def _joined(lists: Sequence[Sequence[T] | None]) -> list[T] | None:
+    """One list of several; None where one is not known."""
+    joined: list[T] = []
+    for values in lists:
+        if values is None:
+            return None
+        joined += values
+    return joined
+
+
+#: Options of `calibrate` that only a model reads.
+OF_A_MODEL = ("temperatures", "few_shot", "recalibrator", "max_new_tokens", "data", "versions", "keep")
+
+
+def _refuse_beside_samples(options: Sequence[object]) -> None:
+    names = [name for name, value in zip(OF_A_MODEL, options, strict=True) if value is not None]
+    if names:
+        raise UsageError(
+            f"{', '.join(names)} given beside samples, which no model is asked for; leave "
+            f"{'it' if len(names) == 1 else 'them'} out, or give a model with labelled questions"
+        )
+
+
+# ---- Stored samples ----------------------------------------------------------------------------------------
+
+
+def labelled_samples(samples: Samples) -> tuple[list[Row], SamplesOrigin]:
+    """Those of the stored samples that have reference answers, and what they are from."""
+    stored = inputs.as_sample_rows(samples)
+    rows = [row for row in stored if row.has("answers")]
+    inputs.warn_of_rows_left_out(len(stored) - len(rows), n_rows=len(stored))
+    return rows, origin_of(rows, samples if isinstance(samples, str | Path) else None)
+
+
+def origin_of(
+    rows: Sequence[Row],
+    source: str | Path | None,
+    *,
+    provenance: Callable[[Sequence[Question]], Provenance] | None = None,
+    recalibrator: AnyRecalibrator | None = None,
+    seed: int | None = None,
+) -> SamplesOrigin:
+    """What the rows of the file `source` are from: nothing is known unless `semcal calibrate` sampled them.
+
+    Then the calibration beside the file tells; or the `provenance` of their questions, of a model that is
+    given, which must be what sampled the rows. UsageError otherwise.
+    """
+    n_sampled_here = sum(row.sampled_by.command == "calibrate" for row in rows)
+    if not n_sampled_here:
+        return NOWHERE
+    if n_sampled_here < len(rows):
+        raise UsageError(
+            f"{n_sampled_here} of {len(rows)} rows were sampled by semcal calibrate, and the others were "
+            "not; give them in files of their own"
+        )
+    questions = inputs.as_questions([row.json for row in rows], "samples", labelled=True)
+    is_file = source is not None and Path(source).is_file()
+    text = Path(source or "").read_text(encoding="utf-8", errors="replace") if is_file else None
+    if provenance is None:
+        beside = _calibration_beside(source, text)
+        assert beside.provenance is not None
+        stored = replace(
+            beside.provenance,
+            data_hash=data_hash(questions),
+            n_questions=len(questions),
+            seed=beside.provenance.seed if seed is None else seed,
+        )
+        return SamplesOrigin(stored, beside.recalibrator, beside.max_new_tokens, text)
+    of_model = provenance(questions)
+    for row in rows:
+        check_sampled_by(row, of_model, recalibrator, reference="what is given")
+    limits = {row.sampled_by.max_new_tokens or 0 for row in rows}
+    usual = {default_max_new_tokens(open_book=question.context is not None) for question in questions}
+    fitted = fitted_or_none(recalibrator)
+    return SamplesOrigin(of_model, fitted, None if limits <= {0, *usual} else max(limits), text)
+
+
+def _calibration_beside(source: str | Path | None, text: str | None) -> Calibration:
+    """The calibration that kept the samples; UsageError if it is not there, or kept others."""
+    name = "name the model that sampled them (--model, and --few-shot as then)"
+    folder = Path("" if source is None else source).parent
+    if text is None or not (folder / CALIBRATION.file).is_file():
+        raise UsageError(
+            f"semcal calibrate kept these samples, and no {CALIBRATION.file} that knows their prompt stands "
+            f"beside them; give the file {SAMPLES} in the directory of their calibration, or {name}"
+        )
+    calibration = Calibration.from_pretrained(folder)
+    if calibration.samples_sha256 != sha256(text.encode()).hexdigest():
+        raise UsageError(f"{source} is not what {folder / CALIBRATION.file} was made with; {name}")
+    return calibration
+
+
+def check_labelled_samples(row: Row) -> None:
+    """Raise InputError unless the row holds samples and the reference answers of its question."""
+    _ = row.id
+    answers = row.answers
+    if not any(text.strip() for text in answers):
+        raise InputError(f"'answers' holds no text, got {shown(answers)}: give at least one reference answer")
+    _ = row.context, row.group, row.samples, row.log_likelihoods, row.temperatures, row.sampled_by
+    _ = row.clusters if row.has("clusters") else row.question
+
+
+def measure_samples(
+    rows: Sequence[Row],
+    clustering: Grouping,
+    *,
+    m: int | None = None,
+    temperatures: Sequence[float] | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> dict[float | None, list[Row]]:
+    """Cluster and measure stored samples of labelled questions, at each temperature by themselves.
+
+    Each row has `id`, `question`, `samples` and `answers`; `log_likelihoods` where they are known, and
+    `temperatures`, one a sample, where samples were drawn at several. Those that hold `clusters` are not
+    clustered again: a warning, if the equivalence is another than "exact". Of each temperature the first `m`
+    draws are taken, by default all; of `temperatures` beside the answer's, those that are named. `progress`
+    gets the number of questions that are clustered. UsageError for one draw a question, or fewer than `m`.
+    """
+    for row in rows:
+        try:
+            check_labelled_samples(row)
+        except InputError as error:
+            raise InputError(f"question {shown(row.json.get('id'))}: {error}") from None
+    inputs.warn_of_clusters(rows, address_of(clustering.equivalence))
+    rows_at = _first_draws(_chosen_temperatures(_rows_at_stated(rows), temperatures), m)
+    inputs.check_stored_draws(rows_at)
+    clustered = cluster_missing(
+        [row for split in rows_at.values() for row in split],
+        equivalence=clustering.equivalence,
+        linkage=clustering.linkage,
+        progress=progress and (lambda n_done: progress(n_done // len(rows_at))),
+    )
+    n = len(rows)
+    return measure_at({t: clustered[k * n : (k + 1) * n] for k, t in enumerate(rows_at)})
+
+
+def _rows_at_stated(rows: Sequence[Row]) -> RowsAt:
+    """The rows of each temperature; of one, that which all of them were sampled at as far as they say."""
+    rows_at = rows_by_temperature(rows)
+    stated = {row.sampled_by.temperature for row in rows}
+    if list(rows_at) == [None] and len(stated) == 1 and isinstance(t := stated.pop(), float):
+        return {t: rows_at[None]}
+    return rows_at
+
+
+def _chosen_temperatures(rows_at: RowsAt, temperatures: Sequence[float] | None) -> RowsAt:
+    """The draws of the answer, and those at the temperatures that are named."""
+    if temperatures is None:
+        return rows_at
+    for t in temperatures:
+        if t not in rows_at:
+            held = ", ".join("none" if at is None else f"{at:g}" for at in rows_at)
+            raise UsageError(f"the samples have no draws at T = {t:g}, but at {held}; name some of these")
+    first = next(iter(rows_at))
+    return {t: rows for t, rows in rows_at.items() if t == first or t in temperatures}
+
+
+def _first_draws(rows_at: RowsAt, m: int | None) -> RowsAt:
+    """The first m draws of each row at each temperature; all of them without m."""
+    if m is None:
+        return rows_at
+    for row in (row for rows in rows_at.values() for row in rows):
+        if len(row.samples) < m:
+            raise UsageError(
+                f"question {row.id!r} has {len(row.samples)} draws at a temperature, and m is {m}; "
+                "give a smaller m, or sample anew"
+            )
+    return {t: [row.take(range(m)) for row in rows] for t, rows in rows_at.items()}
+
+
+# ---- Learning ----------------------------------------------------------------------------------------------
+
+
+def calibrate_rows(
+    rows: RowsAt,
+    equivalence: Equivalence | str,
+    linkage: str = "components",
+    learning: Learning | None = None,
+    origin: SamplesOrigin = NOWHERE,
+) -> Calibration:
+    """Learn the probability that an answer is right from the samples of labelled questions.
+
+    `rows` is temperature → the same questions with `id`, `answers`, `samples`, `clusters` and the measures,
+    clustered at each temperature by themselves (`measure_samples`). The first draws are those of the answer,
+    with key None where they are under a recalibrator or of an unknown temperature; where they are at T = 1,
+    and the temperature is learnt, it comes from draws at another temperature if these gain more by one
+    standard error. `equivalence` is what they were clustered with, for the record (its revision is unknown
+    where only its name is given).
 
     FitError below 5 labelled questions, InputError if an id occurs twice or a row has another number of
     draws. A warning below 50; where all answers are right or all wrong; where all have one share.
     """
+    learning = learning or Learning()
+    grader, seed = learning.grader, learning.seed
     first, labelled = next(iter(rows.items()))
     n = len(labelled)
     check_distinct(row.id for row in labelled)
@@ -96,14 +503,13 @@ def calibrate_rows(
                 f"question {row.id!r} has {len(row.samples)} draws and others have {m}; a calibration is for "
                 "one number of draws"
             )
-    grader = grader or RuleGrader()
-    answering = [t for t in rows if t == first or (first == 1.0 and learn_temperature)]
+    answering = [t for t in rows if t == first or (first == 1.0 and learning.learn_temperature)]
     features_at = [features_of({t: rows[t], **rows}) for t in answering]
     correct_at = [_grade(features, labelled, grader) for features in features_at]
     grader_name, grader_revision = grader_record(grader)
     ties = [question_ties(row.json) for row in labelled]
     groups = several(ties)
-    apart = kept_apart(n, groups, seed) if risk is not None else np.zeros(n, dtype=bool)
+    apart = kept_apart(n, groups, seed) if learning.risk is not None else np.zeros(n, dtype=bool)
     labels = [
         Labelled(features.values, correct, candidates_for(features)).part(~apart)
         for features, correct in zip(features_at, correct_at)
@@ -113,7 +519,7 @@ def calibrate_rows(
     answered, features, correct = answering[place], features_at[place], correct_at[place]
     answer_rows = rows[answered]
     problems = _problems(labelled, ties, groups, apart)
-    first_lines = _to_say_first(answer_rows, correct[~apart], provenance)
+    first_lines = _to_say_first(answer_rows, correct[~apart], origin.provenance)
     calibration = Calibration(
         map=learnt.map,
         further=_further(answer_rows, features, correct, ~apart, grader),
@@ -126,22 +532,23 @@ def calibrate_rows(
         linkage=linkage,
         threshold=None,
         report=learnt.report(answering, int(apart.sum()), problems, first=tuple(first_lines)),
-        max_new_tokens=max_new_tokens,
-        provenance=provenance,
+        max_new_tokens=origin.max_new_tokens,
+        provenance=origin.provenance,
         equivalence_revision=None if isinstance(equivalence, str) else equivalence.revision,
         grader=grader_name,
         grader_revision=grader_revision,
-        recalibrator=recalibrator,
+        recalibrator=origin.recalibrator,
+        samples=origin.samples,
         examples=_examples(answer_rows, features, correct),
     )
-    if risk is None:
+    if learning.risk is None:
         return calibration
     scores, fitted_scores = (learnt.map.scores(part_of(features.values, part)) for part in (apart, ~apart))
     threshold = set_threshold(
         scores,
         correct[apart],
-        risk,
-        delta,
+        learning.risk,
+        learning.delta,
         fitted=(fitted_scores, learnt.out_of_fold),
         groups=None if groups is None else groups[apart],
         seed=seed,
@@ -175,19 +582,12 @@ def _problems(
         )
 
 
-def _examples(
-    rows: Sequence[Row], features: AnswerFeatures, correct: Floats
-) -> tuple[Mapping[str, Any], ...]:
+def _examples(rows: Sequence[Row], features: AnswerFeatures, correct: Floats) -> tuple[GradedExample, ...]:
     """The first answer that is right, the first that is wrong, and the next ones up to three."""
     first = [int(np.argmax(correct == kind)) for kind in (1.0, 0.0) if kind in correct]
     chosen = sorted(list(dict.fromkeys([*first, *range(len(rows))]))[:3])
     return tuple(
-        {
-            "question": rows[i].question_or_empty,
-            "answer": features.answers[i],
-            "reference": rows[i].answers[0],
-            "correct": bool(correct[i]),
-        }
+        GradedExample(rows[i].question_or_empty, features.answers[i], rows[i].answers[0], bool(correct[i]))
         for i in chosen
     )
 
@@ -300,7 +700,7 @@ class _Learnt:
     correct: Floats
     first: Labelled
     groups: Groups | None
-    curve: tuple[Mapping[str, Any], ...]
+    curve: tuple[CurvePoint, ...]
 
     @property
     def map(self) -> ProbabilityMap:
@@ -316,8 +716,8 @@ class _Learnt:
         correct = np.choose(places, [at.correct for at in labels_at])
         rng = np.random.default_rng([seed, 3])
         curve = []
-        for part_size in SHARES:
-            size = round(part_size * len(labels))
+        for share_of_labels in PARTS:
+            size = round(share_of_labels * len(labels))
             if size < FEWEST_LABELS:
                 continue
             above = []
@@ -326,8 +726,8 @@ class _Learnt:
                 few = choose_map(part_of(values, part), labels[part], candidates, seed=seed, repeats=1)
                 unused = part_of(values, ~part)
                 above.append(_above(few.map.predict(unused), unused["E-SC"], labels[~part]))
-            curve.append({"labels": size, "gain_above_base": float(np.mean(above))})
-        curve.append({"labels": len(labels), "gain_above_base": _above(out, share, correct)})
+            curve.append(CurvePoint(size, float(np.mean(above))))
+        curve.append(CurvePoint(len(labels), _above(out, share, correct)))
         return cls(place, choices, share, out, correct, labels_at[0], groups, tuple(curve))
 
     def report(
@@ -343,19 +743,14 @@ class _Learnt:
             apart=apart,
             chosen=self.map.candidate.name,
             candidates=tuple(
-                {
-                    "name": score.candidate.name,
-                    "gain": score.gain,
-                    "above": score.above,
-                    "standard_error": score.standard_error,
-                }
+                CandidateScore(score.candidate.name, score.gain, score.above, score.standard_error)
                 for score in self.choices[self.place].scores
             ),
             base=base,
             calibrated=calibrated,
             base_at_one=_figures(self.first.features["E-SC"], self.first.correct) if scores else None,
             temperatures=tuple(
-                {"temperature": t, "gain": score.gain, "above": above, "standard_error": error}
+                TemperatureScore(t, score.gain, above, error)
                 for t, score in zip(at, scores)
                 for above, error in [paired_difference(score.gains, scores[0].gains, self.groups)]
             ),

@@ -19,51 +19,42 @@ from types import FrameType
 from typing import Annotated, Any, TextIO
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
-from semcal.cli import console
+from semcal.cli import ask, calibrate, console, fit, grid_commands, row_commands, server_commands
 from semcal.cli import options as opt
-from semcal.cli.commands import (
-    answers,
-    ask,
-    calibrate,
-    demo,
-    env,
-    export,
-    fit,
-    import_,
-    metrics,
-    probe,
-    run,
-    run_folder,
-    sample,
-)
 from semcal.cli.console import Output, flush, kept_message, output_file, reserved, show, warn
-from semcal.cli.removed import CommandWithRemovals, GroupWithRemovals
 from semcal.errors import SemcalError, SemcalWarning, UsageError, shown
 from semcal.files import HALF
 
 Command = Callable[..., int]
-#: What a command with these options writes to.
-OutputOf = Callable[[Mapping[str, Any]], Output | None]
-#: In the order of `semcal --help`: name, function, what it writes to.
-COMMANDS: tuple[tuple[str, Command, OutputOf], ...] = (
-    ("demo", demo.command, demo.output_of),
+#: In the order of `semcal --help`: name, function, what it writes to (a function of options that it names).
+COMMANDS: tuple[tuple[str, Command, Callable[..., Output | None]], ...] = (
+    ("demo", grid_commands.demo, grid_commands.demo_output),
     ("ask", ask.command, output_file),
     ("calibrate", calibrate.command, calibrate.output_of),
     ("fit", fit.command, fit.output_of),
-    ("run", run.command, run.output_of),
-    ("status", run_folder.status, output_file),
-    ("sample", sample.command, sample.output_of),
-    ("import", import_.command, output_file),
-    ("cluster", answers.cluster, output_file),
-    ("measure", answers.measure, output_file),
-    ("grade", answers.grade, output_file),
-    ("metrics", metrics.command, output_file),
-    ("report", run_folder.report, run_folder.report_output),
-    ("export", export.command, export.output_of),
-    ("probe", probe.command, output_file),
-    ("env", env.command, output_file),
+    ("run", grid_commands.run, grid_commands.run_output),
+    ("status", grid_commands.status, output_file),
+    ("sample", row_commands.sample, row_commands.sample_output),
+    ("import", row_commands.import_rows, output_file),
+    ("cluster", row_commands.cluster, output_file),
+    ("measure", row_commands.measure, output_file),
+    ("grade", row_commands.grade, output_file),
+    ("metrics", row_commands.metrics, output_file),
+    ("report", grid_commands.report, grid_commands.report_output),
+    ("export", server_commands.export, server_commands.export_output),
+    ("probe", server_commands.probe, output_file),
+    ("env", server_commands.env, output_file),
 )
+_IN_PROCESSES = "semcal run CONFIG --workers N works in N processes, --ray ADDRESS on a cluster"
+#: Options and commands that are gone, (command, option) → what to use instead; for one release they say so.
+GONE = {
+    ("run", "--shard"): _IN_PROCESSES,
+    ("fit", "--learning-curve"): "semcal calibrate shows how many labels are enough",
+    ("export", "--fold"): "every server takes a temperature, which --format writes",
+    ("merge", ""): f"there are no shards any more; {_IN_PROCESSES}",
+}
 #: What to do about an error of the system.
 _ADVICE = {
     errno.ENOSPC: "; free some space there and run the same command again",
@@ -72,8 +63,36 @@ _ADVICE = {
     errno.EROFS: "; name a place that can be written to",
 }
 
+
+class _Command(TyperCommand):
+    """A command whose options that are gone say what has become of them.
+
+    `run --ray` without an address, last or before another option, means a local cluster.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        for argument in args[: args.index("--")] if "--" in args else args:
+            name = argument.partition("=")[0]
+            if (instead := GONE.get((self.name or "", name))) is not None:
+                ctx.fail(f"{name} is gone: {instead}")
+        if self.name == "run":
+            following = [*args[1:], "-"]
+            bare = [word == "--ray" and after.startswith("-") for word, after in zip(args, following)]
+            args = ["--ray=local" if is_bare else word for word, is_bare in zip(args, bare)]
+        return super().parse_args(ctx, args)
+
+
+class _Group(TyperGroup):
+    """Commands of which those that are gone say what has become of them."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if (instead := GONE.get((args[0], ""))) is not None:
+            ctx.fail(f"{args[0]} is gone: {instead}")
+        return super().resolve_command(ctx, args)
+
+
 app = typer.Typer(
-    cls=GroupWithRemovals,
+    cls=_Group,
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -101,35 +120,30 @@ class Terminated(KeyboardInterrupt):
     """SIGTERM, which is cleaned up after in the same way as Ctrl-C."""
 
 
-def _guarded(command: Command, output_of: OutputOf) -> Callable[..., None]:
-    """Turn what a command returns or raises into an exit code; options of servers become its `server`."""
-    parameters = inspect.signature(command).parameters
-    further = {"quiet": opt.QuietOption, "verbose": opt.VerboseOption}
-    further |= opt.SERVER_OPTIONS if "server" in parameters else {}
+def _guarded(command: Command, output_of: Callable[..., Output | None]) -> Callable[..., None]:
+    """Turn what a command returns or raises into an exit code."""
+    options_of_output = inspect.signature(output_of).parameters
 
     @wraps(command)
     def run(*, quiet: bool, verbose: bool, **options: Any) -> None:
         console.set_quiet(quiet)
         console.set_verbose(verbose)
-        if "verbose" in parameters:
-            options["verbose"] = verbose
-        if "server" in parameters:
-            options["server"] = {name: options.pop(name, None) for name in opt.SERVER_OPTIONS}
-        warnings.showwarning = partial(_show_warning, shown=set())
+        options["verbose"] = verbose
+        warnings.showwarning = partial(_show_warning, printed=set())
         output = None
         with _sigterm_raises():
             try:
                 texts = {"question", "context", "columns"} & options.keys()
                 options |= {name: _as_text(name, options[name]) for name in texts}
-                output = output_of(options)
+                output = output_of(**{name: options.get(name) for name in options_of_output})
                 overwrite, dry_run = (bool(options.get(name)) for name in ("overwrite", "dry_run"))
                 with reserved(output, overwrite=overwrite, dry_run=dry_run):
-                    code = command(**options)
+                    code = command(**opt.arguments_of(command, options))
             except (SemcalError, KeyboardInterrupt, MemoryError, OSError) as error:
                 code = _report(error, output, options)
         raise typer.Exit(code or flush(sys.stdout))
 
-    opt.add_options(run, command, further, instead_of="server")
+    run.__signature__ = opt.options_of(command)  # type: ignore[attr-defined]
     return run
 
 
@@ -189,7 +203,7 @@ def _report(error: BaseException, output: Output | None, options: Mapping[str, A
         flush(sys.stdout)
     else:
         warn(f"error: {error}")
-    if output is not None and output.kept is not None and (remains := kept_message(output, options)):
+    if output is not None and output.work is not None and (remains := kept_message(output, options)):
         warn(remains)
     return 1
 
@@ -222,21 +236,19 @@ def _show_warning(
     category: type[Warning],
     filename: str,
     lineno: int,
-    file: TextIO | None = None,  # noqa: ARG001
+    file: TextIO | None = None,
     line: str | None = None,
     *,
-    shown: set[str],
+    printed: set[str],
 ) -> None:
     """Print our own warnings in a line, each once, and others as Python does."""
     if issubclass(category, SemcalWarning):
-        if str(message) not in shown:  # several workers may give the same one
-            shown.add(str(message))
+        if str(message) not in printed:  # several workers may give the same one
+            printed.add(str(message))
             warn(f"warning: {message}")
     else:
         warn(warnings.formatwarning(message, category, filename, lineno, line).rstrip())
 
 
 for _name, _command, _output_of in COMMANDS:
-    app.command(name=_name, cls=run.CLASS if _name == "run" else CommandWithRemovals)(
-        _guarded(_command, _output_of)
-    )
+    app.command(name=_name, cls=_Command)(_guarded(_command, _output_of))

@@ -51,6 +51,7 @@ class _Running:
 
 
 _running: list[_Running] = []
+#: What progress says beside its label, such as what was spent.
 _notes: list[Callable[[], str]] = []
 
 
@@ -135,8 +136,8 @@ def progress(label: str, total: int | None) -> Iterator[Callable[[int], None]]:
     if _quiet or total == 0:
         yield lambda _done: None
     elif _running and _running[-1].label == label:
-        around = _running[-1]
-        yield lambda n_done: around.show(around.n_done + n_done)
+        outer = _running[-1]
+        yield lambda n_done: outer.show(outer.n_done + n_done)
     else:
         alone = sys.stderr.isatty() and not _in_a_pipe()
         with bar(label, total, _noted) if alone else nullcontext(_lines(label, total)) as show:
@@ -147,16 +148,6 @@ def progress(label: str, total: int | None) -> Iterator[Callable[[int], None]]:
                 _running.pop()
 
 
-@contextmanager
-def note_in_progress(note: Callable[[], str]) -> Iterator[None]:
-    """Let progress show a further text, such as what was spent, while the block runs."""
-    _notes.append(note)
-    try:
-        yield
-    finally:
-        _notes.remove(note)
-
-
 def _noted(label: str) -> str:
     """A label with the notes."""
     return "; ".join(filter(None, [label, *(note() for note in _notes)]))
@@ -164,12 +155,15 @@ def _noted(label: str) -> str:
 
 @contextmanager
 def successive_progress() -> Iterator[Callable[[str, int], Callable[[int], None]]]:
-    """Show one `progress` after another: yields a function that begins the next (label, total)."""
+    """Show one `progress` after another: yields a function that begins (label, total), or goes on with it."""
+    updates: dict[str, Callable[[int], None]] = {}
     with ExitStack() as current:
 
         def begin(label: str, total: int) -> Callable[[int], None]:
-            current.close()
-            return current.enter_context(progress(label, total))
+            if label not in updates:
+                current.close()
+                updates[label] = current.enter_context(progress(label, total))
+            return updates[label]
 
         yield begin
 
@@ -201,24 +195,11 @@ def _lines(label: str, total: int | None) -> ProgressClock:
     return ProgressClock(show, total)
 
 
-@dataclass
-class NLICost:
-    """NLI calls of a command so far."""
-
-    calls: int = 0
-    pairs: int = 0  # ordered pairs of samples, which these calls stand for
-    known: int = 0  # calls answered from the cache
-
-    def add(self, calls: int, pairs: int, known: int = 0) -> None:
-        """Count those of a block."""
-        self.calls, self.pairs, self.known = self.calls + calls, self.pairs + pairs, self.known + known
-
-    def text(self, name: str) -> str:
-        """How many calls of a model clustering took, and how many it saved."""
-        text = f"{self.calls} NLI calls of {name}"
-        if not self.calls:
-            return text
-        return f"{text}, {self.pairs / self.calls:.1f} times fewer than for all {self.pairs} ordered pairs"
+def nli_cost(name: str, costs: Mapping[str, int]) -> str:
+    """How many `calls` of a model clustering took, and how many it saved of those for all ordered `pairs`."""
+    calls, pairs = costs.get("calls", 0), costs.get("pairs", 0)
+    text = f"{calls} NLI calls of {name}"
+    return f"{text}, {pairs / calls:.1f} times fewer than for all {pairs} ordered pairs" if calls else text
 
 
 @contextmanager
@@ -241,10 +222,15 @@ def spending(label: str, **roles: object) -> Iterator[None]:
     if not clients:
         yield
         return
+
+    def note() -> str:
+        return "; ".join(spent())
+
+    _notes.append(note)
     try:
-        with note_in_progress(lambda: "; ".join(spent())):
-            yield
+        yield
     finally:
+        _notes.remove(note)
         for line in spent():
             info(f"{label}: {line}")
         thinking = getattr(roles.get("model"), "thinking", None)
@@ -264,7 +250,7 @@ class Output:
     begun: bool = False  # this command began the folder, so it resumes there or replaces it
     replaceable: bool = True  # --overwrite may write to a folder that is not empty
     holds: str = "files already"  # what is in a folder that may be replaced
-    kept: Path | None = None  # the folder in which finished work is kept
+    work: Path | None = None  # the folder in which finished work is kept
 
     def check(self, *, overwrite: bool) -> None:
         """Raise UsageError if something else is there."""
@@ -304,8 +290,8 @@ class Output:
             try:
                 yield
             finally:
-                if self.kept is not None and self.kept != self.path:
-                    remove_if_nothing_is_finished(self.kept)
+                if self.work is not None and self.work != self.path:
+                    remove_if_nothing_is_finished(self.work)
 
 
 @contextmanager
@@ -336,9 +322,9 @@ def reserved(output: Output | None, *, overwrite: bool, dry_run: bool) -> Iterat
         yield
 
 
-def output_file(options: Mapping[str, Any]) -> Output | None:
+def output_file(out: Path | None) -> Output | None:
     """The output of a command whose --out is one file."""
-    return None if options.get("out") is None else Output(options["out"])
+    return None if out is None else Output(out)
 
 
 def refuse_existing(option: str, path: Path) -> None:
@@ -366,8 +352,8 @@ def open_unfinished(out: Path | None, settings: Mapping[str, Any], *, fresh: boo
 def kept_message(output: Output | None, options: Mapping[str, Any]) -> str:
     """Which finished work a command that was stopped has kept, and how to resume; "" if none."""
     places = []
-    if output is not None and output.kept is not None and _holds_work(output.kept):
-        places.append(output.kept)
+    if output is not None and output.work is not None and _holds_work(output.work):
+        places.append(output.work)
     for option, file in (("features", "blocks.jsonl"), ("cache", "")):
         if options.get(option) is not None and (options[option] / file).is_file():
             places.append(options[option])

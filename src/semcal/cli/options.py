@@ -1,4 +1,4 @@
-"""The options that commands share, each defined once, and the models, recalibrators and graders they name.
+"""The options that commands share, each defined once, and the models, workers and graders they name.
 
 Used as `from semcal.cli import options as opt`.
 """
@@ -7,14 +7,19 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cache, partial
+from itertools import chain, islice
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
+from typer import Argument, Option
 
-from semcal.cli.console import info, loading
+from semcal.cli.console import debug, info, loading, spending
 from semcal.errors import RowError, UsageError, printable, shown
 from semcal.models.equivalence import DEFAULT, names_a_server
 from semcal.registry import check_name
@@ -25,11 +30,14 @@ if TYPE_CHECKING:
     from semcal.grading.rules import Grader
     from semcal.hub_names import Location
     from semcal.models.equivalence import Equivalence
-    from semcal.models.language_model import Sampler
-    from semcal.models.prompting import PromptConfig
+    from semcal.models.language_model import PromptConfig, Sampler
     from semcal.recalibration.attentive import AnyRecalibrator
     from semcal.servers.settings import ServerSettings
     from semcal.steps import WorkerState
+    from semcal.workers import Executor, WorkerPlan
+
+State = TypeVar("State")
+Item = TypeVar("Item")
 
 #: The embedded models, in --model, --equivalence and --recalibrator.
 ATLAS = "atlas"
@@ -67,250 +75,241 @@ def _share(share: float | None) -> float | None:
     return share
 
 
-RowsArgument = Annotated[str, typer.Argument(metavar="FILE", help="JSON Lines, or - for standard input.")]
-ColumnsOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--columns",
-        metavar="OURS=THEIRS",
-        help="The name of a column in FILE: question=Frage; may be repeated.",
-    ),
-]
-SeedOption = Annotated[int, typer.Option(min=0, callback=_seed, help="Random seed.")]
-KeptSeedOption = Annotated[
-    int | None,
-    typer.Option("--seed", min=0, callback=_seed, help="Random seed: 0 by default, or that of kept samples."),
-]
-LimitOption = Annotated[
-    int | None,
-    typer.Option(min=1, callback=countable, help="Stop after this many rows; bad ones count as well."),
-]
-OutOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--out",
-        callback=out_path,
-        help="Write here instead of stdout; the file appears whole or not at all.",
-    ),
-]
-ApiKeyFileOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--api-key-file", metavar="FILE", help="Its first line is the server's key, else SEMCAL_API_KEY."
-    ),
-]
-TimeoutOption = Annotated[
-    float,
-    typer.Option("--timeout", metavar="SECONDS", help="How long a try of a request to a server may take."),
-]
-OverwriteOption = Annotated[
-    bool, typer.Option("--overwrite", help="Replace what exists at --out; otherwise that is refused.")
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print results as JSON, one object a line.")]
-QuietOption = Annotated[bool, typer.Option("-q", "--quiet", help="No progress and no notes on stderr.")]
-VerboseOption = Annotated[
-    bool,
-    typer.Option("-v", "--verbose", help="Print more on stderr: processes, memory, times."),
-]
-DeviceOption = Annotated[
-    str | None, typer.Option(help="cpu, cuda, cuda:1 or mps; the best available by default.")
-]
-NliDeviceOption = Annotated[
-    str | None,
-    typer.Option("--nli-device", help="Where the NLI model runs, if not on the language model's device."),
-]
-DtypeOption = Annotated[str | None, typer.Option(help="float32, bfloat16 or float16.")]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")]
-FreshOption = Annotated[bool, typer.Option("--fresh", help="Start again instead of resuming.")]
-ForceOption = Annotated[
-    bool, typer.Option("--force", help="Apply a fit that was made on another model or prompt.")
-]
-MemoryOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="SIZE",
-        help="Memory for keys and values of a batch in each process, such as 500MB or 2GB.",
-    ),
-]
-WorkersOption = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        callback=countable,
-        metavar="N",
-        help="Worker processes, each of one thread; by default chosen by the models' size.",
-    ),
-]
-ModelOption = Annotated[
-    str,
-    typer.Option(
-        "--model",
-        metavar="DIR",
-        help="Hugging Face directory or id, or openai:URL#NAME of a server; atlas is the embedded model.",
-    ),
-]
-EquivalenceOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="DIR",
-        help="default, the embedded model for real text; exact, equality of normal forms; or an NLI model "
-        "(directory or id of a cross-encoder with a label entailment, such as microsoft/deberta-large-mnli). "
-        "openai:URL#MODEL asks a language model, http://HOST a cross-encoder behind "
-        "text-embeddings-inference.",
-    ),
-]
-GraderOption = Annotated[
-    str,
-    typer.Option(
-        metavar="GRADER",
-        help="rules; nli (by --equivalence); judge:openai:URL#MODEL, a language model that judges what the "
-        "rules call wrong. Its API key, and that of --equivalence: SEMCAL_JUDGE_API_KEY, else the model's.",
-    ),
-]
-LinkageOption = Annotated[str, typer.Option(help="components, greedy or complete.")]
-MergeRefusalsOption = Annotated[
-    bool, typer.Option("--merge-refusals", help="Count all refusals to answer as one meaning.")
-]
-CacheOption = Annotated[
-    Path | None,
-    typer.Option("--cache", metavar="FILE", help="Keep NLI verdicts in this file, for later runs."),
-]
-FewShotOption = Annotated[
-    Path | None,
-    typer.Option("--few-shot", metavar="FILE", help="Answered questions that are put before each question."),
-]
-MaxNewTokensOption = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        callback=countable,
-        help="Longest generation: 10 tokens closed book, 32 open book by default.",
-    ),
-]
-SamplesOption = Annotated[
-    int, typer.Option("--m", min=1, callback=countable, help="Answers to sample for each question.")
-]
-TAlphaOption = Annotated[float, typer.Option("--t-alpha", help="The parameter a of T-SC.")]
-GAlphaOption = Annotated[float, typer.Option("--g-alpha", help="The parameter a of G-SC.")]
-RecalibratorOption = Annotated[
-    str | None,
-    typer.Option(
-        "--recalibrator",
-        metavar="DIR",
-        help="Written by semcal fit, or a hub id; atlas is the embedded model's.",
-    ),
-]
-CalibrationOption = Annotated[
-    str | None,
-    typer.Option(
-        "--calibration",
-        metavar="DIR",
-        help="Written by semcal calibrate, or a hub id; atlas is the embedded model's.",
-    ),
-]
-TemperatureOption = Annotated[
-    float | None,
-    typer.Option("--temperature", metavar="T", help="A temperature instead; 1 is Base, 0.5 is SE."),
-]
-RiskOption = Annotated[
-    float | None,
-    typer.Option(
-        "--risk",
-        metavar="R",
-        callback=_share,
-        help="Find the threshold above which at most this share of answers is wrong, with confidence "
-        "1 − delta; of questions that nothing else was fitted on.",
-    ),
-]
-DeltaOption = Annotated[
-    float,
-    typer.Option("--delta", callback=_share, help="How often the limit of --risk may be exceeded after all."),
-]
-RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, as semcal run writes it.")]
+def folder_option(text: str, default: Any = None) -> Any:
+    """The --out of a command that writes into a folder."""
+    return Option(default, "--out", metavar="DIR", callback=out_path, help=text)
 
 
-def add_options(
-    run: Callable[..., Any], command: Callable[..., Any], further: Mapping[str, Any], *, instead_of: str = ""
-) -> None:
-    """Give `run`, which calls a command, that command's options, and further ones that it lacks."""
-    signature = inspect.signature(command, eval_str=True)
-    parameters = [item for item in signature.parameters.values() if item.name != instead_of]
-    parameters += [
-        inspect.Parameter(
-            name, parameters[0].kind, default=False if get_args(kind)[0] is bool else None, annotation=kind
-        )
-        for name, kind in further.items()
-        if name not in signature.parameters
-    ]
-    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+ROWS = Argument(metavar="FILE", help="JSON Lines, or - for standard input.")
+COLUMNS = Option(
+    None,
+    "--columns",
+    metavar="OURS=THEIRS",
+    help="The name of a column in FILE: question=Frage; may be repeated.",
+)
+SEED = Option(0, min=0, callback=_seed, help="Random seed.")
+KEPT_SEED = Option(
+    None, "--seed", min=0, callback=_seed, help="Random seed: 0 by default, or that of kept samples."
+)
+LIMIT = Option(None, min=1, callback=countable, help="Stop after this many rows; bad ones count as well.")
+OUT = Option(
+    None,
+    "--out",
+    callback=out_path,
+    help="Write here instead of stdout; the file appears whole or not at all.",
+)
+API_KEY_FILE = Option(
+    None, "--api-key-file", metavar="FILE", help="Its first line is the server's key, else SEMCAL_API_KEY."
+)
+TIMEOUT = Option(
+    120.0, "--timeout", metavar="SECONDS", help="How long a try of a request to a server may take."
+)
+OVERWRITE = Option(False, "--overwrite", help="Replace what exists at --out; otherwise that is refused.")
+JSON = Option(False, "--json", help="Print results as JSON, one object a line.")
+QUIET = Option(False, "-q", "--quiet", help="No progress and no notes on stderr.")
+VERBOSE = Option(False, "-v", "--verbose", help="Print more on stderr: processes, memory, times.")
+DEVICE = Option(None, help="cpu, cuda, cuda:1 or mps; the best available by default.")
+NLI_DEVICE = Option(
+    None, "--nli-device", help="Where the NLI model runs, if not on the language model's device."
+)
+DTYPE = Option(None, help="float32, bfloat16 or float16.")
+DRY_RUN = Option(False, "--dry-run", help="Print the plan and stop.")
+FRESH = Option(False, "--fresh", help="Start again instead of resuming.")
+FORCE = Option(False, "--force", help="Apply a fit that was made on another model or prompt.")
+MEMORY = Option(
+    None, metavar="SIZE", help="Memory for keys and values of a batch in each process, such as 500MB or 2GB."
+)
+WORKERS = Option(
+    None,
+    min=1,
+    callback=countable,
+    metavar="N",
+    help="Worker processes, each of one thread; by default chosen by the models' size.",
+)
+MODEL = Option(
+    ...,
+    "--model",
+    metavar="DIR",
+    help="Hugging Face directory or id, or openai:URL#NAME of a server; atlas is the embedded model.",
+)
+ANSWERING_MODEL = Option(
+    None,
+    "--model",
+    metavar="DIR",
+    help="What answers the questions: Hugging Face directory or id, or openai:URL#NAME of a server; "
+    "atlas is the embedded model.",
+)
+EQUIVALENCE = Option(
+    None,
+    metavar="DIR",
+    help="default, the embedded model for real text; exact, equality of normal forms; or an NLI model "
+    "(directory or id of a cross-encoder with a label entailment, such as microsoft/deberta-large-mnli). "
+    "openai:URL#MODEL asks a language model, http://HOST a cross-encoder behind "
+    "text-embeddings-inference.",
+)
+GRADER = Option(
+    "rules",
+    metavar="GRADER",
+    help="rules; nli (by --equivalence); judge:openai:URL#MODEL, a language model that judges what the "
+    "rules call wrong. Its API key, and that of --equivalence: SEMCAL_JUDGE_API_KEY, else the model's.",
+)
+LINKAGE = Option("components", help="components, greedy or complete.")
+MERGE_REFUSALS = Option(False, "--merge-refusals", help="Count all refusals to answer as one meaning.")
+CACHE = Option(None, "--cache", metavar="FILE", help="Keep NLI verdicts in this file, for later runs.")
+FEW_SHOT = Option(
+    None, "--few-shot", metavar="FILE", help="Answered questions that are put before each question."
+)
+MAX_NEW_TOKENS = Option(
+    None,
+    min=1,
+    callback=countable,
+    help="Longest generation: 10 tokens closed book, 32 open book by default.",
+)
+SAMPLES = Option(10, "--m", min=1, callback=countable, help="Answers to sample for each question.")
+TALPHA = Option(0.5, "--t-alpha", help="The parameter a of T-SC.")
+GALPHA = Option(0.5, "--g-alpha", help="The parameter a of G-SC.")
+RECALIBRATOR = Option(
+    None,
+    "--recalibrator",
+    metavar="DIR",
+    help="Written by semcal fit, or a hub id; atlas is the embedded model's.",
+)
+CALIBRATION = Option(
+    None,
+    "--calibration",
+    metavar="DIR",
+    help="Written by semcal calibrate, or a hub id; atlas is the embedded model's.",
+)
+TEMPERATURE = Option(None, "--temperature", metavar="T", help="A temperature instead; 1 is Base, 0.5 is SE.")
+RISK = Option(
+    None,
+    "--risk",
+    metavar="R",
+    callback=_share,
+    help="Find the threshold above which at most this share of answers is wrong, with confidence "
+    "1 − delta; of questions that nothing else was fitted on.",
+)
+DELTA = Option(
+    0.05, "--delta", callback=_share, help="How often the limit of --risk may be exceeded after all."
+)
 
 
-def open_model(
-    name: str,
-    *,
-    device: str | None = None,
-    dtype: str | None = None,
-    memory: str | None = None,
-    settings: ServerSettings | None = None,
-) -> Sampler:
-    """Load a language model, or connect to one behind a server."""
-    with loading():
-        if names_a_server(name):
-            for option, value in (("--dtype", dtype), ("--memory", memory)):
-                if value is not None:
-                    raise UsageError(f"{option} is for a model that runs here; leave it out")
-            from semcal.servers.sampler import load_server
-
-            return load_server(name, settings)
-        from semcal.models.loading import load_model
-
-        return load_model(name, device=device, dtype=dtype, memory=memory)
+# ---- Signatures --------------------------------------------------------------------------------------------
 
 
-def open_equivalence(
-    name: str | None,
-    *,
-    device: str | None = None,
-    cache: Path | None = None,
-    settings: ServerSettings | None = None,
-) -> Equivalence:
-    """Load an equivalence: the embedded model by default, exact, an NLI model, or a server."""
-    with loading():
-        from semcal.models.loading import load_equivalence
+def options_of(command: Callable[..., int]) -> inspect.Signature:
+    """What typer reads of a command: its options, then -q and -v, then those of servers.
 
-        return load_equivalence(named_equivalence(name), device=device, cache=cache, settings=settings)
+    A parameter that is a dataclass stands for the options in its fields.
+    """
+    options, server = dict[str, inspect.Parameter](), dict[str, inspect.Parameter]()
+    for name, parameter in inspect.signature(command, eval_str=True).parameters.items():
+        if isinstance(parameter.annotation, type) and is_dataclass(parameter.annotation):
+            within = inspect.signature(parameter.annotation, eval_str=True).parameters
+            (server if name == "server" else options).update(within)
+        else:
+            options[name] = parameter
+    for name, parameter in inspect.signature(_common, eval_str=True).parameters.items():
+        options.setdefault(name, parameter)
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Signature([item.replace(kind=kind) for item in [*options.values(), *server.values()]])
 
 
-def named_equivalence(name: str | None) -> str:
-    """Return the name of an equivalence; where none is given that of the embedded model, which it says."""
+def arguments_of(command: Callable[..., int], options: Mapping[str, object]) -> dict[str, object]:
+    """What a command is called with: its options, or dataclasses of them."""
+    return {
+        name: kind(**{field.name: options[field.name] for field in fields(kind)})
+        if isinstance(kind := parameter.annotation, type) and is_dataclass(kind)
+        else options[name]
+        for name, parameter in inspect.signature(command, eval_str=True).parameters.items()
+    }
+
+
+def _common(quiet: bool = QUIET, verbose: bool = VERBOSE) -> None:
+    """The options of all commands."""
+
+
+# ---- Models ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """The models that options name, and what they are loaded with; a call loads what a worker holds."""
+
+    model: str | None = None
+    equivalence: str | None = None
+    device: str | None = None
+    nli_device: str | None = None  # if not the language model's
+    dtype: str | None = None
+    memory: str | None = None
+    cache: Path | None = None  # of NLI verdicts
+    settings: ServerSettings | None = None
+
+    @classmethod
+    def of(cls, options: object, server: ServerOptions, *names: str) -> ModelOptions:
+        """Those that the options of a command name; `names` are further ones, which servers may have."""
+        values = {field.name: vars(options).get(field.name) for field in fields(cls)}
+        settings = server.settings(values["model"], values["equivalence"], *names)
+        return replace(cls(**values), settings=settings)
+
+    def __call__(self) -> WorkerState:
+        """Load the models that are named: either, or both."""
+        with loading():
+            from semcal.steps import WorkerState
+
+            model = None if self.model is None else self.open_model()
+            return WorkerState(model, None if self.equivalence is None else self.open_equivalence())
+
+    @property
+    def has_server(self) -> bool:
+        """Whether one of the models is behind a server."""
+        return names_a_server(self.model) or names_a_server(self.equivalence)
+
+    def open_model(self) -> Sampler:
+        """Load the language model, or connect to one behind a server."""
+        assert self.model is not None
+        with loading():
+            if names_a_server(self.model):
+                for option, value in (("--dtype", self.dtype), ("--memory", self.memory)):
+                    if value is not None:
+                        raise UsageError(f"{option} is for a model that runs here; leave it out")
+                from semcal.servers.sampler import load_server
+
+                return load_server(self.model, self.settings)
+            from semcal.models.loading import load_model
+
+            return load_model(self.model, device=self.device, dtype=self.dtype, memory=self.memory)
+
+    def open_equivalence(self) -> Equivalence:
+        """Load the equivalence: the embedded model by default, exact, an NLI model, or a server."""
+        with loading():
+            from semcal.models.loading import load_equivalence
+
+            return load_equivalence(
+                equivalence_name(self.equivalence),
+                device=self.nli_device or self.device,
+                cache=self.cache,
+                settings=self.settings,
+            )
+
+    def open_grader(self, name: str, *, rouge: bool = False) -> Grader | str:
+        """Return the grader by rules or by a judge; or "nli", which takes an equivalence (`as_grader`)."""
+        from semcal.grading.grade import GRADERS
+        from semcal.grading.rules import RuleGrader
+
+        if name.startswith("judge:"):
+            from semcal.grading.judge import load_judge
+
+            return load_judge(name, rules=RuleGrader(rouge=rouge), settings=self.settings, cache=self.cache)
+        nli = check_name(name, GRADERS, what="grader") == "nli"
+        return name if nli else RuleGrader(rouge=rouge)
+
+
+def equivalence_name(name: str | None) -> str:
+    """The name of an equivalence; where none is given that of the embedded model, which is said."""
     if name is None:
         info(f"answers are grouped by the embedded equivalence model (--equivalence {DEFAULT})")
     return name or DEFAULT
-
-
-def open_models(
-    model: str | None,
-    equivalence: str | None,
-    *,
-    device: str | None = None,
-    dtype: str | None = None,
-    memory: str | None = None,
-    nli_device: str | None = None,
-    cache: Path | None = None,
-    settings: ServerSettings | None = None,
-) -> WorkerState:
-    """Load the models that a worker needs: either, or both."""
-    with loading():
-        from semcal.steps import WorkerState
-
-        return WorkerState(
-            None
-            if model is None
-            else open_model(model, device=device, dtype=dtype, memory=memory, settings=settings),
-            None
-            if equivalence is None
-            else open_equivalence(equivalence, device=nli_device or device, cache=cache, settings=settings),
-        )
 
 
 def weights_of(*, model: str | None = None, equivalence: str | None = None) -> int | None:
@@ -340,21 +339,6 @@ def _folder(place: Location) -> Path | None:
     return Path(config).parent if isinstance(config, str) else None
 
 
-def open_grader(
-    name: str, *, rouge: bool = False, cache: Path | None = None, settings: ServerSettings | None = None
-) -> Grader | str:
-    """Return the grader by rules or by a judge; or "nli", which takes an equivalence (`as_grader`)."""
-    from semcal.grading.grade import GRADERS
-    from semcal.grading.rules import RuleGrader
-
-    if name.startswith("judge:"):
-        from semcal.grading.judge import load_judge
-
-        return load_judge(name, rules=RuleGrader(rouge=rouge), settings=settings, cache=cache)
-    nli = check_name(name, GRADERS, what="grader") == "nli"
-    return name if nli else RuleGrader(rouge=rouge)
-
-
 def open_few_shot(path: Path | None) -> tuple[Question, ...] | None:
     """Read answered examples from a file; None without one."""
     if path is None:
@@ -376,7 +360,12 @@ def open_calibration(name: str) -> Calibration:
 
 
 def open_recalibrator(
-    model: Sampler, name: str | None, temperature: float | None, few_shot: Path | None, *, force: bool
+    model: Sampler,
+    name: str | None,
+    temperature: float | None = None,
+    few_shot: Path | None = None,
+    *,
+    force: bool,
 ) -> tuple[AnyRecalibrator, PromptConfig]:
     """Return the recalibrator that the options name, checked against the model, and the prompt to use."""
     from semcal.recalibration.fitting import recalibrator_and_prompt
@@ -387,59 +376,152 @@ def open_recalibrator(
     return recalibrator_and_prompt(model, recalibrator, open_few_shot(few_shot), force=force)
 
 
+# ---- Workers -----------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def open_workers(
+    label: str, models: ModelOptions, n_workers: int | None, n_blocks: int | None
+) -> Iterator[tuple[Executor[WorkerState], Callable[[], WorkerState]]]:
+    """Give what does blocks of rows, and what loads the models in this process; say what servers took."""
+    plan = choose_workers(n_workers, label, models, blocks=n_blocks)
+    with open_executor(plan, models) as (executor, load):
+        served = load() if models.has_server else None
+        model = served.model if served and models.model else None
+        equivalence = served.equivalence if served and models.equivalence else None
+        with spending(label, model=model, equivalence=equivalence):
+            yield executor, load
+
+
+def choose_workers(
+    requested: int | None,
+    label: str,
+    models: ModelOptions,
+    *,
+    blocks: int | None = None,
+    at_once: bool = False,
+) -> WorkerPlan:
+    """Choose how many processes a command uses, `at_once` or when that pays; -v says so."""
+    from semcal.workers import WorkerPlan, cores, plan_workers
+
+    if models.has_server:
+        if requested is not None:
+            raise UsageError("one process asks a server; leave --workers out, and use --concurrency")
+        return WorkerPlan(1, cores(), "a server answers")
+    weights = weights_of(model=models.model, equivalence=models.equivalence)
+    plan = plan_workers(requested, weights=weights, blocks=blocks, on_cpu=_uses_cpu(models.device))
+    surely = at_once or plan.requested or plan.n_workers == 1
+    debug(f"{label}: {'' if surely else 'up to '}{plan}")
+    return plan
+
+
+def _uses_cpu(device: str | None) -> bool:
+    """Whether models run on the CPU; where a GPU may be, PyTorch is asked."""
+    from semcal.workers import has_gpu
+
+    if device is not None or not has_gpu():
+        return device in (None, "cpu")
+    from semcal.models.loading import choose_device
+
+    return choose_device().type == "cpu"
+
+
+@contextmanager
+def open_executor(
+    plan: WorkerPlan, load: Callable[[], State], *, at_once: bool = False
+) -> Iterator[tuple[Executor[State], Callable[[], State]]]:
+    """Give the executor, and what loads this process's own state; say at the end what memory it took.
+
+    Workers that were asked for start `at_once`, and this process loads nothing before it is asked to; workers
+    that were chosen start when that pays.
+    """
+    from semcal.workers import ProcessExecutor, SerialExecutor
+
+    state = cache(partial(_load_with_threads, load, plan.n_threads))
+    chosen: Executor[State]
+    if plan.n_workers == 1:
+        chosen = SerialExecutor(state())
+    else:
+        chosen = ProcessExecutor(load, plan.n_workers, state=None if at_once or plan.requested else state())
+    with chosen as executor:
+        yield executor, state
+        show_peak(executor)
+
+
+def _load_with_threads(load: Callable[[], State], n_threads: int) -> State:
+    """The state of a process that uses so many threads, or fewer if PyTorch was told to (OMP_NUM_THREADS)."""
+    state = load()
+    if "torch" in sys.modules:
+        torch = sys.modules["torch"]
+        torch.set_num_threads(min(n_threads, torch.get_num_threads()))
+    return state
+
+
+def show_peak(executor: Executor[Any]) -> None:
+    """Say with -v how much memory was used at most."""
+    workers = f" of this process and {executor.n_processes} more" if executor.n_processes else ""
+    debug(f"peak memory{workers}: {executor.peak_memory}")
+
+
+def peek_blocks(items: Iterable[Item], block: int, limit: int | None) -> tuple[Iterator[Item], int | None]:
+    """The items up to the limit, and the number of blocks that they make: 0, 1, or None for more."""
+    limited = islice(items, limit)
+    first = list(islice(limited, block + 1))
+    return chain(first, limited), None if len(first) > block else min(1, len(first))
+
+
 # ---- Servers -----------------------------------------------------------------------------------------------
 
-ServerOptions = Mapping[str, Any]
-"""The options of servers that a command was given."""
-NO_SERVER: ServerOptions = MappingProxyType({})
 
+@dataclass(frozen=True)
+class ServerOptions:
+    """How a model behind a server is asked: the options of all commands that may ask one."""
 
-def _server_option(kind: Any, name: str, metavar: str, text: str) -> Any:
-    callback = countable if kind is int else None
-    return Annotated[kind | None, typer.Option(name, metavar=metavar, callback=callback, help=text)]
+    tokenizer: str | None = Option(
+        None, metavar="DIR", help="The server's model as a directory or hub id: token ids are sent."
+    )
+    api_key_file: Path | None = API_KEY_FILE
+    concurrency: int | None = Option(
+        None, metavar="N", callback=countable, help="Requests to a server at a time: 16 by default."
+    )
+    retries: int | None = Option(
+        None,
+        metavar="N",
+        callback=countable,
+        help="How often a request that fails is tried again: 5 by default.",
+    )
+    timeout: float | None = Option(None, metavar="SECONDS", help="How long a try may take: 120 by default.")
+    allow_truncation: bool = Option(
+        False, "--allow-truncation", help="Sample although a server truncates; it is recorded."
+    )
+    max_tokens_total: int | None = Option(
+        None,
+        metavar="N",
+        callback=countable,
+        help="Stop before servers have read and written more tokens, all together.",
+    )
+    max_cost: float | None = Option(None, metavar="COST", help="Stop before more is spent, by the prices.")
+    price_in: float | None = Option(None, metavar="PRICE", help="Of a million prompt tokens.")
+    price_out: float | None = Option(None, metavar="PRICE", help="Of a million completion tokens.")
 
+    def settings(self, *names: str | None) -> ServerSettings | None:
+        """How servers are asked; without a server among the names None, and UsageError for an option."""
+        chosen = {k: value for k, value in vars(self).items() if value is not None and value is not False}
+        hosts_named = [name for name in names if name is not None and names_a_server(name)]
+        if not hosts_named:
+            for name in chosen:
+                raise UsageError(
+                    f"--{name.replace('_', '-')} is for a model behind a server (openai:URL#NAME); "
+                    "leave it out"
+                )
+            return None
+        from semcal.servers.settings import JUDGE_KEY_VARIABLE, Endpoint, ServerSettings, read_api_key
 
-SERVER_OPTIONS: dict[str, Any] = {
-    "tokenizer": _server_option(
-        str, "--tokenizer", "DIR", "The server's model as a directory or hub id: token ids are sent."
-    ),
-    "api_key_file": ApiKeyFileOption,
-    "concurrency": _server_option(
-        int, "--concurrency", "N", "Requests to a server at a time: 16 by default."
-    ),
-    "retries": _server_option(
-        int, "--retries", "N", "How often a request that fails is tried again: 5 by default."
-    ),
-    "timeout": _server_option(float, "--timeout", "SECONDS", "How long a try may take: 120 by default."),
-    "allow_truncation": Annotated[
-        bool,
-        typer.Option("--allow-truncation", help="Sample although a server truncates; it is recorded."),
-    ],
-    "max_tokens_total": _server_option(
-        int, "--max-tokens-total", "N", "Stop before servers have read and written more tokens, all together."
-    ),
-    "max_cost": _server_option(float, "--max-cost", "COST", "Stop before more is spent, by the prices."),
-    "price_in": _server_option(float, "--price-in", "PRICE", "Of a million prompt tokens."),
-    "price_out": _server_option(float, "--price-out", "PRICE", "Of a million completion tokens."),
-}
-
-
-def server_settings(options: ServerOptions, *names: str | None) -> ServerSettings | None:
-    """How servers are asked; without a server among the names None, and UsageError for an option of one."""
-    chosen = {name: value for name, value in options.items() if value is not None and value is not False}
-    if not any(names_a_server(name) for name in names):
-        for name in chosen:
+        key = read_api_key(chosen.pop("api_key_file", None))
+        hosts = {Endpoint.parse(name).host: None for name in hosts_named}
+        if key is not None and len(hosts) > 1 and JUDGE_KEY_VARIABLE not in os.environ:
             raise UsageError(
-                f"--{name.replace('_', '-')} is for a model behind a server (openai:URL#NAME); leave it out"
+                f"the API key would be sent to {' and '.join(hosts)}; give what decides on meanings and "
+                f"grades its own by {JUDGE_KEY_VARIABLE} (empty: none)"
             )
-        return None
-    from semcal.servers.settings import JUDGE_KEY_VARIABLE, Endpoint, ServerSettings, read_api_key
-
-    key = read_api_key(chosen.pop("api_key_file", None))
-    hosts = {Endpoint.parse(name).host: None for name in names if name is not None and names_a_server(name)}
-    if key is not None and len(hosts) > 1 and JUDGE_KEY_VARIABLE not in os.environ:
-        raise UsageError(
-            f"the API key would be sent to {' and '.join(hosts)}; give what decides on meanings and grades "
-            f"its own by {JUDGE_KEY_VARIABLE} (empty: none)"
-        )
-    return ServerSettings(api_key=key, **chosen)
+        return ServerSettings(api_key=key, **chosen)

@@ -1,334 +1,526 @@
-"""Read the questions and rows of a command, report bad ones, and work on good ones in blocks."""
+"""Commands that read rows and write them: `sample`, `import`, `cluster`, `measure`, `grade` and `metrics`."""
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any
 
-from semcal.cli.console import info, progress, warn
-from semcal.data.column_names import COMMON_NAMES, parse_columns, peek, rename
-from semcal.data.datasets import FIELDS, load_questions, read_questions
-from semcal.data.question import Question
-from semcal.data.sources import read_source_rows
-from semcal.errors import InputError, QuestionError, RowError, shown
-from semcal.files import JsonLine, check_json_lines, dumps, read_rows, writing
-from semcal.rows import Row
-from semcal.steps import Block, Cut, Step, WorkerState, located, run_steps
-from semcal.store import Stage
-from semcal.workers import Executor, SerialExecutor
+from typer import Argument, Option
 
-#: Runs of lines, and ids, that a message about many rows names.
-NAMED = 3
-#: What may differ between problems of one kind. A quoted word may be the name of a column, which may not.
-_VALUES = re.compile(r"""\(.*?\)|question '[^']*'|\d+|'\w+'|"\w+"|'[^']*'|"[^"]*\"""", re.DOTALL)
+from semcal.cli import options as opt
+from semcal.cli.console import (
+    Output,
+    as_shown,
+    debug,
+    info,
+    nli_cost,
+    open_unfinished,
+    progress,
+    show,
+    spending,
+    unfinished,
+    warn,
+)
+from semcal.cli.row_streams import (
+    BadRows,
+    RowResults,
+    checked,
+    counted,
+    good_rows,
+    listed,
+    open_questions,
+    open_rows,
+)
+from semcal.errors import InputError, ModelError, RowError, ServerError, shown
+from semcal.files import dumps, writing
+from semcal.models.sampling import BLOCK_QUESTIONS, BLOCK_TOKENS, Sampling, plan_sampling, question_blocks
+from semcal.registry import check_name
+from semcal.rows import Row, warn_of_cut_draws
+from semcal.steps import Step
 
-Anything = TypeVar("Anything")
+if TYPE_CHECKING:
+    from rich.table import Table
 
+    from semcal.grading.rules import Grader
+    from semcal.models.language_model import PromptConfig, Sampler
+    from semcal.recalibration.attentive import AnyRecalibrator
 
-def as_line(row: Row) -> str:
-    """The row as a line of a file."""
-    return dumps(row.json)
+#: The columns that each command reads.
+CLUSTERED = ("id", "question", "samples", "log_likelihoods")
+MEASURED = ("id", "clusters", "log_likelihoods")
+GRADED = ("id", "question", "answers", "prediction", "samples", "clusters", "top_cluster", "log_likelihoods")
+AUDITED = ("id", "question", "answers", "prediction", "human", "context", "group")
+ASSESSED = ("id", "confidence", "correct", "semantic_entropy", "probability", "answer_correct")
+#: Rows that are clustered together.
+BLOCK = 256
+#: From so many questions on, draws that are all alike are warned of.
+FEWEST = 5
 
-
-def open_questions(file: str, columns: Sequence[str] | None, *, label: str) -> Iterator[Row | RowError]:
-    """Read questions as rows; `columns` is the option."""
-    questions = read_questions(file, columns=parse_columns(columns or (), FIELDS), notify=_note_of(label))
-    return (one if isinstance(one, RowError) else Row.of(one) for one in questions)
-
-
-def counted(file: str, items: Iterator[Anything]) -> tuple[Iterator[Anything], int | None]:
-    """The items of a file, read to its end, with their number; those of a stream as they come, and None."""
-    if not os.path.isfile(file):  # noqa: PTH113 - a name that is too long is no file, and no error yet
-        return items, None
-    in_memory = list(items)
-    return iter(in_memory), len(in_memory)
-
-
-def read_labelled(
-    file: str, columns: Sequence[str] | None, bad: BadRows, *, label: str, limit: int | None = None
-) -> list[Question]:
-    """Read all questions with reference answers of a file, and report those that cannot be used."""
-    try:
-        return load_questions(
-            file,
-            columns=parse_columns(columns or (), FIELDS),
-            notify=_note_of(label),
-            on_bad_row=bad.report,
-            answers_needed=True,
-            limit=limit,
-        )
-    finally:
-        bad.flush()
+Result = dict[str, Any]
 
 
-def open_rows(
-    file: str,
-    columns: Sequence[str] | None,
-    check: Callable[[Row], object],
+def sample(
     *,
-    fields: Sequence[str],
-    label: str,
-    tables: bool = False,
-) -> Iterator[Row | InputError]:
-    """Read the rows of a command that knows `fields`; those that `check` refuses become errors.
-
-    With `tables` CSV, TSV and Parquet are read too: a list stands in a cell as JSON, and rows without an `id`
-    are numbered.
-    """
-    table = tables and Path(file).name.lower().removesuffix(".gz").endswith((".csv", ".tsv", ".parquet"))
-    note = _note_of(label)
-    if table:
-        source = read_source_rows(file, names=fields, notify=note)
-    else:
-        check_json_lines(file)
-        source = read_rows(file)
-    names = {name: COMMON_NAMES.get(name, ()) for name in fields}
-    renamed, source = peek(source, names, parse_columns(columns or (), fields), notify=note)
-    lines = enumerate(rename(source, renamed), 1)
-    rows = (_row(line, number if table else None) for number, line in lines)
-    return _without_partial_likelihoods(checked(rows, check), label)
-
-
-def _row(line: JsonLine | RowError, number: int | None) -> Row | InputError:
-    """A line of a file as a row; one of a table has lists in its cells, and a number for want of an id."""
-    from semcal.inputs import listed_cells
-
-    if isinstance(line, RowError):
-        return line
-    if number is None:
-        return Row(line.data, line.line)
-    try:
-        return Row({"id": str(number), **listed_cells(line.data)}, line.line)
-    except InputError as error:
-        return line.error(str(error))
-
-
-def _note_of(label: str) -> Callable[[str], None]:
-    return lambda text: info(f"{label}: {text}")
-
-
-def _without_partial_likelihoods(rows: Iterable[Row | InputError], label: str) -> Iterator[Row | InputError]:
-    """Make the log-likelihoods of a row null where one of them is, and say so."""
-    notes = ProblemLog()
-    try:
-        for row in rows:
-            values = row.json.get("log_likelihoods") if isinstance(row, Row) else None
-            if not isinstance(row, Row) or not isinstance(values, list) or None not in values:
-                notes.flush()
-                yield row
-                continue
-            reason = f"{values.count(None)} of {len(values)} log-likelihoods unknown (null): all become null"
-            notes.add(reason, line=row.line, row_id=row.json.get("id"), where=f"{label}: ")
-            yield row.set(log_likelihoods=None)
-    finally:
-        notes.close()
-
-
-def checked(rows: Iterable[Row | InputError], check: Callable[[Row], object]) -> Iterator[Row | InputError]:
-    """Replace each row that `check` refuses (InputError) by its error, before blocks are cut."""
-    for row in rows:
-        if isinstance(row, Row):
-            try:
-                check(row)
-            except InputError as error:
-                yield located(row, error)
-                continue
-        yield row
-
-
-def good_rows(rows: Iterable[Row | InputError], bad: BadRows) -> Iterator[Row]:
-    """Report errors and yield the other rows."""
-    for row in rows:
-        if isinstance(row, InputError):
-            bad.report(row)
-        else:
-            bad.flush()
-            yield row
-
-
-def run_rows(
-    rows: Iterable[Row | InputError],
-    out: Path | None,
-    steps: Sequence[Step],
-    *,
-    label: str,
-    workers: Executor[WorkerState] | None = None,
-    cut: int | Cut = 256,
-    store: Stage | None = None,
-    limit: int | None = None,
-    total: int | None = None,
-    render: Callable[[Row], str] = as_line,
-    on_block: Callable[[Block], None] = lambda _: None,
+    file: str = opt.ROWS,
+    model: str = opt.MODEL,
+    m: int = opt.SAMPLES,
+    seed: int = opt.SEED,
+    recalibrator: str | None = opt.RECALIBRATOR,
+    temperature: float | None = opt.TEMPERATURE,
+    max_new_tokens: int | None = opt.MAX_NEW_TOKENS,
+    few_shot: Path | None = opt.FEW_SHOT,
+    force: bool = opt.FORCE,
+    columns: list[str] | None = opt.COLUMNS,
+    limit: int | None = opt.LIMIT,
+    out: Path | None = opt.OUT,
+    overwrite: bool = opt.OVERWRITE,
+    json: bool = opt.JSON,
+    device: str | None = opt.DEVICE,
+    dtype: str | None = opt.DTYPE,
+    dry_run: bool = opt.DRY_RUN,
+    fresh: bool = opt.FRESH,
+    workers: int | None = opt.WORKERS,
+    memory: str | None = opt.MEMORY,
+    server: opt.ServerOptions,
 ) -> int:
-    """Stream rows through steps, block by block, to `out` (or stdout) and return the exit code.
+    """Sample answers to questions, with their likelihoods.
 
-    As in `run_steps`, by default in this process. `limit` counts bad rows as well. `out` appears whole or not
-    at all; `render` writes a result row as text; `total` is how many rows there are, where that is known, and
-    `on_block` is told of each block.
+    Reads questions {id, question, context?} (JSON Lines, CSV, Parquet, SQuAD's JSON) and adds the generations
+    with their tokens and log-probabilities, and what is scored: samples (first answers) and log_likelihoods
+    (length-normalised, natural logarithm). Interrupted with --out, it resumes with the same command and gives
+    identical results.
     """
-    done = 0
-    total = limit if total is None else min(total, limit or total)
-    with BadRows() as bad, writing(out) as handle, progress(label, total) as update:
-        for block in run_steps(
-            good_rows(islice(rows, limit), bad),
-            steps,
-            workers=workers or SerialExecutor(WorkerState()),
-            cut=cut,
-            store=store,
-            progress=update,
-            on_bad_row=bad.report,
-        ):
-            for row, reason in block.failures:
-                bad.report(row.error(reason))
-            handle.writelines(render(row) + "\n" for row in block.rows)
-            handle.flush()
-            done += block.n_rows
-            on_block(block)
-            update(done)
-    if not done and not bad.count:
-        info(f"{label}: the input holds no rows")
-    if out is not None:
-        info(f"{label}: {done} rows in {out}")
+    models = opt.ModelOptions(
+        model, device=device, dtype=dtype, memory=memory, settings=server.settings(model)
+    )
+    read, total = counted(file, open_questions(file, columns, label="sample"))
+    under = partial(
+        opt.open_recalibrator, name=recalibrator, temperature=temperature, few_shot=few_shot, force=force
+    )
+    if dry_run:
+        return _plan_sampling(islice(read, limit), models, under, m=m, max_new_tokens=max_new_tokens)
+    block_size = min(BLOCK_QUESTIONS, max(1, BLOCK_TOKENS // (10 * m)))
+    questions, n_blocks = opt.peek_blocks(read, block_size, limit)
+    with opt.open_workers("sample", models, workers, n_blocks) as (executor, load):
+        language_model = load().model
+        from semcal.models.sampling import SampleStep, check_question
+
+        method, asking = under(language_model)
+        sampling = Sampling((method,), asking, m, (seed,), max_new_tokens)
+        key = _key(language_model, sampling, dtype)
+        work = open_unfinished(out, key, fresh=fresh)
+        debug(f"sample: {language_model.name} {language_model.revision[:12]}, {key['recalibrator']}")
+        ends = Counter[bool]()
+        fitting = checked(questions, lambda row: check_question(language_model, row.to_question(), sampling))
+        with RowResults("sample", out, limit=limit, total=total) as results:
+            for block in results.blocks(
+                fitting,
+                [SampleStep(sampling, full=True)],
+                workers=executor,
+                cut=partial(question_blocks, language_model, sampling=sampling),
+                store=work,
+            ):
+                results.write(block)
+                for row in block.rows:
+                    ends.update(row.finished)
+        code = results.bad.exit_code()
+        warn_of_cut_draws(ends[False], ends.total())
+        work.finish()
+    return code
+
+
+def sample_output(out: Path | None) -> Output | None:
+    """What the command writes to, and where it keeps finished blocks."""
+    return None if out is None else Output(out, work=unfinished(out))
+
+
+def _key(model: Sampler, sampling: Sampling, dtype: str | None) -> dict[str, Any]:
+    """Everything but the questions that results depend on."""
+    from semcal.recalibration.attentive import fingerprint
+
+    return {
+        "model": model.revision,
+        "recalibrator": fingerprint(*sampling.recalibrators),
+        "prompt": sampling.asking.hash(model),
+        "m": sampling.m,
+        "max_new_tokens": sampling.max_new_tokens,
+        "seed": sampling.seeds[0],
+        "dtype": dtype,
+        "block_tokens": BLOCK_TOKENS,
+    }
+
+
+def _plan_sampling(
+    read: Iterator[Row | RowError],
+    models: opt.ModelOptions,
+    under: Callable[[Sampler], tuple[AnyRecalibrator, PromptConfig]],
+    *,
+    m: int,
+    max_new_tokens: int | None,
+) -> int:
+    """Print how many answers sampling would take, and if the model can be had what they take."""
+    with BadRows() as bad:
+        questions = [row.to_question() for row in good_rows(read, bad)]
+        warn(f"would sample {m} answers to each of {len(questions)} questions: {m * len(questions)} answers")
+        if questions:
+            try:
+                model = models.open_model()
+            except (ModelError, ServerError) as error:
+                warn(f"tokens and time are not known: {error}")
+                return bad.exit_code()
+            method, asking = under(model)
+            sampling = Sampling((method,), asking, m, max_new_tokens=max_new_tokens)
+            warn("\n".join(plan_sampling(model, questions, sampling)))
+        return bad.exit_code()
+
+
+def import_rows(
+    format: str = Argument(metavar="FORMAT", help="lm-eval, inspect or openai-batch."),
+    file: str = Argument(metavar="FILE", help="samples_*.jsonl, an .eval or .json log, or a batch's output."),
+    requests: str | None = Option(
+        None, metavar="FILE", help="The requests of an OpenAI batch, which hold questions and settings."
+    ),
+    questions: str | None = Option(
+        None, metavar="FILE", help="Questions {id?, question, answers}, by id or text."
+    ),
+    limit: int | None = opt.LIMIT,
+    out: Path | None = opt.OUT,
+    overwrite: bool = opt.OVERWRITE,
+    json: bool = opt.JSON,
+) -> int:
+    """Turn sampled answers that another program recorded into rows for semcal cluster.
+
+    Writes {id, question, answers, generations, samples}; samples are first answers, as of semcal sample. Adds
+    log_likelihoods only where the file says at which T and how they were computed.
+    """
+    from semcal.data.recorded import FORMATS, read_recorded
+    from semcal.models.clustering import check_clusterable
+
+    chosen = FORMATS[check_name(format, FORMATS, what="format")]
+    without = several = repeated = 0
+    lines = read_recorded(file, format, requests=requests, questions=questions)
+    read = (line if isinstance(line, InputError) else Row(line.data, line.line) for line in lines)
+    with RowResults("import", out, limit=limit) as results:
+        for block in results.blocks(checked(read, check_clusterable), []):
+            results.write(block)
+            without += sum(not row.has("log_likelihoods") for row in block.rows)
+            texts = [row["generations"] for row in block.rows if len(row["generations"]) > 1]
+            several += len(texts)
+            repeated += sum(len(set(generations)) == 1 for generations in texts)
+    code = results.bad.exit_code()
+    if without:
+        rows = "row has" if without == 1 else "rows have"
+        info(f"import: {without} {rows} no log-likelihoods (E-SC alone): {chosen.no_likelihoods}")
+    if several == repeated >= FEWEST:
+        warn(
+            f"import: all draws of each of {repeated} questions are the same text, and every confidence is "
+            "1; were they drawn with one seed (lm-eval sends one, unless --model_args seed=-1), or at T = 0?"
+        )
+    return code
+
+
+def cluster(
+    *,
+    file: str = opt.ROWS,
+    equivalence: str | None = opt.EQUIVALENCE,
+    linkage: str = opt.LINKAGE,
+    merge_refusals: bool = opt.MERGE_REFUSALS,
+    cache: Path | None = opt.CACHE,
+    columns: list[str] | None = opt.COLUMNS,
+    limit: int | None = opt.LIMIT,
+    out: Path | None = opt.OUT,
+    overwrite: bool = opt.OVERWRITE,
+    json: bool = opt.JSON,
+    device: str | None = opt.DEVICE,
+    workers: int | None = opt.WORKERS,
+    server: opt.ServerOptions,
+) -> int:
+    """Group the sampled answers of each question by meaning.
+
+    Reads rows {id, question, samples: [text]} (JSON Lines, CSV, Parquet) and adds normal_forms and
+    clusters: lists of sample indices, in the order in which the meanings first appear. Samples of several
+    temperatures (temperatures: [number], one a sample) are grouped apart.
+    """
+    from semcal.models.clustering import ClusterStep, check_clusterable
+
+    equivalence = opt.equivalence_name(equivalence)
+    read = open_rows(file, columns, check_clusterable, fields=CLUSTERED, label="cluster", tables=True)
+    rows, n_blocks = opt.peek_blocks(read, BLOCK, limit)
+    models = opt.ModelOptions(
+        equivalence=equivalence, device=device, cache=cache, settings=server.settings(equivalence)
+    )
+    costs = Counter[str]()
+    with opt.open_workers("cluster", models, workers, n_blocks) as (executor, load):
+        with RowResults("cluster", out, limit=limit) as results:
+            step = ClusterStep(linkage, merge_refusals)
+            for block in results.blocks(rows, [step], workers=executor, cut=BLOCK):
+                results.write(block)
+                costs.update(block.costs)
+        code = results.bad.exit_code()
+        equivalence_name = load().equivalence.name
+    if equivalence_name != "exact":
+        cached = f", {costs['hits']} of them known from {cache}" if cache else ""
+        info(f"cluster: {nli_cost(equivalence_name, costs)}{cached}")
+    return code
+
+
+def measure(
+    file: str = opt.ROWS,
+    calibration: str | None = opt.CALIBRATION,
+    t_alpha: float = opt.TALPHA,
+    g_alpha: float = opt.GALPHA,
+    columns: list[str] | None = opt.COLUMNS,
+    limit: int | None = opt.LIMIT,
+    out: Path | None = opt.OUT,
+    overwrite: bool = opt.OVERWRITE,
+    json: bool = opt.JSON,
+) -> int:
+    """Compute the seven semantic confidence measures and their entropies.
+
+    Reads rows {id, clusters, log_likelihoods: [number] or null} and adds confidences (per cluster),
+    confidence, top_cluster and semantic_entropy, each by measure. Without log-likelihoods only E-SC.
+    With --calibration also answer, the probability that it is right, threshold and abstained.
+    """
+    from semcal.measuring import MeasureOptions, MeasureStep, check_measurable
+
+    fields: tuple[str, ...] = MEASURED
+    check, at = check_measurable, "T = 1 (or else the first)"
+    step: Step = MeasureStep(MeasureOptions(t_alpha, g_alpha))
+    untold: set[bool] = set()
+    if calibration is not None:
+        from semcal.calibration import calibrated
+
+        chosen = opt.open_calibration(calibration)
+        untold |= {True, False}
+        check, fields = calibrated.check_calibratable, (*MEASURED, "samples")
+        at = at if chosen.temperature is None else f"T = {chosen.temperature:g}"
+        step = calibrated.CalibrationStep(chosen, t_alpha, g_alpha)
+
+    def check_once(row: Row) -> None:
+        """Say once of rows with `sampled_by`, and once of others, what cannot be checked."""
+        check(row)
+        for sampled_by in untold & {bool(row.get("sampled_by"))}:
+            info(f"measure: {calibrated.what_cannot_be_checked(chosen, sampled_by=sampled_by)}")
+            untold.remove(sampled_by)
+
+    unlikely: list[str] = []
+    mixed: list[str] = []
+    rows = open_rows(file, columns, check_once, fields=fields, label="measure", tables=True)
+    with RowResults("measure", out, limit=limit) as results:
+        for block in results.blocks(rows, [step], cut=2048):
+            results.write(block)
+            unlikely += [shown(row["id"]) for row in block.rows if len(row.measured.confidence) == 1]
+            mixed += [shown(row["id"]) for row in block.rows if len(set(row.temperatures or ())) > 1]
+    code = results.bad.exit_code()
+    if unlikely:
+        rows_have = "row has" if len(unlikely) == 1 else "rows have"
+        ids = listed(unlikely)
+        warn(f"measure: {len(unlikely)} {rows_have} no log-likelihoods (ids {ids}) and got E-SC alone")
+    if mixed:
+        warn(f"measure: draws at several temperatures (ids {listed(mixed)}); measured are those at {at}")
+    return code
+
+
+def grade(
+    *,
+    file: str = opt.ROWS,
+    grader: str = opt.GRADER,
+    rouge: bool = Option(False, "--rouge", help="Also accept ROUGE-L > 0.3."),
+    equivalence: str | None = opt.EQUIVALENCE,
+    cache: Path | None = opt.CACHE,
+    audit: bool = Option(
+        False,
+        "--audit",
+        help="Compare the grader with people instead: rows {prediction, answers, human: true or false}.",
+    ),
+    seed: int = opt.SEED,
+    columns: list[str] | None = opt.COLUMNS,
+    limit: int | None = opt.LIMIT,
+    out: Path | None = opt.OUT,
+    overwrite: bool = opt.OVERWRITE,
+    json: bool = opt.JSON,
+    device: str | None = opt.DEVICE,
+    server: opt.ServerOptions,
+) -> int:
+    """Say whether answers are right, and by which rule.
+
+    Reads rows {id, answers: [text]} with prediction (a text, or several of which any may be right), or
+    with samples, clusters and top_cluster, of which up to 4 members of each measure's top cluster count.
+    Adds correct and rule, for clusters by measure, and answer_correct where measure --calibration was.
+    With --audit it prints how far the grader and people agree, Cohen's kappa and the confusion matrix, with
+    95 % intervals; answers to one question (or of one context or group) are resampled together.
+    """
+    from semcal.grading.grade import GradeStep, as_grader, check_auditable, check_gradable
+
+    nli = equivalence if grader == "nli" else "exact"
+    settings = server.settings(nli, grader.removeprefix("judge:"))
+    models = opt.ModelOptions(equivalence=nli, device=device, cache=cache, settings=settings)
+    judge = models.open_equivalence()
+    chosen = as_grader(models.open_grader(grader, rouge=rouge), judge)
+    with spending("grade", grader=chosen):
+        if audit:
+            read = open_rows(file, columns, check_auditable, fields=AUDITED, label="grade")
+            return _audit(read, limit, out, chosen, as_json=json, name=grader, seed=seed)
+        rows = open_rows(file, columns, check_gradable, fields=GRADED, label="grade")
+        with RowResults("grade", out, limit=limit) as results:
+            for block in results.blocks(rows, [GradeStep(chosen, seed)]):
+                results.write(block)
+        return results.bad.exit_code()
+
+
+def _audit(
+    rows: Iterator[Row | InputError],
+    limit: int | None,
+    out: Path | None,
+    grader: Grader,
+    *,
+    as_json: bool,
+    name: str,
+    seed: int,
+) -> int:
+    """Compare a grader with people's labels, and print how far they agree."""
+    from semcal.grading.grade import audit, judge_rows
+
+    with BadRows() as bad, progress("grade", limit) as update:
+        audited = list(good_rows(islice(rows, limit), bad))
+        judgements = judge_rows(audited, grader)
+        update(len(judgements))
+    agreement = audit(judgements, seed=seed)
+    _show_or_write([{"grader": name, **agreement}], [{"measure": name, **agreement}], out, as_json=as_json)
     return bad.exit_code()
 
 
-class BadRows:
-    """Counts rows that cannot be used, and prints why on stderr."""
+def metrics(
+    file: str = opt.ROWS,
+    measure: list[str] | None = Option(None, help="Only this measure; may be repeated."),
+    bins: int = Option(15, min=1, callback=opt.countable, help="Bins of ECE and ACE."),
+    ci: bool = Option(False, "--ci", help="Add standard errors and 95 % intervals over questions."),
+    risk: float | None = opt.RISK,
+    delta: float = opt.DELTA,
+    seed: int = opt.SEED,
+    columns: list[str] | None = opt.COLUMNS,
+    limit: int | None = opt.LIMIT,
+    out: Path | None = opt.OUT,
+    overwrite: bool = opt.OVERWRITE,
+    json: bool = opt.JSON,
+) -> int:
+    """Measure calibration, discrimination and selective accuracy.
 
-    def __init__(self) -> None:
-        self.count = 0
-        self._log = ProblemLog()
+    Reads rows {confidence, correct}, or both by measure as semcal grade writes them; a calibrated
+    probability of the answer (probability, answer_correct) is the measure Calibrated. What is undefined
+    is null. Rows that are null under a measure do not count for it; their number is printed.
+    """
+    from semcal.data.question import several
+    from semcal.measuring import assess, check_assessable, scores_by_measure
 
-    def __enter__(self) -> BadRows:
-        return self
+    rows = islice(open_rows(file, columns, check_assessable, fields=ASSESSED, label="metrics"), limit)
+    with BadRows() as bad:
+        by_measure = scores_by_measure(good_rows(rows, bad), measure)
+    if not by_measure:
+        raise InputError(
+            f"no row of {file} holds confidence and correct; run `semcal measure` and `semcal grade`"
+        )
+    for name, scores in by_measure.items():
+        if scores.undefined:
+            info(
+                f"metrics: rows without {name or 'confidence'}, which do not count for it: {scores.undefined}"
+            )
+    assessed = assess(by_measure, bins=bins, ci=ci, seed=seed, risk=risk, delta=delta)
+    results = [({} if name is None else {"measure": name}) | values for name, values in assessed.items()]
+    if risk is not None:
+        info("metrics: the threshold holds only if nothing (T, map, measure) was fitted on these questions")
+        if any(several(scores.ties) is not None for scores in by_measure.values()):
+            info("metrics: of questions that share a passage or group, which are not independent, one counts")
+    _show_or_write(results, results, out, as_json=json)
+    return bad.exit_code()
 
-    def __exit__(self, *_: object) -> None:
-        self._log.close()
 
-    def report(self, error: InputError) -> None:
-        """Print the reason, now or together with others of its kind."""
-        self.count += 1
-        if isinstance(error, RowError):
-            self._log.add(error.reason, line=error.line, last=error.last, row_id=error.row_id)
-        elif isinstance(error, QuestionError):
-            self._log.add(error.reason, row_id=error.question_id)
+def _show_or_write(lines: list[Result], columns: list[Result], out: Path | None, *, as_json: bool) -> None:
+    """Print results as a table for people, or write them as lines of JSON."""
+    if not as_json and out is None and sys.stdout.isatty():
+        show_metrics(columns)
+        return
+    with writing(out) as handle:
+        handle.writelines(dumps(line) + "\n" for line in lines)
+
+
+def show_metrics(results: list[Result]) -> None:
+    """Print metrics for people; a result's `measure` is the head of its column."""
+    from rich.console import Console
+
+    console = Console()
+    for number, table in enumerate(metrics_tables(results, console.width)):
+        console.print(*([""] if number else []), table, sep="\n", markup=False, highlight=False)
+    for result in results:
+        if "risk" in result:
+            sentence = ": ".join([result["measure"]] * ("measure" in result) + [result["risk"]["sentence"]])
+            show(sentence)
+
+
+def _shown(value: Any) -> str:
+    if value is None or value != value:
+        return "–"
+    if isinstance(value, float):
+        return f"{value:.4f}"
+    if isinstance(value, list):
+        return "[" + ", ".join("–" if item is None else f"{item:.3f}" for item in value) + "]"
+    return str(value)
+
+
+def metrics_tables(results: list[Result], width: int) -> list[Table]:
+    """Metrics down, measures across: as many tables as it takes for each to fit a width of characters."""
+    rows = _rows(max(results, key=len))
+    cells = [[_metric(result, *row) for row in rows] for result in results]
+    names = [key if inner is None else f"{key} {inner}" for key, inner in rows]
+    heads = [str(result.get("measure", "value")) for result in results]
+    first = max(map(len, ["metric", *names]))
+    widths = [max(map(len, [head, *column])) + 1 for head, column in zip(heads, cells)]
+    tables, part = [], [0]
+    for number in range(1, len(results) + 1):
+        if number < len(results) and first + sum(widths[i] for i in [*part, number]) <= width:
+            part.append(number)
         else:
-            self._log.add(str(error))
-
-    def flush(self) -> None:
-        """Print what was held back to be grouped: a good row has come."""
-        self._log.flush()
-
-    def exit_code(self) -> int:
-        """0 when every row was good, else 1 with a count on stderr."""
-        self._log.close()
-        if self.count:
-            rows = "row was" if self.count == 1 else "rows were"
-            warn(f"{self.count} bad {rows} left out; the rest is done")
-        return 1 if self.count else 0
+            tables.append(_table(names, [heads[i] for i in part], [cells[i] for i in part]))
+            part = [number]
+    return tables
 
 
-class ProblemLog:
-    """Prints problems of rows on stderr; consecutive ones of one kind make one line.
-
-    A kind that comes again later is only counted, and printed once more at the end (`close`).
-    """
-
-    def __init__(self) -> None:
-        self._kinds: dict[tuple[str, str], _Kind] = {}
-        self._pending: tuple[str, str] | None = None
-
-    def add(
-        self,
-        reason: str,
-        *,
-        line: int | None = None,
-        last: int | None = None,
-        row_id: str | int | None = None,
-        where: str = "",
-    ) -> None:
-        """Take up a problem of a row, or of a question that has no line."""
-        kind = where, _pattern(reason, row_id)
-        if kind != self._pending:
-            self.flush()
-        if kind not in self._kinds:
-            self._kinds[kind] = _Kind(where, reason)
-            self._pending = kind
-        self._kinds[kind].add(line, last, row_id)
-
-    def flush(self) -> None:
-        """Print the kind that was held back to be grouped."""
-        if self._pending is not None:
-            kind = self._kinds[self._pending]
-            warn(str(kind))
-            self._kinds[self._pending] = _Kind(kind.where, kind.reason, kind.before + kind.count)
-            self._pending = None
-
-    def close(self) -> None:
-        """Print everything that is not printed yet."""
-        self.flush()
-        for kind in self._kinds.values():
-            if kind.count:
-                warn(str(kind))
-        self._kinds.clear()
+def _rows(result: Result) -> list[tuple[str, str | None]]:
+    """The metrics, and of those that are mappings each key."""
+    return [
+        (key, inner)
+        for key, value in result.items()
+        if key not in ("measure", "se", "interval", "risk")
+        for inner in (value if isinstance(value, dict) else (None,))
+    ]
 
 
-@dataclass
-class _Kind:
-    """Problems of one kind that are not printed yet."""
-
-    where: str
-    reason: str
-    before: int = 0  # how many were printed already
-    count: int = 0
-    runs: list[list[int]] = field(default_factory=list)  # first and last line of consecutive ones
-    ids: list[str] = field(default_factory=list)
-
-    def add(self, first: int | None, last: int | None, row_id: str | int | None) -> None:
-        self.count += 1
-        if row_id is not None and len(self.ids) <= NAMED:
-            self.ids.append(shown(row_id))
-        if first is None:
-            return
-        if self.runs and self.runs[-1][1] + 1 == first:
-            self.runs[-1][1] = last or first
-        elif len(self.runs) <= NAMED:
-            self.runs.append([first, last or first])
-
-    def __str__(self) -> str:
-        return f"{self.where}{self._place()}{self.reason}"
-
-    def _place(self) -> str:
-        ids = listed(self.ids)
-        lines = listed([str(a) if a == b else f"{a}-{b}" for a, b in self.runs])
-        if self.count > 1 or self.before:
-            more = "more " if self.before else ""
-            rows = f"{self.count} {more}row{'' if self.count == 1 else 's'}"
-            ids = f"{rows}, ids {ids}" if ids else rows
-        elif not lines:
-            return f"question {ids}: " if ids else ""
-        elif ids:
-            ids = f"id {ids}"
-        named = f" ({ids})" if ids and lines else ids
-        return f"line{'' if lines.isdecimal() else 's'} {lines}{named}: " if lines else f"{named}: "
+def _metric(result: Result, key: str, inner: str | None) -> str:
+    """A value, with its standard error and interval where there are some: 0.0940 ±.0150 [.064, .124]."""
+    value = result.get(key) if inner is None else (result.get(key) or {}).get(inner)
+    error, interval = (result.get(kind, {}).get(key) for kind in ("se", "interval"))
+    if inner is not None or interval is None:
+        return _shown(value)
+    return f"{_shown(value)} ± {_short(error)} [{_short(interval[0])}, {_short(interval[1])}]"
 
 
-def _pattern(reason: str, row_id: str | int | None) -> str:
-    """What problems of one kind have in common: the reason without id, numbers and what was got."""
-    text = reason.partition(", got ")[0]
-    text = text if row_id is None else text.replace(shown(row_id), "")
-    return _VALUES.sub(lambda match: match[0] if match[0][1:-1].isidentifier() else "", text)
+def _short(value: float | None) -> str:
+    return "–" if value is None or value != value else re.sub(r"^(-?)0\.", r"\1.", f"{value:.3f}")
 
 
-def listed(names: Sequence[str]) -> str:
-    """The first names, and … where there are more.
+def _table(names: list[str], heads: list[str], columns: list[list[str]]) -> Table:
+    from rich.table import Table
+    from rich.text import Text
 
-    >>> listed(["'a'", "'b'", "'c'", "'d'"])
-    "'a', 'b', 'c', …"
-    """
-    return ", ".join([*names[:NAMED], *(["…"] if len(names) > NAMED else [])])
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    for number, head in enumerate(["metric", *heads]):
+        table.add_column(Text(as_shown(head)), justify="right" if number else "left", overflow="fold")
+    for row in zip(names, *columns):
+        table.add_row(*(Text(as_shown(cell)) for cell in row))
+    return table

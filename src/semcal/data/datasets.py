@@ -16,9 +16,17 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from semcal.data.column_names import COMMON_NAMES, Notify, peek
 from semcal.data.question import Question, group_of, reference_text
-from semcal.data.sources import ATLAS, BUILT_IN, HubDataset, read_hub_rows, read_source_rows
+from semcal.data.sources import (
+    ATLAS,
+    BUILT_IN,
+    COMMON_NAMES,
+    HubDataset,
+    Notify,
+    peek,
+    read_hub_rows,
+    read_source_rows,
+)
 from semcal.errors import InputError, RowError, UsageError, shown
 from semcal.files import JsonLine, fault
 from semcal.registry import check_name
@@ -52,13 +60,11 @@ def clean_text(text: str) -> str:
 def question_from_row(
     row: JsonLine, *, columns: Mapping[str, str] = _NO_COLUMNS, answers_needed: bool = False
 ) -> Question:
-    """Return the question in a row.
+    """Return the question in a row; RowError if it holds none that can be used.
 
     Its keys, or those that `columns` gives for ours, are "id" (text or whole number; by default the row's
     number), "question", "answers" (a text or whole number, a list of them, or an object of the hub) and
     "context" (a text or null). Other keys go to `extra`. With `answers_needed` it is an error to have none.
-
-    RowError if the row holds no usable question; the message says what to change.
 
     >>> question_from_row(JsonLine(7, {"question": "Who found it? ", "answers": ["Ada", "Ada "], "level": 2}))
     Question(id='7', question='Who found it?', answers=('Ada',), context=None, extra={'level': 2})
@@ -134,7 +140,8 @@ def _answer_list(value: Any) -> Any:
     if value is None:
         return []
     if isinstance(value, str):
-        return _listed(value)
+        text = value.strip()
+        return parse_list(text) if text.startswith(('["', "['")) and text.endswith("]") else [text]
     if isinstance(value, int | float):
         return [value]
     if isinstance(value, Mapping):
@@ -144,12 +151,6 @@ def _answer_list(value: Any) -> Any:
             aliases = value.get("aliases") or []
             return [value["value"], *aliases] if isinstance(aliases, (list, tuple)) else value
     return value
-
-
-def _listed(text: str) -> list[Any]:
-    """A cell that holds a list; any other text is one answer."""
-    text = text.strip()
-    return parse_list(text) if text.startswith(('["', "['")) and text.endswith("]") else [text]
 
 
 def parse_list(text: str) -> list[Any]:
@@ -192,7 +193,7 @@ def read_questions(
         "squad", or any "owner/name". A file of that name comes first. Or a set of the embedded world:
         "atlas-trivia", "atlas-rare", "atlas-reading".
     format : str, optional
-        Format of the file if its ending does not say: "jsonl", "json", "csv", "tsv", "parquet".
+        If the ending of the file does not say: "jsonl", "json", "csv", "tsv", "parquet".
     subset, split : str, optional
         Which part of a data set on the hub (split "train" by default); of the embedded world the split
         "few_shot", "calibration_train" (by default), "validation" or "test".
@@ -200,10 +201,8 @@ def read_questions(
         Other names of "id", "question", "answers" or "context" in the source: our name → its. Case is
         ignored ("Question"), "query" counts as "question", and "answer" as "answers" if answers are needed
         and there are no "answers", unless the rows hold samples or a prediction.
-    answers_needed : bool
-        Whether a question without answers is a bad row.
-    labelled : bool
-        Whether "answer" counts as "answers" though none are needed.
+    answers_needed, labelled : bool
+        Whether a question without answers is a bad row, and "answer" counts as "answers" even if it is not.
     notify : callable, optional
         Called with notes about the source: its delimiter, the names of its columns.
 
@@ -222,11 +221,6 @@ def read_questions(
         If an option does not apply to the source, or `columns` names one that it does not have.
     MissingExtraError
         For Parquet without pyarrow, for the hub without datasets.
-
-    Warns
-    -----
-    SemcalWarning
-        If most cells of answers hold several answers that are not written as a list ("A;B").
     """
     names = {*_COLUMNS, *(name for aliases in _COLUMNS.values() for name in aliases), "title"}
     names |= {"answer"} if answers_needed or labelled else set()
@@ -307,21 +301,9 @@ def load_questions(
 ) -> list[Question]:
     """Return the questions of a data set as a list.
 
-    Parameters
-    ----------
-    source, **options
-        As for `read_questions`.
-    on_bad_row : callable, optional
-        Called with every bad row; by default the first one is raised.
-    limit : int, optional
-        Maximum number of rows, good or bad.
-
-    Raises
-    ------
-    RowError
-        For the first bad row, if there is no `on_bad_row`.
-    InputError
-        As `read_questions`, and if no question is left.
+    `source` and `options` as for `read_questions`, and so are the errors. `on_bad_row` is called with every
+    bad row; without it the first is raised as a RowError. `limit` is the maximum number of rows, good or bad.
+    InputError also if no question is left.
     """
     questions: list[Question] = []
     for item in islice(read_questions(source, **options), limit):

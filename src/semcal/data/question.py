@@ -17,6 +17,8 @@ from semcal.files import dumps
 
 #: The field of a row that names its group.
 GROUP = "group"
+RowData = Mapping[str, Any]
+"""The keys of a row of a file, with what JSON can hold."""
 Ties = tuple[Any, ...]
 """What ties a question to others of its group: values, of which one in common is enough."""
 
@@ -25,25 +27,10 @@ Ties = tuple[Any, ...]
 class Question:
     """One question, its reference answers and, open book, its passage.
 
-    Parameters
-    ----------
-    id : str
-        Unique in its data set.
-    question : str
-        The question, on one line.
-    answers : tuple of str
-        Reference answers without duplicates, in the order of the source; few-shot examples show the first.
-    context : str or None
-        The passage, exactly as given.
-    extra : mapping of str to object
-        The other keys of the row.
-    line : int or None
-        Its line in the file, for messages.
-    numbered : bool
-        Whether that line is its id, for want of one.
+    `id` is unique in its data set. `answers` are the references without duplicates, in the order of the
+    source (few-shot examples show the first), `context` the passage, exactly as given, and `extra` the other
+    keys of the row.
 
-    Examples
-    --------
     >>> Question("q1", "Who wrote it?", ("Ana Velis",)).row()
     {'id': 'q1', 'question': 'Who wrote it?', 'answers': ['Ana Velis']}
     """
@@ -52,9 +39,9 @@ class Question:
     question: str
     answers: tuple[str, ...] = ()
     context: str | None = None
-    extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    line: int | None = field(default=None, compare=False, repr=False)
-    numbered: bool = field(default=False, compare=False, repr=False)
+    extra: RowData = field(default_factory=dict, hash=False)
+    line: int | None = field(default=None, compare=False, repr=False)  # in its file, for messages
+    numbered: bool = field(default=False, compare=False, repr=False)  # whether that line is its id
 
     def row(self) -> dict[str, Any]:
         """Return the question as a row of a file, without the passage or answers that it lacks."""
@@ -98,7 +85,7 @@ def passage_key(context: str | None) -> str:
     return "" if context is None else " ".join(context.casefold().split())
 
 
-def group_of(row: Mapping[str, Any]) -> str | float | None:
+def group_of(row: RowData) -> str | float | None:
     """Return the value of the field `group` of a row; None where it has none.
 
     InputError if it is neither a text nor a number.
@@ -112,7 +99,7 @@ def group_of(row: Mapping[str, Any]) -> str | float | None:
     raise InputError(f"'{GROUP}' must be a text or a number that questions share, got {shown(value)}")
 
 
-def ties_of(row: Mapping[str, Any]) -> Ties:
+def ties_of(row: RowData) -> Ties:
     """Return what ties a row to others of its group, from its keys `context` and `group`."""
     context, group = row.get("context"), group_of(row)
     passage = passage_key(context) if isinstance(context, str) else ""
@@ -199,15 +186,9 @@ def chat(
     """Return the whole chat that asks one question, ending in the user's turn.
 
     Each of the `few_shot` examples is answered with its first reference. `context` is the passage of a
-    question given as a text. Without a `system` message (None) there is no such turn.
+    question given as a text. Without a `system` message (None) there is no such turn. InputError if an
+    example has no answer, or a passage is given twice.
 
-    Raises
-    ------
-    InputError
-        If an example has no answer, or a passage is given twice.
-
-    Examples
-    --------
     >>> example = Question("7", "Who found radium?", ("Marie Curie",))
     >>> for turn in chat("Who built it?", few_shot=[example], system="Be brief."):
     ...     print(f"{turn.role}: {turn.content}")
@@ -234,8 +215,6 @@ def plain_text(turns: Sequence[Turn]) -> str:
     A chat that ends in the user's turn ends in "Answer:", to be continued by a blank and the answer; the text
     of a chat that ends in an answer begins with the text of the chat before it.
 
-    Examples
-    --------
     >>> example = Question("7", "Who found radium?", ("Marie Curie",))
     >>> print(plain_text(chat("Who built it?", few_shot=[example], system="Be brief.")))
     Be brief.
@@ -246,12 +225,5 @@ def plain_text(turns: Sequence[Turn]) -> str:
     Question: Who built it?
     Answer:
     """
-    parts = []
-    for turn in turns:
-        if turn.role == "user":
-            parts.append(f"{turn.content}\nAnswer:")
-        elif turn.role == "assistant":
-            parts.append(f" {turn.content}\n\n")
-        else:
-            parts.append(f"{turn.content}\n\n")
-    return "".join(parts).removesuffix("\n\n")
+    forms = {"user": "{}\nAnswer:", "assistant": " {}\n\n", "system": "{}\n\n"}
+    return "".join(forms[turn.role].format(turn.content) for turn in turns).removesuffix("\n\n")

@@ -22,12 +22,11 @@ from pathlib import Path
 from typing import Any
 
 from semcal.data.datasets import clean_text, load_questions, parse_list
-from semcal.data.question import Question, passage_key
+from semcal.data.question import Question, RowData, passage_key
 from semcal.errors import WIDTH, InputError, RowError, UsageError, shown
 from semcal.files import LONGEST, JsonLine, parse, read_rows, row_of
 from semcal.text.first_answer import first_answer, split_thinking
 
-Data = Mapping[str, Any]
 Rows = Iterator[JsonLine | RowError]
 
 #: What can run code when it is opened: by ending, and by first bytes.
@@ -62,12 +61,12 @@ class _Answers:
     question: str | None = None
     answers: list[str] | None = None
     context: str | None = None
-    settings: Data = field(default_factory=dict)  # temperature, top_p, …, as far as the file says
+    settings: RowData = field(default_factory=dict)  # temperature, top_p, …, as far as the file says
     draws: dict[tuple[int, int], tuple[str, float | None]] = field(default_factory=dict)  # (request, choice)
     fault: str | None = None  # why it cannot be used
     is_prompt: bool = True  # whether the question may stand at the end of a prompt
 
-    def add(self, request: int, choices: Any, stored: Data) -> None:
+    def add(self, request: int, choices: Any, stored: RowData) -> None:
         """Take the choices of a reply; InputError if there is none, or one has no text."""
         if not isinstance(choices, list) or not choices:
             raise InputError(f"no answer: expected a list of choices, got {shown(choices)}")
@@ -106,7 +105,7 @@ def _at(value: Any, *keys: str) -> Any:
     return value
 
 
-def _text(content: Any, stored: Data) -> str:
+def _text(content: Any, stored: RowData) -> str:
     """The text of a message, without reasoning; a reference to an attachment is resolved."""
     if isinstance(content, list):
         texts = (_at(part, "text") for part in content if _at(part, "type") == "text")
@@ -119,14 +118,14 @@ def _text(content: Any, stored: Data) -> str:
     return text
 
 
-def _question(turns: Any, stored: Data) -> str:
+def _question(turns: Any, stored: RowData) -> str:
     """The question: a text, or the last user turn."""
     if isinstance(turns, list):
         turns = next((_at(turn, "content") for turn in turns[::-1] if _at(turn, "role") == "user"), None)
     return _text(turns, stored)
 
 
-def _log_likelihood(choice: Any, text: str, settings: Data) -> float | None:
+def _log_likelihood(choice: Any, text: str, settings: RowData) -> float | None:
     """The mean log-probability of an answer's tokens and its end of turn; None where that is not sure."""
     entries = _at(choice, "logprobs", "content")
     plain = all(settings.get(key) in values for key, values in _PLAIN.items())
@@ -173,8 +172,8 @@ def _of_lm_eval(row: JsonLine) -> _Answers:
             "there); import a task that generates"
         )
     prompt = _at(line, "arguments", "gen_args_0", "arg_0")
-    settings = _at(line, "arguments", "gen_args_0", "arg_1")
-    settings = dict(settings) if isinstance(settings, Mapping) else {}
+    stated = _at(line, "arguments", "gen_args_0", "arg_1")
+    settings = dict(stated) if isinstance(stated, Mapping) else {}
     settings |= {"temperature": 0} if settings.get("do_sample") is False else {}
     lines = filter(None, map(str.strip, prompt.split("\n"))) if isinstance(prompt, str) else ()
     end = _LAST_QUESTION.search("\n".join(lines))
@@ -275,23 +274,16 @@ def _opened_zip(path: Path) -> Iterator[zipfile.ZipFile]:
     except InputError:
         raise
     except _zip_errors() as error:
-        reason = str(error)[:200]
-        raise InputError(
-            f"{path} is no inspect log, or damaged or encrypted ({reason}); make or copy it again"
-        ) from error
+        problem = f"is no inspect log, or damaged or encrypted ({str(error)[:200]})"
+        raise InputError(f"{path} {problem}; make or copy it again") from error
 
 
 def _zip_errors() -> tuple[type[Exception], ...]:
     """What zipfile raises for damaged and encrypted files, with the errors of the zstd that is loaded."""
     zstd = (sys.modules.get(name) for name in ("compression.zstd", "zstandard"))
+    of_zstd = (module.ZstdError for module in zstd if module)
     damaged = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, OSError)
-    return (
-        *damaged,
-        ValueError,
-        OverflowError,
-        RuntimeError,
-        *(module.ZstdError for module in zstd if module),
-    )
+    return (*damaged, ValueError, OverflowError, RuntimeError, *of_zstd)
 
 
 def _allow_zstd(path: Path) -> None:
@@ -337,9 +329,8 @@ def _read_batch(source: str, requests: str | None) -> Rows:
             entry.line = row.line
             entry.fault = entry.fault or f"request {shown(row.data['custom_id'])}: {error}"
     for request, entry in waiting.items():
-        entry.fault = (
-            entry.fault or f"request {shown(request)} is not answered in {source}; see the error file"
-        )
+        unanswered = f"request {shown(request)} is not answered in {source}; see the error file"
+        entry.fault = entry.fault or unanswered
     for name, entry in answers.items():
         numbers = sorted({draw for draw, _ in entry.draws})
         if numbers and numbers != list(range(numbers[0], numbers[0] + len(numbers))):
@@ -415,9 +406,8 @@ class _Questions:
     def find(self, name: str, text: str | None, *, is_prompt: bool) -> Question:
         """Return the question of a row; InputError if there is none, another, or several."""
         keys, source = list(_endings(text or ""))[: None if is_prompt else 1], self._source
-        quoted = (
-            "not known" if text is None else shown(text if len(text) < WIDTH else f"…{text[10 - WIDTH :]}")
-        )
+        ending = text if text is None or len(text) < WIDTH else f"…{text[10 - WIDTH :]}"
+        quoted = "not known" if ending is None else shown(ending)
         if not self._by_id:
             matches = next((self._by_text[key] for key in keys if key in self._by_text), [])
             if len(matches) == 1:

@@ -1,4 +1,4 @@
-"""Rows of any file or hub data set, as `JsonLine | RowError`, one at a time (spec.md, section 9).
+"""Rows of any file or hub data set, as `JsonLine | RowError`, one at a time, and the names of their columns.
 
 A row that cannot be read is reported with its number and reading goes on; a source that cannot be read at
 all (no such file, a broken archive, a hub out of reach) is an `InputError`.
@@ -9,23 +9,26 @@ from __future__ import annotations
 import csv
 import gzip
 import re
+import warnings
 import zlib
-from collections.abc import Collection, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date, time
 from decimal import Decimal
 from functools import partial
-from itertools import count
+from itertools import chain, count, islice
 from pathlib import Path
-from types import ModuleType
 from typing import Any, TextIO
 
 from semcal import files as jsonl
-from semcal.data.column_names import Notify, check_different
-from semcal.errors import InputError, MissingExtraError, RowError, UsageError, shown
+from semcal.errors import InputError, MissingExtraError, RowError, SemcalWarning, UsageError, shown
 from semcal.files import JsonLine, check_ending, check_start, parse, read_rows, row_of
 from semcal.registry import Registry, check_name
+
+Notify = Callable[[str], None]
+"""Shows the user a note about a file that is not an error."""
 
 FORMATS = {
     "jsonl": (".jsonl", ".ndjson"),
@@ -66,9 +69,7 @@ ATLAS = Registry(
 
 
 def find_format(path: Path) -> str:
-    """Return the format of a file from its ending; without one it is JSON Lines.
-
-    InputError if the ending is unknown, or that of a spreadsheet, an archive or the like.
+    """Return the format of a file from its ending, JSON Lines without one; InputError if it is unknown.
 
     >>> find_format(Path("questions.jsonl.gz")), find_format(Path("Train.CSV"))
     ('jsonl', 'csv')
@@ -96,23 +97,18 @@ def read_source_rows(
     """Yield the rows of a local file, or of JSON Lines on standard input ("-").
 
     The ending decides the `format`, one of `FORMATS`, if none is given. The delimiter of CSV is found from
-    `names`, known names of columns in lower case; `notify` is called with notes about the file.
-
-    InputError if the file does not exist, is damaged as a whole, or has an unknown format. UsageError if
-    `format` is unknown. MissingExtraError for Parquet without pyarrow.
+    `names`, known names of columns in lower case; `notify` is called with notes about the file. InputError if
+    the file does not exist, is damaged as a whole, or has an unknown format. UsageError if `format` is
+    unknown. MissingExtraError for Parquet without pyarrow.
     """
-    path = Path(source)
-    if str(source) == "-":
-        form = format or "jsonl"
-    else:
-        if not path.is_file():
-            raise InputError(f"no such file: {path}")
-        form = format or find_format(path)
-    check_name(form, FORMATS, what="format")
+    path, is_stream = Path(source), str(source) == "-"
+    if not is_stream and not path.is_file():
+        raise InputError(f"no such file: {path}")
+    form = check_name(format or ("jsonl" if is_stream else find_format(path)), FORMATS, what="format")
     if form == "jsonl":
         yield from read_rows(source)
         return
-    if str(source) == "-":
+    if is_stream:
         raise UsageError(f"standard input is read as JSON Lines, not as {form}; name a file instead")
     try:
         if form == "parquet":
@@ -173,7 +169,7 @@ class _Lines:
 def find_delimiter(header: str, *, usual: str = ",", names: Collection[str] = ()) -> str:
     """Return the delimiter that gives a header line the most known `names` (lower case), then the most cells.
 
-    The `usual` delimiter, that of the file's ending, wins ties.
+    The `usual` one, that of the file's ending, wins ties.
 
     >>> find_delimiter("question;answers, all;level"), find_delimiter("question")
     (';', ',')
@@ -270,10 +266,14 @@ def read_parquet(path: Path) -> Iterator[JsonLine | RowError]:
 
     InputError if it is no Parquet file or has two columns of one name, MissingExtraError without pyarrow.
     """
-    arrow, parquet = _pyarrow()
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise MissingExtraError("pyarrow", "data") from error
     numbers = count(1)
     try:
-        with parquet.ParquetFile(path) as file:
+        with pyarrow.parquet.ParquetFile(path) as file:
             check_different(file.schema_arrow.names, path)
             for batch in file.iter_batches(batch_size=1024):
                 for index in range(batch.num_rows):
@@ -282,12 +282,12 @@ def read_parquet(path: Path) -> Iterator[JsonLine | RowError]:
         raise InputError(
             f"the name of a column of {path} is not UTF-8 ({error.reason}): write the file again with another"
         ) from error
-    except (arrow.ArrowException, OSError) as error:
+    except (pyarrow.ArrowException, OSError) as error:
         raise InputError(f"{path} is not a Parquet file that can be read: {error}") from error
 
 
 def _parquet_row(row: Any, number: int) -> JsonLine | RowError:
-    cells: dict[str, Any] = {}
+    cells = {}
     bad = None
     for name in row.schema.names:
         try:
@@ -321,15 +321,6 @@ def json_value(cell: Any) -> Any:
     raise TypeError(f"a cell holds {type(cell).__name__}, which JSON cannot hold")
 
 
-def _pyarrow() -> tuple[ModuleType, ModuleType]:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise MissingExtraError("pyarrow", "data") from error
-    return pyarrow, pyarrow.parquet
-
-
 # JSON: a list of rows, SQuAD's nested file, or JSON Lines under another name
 
 
@@ -344,7 +335,8 @@ def _json(path: Path) -> Iterator[JsonLine | RowError]:
     try:
         content, odd = parse(text)
     except InputError as error:
-        if not _first_line_is_an_object(text):
+        first_line = text.strip().split("\n", 1)[0].strip()
+        if not (first_line.startswith("{") and first_line.endswith("}")):
             raise InputError(f"{path}: {error}") from None
         yield from read_rows(path)
         return
@@ -354,11 +346,6 @@ def _json(path: Path) -> Iterator[JsonLine | RowError]:
     else:
         items = content if isinstance(content, list) else [content]
         yield from (row_of(number, item, odd=odd) for number, item in enumerate(items, start=1))
-
-
-def _first_line_is_an_object(text: str) -> bool:
-    first = text.strip().split("\n", 1)[0].strip()
-    return first.startswith("{") and first.endswith("}")
 
 
 def _squad(articles: list[Any], odd: bool) -> Iterator[JsonLine | RowError]:
@@ -373,7 +360,10 @@ def _squad(articles: list[Any], odd: bool) -> Iterator[JsonLine | RowError]:
                     yield RowError(number, reason)
                     continue
                 passage = {"title": article.get("title"), "context": paragraph.get("context")}
-                answers = {"answers": _squad_answers(entry.get("answers"))}
+                listed = entry.get("answers")
+                if isinstance(listed, list) and all(isinstance(answer, dict) for answer in listed):
+                    listed = [answer.get("text") for answer in listed]
+                answers = {"answers": listed}
                 row = row_of(number, entry, odd=odd)
                 yield row if isinstance(row, RowError) else row_of(number, passage | entry | answers, odd=odd)
 
@@ -384,12 +374,6 @@ def _children(parent: Any, key: str) -> list[Any]:
     return children if isinstance(children, list) else [None]
 
 
-def _squad_answers(answers: Any) -> Any:
-    if isinstance(answers, list) and all(isinstance(answer, dict) for answer in answers):
-        return [answer.get("text") for answer in answers]
-    return answers
-
-
 # The Hugging Face hub
 
 
@@ -398,27 +382,169 @@ def read_hub_rows(
 ) -> Iterator[JsonLine | RowError]:
     """Yield the rows of a split of a data set on the Hugging Face hub, numbered from 1.
 
-    Only the columns `names` (in lower case) and those of `dataset.columns` are read.
-
-    MissingExtraError if the package `datasets` is not installed. InputError if the hub cannot be reached, or
-    has no such data set, subset or split.
+    Only the columns `names` (in lower case) and those of `dataset.columns` are read. MissingExtraError if the
+    package `datasets` is not installed, InputError if the hub cannot be reached, or has no such data set,
+    subset or split.
     """
-    rows = _load_from_hub(dataset, split)
+    try:
+        from datasets import load_dataset
+    except ImportError as error:
+        raise MissingExtraError("datasets", "data") from error
+    try:
+        rows = load_dataset(dataset.path, dataset.subset, split=split, trust_remote_code=False)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise InputError(
+            f"cannot load {dataset.path} (subset {dataset.subset}, split {split}) from the Hugging Face hub: "
+            f"{error}. Check the name and the network, or give a local file (JSONL, CSV, Parquet)"
+        ) from error
     names = {*names, *(theirs.lower() for theirs in dataset.columns.values())}
     present = [name for name in rows.column_names if name.strip().lower() in names]
     for number, row in enumerate(rows.select_columns(present), start=1):
         yield JsonLine(number, dict(row))
 
 
-def _load_from_hub(dataset: HubDataset, split: str) -> Any:
-    try:
-        from datasets import load_dataset
-    except ImportError as error:
-        raise MissingExtraError("datasets", "data") from error
-    try:
-        return load_dataset(dataset.path, dataset.subset, split=split, trust_remote_code=False)
-    except (OSError, ValueError, RuntimeError) as error:
-        raise InputError(
-            f"cannot load {dataset.path} (subset {dataset.subset}, split {split}) from the Hugging Face hub: "
-            f"{error}. Check the name and the network, or give a local file (JSONL, CSV, Parquet)"
-        ) from error
+# Columns: which of a file's is which of ours
+
+#: Rows from which the names of columns are decided.
+FIRST = 64
+COMMON_NAMES: Mapping[str, tuple[str, ...]] = {
+    "question": ("query",),
+    "samples": ("responses", "completions"),
+}
+"""Other accepted names of a column, in any case."""
+#: Columns beside which `answer` is the model's answer.
+_OF_A_MODEL = {"samples", *COMMON_NAMES["samples"], "prediction"}
+#: Several answers in one cell, not written as a list.
+_SEVERAL = re.compile(r"[^\s;|]\s*[;|]\s*[^\s;|]")
+
+
+def parse_columns(pairs: Sequence[str], fields: Iterable[str]) -> dict[str, str]:
+    """Return "question=Frage", … as {our name: the file's}.
+
+    UsageError if one is no such pair, names no column of `fields`, or is given twice.
+
+    >>> parse_columns(["question=Frage", "answers=Die Antwort"], ("id", "question", "answers"))
+    {'question': 'Frage', 'answers': 'Die Antwort'}
+    """
+    columns: dict[str, str] = {}
+    for pair in pairs:
+        ours, equals, theirs = pair.partition("=")
+        if not (equals and theirs):
+            raise UsageError(f"--columns {shown(pair)}: expected OURS=THEIRS, such as question=Frage")
+        if check_name(ours.strip(), fields, what="column of --columns") in columns:
+            raise UsageError(f"--columns names {ours.strip()!r} twice")
+        columns[ours.strip()] = theirs
+    return columns
+
+
+def check_different(names: Sequence[str], path: Path | str) -> None:
+    """Refuse a file with two columns of one name: InputError."""
+    for name, times in Counter(names).items():
+        if times > 1:
+            raise InputError(f"{times} columns of {path} are called {shown(name)}: rename or remove one")
+
+
+def find_columns(
+    keys: Sequence[str], fields: Mapping[str, Sequence[str]], columns: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the key of each of our columns that is not called by our name.
+
+    `fields` maps our names to the other accepted names of each, `columns` our names to those that the user
+    has given. UsageError if the user names a column that does not exist, or two keys could be the same
+    column.
+
+    >>> find_columns(["ID", "Query", "Level"], {"id": (), "question": ("query",)}, {})
+    {'id': 'ID', 'question': 'Query'}
+    """
+    names = {ours: check_name(theirs, keys, what="column") for ours, theirs in columns.items()}
+    for ours, aliases in fields.items():
+        if ours in names or ours in keys:
+            continue
+        for name in (ours, *aliases):
+            matches = [key for key in keys if key.strip().lower() == name and key not in names.values()]
+            if len(matches) > 1:
+                raise UsageError(
+                    f"{' and '.join(map(shown, matches))} could both be the column {ours!r}: say which with "
+                    f"--columns {ours}=NAME (in Python: columns={{{ours!r}: NAME}})"
+                )
+            if matches:
+                names[ours] = matches[0]
+                break
+    return names
+
+
+def peek(
+    rows: Iterator[JsonLine | RowError],
+    fields: Mapping[str, Sequence[str]],
+    columns: Mapping[str, str],
+    *,
+    labelled: bool = False,
+    notify: Notify | None = None,
+) -> tuple[dict[str, str], Iterator[JsonLine | RowError]]:
+    """Find the columns of a file from its first rows; return them with an iterator over all rows.
+
+    `fields` and `columns` as for `find_columns`. In a file of questions with their answers (`labelled`) the
+    column `answer` may mean `answers`; beside `samples` or a `prediction` it is the model's. `notify` gets
+    notes on the names found. SemcalWarning if most cells of `answers` hold several answers that are not
+    written as a list.
+    """
+    first = list(islice(rows, FIRST))
+    objects = [row.data for row in first if isinstance(row, JsonLine)]
+    keys = list(dict.fromkeys(key for cells in objects for key in cells))
+    if labelled and _OF_A_MODEL.isdisjoint(key.strip().lower() for key in keys):
+        fields = {**fields, "answers": (*fields["answers"], "answer")}
+    settled = len(first) < FIRST or set(columns.values()) <= set(keys)
+    present = columns if settled else {ours: name for ours, name in columns.items() if name in keys}
+    names = {**columns, **find_columns(keys, fields, present)} if objects else dict(columns)
+    for ours, theirs in names.items():
+        if notify and theirs != ours and ours in keys:
+            notify(f"columns: {theirs!r} replaces {ours!r}, which is ignored")
+    understood = [f"{theirs!r} as {ours}" for ours, theirs in names.items() if ours not in columns]
+    if understood and notify:
+        notify(f"columns: {', '.join(understood)}")
+    if "answers" in fields:
+        _warn_of_several([cells.get(names.get("answers", "answers")) for cells in objects])
+    missing = {
+        name: ours for ours, aliases in fields.items() if ours not in names for name in (ours, *aliases)
+    }
+    return names, chain(first, _without_late(rows, frozenset(keys), missing))
+
+
+def _without_late(
+    rows: Iterable[JsonLine | RowError], keys: frozenset[str], missing: Mapping[str, str]
+) -> Iterator[JsonLine | RowError]:
+    """Refuse rows with a column that would be lost because it appears after the first rows."""
+    for row in rows:
+        new_keys = [] if isinstance(row, RowError) else [key for key in row.data if key not in keys]
+        names = {key: missing.get(key.strip().lower(), key) for key in new_keys}
+        late = next(((key, ours) for key, ours in names.items() if key != ours), None)
+        if late is None or isinstance(row, RowError):
+            yield row
+        else:
+            yield row.error(
+                f"its column {shown(late[0])} is in none of the first {FIRST} rows, which determine the "
+                f"columns: call it {late[1]!r}, or give --columns {late[1]}={late[0][:40]}"
+            )
+
+
+def _warn_of_several(cells: Sequence[Any]) -> None:
+    texts = [cell for cell in cells if isinstance(cell, str) and not cell.lstrip().startswith("[")]
+    several = [text for text in texts if _SEVERAL.search(text)]
+    if len(several) > 1 and len(several) > len(cells) / 2:
+        warnings.warn(
+            f"most cells of 'answers' look like several answers in one text, such as {shown(several[0])}, "
+            'and count as one: write several as a list of JSON, ["A", "B"]',
+            SemcalWarning,
+            stacklevel=2,
+        )
+
+
+def rename(rows: Iterable[JsonLine | RowError], columns: Mapping[str, str]) -> Iterator[JsonLine | RowError]:
+    """Rename the columns of rows to ours, in place; a column that had that name before is dropped."""
+    names = {theirs: ours for ours, theirs in columns.items() if ours != theirs}
+    for row in rows:
+        if isinstance(row, JsonLine) and (present := {key: names[key] for key in row.data if key in names}):
+            replaced = present.values() - present.keys()
+            cells = {present.get(key, key): value for key, value in row.data.items() if key not in replaced}
+            row = JsonLine(row.line, cells)
+        yield row

@@ -63,8 +63,8 @@ def load_set(name: str) -> QuestionSet:
         raise UsageError(f"no question set {name!r} in Atlas: use one of {', '.join(SETS)}")
     lines = Path(__file__).with_name(f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
     questions = map(_question, lines)
-    parts = {part: tuple(islice(questions, size)) for part, size in PARTS[name].items()}
-    return QuestionSet(name, name == "atlas-reading", **parts)
+    parts = (tuple(islice(questions, size)) for size in PARTS[name].values())
+    return QuestionSet(name, name == "atlas-reading", *parts)
 
 
 def _question(line: str) -> Question:

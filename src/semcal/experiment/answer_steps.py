@@ -1,7 +1,7 @@
 """Steps of a grid from questions to rows with calibrated probabilities, and the blocks that they are run on.
 
-Answers are drawn and clustered by the steps of `semcal.models.sampling` and `semcal.models.cluster`. Rows are
-told apart by (candidate, run, m, id), and every step keeps the order of the rows that it is given.
+Answers are drawn by the step of `semcal.models.sampling` and clustered by that of `semcal.models.clustering`.
+Rows are told apart by (candidate, run, m, id), and every step keeps the order of the rows that it is given.
 """
 
 from __future__ import annotations
@@ -17,19 +17,18 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from semcal.assess import scores_by_measure
 from semcal.data.question import GROUP, Question, data_hash
 from semcal.errors import QuestionError, SemcalWarning, ServerError
-from semcal.experiment.environment import versions
 from semcal.experiment.grid_plan import Choice, Choices, Selected, ValidationScores
 from semcal.experiment.grid_settings import Calibrating, Clustering, Grading, Model
 from semcal.files import dumps
 from semcal.grading.grade import EntailmentGrader, grade_clusters, grade_together
 from semcal.grading.rules import Grader, members_to_grade
-from semcal.measuring import MeasureOptions, measure_rows
-from semcal.models.prompting import PromptConfig
+from semcal.installation import versions
+from semcal.measuring import MeasureOptions, measure_rows, scores_by_measure
+from semcal.models.language_model import PromptConfig
 from semcal.models.sampling import SampleStep
-from semcal.recalibration.select import Candidate, Selection, select_graded, under_alphas
+from semcal.recalibration.choosing import Candidate, Selection, select_graded, under_alphas
 from semcal.rows import FAILED, PER_SAMPLE, Json, Row, failures_of
 from semcal.steps import RecalibratorSource, WorkerState
 from semcal.store import Block, Store, digest, key_of
@@ -513,7 +512,7 @@ class CalibrateStep:
 
     def __call__(self, rows: Rows, models: WorkerState, *_: object) -> list[Row]:
         """Learn from the first of the questions."""
-        from semcal.calibration.learn import calibrate_rows
+        from semcal.calibration.learn import Learning, SamplesOrigin, calibrate_rows
         from semcal.recalibration.provenance import Provenance
 
         labelled = set(list(dict.fromkeys(row.id for row in rows))[: self.settings.questions])
@@ -541,15 +540,16 @@ class CalibrateStep:
                     t: measure_rows(drawn[name], MeasureOptions(ties=ties))
                     for name, t in self.temperatures.items()
                 },
-                learn_temperature=False,  # Calibrated gives Base's answers
-                equivalence=self.equivalence,
-                linkage=self.clustering.linkage,
-                grader=self.grading.grader(),
-                risk=self.settings.risk,
-                delta=self.settings.delta,
-                seed=self.seed,
-                max_new_tokens=self.max_new_tokens,
-                provenance=provenance,
+                self.equivalence,
+                self.clustering.linkage,
+                Learning(
+                    self.settings.risk,
+                    self.settings.delta,
+                    self.seed,
+                    self.grading.grader(),
+                    learn_temperature=False,  # Calibrated gives Base's answers
+                ),
+                SamplesOrigin(provenance, max_new_tokens=self.max_new_tokens),
             )
         calibration.save_pretrained(models.folder / self.folder)
         threshold = None if calibration.threshold is None else asdict(calibration.threshold)

@@ -69,11 +69,11 @@ from semcal.experiment.grid_plan import (
 )
 from semcal.experiment.grid_settings import CALIBRATED, PARTS, GridSettings, Model, slug
 from semcal.files import dumps
-from semcal.models.cluster import ClusterStep
-from semcal.models.prompting import PromptConfig
+from semcal.models.clustering import ClusterStep
+from semcal.models.language_model import PromptConfig
 from semcal.models.sampling import SampleStep, Sampling
+from semcal.recalibration.choosing import Candidate, CandidateFit
 from semcal.recalibration.methods import FITTED, FROM_SAMPLES, RECALIBRATORS, keeps_top
-from semcal.recalibration.select import Candidate, CandidateFit
 from semcal.rows import FAILED, Json
 from semcal.steps import RecalibratorSource
 from semcal.store import Block, write_if_new

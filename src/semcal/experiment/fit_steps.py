@@ -23,26 +23,24 @@ from pydantic import BaseModel, ConfigDict
 from semcal.data.datasets import load_questions
 from semcal.data.question import Question, plain_text
 from semcal.errors import QuestionError
-from semcal.experiment.environment import versions
 from semcal.experiment.grid_settings import Model
+from semcal.experiment.token_classes import by_token_class, token_classes
+from semcal.installation import versions
 from semcal.models.equivalence import Equivalence
-from semcal.models.language_model import LanguageModel, Sampler, SampleRequest
+from semcal.models.language_model import LanguageModel, PromptConfig, Sampler, SampleRequest
 from semcal.models.loading import load_equivalence, load_model
-from semcal.models.prompting import PromptConfig
+from semcal.recalibration.choosing import CandidateFit
 from semcal.recalibration.methods import RECALIBRATORS
-from semcal.recalibration.select import CandidateFit
 from semcal.rows import Json, Row
 from semcal.servers.settings import ServerSettings, read_api_key
 from semcal.steps import RecalibratorSource, WorkerState
-from semcal.text.token_classes import by_token_class, token_classes
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from semcal.recalibration.attentive import AnyRecalibrator
+    from semcal.recalibration.attentive import AnyRecalibrator, CalibrationFeatures
     from semcal.recalibration.calibration_set import CalibrationSet
     from semcal.recalibration.exact_fit import LogPartitionTable
-    from semcal.recalibration.features import CalibrationFeatures
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -328,7 +326,7 @@ class FitStep:
     def __call__(self, _: object, models: GridState, *__: object) -> list[Row]:
         from semcal.recalibration.attentive import fingerprint
         from semcal.recalibration.calibration_set import provenance_of
-        from semcal.recalibration.fit_and_select import fit_candidate
+        from semcal.recalibration.choosing import fit_candidate
         from semcal.recalibration.fitting import mean_loss_of
         from semcal.recalibration.saving import save_pretrained
         from semcal.recalibration.temperature import temperature_of

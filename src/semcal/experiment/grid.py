@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import count
@@ -14,7 +15,6 @@ from pathlib import Path
 from semcal.errors import SemcalWarning, StoreError
 from semcal.experiment.answer_steps import GridBlocks, GridJob
 from semcal.experiment.cell import FIT, Cell, answer, prepare
-from semcal.experiment.environment import Clock, environment, versions
 from semcal.experiment.finished import QUESTIONS, SCRATCH, read_environment
 from semcal.experiment.fit_steps import GridState, IdentifyStep, Identities
 from semcal.experiment.grid_plan import (
@@ -27,7 +27,8 @@ from semcal.experiment.grid_plan import (
 )
 from semcal.experiment.grid_settings import CALIBRATED, GridSettings, Model, claim_folder, slug
 from semcal.files import dumps, read_object, remove_leftovers, write_rows
-from semcal.models.prompting import PromptConfig
+from semcal.installation import environment, versions
+from semcal.models.language_model import PromptConfig
 from semcal.recalibration.methods import FITTED
 from semcal.recalibration.provenance import check_enough, warn_if_few
 from semcal.rows import Json, warn_of_cut_draws
@@ -37,6 +38,39 @@ from semcal.workers import Executor, Peak
 #: Packages whose versions decide the last digits, or more.
 NUMERIC = ("semcal", "torch", "transformers", "numpy", "rapidfuzz")
 ProgressFactory = Callable[[str, int | None], AbstractContextManager[Callable[[int], None]]]
+
+
+class Clock:
+    """CPU seconds by stage, of this process and those that work for it, and seconds in all."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}  # of CPU, in the order in which they were first counted
+        self._begun = time.perf_counter()
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the clock was made."""
+        return time.perf_counter() - self._begun
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Count the CPU time of this process inside the block towards `name`."""
+        start = time.process_time()
+        try:
+            yield
+        finally:
+            self.add({name: time.process_time() - start})
+
+    def add(self, seconds: Mapping[str, float]) -> None:
+        """Count CPU time that was spent elsewhere."""
+        for name, more in seconds.items():
+            self.seconds[name] = self.seconds.get(name, 0.0) + more
+
+    def table(self) -> list[str]:
+        """A line for each stage: its CPU seconds, and its share of all of them; the largest first."""
+        total = sum(self.seconds.values()) or 1.0
+        ranked = sorted(self.seconds.items(), key=lambda pair: -pair[1])
+        return [f"{name:<18} {spent:7.1f} s {spent / total:5.0%}" for name, spent in ranked]
 
 
 @dataclass

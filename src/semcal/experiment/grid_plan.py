@@ -24,8 +24,8 @@ from semcal.errors import InputError, ModelError, RowError
 from semcal.experiment.grid_settings import CALIBRATED, PARTS, DataSet, GridSettings, Model
 from semcal.measures import MEASURES
 from semcal.progress import duration
+from semcal.recalibration.choosing import GRID, Candidate, CandidateFit, candidate_fits
 from semcal.recalibration.methods import FITTED, FROM_SAMPLES, UNFITTED
-from semcal.recalibration.select import GRID, Candidate, CandidateFit, candidate_fits
 from semcal.rows import Json, Row
 
 if TYPE_CHECKING:
@@ -446,7 +446,7 @@ def _time_first_question(
     open_state: Callable[[], GridState] | None,
 ) -> tuple[float | None, str]:
     """Seconds that Base's answers to the first test question of the first cell take, in words as well."""
-    from semcal.models.prompting import PromptConfig
+    from semcal.models.language_model import PromptConfig
     from semcal.models.sampling import SampleStep, Sampling
     from semcal.steps import RecalibratorSource
 

@@ -263,7 +263,7 @@ class Fitting(SettingsGroup):
 
 
 class Selecting(SettingsGroup):
-    """How a candidate is chosen on validation: as in `semcal.recalibration.select.select`."""
+    """How a candidate is chosen on validation: as in `semcal.recalibration.choosing.select`."""
 
     by: Literal["gain", "brier"] = "gain"
     measure_alphas: Annotated[tuple[Positive, ...], Field(min_length=1)] = (0.5, 0.75, 1.25)

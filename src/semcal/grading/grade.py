@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, TypeVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 from semcal import metrics
 from semcal.data.question import Ties, several
 from semcal.data.splits import question_ties
 from semcal.errors import InputError, UsageError, shown
-from semcal.grading.rules import Grade, Grader, RuleGrader, members_to_grade
+from semcal.grading.rules import BatchGrader, Grade, Grader, GradeRequest, RuleGrader, members_to_grade
 from semcal.models.clustering import cluster_answers
 from semcal.models.equivalence import Equivalence, address_of
 from semcal.registry import check_name
@@ -22,44 +22,30 @@ from semcal.text.normal_form import normal_form
 
 #: The graders that have a name.
 GRADERS = ("rules", "nli", "judge:openai:URL#MODEL")
-#: Question, predictions and references, as `Grader.grade` takes them.
-Asked = tuple[str, tuple[str, ...], tuple[str, ...]]
-Worked = TypeVar("Worked")
+Result = TypeVar("Result")
 
 
-class BatchGrader(Grader, Protocol):
-    """A grader that is quicker where it grades many answers at once."""
-
-    def grade_all(self, asked: Sequence[Asked]) -> list[Grade]:
-        """Return the verdict on each, the same as `grade`."""
-        ...
-
-
-def grade_together(grader: Grader, work: Callable[[Grader], Worked]) -> Worked:
+def grade_together(grader: Grader, work: Callable[[Grader], Result]) -> Result:
     """Return ``work(grader)``; all that it grades is graded at once if the grader is a `BatchGrader`.
 
     What `work` grades must not depend on other grades of it: it is called twice, first to see what it asks.
     """
-    if not hasattr(grader, "grade_all"):
+    if not isinstance(grader, BatchGrader):
         return work(grader)
-    grades: dict[Asked, Grade] = {}
-    recorder = _Recorder(grades)
+    recorder = _Recorder()
     work(recorder)
-    grades |= dict(zip(grades, cast("BatchGrader", grader).grade_all(list(grades)), strict=True))
+    recorder |= dict(zip(recorder, grader.grade_all(list(recorder)), strict=True))
     return work(recorder)
 
 
-class _Recorder:
+class _Recorder(dict[GradeRequest, Grade]):
     """Stands for a grader: keeps what is asked, and says what is known of it."""
 
-    def __init__(self, grades: dict[Asked, Grade]) -> None:
-        self.grades = grades
-
     def grade(self, question: str, predictions: Sequence[str], references: Sequence[str]) -> Grade:
-        return self.grades.setdefault((question, tuple(predictions), tuple(references)), Grade(False, "none"))
+        return self.setdefault((question, tuple(predictions), tuple(references)), Grade(False, "none"))
 
 
-class EntailmentGrader:
+class EntailmentGrader(BatchGrader):
     """A prediction is right when it and a reference entail each other (spec section 7, `nli`).
 
     Equal normal forms always agree, different values never; the equivalence decides the rest.
@@ -68,21 +54,18 @@ class EntailmentGrader:
     def __init__(self, equivalence: Equivalence) -> None:
         self.equivalence = equivalence
 
-    def grade(self, question: str, predictions: Sequence[str], references: Sequence[str]) -> Grade:
-        """Return whether any prediction means the same as any reference."""
-        (grade,) = self.grade_all([(question, tuple(predictions), tuple(references))])
-        return grade
-
-    def grade_all(self, asked: Sequence[Asked]) -> list[Grade]:
+    def grade_all(self, requests: Sequence[GradeRequest]) -> list[Grade]:
         """Return the verdict on each; pairs are asked in rounds, one of each answer that is not right yet."""
-        waiting = {place: _pairs(*item) for place, item in enumerate(asked)}
-        right = set()
+        waiting = {place: _pairs(*request) for place, request in enumerate(requests)}
+        correct = set()
         while pairs := {place: pair for place, queue in waiting.items() if (pair := next(queue, None))}:
-            questions = [asked[place][0] for place in pairs]
+            questions = [requests[place][0] for place in pairs]
             clustering = cluster_answers(questions, list(pairs.values()), self.equivalence)
-            right |= {place for place, clusters in zip(pairs, clustering.clusters) if len(clusters) == 1}
-            waiting = {place: waiting[place] for place in pairs if place not in right}
-        return [Grade(place in right, "nli" if place in right else "none") for place in range(len(asked))]
+            correct |= {place for place, clusters in zip(pairs, clustering.clusters) if len(clusters) == 1}
+            waiting = {place: waiting[place] for place in pairs if place not in correct}
+        return [
+            Grade(place in correct, "nli" if place in correct else "none") for place in range(len(requests))
+        ]
 
 
 def _pairs(_: str, predictions: Sequence[str], references: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -141,25 +124,14 @@ def grade_clusters(
     `seed` draws at most `limit` members; with `likeliest` the most likely, of several the first, is among
     them.
     """
-    samples, references, clusters = row.samples, row.answers, row.clusters
+    samples, clusters = row.samples, row.clusters
     likely = row.log_likelihoods if likeliest else None
-    return [
-        grader.grade(
-            row.question_or_empty,
-            [
-                samples[i]
-                for i in members_to_grade(
-                    cluster,
-                    seed=seed,
-                    question_id=row.id,
-                    limit=limit,
-                    first=None if likely is None else max(cluster, key=likely.__getitem__),
-                )
-            ],
-            references,
-        )
-        for cluster in clusters
-    ]
+    grades = []
+    for cluster in clusters:
+        first = None if likely is None else max(cluster, key=likely.__getitem__)
+        members = members_to_grade(cluster, seed=seed, question_id=row.id, limit=limit, first=first)
+        grades.append(grader.grade(row.question_or_empty, [samples[i] for i in members], row.answers))
+    return grades
 
 
 def grade_row(row: Row, *, grader: Grader, seed: int = 0, limit: int = 4, likeliest: bool = False) -> Row:
@@ -172,20 +144,19 @@ def grade_row(row: Row, *, grader: Grader, seed: int = 0, limit: int = 4, likeli
     alone.
     """
     question, references, predictions = row.question_or_empty, row.answers, row.predictions
-    decision = row.decision
-    answer_correct = (
-        None if decision is None else grader.grade(question, [decision.answer], references).correct
-    )
+    answer_correct = None
+    if row.decision is not None:
+        answer_correct = grader.grade(question, [row.decision.answer], references).correct
     if predictions is not None:
         grade = grader.grade(question, predictions, references)
         return row.add(Grades(answer_correct=answer_correct, correct=grade.correct, rule=grade.rule))
     grades = grade_clusters(row, grader=grader, seed=seed, limit=limit, likeliest=likeliest)
-    top = row.top_clusters
+    top = {name: None if k is None else grades[k] for name, k in row.top_clusters.items()}
     return row.add(
         Grades(
             answer_correct=answer_correct,
-            correct={name: None if k is None else grades[k].correct for name, k in top.items()},
-            rule={name: None if k is None else grades[k].rule for name, k in top.items()},
+            correct={name: None if grade is None else grade.correct for name, grade in top.items()},
+            rule={name: None if grade is None else grade.rule for name, grade in top.items()},
             cluster_correct=[grade.correct for grade in grades],
         )
     )
@@ -230,16 +201,16 @@ class Judgement:
 def judge_rows(rows: Sequence[Row], grader: Grader) -> list[Judgement]:
     """Ask the grader about the predictions that people agree on."""
     labels = [row.human for row in rows]
-    asked = [
-        (row.question_or_empty, row.predictions or [], row.answers)
-        for row, label in zip(rows, labels)
-        if label is not None
-    ]
-    grades = iter(grade_together(grader, lambda marks: [marks.grade(*item) for item in asked]))
-    return [
-        Judgement(None if label is None else next(grades).correct, label, _ties(row))
-        for row, label in zip(rows, labels)
-    ]
+
+    def grade(marks: Grader) -> list[bool | None]:
+        return [
+            None
+            if label is None
+            else marks.grade(row.question_or_empty, row.predictions or [], row.answers).correct
+            for row, label in zip(rows, labels)
+        ]
+
+    return list(map(Judgement, grade_together(grader, grade), labels, map(_ties, rows)))
 
 
 def _ties(row: Row) -> Ties:
@@ -252,13 +223,13 @@ def audit(judgements: Sequence[Judgement], *, seed: int = 0) -> dict[str, Any]:
 
     Rows on which people are undecided do not count; answers to one question are resampled together.
     """
-    decided = [one for one in judgements if one.human is not None]
+    decided = [judgement for judgement in judgements if judgement.human is not None]
     if not decided:
         raise InputError("no row has a human label that is true or false; there is nothing to compare with")
     agreement = metrics.agreement(
-        [bool(one.correct) for one in decided],
-        [bool(one.human) for one in decided],
-        groups=several(one.ties for one in decided),
+        [bool(judgement.correct) for judgement in decided],
+        [bool(judgement.human) for judgement in decided],
+        groups=several(judgement.ties for judgement in decided),
         seed=seed,
     )
     figures = agreement.figures.items()

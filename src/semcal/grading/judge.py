@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from semcal.errors import UsageError, shown
-from semcal.grading.rules import Grade, Grader, RuleGrader
+from semcal.grading.rules import BatchGrader, Grade, Grader, GradeRequest, RuleGrader
 from semcal.models.equivalence import CachedEquivalence, Equivalence
 from semcal.servers.entailment import Task, load_verdicts
 from semcal.servers.settings import PREFIX, ServerSettings
@@ -30,7 +30,7 @@ Reply with one word: correct or incorrect.""",
 )
 
 
-class JudgeGrader:
+class JudgeGrader(BatchGrader):
     """A prediction is right when rules accept it, or a judge that is asked where they do not.
 
     `judge` is an equivalence that says of (question, prediction, references, one a line) whether it is right.
@@ -40,19 +40,14 @@ class JudgeGrader:
         self.judge = judge
         self.rules = rules or RuleGrader()
 
-    def grade(self, question: str, predictions: Sequence[str], references: Sequence[str]) -> Grade:
-        """Return the verdict on `predictions`; one right one is enough, and the rule is then "judge"."""
-        (found,) = self.grade_all([(question, tuple(predictions), tuple(references))])
-        return found
-
-    def grade_all(self, asked: Sequence[tuple[str, tuple[str, ...], tuple[str, ...]]]) -> list[Grade]:
-        """Return the verdict on each; the judge is asked about all at once."""
-        grades = [self.rules.grade(*item) for item in asked]
-        pending = {k: list(_triples(*item)) for k, item in enumerate(asked) if not grades[k].correct}
-        triples = list(dict.fromkeys(triple for own in pending.values() for triple in own))
-        right = dict(zip(triples, self.judge.entails(triples), strict=True))
-        for k, own in pending.items():
-            if any(right[triple] for triple in own):
+    def grade_all(self, requests: Sequence[GradeRequest]) -> list[Grade]:
+        """Return the verdict on each, with the rule "judge" where that is asked: about all at once."""
+        grades = [self.rules.grade(*request) for request in requests]
+        pending = {k: list(_triples(*requests[k])) for k, grade in enumerate(grades) if not grade.correct}
+        triples = list(dict.fromkeys(triple for group in pending.values() for triple in group))
+        correct = dict(zip(triples, self.judge.entails(triples), strict=True))
+        for k, group in pending.items():
+            if any(correct[triple] for triple in group):
                 grades[k] = Grade(True, "judge")
         return grades
 
@@ -61,10 +56,10 @@ def _triples(
     question: str, predictions: Sequence[str], references: Sequence[str]
 ) -> Iterator[tuple[str, str, str]]:
     """What the judge is asked; empty predictions are wrong, and empty references match nothing."""
-    known = [f"- {' '.join(text.split())}" for text in references if text.strip()]
+    listed = "\n".join(f"- {' '.join(text.split())}" for text in references if text.strip())
     for text in predictions:
-        if known and text.strip():
-            yield question, " ".join(text.split()), "\n".join(known)
+        if listed and text.strip():
+            yield question, " ".join(text.split()), listed
 
 
 def load_judge(

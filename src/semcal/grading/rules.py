@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from hashlib import blake2b
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from rapidfuzz.distance import LCSseq
 from rapidfuzz.fuzz import ratio
@@ -56,7 +56,23 @@ class Grader(Protocol):
 
     def grade(self, question: str, predictions: Sequence[str], references: Sequence[str]) -> Grade:
         """Return the verdict on `predictions`; one right one is enough."""
-        ...
+
+
+GradeRequest = tuple[str, tuple[str, ...], tuple[str, ...]]
+"""Question, predictions and references, as `Grader.grade` takes them."""
+
+
+@runtime_checkable
+class BatchGrader(Grader, Protocol):
+    """A grader that is quicker where it grades many answers at once."""
+
+    def grade(self, question: str, predictions: Sequence[str], references: Sequence[str]) -> Grade:
+        """Return the verdict on `predictions`; one right one is enough."""
+        (grade,) = self.grade_all([(question, tuple(predictions), tuple(references))])
+        return grade
+
+    def grade_all(self, requests: Sequence[GradeRequest]) -> list[Grade]:
+        """Return the verdict on each, the same as `grade`."""
 
 
 class RuleGrader:
@@ -144,12 +160,15 @@ class RuleGrader:
     def _rule(self, prediction: _Text, references: Iterable[_Text], question_words: frozenset[str]) -> str:
         """The first rule that accepts `prediction`, or "none"."""
         for rule, accepts in self._accepts:
+            values_count = self.thresholds.numerals and rule not in _VALUES_DO_NOT_COUNT
             for reference in references:
                 pair = prediction, reference
                 if rule == "F1":
                     pair = _without(prediction, question_words), _without(reference, question_words)
-                if accepts(*pair, self.thresholds) and not _is_echo(
-                    rule, prediction, reference, question_words
+                if (
+                    accepts(*pair, self.thresholds)
+                    and not (values_count and contradict(pair[0].values, pair[1].values, finer=True))
+                    and not _is_echo(rule, prediction, reference, question_words)
                 ):
                     return rule
         return "none"
@@ -227,10 +246,8 @@ def _equality(prediction: _Text, reference: _Text, _: Thresholds) -> bool:
     return prediction.form == reference.form
 
 
-def _containment(prediction: _Text, reference: _Text, at: Thresholds) -> bool:
-    if reference.padded not in prediction.padded:
-        return False
-    return not (at.numerals and _wrong(prediction, reference))  # "1066" stands in "1066 bc"
+def _containment(prediction: _Text, reference: _Text, _: Thresholds) -> bool:
+    return reference.padded in prediction.padded
 
 
 def _date(prediction: _Text, reference: _Text, _: Thresholds) -> bool:
@@ -250,33 +267,24 @@ def _fuzzy(prediction: _Text, reference: _Text, at: Thresholds) -> bool:
     similarity = ratio(prediction.form, reference.form, score_cutoff=at.fuzzy)
     if similarity < at.fuzzy or (at.fuzzy_above and similarity == at.fuzzy):
         return False
-    if not at.numerals:
-        return True
-    return prediction.values.numbers == reference.values.numbers and not _wrong(prediction, reference)
+    return not at.numerals or prediction.values.numbers == reference.values.numbers
 
 
 def _f1(prediction: _Text, reference: _Text, at: Thresholds) -> bool:
     lengths = len(prediction.words), len(reference.words)
     if 2 * min(lengths) <= at.f1 * sum(lengths):
         return False  # even if the longer text contained all words of the shorter
-    if _f1_of(prediction.counts, reference.counts) <= at.f1:
-        return False
-    return not (at.numerals and _wrong(prediction, reference))
+    return squad_f1(prediction.counts, reference.counts) > at.f1
 
 
 def _rouge(prediction: _Text, reference: _Text, at: Thresholds) -> bool:
-    if _f1_of(prediction.counts, reference.counts) <= at.rouge_l:
+    if squad_f1(prediction.counts, reference.counts) <= at.rouge_l:
         return False  # a common subsequence has at most as many words as the texts share
-    if rouge_l(prediction.words, reference.words) <= at.rouge_l:
-        return False
-    return not (at.numerals and _wrong(prediction, reference))
+    return rouge_l(prediction.words, reference.words) > at.rouge_l
 
 
-def _wrong(prediction: _Text, reference: _Text) -> bool:
-    """Whether they contradict each other; a date matches its year, month or day of the month."""
-    return contradict(prediction.values, reference.values, finer=True)
-
-
+#: What these accept no value contradicts; a date matches its year, month or day of the month.
+_VALUES_DO_NOT_COUNT = ("equality", "date")
 _ACCEPTS: dict[str, Callable[[_Text, _Text, Thresholds], bool]] = {
     "equality": _equality,
     "containment": _containment,
@@ -287,8 +295,8 @@ _ACCEPTS: dict[str, Callable[[_Text, _Text, Thresholds], bool]] = {
 }
 
 
-def squad_f1(prediction: Sequence[str], reference: Sequence[str]) -> float:
-    """Return SQuAD's F1 between the words of two normal forms, in [0, 1].
+def squad_f1(prediction: Counter[str], reference: Counter[str]) -> float:
+    """Return SQuAD's F1 between the words of two normal forms, in [0, 1], from the counts of the words.
 
     References
     ----------
@@ -296,14 +304,9 @@ def squad_f1(prediction: Sequence[str], reference: Sequence[str]) -> float:
 
     Examples
     --------
-    >>> squad_f1("city of york".split(), "york".split())
+    >>> squad_f1(Counter("city of york".split()), Counter(["york"]))
     0.5
     """
-    return _f1_of(Counter(prediction), Counter(reference))
-
-
-def _f1_of(prediction: Counter[str], reference: Counter[str]) -> float:
-    """SQuAD's F1 of two counts of words."""
     shared = sum([min(count, prediction[word]) for word, count in reference.items() if word in prediction])
     return 2 * shared / (prediction.total() + reference.total()) if shared else 0.0
 

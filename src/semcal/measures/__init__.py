@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from semcal.measures.entropies import (
+from semcal.measures.formulas import (
+    MEASURES,
+    ClusterStatistics,
+    Measure,
+    SemanticConfidence,
     complete,
     components,
+    confidence,
     greedy,
     number_of_clusters,
     predictive_entropy,
     semantic_entropy_monte_carlo,
     semantic_entropy_rao_blackwell,
 )
-from semcal.measures.formulas import (
-    MEASURES,
-    ClusterStatistics,
-    Measure,
-    SemanticConfidence,
-    confidence,
-)
-from semcal.measures.formulas import (
-    confidences as confidences,
-)
+from semcal.measures.formulas import confidences as confidences
 
 __all__ = [
     "MEASURES",

@@ -20,13 +20,14 @@ from semcal.metrics.diagrams import (
     reliability_diagram,
     selective_accuracy,
 )
-from semcal.metrics.grader_agreement import Agreement, agreement
 from semcal.metrics.intervals import (
+    Agreement,
     Contrast,
     Interval,
     JointBootstrap,
     MeanOverRuns,
     PairedTest,
+    agreement,
     bootstrap,
     joint_bootstrap,
     mean_and_standard_error,

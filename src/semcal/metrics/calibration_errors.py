@@ -12,8 +12,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from semcal.arrays import as_option
-from semcal.metrics.arguments import Floats, as_pairs, both_names, check_bins
-from semcal.metrics.frequencies import FrequencyTable, probability_table
+from semcal.metrics.frequencies import (
+    Floats,
+    FrequencyTable,
+    as_pairs,
+    both_names,
+    check_bins,
+    probability_table,
+)
 
 #: A value above a bin edge by no more than this belongs to the bin below: 0.3 stored as float32 must not
 #: change bins.
@@ -60,6 +66,9 @@ def ece(confidence: ArrayLike, correct: ArrayLike, *, bins: int = 15) -> float:
     Bin b holds the confidences in ((b-1)/M, b/M]; the first bin holds 0 as well. A value above an edge by at
     most 1e-6 belongs to the bin below it, so that float32 does not change bins.
 
+    Source: Naeini, Cooper and Hauskrecht (2015), Obtaining Well Calibrated Probabilities Using Bayesian
+    Binning, AAAI.
+
     Parameters
     ----------
     confidence : array_like of float, shape (N,)
@@ -77,11 +86,6 @@ def ece(confidence: ArrayLike, correct: ArrayLike, *, bins: int = 15) -> float:
     ------
     InputError
         Empty input, lengths that differ, a confidence outside [0, 1] or NaN, an outcome that is not 0 or 1.
-
-    References
-    ----------
-    Naeini, Cooper and Hauskrecht (2015), Obtaining Well Calibrated Probabilities Using Bayesian Binning,
-    AAAI.
 
     Examples
     --------
@@ -101,22 +105,10 @@ def ace(confidence: ArrayLike, correct: ArrayLike, *, bins: int = 15) -> float:
     .. math:: \mathrm{ACE} = \sum_b \frac{|B_b|}{N} \,\bigl|\mathrm{acc}(B_b) - \mathrm{conf}(B_b)\bigr|.
 
     Examples tied in confidence share the mean correctness of their tie group, so a bin edge that falls into
-    the group cuts it into equal parts and the order of the rows plays no part.
+    the group cuts it into equal parts and the order of the rows plays no part. Parameters, result and errors
+    are those of :func:`ece`. Source: Nixon et al. (2019), Measuring Calibration in Deep Learning, CVPR
+    workshops.
 
-    Parameters, result and errors are those of :func:`ece`.
-
-    Notes
-    -----
-    With R(x) the cumulative sum of (correctness - confidence) over the x least confident examples, linear
-    within a tie group, the bin between ranks x and y contributes \|R(y) - R(x)\| / N; so the bins cost one
-    interpolation.
-
-    References
-    ----------
-    Nixon et al. (2019), Measuring Calibration in Deep Learning, CVPR workshops.
-
-    Examples
-    --------
     >>> ace([0.2, 0.4, 0.8, 1.0], [0, 1, 1, 1], bins=2)
     0.15
     """
@@ -132,11 +124,8 @@ def ace_in_row_order(confidence: ArrayLike, correct: ArrayLike, *, bins: int = 1
     The rows are sorted by confidence, rows of equal confidence as they come, and cut into min(M, N) bins
     whose sizes differ by at most one, the larger ones first. Other orders of the same rows give other
     values, so this is to compare with published figures alone (`ace: reference` in a grid); use :func:`ace`.
-
     Parameters, result and errors are those of :func:`ece`.
 
-    Examples
-    --------
     >>> ace_in_row_order([0.5, 0.5, 0.5, 0.5], [1, 0, 1, 0], bins=2)
     0.0
     >>> ace_in_row_order([0.5, 0.5, 0.5, 0.5], [1, 1, 0, 0], bins=2)
@@ -156,9 +145,10 @@ def smooth_ece(confidence: ArrayLike, correct: ArrayLike, *, end_weight: float =
               \qquad \mathrm{smECE} = \mathrm{smECE}_{\sigma^*}, \quad \mathrm{smECE}_{\sigma^*} = \sigma^*,
 
     with K the Gaussian kernel reflected at 0 and 1. The left side falls and the right side rises with the
-    width, so there is one fixed point.
+    width, so there is one fixed point. Result, errors and the other parameters are those of :func:`ece`.
 
-    Result, errors and the other parameters are those of :func:`ece`.
+    Source: Błasiok and Nakkiran (2024), Smooth ECE: Principled Reliability Diagrams via Kernel Smoothing,
+    ICLR.
 
     Parameters
     ----------
@@ -180,10 +170,6 @@ def smooth_ece(confidence: ArrayLike, correct: ArrayLike, *, end_weight: float =
     the larger one: by up to .03 where confidences have little to do with the outcomes, by more where they
     are the wrong way round (docs/metrics.md).
 
-    References
-    ----------
-    Błasiok and Nakkiran (2024), Smooth ECE: Principled Reliability Diagrams via Kernel Smoothing, ICLR.
-
     Examples
     --------
     >>> round(smooth_ece([0.9] * 10, [1] * 6 + [0] * 4), 4)
@@ -199,15 +185,9 @@ def brier(confidence: ArrayLike, correct: ArrayLike) -> float:
 
     .. math:: \mathrm{BS} = \frac1N \sum_i (p_i - c_i)^2
 
-    Parameters (confidences and outcomes of shape (N,)), result and errors are those of
-    :func:`semcal.metrics.ece`.
-
-    References
-    ----------
+    Parameters (confidences and outcomes of shape (N,)), result and errors are those of :func:`ece`. Source:
     Brier (1950), Verification of forecasts expressed in terms of probability, Monthly Weather Review 78.
 
-    Examples
-    --------
     >>> brier([0.9, 0.6], [1, 0])
     0.185
     """
@@ -227,25 +207,13 @@ def gain(confidence: ArrayLike, correct: ArrayLike) -> float:
 
     half of the gain. For given answers it is a proper score, as the Brier score is. Unlike that, it compares
     methods that give different answers: a method that answers wrongly and knows it has gain 0, not the best.
+    It is in [-1, 1], larger is better: 0 is what confidence 0 everywhere has, 1 all answers right and sure,
+    -1 all wrong and sure. Parameters and errors are those of :func:`ece`.
 
-    Parameters and errors are those of :func:`semcal.metrics.ece`.
+    Sources: Schervish (1989), A general method for comparing probability assessors, Annals of Statistics 17
+    (a proper score is a mixture of decisions at thresholds); Gneiting and Raftery (2007), Strictly proper
+    scoring rules, prediction, and estimation, JASA 102.
 
-    Returns
-    -------
-    float
-        In [-1, 1]; larger is better. 0 is what confidence 0 everywhere has, 1 all answers right and sure,
-        -1 all wrong and sure.
-
-    References
-    ----------
-    Schervish (1989), A general method for comparing probability assessors, Annals of Statistics 17 (a proper
-    score is a mixture of decisions at thresholds); Gneiting and Raftery (2007), Strictly proper scoring
-    rules, prediction, and estimation, JASA 102.
-
-    Examples
-    --------
-    >>> gain([0.9, 0.6], [1, 0])
-    0.315
     >>> gain([0.0, 0.0], [0, 0]), gain([1.0, 0.0], [0, 0])
     (0.0, -0.5)
     """
@@ -264,16 +232,10 @@ def brier_decomposition(confidence: ArrayLike, correct: ArrayLike) -> BrierDecom
               + \underbrace{\bar c (1 - \bar c)}_{\text{uncertainty}}
 
     exactly. With many distinct values nearly every group is one example and both terms overfit (reliability
-    is then the Brier score itself): read :func:`corp` instead.
+    is then the Brier score itself): read :func:`corp` instead. Parameters and errors are those of
+    :func:`ece`. Source: Murphy (1973), A new vector partition of the probability score, Journal of Applied
+    Meteorology 12.
 
-    Parameters and errors are those of :func:`semcal.metrics.ece`.
-
-    References
-    ----------
-    Murphy (1973), A new vector partition of the probability score, Journal of Applied Meteorology 12.
-
-    Examples
-    --------
     >>> parts = brier_decomposition([0.8, 0.8, 0.8, 0.8, 0.2], [1, 1, 1, 0, 0])
     >>> round(parts.reliability, 4), round(parts.resolution, 4), round(parts.uncertainty, 4)
     (0.01, 0.09, 0.24)
@@ -295,15 +257,9 @@ def corp(confidence: ArrayLike, correct: ArrayLike) -> Corp:
     .. math:: \mathrm{MCB} = S(p) - S(\tilde p), \quad \mathrm{DSC} = S(\bar c) - S(\tilde p), \quad
               \mathrm{UNC} = S(\bar c), \qquad S(p) = \mathrm{MCB} - \mathrm{DSC} + \mathrm{UNC}.
 
-    MCB and DSC are never negative. Parameters and errors are those of :func:`semcal.metrics.ece`.
+    MCB and DSC are never negative. Parameters and errors are those of :func:`ece`. Source: Dimitriadis,
+    Gneiting and Jordan (2021), Stable reliability diagrams for probabilistic classifiers, PNAS 118.
 
-    References
-    ----------
-    Dimitriadis, Gneiting and Jordan (2021), Stable reliability diagrams for probabilistic classifiers, PNAS
-    118.
-
-    Examples
-    --------
     >>> parts = corp([0.1, 0.4, 0.5, 0.9], [0, 1, 0, 1])
     >>> parts.mcb, parts.dsc, parts.unc
     (0.0325, 0.125, 0.25)
@@ -409,10 +365,6 @@ def running_sum_at(count: Floats, total: Floats, ranks: Floats) -> Floats:
 
 
 # ---- Residuals smoothed by a Gaussian kernel ---------------------------------------------------------------
-# The reflected kernel chooses its own width. It is diagonal in the cosine basis, which makes it the whole
-# Gaussian: relplot cuts its own at ±0.5. A residual is shared between the two points beside it on a grid of
-# 1025, and the result of smoothing is integrated on a grid that is just fine enough for the width.
-
 #: Cells of the grid on which residuals are smoothed, between 0 and 1.
 CELLS = 1024
 #: The width is found to half a part in so many.
@@ -457,9 +409,10 @@ class SmoothedResiduals:
 
 def smoothing_of(t: FrequencyTable, end_weight: float) -> SmoothedResiduals:
     """The residuals of each data set of a table, by one cosine transform."""
-    ends = _weighted_ends(end_weight)
     residuals, count = (_on_grid(t, mass) for mass in (t.residual, t.count))
-    return SmoothedResiduals(_cosine_transform(ends * residuals), (_ENDS_HALVED * ends * count).sum(-1))
+    residuals[:, [0, -1]] *= 2 * end_weight  # the ends are half cells: with weight 1 they count whole
+    count[:, [0, -1]] *= end_weight
+    return SmoothedResiduals(_cosine_transform(residuals), count.sum(-1))
 
 
 def bracket_width(smoothing: SmoothedResiduals) -> tuple[Floats, Floats]:
@@ -506,25 +459,10 @@ def _cosine_transform(rows: Floats) -> Floats:
     return np.ascontiguousarray(np.fft.rfft(np.concatenate([rows, rows[:, -2:0:-1]], axis=1)).real)
 
 
-def _weighted_ends(weight: float) -> Floats:
-    """Weights of the grid points, the ends as half cells: with weight 1 they count whole."""
-    weights = np.ones(CELLS + 1)
-    weights[[0, -1]] = 2 * weight
-    return weights
-
-
-_ENDS_HALVED = _weighted_ends(0.25)
-
-
-def _split(value: Floats) -> tuple[NDArray[np.intp], Floats]:
-    """The grid point to the left of each value, and the share that goes to the one on the right."""
-    point = np.minimum((value * CELLS).astype(np.intp), CELLS - 1)
-    return point, value * CELLS - point
-
-
 def _on_grid(t: FrequencyTable, mass: Floats) -> Floats:
     """Share the mass at each value between the two grid points beside it: [B, U] -> [B, CELLS + 1]."""
-    point, to_right = _split(t.value)
+    point = np.minimum((t.value * CELLS).astype(np.intp), CELLS - 1)
+    to_right = t.value * CELLS - point
     points = np.unique(point) if point.ndim == 1 else slice(CELLS)
     beside = points + 1 if isinstance(points, np.ndarray) else slice(1, CELLS + 1)
     grid = np.zeros((len(mass), CELLS + 1))

@@ -6,16 +6,23 @@ matplotlib is loaded when something is drawn.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from semcal.arrays import as_generator, as_numbers, as_option
 from semcal.errors import UsageError
-from semcal.metrics.arguments import Floats, both_names, check_bins, warn_undefined
 from semcal.metrics.calibration_errors import equal_width_bin, running_sum_at
-from semcal.metrics.frequencies import FrequencyTable, probability_table, score_table
+from semcal.metrics.frequencies import (
+    Floats,
+    FrequencyTable,
+    both_names,
+    check_bins,
+    probability_table,
+    score_table,
+    warn_undefined,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -66,25 +73,11 @@ def reliability_diagram(
     bands, outcomes are drawn from the confidences themselves, as if these were calibrated, `resamples` times,
     and bins and curve computed from each; the bands hold the middle `level` of them, point by point.
 
-    Parameters
-    ----------
-    confidence, correct
-        As in :func:`semcal.metrics.ece`, and so are the errors.
-    bins : int
-        Number M of bins of equal width.
-    level : float
-        In (0, 1), else UsageError.
-    resamples : int
-    seed : int or numpy.random.Generator
+    `confidence`, `correct`, `bins` and errors are those of :func:`semcal.metrics.ece`; a `level` outside (0,
+    1) is a UsageError. Sources: Dimitriadis, Gneiting and Jordan (2021), Stable reliability diagrams for
+    probabilistic classifiers, PNAS 118; Bröcker and Smith (2007), Increasing the Reliability of Reliability
+    Diagrams, Weather and Forecasting 22.
 
-    References
-    ----------
-    Dimitriadis, Gneiting and Jordan (2021), Stable reliability diagrams for probabilistic classifiers, PNAS
-    118. Bröcker and Smith (2007), Increasing the Reliability of Reliability Diagrams, Weather and Forecasting
-    22.
-
-    Examples
-    --------
     >>> diagram = reliability_diagram([0.1, 0.1, 0.8, 0.8], [0, 0, 1, 0], bins=2)
     >>> diagram.bin_confidence, diagram.bin_accuracy
     (array([0.1, 0.8]), array([0. , 0.5]))
@@ -94,9 +87,8 @@ def reliability_diagram(
     (array([0. , 0.5]), array([0.5, 1. ]))
     """
     level = as_option(level, "level", "a number between 0 and 1, such as 0.9", low=0, high=1)
-    resamples = int(
-        as_option(resamples, "resamples", "a positive whole number, such as 1000", low=0, whole=True)
-    )
+    expected = "a positive whole number, such as 1000"
+    resamples = int(as_option(resamples, "resamples", expected, low=0, whole=True))
     t = probability_table(confidence, correct)
     calibrated = _if_calibrated(t, resamples, as_generator(seed))
     ends = [(1 - level) / 2, (1 + level) / 2]
@@ -128,10 +120,10 @@ def _if_calibrated(t: FrequencyTable, resamples: int, rng: np.random.Generator) 
 
 def _in_bins(t: FrequencyTable, bins: int) -> tuple[Floats, Floats, Floats]:
     """Count, mean confidence and accuracy in bins of equal width, NaN where empty: three [B, bins]."""
-    index, starts = np.unique(equal_width_bin(t.value, bins), return_index=True)
+    index = equal_width_bin(t.value, bins)
     sums = np.zeros((3, len(t.count), bins))
     for total, row in zip(sums, (t.count, t.count * t.value, t.right)):
-        total[:, index] = np.add.reduceat(row, starts, axis=1)
+        total[:, np.unique(index)] = t.sum_by_bin(index, row, bins)
     empty = np.full(sums[0].shape, np.nan)
     mean, accuracy = (np.divide(s, sums[0], out=empty.copy(), where=sums[0] > 0) for s in sums[1:])
     return sums[0], mean, accuracy
@@ -188,14 +180,10 @@ def selective_accuracy(
     UsageError
         Both or neither of `threshold` and `rejection`; a rejection rate outside [0, 1].
 
-    Warns
-    -----
-    UndefinedWarning
-        No question is answered at some point; its accuracy is NaN.
-
     Notes
     -----
     N r is taken as whole when it is within 1e-9 of a whole number, so that 0.29 of 100 questions are 29.
+    Where no question is answered, accuracy is NaN, with an UndefinedWarning.
 
     Examples
     --------
@@ -244,7 +232,6 @@ def _points(values: ArrayLike, argument: str) -> Floats:
 
 #: Two of Okabe and Ito's colours, which can be told apart with any kind of colour vision.
 BLUE, VERMILION = "#0072b2", "#d55e00"
-LEGEND: dict[str, Any] = {"facecolor": "white", "edgecolor": "none", "framealpha": 0.8}
 
 
 def _plot_reliability(diagram: ReliabilityDiagram, ax: Axes | None) -> Axes:
@@ -267,8 +254,7 @@ def _plot_reliability(diagram: ReliabilityDiagram, ax: Axes | None) -> Axes:
         zorder=3,
     )
     ax.set_aspect("equal")
-    ax.legend(loc="upper left", fontsize="small", **LEGEND)
-    return ax
+    return _with_legend(ax, "upper left")
 
 
 def _plot_selective(curve: SelectiveAccuracy, ax: Axes | None, threshold: float | None = None) -> Axes:
@@ -277,15 +263,18 @@ def _plot_selective(curve: SelectiveAccuracy, ax: Axes | None, threshold: float 
     ax = _unit_axes(ax, "threshold" if by_threshold else "share rejected", "share")
     order = np.argsort(curve.points)
     points, marker = curve.points[order], "." if len(order) < 30 else ""
-    style: dict[str, Any] = {"linewidth": 2, "marker": marker}
-    ax.plot(points, curve.accuracy[order], color=BLUE, label="correct among the answered", **style)
-    if by_threshold:
-        ax.plot(points, curve.coverage[order], color=VERMILION, label="answered", **style)
-        if len(points) and not 0 <= points[0] <= points[-1] <= 1:
-            ax.set_xlim(points[0], points[-1])
+    lines = [(curve.accuracy, BLUE, "correct among the answered"), (curve.coverage, VERMILION, "answered")]
+    for share, colour, label in lines if by_threshold else lines[:1]:
+        ax.plot(points, share[order], color=colour, label=label, linewidth=2, marker=marker)
+    if by_threshold and len(points) and not 0 <= points[0] <= points[-1] <= 1:
+        ax.set_xlim(points[0], points[-1])
     if by_threshold and threshold is not None:
         ax.axvline(threshold, color="0.4", linestyle=":", label=f"threshold {threshold:.2f}")
-    ax.legend(loc="lower left", fontsize="small", **LEGEND)
+    return _with_legend(ax, "lower left")
+
+
+def _with_legend(ax: Axes, place: Literal["upper left", "lower left"]) -> Axes:
+    ax.legend(loc=place, fontsize="small", facecolor="white", edgecolor="none", framealpha=0.8)
     return ax
 
 

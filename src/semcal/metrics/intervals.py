@@ -1,7 +1,8 @@
 """How sure one can be of a number: errors over runs, and intervals and tests from bootstrap resamples.
 
 The error over runs is of the same questions and says how much sampling answers anew would move the number.
-The interval over questions says how much other questions would. Neither stands for the other.
+The interval over questions says how much other questions would. Neither stands for the other. With intervals,
+too: how far a grader's verdicts agree with people's.
 """
 
 from __future__ import annotations
@@ -17,22 +18,21 @@ from numpy.typing import ArrayLike
 
 from semcal.arrays import as_generator, as_numbers, as_option
 from semcal.errors import InputError
-from semcal.metrics.arguments import (
+from semcal.metrics.frequencies import (
     Floats,
+    FrequencyTable,
     Groups,
     Labels,
     Runs,
+    as_correct,
     as_groups,
     both_names,
     check_bins,
-    warn_undefined,
-)
-from semcal.metrics.frequencies import (
-    FrequencyTable,
     draw_counts,
     draw_uniforms,
     frequency_table,
     shared_table,
+    warn_undefined,
 )
 from semcal.metrics.overview import METRICS, measure_rows
 from semcal.registry import check_name
@@ -68,6 +68,10 @@ class Interval:
     bias: float
     level: float
     resamples: int
+
+    def holding(self, low: float, high: float) -> Interval:
+        """Widen it to hold these ends; one that is NaN stays so."""
+        return replace(self, low=min(self.low, low), high=max(self.high, high))
 
 
 @dataclass(frozen=True)
@@ -112,10 +116,8 @@ class Contrast:
     def mean(cls, parts: Iterable[Contrast]) -> Contrast:
         """The mean of some contrasts."""
         several = list(parts)
-        return cls(
-            float(np.mean([contrast.value for contrast in several])),
-            np.mean([contrast.resampled for contrast in several], axis=0),
-        )
+        value = float(np.mean([contrast.value for contrast in several]))
+        return cls(value, np.mean([contrast.resampled for contrast in several], axis=0))
 
     def interval(self, *, level: float = 0.95) -> Interval:
         """Bias-corrected interval over questions."""
@@ -149,10 +151,9 @@ class JointBootstrap(Generic[Key]):
 
     def interval(self, key: Key, metric: str) -> Interval:
         """The bias-corrected interval of one metric over questions (:func:`bootstrap`)."""
-        kind, estimate = METRICS[metric], self.estimates[key][metric]
-        resampled = self.resampled[key][metric]
+        kind, estimate, values = METRICS[metric], self.estimates[key][metric], self.resampled[key][metric]
         interval = interval_of(
-            metric, estimate, resampled, self.level, raised=kind.raised, least=kind.least, most=1.0
+            metric, estimate, values, self.level, raised=kind.raised, least=kind.least, most=1.0
         )
         if kind.of_outcomes:
             return at_least_wilsons(interval, self.units, kind.least)
@@ -176,7 +177,7 @@ class JointBootstrap(Generic[Key]):
             return interval
         area = (interval.estimate + shift) / scale
         low, high = (scale * end - shift for end in area_interval(area, right, wrong, self.level))
-        return replace(interval, low=min(low, interval.low), high=max(high, interval.high))
+        return interval.holding(low, high)
 
     def contrast(self, key: Key, metric: str) -> Contrast:
         """One metric of one method, to be compared with others."""
@@ -186,13 +187,9 @@ class JointBootstrap(Generic[Key]):
         """The test of two methods by one metric (:func:`paired_test`)."""
         difference = self.contrast(first, metric) - self.contrast(second, metric)
         span = 1.0 - METRICS[metric].least
+        resampled = difference.resampled
         interval = interval_of(
-            f"{metric} difference",
-            difference.value,
-            difference.resampled,
-            self.level,
-            least=-span,
-            most=span,
+            f"{metric} difference", difference.value, resampled, self.level, least=-span, most=span
         )
         return PairedTest(
             first=self.estimates[first][metric],
@@ -206,7 +203,7 @@ class JointBootstrap(Generic[Key]):
             resamples=interval.resamples,
         )
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return vars(self) | {"if_calibrated": _elsewhere}
 
 
@@ -217,25 +214,9 @@ def mean_and_standard_error(values: ArrayLike) -> MeanOverRuns:
               \mathrm{SE} = \frac{1}{\sqrt R} \sqrt{\frac{1}{R-1} \sum_r (x_r - \bar x)^2}
 
     The questions are held fixed, so this is not the uncertainty over questions (:func:`bootstrap`),
-    which is usually several times larger.
+    which is usually several times larger. `values` (R,) is the metric of each run, else InputError. One run
+    has no standard error (NaN), and a run whose metric is NaN makes both NaN, with an UndefinedWarning.
 
-    Parameters
-    ----------
-    values : array_like of float, shape (R,)
-        The metric of each run.
-
-    Raises
-    ------
-    InputError
-        No values, or values that are not one number a run.
-
-    Warns
-    -----
-    UndefinedWarning
-        One run has no standard error (NaN); a run whose metric is NaN makes both NaN.
-
-    Examples
-    --------
     >>> mean_and_standard_error([0.80, 0.82, 0.81, 0.83])
     MeanOverRuns(mean=0.815, standard_error=0.0064549..., runs=4)
     """
@@ -264,20 +245,10 @@ def joint_bootstrap(
     """Measure several methods on the same resamples of the questions.
 
     The intervals are those of :func:`bootstrap` with the same seed, the tests those of :func:`paired_test`.
-    Options and errors are those of :func:`bootstrap`; an InputError also if the methods were not given the
-    same number of questions.
+    `methods` maps a key to (confidence, correct), arrays of shape (N,) or (R, N): one run, or R runs of which
+    the mean is taken; the same N questions in the same order for all, else InputError. Other options and
+    errors are those of :func:`bootstrap`; if all metrics chosen rank, any score will do.
 
-    Parameters
-    ----------
-    methods : mapping of key to (confidence, correct)
-        Arrays of shape (N,) or (R, N): one run, or R runs of which the mean is taken; the same N questions in
-        the same order for all.
-    metrics : sequence of str, optional
-        As in :func:`bootstrap`; if all those chosen rank, any score will do.
-    seed : int, sequence of int or numpy.random.Generator
-
-    Examples
-    --------
     >>> rng = np.random.default_rng(1)
     >>> chance = rng.uniform(size=500)
     >>> correct = rng.uniform(size=500) < chance
@@ -291,8 +262,8 @@ def joint_bootstrap(
     options = _checked_options(level, resamples, bins)
     ranks = all(METRICS[name].ranks for name in names)
     runs = {key: Runs.of(*arrays, any_score=ranks) for key, arrays in methods.items()}
-    if len({of_method.n for of_method in runs.values()}) > 1:
-        numbers = ", ".join(f"{key}: {of_method.n}" for key, of_method in runs.items())
+    if len({method.n for method in runs.values()}) > 1:
+        numbers = ", ".join(f"{key}: {method.n}" for key, method in runs.items())
         raise InputError(f"methods are compared on the same questions, got different numbers ({numbers})")
     return _bootstrapped(runs, names, groups, *options, seed)
 
@@ -342,6 +313,12 @@ def bootstrap(
     value in 89 to 100 % of data sets of 10 to 500 questions (docs/decisions/few-questions.md). Ends are kept
     within the range of the metric, and the estimate within the interval.
 
+    Source: Efron and Tibshirani (1993), An Introduction to the Bootstrap, chapters 10 and 13. Bröcker and
+    Smith (2007), Increasing the Reliability of Reliability Diagrams, Weather and Forecasting 22 (outcomes
+    drawn from forecasts). Newcombe (2006), Confidence intervals for an effect size measure based on the
+    Mann-Whitney statistic, part 2, Statistics in Medicine 25 (method 5). Wilson (1927), Probable inference,
+    the law of succession, and statistical inference, JASA 22.
+
     Parameters
     ----------
     confidence : array_like of float, shape (N,) or (R, N)
@@ -362,13 +339,13 @@ def bootstrap(
     level : float
         In (0, 1).
     resamples : int
-        Number of resamples, at least 2.
-    seed : int or numpy.random.Generator
+        At least 2.
 
     Returns
     -------
     dict of str to Interval
-        In the order of `metrics`. Resamples in which a metric is undefined are left out and not counted.
+        In the order of `metrics`. Resamples in which a metric is undefined are left out and not counted. If
+        it is undefined for the data, so is its interval (NaN), with an UndefinedWarning.
 
     Raises
     ------
@@ -376,19 +353,6 @@ def bootstrap(
         As :func:`semcal.metrics.summary`.
     UsageError
         An unknown metric, a level outside (0, 1), fewer than 2 resamples.
-
-    Warns
-    -----
-    UndefinedWarning
-        A metric is undefined for the data; its interval is NaN.
-
-    References
-    ----------
-    Efron and Tibshirani (1993), An Introduction to the Bootstrap, chapters 10 and 13. Bröcker and Smith
-    (2007), Increasing the Reliability of Reliability Diagrams, Weather and Forecasting 22 (outcomes drawn
-    from forecasts). Newcombe (2006), Confidence intervals for an effect size measure based on the
-    Mann-Whitney statistic, part 2, Statistics in Medicine 25 (method 5). Wilson (1927), Probable inference,
-    the law of succession, and statistical inference, JASA 22.
 
     Examples
     --------
@@ -442,11 +406,8 @@ def paired_test(
     Notes
     -----
     Swapping the methods' labels question by question would test more than equal metrics (that confidences
-    could be exchanged, which those at two temperatures never can), so it is not used.
-
-    References
-    ----------
-    Efron and Tibshirani (1993), An Introduction to the Bootstrap, chapter 16.
+    could be exchanged, which those at two temperatures never can), so it is not used. Source: Efron and
+    Tibshirani (1993), An Introduction to the Bootstrap, chapter 16.
 
     Examples
     --------
@@ -497,10 +458,9 @@ def interval_of(
 
 def at_least_wilsons(interval: Interval, units: int, least: float = 0.0) -> Interval:
     """The interval of a mean over so many units of values from `least` to 1, widened to hold Wilson's."""
-    if np.isnan(interval.low):
-        return interval
-    low, high = wilson_interval(interval.estimate, interval.standard_error, units, interval.level, least)
-    return replace(interval, low=min(interval.low, low), high=max(interval.high, high))
+    return interval.holding(
+        *wilson_interval(interval.estimate, interval.standard_error, units, interval.level, least)
+    )
 
 
 def wilson_interval(
@@ -634,3 +594,123 @@ def _checked_options(level: float, resamples: int, bins: int) -> tuple[int, floa
 
 def _elsewhere(*_: object) -> Floats:
     raise RuntimeError("intervals of single metrics are computed by the process that drew the resamples")
+
+
+# ---- A grader and people -----------------------------------------------------------------------------------
+
+#: The confusion matrix; and shares of the answers, as sums of its cells.
+CELLS = ("both_right", "grader_only", "human_only", "both_wrong")
+SHARES = {
+    "agreement": (1, 0, 0, 1),
+    "accuracy": (1, 1, 0, 0),
+    "human_accuracy": (1, 0, 1, 0),
+    "accuracy_difference": (0, 1, -1, 0),
+    **dict(zip(CELLS, np.eye(4, dtype=int).tolist())),
+}
+LEVEL, RESAMPLES = 0.95, 1000
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """A grader against people: how many answers each calls right, and figures with their intervals."""
+
+    n: int
+    groups: int | None  # resampled as a whole; None where every answer stands by itself
+    counts: Mapping[str, int]  # both_right, grader_only, human_only, both_wrong
+    figures: Mapping[str, Interval]
+
+
+def agreement(
+    verdicts: ArrayLike,
+    human: ArrayLike,
+    *,
+    groups: Labels | None = None,
+    seed: int | np.random.Generator = 0,
+) -> Agreement:
+    r"""Compare a grader's verdicts with people's.
+
+    With :math:`p` the share of answers on which they agree and :math:`e` the share on which two would agree
+    who decide independently, each as often for "right" as here, Cohen's kappa is :math:`(p - e) / (1 - e)`.
+    Where people gave all answers one verdict, kappa would be 0 whatever the grader says: it is undefined. A
+    grader that gives one verdict to all has a kappa of 0.
+
+    Intervals are 95 % bootstrap intervals over answers, or over `groups` of them. Where fewer than 30 answers
+    are in a share, or fewer than 30 are not, resamples show too little: its interval then holds Wilson's too,
+    of as many answers as there are groups, and kappa's the ends to which that of the agreement takes it.
+
+    Source: Cohen (1960), A coefficient of agreement for nominal scales, Educational and Psychological
+    Measurement 20. Wilson (1927), Probable inference, the law of succession, and statistical inference, JASA
+    22.
+
+    Parameters
+    ----------
+    verdicts, human : array_like of bool, shape (N,)
+        Whether the grader, and whether people, call each answer right; InputError for none, others, or
+        lengths that differ.
+    groups : sequence of N labels, optional
+        What an answer shares with others, such as its question; by default each stands by itself.
+
+    Returns
+    -------
+    Agreement
+        `figures` maps agreement, kappa, accuracy (by the grader), human_accuracy, accuracy_difference and the
+        share of each cell (both_right, grader_only, human_only, both_wrong) to an `Interval`. Where kappa is
+        undefined, or there is one group only, that is NaN, with an UndefinedWarning.
+
+    Examples
+    --------
+    >>> found = agreement([1, 1, 1, 0, 0, 0, 0, 1], [1, 1, 0, 0, 0, 0, 1, 1])
+    >>> found.figures["agreement"].estimate, found.figures["kappa"].estimate, found.counts["grader_only"]
+    (0.75, 0.5, 1)
+    """
+    ours, theirs = as_correct(verdicts), as_correct(human)
+    if len(ours) != len(theirs):
+        raise InputError(f"there are {len(ours)} verdicts of the grader and {len(theirs)} of people")
+    n, clusters = len(ours), as_groups(groups, len(ours))
+    units = n if clusters is None else int(clusters.max()) + 1
+    cells = np.stack([ours * theirs, ours * (1 - theirs), (1 - ours) * theirs, (1 - ours) * (1 - theirs)])
+    counts = draw_counts(n, RESAMPLES, as_generator(seed), clusters).T
+    resampled = cells @ counts / counts.sum(0)  # (4, B)
+    shares = cells.sum(1, keepdims=True) / n  # (4, 1)
+    figures = {}
+    for name, weights in SHARES.items():
+        low, share = float(min(weights)), float((weights @ shares)[0])
+        interval = interval_of(name, share, weights @ resampled, LEVEL, least=low, most=1.0)
+        widen = low == 0 and _few(share, n)
+        figures[name] = at_least_wilsons(interval, units) if widen else interval
+    kappa = interval_of("kappa", float(_kappa(shares)[0]), _kappa(resampled), LEVEL, least=-1.0, most=1.0)
+    if _few(figures["agreement"].estimate, n):
+        agreed = figures["agreement"]
+        kappa = kappa.holding(_beyond(agreed.low, shares), _beyond(agreed.high, shares))
+    figures = {"agreement": figures.pop("agreement"), "kappa": kappa, **figures}
+    if units == 1:
+        warn_undefined("all answers are of one group, so that there are no intervals (NaN)")
+        undefined = (np.nan, np.nan, np.nan, np.nan, LEVEL, 0)
+        figures = {key: Interval(interval.estimate, *undefined) for key, interval in figures.items()}
+    counts_by_cell = {name: int(count) for name, count in zip(CELLS, cells.sum(1))}
+    return Agreement(n, None if clusters is None else units, counts_by_cell, figures)
+
+
+def _by_chance(cells: Floats) -> Floats:
+    """The share on which two would agree who decide independently, of cells (4, B)."""
+    right, ours, theirs, neither = cells
+    chance: Floats = (right + ours) * (right + theirs) + (theirs + neither) * (ours + neither)
+    return chance
+
+
+def _kappa(cells: Floats) -> Floats:
+    """Cohen's kappa of cells (4, B), NaN where people gave one verdict only."""
+    right = cells[0] + cells[2]
+    defined = (right > 0) & (cells[1] + cells[3] > 0)
+    chance = np.where(defined, _by_chance(cells), 0.0)
+    return np.where(defined, (cells[0] + cells[3] - chance) / (1 - chance), np.nan)
+
+
+def _beyond(agreed: float, cells: Floats) -> float:
+    """Kappa at another agreement than that of cells (4, 1)."""
+    chance = float(_by_chance(cells)[0])
+    return max(-1.0, (agreed - chance) / (1 - chance)) if chance < 1 else np.nan
+
+
+def _few(share: float, n: int) -> bool:
+    return min(share, 1 - share) * n < FEW_OF_A_CLASS - 0.5

@@ -11,17 +11,6 @@ from numpy.typing import ArrayLike
 
 from semcal.arrays import as_generator, as_numbers, as_option
 from semcal.errors import InputError, UsageError
-from semcal.metrics.arguments import (
-    Floats,
-    Labels,
-    as_correct,
-    as_groups,
-    as_pairs,
-    as_probabilities,
-    both_names,
-    check_bins,
-    warn_undefined,
-)
 from semcal.metrics.calibration_errors import (
     ace_of,
     brier_of,
@@ -35,12 +24,21 @@ from semcal.metrics.calibration_errors import (
     uncertainty_of,
 )
 from semcal.metrics.frequencies import (
+    Floats,
     FrequencyTable,
+    Labels,
+    as_correct,
+    as_groups,
+    as_pairs,
+    as_probabilities,
+    both_names,
+    check_bins,
     draw_uniforms,
     frequency_table,
     frequency_tables,
     score_table,
     shared_table,
+    warn_undefined,
 )
 from semcal.metrics.ranking import aurac_of, auroc_of, one_class, prr_of
 from semcal.registry import Catalogue
@@ -79,112 +77,84 @@ class Metric:
 
 
 _error = partial(Metric, larger_is_better=False, raised=True, zero_if_calibrated=True)
+_merit = partial(Metric, larger_is_better=True)
 
+_BUILT_IN = [
+    _merit("accuracy", lambda t, _: t.accuracy, "accuracy", ranks=True, of_outcomes=True),
+    _error(
+        "ece",
+        ece_of,
+        "ECE",
+        "Expected calibration error: the mean gap between confidence and accuracy, over bins of equal "
+        "width. 0 is best.",
+        floored=True,
+    ),
+    _error(
+        "ace",
+        ace_of,
+        "ACE",
+        "Adaptive calibration error: the mean gap between confidence and accuracy, over bins that hold "
+        "equally many questions. 0 is best.",
+        floored=True,
+    ),
+    Metric(
+        "brier",
+        lambda t, _: brier_of(t),
+        "Brier",
+        "Brier score: the mean squared distance of confidence from right (1) or wrong (0).",
+        title="Brier score",
+        larger_is_better=False,
+        of_outcomes=True,
+    ),
+    _merit(
+        "gain",
+        lambda t, _: gain_of(t),
+        "gain",
+        "Accuracy less Brier score. It is twice the mean profit of answering wherever the confidence is "
+        "at least t, with 1 − t for a right and −t for a wrong answer, averaged over t. 1 is best.",
+        least=-1.0,
+        of_outcomes=True,
+    ),
+    _error("reliability", lambda t, _: reliability_of(t), "reliability"),
+    _merit("resolution", lambda t, _: resolution_of(t), "resolution", raised=True),
+    Metric("uncertainty", lambda t, _: uncertainty_of(t), "uncertainty"),
+    _error(
+        "mcb",
+        lambda t, _: mcb_of(t),
+        "MCB",
+        "Miscalibration: what recalibrating by the CORP curve would save of the Brier score.",
+    ),
+    _merit(
+        "dsc",
+        lambda t, _: dsc_of(t),
+        "DSC",
+        "Discrimination: what that curve is better than a constant confidence, in Brier score.",
+        raised=True,
+    ),
+    Metric(
+        "unc", lambda t, _: uncertainty_of(t), "UNC", "Uncertainty: the Brier score of a constant confidence."
+    ),
+    _merit(
+        "auroc",
+        lambda t, _: auroc_of(t),
+        "AUROC",
+        "The chance that a right answer has a higher confidence than a wrong one. 0.5 is chance.",
+        ranks=True,
+        of_area=(1.0, 0.0),
+    ),
+    _merit(
+        "aurac",
+        lambda t, _: aurac_of(t),
+        "AURAC",
+        "The mean accuracy of what is left as the least confident answers are rejected.",
+        ranks=True,
+    ),
+    _merit("prr", lambda t, _: prr_of(t), "PRR", ranks=True, least=float("-inf"), of_area=(2.0, 1.0)),
+    _error("smooth_ece", lambda t, _: smooth_ece_of(t), "SmoothECE", floored=True, slow=True),
+    Metric("mean_confidence", lambda t, _: t.mean, "confidence"),
+]
 #: In the order of a summary.
-METRICS = Catalogue(
-    "metric",
-    [
-        Metric(
-            "accuracy",
-            lambda t, _: t.accuracy,
-            "accuracy",
-            larger_is_better=True,
-            ranks=True,
-            of_outcomes=True,
-        ),
-        _error(
-            "ece",
-            ece_of,
-            "ECE",
-            "Expected calibration error: the mean gap between confidence and accuracy, over bins of equal "
-            "width. 0 is best.",
-            floored=True,
-        ),
-        _error(
-            "ace",
-            ace_of,
-            "ACE",
-            "Adaptive calibration error: the mean gap between confidence and accuracy, over bins that hold "
-            "equally many questions. 0 is best.",
-            floored=True,
-        ),
-        Metric(
-            "brier",
-            lambda t, _: brier_of(t),
-            "Brier",
-            "Brier score: the mean squared distance of confidence from right (1) or wrong (0).",
-            title="Brier score",
-            larger_is_better=False,
-            of_outcomes=True,
-        ),
-        Metric(
-            "gain",
-            lambda t, _: gain_of(t),
-            "gain",
-            "Accuracy less Brier score. It is twice the mean profit of answering wherever the confidence is "
-            "at least t, with 1 − t for a right and −t for a wrong answer, averaged over t. 1 is best.",
-            larger_is_better=True,
-            least=-1.0,
-            of_outcomes=True,
-        ),
-        _error("reliability", lambda t, _: reliability_of(t), "reliability"),
-        Metric("resolution", lambda t, _: resolution_of(t), "resolution", larger_is_better=True, raised=True),
-        Metric("uncertainty", lambda t, _: uncertainty_of(t), "uncertainty"),
-        _error(
-            "mcb",
-            lambda t, _: mcb_of(t),
-            "MCB",
-            "Miscalibration: what recalibrating by the CORP curve would save of the Brier score.",
-        ),
-        Metric(
-            "dsc",
-            lambda t, _: dsc_of(t),
-            "DSC",
-            "Discrimination: what that curve is better than a constant confidence, in Brier score.",
-            larger_is_better=True,
-            raised=True,
-        ),
-        Metric(
-            "unc",
-            lambda t, _: uncertainty_of(t),
-            "UNC",
-            "Uncertainty: the Brier score of a constant confidence.",
-        ),
-        Metric(
-            "auroc",
-            lambda t, _: auroc_of(t),
-            "AUROC",
-            "The chance that a right answer has a higher confidence than a wrong one. 0.5 is chance.",
-            larger_is_better=True,
-            ranks=True,
-            of_area=(1.0, 0.0),
-        ),
-        Metric(
-            "aurac",
-            lambda t, _: aurac_of(t),
-            "AURAC",
-            "The mean accuracy of what is left as the least confident answers are rejected.",
-            larger_is_better=True,
-            ranks=True,
-        ),
-        Metric(
-            "prr",
-            lambda t, _: prr_of(t),
-            "PRR",
-            larger_is_better=True,
-            ranks=True,
-            least=float("-inf"),
-            of_area=(2.0, 1.0),
-        ),
-        _error("smooth_ece", lambda t, _: smooth_ece_of(t), "SmoothECE", floored=True, slow=True),
-        Metric("mean_confidence", lambda t, _: t.mean, "confidence"),
-    ],
-)
-
-
-def floored() -> list[str]:
-    """The errors beside which a summary shows the floor."""
-    return [name for name, metric in METRICS.items() if metric.floored]
+METRICS = Catalogue("metric", _BUILT_IN)
 
 
 def measure_rows(t: FrequencyTable, metrics: Collection[str], bins: int) -> dict[str, Floats]:
@@ -208,11 +178,8 @@ def summary(
 
     Parameters
     ----------
-    confidence : array_like of float, shape (N,)
-        Probabilities; values outside [0, 1] by at most 1e-6 are clipped.
-    correct : array_like of bool, shape (N,)
-    bins : int
-        Bins of ECE and ACE.
+    confidence, correct, bins
+        As in :func:`semcal.metrics.ece`, and so are the errors.
     score : array_like of float, shape (N,), optional
         What AUROC, AURAC and PRR rank by, such as the negative semantic entropy; the confidence by default.
     groups, draws, seed
@@ -227,11 +194,6 @@ def summary(
         calibrated confidences would show, as ``ace_floor`` (mean) and ``ace_floor_95`` (quantile), and the
         p value of calibration, ``ace_p``.
 
-    Raises
-    ------
-    InputError
-        Empty input, lengths that differ, a confidence outside [0, 1] or NaN, an outcome that is not 0 or 1.
-
     Examples
     --------
     >>> numbers = summary([0.9, 0.8, 0.8, 0.3], [1, 1, 0, 0])
@@ -242,12 +204,11 @@ def summary(
     p, c = as_pairs(confidence, correct)
     t = frequency_table(p, c)
     ranked = t if score is None else score_table(score, correct)
-    floors = noise_floors(p, c, floored(), groups=groups, bins=bins, draws=draws, seed=seed) if draws else {}
+    floors = _floor_figures(p, c, groups=groups, bins=bins, draws=draws, seed=seed) if draws else {}
     numbers: dict[str, float] = {"n": len(p)}
     for name, metric in METRICS.items():
         numbers[name] = float(metric.formula(ranked if metric.ranks else t, bins)[0])
-        if name in floors:
-            numbers |= _named(name, floors[name])
+        numbers |= floors.get(name, {})
     if np.isnan(numbers["auroc"]):
         warn_undefined(one_class("AUROC", "PRR"))
     return numbers
@@ -259,24 +220,11 @@ def summaries(
 ) -> dict[str, Floats]:
     """Every metric of many sets of as many confidences: runs, measures, methods.
 
-    The same numbers as :func:`summary` of each, to rounding, in a fraction of the time.
+    The same numbers as :func:`summary` of each (less n), to rounding, in a fraction of the time: for each
+    metric an array (B,). Arguments are those of :func:`summary`, with a row of `confidence` and `correct` (B,
+    N) for each set; an InputError names the first that is refused. Noise floors take longer than all else: no
+    `draws` by default. AUROC and PRR of a set with one class are NaN.
 
-    Parameters
-    ----------
-    confidence, correct : array_like, shape (B, N)
-        As in :func:`summary`, a row each; an InputError names the first set that is refused.
-    bins : int
-        Bins of ECE and ACE.
-    draws, seed
-        Of the noise floors, which take longer than all else: none by default.
-
-    Returns
-    -------
-    dict of str to ndarray of float64, shape (B,)
-        The metrics of :func:`summary`, less n. AUROC and PRR of a set with one class are NaN.
-
-    Examples
-    --------
     >>> numbers = summaries([[0.9, 0.8, 0.8, 0.3], [0.5, 0.5, 0.5, 0.5]], [[1, 1, 0, 0], [1, 0, 1, 0]])
     >>> numbers["auroc"], numbers["ece"]
     (array([0.875, 0.5  ]), array([0.25, 0.  ]))
@@ -294,15 +242,9 @@ def summaries(
         parts.append([metric.formula(t, bins) for metric in METRICS.values()])
     numbers = dict(zip(METRICS, np.concatenate(parts, axis=1)))
     if draws:
-        floors = [
-            noise_floors(*pair, floored(), bins=bins, draws=draws, seed=seed)
-            for pair in zip(values, outcomes)
-        ]
-        named = [
-            {key: x for name, floor in of_row.items() for key, x in _named(name, floor).items()}
-            for of_row in floors
-        ]
-        numbers |= {key: np.array([row[key] for row in named]) for key in named[0]}
+        floors = [_floor_figures(*pair, bins=bins, draws=draws, seed=seed) for pair in zip(values, outcomes)]
+        for name, figures in floors[0].items():
+            numbers |= {key: np.array([row[name][key] for row in floors]) for key in figures}
     return numbers
 
 
@@ -339,10 +281,15 @@ def noise_floor(
 
     .. math:: p = \frac{1 + \#\{e^* \ge e\}}{1 + \text{draws}}.
 
+    Source: Bröcker and Smith (2007), Increasing the Reliability of Reliability Diagrams, Weather and
+    Forecasting 22; Vaicenavicius et al. (2019), Evaluating model calibration in classification, AISTATS.
+    Phipson and Smyth (2010), Permutation p-values should never be zero, Statistical Applications in Genetics
+    9.
+
     Parameters
     ----------
-    confidence : array_like of float, shape (N,)
-        Probabilities; values outside [0, 1] by at most 1e-6 are clipped.
+    confidence, bins
+        As in :func:`semcal.metrics.ece`, and so are the errors.
     correct : array_like of bool, shape (N,), optional
         Outcomes, for the test.
     metric : str
@@ -351,21 +298,13 @@ def noise_floor(
         Questions of a group may be right together, which outcomes drawn one by one are not. The p value is
         then that of outcomes :math:`c_i = [U_g < p_i]`, one uniform number a group: of members that are right
         together as far as their confidences allow. Mean and quantile stay those of independent questions.
-    bins : int
-        Bins of ECE and ACE.
     draws : int
         At least 1.
     seed : int or numpy.random.Generator
         The same seed gives the same numbers, and the same draws to every metric.
 
-    Returns
-    -------
-    NoiseFloor
-
     Raises
     ------
-    InputError
-        As :func:`semcal.metrics.ece`.
     UsageError
         A metric that is no error of calibration, or numbers of bins or draws below 1.
 
@@ -376,12 +315,6 @@ def noise_floor(
     small), exact to its steps where the error takes many values. With groups it is so where members are
     right together, and too large where they are not (simulated from 10 groups on:
     ``python -m benchmarks.cluster_coverage sizes``).
-
-    References
-    ----------
-    Bröcker and Smith (2007), Increasing the Reliability of Reliability Diagrams, Weather and Forecasting 22;
-    Vaicenavicius et al. (2019), Evaluating model calibration in classification, AISTATS. Phipson and Smyth
-    (2010), Permutation p-values should never be zero, Statistical Applications in Genetics 9.
 
     Examples
     --------
@@ -443,10 +376,26 @@ def _drawn(table: FrequencyTable, draws: int, rng: np.random.Generator) -> Frequ
     return FrequencyTable(table.value, np.broadcast_to(table.count, (draws, len(count))), right.T)
 
 
-def _named(metric: str, floor: NoiseFloor) -> dict[str, float]:
-    """What a summary says of a noise floor."""
-    numbers = (floor.mean, floor.quantile_95, floor.p_value)
-    return dict(zip((f"{metric}_floor", f"{metric}_floor_95", f"{metric}_p"), numbers))
+def _floor_figures(
+    confidence: Floats,
+    correct: Floats,
+    *,
+    groups: Labels | None = None,
+    bins: int,
+    draws: int,
+    seed: int | np.random.Generator,
+) -> dict[str, dict[str, float]]:
+    """What a summary says of the noise floor of each metric that it shows one of."""
+    names = [name for name, metric in METRICS.items() if metric.floored]
+    floors = noise_floors(confidence, correct, names, groups=groups, bins=bins, draws=draws, seed=seed)
+    return {
+        name: {
+            f"{name}_floor": floor.mean,
+            f"{name}_floor_95": floor.quantile_95,
+            f"{name}_p": floor.p_value,
+        }
+        for name, floor in floors.items()
+    }
 
 
 def _checked_rows(values: ArrayLike, argument: str, check: Callable[[ArrayLike], Floats]) -> Floats:

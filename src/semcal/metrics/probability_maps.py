@@ -18,8 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from semcal.arrays import as_option
 from semcal.errors import FitError, InputError, UsageError, shown
-from semcal.metrics.arguments import Floats, Groups, as_pairs, as_probabilities
-from semcal.metrics.frequencies import probability_table
+from semcal.metrics.frequencies import Floats, Groups, as_pairs, as_probabilities, probability_table
 
 #: Folds of a cross-validation, and how often it is repeated with other folds.
 FOLDS, REPEATS = 5, 4
@@ -60,20 +59,14 @@ class IsotonicCalibration:
     Learnt: `thresholds_` (U,), the distinct confidences of the fit in ascending order, and `values_` (U,),
     the recalibrated confidence at each.
 
-    Notes
-    -----
     All confidences equal, or a single one: the map is the share of right answers. All or none right: the map
     is 1 or 0, exactly. Where the map is flat, answers become tied, so AUROC can move. The more flexible a
     map, the more answers it takes: with a few hundred, beta or Platt overfit less.
 
-    References
-    ----------
-    Zadrozny and Elkan (2002), Transforming classifier scores into accurate multiclass probability estimates,
-    KDD. Niculescu-Mizil and Caruana (2005), Predicting good probabilities with supervised learning, ICML
-    (how much data it takes).
+    Sources: Zadrozny and Elkan (2002), Transforming classifier scores into accurate multiclass probability
+    estimates, KDD; Niculescu-Mizil and Caruana (2005), Predicting good probabilities with supervised
+    learning, ICML (how much data it takes).
 
-    Examples
-    --------
     >>> isotonic = IsotonicCalibration().fit([0.2, 0.4, 0.4, 0.6, 0.8], [0, 1, 0, 0, 1])
     >>> isotonic.predict([0.0, 0.3, 0.5, 0.7])
     array([0.  , 0.1667, 0.3333, 0.6667])
@@ -102,20 +95,12 @@ class PlattCalibration:
     other (for the logit see :class:`BetaCalibration`).
 
     Learnt: `slope_` a and `intercept_` b. The sign of a is free, as Platt has it: a negative one says that
-    the confidence ranks right answers below wrong ones.
+    the confidence ranks right answers below wrong ones. All confidences equal: a = 0 and the map is the mean
+    target. All or none right: a = 0 and the map is :math:`(N + 1)/(N + 2)` or :math:`1/(N + 2)`.
 
-    Notes
-    -----
-    All confidences equal: a = 0 and the map is the mean target. All or none right: a = 0 and the map is
-    :math:`(N + 1)/(N + 2)` or :math:`1/(N + 2)`.
+    Sources: Platt (1999), Probabilistic outputs for support vector machines, Advances in Large Margin
+    Classifiers; Lin, Lin and Weng (2007), A note on Platt's probabilistic outputs, Machine Learning 68.
 
-    References
-    ----------
-    Platt (1999), Probabilistic outputs for support vector machines, Advances in Large Margin Classifiers.
-    Lin, Lin and Weng (2007), A note on Platt's probabilistic outputs, Machine Learning 68.
-
-    Examples
-    --------
     >>> platt = PlattCalibration().fit([0.5] * 8 + [1.0] * 8, [1] * 2 + [0] * 6 + [1] * 6 + [0] * 2)
     >>> platt.predict([0.5, 0.75, 1.0])
     array([0.3, 0.5, 0.7])
@@ -144,30 +129,19 @@ class BetaCalibration:
     fitted by maximum likelihood. a = b = 1, c = 0 is the identity (on p'), a = b is Platt's curve on the
     logit.
 
-    Parameters
-    ----------
-    squeeze : float
-        The s that takes confidences of exactly 0 and 1 to where logarithms are finite; order and ties are
-        kept. A confidence of exactly 1 is frequent here (all draws mean the same) and says no more than
-        that m draws agreed; with s = 1e-6 such answers stand so far out, at ln(1 - p') = -14, that they
-        bend the whole curve.
+    The `squeeze` s takes confidences of exactly 0 and 1 to where logarithms are finite; order and ties are
+    kept. A confidence of exactly 1 is frequent here (all draws mean the same) and says no more than that m
+    draws agreed; with s = 1e-6 such answers stand so far out, at ln(1 - p') = -14, that they bend the whole
+    curve.
 
-    Learnt: `a_`, `b_`, `c_`.
+    Learnt: `a_`, `b_`, `c_`. All confidences equal: a = b = 0 and the map is the share of right answers.
+    Where the likelihood has no maximum (all or none are right, or a threshold parts right from wrong),
+    Platt's smoothed targets take the place of the outcomes (:class:`PlattCalibration`).
 
-    Notes
-    -----
-    All confidences equal: a = b = 0 and the map is the share of right answers. Where the likelihood has no
-    maximum (all or none are right, or a threshold parts right from wrong), Platt's smoothed targets take the
-    place of the outcomes (:class:`PlattCalibration`).
+    Sources: Kull, Silva Filho and Flach (2017), Beta calibration: a well-founded and easily implemented
+    improvement on logistic calibration for binary classifiers, AISTATS; Smithson and Verkuilen (2006), A
+    better lemon squeezer?, Psychological Methods 11 (the squeeze).
 
-    References
-    ----------
-    Kull, Silva Filho and Flach (2017), Beta calibration: a well-founded and easily implemented improvement
-    on logistic calibration for binary classifiers, AISTATS. Smithson and Verkuilen (2006), A better lemon
-    squeezer?, Psychological Methods 11 (the squeeze).
-
-    Examples
-    --------
     >>> p = [0.2] * 5 + [0.5] * 4 + [0.8] * 5
     >>> correct = [1, 0, 0, 0, 0] + [1, 1, 0, 0] + [1, 1, 1, 1, 0]  # calibrated as it is
     >>> beta = BetaCalibration().fit(p, correct)
@@ -183,22 +157,16 @@ class BetaCalibration:
         """Learn the map; errors as in :meth:`IsotonicCalibration.fit`."""
         p, c = as_pairs(confidence, correct)
         targets = _smoothed(c) if _is_parted(p, c) else c
-        (a, b), self.c_ = _logistic(self._features(p), targets, non_negative=True)
+        (a, b), self.c_ = _logistic(_logarithms(p, self.squeeze), targets, non_negative=True)
         self.a_, self.b_ = float(a), float(b)
         return self
 
     def predict(self, confidence: ArrayLike) -> Floats:
         """Map confidences (N,) to recalibrated ones (N,); FitError before `fit`."""
         _check_fitted(self, "a_")
-        q: Floats = scipy.special.expit(
-            self._features(as_probabilities(confidence)) @ [self.a_, self.b_] + self.c_
-        )
+        features = _logarithms(as_probabilities(confidence), self.squeeze)
+        q: Floats = scipy.special.expit(features @ [self.a_, self.b_] + self.c_)
         return q
-
-    def _features(self, p: Floats) -> Floats:
-        """ln p' and -ln(1 - p'): (N, 2)."""
-        p = self.squeeze + (1 - 2 * self.squeeze) * p
-        return np.stack([np.log(p), -np.log1p(-p)], axis=1)
 
 
 #: The three maps by name.
@@ -210,6 +178,12 @@ SCORE_RECALIBRATORS: Mapping[str, Callable[[], ScoreRecalibrator]] = MappingProx
 def _check_fitted(recalibrator: ScoreRecalibrator, attribute: str) -> None:
     if not hasattr(recalibrator, attribute):
         raise FitError(f"this {type(recalibrator).__name__} is not fitted yet; call fit first")
+
+
+def _logarithms(p: Floats, squeeze: float = SQUEEZE) -> Floats:
+    """ln p' and -ln(1 - p'): (N, 2)."""
+    p = squeeze + (1 - 2 * squeeze) * p
+    return np.stack([np.log(p), -np.log1p(-p)], axis=1)
 
 
 def _smoothed(correct: Floats) -> Floats:
@@ -243,16 +217,30 @@ def _logistic(features: Floats, targets: Floats, *, non_negative: bool) -> tuple
         return float(value), np.append(residual @ x, residual.sum()) / len(x)
 
     least = 0.0 if non_negative else None
-    optimum = scipy.optimize.minimize(
+    theta = _minimum(loss, targets, [(least, None)] * x.shape[1], ftol=1e-15, gtol=1e-9, maxiter=1000)
+    slopes: Floats = np.where(flat, 0.0, theta[:-1] / np.where(flat, 1.0, scale))
+    return slopes, float(theta[-1] - slopes @ mean)
+
+
+def _minimum(
+    loss: Callable[[Floats], tuple[float, Floats]],
+    targets: Floats,
+    bounds: Sequence[tuple[float | None, float | None]],
+    *,
+    ftol: float,
+    gtol: float,
+    maxiter: int = 15_000,
+) -> Floats:
+    """Slopes, within bounds, and intercept (F + 1,) of the least loss; it begins at the mean target."""
+    start = np.append(np.zeros(len(bounds)), scipy.special.logit(targets.mean()))
+    return scipy.optimize.minimize(
         loss,
-        np.append(np.zeros(x.shape[1]), scipy.special.logit(targets.mean())),
+        start,
         jac=True,
         method="L-BFGS-B",
-        bounds=[(least, None)] * x.shape[1] + [(None, None)],
-        options={"ftol": 1e-15, "gtol": 1e-9, "maxiter": 1000},
-    )
-    slopes: Floats = np.where(flat, 0.0, optimum.x[:-1] / np.where(flat, 1.0, scale))
-    return slopes, float(optimum.x[-1] - slopes @ mean)
+        bounds=[*bounds, (None, None)],
+        options={"ftol": ftol, "gtol": gtol, "maxiter": maxiter},
+    ).x
 
 
 # ---- Maps of features --------------------------------------------------------------------------------------
@@ -298,17 +286,8 @@ def _fit_logistic(values: Floats, correct: Floats, directions: Floats) -> tuple[
         value = (np.logaddexp(0, score) - correct * score).sum() + RIDGE / 2 * (theta[:-1] ** 2).sum()
         return float(value), np.append(residual @ z + RIDGE * theta[:-1], residual.sum())
 
-    theta = scipy.optimize.minimize(
-        loss,
-        np.append(np.zeros(z.shape[1]), scipy.special.logit(correct.mean())),
-        jac=True,
-        method="L-BFGS-B",
-        bounds=[
-            *((0.0 if direction > 0 else None, 0.0 if direction < 0 else None) for direction in directions),
-            (None, None),
-        ],
-        options={"ftol": 1e-14, "gtol": 1e-8},
-    ).x
+    bounds = [(0.0 if sign > 0 else None, 0.0 if sign < 0 else None) for sign in directions]
+    theta = _minimum(loss, correct, bounds, ftol=1e-14, gtol=1e-8)
     return theta[:-1] / scale, np.array([theta[-1] - (theta[:-1] / scale) @ mean])
 
 
@@ -318,18 +297,13 @@ def _predict_logistic(values: Floats, parameters: Mapping[str, Floats]) -> Float
 
 def _fit_beta(values: Floats, correct: Floats, _: Floats) -> tuple[Floats, ...]:
     """Beta calibration with the prior of the logistic regression, which it is on two logarithms."""
-    slopes, c = _fit_logistic(_logarithms(values), correct, np.ones(2))
+    slopes, c = _fit_logistic(_logarithms(values[:, 0]), correct, np.ones(2))
     return slopes[:1], slopes[1:], c
 
 
 def _predict_beta(values: Floats, parameters: Mapping[str, Floats]) -> Floats:
     slopes = np.concatenate([parameters["a"], parameters["b"]])
-    return _predict_logistic(_logarithms(values), {"slopes": slopes, "intercept": parameters["c"]})
-
-
-def _logarithms(values: Floats) -> Floats:
-    p = SQUEEZE + (1 - 2 * SQUEEZE) * values[:, 0]
-    return np.stack([np.log(p), -np.log1p(-p)], axis=1)
+    return _predict_logistic(_logarithms(values[:, 0]), {"slopes": slopes, "intercept": parameters["c"]})
 
 
 #: The kinds of maps, simplest first.
@@ -363,35 +337,29 @@ class MapCandidate:
         """The kind with its features."""
         return f"{self.kind}({', '.join(self.features)})"
 
+    def columns(self, features: Features) -> Floats:
+        """Return the features (N, F) that the map reads."""
+        columns = [features[name] for name in self.features]
+        for place, name in enumerate(self.features):
+            if self.kind == "logistic" and name in self.probabilities:
+                columns[place] = scipy.special.logit(SQUEEZE + (1 - 2 * SQUEEZE) * columns[place])
+        return np.stack(columns, axis=1)
+
     def fit(self, features: Features, correct: Floats) -> ProbabilityMap:
         """Learn from N questions and the outcomes (N,), 0 or 1, of both kinds; "constant" of any."""
-        columns = _columns(features, self.features, self.probabilities if self.kind == "logistic" else ())
+        columns = self.columns(features)
         defined = ~np.isnan(columns)
         unknown = [float(column[k].mean()) if k.any() else 0.0 for column, k in zip(columns.T, defined.T)]
         directions = np.array(
             [(name in self.rising) - (name in self.falling) for name in self.features], float
         )
         learnt = KINDS[self.kind].fit(np.where(defined, columns, unknown), correct, directions)
-        parameters = dict(zip(KINDS[self.kind].parameters, learnt))
-        learnt_map = ProbabilityMap(
-            self, {name: tuple(map(float, value)) for name, value in parameters.items()}, tuple(unknown)
-        )
+        numbers = (tuple(map(float, value)) for value in learnt)
+        parameters = dict(zip(KINDS[self.kind].parameters, numbers))
+        learnt_map = ProbabilityMap(self, parameters, tuple(unknown))
         if self.kind in ("none", "constant"):
             return learnt_map
         return replace(learnt_map, support=Support.of(learnt_map.predict(features), correct))
-
-
-def _columns(features: Features, names: Sequence[str], logits: Sequence[str]) -> Floats:
-    """The features (N, F) that a map reads."""
-    return np.stack(
-        [
-            scipy.special.logit(SQUEEZE + (1 - 2 * SQUEEZE) * features[name])
-            if name in logits
-            else features[name]
-            for name in names
-        ],
-        axis=1,
-    )
 
 
 @dataclass(frozen=True)
@@ -439,13 +407,7 @@ def _shares(rights: NDArray[Any], counts: NDArray[Any]) -> Floats:
 
 @dataclass(frozen=True)
 class ProbabilityMap:
-    """A learnt map.
-
-    Raises
-    ------
-    InputError
-        If there is no such kind, or it lacks a parameter, or one has another length than it must.
-    """
+    """A learnt map; InputError if there is no such kind, or a parameter is missing or of another length."""
 
     candidate: MapCandidate
     parameters: Mapping[str, tuple[float, ...]]
@@ -474,9 +436,7 @@ class ProbabilityMap:
     def predict(self, features: Features) -> Floats:
         """Return the probabilities (N,) that answers are right."""
         candidate = self.candidate
-        columns = _columns(
-            features, candidate.features, candidate.probabilities if candidate.kind == "logistic" else ()
-        )
+        columns = candidate.columns(features)
         values = np.where(np.isnan(columns), self.unknown, columns)
         parameters = {name: np.array(value) for name, value in self.parameters.items()}
         f = np.clip(KINDS[candidate.kind].predict(values, parameters), 0.0, 1.0)
@@ -552,11 +512,7 @@ def choose_map(
         raise UsageError("the first candidate must be the one without a map")
     none, *maps = candidates
     rarer = min(correct.sum(), (1 - correct).sum()) if _units(correct, groups) >= FOLDS else 0
-    tried = [
-        none,
-        replace(none, kind="constant"),
-        *(candidate for candidate in maps if candidate.fewest <= rarer),
-    ]
+    tried = [none, replace(none, kind="constant"), *(trial for trial in maps if trial.fewest <= rarer)]
     scores = _scores(features, correct, tried, groups, np.random.default_rng(seed), repeats)
     best = _best(scores, groups, use_none=rarer >= PLENTY).fit(features, correct)
     if best.candidate == none:
@@ -587,11 +543,8 @@ def predict_out_of_fold(
     correct = labelled[0].correct
     p, kinds = np.empty(len(correct)), np.zeros(len(correct), dtype=np.intp)
     undivided = _units(correct, groups) < FOLDS
-    folds = (
-        [np.ones(len(correct), bool)]
-        if undivided
-        else _folds(correct, groups, np.random.default_rng([seed, 1]))
-    )
+    every = [np.ones(len(correct), bool)]
+    folds = every if undivided else _folds(correct, groups, np.random.default_rng([seed, 1]))
     for number, held_out in enumerate(folds):
         fitted = held_out if undivided else ~held_out
         part = [kind_labelled.part(fitted) for kind_labelled in labelled]

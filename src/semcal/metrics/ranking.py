@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike
 
 from semcal.arrays import as_numbers
 from semcal.errors import InputError
-from semcal.metrics.arguments import Floats, both_names, warn_undefined
-from semcal.metrics.frequencies import FrequencyTable, score_table
+from semcal.metrics.frequencies import Floats, FrequencyTable, both_names, score_table, warn_undefined
 
 
 @both_names
@@ -25,6 +25,9 @@ def auroc(score: ArrayLike, correct: ArrayLike) -> float:
 
     .. math:: \mathrm{AUROC} = \frac{1}{N_1 N_0} \sum_{i: c_i = 1} \sum_{j: c_j = 0}
               \bigl( \mathbf 1[s_i > s_j] + \tfrac12 \mathbf 1[s_i = s_j] \bigr)
+
+    Source: Bradley (1997), The use of the area under the ROC curve, Pattern Recognition 30; Hanley and McNeil
+    (1982), Radiology 143.
 
     Parameters
     ----------
@@ -41,11 +44,6 @@ def auroc(score: ArrayLike, correct: ArrayLike) -> float:
     ------
     InputError
         Empty input, lengths that differ, a score that is NaN, an outcome that is not 0 or 1.
-
-    References
-    ----------
-    Bradley (1997), The use of the area under the ROC curve, Pattern Recognition 30; Hanley and McNeil (1982),
-    Radiology 143.
 
     Examples
     --------
@@ -64,17 +62,10 @@ def aurac(score: ArrayLike, correct: ArrayLike) -> float:
 
     .. math:: \mathrm{AURAC} = \frac1N \sum_{k=1}^N A(k)
 
-    with A(k) the accuracy of the k most confident, the exact expectation over random breaking of ties.
+    with A(k) the accuracy of the k most confident, the exact expectation over random breaking of ties. Larger
+    is better, and a constant score has the accuracy itself. Parameters and errors are those of :func:`auroc`.
+    Source: Farquhar, Kossen, Kuhn and Gal (2024), Nature 630.
 
-    Larger is better, and a constant score has the accuracy itself. Parameters and errors are those of
-    :func:`auroc`.
-
-    References
-    ----------
-    Farquhar, Kossen, Kuhn and Gal (2024), Nature 630.
-
-    Examples
-    --------
     >>> aurac([0.9, 0.5], [1, 0])
     0.75
     """
@@ -92,14 +83,9 @@ def prr(score: ArrayLike, correct: ArrayLike) -> float:
     .. math:: \mathrm{PRR} = \frac{A_\text{random} - A_\text{actual}}{A_\text{random} - A_\text{oracle}}
 
     1 is the oracle, 0 is chance (a constant score), negative is worse than chance. Parameters, errors and
-    warnings are those of :func:`auroc`: NaN when all or none are correct.
+    warnings are those of :func:`auroc`: NaN when all or none are correct. Source: Malinin and Gales (2021),
+    Uncertainty Estimation in Autoregressive Structured Prediction, ICLR.
 
-    References
-    ----------
-    Malinin and Gales (2021), Uncertainty Estimation in Autoregressive Structured Prediction, ICLR.
-
-    Examples
-    --------
     >>> prr([0.9, 0.8, 0.3], [1, 1, 0]), prr([0.5, 0.5, 0.5], [1, 1, 0])
     (1.0, 0.0)
     """
@@ -190,15 +176,11 @@ def rank_volatility(first: ArrayLike, second: ArrayLike) -> RankVolatility:
     :math:`r'_{ij}` under the second (ties share their mean rank), method i has volatility
     :math:`\frac1S \sum_j |r_{ij} - r'_{ij}|`.
 
-    Parameters
-    ----------
-    first, second : array_like of float, shape (M methods, S measures)
-        Unrounded means over runs of two metrics with the same better direction (negate one if they differ).
-        Where one is NaN, so are the ranks within its measure and all results, with an UndefinedWarning;
-        shapes that differ or are not two-dimensional are an InputError.
+    `first` and `second`, of shape (M methods, S measures), are unrounded means over runs of two metrics with
+    the same better direction (negate one if they differ). Where one is NaN, so are the ranks within its
+    measure and all results, with an UndefinedWarning; shapes that differ or are not two-dimensional are an
+    InputError.
 
-    Examples
-    --------
     Under the second metric the first two methods swap ranks within the second measure:
 
     >>> ace = [[0.30, 0.20], [0.20, 0.10], [0.10, 0.05]]
@@ -215,7 +197,8 @@ def rank_volatility(first: ArrayLike, second: ArrayLike) -> RankVolatility:
         )
     if np.isnan(tables).any():
         warn_undefined("rank volatility is NaN: a metric is NaN; leave that measure or method out")
-    per_method: Floats = np.abs(_ranks(tables[0]) - _ranks(tables[1])).mean(axis=1)
+    ranks = [scipy.stats.rankdata(table, axis=0) for table in tables]
+    per_method: Floats = np.abs(ranks[0] - ranks[1]).mean(axis=1)
     return RankVolatility(per_method, float(per_method.mean()))
 
 
@@ -225,20 +208,11 @@ def correlations(confidences: Mapping[str, ArrayLike]) -> Correlations:
     .. math:: \rho_{ab} = \frac{\sum_i (a_i - \bar a)(b_i - \bar b)}
               {\sqrt{\sum_i (a_i - \bar a)^2 \sum_i (b_i - \bar b)^2}}
 
-    Parameters
-    ----------
-    confidences : mapping of str to array_like of float, each of shape (N,)
-        The confidence of the same N questions under each measure; NaN where a measure is null. Questions with
-        a null are left out for all measures.
+    `confidences` holds that of the same N questions, (N,), under each measure, NaN where it is null: such
+    questions are left out for all measures. InputError for no measures, lengths that differ, or fewer than
+    two questions without nulls. The correlations of a measure that is constant are NaN, with an
+    UndefinedWarning.
 
-    Raises
-    ------
-    InputError
-        No measures, lengths that differ, or fewer than two questions without nulls. (The correlations of a
-        measure that is constant are NaN, with an UndefinedWarning.)
-
-    Examples
-    --------
     >>> result = correlations({"E-SC": [0.2, 0.5, 0.9], "L-SC": [0.3, 0.5, 0.8]})
     >>> result.names, result.matrix.round(3)
     (('E-SC', 'L-SC'), array([[1.   , 0.999], [0.999, 1.   ]]))
@@ -257,13 +231,6 @@ def correlations(confidences: Mapping[str, ArrayLike]) -> Correlations:
             f"{table.shape[1]} questions have no null confidence; a correlation needs at least two"
         )
     return Correlations(names, _pearson(table, names), table.shape[1])
-
-
-def _ranks(table: Floats) -> Floats:
-    """Rank of each row within each column, ties at their mean rank; NaN in a column that holds one."""
-    below = (table[None] < table[:, None]).sum(axis=1)
-    tied = (table[None] == table[:, None]).sum(axis=1)
-    return np.where(np.isnan(table).any(axis=0), np.nan, below + (tied + 1) / 2)
 
 
 def _pearson(table: Floats, names: tuple[str, ...]) -> Floats:

@@ -1,33 +1,50 @@
-"""`CausalLanguageModel`: any causal checkpoint of transformers behind the `LanguageModel` protocol."""
+"""`CausalLanguageModel`: any causal checkpoint of transformers behind the `LanguageModel` protocol.
+
+Given answers take two passes: the prompts, then the trees of their answers, every node once.
+
+Of a draw that was cut, its first tokens and an end of turn are scored (spec 5.2). Decoding has read the
+distribution after each of these tokens already, so it records there what closing tokens cost. Only after the
+last token of a draw that reached the limit nothing has been read; that token then runs within decoding.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from semcal.data.question import Turn
 from semcal.errors import ModelError, QuestionError
-from semcal.models.decoding import DecodingOptions, Request, Samples, beam_search, decode
-from semcal.models.drawing import check_at_least_one, inverse_cdf, most_likely, uniforms
-from semcal.models.language_model import Capabilities, Generation, Progress, Prompt, SampleRequest
-from semcal.models.scheduling import (
-    Answers,
+from semcal.models.decoding import (
+    AnswerLengths,
     BatchPlanner,
-    answer_lengths,
+    DecodingRequest,
+    Samples,
     ats_among,
-    shared_length,
+    beam_search,
+    decode,
     unknown_token,
 )
-from semcal.models.scoring import Rescoring, answer_log_probs, answer_states, question_states
-from semcal.models.tokenization import chat_format
-from semcal.models.tree_cache import checked_network
-from semcal.recalibration.attentive import AnyRecalibrator, BlockShape
-from semcal.recalibration.features import CalibrationFeatures
+from semcal.models.drawing import check_at_least_one, check_not_nan, inverse_cdf, most_likely, uniforms
+from semcal.models.language_model import (
+    Answers,
+    Capabilities,
+    Cut,
+    Generation,
+    Progress,
+    Prompt,
+    SampleRequest,
+    shared_length,
+)
+from semcal.models.tokenization import ChatFormat, chat_format
+from semcal.models.tree_cache import ModelOutputs, NewTokens, TreeCache, checked_network, log_probs
+from semcal.recalibration.attentive import AnyRecalibrator, BlockShape, CalibrationFeatures
 
 _MIN_BUDGET = 2**26  # bytes of keys and values of a batch
 
@@ -108,11 +125,7 @@ class CausalLanguageModel:
         return str(self.network.dtype).removeprefix("torch.")
 
     def encode(self, chat: Sequence[Turn]) -> tuple[int, ...]:
-        """Encode a chat that ends with a user turn as a prompt, ready for the answer.
-
-        In the chat template (or plain text where there is none), with one BOS at most. ModelError if the
-        template refuses the turns.
-        """
+        """Encode a chat that ends with a user turn as a prompt; ModelError if the template refuses it."""
         return self.format.encode(chat)
 
     def encode_answer(self, chat: Sequence[Turn], answer: str) -> tuple[int, ...]:
@@ -120,10 +133,7 @@ class CausalLanguageModel:
         return self.format.encode_answer(chat, answer)
 
     def complete(self, generation: Generation, end: int, start: int = 0) -> tuple[int, ...]:
-        """Token ids of ``generation.text[:end]`` and the end of turn, to be scored; some begin at `start`.
-
-        The sampled tokens that lie before the cut are kept; a remaining piece of a token is encoded again.
-        """
+        """Token ids of ``generation.text[:end]`` and the end of turn, to be scored; some begin at `start`."""
         return self.format.complete(generation, end, start)
 
     def sample(
@@ -136,19 +146,8 @@ class CausalLanguageModel:
         mostly read while decoding; what decoding does not read (a cut inside a token may ask for tokens that
         were never drawn) is scored in a second pass.
 
-        Parameters
-        ----------
-        request : SampleRequest
-            Prompts, recalibrators, seeds and limits.
-        progress : callable, optional
-            Called with the number of questions finished so far.
-
-        Raises
-        ------
-        QuestionError
-            For a prompt that is empty or too long for the model, before any is run.
-        ModelError
-            If probabilities are not finite.
+        `progress` is called with the number of questions finished so far. QuestionError for a prompt that is
+        empty or too long for the model, before any is run; ModelError if probabilities are not finite.
         """
         check_at_least_one(m=request.m, max_new_tokens=request.max_new_tokens)
         prompts, recalibrators, m = request.prompts, request.recalibrators, request.m
@@ -157,28 +156,26 @@ class CausalLanguageModel:
         rescoring = Rescoring(self.format, request.cut, prompts) if request.cut else None
         if rescoring and (unknown := unknown_token(self.network, rescoring.closing_tokens)):
             raise ModelError(f"the end of a turn has {unknown}")
-        options = DecodingOptions(
-            recalibrators,
-            self.format.stops,
-            request.truncation or inverse_cdf,
+
+        def uniforms_of(i: int) -> NDArray[np.float64]:
+            name, steps, first = prompts[i].question_id, request.max_new_tokens, request.first
+            return np.concatenate(
+                [uniforms(seed, name, m=m, steps=steps, first=first) for seed in request.seeds]
+            )
+
+        decoding = DecodingRequest(
+            [prompt.token_ids for prompt in prompts],
+            uniforms_of,
+            m=m * len(request.seeds),
+            steps=request.max_new_tokens,
+            recalibrators=recalibrators,
+            stops=self.format.stops,
+            choose=request.truncation or inverse_cdf,
             closing_tokens=rescoring.closing_tokens if rescoring else (),
             run_last_token=rescoring.run_last_token if rescoring else None,
         )
-        decoding = Request(
-            [prompt.token_ids for prompt in prompts],
-            lambda i: np.concatenate(
-                [
-                    uniforms(
-                        seed, prompts[i].question_id, m=m, steps=request.max_new_tokens, first=request.first
-                    )
-                    for seed in request.seeds
-                ]
-            ),
-            m=m * len(request.seeds),
-            steps=request.max_new_tokens,
-        )
         answers: list[list[list[Generation]]] = [[[] for _ in prompts] for _ in recalibrators]
-        for finished, (i, samples) in enumerate(self._decoded(prompts, decoding, options), 1):
+        for finished, (i, samples) in enumerate(self._decoded(prompts, decoding), 1):
             for r, answers_by_prompt in enumerate(answers):
                 draws = [self._draw(samples, (r, j)) for j in range(decoding.m)]
                 answers_by_prompt[i] = rescoring.rescored(i, draws, samples, r) if rescoring else draws
@@ -206,10 +203,17 @@ class CausalLanguageModel:
         """
         check_at_least_one(max_new_tokens=max_new_tokens)
         unused = np.zeros((1, max_new_tokens))
-        request = Request([prompt.token_ids for prompt in prompts], lambda _: unused, 1, max_new_tokens)
-        options = DecodingOptions([recalibrator], self.format.stops, most_likely)
+        decoding = DecodingRequest(
+            [prompt.token_ids for prompt in prompts],
+            lambda _: unused,
+            m=1,
+            steps=max_new_tokens,
+            recalibrators=[recalibrator],
+            stops=self.format.stops,
+            choose=most_likely,
+        )
         answers: dict[int, Generation] = {}
-        for i, samples in self._decoded(prompts, request, options):
+        for i, samples in self._decoded(prompts, decoding):
             answers[i] = self._draw(samples, (0, 0))
             if progress is not None:
                 progress(len(answers))
@@ -230,14 +234,8 @@ class CausalLanguageModel:
         """
         check_at_least_one(num_beams=num_beams, max_new_tokens=max_new_tokens)
         answers: dict[int, Generation] = {}
-        batches = self._planner.batches(
-            prompts,
-            longest=[max_new_tokens] * len(prompts),
-            room=[num_beams * max_new_tokens] * len(prompts),
-            progress=progress,
-            ats=ats_among([recalibrator]),
-        )
-        for batch in batches:
+        lengths = AnswerLengths.limits(len(prompts), draws=num_beams, steps=max_new_tokens)
+        for batch in self._planner.batches(prompts, lengths, progress, ats=ats_among([recalibrator])):
             beams = beam_search(batch, recalibrator, self.format.stops, num_beams, max_new_tokens)
             for i, beam in zip(batch.questions, beams):
                 answers[i] = self._generation(beam.tokens, beam.log_probs)
@@ -261,12 +259,10 @@ class CausalLanguageModel:
         ats = ats_among([recalibrator])
         for batch in self._planner.answer_batches(prompts, answers, progress, ats=ats):
             batch_answers = [answers[i] for i in batch.questions]
-            tokens = chain.from_iterable(chain.from_iterable(batch_answers))
-            targets = torch.tensor(list(tokens), dtype=torch.long)
-            states = answer_states(batch.cache, batch.token_ids, batch_answers)
-            log_probs = iter(answer_log_probs(batch.cache, states, targets, recalibrator).tolist())
+            scored = answer_log_probs(batch.cache, batch.token_ids, batch_answers, recalibrator)
+            values = iter(scored.tolist())
             for i in batch.questions:
-                scores[i] = [tuple(next(log_probs) for _ in answer) for answer in answers[i]]
+                scores[i] = [tuple(next(values) for _ in answer) for answer in answers[i]]
         return scores
 
     def special_tokens_in(self, text: str) -> tuple[str, ...]:
@@ -275,13 +271,11 @@ class CausalLanguageModel:
 
     def invalid_prompts_for_sampling(self, request: SampleRequest) -> list[QuestionError]:
         """The errors that `sample` would raise: prompts with no room for an answer, or over the budget."""
-        prompts, recalibrators, steps = request.prompts, request.recalibrators, request.max_new_tokens
-        return list(self._planner.invalid_for_decoding(prompts, recalibrators, m=request.m, steps=steps))
+        return list(self._invalid(request.prompts, request.recalibrators, request.m, request.max_new_tokens))
 
     def invalid_prompts(self, prompts: Sequence[Prompt], answers: Answers) -> list[QuestionError]:
         """The errors that `score` and `features` would raise: prompts with no room for an answer."""
-        longest, room = answer_lengths(answers)
-        return list(self._planner.invalid_prompts(prompts, longest=longest, room=room))
+        return list(self._planner.invalid_prompts(prompts, AnswerLengths.of(answers)))
 
     @property
     def block_shape(self) -> BlockShape:
@@ -322,19 +316,20 @@ class CausalLanguageModel:
         """
         return self.network.logits(states)
 
-    def _decoded(
-        self, prompts: Sequence[Prompt], request: Request, options: DecodingOptions
-    ) -> Iterator[tuple[int, Samples]]:
+    def _invalid(
+        self, prompts: Sequence[Prompt], recalibrators: Sequence[AnyRecalibrator], m: int, steps: int
+    ) -> Iterator[QuestionError]:
+        """At most one error for each question that cannot have `m` draws of up to `steps` tokens."""
+        lengths = AnswerLengths.limits(len(prompts), draws=m * len(recalibrators), steps=steps)
+        return self._planner.invalid_prompts(prompts, lengths, ats_among(recalibrators))
+
+    def _decoded(self, prompts: Sequence[Prompt], request: DecodingRequest) -> Iterator[tuple[int, Samples]]:
         """Each question and its samples, in the order in which the questions are finished."""
-        recalibrators = options.recalibrators
-        for error in self._planner.invalid_for_decoding(
-            prompts, recalibrators, m=request.m, steps=request.steps
-        ):
+        for error in self._invalid(prompts, request.recalibrators, request.m, request.steps):
             raise error
-        if not prompts or not recalibrators:
+        if not prompts or not request.recalibrators:
             return iter(())
-        prefix, scheduler = self._planner.schedule(prompts, ats_among(recalibrators))
-        return decode(prefix, request, scheduler, options)
+        return decode(request, *self._planner.schedule(prompts, ats_among(request.recalibrators)))
 
     def _score_missing(
         self,
@@ -361,3 +356,180 @@ class CausalLanguageModel:
     def _generation(self, tokens: Sequence[int], log_probs: Sequence[float]) -> Generation:
         finished = tokens[-1] in self.format.stops
         return Generation(self.format.text(tokens), tuple(tokens), tuple(log_probs), finished)
+
+
+_Ids = tuple[int, ...]
+_Scores = tuple[float, ...]
+
+
+def answer_log_probs(
+    cache: TreeCache,
+    prompts: Sequence[Sequence[int]],
+    answers: Sequence[Sequence[Sequence[int]]],
+    recalibrator: AnyRecalibrator,
+) -> Tensor:
+    """Log-probability (N,) of the tokens of given answers, by question, answer and position.
+
+    `prompts` are all tokens of each prompt, `answers` those of each of its answers; the cache is used up.
+    Logits exist for a limited number of outputs at a time. ModelError if some are no distribution.
+    """
+    ends, predicts, extended = _run(cache, prompts, answers, all_tokens=False)
+    places = [
+        row if place < 0 else len(prompts) + place
+        for row, paths in enumerate(predicts)
+        for place in chain.from_iterable(paths)
+    ]
+    distinct, node = torch.unique(torch.tensor(places, dtype=torch.long), return_inverse=True)
+    outputs = ModelOutputs.concatenate([ends, *extended])[distinct.to(ends.states.device)]
+    tokens = chain.from_iterable(chain.from_iterable(answers))
+    targets = torch.tensor(list(tokens), dtype=torch.long)
+    result = torch.zeros(len(targets))
+    rows = cache.network.rows_at_a_time
+    for start in range(0, len(outputs), rows):
+        part = outputs[start : start + rows]
+        scored = log_probs(recalibrator, cache.network.logits(part.states), part, cache.ats)
+        inside = (node >= start) & (node < start + rows)
+        at = (node[inside] - start).to(scored.device), targets[inside].to(scored.device)
+        result[inside] = check_not_nan(scored[at].float().cpu())
+    return result
+
+
+def question_states(
+    cache: TreeCache,
+    prompts: Sequence[Sequence[int]],
+    answers: Sequence[Sequence[Sequence[int]]],
+    *,
+    all_tokens: bool,
+) -> list[Tensor]:
+    """States (n, d) of each question's own prompt tokens, then of each answer's tokens but the last.
+
+    Parameters are those of `answer_log_probs`, and `all_tokens`: whether all tokens of the prompt after the
+    shared prefix count, or only the last, which predicts the first token of an answer.
+    """
+    prompt_outputs, predicts, extended = _run(cache, prompts, answers, all_tokens=all_tokens)
+    states = ModelOutputs.concatenate([prompt_outputs, *extended]).states
+    question_parts, start, behind = [], 0, len(prompt_outputs)
+    for prompt, paths in zip(prompts, predicts, strict=True):
+        end = start + (len(prompt) - cache.prefix_length if all_tokens else 1)
+        nodes = [behind + place for path in paths for place in path[1:]]
+        question_parts.append(states[torch.tensor([*range(start, end), *nodes], device=states.device)])
+        start = end
+    return question_parts
+
+
+def _run(
+    cache: TreeCache,
+    prompts: Sequence[Sequence[int]],
+    answers: Sequence[Sequence[Sequence[int]]],
+    *,
+    all_tokens: bool,
+) -> tuple[ModelOutputs, list[list[list[int]]], list[ModelOutputs]]:
+    """Outputs of the prompts; the nodes that predict the tokens of answers; outputs of these, if any.
+
+    The answers' common beginnings are merged to trees; an answer's last token predicts nothing and need not
+    run. By question and answer, the node that predicts each token is -1 for the end of the prompt, else the
+    place of a token of the trees.
+    """
+    prompt_outputs = cache.prefill(prompts, all_tokens=all_tokens)
+    tokens: list[int] = []
+    rows: list[int] = []
+    paths: list[list[int]] = []
+    predicts = []
+    for row, question_answers in enumerate(answers):
+        children: dict[tuple[int, int], int] = {}
+        predicts.append(answer_nodes := list[list[int]]())
+        for answer in question_answers:
+            node = -1
+            answer_nodes.append([node] if answer else [])
+            for token in answer[:-1]:
+                if (node, token) not in children:
+                    children[node, token] = len(tokens)
+                    paths.append([*(paths[node] if node >= 0 else ()), cache.slots + len(tokens)])
+                    tokens.append(token)
+                    rows.append(row)
+                node = children[node, token]
+                answer_nodes[-1].append(node)
+    if not tokens:
+        return prompt_outputs, predicts, []
+    width = max(map(len, paths))
+    path = torch.tensor([[*path, *[-1] * (width - len(path))] for path in paths], dtype=torch.long)
+    return prompt_outputs, predicts, [cache.extend(NewTokens(torch.tensor(tokens), torch.tensor(rows), path))]
+
+
+class Rescoring:
+    """Which tokens of each draw are scored, and their log-probabilities as far as decoding has read them."""
+
+    def __init__(self, chat_format: ChatFormat, cut: Cut, prompts: Sequence[Prompt]) -> None:
+        self._format, self._cut, self._prompts = chat_format, cut, prompts
+        self._completions: dict[tuple[int, _Ids], tuple[_Ids | None, int]] = {}
+        self.closing_tokens = _closing_tokens(chat_format)
+
+    def completion(self, i: int, generation: Generation) -> tuple[_Ids | None, int]:
+        """The tokens that are scored in place of a draw's own (None: its own are), and how many lead."""
+        key = i, generation.token_ids
+        if key not in self._completions:
+            start, end = self._cut(self._prompts[i], generation)
+            tokens = self._format.complete(generation, end, start)
+            lead = len(self._format.lead(generation, start))
+            self._completions[key] = None if tokens == generation.token_ids else tokens, lead
+        return self._completions[key]
+
+    def run_last_token(self, i: int, token_ids: _Ids) -> bool:
+        """Whether all tokens of an unfinished draw are scored, so that the last of them must run."""
+        generation = Generation(self._format.text(token_ids), token_ids, (), finished=False)
+        completion, _ = self.completion(i, generation)
+        return completion is not None and completion[:-1] == token_ids
+
+    def rescored(
+        self, i: int, draws: Sequence[Generation], samples: Samples, recalibrator: int
+    ) -> list[Generation]:
+        """The draws of a question under a recalibrator (its number), with the scores that its samples hold.
+
+        The samples were decoded with this object's closing tokens.
+        """
+        if not any(any(self.completion(i, draw)) for draw in draws):
+            return list(draws)
+        after = _scores_after(draws, samples.closing_log_probs[recalibrator], self.closing_tokens)
+
+        def look_up(tokens: _Ids) -> _Scores | None:
+            scores = [after.get(tokens[:place], {}).get(token) for place, token in enumerate(tokens)]
+            return None if None in scores else tuple(score for score in scores if score is not None)
+
+        return [self._with_score(i, draw, look_up) for draw in draws]
+
+    def missing(self, i: int, draws: Sequence[Generation]) -> list[_Ids]:
+        """Distinct token sequences that still have to be scored for the draws."""
+        completions = (self.completion(i, draw)[0] for draw in draws if draw.rescored is None)
+        return list(dict.fromkeys(tokens for tokens in completions if tokens is not None))
+
+    def with_scores(
+        self, i: int, draws: Sequence[Generation], scores: Mapping[_Ids, _Scores]
+    ) -> list[Generation]:
+        """The draws with the missing scores."""
+        return [self._with_score(i, draw, scores.get) for draw in draws]
+
+    def _with_score(self, i: int, draw: Generation, find: Callable[[_Ids], _Scores | None]) -> Generation:
+        tokens, lead = self.completion(i, draw)
+        scores = draw.rescored if tokens is None or draw.rescored is not None else find(tokens)
+        return replace(draw, rescored=scores, lead=lead)
+
+
+def _scores_after(
+    draws: Sequence[Generation], closing: NDArray[np.float32], closing_tokens: Sequence[int]
+) -> dict[_Ids, dict[int, float]]:
+    """Known log-probabilities after each beginning of the draws; `closing` (m, steps + 1, W) may be NaN."""
+    after_prefix: dict[_Ids, dict[int, float]] = {}
+    for draw, of_steps in zip(draws, closing.tolist(), strict=True):
+        for step, values in enumerate(of_steps[: len(draw.token_ids) + 1]):
+            log_probs = after_prefix.setdefault(draw.token_ids[:step], {})
+            log_probs.update((token, x) for token, x in zip(closing_tokens, values, strict=True) if x == x)
+            if step < len(draw.token_ids):
+                log_probs[draw.token_ids[step]] = draw.token_log_probs[step]
+    return after_prefix
+
+
+def _closing_tokens(chat_format: ChatFormat) -> _Ids:
+    """The tokens that may end a scored answer: the end of turn, alone and merged with a full stop."""
+    sentence = tuple(chat_format.tokenizer("a.", add_special_tokens=False)["input_ids"])
+    merged = chat_format.complete(Generation("a.", sentence, (), finished=False), len("a."))
+    return tuple(dict.fromkeys((*chat_format.end_of_turn[:1], *merged[-1:])))

@@ -13,13 +13,18 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
+from typing import ClassVar
 
 from semcal.errors import InputError
 from semcal.measures import complete
-from semcal.models.equivalence import Equivalence, ExactMatch, Triple
+from semcal.models.equivalence import CachedEquivalence, Equivalence, ExactMatch, Triple
 from semcal.registry import check_name
+from semcal.rows import Clusters, Row
+from semcal.steps import WorkerState
 from semcal.text.first_answer import is_refusal
-from semcal.text.values import values_differ
+from semcal.text.normal_form import normal_form
+from semcal.text.values import values_differ, values_read
+from semcal.workers import Progress
 
 LINKAGES = ("components", "greedy", "complete")
 #: Pairs per round: questions start as others finish, so that batches stay full and memory bounded.
@@ -79,10 +84,6 @@ def cluster_answers(
     progress : callable, optional
         Called with the number of questions finished so far, whenever it has grown.
 
-    Returns
-    -------
-    Clustering
-
     Raises
     ------
     InputError
@@ -93,14 +94,14 @@ def cluster_answers(
     Examples
     --------
     >>> from semcal.models.fakes import FakeEquivalence
-    >>> found = cluster_answers(
+    >>> clustering = cluster_answers(
     ...     ["Who wrote Hamlet?"],
     ...     [["shakespeare", "marlowe", "william shakespeare", "shakespeare"]],
     ...     FakeEquivalence([{"shakespeare", "william shakespeare"}]),
     ... )
-    >>> found.clusters
+    >>> clustering.clusters
     [[[0, 2, 3], [1]]]
-    >>> found.calls, found.plain_calls
+    >>> clustering.calls, clustering.plain_calls
     (4, 12)
     """
     check_name(linkage, LINKAGES, what="linkage")
@@ -180,19 +181,6 @@ def _equality(forms: dict[str, int], _: _Differ) -> Search:
     return [[form] for form in forms]
 
 
-def _greedy(forms: dict[str, int], differ: _Differ) -> Search:
-    """Compare the first answer without a cluster with all others that have none; repeat."""
-    return grow(list(forms), differ, linkage="greedy")
-
-
-def _components(forms: dict[str, int], differ: _Differ) -> Search:
-    """Grow each component from its members.
-
-    Components do not depend on the order; a fixed order lets later runs find their verdicts in the cache.
-    """
-    return grow(sorted(forms, key=_rank), differ, linkage="components")
-
-
 def _complete(forms: dict[str, int], differ: _Differ) -> Search:
     """Compare all pairs, the commonest answers first, and link the samples."""
     ordered = sorted(forms, key=lambda form: (-forms[form], *_rank(form)))
@@ -233,7 +221,12 @@ def _matches(
     return [o for o in answers if o in equivalent], [o for o in answers if o not in equivalent]
 
 
-_SEARCHES: dict[str, _Searcher] = {"components": _components, "greedy": _greedy, "complete": _complete}
+_SEARCHES: dict[str, _Searcher] = {
+    # components do not depend on the order; a fixed one lets later runs find their verdicts in the cache
+    "components": lambda forms, differ: grow(sorted(forms, key=_rank), differ, linkage="components"),
+    "greedy": lambda forms, differ: grow(list(forms), differ, linkage="greedy"),
+    "complete": _complete,
+}
 
 
 def _rank(form: str) -> tuple[int, str]:
@@ -283,13 +276,120 @@ def finish(searches: Iterable[QuestionSearch], verdicts: Verdicts) -> Iterator[i
         if not active:
             yield finished
             return
-        remaining = _decide(active, verdicts)
+        questions = [row.question for row in active for _ in row.pending]
+        pending = [pair for row in active for pair in row.pending]
+        decided = iter(verdicts.equivalent(questions, pending))
+        remaining = [row for row in active if row.advance([next(decided) for _ in row.pending])]
         yield finished + len(active) - len(remaining)
         active = remaining
 
 
-def _decide(rows: Sequence[QuestionSearch], verdicts: Verdicts) -> list[QuestionSearch]:
-    """Decide the pending pairs of all searches at once; returns the searches that have more."""
-    questions = [row.question for row in rows for _ in row.pending]
-    decided = iter(verdicts.equivalent(questions, [pair for row in rows for pair in row.pending]))
-    return [row for row in rows if row.advance([next(decided) for _ in row.pending])]
+@dataclass(frozen=True)
+class Grouping:
+    """How answers are grouped by meaning."""
+
+    equivalence: Equivalence
+    linkage: str = "components"
+
+
+def check_clusterable(row: Row) -> None:
+    """Raise InputError unless the row can be clustered."""
+    _ = row.id, row.question, row.samples, row.log_likelihoods, row.finished, row.temperatures
+
+
+@dataclass(frozen=True)
+class ClusteredRows:
+    """Rows with clusters, and what they cost."""
+
+    rows: list[Row]
+    calls: int  # pairs that had to be decided
+    hits: int = 0  # those of them that the file of verdicts knew
+
+
+def cluster_rows(
+    rows: Sequence[Row],
+    *,
+    equivalence: Equivalence,
+    linkage: str = "components",
+    merge_refusals: bool = False,
+    progress: Callable[[int], None] | None = None,
+) -> ClusteredRows:
+    """Add `normal_forms` and `clusters` to rows.
+
+    Rows have `question` and `samples`, whose texts are taken as they are and never cut; a number at the end
+    of one that is not `finished` keeps none apart. Samples of several `temperatures` are clustered apart, and
+    all clusters stand in the order of their first samples. `linkage` ("components", "greedy", "complete")
+    makes clusters of pairs; with `merge_refusals` all refusals to answer are one meaning. `progress` gets the
+    number of questions that are settled.
+    """
+    hits = _hits(equivalence)
+    forms = [[normal_form(text) for text in row.samples] for row in rows]
+    values = [values_read(form, row.finished) for row, form in zip(rows, forms)]
+    parts = [(number, part) for number, row in enumerate(rows) for part in _by_temperature(row)]
+    clustering = cluster_answers(
+        [rows[number].question for number, _ in parts],
+        [[forms[number][i] for i in part] for number, part in parts],
+        equivalence,
+        linkage=linkage,
+        merge_refusals=merge_refusals,
+        read_as=[[values[number][i] for i in part] for number, part in parts],
+        progress=progress and (lambda count: progress(count * len(rows) // len(parts))),
+    )
+    clusters: list[list[list[int]]] = [[] for _ in rows]
+    for (number, part), clusters_of_part in zip(parts, clustering.clusters):
+        clusters[number] += [[part[i] for i in cluster] for cluster in clusters_of_part]
+    clustered = [
+        row.add(Clusters(form, sorted(row_clusters)))
+        for row, form, row_clusters in zip(rows, forms, clusters)
+    ]
+    return ClusteredRows(clustered, clustering.calls, _hits(equivalence) - hits)
+
+
+def cluster_missing(
+    rows: Sequence[Row],
+    *,
+    equivalence: Equivalence,
+    linkage: str,
+    progress: Callable[[int], None] | None = None,
+) -> list[Row]:
+    """Cluster the rows that hold no `clusters` yet; the others are as they were."""
+    new = [row for row in rows if not row.has("clusters")]
+    clustered = iter(cluster_rows(new, equivalence=equivalence, linkage=linkage, progress=progress).rows)
+    return [row if row.has("clusters") else next(clustered) for row in rows]
+
+
+def _by_temperature(row: Row) -> list[list[int]]:
+    """The draws of each temperature; all of them where the row names none."""
+    temperatures = row.temperatures or [1.0] * len(row.samples)
+    return [[i for i, t in enumerate(temperatures) if t == value] for value in dict.fromkeys(temperatures)]
+
+
+@dataclass(frozen=True)
+class ClusterStep:
+    """Groups the answers of rows by meaning: `cluster_rows`."""
+
+    name: ClassVar[str] = "cluster"
+    needs: ClassVar[tuple[str, ...]] = ("equivalence",)
+    linkage: str = "components"
+    merge_refusals: bool = False
+
+    def __call__(self, rows: Sequence[Row], models: WorkerState, progress: Progress) -> list[Row]:
+        """Cluster those rows that a server has answered."""
+        answered = [row for row in rows if row.failure is None]
+        clustered = cluster_rows(
+            answered,
+            equivalence=models.equivalence,
+            linkage=self.linkage,
+            merge_refusals=self.merge_refusals,
+            progress=progress,
+        )
+        n_draws = [len(part) for row in answered for part in _by_temperature(row)]
+        models.costs.update(
+            calls=clustered.calls, hits=clustered.hits, pairs=sum(n * (n - 1) for n in n_draws)
+        )
+        clustered_rows = iter(clustered.rows)
+        return [row if row.failure else next(clustered_rows) for row in rows]
+
+
+def _hits(equivalence: Equivalence) -> int:
+    return equivalence.hits if isinstance(equivalence, CachedEquivalence) else 0

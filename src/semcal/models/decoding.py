@@ -12,20 +12,34 @@ Beam search follows `transformers` at its defaults (length_penalty 1.0, early_st
 best unfinished sequences continue. One that ends, or reaches the token limit, counts as an answer if it is
 among the `num_beams` best of all; answers compare by their mean token log-probability. A search is over when
 it has `num_beams` answers and the best unfinished sequence has no higher mean than the worst of them.
+
+Scheduling: while draws are decoded, waiting questions enter when there is room. Everything is decided by
+counts of tokens alone, so that the same call takes the same steps every time.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from semcal.models.drawing import Choose, Distributions, TemperedDistributions, check_not_nan
-from semcal.models.scheduling import Batch, Scheduler, TreeSizes
+from semcal.errors import InputError, QuestionError
+from semcal.models.drawing import (
+    Choose,
+    Distributions,
+    TemperedDistributions,
+    check_not_nan,
+    draw_by_weights,
+    inverse_cdf,
+)
+from semcal.models.language_model import Answers, Progress, Prompt, shared_length
+from semcal.models.network import Network
 from semcal.models.tree_cache import (
     Frontier,
     ModelOutputs,
@@ -34,33 +48,340 @@ from semcal.models.tree_cache import (
     advance,
     distinct_steps,
     log_probs,
+    prefill_prefix,
     start,
+    tokens_per_pass,
 )
 from semcal.recalibration.attentive import ATS, AnyRecalibrator
 from semcal.recalibration.temperature import Temperature
 
-Index = NDArray[np.int64]
-Uniforms = Callable[[int], NDArray[np.float64]]
-"""From the index of a question to its uniforms (m, steps)."""
+#: Tokens of given answers and their prompts that are read in a pass: progress is told after each.
+READ_TOKENS = 2048
 
 
 @dataclass(frozen=True)
-class Request:
-    """The questions of a call."""
+class AnswerLengths:
+    """By question: tokens of its longest answer, and of all its answers together."""
+
+    longest: list[int]
+    total: list[int]
+
+    @classmethod
+    def of(cls, answers: Answers) -> AnswerLengths:
+        """Those of given answers."""
+        longest = [max(map(len, question_answers), default=0) for question_answers in answers]
+        return cls(longest, [sum(map(len, question_answers)) for question_answers in answers])
+
+    @classmethod
+    def limits(cls, questions: int, *, draws: int, steps: int) -> AnswerLengths:
+        """What so many draws of each question, of up to `steps` tokens, may have."""
+        return cls([steps] * questions, [draws * steps] * questions)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Questions that run together."""
+
+    questions: list[int]  # their numbers in the call
+    cache: TreeCache  # which holds the shared prefix
+    token_ids: list[tuple[int, ...]]  # the whole prompt of each
+
+
+def unknown_token(network: Network, token_ids: Sequence[int]) -> str | None:
+    """Describe a token that is not in the network's vocabulary; None if there is none."""
+    least, most = min(token_ids, default=0), max(token_ids, default=0)
+    if least >= 0 and most < network.vocabulary:
+        return None
+    return (
+        f"the token {least if least < 0 else most}, but the model only knows 0 to {network.vocabulary - 1}; "
+        "use the tokenizer that it was trained with"
+    )
+
+
+def batches(costs: Sequence[int], *, budget: int) -> Iterator[list[int]]:
+    """Split questions into batches of similar cost (tokens held), and yield the indices of each.
+
+    In a batch all take as much as the largest; a question over the budget is a batch by itself.
+
+    >>> list(batches([5, 9, 4, 30], budget=20))
+    [[2, 0], [1], [3]]
+    """
+    batch: list[int] = []
+    for i in sorted(range(len(costs)), key=lambda i: (costs[i], i)):
+        if batch and (len(batch) + 1) * costs[i] > budget:
+            yield batch
+            batch = []
+        batch.append(i)
+    if batch:
+        yield batch
+
+
+class TreeSizes:
+    """Estimates how many tokens a question's tree will hold from how the trees so far have grown.
+
+    A question has `draws` draws, under all recalibrators, of at most `steps` tokens. Until a tree has grown,
+    it counts with the longest answers that its draws can have.
+    """
+
+    def __init__(self, draws: int, steps: int) -> None:
+        self._steps = steps
+        self._active: list[tuple[int, int]] = []  # age and number of the questions admitted together
+        self._trees = [1] + [0] * steps  # by depth: trees that reached it, their tokens, their draws
+        self._tokens = [0] * (steps + 1)
+        self._draws = [draws] + [0] * steps
+
+    def add(self, count: int) -> None:
+        """Record that `count` questions have been admitted."""
+        self._active.append((0, count))
+
+    def remove_newest(self, count: int) -> None:
+        """Record that the `count` questions admitted last have been evicted."""
+        while count:
+            age, active = self._active.pop()
+            if active > count:
+                self._active.append((age, active - count))
+            count -= min(count, active)
+
+    def record_step(self, tokens: Sequence[int], draws: Sequence[int]) -> None:
+        """Record a step: by depth, the tokens that it added and the draws that chose them."""
+        self._active = [(age + 1, count) for age, count in self._active if age < self._steps]
+        for age, count in self._active:
+            self._trees[age] += count
+        for depth, (more, choosing) in enumerate(zip(tokens, draws, strict=True)):
+            self._tokens[depth] += more
+            self._draws[depth] += choosing
+
+    def remaining(self, age: int = 0) -> float:
+        """Tokens that a tree of `age` steps will still add; beyond the depths reached, no draw ends."""
+        depths = [depth for depth, count in enumerate(self._trees) if count]
+        grown = sum(self._tokens[depth] / self._trees[depth] for depth in depths if depth > age)
+        last = depths[-1]
+        return grown + (self._steps - max(last, age)) * self._draws[last] / self._trees[last]
+
+
+class Scheduler:
+    """Waiting questions, shorter prompts first, and how many of them fit beside the active ones.
+
+    `tokens` are those of each prompt that are held for it alone, `budget` limits the tokens held, and
+    `min_tokens` prompt tokens are worth a pass of their own.
+    """
+
+    def __init__(self, tokens: Sequence[int], *, budget: int, min_tokens: int) -> None:
+        self.tokens, self.budget, self._min_tokens = tokens, budget, min_tokens
+        self._waiting = deque(sorted(range(len(tokens)), key=lambda i: (tokens[i], i)))
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def admissible(self, tree: float, *, rows: int = 0, columns: int = 0, trees: float = 0.0) -> int:
+        """How many questions may be admitted, each with a tree of `tree` tokens.
+
+        None if they are too few to be worth a pass; at least one where none is active. There are `rows`
+        active questions with prompts of up to `columns` tokens, whose trees will hold `trees` tokens.
+        """
+        fit = 0
+        for i in self._waiting:
+            columns = max(columns, self.tokens[i])
+            if (rows + fit + 1) * columns + trees + (fit + 1) * tree > self.budget:
+                break
+            fit += 1
+        if not rows:
+            return max(fit, min(1, len(self)))
+        first = list(self._waiting)[:fit]
+        worthwhile = fit == len(self) or sum(self.tokens[i] for i in first) >= self._min_tokens
+        return fit if worthwhile else 0
+
+    def take(self, count: int) -> list[int]:
+        """Remove and return the next questions."""
+        return [self._waiting.popleft() for _ in range(count)]
+
+    def put_back(self, questions: Sequence[int]) -> None:
+        """Put questions (in the order in which they were taken) back at the front."""
+        self._waiting.extendleft(reversed(questions))
+
+    def fitting(self, costs: Sequence[int]) -> int:
+        """How many questions of these costs, at least the first, fit into the budget."""
+        return max(1, sum(total <= self.budget for total in accumulate(costs)))
+
+
+def ats_among(recalibrators: Sequence[AnyRecalibrator]) -> tuple[ATS, ...]:
+    """The distinct recalibrators that read hidden states."""
+    return tuple(
+        dict.fromkeys(recalibrator for recalibrator in recalibrators if isinstance(recalibrator, ATS))
+    )
+
+
+class BatchPlanner:
+    """Plans the passes of a network within a memory budget.
+
+    `budget` limits the bytes of the keys and values of the questions in a pass, those of ATS included. If
+    `strict`, a question that may need more by itself is refused; otherwise it runs by itself.
+    """
+
+    def __init__(self, network: Network, *, budget: int, strict: bool) -> None:
+        self.network, self.budget, self._strict = network, budget, strict
+        self._prefixes = PrefixCache(network, budget=budget)
+
+    def invalid_prompts(
+        self, prompts: Sequence[Prompt], lengths: AnswerLengths, ats: Sequence[ATS] = ()
+    ) -> Iterator[QuestionError]:
+        """At most one error for each question that cannot run, with these ATS beside it."""
+        limit, bytes_per_token = self.network.limit, self._bytes_per_token(ats)
+        for prompt, most, extra in zip(prompts, lengths.longest, lengths.total):
+            length = len(prompt.token_ids)
+            need = (length + extra) * bytes_per_token
+            if length == 0:
+                reason = "its prompt has no tokens; at least one is needed"
+            elif (unknown := unknown_token(self.network, prompt.token_ids)) is not None:
+                reason = f"its prompt has {unknown}"
+            elif limit is not None and length + most > limit:
+                reason = (
+                    f"its prompt has {length} tokens and the answer may have {most}, but the model holds "
+                    f"{limit}{self.network.limit_reason}; shorten the passage, the examples or the answer"
+                )
+            elif self._strict and need > self.budget:
+                reason = (
+                    f"its prompt of {length} tokens and up to {extra} of its answers may take {need} bytes "
+                    f"of keys and values, more than the {self.budget} of the memory budget; give more "
+                    "memory, or ask for fewer or shorter answers"
+                )
+            else:
+                continue
+            yield QuestionError(prompt.question_id, reason)
+
+    def schedule(self, prompts: Sequence[Prompt], ats: Sequence[ATS]) -> tuple[TreeCache, Scheduler]:
+        """The shared prefix, read by these ATS, and a scheduler in which all questions wait."""
+        shared = kept_length(prompts, shared_length(prompts))
+        prefix = self._prefixes.get(prompts[0].token_ids[:shared], ats)
+        held = self._tokens_held(prompts, [0] * len(prompts), shared)
+        tokens = self._max_tokens(ats)
+        min_tokens = min(tokens_per_pass(self.network) // 2, tokens // 8)
+        return prefix, Scheduler(held, budget=tokens, min_tokens=min_tokens)
+
+    def batches(
+        self,
+        prompts: Sequence[Prompt],
+        lengths: AnswerLengths,
+        progress: Progress | None,
+        *,
+        shared: int | None = None,
+        ats: Sequence[ATS] = (),
+        most: int | None = None,
+    ) -> Iterator[Batch]:
+        """Batches of questions with room for their answers.
+
+        `shared` is the length of the shared prefix, by default of the prompts' longest common prefix. A batch
+        of several questions holds `most` tokens at most. The first error of `invalid_prompts` is raised.
+        """
+        for error in self.invalid_prompts(prompts, lengths, ats):
+            raise error
+        if not prompts:
+            return
+        shared = shared_length(prompts) if shared is None else shared
+        prefix, finished = self._prefixes.get(prompts[0].token_ids[:shared], ats), 0
+        held = self._tokens_held(prompts, lengths.total, shared)
+        budget = self._max_tokens(ats)
+        for batch in batches(held, budget=budget if most is None else min(most, budget)):
+            yield Batch(batch, prefix.empty(), [prompts[i].token_ids for i in batch])
+            finished += len(batch)
+            if progress is not None:
+                progress(finished)
+
+    def answer_batches(
+        self,
+        prompts: Sequence[Prompt],
+        answers: Answers,
+        progress: Progress | None,
+        *,
+        shared: int | None = None,
+        ats: Sequence[ATS] = (),
+    ) -> Iterator[Batch]:
+        """As `batches`, for given answers to each prompt."""
+        if len(answers) != len(prompts):
+            raise InputError(
+                f"{len(prompts)} prompts, but {len(answers)} lists of answers; give one per prompt"
+            )
+        for prompt, question_answers in zip(prompts, answers, strict=True):
+            tokens = [token for answer in question_answers for token in answer]
+            unknown = unknown_token(self.network, tokens)
+            if unknown is not None:
+                raise QuestionError(prompt.question_id, f"an answer to it has {unknown}")
+        lengths = AnswerLengths.of(answers)
+        yield from self.batches(prompts, lengths, progress, shared=shared, ats=ats, most=READ_TOKENS)
+
+    def _tokens_held(self, prompts: Sequence[Prompt], room: Sequence[int], shared: int) -> list[int]:
+        """Tokens held for each question alone, with a shared prefix and `room` for its answers."""
+        saved = shared if self.network.patched else 0  # the plain cache copies the prefix for each question
+        return [len(prompt.token_ids) - saved + extra for prompt, extra in zip(prompts, room)]
+
+    def _bytes_per_token(self, ats: Sequence[ATS]) -> int:
+        keys = (recalibrator.key.weight for recalibrator in ats)  # each ATS keeps a key and a value as wide
+        ats_bytes = sum(2 * weight.shape[0] * weight.element_size() for weight in keys)
+        return self.network.bytes_per_token + ats_bytes
+
+    def _max_tokens(self, ats: Sequence[ATS]) -> int:
+        return self.budget // self._bytes_per_token(ats)
+
+
+def kept_length(prompts: Sequence[Prompt], shared: int) -> int:
+    """Of the tokens that prompts share, how many are best run apart from the rest.
+
+    Their examples alone, which the next call will begin with too, unless running what else they share once
+    for each prompt takes more tokens than the examples have. A function of the prompts alone.
+    """
+    examples = min(prompt.examples for prompt in prompts)
+    repeated = (len(prompts) - 1) * (shared - examples)
+    return examples if 0 < examples < shared and repeated <= examples else shared
+
+
+class PrefixCache:
+    """Keeps the shared prefix of the last call: the next call often has the same.
+
+    A prefix is the same only if all of its tokens are, and the weights have not been written to. So its keys
+    and values are bit for bit those that running it again would give. At most one prefix (for each thread
+    that has a call) exists at a time, since the old one is dropped before another runs. One that takes more
+    bytes than `budget` is not kept.
+    """
+
+    def __init__(self, network: Network, *, budget: int) -> None:
+        self._network, self._budget = network, budget
+        #: What it was computed from, and its cache, which is not written to any more; replaced as a whole, so
+        #: that threads see one or another.
+        self._last: tuple[tuple[object, ...], TreeCache] | None = None
+
+    def get(self, tokens: tuple[int, ...], ats: Sequence[ATS]) -> TreeCache:
+        """A cache of these tokens, read by these ATS; the tokens run unless they are kept."""
+        last, origin = self._last, (tokens, self._weights())
+        if last is not None and last[0] == origin:
+            return last[1].with_ats(ats)
+        self._last = last = None
+        cache = prefill_prefix(self._network, tokens)
+        if len(tokens) * self._network.bytes_per_token <= self._budget:
+            self._last = origin, cache
+        return cache.with_ats(ats)
+
+    def _weights(self) -> tuple[object, ...]:
+        """Changes when a weight is written to, moved or replaced, or the other kind of cache is used."""
+        weights = self._network.model.parameters()
+        written = ((weight.data_ptr(), weight.is_inference() or weight._version) for weight in weights)
+        return (self._network.patched is None, *written)
+
+
+Index = NDArray[np.int64]
+_Candidates = list[list[tuple[int, float]]]
+
+
+@dataclass(frozen=True)
+class DecodingRequest:
+    """What a call decodes."""
 
     prompts: Sequence[Sequence[int]]  # all tokens of each
-    uniforms: Uniforms
+    uniforms: Callable[[int], NDArray[np.float64]]  # of the question with an index: (m, steps)
     m: int  # draws under each recalibrator
     steps: int  # the most tokens of a draw
-
-
-@dataclass(frozen=True)
-class DecodingOptions:
-    """What holds for all draws of a call."""
-
     recalibrators: Sequence[AnyRecalibrator]  # each has its own draws, with the same uniforms
     stops: frozenset[int]  # tokens that end the turn
-    choose: Choose  # `inverse_cdf`, `most_likely` or a `Truncation`
+    choose: Choose = inverse_cdf  # or `most_likely`, or a `Truncation`
     closing_tokens: Sequence[int] = ()  # their log-probabilities are recorded wherever a draw reads
     #: Whether the last token of a draw that reaches the limit runs, so that these are recorded after it too.
     run_last_token: Callable[[int, tuple[int, ...]], bool] | None = None  # of which question, which draw
@@ -68,19 +389,17 @@ class DecodingOptions:
 
 @torch.no_grad()
 def decode(
-    prefix: TreeCache, request: Request, scheduler: Scheduler, options: DecodingOptions
+    request: DecodingRequest, prefix: TreeCache, scheduler: Scheduler
 ) -> Iterator[tuple[int, Samples]]:
     """Decode all questions of a call, which wait in the scheduler; `prefix` holds the shared prefix.
 
     Yields each question and its samples as soon as all of its draws have ended.
     """
-    batch = ActiveBatch(prefix, request, scheduler, options)
+    batch = ActiveBatch(request, prefix, scheduler)
     while scheduler or batch:
         batch.admit()
-        chosen = choose_tokens(
-            batch.cache, batch.frontier.outputs, options, batch.draws, batch.next_uniforms()
-        )
-        yield from batch.advance(chosen)
+        outputs, u = batch.frontier.outputs, batch.next_uniforms()
+        yield from batch.advance(choose_tokens(request, batch.cache, outputs, batch.draws, u))
 
 
 @dataclass(frozen=True)
@@ -93,12 +412,14 @@ class Samples:
     closing_log_probs: NDArray[np.float32]
 
     @classmethod
-    def unknown(cls, *shape: int, closing_tokens: int) -> Samples:
-        """No tokens yet, in a shape (questions, R, m, steps)."""
+    def unknown(cls, questions: int, request: DecodingRequest) -> Samples:
+        """No tokens yet of so many questions."""
+        shape = questions, len(request.recalibrators), request.m, request.steps
+        closing_shape = (*shape[:-1], request.steps + 1, len(request.closing_tokens))
         return cls(
             np.full(shape, -1, dtype=np.int64),
             np.zeros(shape, dtype=np.float32),
-            np.full((*shape[:-1], shape[-1] + 1, closing_tokens), np.nan, dtype=np.float32),
+            np.full(closing_shape, np.nan, dtype=np.float32),
         )
 
     def __getitem__(self, questions: int | Index) -> Samples:
@@ -153,31 +474,25 @@ class ActiveDraws:
 class ActiveBatch:
     """The questions of a call that are being decoded, and their draws."""
 
-    def __init__(
-        self, prefix: TreeCache, request: Request, scheduler: Scheduler, options: DecodingOptions
-    ) -> None:
-        self._prefix, self._request, self._scheduler, self._options = prefix, request, scheduler, options
-        draws = request.m * len(options.recalibrators)
+    def __init__(self, request: DecodingRequest, prefix: TreeCache, scheduler: Scheduler) -> None:
+        self._request, self._prefix, self._scheduler = request, prefix, scheduler
+        draws = request.m * len(request.recalibrators)
         self._max_tree = draws * request.steps
         self._tree_sizes = TreeSizes(draws, request.steps)
-        self._enders = np.array(sorted(options.stops), dtype=np.int64)
+        self._enders = np.array(sorted(request.stops), dtype=np.int64)
         ats = list(prefix.ats)
-        self._ats = torch.tensor([ats.index(r) if r in ats else -1 for r in options.recalibrators])
+        self._ats = torch.tensor([ats.index(r) if r in ats else -1 for r in request.recalibrators])
         self._clear()
 
     def _clear(self) -> None:
         self.cache = self._prefix.empty()
         self._questions: list[int] = []  # by row
         self._uniforms = np.zeros((0, self._request.m, self._request.steps))
-        self._samples, self.draws = self._no_samples(0), self._first_draws(range(0))
+        self._samples, self.draws = Samples.unknown(0, self._request), self._first_draws(range(0))
         self.frontier = Frontier.empty()
 
-    def _no_samples(self, questions: int) -> Samples:
-        shape = questions, len(self._options.recalibrators), self._request.m, self._request.steps
-        return Samples.unknown(*shape, closing_tokens=len(self._options.closing_tokens))
-
     def _first_draws(self, rows: range, node: int = 0) -> ActiveDraws:
-        return ActiveDraws.first(rows, len(self._options.recalibrators), self._request.m, node=node)
+        return ActiveDraws.first(rows, len(self._request.recalibrators), self._request.m, node=node)
 
     def __len__(self) -> int:
         """Number of active draws."""
@@ -213,7 +528,7 @@ class ActiveBatch:
         first = start(self.cache, [self._request.prompts[i] for i in questions], row)
         self.frontier = self.frontier.append(first)
         self.draws = self.draws.append(self._first_draws(range(row, row + len(questions)), node))
-        self._samples = self._samples.append(self._no_samples(len(questions)))
+        self._samples = self._samples.append(Samples.unknown(len(questions), self._request))
         self._uniforms = np.concatenate([self._uniforms, [self._request.uniforms(i) for i in questions]])
         self._questions.extend(questions)
         self._tree_sizes.add(len(questions))
@@ -252,10 +567,11 @@ class ActiveBatch:
 
     def _run_last_token(self, draws: ActiveDraws) -> list[bool]:
         """Whether the last token of each draw that has reached the limit is to run."""
-        runs = self._options.run_last_token
+        if (runs := self._request.run_last_token) is None:
+            return [False] * len(draws)
         tokens = self._samples.tokens[draws.row, draws.recalibrator, draws.draw].tolist()
         rows = zip(draws.row.tolist(), tokens, strict=True)
-        return [runs is not None and runs(self._questions[row], tuple(ids)) for row, ids in rows]
+        return [runs(self._questions[row], tuple(ids)) for row, ids in rows]
 
     def _extend(self, token: Tensor) -> None:
         """Run the chosen tokens, each distinct one once."""
@@ -304,16 +620,20 @@ class ChosenTokens:
 
 
 def choose_tokens(
-    cache: TreeCache, outputs: ModelOutputs, options: DecodingOptions, draws: ActiveDraws, uniforms: Tensor
+    request: DecodingRequest, cache: TreeCache, outputs: ModelOutputs, draws: ActiveDraws, u: Tensor
 ) -> ChosenTokens:
     """The next token of each draw at its node of `outputs`, by its recalibrator and uniform (n,)."""
     tokens, log_probs = torch.empty_like(draws.node), torch.empty(len(draws))
-    closing = torch.empty((len(draws), len(options.closing_tokens)))
-    for index, distributions, row in _distributions(cache, outputs, options.recalibrators, draws):
-        token = distributions.choose(options.choose, row, uniforms[index])
+    closing = torch.empty((len(draws), len(request.closing_tokens)))
+    for index, distributions, row in _distributions(cache, outputs, request.recalibrators, draws):
+        if request.choose is inverse_cdf and isinstance(distributions, TemperedDistributions):
+            size = distributions.logits.shape[1]
+            token = draw_by_weights(distributions.weights_at, distributions.sums, size, row, u[index])
+        else:
+            token = request.choose(distributions.log_probs, row, u[index])
         tokens[index], log_probs[index] = token.cpu(), distributions.log_probs_at(row, token).cpu()
-        if options.closing_tokens:
-            closers = torch.tensor(options.closing_tokens, device=row.device)
+        if request.closing_tokens:
+            closers = torch.tensor(request.closing_tokens, device=row.device)
             closing[index] = distributions.log_probs_at(row[:, None], closers).cpu()
     return ChosenTokens(tokens.numpy(), log_probs.numpy(), closing.numpy())
 
@@ -336,21 +656,16 @@ def _distributions(
             if not len(index):
                 continue
             distinct, row = torch.unique(node[index] - first, return_inverse=True)
-            if len(distinct) == len(part):
-                distributions = _recalibrated(recalibrator, logits, part, cache.ats)
-            else:
+            outputs_read, logits_read = part, logits
+            if len(distinct) < len(part):
                 distinct = distinct.to(logits.device)
-                distributions = _recalibrated(recalibrator, logits[distinct], part[distinct], cache.ats)
+                outputs_read, logits_read = part[distinct], logits[distinct]
+            distributions = (
+                TemperedDistributions(logits_read, recalibrator)
+                if isinstance(recalibrator, Temperature) and logits.device.type != "mps"  # no float64 there
+                else Distributions(log_probs(recalibrator, logits_read, outputs_read, cache.ats))
+            )
             yield index, distributions, row.to(logits.device)
-
-
-def _recalibrated(
-    recalibrator: AnyRecalibrator, logits: Tensor, outputs: ModelOutputs, ats: Sequence[ATS]
-) -> Distributions:
-    """The recalibrated distributions of logits (F, V); `outputs` hold the 1/T of each of `ats`."""
-    if isinstance(recalibrator, Temperature) and logits.device.type != "mps":  # no float64 there
-        return TemperedDistributions(logits, recalibrator)
-    return Distributions(log_probs(recalibrator, logits, outputs, ats))
 
 
 @dataclass(frozen=True)
@@ -398,16 +713,8 @@ def beam_search(
     return [search.answers[0] for search in searches]
 
 
-@dataclass(frozen=True)
-class _Candidates:
-    """For each node the likeliest tokens, and the likeliest that end no turn: (F, k) each, best first."""
-
-    tokens: NDArray[np.int64]
-    log_probs: NDArray[np.float32]
-
-
 class _Search:
-    """The beams of one question: those still running and the best answers so far."""
+    """The beams of one question: those still running and the best answers so far, best first."""
 
     def __init__(self, width: int, running: list[Beam]) -> None:
         self.width = width
@@ -416,7 +723,12 @@ class _Search:
 
     def step(self, candidates: _Candidates, stops: frozenset[int], *, last: bool) -> None:
         """Extend the running beams by one token."""
-        extended = [beam for running in self.running for beam in _extend(running, candidates)]
+        extended = [
+            Beam((*beam.tokens, token), (*beam.log_probs, log_prob), beam.node)
+            for beam in self.running
+            for token, log_prob in candidates[beam.node]
+            if log_prob > -np.inf
+        ]
         extended.sort(key=lambda beam: -beam.total)
         ended = [beam for beam in extended[: self.width] if last or beam.tokens[-1] in stops]
         self.answers = sorted(self.answers + ended, key=lambda beam: -beam.mean)[: self.width]
@@ -426,19 +738,13 @@ class _Search:
             self.running = []
 
 
-def _extend(beam: Beam, candidates: _Candidates) -> list[Beam]:
-    tokens, log_probs = candidates.tokens[beam.node].tolist(), candidates.log_probs[beam.node].tolist()
-    return [
-        Beam((*beam.tokens, token), (*beam.log_probs, log_prob), beam.node)
-        for token, log_prob in zip(tokens, log_probs, strict=True)
-        if log_prob > -np.inf
-    ]
-
-
 def _candidates(
     cache: TreeCache, outputs: ModelOutputs, recalibrator: AnyRecalibrator, enders: Tensor, width: int
 ) -> _Candidates:
-    """The `width` likeliest tokens of each node, and more until `width` of them end no turn."""
+    """The `width` likeliest tokens of each node, and more until `width` of them end no turn.
+
+    By node the tokens and their log-probabilities: the likeliest, then the likeliest that end no turn.
+    """
     tokens, values = [], []
     rows = cache.network.rows_at_a_time
     for first in range(0, len(outputs), rows):
@@ -453,4 +759,4 @@ def _candidates(
         ends_only = best.values.masked_fill(~ending, -torch.inf)  # the rest are among the others
         tokens.append(torch.cat([best.indices, running.indices], 1).cpu())
         values.append(torch.cat([ends_only, running.values], 1).cpu())
-    return _Candidates(torch.cat(tokens).numpy(), torch.cat(values).numpy())
+    return [list(zip(*node)) for node in zip(torch.cat(tokens).tolist(), torch.cat(values).tolist())]

@@ -33,6 +33,7 @@ WeightsAt = Callable[[Tensor, Tensor], Tensor]
 _BLOCK = 128
 _FIRST_RANKED, _WIDEN = 64, 8  # tokens ranked at first where there is no top-k, and their growth factor
 _LEAST = -87.0  # exp(-87) is still a normal float32; a token that much less likely is impossible
+_NOT_FINITE = "the model's probabilities are not finite; try dtype='float32', check the recalibrator"
 _ROWS = 16  # whose weights stay in a processor's cache
 
 
@@ -115,7 +116,7 @@ def draw_by_weights(weights_at: WeightsAt, sums: Tensor, size: int, rows: Tensor
     cumulative = sums.cumsum(-1)
     total = cumulative[:, -1]
     if not bool((torch.isfinite(total) & (total > 0)).all()):
-        raise _not_finite()
+        raise ModelError(_NOT_FINITE)
     sought = u.to(rows.device) * total[rows]
     block = (cumulative[rows] <= sought[:, None]).sum(1).clamp_max(sums.shape[1] - 1)
     before = torch.where(block > 0, cumulative[rows, block - 1], 0.0)[:, None]
@@ -134,12 +135,8 @@ def most_likely(log_probs: Tensor, rows: Tensor, _: Tensor) -> Tensor:
 def check_not_nan(log_probs: Tensor) -> Tensor:
     """The same log-probabilities; ModelError if one is NaN, as all of a row are if it is no distribution."""
     if bool(log_probs.isnan().any()):
-        raise _not_finite()
+        raise ModelError(_NOT_FINITE)
     return log_probs
-
-
-def _not_finite() -> ModelError:
-    return ModelError("the model's probabilities are not finite; try dtype='float32', check the recalibrator")
 
 
 def _possible(weights_at: WeightsAt, size: int, rows: Tensor, tokens: Tensor) -> Tensor:
@@ -169,15 +166,13 @@ class Truncation:
         has left) has been counted; the likeliest always remains. Of equally likely tokens at the edge as
         many remain as in transformers; here it is those that come last in the vocabulary. 1 for none.
 
+        Masses are summed in float64, in transformers in float32: a token before which the mass equals
+        `top_p` to float32 rounding may remain here and not there.
+
     Raises
     ------
     UsageError
         If `top_k` is negative or `top_p` outside [0, 1].
-
-    Notes
-    -----
-    Masses are summed in float64, in transformers in float32: a token before which the mass equals `top_p`
-    to float32 rounding may remain here and not there.
 
     Examples
     --------
@@ -273,17 +268,13 @@ class Distributions:
     def __init__(self, log_probs: Tensor) -> None:
         self.log_probs = log_probs
 
-    def choose(self, choose: Choose, rows: Tensor, u: Tensor) -> Tensor:
-        """Tokens (n,) of draws from rows (n,) with uniforms (n,)."""
-        return choose(self.log_probs, rows, u)
-
     def log_probs_at(self, rows: Tensor, tokens: Tensor) -> Tensor:
         """Log-probabilities of tokens in rows; the two index arrays are broadcast against each other."""
         return self.log_probs[rows, tokens]
 
 
 class TemperedDistributions(Distributions):
-    """softmax(z / T) of logits z (F, V)."""
+    """softmax(z / T) of logits z (F, V), drawn from by the weights exp((z - max z)/T)."""
 
     def __init__(self, logits: Tensor, recalibrator: Temperature) -> None:
         self.logits, self.recalibrator = logits, recalibrator
@@ -293,32 +284,26 @@ class TemperedDistributions(Distributions):
         return self.recalibrator.log_probs(self.logits)
 
     @cached_property
-    def _top(self) -> Tensor:
-        return self.logits.amax(-1, keepdim=True)
-
-    @cached_property
-    def _sums(self) -> Tensor:
-        """Sums over blocks of the weights, which exist for a few rows at a time."""
+    def sums(self) -> Tensor:
+        """The `block_sums` of the weights, which exist for a few rows at a time."""
         rows = _ROWS if self.logits.device.type == "cpu" else max(1, len(self.logits))
         parts = [slice(start, start + rows) for start in range(0, len(self.logits), rows)]
         return torch.cat([block_sums(self._weights(self.logits[part], self._top[part])) for part in parts])
 
-    def _weights(self, logits: Tensor, top: Tensor) -> Tensor:
-        """exp((z - top)/T)."""
-        weights = (logits - top).mul_(1 / self.recalibrator.temperature)
-        return torch.threshold_(weights.clamp_min_(_LEAST).exp_(), 1.7e-38, 0.0)
-
-    def choose(self, choose: Choose, rows: Tensor, u: Tensor) -> Tensor:
-        if choose is not inverse_cdf:
-            return super().choose(choose, rows, u)
-
-        def weights_at(row: Tensor, tokens: Tensor) -> Tensor:
-            return self._weights(self.logits[row, tokens], self._top[row, 0])
-
-        return draw_by_weights(weights_at, self._sums, self.logits.shape[1], rows, u)
+    def weights_at(self, rows: Tensor, tokens: Tensor) -> Tensor:
+        """Weights of tokens in rows."""
+        return self._weights(self.logits[rows, tokens], self._top[rows, 0])
 
     def log_probs_at(self, rows: Tensor, tokens: Tensor) -> Tensor:
         if "log_probs" in self.__dict__:
             return super().log_probs_at(rows, tokens)
         over = (self.logits[rows, tokens] - self._top[rows, 0]).double() / self.recalibrator.temperature
-        return (over - self._sums.sum(-1).log()[rows]).float()
+        return (over - self.sums.sum(-1).log()[rows]).float()
+
+    @cached_property
+    def _top(self) -> Tensor:
+        return self.logits.amax(-1, keepdim=True)
+
+    def _weights(self, logits: Tensor, top: Tensor) -> Tensor:
+        weights = (logits - top).mul_(1 / self.recalibrator.temperature)
+        return torch.threshold_(weights.clamp_min_(_LEAST).exp_(), 1.7e-38, 0.0)

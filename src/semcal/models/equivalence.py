@@ -4,10 +4,10 @@ An equivalence decides *directed* entailment between normal forms and nothing el
 Equality of normal forms, both directions, rules about numbers and dates, and linkage stand in `clustering`.
 
 `EmbeddedEquivalence` is a small cross-encoder for real text that needs no PyTorch: MiniLM with six layers,
-trained on pairs of answers (`equivalence_model/README.md`), run by ONNX Runtime in float32 from weights of 8
-bits. It reads `[CLS] question [SEP] answer [SEP] other answer [SEP]` in both orders and decides by the mean
-of the two logits, so that a pair has one verdict in either direction. A batch holds pairs of one length:
-there is no padding, and with `CLOSE` no verdict depends on the company of its pair.
+trained on pairs of answers, run by ONNX Runtime in float32 from weights of 8 bits. It reads
+`[CLS] question [SEP] answer [SEP] other answer [SEP]` in both orders and decides by the mean of the two
+logits, so that a pair has one verdict in either direction. A batch holds pairs of one length: there is no
+padding, and with `CLOSE` no verdict depends on the company of its pair.
 
 `CachedEquivalence` keeps verdicts in one SQLite file shared by methods, runs and processes (section 5, 6). A
 verdict is a label, not a score, so that a later run decides exactly as the first did. The file is opened for
@@ -144,6 +144,10 @@ class FakeEquivalence:
 CLOSE = 1e-4
 #: Tokens in a batch.
 BATCH_TOKENS = 2048
+_TRUNCATION = (
+    "the embedded equivalence model reads at most {} tokens of a question and two answers: of longer ones "
+    "the beginning of the question and the ends of answers are cut"
+)
 
 
 def read_question(question: str) -> str:
@@ -200,29 +204,19 @@ class EmbeddedEquivalence:
         Of what is too long the question loses its beginning, then each answer its end.
         """
         texts = [text for question, a, b in pairs for text in (read_question(question), a, b)]
-        ids = [
-            encoding.ids for encoding in self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-        ]
-        encoded = []
-        room = self._longest - 4
+        encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        ids = [encoding.ids for encoding in encodings]
+        encoded, room = [], self._longest - 4
         for question, first, second in zip(ids[::3], ids[1::3], ids[2::3]):
             if len(question) + len(first) + len(second) > room:
-                self._warn()
+                if not self._truncated:
+                    warnings.warn(_TRUNCATION.format(self._longest), SemcalWarning, stacklevel=2)
+                self._truncated = True
                 first, second = first[: (room - 1) // 2], second[: (room - 1) // 2]
                 question = question[-max(1, room - len(first) - len(second)) :]
             head = [self._start, *question, self._end, *first, self._end]
             encoded.append(([*head, *second, self._end], len(head)))
         return encoded
-
-    def _warn(self) -> None:
-        if not self._truncated:
-            self._truncated = True
-            warnings.warn(
-                f"the embedded equivalence model reads at most {self._longest} tokens of a question and two "
-                "answers: of longer ones the beginning of the question and the ends of answers are cut",
-                SemcalWarning,
-                stacklevel=2,
-            )
 
 
 @cache
@@ -269,16 +263,9 @@ CHUNK = 300
 KEPT_TOGETHER = 32
 #: Errors of SQLite that do not mean a damaged file; all others do.
 UNUSABLE = {
-    sqlite3.SQLITE_PERM,
-    sqlite3.SQLITE_BUSY,
-    sqlite3.SQLITE_LOCKED,
-    sqlite3.SQLITE_NOMEM,
-    sqlite3.SQLITE_READONLY,
-    sqlite3.SQLITE_INTERRUPT,
-    sqlite3.SQLITE_IOERR,
-    sqlite3.SQLITE_FULL,
-    sqlite3.SQLITE_CANTOPEN,
-    sqlite3.SQLITE_PROTOCOL,
+    *(sqlite3.SQLITE_PERM, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM),
+    *(sqlite3.SQLITE_READONLY, sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL),
+    *(sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PROTOCOL),
 }
 
 _CREATE = """\
@@ -310,7 +297,10 @@ class CachedEquivalence:
         self.symmetric = getattr(inner, "symmetric", False)
         self._key = f"{inner.name}@{inner.revision}"
         self._prepare()
-        self._stay_open()
+        with self._as_store_error():  # an idle connection stays open as long as this object exists
+            anchor = sqlite3.connect(self.path, timeout=LOCK_TIMEOUT, check_same_thread=False)
+            weakref.finalize(self, _close, anchor)
+            anchor.execute("PRAGMA user_version").fetchone()  # opens the file
 
     @property
     def name(self) -> str:
@@ -357,10 +347,8 @@ class CachedEquivalence:
             for start in range(0, len(triples), CHUNK):
                 chunk = triples[start : start + CHUNK]
                 statement = _FIND.format(rows=", ".join(["(?, ?, ?)"] * len(chunk)))
-                values = [text for triple in chunk for text in triple]
-                for question, premise, hypothesis, entails in database.execute(
-                    statement, [*values, self._key]
-                ):
+                values = [*(text for triple in chunk for text in triple), self._key]
+                for question, premise, hypothesis, entails in database.execute(statement, values):
                     if entails not in (0, 1):
                         raise sqlite3.DatabaseError(f"a verdict is {shown(entails)}, neither 0 nor 1")
                     verdicts[question, premise, hypothesis] = bool(entails)
@@ -389,13 +377,6 @@ class CachedEquivalence:
                         database.execute(f"PRAGMA user_version = {SCHEMA}")
                         database.execute(_CREATE)
                 self._check(database)
-
-    def _stay_open(self) -> None:
-        """Keep an idle connection as long as this object exists."""
-        with self._as_store_error():
-            anchor = sqlite3.connect(self.path, timeout=LOCK_TIMEOUT, check_same_thread=False)
-            weakref.finalize(self, _close, anchor)
-            anchor.execute("PRAGMA user_version").fetchone()  # opens the file
 
     def _check(self, database: sqlite3.Connection) -> None:
         (owner,) = database.execute("PRAGMA application_id").fetchone()

@@ -41,17 +41,23 @@ from semcal.data.question import Turn
 from semcal.errors import InputError, QuestionError, UsageError
 from semcal.models.drawing import Choose, check_at_least_one, inverse_cdf, most_likely, uniforms
 from semcal.models.equivalence import FakeEquivalence
-from semcal.models.language_model import Capabilities, Cut, Generation, Progress, Prompt, SampleRequest
-from semcal.recalibration.attentive import ATS, AnyRecalibrator, BlockShape
-from semcal.recalibration.features import CalibrationFeatures
+from semcal.models.language_model import (
+    Answers,
+    Capabilities,
+    Cut,
+    Generation,
+    Progress,
+    Prompt,
+    SampleRequest,
+)
+from semcal.recalibration.attentive import ATS, AnyRecalibrator, BlockShape, CalibrationFeatures
 
 __all__ = ["FakeEquivalence", "FakeLanguageModel"]
-
-_Item = TypeVar("_Item")
 
 BOS, END = 256, 257
 ROLES = {"system": 258, "user": 259, "assistant": 260}
 FIRST_WORD = 261
+_Item = TypeVar("_Item")
 
 
 class FakeLanguageModel:
@@ -65,19 +71,12 @@ class FakeLanguageModel:
     Parameters
     ----------
     table : mapping of str to mapping of str to float
-        question → {answer: probability}. The probabilities of a question are positive and add up to 1.
-        Answers stand as the model writes them, full stop and line breaks included.
+        question → {answer: probability}. The probabilities of a question are positive and add up to 1;
+        otherwise InputError. Answers stand as the model writes them, full stop and line breaks included.
     floor : float
         Logit of every token that the table does not allow, where the allowed ones are log-probabilities.
         Finite, so that any answer can be scored and any temperature fitted; at the default, the closed
         form holds to 1e-8 up to T = 4. `-math.inf` makes it exact for every T.
-    name : str
-        The model's name.
-
-    Raises
-    ------
-    InputError
-        If the probabilities of a question are no distribution.
 
     Examples
     --------
@@ -183,17 +182,17 @@ class FakeLanguageModel:
     def score(
         self,
         prompts: Sequence[Prompt],
-        answers: Sequence[Sequence[tuple[int, ...]]],
+        answers: Answers,
         *,
         recalibrator: AnyRecalibrator,
         progress: Progress | None = None,
     ) -> list[list[tuple[float, ...]]]:
         """Log-probability of every token of given answers: ``[prompt][answer]``."""
-        scores = []
-        for prompt, question_answers in _counted(list(zip(prompts, answers, strict=True)), progress):
-            question = self._question(prompt)
-            scores.append([self._score(question, answer, recalibrator) for answer in question_answers])
-        return scores
+        pairs = _counted(zip(prompts, answers, strict=True), progress)
+        return [
+            [self._score(self._question(prompt), answer, recalibrator) for answer in question_answers]
+            for prompt, question_answers in pairs
+        ]
 
     @property
     def block_shape(self) -> BlockShape:
@@ -215,7 +214,7 @@ class FakeLanguageModel:
     def features(
         self,
         prompts: Sequence[Prompt],
-        answers: Sequence[Sequence[tuple[int, ...]]],
+        answers: Answers,
         *,
         whole: bool = False,
         shared: int | None = None,
@@ -228,7 +227,7 @@ class FakeLanguageModel:
         before = shared or 0
         lengths = [len(prompt.token_ids) - before for prompt in prompts]
         states = [torch.empty(0, self.width)]
-        for prompt, question_answers in _counted(list(zip(prompts, answers, strict=True)), progress):
+        for prompt, question_answers in _counted(zip(prompts, answers, strict=True), progress):
             question = self._question(prompt)
             states.append(torch.zeros(len(prompt.token_ids) - before - 1 if whole else 0, self.width))
             states.append(self._state(question, ())[None])
@@ -365,7 +364,7 @@ def _words(text: str) -> list[str]:
     return re.findall(r"\s*\S+|\s+\Z", text)
 
 
-def _counted(items: Sequence[_Item], progress: Progress | None) -> Iterator[_Item]:
+def _counted(items: Iterable[_Item], progress: Progress | None) -> Iterator[_Item]:
     """The items; after each, `progress` is called with how many are done."""
     for count, item in enumerate(items, 1):
         yield item

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar, cast
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, cast
 
-from semcal.errors import QuestionError, UsageError
+from semcal.data.question import SYSTEM_MESSAGE, Question, Turn, answer_turn, chat
+from semcal.errors import InputError, QuestionError, SemcalWarning, UsageError
 
 if TYPE_CHECKING:
     import torch
 
-    from semcal.data.question import Turn
     from semcal.models.drawing import Truncation
-    from semcal.recalibration.attentive import AnyRecalibrator, BlockShape
-    from semcal.recalibration.features import CalibrationFeatures
+    from semcal.recalibration.attentive import AnyRecalibrator, BlockShape, CalibrationFeatures
 
 #: Enough to keep a server busy, and few to ask again after a stop.
 REQUESTS_A_BLOCK = 128
@@ -36,33 +38,24 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Generation:
-    """One generated answer.
+    """One generated answer. What a server does not tell is empty."""
 
-    Attributes
-    ----------
-    text : str
-        The decoded answer without special tokens and without the end of turn.
-    token_ids : tuple of int
-        The drawn tokens, the end of turn included when it was drawn; empty where a server does not tell them.
-    token_log_probs : tuple of float
-        Natural log-probability of each at the recalibrated distribution over the whole vocabulary; empty
-        where a server does not give it.
-    finished : bool
-        Whether the end of turn was drawn; otherwise the token limit was reached.
-    rescored : tuple of float, optional
-        If `sample` was given a `cut` that applies to this answer, the log-probability of each token of
-        ``complete(generation, end, start)``, where these are not the drawn ones.
-    lead : int
-        How many of the first of these tokens only lead to the answer.
-    """
-
-    text: str
-    token_ids: tuple[int, ...]
+    text: str  # decoded, without special tokens and without the end of turn
+    token_ids: tuple[int, ...]  # as they were drawn, the end of turn included when it was drawn
+    #: Natural log-probability of each at the recalibrated distribution over the whole vocabulary.
     token_log_probs: tuple[float, ...]
-    finished: bool
+    finished: bool  # whether the end of turn was drawn; otherwise the token limit was reached
+    #: If `sample` was given a `cut` that applies to this answer, the log-probability of each token of
+    #: ``complete(generation, end, start)``, where these are not the drawn ones.
     rescored: tuple[float, ...] | None = None
-    lead: int = 0
+    lead: int = 0  # how many of the first of these tokens only lead to the answer
 
+
+LabelledPrompt = tuple[Question, Prompt, list[tuple[int, ...]]]
+"""A question, its prompt, and the token ids of its distinct reference answers."""
+
+Answers = Sequence[Sequence[tuple[int, ...]]]
+"""By question the token ids of each of its answers."""
 
 Cut = Callable[[Prompt, Generation], tuple[int, int]]
 """Start and end of what is scored of a draw's text."""
@@ -78,36 +71,16 @@ class SampleRequest:
 
     Plain multinomial sampling. The random numbers of a draw depend on the seed of its run, the id of its
     question and its number alone, and all recalibrators share them.
-
-    Attributes
-    ----------
-    prompts : sequence of Prompt
-        With distinct ids. Their common prefix runs once, and the rest of each once.
-    recalibrators : sequence of Recalibrator or ATS
-        Each gets draws of its own.
-    m : int
-        Draws per question, recalibrator and run.
-    seeds : sequence of int
-        One a run.
-    max_new_tokens : int
-        Limit of an answer's length in tokens, end of turn included.
-    truncation : Truncation, optional
-        Top-k and top-p; by default tokens are drawn from the whole vocabulary.
-    cut : callable, optional
-        What is scored of a draw's text. Draws that are cut have `Generation.rescored`.
-    first : int
-        Number of the first draw: those before it are left out, and the `m` from there on are those of a
-        request for all of them.
     """
 
-    prompts: Sequence[Prompt]
-    recalibrators: Sequence[AnyRecalibrator]
-    m: int = 10
-    seeds: Sequence[int] = (0,)
-    max_new_tokens: int = 10
-    truncation: Truncation | None = None
-    cut: Cut | None = None
-    first: int = 0
+    prompts: Sequence[Prompt]  # with distinct ids; their common prefix runs once, and the rest of each once
+    recalibrators: Sequence[AnyRecalibrator]  # each gets draws of its own
+    m: int = 10  # draws per question, recalibrator and run
+    seeds: Sequence[int] = (0,)  # one a run
+    max_new_tokens: int = 10  # an answer's length in tokens, end of turn included
+    truncation: Truncation | None = None  # top-k and top-p; by default the whole vocabulary is drawn from
+    cut: Cut | None = None  # what is scored of a draw's text; draws that are cut have `Generation.rescored`
+    first: int = 0  # number of the first draw: those before it are left out, the others stay the same
 
 
 @dataclass(frozen=True)
@@ -180,14 +153,12 @@ class GivesSomeLikelihoods(Protocol):
 
 
 class ReadsAnswers(Protocol):
-    """What reads given answers."""
+    """What given answers can be read with."""
 
     def encode_answer(self, chat: Sequence[Turn], answer: str) -> tuple[int, ...]:
         """Encode a given answer to `chat`, its end of turn included once."""
 
-    def invalid_prompts(
-        self, prompts: Sequence[Prompt], answers: Sequence[Sequence[tuple[int, ...]]]
-    ) -> list[QuestionError]:
+    def invalid_prompts(self, prompts: Sequence[Prompt], answers: Answers) -> list[QuestionError]:
         """The errors of prompts with no room for their answers."""
 
 
@@ -223,7 +194,7 @@ class LanguageModel(DrawsAnswers[list[Generation], Generation], ReadsAnswers, Pr
     def score(
         self,
         prompts: Sequence[Prompt],
-        answers: Sequence[Sequence[tuple[int, ...]]],
+        answers: Answers,
         *,
         recalibrator: AnyRecalibrator,
         progress: Progress | None = None,
@@ -237,7 +208,7 @@ class LanguageModel(DrawsAnswers[list[Generation], Generation], ReadsAnswers, Pr
     def features(
         self,
         prompts: Sequence[Prompt],
-        answers: Sequence[Sequence[tuple[int, ...]]],
+        answers: Answers,
         *,
         whole: bool = False,
         shared: int | None = None,
@@ -279,14 +250,125 @@ def questions_a_block(model: Sampler, m: int, ways: int, usual: int) -> int:
     return max(1, min(usual, REQUESTS_A_BLOCK // requests)) if requests else usual
 
 
-def with_states(model: Sampler, what: str) -> LanguageModel:
-    """Return a language model; UsageError if it is a server, which `what` cannot be done with.
+def with_states(model: Sampler, purpose: str) -> LanguageModel:
+    """Return a language model; UsageError if it is a server, which `purpose` cannot be done with.
 
-    `what` begins the sentence: "ATS reads hidden states".
+    `purpose` begins the sentence: "ATS reads hidden states".
     """
     if not model.capabilities.states:
         raise UsageError(
-            f"{what}, and a server ({model.name}) gives none; load the checkpoint itself (--model DIR), or "
-            "choose what needs samples alone: semcal calibrate, or semcal fit --method TS-grid"
+            f"{purpose}, and a server ({model.name}) gives none; load the checkpoint itself (--model DIR), "
+            "or choose what needs samples alone: semcal calibrate, or semcal fit --method TS-grid"
         )
     return cast("LanguageModel", model)
+
+
+def shared_length(prompts: Sequence[Prompt]) -> int:
+    """Length of the common prefix of all prompts, which leaves at least one token of each."""
+    shortest = min(len(prompt.token_ids) for prompt in prompts)
+    return min(common_prefix([prompt.token_ids for prompt in prompts]), shortest - 1)
+
+
+@dataclass(frozen=True)
+class PromptConfig:
+    """How questions are put to a model: after few-shot examples, of which the first answer is shown."""
+
+    few_shot: tuple[Question, ...] = ()  # fixed for all methods
+
+    def chat(self, question: Question) -> tuple[Turn, ...]:
+        """Return the turns that ask `question`."""
+        return chat(question, few_shot=self.few_shot)
+
+    def prompts(self, model: Sampler, questions: Sequence[Question]) -> list[Prompt]:
+        """Encode the prompt of each question."""
+        self._warn_of_examples(model)
+        prompts = [self._prompt(model, question) for question in questions]
+        if not self.few_shot:
+            return prompts
+        which = model.encode(self.chat(Question("", "Which?")))
+        return [replace(prompt, examples=common_prefix([prompt.token_ids, which])) for prompt in prompts]
+
+    def read(
+        self, model: AnswerReader, questions: Sequence[Question]
+    ) -> tuple[list[LabelledPrompt], list[QuestionError]]:
+        """Encode labelled questions; and the errors of those that cannot be encoded."""
+        labelled, errors = list[LabelledPrompt](), list[QuestionError]()
+        self._warn_of_examples(model)
+        for question in questions:
+            try:
+                labelled.append((question, self._prompt(model, question), self.answers(model, question)))
+            except QuestionError as error:
+                errors.append(error)
+        return labelled, errors
+
+    def _prompt(self, model: Sampler, question: Question) -> Prompt:
+        _warn_of_special_tokens(model, question.id, question.question, question.context)
+        turns = self.chat(question)
+        ids = _named(question.id, model.encode, turns)
+        return Prompt(question.id, ids, turns, question=question.question)
+
+    def _warn_of_examples(self, model: Sampler) -> None:
+        for example in self.few_shot:
+            texts = (example.question, example.context, *example.answers[:1])
+            _warn_of_special_tokens(model, example.id, *texts)
+
+    def answers(self, model: AnswerReader, question: Question) -> list[tuple[int, ...]]:
+        """Encode the distinct reference answers of `question` as answer turns, end of turn included."""
+        _warn_of_special_tokens(model, question.id, *question.answers)
+        turns = self.chat(question)
+        answers = (
+            _named(question.id, model.encode_answer, turns, answer_turn(answer).content)
+            for answer in question.answers
+        )
+        return list(dict.fromkeys(answers))
+
+    def hash(self, model: Sampler) -> str:
+        """Hash of the token ids of one fixed question: system message, few-shot examples and template.
+
+        Of its turns, where a server encodes them.
+        """
+        turns = self.chat(Question("", "Which?"))
+        content = model.encode(turns) or [[turn.role, turn.content] for turn in turns]
+        return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]
+
+    def describe(self) -> dict[str, Any]:
+        """Return the few-shot examples as plain data, for provenance."""
+        return {
+            "system": SYSTEM_MESSAGE,
+            "few_shot": [
+                {"question": q.question, "answer": q.answers[0]}
+                | ({"context": q.context} if q.context else {})
+                for q in self.few_shot
+            ],
+        }
+
+    @classmethod
+    def from_description(cls, description: Mapping[str, Any]) -> PromptConfig:
+        """Return the few-shot examples that `describe` wrote."""
+        return cls(
+            tuple(
+                Question(f"few-shot-{number}", item["question"], (item["answer"],), item.get("context"))
+                for number, item in enumerate(description.get("few_shot", []))
+            )
+        )
+
+
+def _named(question_id: str, encode: Callable[..., tuple[int, ...]], *texts: Any) -> tuple[int, ...]:
+    """The token ids of texts; what cannot be encoded names its question."""
+    try:
+        return encode(*texts)
+    except InputError as error:
+        raise QuestionError(question_id, str(error)) from error
+
+
+def _warn_of_special_tokens(model: Sampler, question_id: str, *texts: str | None) -> None:
+    """Name a question whose texts spell special tokens of the model."""
+    tokens = [token for text in texts if text is not None for token in model.special_tokens_in(text)]
+    if tokens:
+        spelled = ", ".join(map(repr, dict.fromkeys(tokens)))
+        warnings.warn(
+            f"question {question_id!r} spells {spelled}, a special token of {model.name}; it is encoded as "
+            "plain text",
+            SemcalWarning,
+            stacklevel=3,
+        )

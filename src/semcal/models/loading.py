@@ -1,9 +1,8 @@
 """Loading models: checkpoints by transformers, GGUFs unpacked into checkpoints, and equivalences.
 
-PyTorch and transformers are imported when something is loaded. Settings are checked first, and failures
-become a ModelError. Code that comes with a checkpoint is never run: a checkpoint that asks for it is refused.
-So are sizes for which building the model would take hours, and quantisation that transformers would silently
-ignore.
+Settings are checked first, and failures become a ModelError. Code that comes with a checkpoint is never run:
+a checkpoint that asks for it is refused. So are sizes for which building the model would take hours, and
+quantisation that transformers would silently ignore.
 
 A GGUF is unpacked once, by transformers' reader, into a checkpoint in the user's cache. Its tensors are
 dequantised and written one at a time, so that unpacking takes less memory than the model. A copy is known by
@@ -19,7 +18,7 @@ import json
 import re
 import shutil
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -114,13 +113,12 @@ def load_model(
     -------
     CausalLanguageModel
         Its `name` is the id or the name of the directory or file; its `revision` is the hub's commit, or
-        "sha256:…" of a GGUF, or over the configuration and weight files of a directory.
+        "sha256:…" of a GGUF, or over the files of a directory.
 
     Raises
     ------
     ModelError
-        If there is no such directory, the hub cannot be reached, a file is missing or damaged, or it is not a
-        causal language model.
+        If it is not there, cannot be reached, is damaged, or is no causal language model.
     UsageError
         If the device or dtype does not exist, or `memory` is not a size.
 
@@ -137,11 +135,11 @@ def load_model(
     from semcal.data.question import chat
     from semcal.models.causal_lm import CausalLanguageModel
 
-    where = choose_device(device)
+    torch_device = choose_device(device)
     budget = None if memory is None else parse_size(memory)
     location = locate(path_or_id, LANGUAGE_MODEL, revision=revision)
     failure = f"cannot load the language model {location.name!r}"
-    chosen = choose_dtype(dtype, where)
+    chosen = choose_dtype(dtype, torch_device)
     if location.gguf:
         chosen = torch.float32 if dtype is None or isinstance(chosen, str) else chosen
         location, revision = unpacked(failure, location, chosen), None
@@ -153,11 +151,15 @@ def load_model(
     tokenizer, model, report = read_checkpoint(
         failure, location, revision, kind=AutoModelForCausalLM, dtype=chosen
     )
-    _check_complete(failure, report)
+    if missing := sorted(report.get("missing_keys", ())):  # they would be random numbers
+        raise ModelError(
+            f"{failure}: the files lack {len(missing)} of its weights ({', '.join(missing[:3])}, …); "
+            "it is incomplete, or not a causal language model"
+        )
     checkpoint_revision = revision_of(location, config)
     with as_model_error(failure, location.source):
         language_model = CausalLanguageModel(
-            model.to(where),
+            model.to(torch_device),
             tokenizer,
             name=location.name,
             revision=checkpoint_revision,
@@ -203,12 +205,6 @@ def load_equivalence(
         How a server is asked. The key is SEMCAL_JUDGE_API_KEY, or else that of the settings, which is
         SEMCAL_API_KEY by default.
 
-    Returns
-    -------
-    Equivalence
-        `ExactMatch`, `EmbeddedEquivalence`, `CrossEncoder`, what asks a server, or a `CachedEquivalence`
-        around one of the others.
-
     Raises
     ------
     ModelError
@@ -243,7 +239,7 @@ def _load_cross_encoder(name_or_dir: str | Path, device: str | None, revision: s
 
     from semcal.models.nli import CrossEncoder
 
-    where = choose_device(device)
+    torch_device = choose_device(device)
     location = locate(name_or_dir, NLI_MODEL, revision=revision)
     failure = f"cannot load the NLI model {location.name!r}"
     read_config(failure, location, revision)
@@ -264,7 +260,9 @@ def _load_cross_encoder(name_or_dir: str | Path, device: str | None, revision: s
         )
     checkpoint_revision = revision_of(location, model.config)
     with as_model_error(failure, location.source):
-        encoder = CrossEncoder(model.to(where), tokenizer, name=location.name, revision=checkpoint_revision)
+        encoder = CrossEncoder(
+            model.to(torch_device), tokenizer, name=location.name, revision=checkpoint_revision
+        )
     encoder.address = str(name_or_dir)
     return encoder
 
@@ -279,29 +277,14 @@ def parse_size(text: str | int) -> int:
     >>> parse_size("2GB"), parse_size("1.5 GiB"), parse_size("512m"), parse_size(1000)
     (2000000000, 1610612736, 512000000, 1000)
     """
-    size = text if isinstance(text, int) else _parsed_size(text)
+    size: float = text if isinstance(text, int) else 0
+    if not isinstance(text, int) and (match := _SIZE_PATTERN.fullmatch(text)):
+        size = float(match[1]) * _UNITS.get(match[2].upper(), 0)
     if not 1 <= size < _ADDRESS_SPACE:
         raise UsageError(
             f"{shown(text)} is not a size of memory; give bytes or a unit, such as 500MB, 2GB or 1.5GiB"
         )
     return int(size)
-
-
-def _parsed_size(text: str) -> float:
-    """The number that a text states; 0 if it is not a size."""
-    match = _SIZE_PATTERN.fullmatch(text)
-    unit = _UNITS.get(match[2].upper()) if match else None
-    return float(match[1]) * unit if match and unit else 0.0
-
-
-def _check_complete(failure: str, report: Any) -> None:
-    """Refuse a checkpoint that lacks weights: they would be random numbers."""
-    missing = sorted(report.get("missing_keys", ()))
-    if missing:
-        raise ModelError(
-            f"{failure}: the files lack {len(missing)} of its weights ({', '.join(missing[:3])}, …); "
-            "it is incomplete, or not a causal language model"
-        )
 
 
 def read_config(failure: str, location: Location, revision: str | None) -> Any:
@@ -416,10 +399,14 @@ def choose_dtype(dtype: str | torch.dtype | None, device: torch.device) -> str |
 def check_settings(failure: str, location: Location, revision: str | None = None) -> None:
     """Refuse a checkpoint whose settings (of model, tokenizer or processor) must not be followed.
 
-    For a checkpoint on the hub, the files that its client has fetched are checked. The ModelError begins with
-    `failure` and names the file, what it says, and what to do.
+    For a checkpoint on the hub, the files that its client has fetched are checked.
     """
-    folder = _fetched(location.source, revision) if location.on_hub else Path(location.source)
+    folder: Path | None = Path(location.source)
+    if location.on_hub:  # the folder in which the hub's client keeps the files, if there is one
+        from huggingface_hub import try_to_load_from_cache
+
+        config_path = try_to_load_from_cache(location.source, "config.json", revision=revision)
+        folder = Path(config_path).parent if isinstance(config_path, str) else None
     for path in sorted(folder.glob("*config*.json")) if folder else ():
         if classes := _code_classes(_content(path)):
             raise ModelError(
@@ -432,7 +419,7 @@ def check_settings(failure: str, location: Location, revision: str | None = None
         raise ModelError(f"{failure}: its config.json says {problem}")
 
 
-def _problems(config: dict[str, Any]) -> Iterator[str]:
+def _problems(config: Mapping[str, object]) -> Iterator[str]:
     for key, value in config.items():
         if isinstance(value, dict) and key.endswith("_config") and key != "quantization_config":
             yield from _problems(value)
@@ -483,14 +470,6 @@ def _code_classes(settings: Any) -> list[str]:
     return [str(value) for value in values] + nested
 
 
-def _fetched(repo_id: str, revision: str | None) -> Path | None:
-    """The folder in which the hub's client keeps the files of a repository; None if there is none."""
-    from huggingface_hub import try_to_load_from_cache
-
-    config_path = try_to_load_from_cache(repo_id, "config.json", revision=revision)
-    return Path(config_path).parent if isinstance(config_path, str) else None
-
-
 @contextmanager
 def as_model_error(failure: str, source: str) -> Iterator[None]:
     """Turn whatever the loaders of transformers raise into a ModelError."""
@@ -510,7 +489,13 @@ def as_model_error(failure: str, source: str) -> Iterator[None]:
             "checkpoint with safetensors, or convert it where you trust it"
         ) from error
     except Exception as error:  # a wrong value in a file may raise anything
-        raise ModelError(f"{failure}: {_reason(error)}{_advice(source)}") from error
+        reason = f"{failure}: {_reason(error)}"
+        if not Path(source).is_dir():
+            reason += (
+                " (no directory here, so the hub was asked; if it cannot be reached, give the path of a "
+            )
+            reason += "directory)"
+        raise ModelError(reason) from error
 
 
 def _reason(error: Exception) -> str:
@@ -525,12 +510,6 @@ def _reason(error: Exception) -> str:
     if isinstance(error, (OSError, ValueError, ImportError)) or type(error).__module__ != "builtins":
         return reason
     return f"a value in its files is wrong or missing ({type(error).__name__}: {reason})"
-
-
-def _advice(source: str) -> str:
-    if Path(source).is_dir():
-        return ""
-    return " (no directory here, so the hub was asked; if it cannot be reached, give the path of a directory)"
 
 
 @contextmanager
@@ -624,7 +603,7 @@ def _file_stamps(folder: Path) -> dict[str, list[int]]:
     return {path.name: [path.stat().st_size, path.stat().st_mtime_ns] for path in own_files(folder)}
 
 
-def _is_complete(folder: Path, key: dict[str, Any]) -> bool:
+def _is_complete(folder: Path, key: Mapping[str, object]) -> bool:
     seal = read_sealed(folder.with_suffix(".json"))
     return (
         seal is not None
@@ -649,12 +628,12 @@ def _unpack(failure: str, path: Path, folder: Path, dtype: torch.dtype | None) -
         )
     link = folder / "model.gguf"  # alone in its folder: what lies beside the file is not read
     link.symlink_to(path.resolve())
-    with silenced(), as_model_error(failure, str(folder)), _naming_llama_cpp(failure, path):
+    with _reading_gguf(failure, path):
         config = AutoConfig.from_pretrained(folder, gguf_file=link.name, trust_remote_code=False)
         tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=link.name, trust_remote_code=False)
         _check_positions(reader, config)
     ends = _settle_tokenizer(reader, tokenizer)
-    with silenced(), as_model_error(failure, str(folder)), _naming_llama_cpp(failure, path):
+    with _reading_gguf(failure, path):
         reader.fields = {key: reader.fields[key] for key in (_ARCHITECTURE,)}  # the others take much memory
         getattr(ctypes.CDLL(None), "malloc_trim", int)(0)  # glibc would keep it
         if dtype is not None:
@@ -666,15 +645,16 @@ def _unpack(failure: str, path: Path, folder: Path, dtype: torch.dtype | None) -
 
 
 @contextmanager
-def _naming_llama_cpp(failure: str, path: Path) -> Iterator[None]:
+def _reading_gguf(failure: str, path: Path) -> Iterator[None]:
     """Name what serves a GGUF where transformers does not read one of its kind."""
-    try:
-        yield
-    except (NotImplementedError, ValueError, KeyError) as error:
-        if not re.search("not supported|Supported|Unknown gguf|not yet implemented|no rule", str(error)):
-            raise
-        reason = f"{failure}: transformers does not read it ({error})"
-        raise ModelError(f"{reason}; {llama_cpp_line(path)}") from error
+    with silenced(), as_model_error(failure, str(path.parent)):
+        try:
+            yield
+        except (NotImplementedError, ValueError, KeyError) as error:
+            if not re.search("not supported|Supported|Unknown gguf|not yet implemented|no rule", str(error)):
+                raise
+            reason = f"{failure}: transformers does not read it ({error})"
+            raise ModelError(f"{reason}; {llama_cpp_line(path)}") from error
 
 
 def _open_gguf(failure: str, path: Path) -> Any:
@@ -773,7 +753,7 @@ def _write_weights(reader: Any, config: Any, folder: Path, dtype: torch.dtype) -
     names, tensor_of = read
     shapes, end = model.state_dict(), 0
     kind = _SAFETENSORS_DTYPES[str(dtype).split(".")[-1]]
-    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    header: dict[str, object] = {"__metadata__": {"format": "pt"}}
     tensors = [tensor for tensor in reader.tensors if tensor.name in names]
     for tensor in tensors:
         start, end = end, end + int(tensor.n_elements) * dtype.itemsize

@@ -1,33 +1,544 @@
-"""A causal language model in two parts: the body (tokens to hidden states) and the head (states to logits).
+"""Body and head of a causal language model, with exact attention to three levels of keys and values.
 
-The body runs as a copy whose attention reads and writes the three-level cache, or unpatched under attention
-masks made here. The copy shares its weights, and its configuration names our attention, registered in
-transformers' attention interface. While a pass runs, each layer calls it with its queries, keys and values; a
-layer that asks for more than scaling, soft-capping and a sliding window is refused, and the model then runs
-unpatched. A prompt's last token alone predicts the answer: so the last layer runs, beyond keys and values,
-only for the tokens whose states the pass wants. Of L layers, this saves nearly 1/L of the work.
+1. The prefix that all prompts share, once.
+2. The rest of each prompt, once per question.
+3. The tree: tokens drawn or given after a prompt, each distinct beginning once.
 
-The head is the architecture's own code with the body replaced by given states, so that soft-capping and
-scaling of logits apply. No architecture is known by its name: `checked_network` measures if this is exact.
+A pass runs new tokens of many questions side by side in one row, (1, N); only the attention to the prompts
+is padded. In each layer every new token attends to each level, and the parts are merged: softmax over a
+union of keys is the mean of the softmaxes over its parts, each weighted by the exponential of its
+log-sum-exp. So keys that many queries share are read in place, and the result is exact.
+
+A fused kernel must return the log-sum-exp of the scores. PyTorch has one for CPUs, flash attention for half
+precision on CUDA, and memory-efficient attention for float32 on CUDA. Each is compared with plain matrix
+products on a few random numbers before it is used.
+
+The body (tokens to hidden states) runs as a copy whose attention reads and writes these levels, or unpatched
+under attention masks made here. The copy shares its weights, and its configuration names our attention,
+registered in transformers' attention interface. While a pass runs, each layer calls it with its queries, keys
+and values; a layer that asks for more than scaling, soft-capping and a sliding window is refused, and the
+model then runs unpatched. A prompt's last token alone predicts the answer: so the last layer runs, beyond
+keys and values, only for the tokens whose states the pass wants. Of L layers, this saves nearly 1/L.
+
+The head (states to logits) is the architecture's own code with the body replaced by given states, so that
+soft-capping and scaling of logits apply. No architecture is known by its name: `tree_cache.checked_network`
+measures if all this is exact.
 """
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
-from functools import partial
-from typing import Any
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property, partial
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, PretrainedConfig
 from transformers.cache_utils import Cache
 
-from semcal.errors import ModelError, shown
-from semcal.models.attention import AttentionConfig, ForwardPass, LayerCache
+from semcal.errors import ModelError, SemcalWarning, shown
 from semcal.recalibration.attentive import BlockShape
+
+Kernel = Callable[[Tensor, Tensor, Tensor, float, bool], tuple[Tensor, Tensor]]
+"""(queries (B, H, Q, D), keys (B, H, K, D), values (B, H, K, D), scaling, whether causal)
+-> outputs (B, H, Q, D) and log-sum-exp (B, H, Q), float32."""
+
+_ATEN = torch.ops.aten
+_HALF = (torch.float16, torch.bfloat16)
+_MAX_SCORES = 2**21  # attention scores that exist at a time where no fused kernel keeps them in cache
+
+
+@dataclass(frozen=True)
+class AttentionConfig:
+    """How a layer attends."""
+
+    scaling: float  # factor of the scores
+    softcap: float | None = None  # scores s become softcap * tanh(s / softcap)
+    window: int | None = None  # a token sees itself and the window - 1 positions before it
+
+
+@dataclass(frozen=True)
+class PartialAttention:
+    """Attention of queries over some of their keys."""
+
+    output: Tensor  # (..., D), mean of the values, weighted by the softmax of the scores
+    log_sum_exp: Tensor  # (...,) float32, of the scores
+
+
+def merge(parts: Sequence[PartialAttention]) -> Tensor:
+    """Attention over all keys together (..., D)."""
+    if len(parts) == 1:
+        return parts[0].output
+    weights = torch.softmax(torch.stack([part.log_sum_exp for part in parts]), 0)
+    total = parts[0].output * weights[0, ..., None]
+    for part, weight in zip(parts[1:], weights[1:], strict=True):
+        total.addcmul_(part.output.to(total.dtype), weight[..., None])
+    return total.to(parts[0].output.dtype)
+
+
+def attend(
+    query: Tensor, key: Tensor, value: Tensor, config: AttentionConfig, visible: Tensor | None = None
+) -> PartialAttention:
+    """Attention of queries (B, H, Q, D) over keys (B, H, K, D) and values (B, H, K, E).
+
+    `visible` (broadcast to (B, H, Q, K)) says which keys a query sees; by default all. The log-sum-exp of a
+    query that sees none is so low that the part has no weight beside any other.
+    """
+    if visible is None and (kernel := _kernel(query, value, config)):
+        return PartialAttention(*kernel(query, key, value, config.scaling, False))
+    step = max(1, _MAX_SCORES // max(1, query.shape[0] * query.shape[1] * key.shape[2]))
+    if step >= query.shape[2]:
+        return _attend(query, key, value, config, visible)
+    parts = [
+        _attend(query[:, :, i : i + step], key, value, config, _rows(visible, i, i + step))
+        for i in range(0, query.shape[2], step)
+    ]
+    return PartialAttention(
+        torch.cat([part.output for part in parts], 2), torch.cat([part.log_sum_exp for part in parts], 2)
+    )
+
+
+def attend_causally(query: Tensor, key: Tensor, value: Tensor, config: AttentionConfig) -> PartialAttention:
+    """Attention of tokens (B, H, n, D) that each see themselves and those before."""
+    count = query.shape[2]
+    if (config.window is None or config.window >= count) and (kernel := _kernel(query, value, config)):
+        return PartialAttention(*kernel(query, key, value, config.scaling, True))
+    visible = torch.ones((count, count), dtype=torch.bool, device=query.device).tril()
+    if config.window is not None:
+        visible = visible.triu(1 - config.window)
+    return attend(query, key, value, config, visible)
+
+
+def _kernel(query: Tensor, value: Tensor, config: AttentionConfig) -> Kernel | None:
+    if config.softcap is not None or query.shape[-1] != value.shape[-1]:
+        return None
+    return checked_kernel(query.device, query.dtype, query.shape[-1])
+
+
+def _rows(visible: Tensor | None, start: int, end: int) -> Tensor | None:
+    if visible is None or visible.shape[-2] == 1:
+        return visible
+    return visible[..., start:end, :]
+
+
+def _attend(
+    query: Tensor, key: Tensor, value: Tensor, config: AttentionConfig, visible: Tensor | None
+) -> PartialAttention:
+    scores = torch.matmul(query * config.scaling, key.transpose(-1, -2)).float()
+    if config.softcap is not None:
+        scores = torch.tanh(scores / config.softcap) * config.softcap
+    if visible is not None:
+        scores.masked_fill_(~visible, -torch.inf)
+    lowest = torch.finfo(scores.dtype).min / 2
+    top = scores.amax(-1, keepdim=True).clamp_min_(lowest)  # no row may be -inf throughout
+    weights = scores.sub_(top).exp_()
+    total = weights.sum(-1, keepdim=True).clamp_min_(1e-30)
+    log_sum_exp = (top + total.log())[..., 0]
+    if value.dtype == torch.float16:  # holds neither 1e-30 nor a sum over many keys
+        return PartialAttention(torch.matmul(weights.div_(total).to(value.dtype), value), log_sum_exp)
+    output = torch.matmul(weights.to(value.dtype), value) / total.to(value.dtype)
+    return PartialAttention(output, log_sum_exp)
+
+
+def kernel_for(device: str, dtype: torch.dtype, width: int) -> Kernel | None:
+    """The kernel for a type of device, a dtype and a width of heads; None if there is none."""
+    if device == "cpu":
+        return on_cpu if hasattr(_ATEN, "_scaled_dot_product_flash_attention_for_cpu") else None
+    if device == "cuda" and dtype in _HALF and width % 8 == 0 and width <= 256:
+        return flash
+    if device == "cuda" and dtype == torch.float32 and width % 4 == 0:
+        return memory_efficient
+    return None
+
+
+def on_cpu(query: Tensor, key: Tensor, value: Tensor, scaling: float, causal: bool) -> tuple[Tensor, Tensor]:
+    output, log_sum_exp = _ATEN._scaled_dot_product_flash_attention_for_cpu(
+        query, key, value, 0.0, causal, scale=scaling
+    )
+    return output, log_sum_exp
+
+
+def flash(query: Tensor, key: Tensor, value: Tensor, scaling: float, causal: bool) -> tuple[Tensor, Tensor]:
+    output, log_sum_exp, *_ = _ATEN._scaled_dot_product_flash_attention(
+        query, key, value, 0.0, causal, False, scale=scaling
+    )
+    return output, log_sum_exp
+
+
+def memory_efficient(
+    query: Tensor, key: Tensor, value: Tensor, scaling: float, causal: bool
+) -> tuple[Tensor, Tensor]:
+    output, log_sum_exp, *_ = _ATEN._scaled_dot_product_efficient_attention(
+        query, key, value, None, True, 0.0, causal, scale=scaling
+    )
+    return output, log_sum_exp[:, :, : query.shape[2]]  # it is padded to a multiple of 32
+
+
+@cache
+def checked_kernel(device: torch.device, dtype: torch.dtype, width: int) -> Kernel | None:
+    """The kernel, if on this device it agrees with plain matrix products.
+
+    SemcalWarning if there is one but it does not: matrix products are used, with more time and memory.
+    """
+    kernel = kernel_for(device.type, dtype, width)
+    if kernel is None:
+        return None
+    try:
+        error = max(_max_error(kernel, device, dtype, width, causal=causal) for causal in (False, True))
+        reason = f"it is off by {error:.1e}"
+    except (RuntimeError, ValueError, TypeError, NotImplementedError) as failure:
+        error, reason = float("inf"), str(failure)
+    if error <= (2e-2 if dtype in _HALF else 1e-4):
+        return kernel
+    warnings.warn(
+        f"the fused attention of PyTorch for {dtype} on {device} with heads of {width} is not used: {reason}",
+        SemcalWarning,
+        stacklevel=2,
+    )
+    return None
+
+
+def _max_error(
+    kernel: Kernel, device: torch.device, dtype: torch.dtype, width: int, *, causal: bool
+) -> float:
+    """Largest error of a kernel's output or log-sum-exp on random numbers."""
+    generator = torch.Generator().manual_seed(0)
+    keys = 7 if causal else 40
+    query, key, value = (
+        torch.randn((2, 3, count, width), generator=generator).to(device, dtype) for count in (7, keys, keys)
+    )
+    scaling = width**-0.5
+    output, log_sum_exp = kernel(query, key, value, scaling, causal)
+    scores = query.double() @ key.double().transpose(-1, -2) * scaling
+    if causal:
+        scores.masked_fill_(torch.ones_like(scores, dtype=torch.bool).triu(1), -torch.inf)
+    error = (output - scores.softmax(-1) @ value.double()).abs().max()
+    return float(torch.maximum(error, (log_sum_exp - scores.logsumexp(-1)).abs().max()))
+
+
+_ROOM = 256  # slots of the tree added beyond need when a buffer is full
+KeyValue = tuple[Tensor, Tensor]
+
+
+@dataclass
+class LayerCache:
+    """One layer's keys and values at each level."""
+
+    config: AttentionConfig
+    last: bool = False  # whether the layer may skip tokens whose states are not read
+    prefix: KeyValue | None = None  # (1, heads, P, D)
+    prompts: KeyValue | None = None  # (B, heads, S, D), zeros after the shorter ones
+    tree: KeyValue | None = None  # (slots and room, heads, D)
+
+    def keep_prompts(self, rows: Tensor, columns: int) -> None:
+        """Drop all prompts but these, none of which has more than `columns` tokens."""
+        if self.prompts is not None:
+            self.prompts = self.prompts[0][rows, :, :columns], self.prompts[1][rows, :, :columns]
+
+    def keep_slots(self, slots: Tensor) -> None:
+        """Drop all tokens of the trees but those in these slots (ascending), which are renumbered."""
+        if self.tree is not None:
+            slots = slots[slots < len(self.tree[0])]  # an ATS reads only some of them
+            self.tree = self.tree[0][slots], self.tree[1][slots]
+
+    def reserve(self, rows: int, columns: int) -> None:
+        """Grow the prompts' buffers to `rows` prompts of `columns` tokens; new room holds zeros."""
+        if self.prompts is not None:
+            keys, values = self.prompts
+            self.prompts = _padded_to(keys, rows, columns), _padded_to(values, rows, columns)
+
+    @property
+    def bytes_per_token(self) -> int:
+        """Size of the keys and values of one token."""
+        return sum(map(token_bytes, self.prefix or self.prompts or ()))
+
+
+@dataclass(frozen=True)
+class PrefixPass:
+    """The shared prefix: N tokens, each sees those before."""
+
+    layers: dict[int, LayerCache]
+    output_tokens: ClassVar[None] = None  # all
+
+    def attend(self, layer: LayerCache, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """Attention output (1, N, H, D) of N new tokens in a layer; their keys and values are stored.
+
+        Queries are (1, H, N, D), keys and values (1, h, N, D). In the last layer the output of tokens that
+        are not among `output_tokens` may be zeros.
+        """
+        layer.prefix = key.contiguous(), value.contiguous()
+        groups = query.shape[1] // key.shape[1]
+        part = attend_causally(query, _repeated(key, groups), _repeated(value, groups), layer.config)
+        return part.output.transpose(1, 2)
+
+
+@dataclass(frozen=True)
+class PromptPass:
+    """The rest of b prompts, one after the other."""
+
+    layers: dict[int, LayerCache]
+    prefix_length: int
+    rows: Tensor  # (b,) rows of the buffers that these prompts get
+    lengths: Tensor  # (b,) tokens of each prompt
+    buffer: tuple[int, int]  # rows and columns that the buffers need for all prompts of the batch
+    last_only: bool = False  # whether only the states of each prompt's last token are read
+
+    @cached_property
+    def ends(self) -> Tensor:
+        """(b,) index of the last token of each prompt."""
+        return self.lengths.cumsum(0) - 1
+
+    @property
+    def output_tokens(self) -> Tensor | None:
+        """(R,) indices of the tokens whose last states are read; None for all."""
+        return self.ends if self.last_only else None
+
+    @cached_property
+    def prompt(self) -> Tensor:
+        """(N,) the prompt of each token."""
+        return torch.repeat_interleave(torch.arange(len(self.lengths), device=self.rows.device), self.lengths)
+
+    @cached_property
+    def column(self) -> Tensor:
+        """(N,) how many tokens of its prompt come before each token."""
+        return ranks(self.prompt)
+
+    def attend(self, layer: LayerCache, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        self._store(layer, key, value)
+        if layer.last and self.last_only:
+            return self._attend_from_ends(layer, query, key, value)
+        groups = query.shape[1] // key.shape[1]
+        q, k, v = (self._padded(states) for states in (query, key, value))
+        prompt_part = attend_causally(q, _repeated(k, groups), _repeated(v, groups), layer.config)
+        index = self.prompt, slice(None), self.column
+        parts = [PartialAttention(prompt_part.output[index], prompt_part.log_sum_exp[index])]
+        if layer.prefix is not None:
+            position = self.prefix_length + self.column
+            parts.append(_attend_to_prefix(layer.config, layer.prefix, query[0], position))
+        return merge(parts)[None]
+
+    def _attend_from_ends(self, layer: LayerCache, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """Attention output (1, N, H, D) of the last tokens, zeros for the others; only scores are padded."""
+        groups, config = query.shape[1] // key.shape[1], layer.config
+        ends, position = query[0][:, self.ends], self.prefix_length + self.lengths - 1  # (H, b, D), (b,)
+        keys, values = (_repeated(states, groups)[0].float() for states in (key, value))  # (H, N, D)
+        scores = (ends.float()[:, self.prompt] * keys).sum(-1) * config.scaling  # (H, N)
+        if config.softcap is not None:
+            scores = torch.tanh(scores / config.softcap) * config.softcap
+        if config.window is not None:
+            near = self.prefix_length + self.column > position[self.prompt] - config.window
+            scores = scores.masked_fill(~near, -torch.inf)
+        grid = scores.new_full((len(ends), len(self.lengths), int(self.lengths.max())), -torch.inf)
+        grid[:, self.prompt, self.column] = scores
+        log_sum_exp = grid.logsumexp(-1)  # (H, b)
+        weights = (scores - log_sum_exp[:, self.prompt]).exp_()
+        output = scores.new_zeros((*log_sum_exp.shape, values.shape[2]))
+        output.index_add_(1, self.prompt, weights[..., None] * values)
+        parts = [PartialAttention(output.to(query.dtype).transpose(0, 1), log_sum_exp.transpose(0, 1))]
+        if layer.prefix is not None:
+            parts.append(_attend_to_prefix(config, layer.prefix, ends, position))
+        attended = query.new_zeros((1, query.shape[2], query.shape[1], value.shape[3]))
+        attended[0, self.ends] = merge(parts)
+        return attended
+
+    def _store(self, layer: LayerCache, *key_value: Tensor) -> None:
+        if layer.prompts is None:
+            keys, values = (_padded_to(states[:, :, :0], *self.buffer) for states in key_value)
+            layer.prompts = keys, values
+        for buffer, states in zip(layer.prompts, key_value, strict=True):
+            buffer[self.rows[self.prompt], :, self.column] = states[0].transpose(0, 1)
+
+    def _padded(self, states: Tensor) -> Tensor:
+        """(1, h, N, D) as (b, h, S, D)."""
+        heads, _, width = states.shape[1:]
+        rows, columns = len(self.lengths), int(self.column.max()) + 1
+        grid = states.new_zeros((rows, columns, heads, width))
+        grid[self.prompt, self.column] = states[0].transpose(0, 1)
+        return grid.transpose(1, 2)
+
+
+@dataclass(frozen=True)
+class TreePass:
+    """N new tokens of the trees."""
+
+    layers: dict[int, LayerCache]
+    prefix_length: int
+    lengths: Tensor  # (B,) tokens of each prompt after the prefix, by row of the buffers
+    row: Tensor  # (N,) ascending: the row of a token's prompt
+    path: Tensor  # (N, T) slots of the tree tokens that lead to it, itself the last; -1 after them
+    depth: Tensor  # (N,) length of each path
+    first: int  # slot of the first new token; the others follow
+    read_by: Tensor | None = None  # (N, r) bool: which ATS read a token; all by default
+    output_tokens: ClassVar[None] = None
+    _masks: dict[tuple[str, int | None], Tensor | None] = field(default_factory=dict)
+
+    def attend(self, layer: LayerCache, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        last = self.first + len(self.row)
+        self.store(layer, torch.arange(self.first, last, device=self.row.device), key, value)
+        return self.attend_to_stored(layer, query, key.shape[1])
+
+    def subset(self, index: Tensor) -> TreePass:
+        """A pass of only these (ascending) new tokens."""
+        return replace(self, row=self.row[index], path=self.path[index], depth=self.depth[index], _masks={})
+
+    def store(self, layer: LayerCache, slots: Tensor, *key_value: Tensor) -> None:
+        """Store keys and values (1, h, n, D) of the tokens in these slots (n,)."""
+        keys, values = (states[0].transpose(0, 1) for states in key_value)
+        last = int(slots[-1]) + 1
+        if layer.tree is None:
+            layer.tree = keys[:0], values[:0]
+        if last > len(layer.tree[0]):
+            room = last + max(_ROOM, last // 4)
+            layer.tree = _moved_to(layer.tree[0], room, keys), _moved_to(layer.tree[1], room, values)
+        layer.tree[0][slots], layer.tree[1][slots] = keys, values
+
+    def attend_to_stored(self, layer: LayerCache, query: Tensor, heads: int) -> Tensor:
+        """Attention output (1, n, H, D) of queries (1, H, n, D) over what is stored for h heads."""
+        parts = [self._attend_to_tree(layer, query, heads), self._attend_to_prompts(layer, query, heads)]
+        if layer.prefix is not None:
+            parts.append(_attend_to_prefix(layer.config, layer.prefix, query[0], self.position))
+        return merge(parts)[None]
+
+    @cached_property
+    def position(self) -> Tensor:
+        """(N,) position of each token in its sequence."""
+        return self.prefix_length + self.lengths[self.row] + self.depth - 1
+
+    def _attend_to_tree(self, layer: LayerCache, query: Tensor, heads: int) -> PartialAttention:
+        assert layer.tree is not None
+        slots = self._slots
+        keys, values = (states[slots].transpose(1, 2) for states in layer.tree)  # (N, h, T, D)
+        grouped = query[0].reshape(heads, -1, *query.shape[2:]).permute(2, 0, 1, 3)  # (N, h, g, D)
+        part = attend(grouped, keys, values, layer.config, self._tree_mask(layer.config.window))
+        return PartialAttention(part.output.flatten(1, 2), part.log_sum_exp.flatten(1, 2))
+
+    def _attend_to_prompts(self, layer: LayerCache, query: Tensor, heads: int) -> PartialAttention:
+        """Queries of a question are put side by side, so that its keys are read once for all."""
+        assert layer.prompts is not None
+        held = self._rows
+        rows, most, groups = held.stop - held.start, self._most, query.shape[1] // heads
+        grid = query.new_zeros((rows * most, *query.shape[1:2], query.shape[3]))
+        grid[self._place] = query[0].transpose(0, 1)
+        grid = grid.view(rows, most, heads, groups, -1).transpose(1, 2).flatten(2, 3)
+        keys, values = (states[held] for states in layer.prompts)
+        part = attend(grid, keys, values, layer.config, self._prompt_mask(layer.config.window, groups))
+        output = part.output.view(rows, heads, most, groups, -1).transpose(1, 2)
+        log_sum_exp = part.log_sum_exp.view(rows, heads, most, groups).transpose(1, 2)
+        return PartialAttention(
+            output.reshape(rows * most, heads * groups, -1)[self._place],
+            log_sum_exp.reshape(rows * most, heads * groups)[self._place],
+        )
+
+    @cached_property
+    def _slots(self) -> Tensor:
+        return self.path.clamp_min(0)
+
+    @cached_property
+    def _rank(self) -> Tensor:
+        """(N,) how many new tokens of its row come before each token."""
+        return ranks(self.row)
+
+    @cached_property
+    def _rows(self) -> slice:
+        """Rows of the buffers from that of the first token to that of the last."""
+        return slice(int(self.row[0]), int(self.row[-1]) + 1)
+
+    @cached_property
+    def _most(self) -> int:
+        """The largest number of new tokens of a row."""
+        return int(self._rank.max()) + 1
+
+    @cached_property
+    def _place(self) -> Tensor:
+        """(N,) place of each token in a grid (rows, most)."""
+        place: Tensor = (self.row - self._rows.start) * self._most + self._rank
+        return place
+
+    def _tree_mask(self, window: int | None) -> Tensor | None:
+        """(N, 1, 1, T), or None where every token sees all of its path."""
+        if ("tree", window) not in self._masks:
+            visible = self.path >= 0
+            if window is not None:
+                place = torch.arange(self.path.shape[1], device=self.path.device)
+                visible = visible & (place > self.depth[:, None] - 1 - window)
+            self._masks["tree", window] = None if bool(visible.all()) else visible[:, None, None]
+        return self._masks["tree", window]
+
+    def _prompt_mask(self, window: int | None, groups: int) -> Tensor | None:
+        """(B, 1, 1 or queries, S), or None where every token sees its whole prompt."""
+        if ("prompt", window) not in self._masks:
+            column = torch.arange(int(self.lengths.max()), device=self.row.device)
+            full = bool((self.lengths == len(column)).all())  # of all: the batch must not decide the kernel
+            visible = column < self.lengths[self._rows, None]
+            if window is None:
+                mask = visible[:, None, None]
+            else:
+                near = self.prefix_length + column > self.position[:, None] - window  # (N, S)
+                grid = torch.ones(
+                    (len(visible) * self._most, len(column)), dtype=torch.bool, device=visible.device
+                )
+                grid[self._place] = near
+                grid = grid.view(len(visible), self._most, -1) & visible[:, None]
+                mask = grid.repeat_interleave(groups, 1)[:, None]
+            self._masks["prompt", window] = None if full and bool(mask.all()) else mask
+        return self._masks["prompt", window]
+
+
+ForwardPass = PrefixPass | PromptPass | TreePass
+"""A forward pass of new tokens through the layers."""
+
+
+def _attend_to_prefix(
+    config: AttentionConfig, prefix: KeyValue, query: Tensor, position: Tensor
+) -> PartialAttention:
+    """Attention (N, H, D) of queries (H, N, D) at positions (N,) to the shared prefix."""
+    heads, count = prefix[0].shape[1], query.shape[1]
+    groups = query.shape[0] // heads
+    visible = None
+    if config.window is not None:
+        place = torch.arange(prefix[0].shape[2], device=query.device)
+        near = place > position[:, None] - config.window
+        visible = None if bool(near.all()) else near.repeat(groups, 1)
+    part = attend(query.reshape(1, heads, groups * count, -1), *prefix, config, visible)
+    output = part.output.reshape(heads * groups, count, -1).transpose(0, 1)
+    return PartialAttention(output, part.log_sum_exp.reshape(heads * groups, count).transpose(0, 1))
+
+
+def token_bytes(states: Tensor) -> int:
+    """Size of one token in keys or values (B, h, n, D)."""
+    return states.shape[1] * states.shape[3] * states.element_size()
+
+
+def ranks(rows: Tensor) -> Tensor:
+    """How many entries of the same value come before each of (N,) ascending row numbers."""
+    counts = torch.bincount(rows)
+    first = counts.cumsum(0) - counts
+    return torch.arange(len(rows), device=rows.device) - first[rows]
+
+
+def _repeated(states: Tensor, groups: int) -> Tensor:
+    """Keys or values (B, h, n, D) once for each head that reads them (B, H, n, D)."""
+    return states if groups == 1 else states.repeat_interleave(groups, 1)
+
+
+def _padded_to(held: Tensor, rows: int, columns: int) -> Tensor:
+    """Keys or values (B, h, S, D) in a buffer of `rows` rows and `columns` columns, padded with zeros."""
+    buffer = held.new_zeros((rows, held.shape[1], columns, held.shape[3]))
+    buffer[: held.shape[0], :, : held.shape[2]] = held
+    return buffer
+
+
+def _moved_to(held: Tensor, slots: int, like: Tensor) -> Tensor:
+    """A buffer of `slots` slots that starts with `held`, then zeros, since masked slots are read too."""
+    buffer = like.new_zeros((slots, *like.shape[1:]))
+    buffer[: len(held)] = held
+    return buffer
+
 
 _MAX_LOGITS = 2**21  # logits that exist at a time: 8 MiB of float32
 _MAX_LOGITS_ON_GPU = 2**26
@@ -54,15 +565,12 @@ class Network:
         config = model.config.get_text_config()
         self._masks = _Masks(config)
         self.vocabulary = int(config.vocab_size)
-        #: The longest sequence that the model's positions allow.
+        #: The longest sequence that the model's positions allow, and if that is not obvious why.
         self.limit: int | None = getattr(config, "max_position_embeddings", None)
-        #: Why longer sequences are refused, where that is not obvious: part of a message.
         self.limit_reason = ""
         if (steady := _steady_length(config)) is not None and steady < (self.limit or math.inf):
-            self.limit, self.limit_reason = (
-                steady,
-                " before the positions of all its tokens change (longrope)",
-            )
+            self.limit = steady
+            self.limit_reason = " before the positions of all its tokens change (longrope)"
         # measured by `checked_network`: bytes of one token's keys and values, size of a last hidden state
         self.bytes_per_token, self.width = 0, 0
         self.patched: Any = None  # the body with our attention, if that is exact
@@ -149,8 +657,10 @@ class Network:
     @torch.no_grad()
     def logits(self, states: Tensor) -> Tensor:
         """Logits (N, V), float32, of states (N, d)."""
-        rows = self.rows_at_a_time
-        parts = [self._head_forward(states[i : i + rows]) for i in range(0, len(states), rows)]
+        rows, parts = self.rows_at_a_time, list[Tensor]()
+        for start in range(0, len(states), rows):
+            part = states[start : start + rows].to(self.device, self.dtype)
+            parts.append(self._head(inputs_embeds=part[None], use_cache=False).logits[0].float())
         if len(parts) == 1:  # avoids a large copy
             return parts[0]
         return torch.cat(parts) if parts else torch.zeros((0, self.vocabulary), device=self.device)
@@ -160,11 +670,6 @@ class Network:
         """How many rows of logits may exist at once."""
         most = _MAX_LOGITS if self.device.type == "cpu" else _MAX_LOGITS_ON_GPU
         return max(1, most // self.vocabulary)
-
-    def _head_forward(self, states: Tensor) -> Tensor:
-        output = self._head(inputs_embeds=states.to(self.device, self.dtype)[None], use_cache=False)
-        logits: Tensor = output.logits[0]
-        return logits.float()
 
 
 def _copied(module: nn.Module, copies: dict[int, Any]) -> Any:
@@ -267,7 +772,7 @@ def _head_of(model: Any) -> Any:
     return head
 
 
-def _rope(config: Any) -> dict[str, Any]:
+def _rope(config: Any) -> Mapping[str, Any]:
     return getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
 
 
@@ -277,18 +782,11 @@ def _steady_length(config: Any) -> int | None:
     With "longrope" one token more rotates the keys of all tokens, also those of a shared prefix.
     """
     rope = _rope(config)
-    ropes = [
-        rope,
-        *(rope_part for rope_part in rope.values() if isinstance(rope_part, dict)),
-    ]  # of each kind of layer
     original = getattr(config, "original_max_position_embeddings", None)
-    length_dependent = [
-        rope_part
-        for rope_part in ropes
-        if rope_part.get("rope_type", rope_part.get("type")) in ("longrope", "su")
-    ]
     lengths = [
-        rope_part.get("original_max_position_embeddings") or original for rope_part in length_dependent
+        kind.get("original_max_position_embeddings") or original
+        for kind in (rope, *(part for part in rope.values() if isinstance(part, dict)))  # by kind of layer
+        if kind.get("rope_type", kind.get("type")) in ("longrope", "su")
     ]
     return min((length for length in lengths if length), default=None)
 

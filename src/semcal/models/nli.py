@@ -5,6 +5,9 @@ Float32 throughout, on every device: half precision moves logits by far more tha
 
 The classification heads of BERT and its relatives read the first token only. So the last layer runs, beyond
 keys and values, only there: of L layers, this saves about 1/L of the work.
+
+The answers to a question make many pairs of few sides. A fast tokenizer encodes each side by itself, so sides
+are encoded once; its own post-processor adds the special tokens and segment ids of a pair.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any
 
@@ -21,7 +25,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from semcal.errors import ModelError, SemcalWarning
 from semcal.models.equivalence import Triple, side_of
-from semcal.models.tokenization import encode_pairs, pair_encoder_for
+from semcal.models.tokenization import SpecialTokens
 
 #: A pair with a margin below this is run again by itself, so that batching cannot change a verdict.
 CLOSE = 1e-4
@@ -31,6 +35,14 @@ BATCH_TOKENS = {"cpu": 2048, "cuda": 65536}
 #: One encoded pair: input_ids, attention_mask and whatever else the tokenizer gives, without padding.
 Encoded = dict[str, list[int]]
 
+_MAX_SIDES = 8192  # cached encodings
+#: Encoded that a tokenizer may give for a pair, and their names in its library.
+_COLUMNS = {"input_ids": "ids", "token_type_ids": "type_ids", "attention_mask": "attention_mask"}
+_TEST_PAIRS = (
+    ("Question: who?\nAnswer: the 2nd man", "Question: who?\nAnswer: Ana-Lisa's"),
+    ("", " a  b "),
+    ("Ünïcode, 1.5 %\n", "x" * 40),
+)
 #: Difference of logits, relative to the largest, up to which a shortened classifier gives the same.
 _SAME = 1e-4
 #: Length and number of the inputs on which it is compared; the last is padded from half of its length.
@@ -242,3 +254,53 @@ def _test_logits(model: Any) -> Tensor:
     device = model.device
     logits: Tensor = model(input_ids=ids.to(device), attention_mask=mask.to(device)).logits
     return logits.float()
+
+
+def pair_encoder_for(tokenizer: Any) -> PairEncoder | None:
+    """A pair encoder; None if it gives other columns than the tokenizer."""
+    if not getattr(tokenizer, "is_fast", False):
+        return None
+    expected = encode_pairs(tokenizer, _TEST_PAIRS)
+    if not set(expected[0]) <= set(_COLUMNS):
+        return None
+    encoder = PairEncoder(tokenizer, tuple(expected[0]))
+    return encoder if encoder.encode(_TEST_PAIRS) == expected else None
+
+
+def encode_pairs(
+    tokenizer: Any, pairs: Sequence[tuple[str, str]], *, longest: int | None = None
+) -> list[Encoded]:
+    """The columns of each pair as the tokenizer itself gives them; of pairs beyond `longest` truncated."""
+    sides = [a for a, _ in pairs], [b for _, b in pairs]
+    truncation = None if longest is None else "longest_first"
+    columns = tokenizer(
+        *sides, verbose=False, split_special_tokens=True, truncation=truncation, max_length=longest
+    )
+    return [dict(zip(columns.keys(), values)) for values in zip(*columns.values())]
+
+
+class PairEncoder:
+    """Encodes pairs by their cached sides; `names` are the columns that the tokenizer gives."""
+
+    def __init__(self, tokenizer: Any, names: tuple[str, ...]) -> None:
+        self._backend = tokenizer.backend_tokenizer
+        self._names = names
+        self._special_tokens = SpecialTokens(tokenizer)
+        self._side = lru_cache(_MAX_SIDES)(self._encoded)
+
+    def encode(self, pairs: Sequence[tuple[str, str]], *, longest: int | None = None) -> list[Encoded]:
+        """The columns of each pair, not padded; beyond `longest` the longer side loses its beginning."""
+        self._backend.no_truncation()
+        self._backend.no_padding()
+        sides = [(self._side(first), self._side(second)) for first, second in pairs]
+        if longest is not None:
+            self._backend.enable_truncation(longest, strategy="longest_first", direction="left")
+        columns = []
+        for first, second in sides:
+            pair = self._backend.post_process(first, second)
+            columns.append({name: getattr(pair, _COLUMNS[name]) for name in self._names})
+        return columns
+
+    def _encoded(self, text: str) -> Any:
+        plain = self._special_tokens.encode(text)
+        return self._backend.encode(text, add_special_tokens=False) if plain is None else plain

@@ -15,12 +15,12 @@ from semcal.models.language_model import (
     Generation,
     LanguageModel,
     Prompt,
+    PromptConfig,
     Sampler,
     SampleRequest,
     questions_a_block,
     requests_a_question,
 )
-from semcal.models.prompting import PromptConfig
 from semcal.progress import Advance, duration
 from semcal.rows import FAILED, OF_DRAWS, Draws, Row, SampledBy, Tokens
 from semcal.steps import RecalibratorSource, WorkerState
@@ -89,7 +89,7 @@ class Sampling:
         """
         from semcal.recalibration.attentive import fingerprint
 
-        untempered = [one for one, t in zip(self.recalibrators, temperatures) if t is None]
+        untempered = [rule for rule, t in zip(self.recalibrators, temperatures) if t is None]
         by = SampledBy(
             model=model.name,
             revision=model.revision,
@@ -140,22 +140,18 @@ class Sampled:
         if not tokens:
             return row.add(draws)
         generations = [draw.generation for draw in self.draws]
+        token_ids = [list(generation.token_ids) for generation in generations]
+        token_log_probs = [list(generation.token_log_probs) for generation in generations]
         return row.add(
             Tokens(
                 prompt_token_ids=list(self.prompt.token_ids) or None,
                 generations=[generation.text for generation in generations],
-                token_ids=_all_or_none([list(generation.token_ids) for generation in generations]),
-                token_log_probs=_all_or_none(
-                    [list(generation.token_log_probs) for generation in generations]
-                ),
+                token_ids=token_ids if all(token_ids) else None,
+                token_log_probs=token_log_probs if all(token_log_probs) else None,
                 truncated_to=self.truncated_to,
             ),
             draws,
         )
-
-
-def _all_or_none(lists: list[list[Any]]) -> list[list[Any]] | None:
-    return lists if all(lists) else None
 
 
 def _mean(log_probs: Sequence[float]) -> float | None:
@@ -192,8 +188,7 @@ def sample_runs(
     Those with and without passages are sampled apart, each with its own default limit. `progress` gets the
     number of finished questions.
     """
-    n_recalibrators = len(sampling.recalibrators)
-    by_id: list[list[dict[str, Sampled]]] = [[{} for _ in range(n_recalibrators)] for _ in sampling.seeds]
+    by_id: list[list[dict[str, Sampled]]] = [[{} for _ in sampling.recalibrators] for _ in sampling.seeds]
     n_done = 0
     for open_book in (False, True):
         group = [question for question in questions if (question.context is not None) == open_book]
@@ -203,12 +198,12 @@ def sample_runs(
         runs = model.sample(sampling.request(prompts, group[0]), Advance(progress, n_done))
         truncated_to = model.capabilities.truncated_to
         for run, sampled_run in zip(by_id, runs):
-            for sampled, draws_of in zip(run, sampled_run):
-                for prompt, draws in zip(prompts, draws_of):
+            for sampled, prompt_draws in zip(run, sampled_run):
+                for prompt, draws in zip(prompts, prompt_draws):
                     sampled[prompt.question_id] = (
                         Sampled(prompt, (), draws)
                         if isinstance(draws, QuestionError)
-                        else Sampled(prompt, tuple(_draw(prompt, one) for one in draws), None, truncated_to)
+                        else Sampled(prompt, tuple(_draw(prompt, draw) for draw in draws), None, truncated_to)
                     )
         n_done += len(group)
     return [[[sampled[question.id] for question in questions] for sampled in run] for run in by_id]
@@ -227,28 +222,25 @@ def score_without_passages(
     bare = [replace(question, context=None) for question in questions]
     examples = PromptConfig(tuple(replace(example, context=None) for example in sampling.asking.few_shot))
     prompts = examples.prompts(model, bare)
+
+    def tokens(prompt: Prompt, generation: Generation) -> tuple[int, ...]:
+        start, end = _cut(prompt, generation)
+        return model.complete(generation, end, start)
+
+    def rescore(draw: Draw, scores: Sequence[float]) -> Draw:
+        return replace(draw, log_likelihood=_mean(scores[draw.generation.lead :]), likelihood="rescored")
+
     rescored = []
-    for recalibrator, draws_of in zip(sampling.recalibrators, sampled):
-        answers = [[_scored(model, one.prompt, draw.generation) for draw in one.draws] for one in draws_of]
+    for recalibrator, answered in zip(sampling.recalibrators, sampled):
+        answers = [[tokens(item.prompt, draw.generation) for draw in item.draws] for item in answered]
         scores = model.score(prompts, answers, recalibrator=recalibrator)
-        rescored.append([_with_scores(one, values) for one, values in zip(draws_of, scores)])
+        rescored.append(
+            [
+                replace(item, draws=tuple(map(rescore, item.draws, item_scores)))
+                for item, item_scores in zip(answered, scores)
+            ]
+        )
     return rescored
-
-
-def _scored(model: LanguageModel, prompt: Prompt, generation: Generation) -> tuple[int, ...]:
-    """The tokens whose likelihood a draw has, behind those that lead to it."""
-    start, end = _cut(prompt, generation)
-    return model.complete(generation, end, start)
-
-
-def _with_scores(sampled: Sampled, scores: Sequence[Sequence[float]]) -> Sampled:
-    return replace(
-        sampled,
-        draws=tuple(
-            replace(draw, log_likelihood=_mean(values[draw.generation.lead :]), likelihood="rescored")
-            for draw, values in zip(sampled.draws, scores)
-        ),
-    )
 
 
 def default_max_new_tokens(*, open_book: bool) -> int:

@@ -16,9 +16,6 @@ no text contains.
 
 Segments: what lies between two special tokens is encoded by itself. So a chat is split in front of special
 tokens, and the turns that all chats begin with are encoded once, not again with every question and answer.
-
-Pairs: the answers to a question make many pairs of few sides. A fast tokenizer encodes each side by itself,
-so sides are encoded once; its own post-processor adds the special tokens and segment ids of a pair.
 """
 
 from __future__ import annotations
@@ -44,18 +41,10 @@ from semcal.errors import InputError, ModelError
 from semcal.models.language_model import Generation
 
 _Ids = tuple[int, ...]
-Columns = dict[str, list[int]]
 
 #: Private-use characters: no template changes them, and one that the texts lack marks the placeholders.
 _MARKS = tuple(map(chr, range(0xE000, 0xF900)))
-_MAX_SEGMENTS, _MAX_SIDES, _MAX_PROMPTS = 512, 8192, 512  # cached encodings
-#: Columns that a tokenizer may give for a pair, and their names in its library.
-_COLUMNS = {"input_ids": "ids", "token_type_ids": "type_ids", "attention_mask": "attention_mask"}
-_TEST_PAIRS = (
-    ("Question: who?\nAnswer: the 2nd man", "Question: who?\nAnswer: Ana-Lisa's"),
-    ("", " a  b "),
-    ("Ünïcode, 1.5 %\n", "x" * 40),
-)
+_MAX_SEGMENTS, _MAX_PROMPTS = 512, 512  # cached encodings
 
 
 class SpecialTokens:
@@ -160,22 +149,19 @@ def _is_mark(text: str) -> bool:
     return bool(re.search(r"\w", text) and re.search(r"[^\w\s]", text))
 
 
-def _rename(content: dict[str, Any], names: Mapping[str, str]) -> None:
+def _rename(content: Any, names: Mapping[str, str]) -> None:
     """Rename tokens in a serialised tokenizer, and drop merges that make one."""
     for added in content["added_tokens"]:
         added["content"] = names.get(added["content"], added["content"])
-    model = content["model"]
-    model["vocab"] = _renamed_vocabulary(model["vocab"], names)
+    model, vocabulary = content["model"], content["model"]["vocab"]
+    if isinstance(vocabulary, list):  # Unigram: pieces with their scores
+        model["vocab"] = [[names.get(piece, piece), score] for piece, score in vocabulary]
+    else:
+        model["vocab"] = {names.get(piece, piece): number for piece, number in vocabulary.items()}
     if model.get("unk_token") in names:
         model["unk_token"] = names[model["unk_token"]]
     if "merges" in model:
         model["merges"] = [merge for merge in model["merges"] if not _makes(merge, names)]
-
-
-def _renamed_vocabulary(vocabulary: Any, names: Mapping[str, str]) -> Any:
-    if isinstance(vocabulary, list):  # Unigram: pieces with their scores
-        return [[names.get(piece, piece), score] for piece, score in vocabulary]
-    return {names.get(piece, piece): number for piece, number in vocabulary.items()}
 
 
 def _makes(merge: str | Sequence[str], names: Iterable[str]) -> bool:
@@ -225,56 +211,6 @@ class SegmentCache:
         return tuple(self._tokenizer(segment, add_special_tokens=False)["input_ids"])
 
 
-def pair_encoder_for(tokenizer: Any) -> PairEncoder | None:
-    """A pair encoder; None if it gives other columns than the tokenizer."""
-    if not getattr(tokenizer, "is_fast", False):
-        return None
-    expected = encode_pairs(tokenizer, _TEST_PAIRS)
-    if not set(expected[0]) <= set(_COLUMNS):
-        return None
-    encoder = PairEncoder(tokenizer, tuple(expected[0]))
-    return encoder if encoder.encode(_TEST_PAIRS) == expected else None
-
-
-def encode_pairs(
-    tokenizer: Any, pairs: Sequence[tuple[str, str]], *, longest: int | None = None
-) -> list[Columns]:
-    """The columns of each pair as the tokenizer itself gives them; of pairs beyond `longest` truncated."""
-    sides = [a for a, _ in pairs], [b for _, b in pairs]
-    truncation = None if longest is None else "longest_first"
-    columns = tokenizer(
-        *sides, verbose=False, split_special_tokens=True, truncation=truncation, max_length=longest
-    )
-    return [dict(zip(columns.keys(), values)) for values in zip(*columns.values())]
-
-
-class PairEncoder:
-    """Encodes pairs by their cached sides; `names` are the columns that the tokenizer gives."""
-
-    def __init__(self, tokenizer: Any, names: tuple[str, ...]) -> None:
-        self._backend = tokenizer.backend_tokenizer
-        self._names = names
-        self._special_tokens = SpecialTokens(tokenizer)
-        self._side = lru_cache(_MAX_SIDES)(self._encoded)
-
-    def encode(self, pairs: Sequence[tuple[str, str]], *, longest: int | None = None) -> list[Columns]:
-        """The columns of each pair, not padded; beyond `longest` the longer side loses its beginning."""
-        self._backend.no_truncation()
-        self._backend.no_padding()
-        sides = [(self._side(first), self._side(second)) for first, second in pairs]
-        if longest is not None:
-            self._backend.enable_truncation(longest, strategy="longest_first", direction="left")
-        columns = []
-        for first, second in sides:
-            pair = self._backend.post_process(first, second)
-            columns.append({name: getattr(pair, _COLUMNS[name]) for name in self._names})
-        return columns
-
-    def _encoded(self, text: str) -> Any:
-        plain = self._special_tokens.encode(text)
-        return self._backend.encode(text, add_special_tokens=False) if plain is None else plain
-
-
 Messages = Sequence[Mapping[str, str]]
 
 #: Characters that a template may add to its messages.
@@ -283,14 +219,16 @@ MOST_CHARACTERS = 10**6
 MOST_STEPS, MOST_BYTES = 10**6, 2**28
 
 
-def render(tokenizer: Any, messages: Messages, **options: Any) -> str:
+def render(tokenizer: Any, messages: Messages, *, ask: bool = True) -> str:
     """The text of a chat in the tokenizer's template.
 
     TemplateError if the template refuses the messages; ModelError if it fails otherwise, or its text is much
     longer than the messages.
     """
     try:
-        text = tokenizer.apply_chat_template(list(messages), tokenize=False, **options)
+        text = tokenizer.apply_chat_template(
+            list(messages), tokenize=False, add_generation_prompt=ask, enable_thinking=False
+        )
     except TemplateError:
         raise
     except Exception as error:  # a template may raise anything
@@ -309,7 +247,7 @@ def check_template(tokenizer: Any) -> None:
     """
     try:
         with _limited_steps(), _limited_memory():
-            render(tokenizer, [{"role": "user", "content": "a"}], add_generation_prompt=True)
+            render(tokenizer, [{"role": "user", "content": "a"}])
     except TemplateError:
         return
 
@@ -408,9 +346,8 @@ class ChatFormat(ABC):
         text = generation.text[:start]
         tokens, prefix = self._sampled_prefix(generation.token_ids, text)
         before = text.rstrip(" ")
-        return (
-            tokens if not text[len(prefix) :].strip() else tokens + self._piece(prefix, before[len(prefix) :])
-        )
+        blank = not text[len(prefix) :].strip()
+        return tokens if blank else tokens + self._piece(prefix, before[len(prefix) :])
 
     def complete(self, generation: Generation, end: int, start: int = 0) -> _Ids:
         """Tokens of ``generation.text[:end]`` and the end of turn, the first of them those of `lead`.
@@ -450,11 +387,8 @@ class ChatFormat(ABC):
     def _piece(self, prefix: str, continuation: str) -> _Ids:
         """Tokens of `continuation` where it follows `prefix`."""
         tokens, prefix_tokens = self._plain(prefix + continuation), self._plain(prefix)
-        return (
-            tokens[len(prefix_tokens) :]
-            if tokens[: len(prefix_tokens)] == prefix_tokens
-            else self._plain(continuation)
-        )
+        follows = tokens[: len(prefix_tokens)] == prefix_tokens
+        return tokens[len(prefix_tokens) :] if follows else self._plain(continuation)
 
     def _plain(self, text: str) -> _Ids:
         """The tokens of a text, nothing added; special tokens that it spells are encoded as text."""
@@ -497,14 +431,11 @@ class TemplateFormat(ChatFormat):
     def __init__(self, tokenizer: Any, eos: frozenset[int]) -> None:
         super().__init__(tokenizer, eos)
         check_template(tokenizer)
-        self._prompt = lru_cache(_MAX_PROMPTS)(self._encoded)
+        self._prompt = lru_cache(_MAX_PROMPTS)(lambda chat: self._one_bos(self._render(chat, ask=True)))
 
     def encode(self, turns: Sequence[Turn]) -> _Ids:
         """The chat rendered up to the start of the assistant's answer, with one BOS at most."""
         return self._prompt(tuple(turns))
-
-    def _encoded(self, chat: tuple[Turn, ...]) -> _Ids:
-        return self._one_bos(self._render(chat, ask=True))
 
     def encode_answer(self, turns: Sequence[Turn], answer: str) -> _Ids:
         """The ids that rendering the answer adds to the prompt's, up to the end of turn."""
@@ -536,9 +467,8 @@ class TemplateFormat(ChatFormat):
     def _tail(self) -> _Ids:
         """What the template puts after an answer: the common end of renderings of unlike answers."""
         user = Turn("user", "a")
-        renderings = [
-            self._render([user, Turn("assistant", text)], ask=False) for text in ("Yes", "12", "no!")
-        ]
+        answers = [Turn("assistant", text) for text in ("Yes", "12", "no!")]
+        renderings = [self._render([user, answer], ask=False) for answer in answers]
         length = 0
         while len({ids[len(ids) - length - 1 :] for ids in renderings}) == 1 and length < len(renderings[0]):
             length += 1
@@ -568,7 +498,7 @@ class TemplateFormat(ChatFormat):
         """Whether the template renders a system message; some refuse it, some drop it silently."""
         turns = [{"role": "system", "content": "Tell me."}, {"role": "user", "content": "a"}]
         try:
-            text = render(self.tokenizer, turns, add_generation_prompt=True)
+            text = render(self.tokenizer, turns)
         except TemplateError:
             return False
         return "Tell me." in text
@@ -578,7 +508,7 @@ class TemplateFormat(ChatFormat):
         contents, hidden = self.special_tokens.hide([turn.content for turn in turns])
         messages = [{"role": turn.role, "content": text} for turn, text in zip(turns, contents)]
         try:
-            text = render(self.tokenizer, messages, add_generation_prompt=ask, enable_thinking=False)
+            text = render(self.tokenizer, messages, ask=ask)
         except TemplateError as error:
             roles = ", ".join(message["role"] for message in messages)
             raise ModelError(f"the model's chat template refuses the turns {roles}: {error}") from error
@@ -600,8 +530,7 @@ class TemplateFormat(ChatFormat):
         return [Turn(first.role, f"{system.content}\n\n{first.content}"), *later_turns]
 
     def _one_bos(self, ids: _Ids) -> _Ids:
-        bos = self._bos
-        if bos is None:
+        if (bos := self._bos) is None:
             return ids
         start = next((i for i, token in enumerate(ids) if token != bos), len(ids))
         takes_bos = start > 0 or bos in self._lead

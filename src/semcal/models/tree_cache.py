@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -28,16 +29,17 @@ from transformers.cache_utils import Cache, DynamicLayer
 
 from semcal.errors import ModelError, SemcalWarning
 from semcal.files import canonical, read_sealed, user_cache, write_sealed
-from semcal.models.attention import (
+from semcal.models.network import (
     AttentionConfig,
     ForwardPass,
     LayerCache,
+    Network,
     PrefixPass,
     PromptPass,
     TreePass,
     ranks,
+    token_bytes,
 )
-from semcal.models.network import Network
 from semcal.recalibration.attentive import ATS, AnyRecalibrator
 
 _TOKENS_PER_PASS, _TOKENS_PER_PASS_ON_GPU = {"cpu": 1024}, 16384  # few on a CPU: enough work, little memory
@@ -78,20 +80,22 @@ class ModelOutputs:
 class _ATSState:
     """One ATS beside a three-level cache, whose keys and values are those of layer `index`."""
 
-    recalibrator: ATS
+    ats: ATS
     index: int
 
     @torch.no_grad()
     def read(self, states: Tensor, positions: Tensor, forward_pass: ForwardPass) -> Tensor:
         """1/T (N,) after the N new tokens of a pass, with states (N, d) at positions (N,)."""
-        ats, states, positions = self.recalibrator, states[None], positions[None]
+        if isinstance(forward_pass, TreePass) and forward_pass.read_by is not None:
+            index = forward_pass.read_by[:, -1 - self.index].nonzero()[:, 0]
+            return self._read_subset(states, positions, forward_pass, index)
+        ats, states, positions = self.ats, states[None], positions[None]
         query = ats.queries(states, positions)
         layer = self._layer(forward_pass)
         output = forward_pass.attend(layer, query, *ats.keys_values(states, positions))
         return ats.inverse_temperature_from(states, output.flatten(2))[0].float()
 
-    @torch.no_grad()
-    def read_subset(self, states: Tensor, positions: Tensor, tree: TreePass, index: Tensor) -> Tensor:
+    def _read_subset(self, states: Tensor, positions: Tensor, tree: TreePass, index: Tensor) -> Tensor:
         """1/T (N,) after only these (n,) of the new tokens; NaN after the others.
 
         The others are never attended to: a draw of this recalibrator that stands on a token was also read
@@ -100,7 +104,7 @@ class _ATSState:
         inverse_temperatures = torch.full((len(states),), torch.nan, device=states.device)
         if not len(index):
             return inverse_temperatures
-        ats, states, positions = self.recalibrator, states[None, index], positions[None, index]
+        ats, states, positions = self.ats, states[None, index], positions[None, index]
         layer, (keys, values) = self._layer(tree), ats.keys_values(states, positions)
         tree.store(layer, tree.first + index, keys, values)
         query = ats.queries(states, positions)
@@ -109,7 +113,7 @@ class _ATSState:
         return inverse_temperatures
 
     def _layer(self, forward_pass: ForwardPass) -> LayerCache:
-        config = AttentionConfig(self.recalibrator.shape.head_dim**-0.5)
+        config = AttentionConfig(self.ats.shape.head_dim**-0.5)
         return forward_pass.layers.setdefault(self.index, LayerCache(config))
 
 
@@ -170,9 +174,13 @@ class ThreeLevelCache:
         """A cache with the same prefix, read by these, and no questions."""
         cache = replace(self.empty(), ats=tuple(ats))
         positions = torch.arange(self.prefix_length, device=self.network.device)
-        for i, recalibrator in enumerate(cache.ats if self.prefix_length else ()):
-            _ATSState(recalibrator, -1 - i).read(self.prefix_states, positions, PrefixPass(cache.layers))
+        for state in cache._ats_states if self.prefix_length else ():
+            state.read(self.prefix_states, positions, PrefixPass(cache.layers))
         return cache
+
+    @property
+    def _ats_states(self) -> list[_ATSState]:
+        return [_ATSState(ats, -1 - i) for i, ats in enumerate(self.ats)]
 
     @property
     def bytes_per_token(self) -> int:
@@ -205,12 +213,9 @@ class ThreeLevelCache:
             layer.reserve(*buffer)
         outputs = []
         for rows in self._passes(counts.tolist()):
-            token_ids = torch.tensor([token for row in rows for token in own_tokens[row]], device=device)
-            part_rows = slice(rows.start, rows.stop)
+            token_ids = torch.tensor(list(chain.from_iterable(own_tokens[rows])), device=device)
             last_only = not all_tokens and not self.ats
-            new = PromptPass(
-                self.layers, self.prefix_length, held[part_rows], counts[part_rows], buffer, last_only
-            )
+            new = PromptPass(self.layers, self.prefix_length, held[rows], counts[rows], buffer, last_only)
             part = self._run(token_ids, self.prefix_length + new.column, new)
             outputs.append(part if all_tokens else part[new.ends])
         return ModelOutputs.concatenate(outputs)
@@ -223,10 +228,10 @@ class ThreeLevelCache:
         read_by = None if new.read_by is None else new.read_by.to(device)
         for first in range(0, len(new), most):
             part = slice(first, first + most)
-            tree = TreePass(
-                self.layers, self.prefix_length, self.lengths, row[part], path[part], depth[part], self.slots
-            )
-            outputs.append(self._run_tree(token[part], tree, None if read_by is None else read_by[part]))
+            readers = None if read_by is None else read_by[part]
+            places = row[part], path[part], depth[part], self.slots
+            tree = TreePass(self.layers, self.prefix_length, self.lengths, *places, readers)
+            outputs.append(self._run(token[part], tree.position, tree))
             self.slots += len(outputs[-1])
         return ModelOutputs.concatenate(outputs)
 
@@ -255,36 +260,21 @@ class ThreeLevelCache:
     def _held(self, rows: Tensor) -> Tensor:
         return self.place[rows.to(self.place.device)]
 
-    def _run_tree(self, token: Tensor, tree: TreePass, read_by: Tensor | None) -> ModelOutputs:
-        if read_by is None:
-            return self._run(token, tree.position, tree)
-        states = self.network.run(token, tree.position, tree)
-        beta = [
-            _ATSState(recalibrator, -1 - i).read_subset(
-                states, tree.position, tree, read_by[:, i].nonzero()[:, 0]
-            )
-            for i, recalibrator in enumerate(self.ats)
-        ]
-        return ModelOutputs.of(states, beta)
-
     def _run(self, token_ids: Tensor, positions: Tensor, forward_pass: ForwardPass) -> ModelOutputs:
         states = self.network.run(token_ids, positions, forward_pass)
-        beta = [
-            _ATSState(recalibrator, -1 - i).read(states, positions, forward_pass)
-            for i, recalibrator in enumerate(self.ats)
-        ]
+        beta = [state.read(states, positions, forward_pass) for state in self._ats_states]
         return ModelOutputs.of(states, beta)
 
-    def _passes(self, lengths: Sequence[int]) -> Iterator[range]:
+    def _passes(self, lengths: Sequence[int]) -> Iterator[slice]:
         """Split prompts into runs of at most `tokens_per_pass` tokens, one prompt at least."""
         first, tokens = 0, 0
         for row, length in enumerate(lengths):
             if row > first and tokens + length > tokens_per_pass(self.network):
-                yield range(first, row)
+                yield slice(first, row)
                 first, tokens = row, 0
             tokens += length
         if first < len(lengths):
-            yield range(first, len(lengths))
+            yield slice(first, len(lengths))
 
 
 def tokens_per_pass(network: Network) -> int:
@@ -338,8 +328,8 @@ class FallbackCache:
 
     @property
     def bytes_per_token(self) -> int:
-        held = [states for layer in self.key_values.layers for states in (layer.keys, layer.values)]
-        return sum(states.shape[1] * states.shape[3] * states.element_size() for states in held)
+        layers = self.key_values.layers
+        return sum(token_bytes(states) for layer in layers for states in (layer.keys, layer.values))
 
     def empty(self) -> FallbackCache:
         return self._repeated(1)
@@ -373,10 +363,8 @@ class FallbackCache:
         held = self.place[rows]
         if len(held) == len(self.positions):
             return
-        for layer in self.key_values.layers:
+        for layer in (*self.key_values.layers, *(state.layer for state in self.ats_states)):
             layer.batch_select_indices(held.to(self.network.device))
-        for state in self.ats_states:
-            state.layer.batch_select_indices(held.to(self.network.device))
         self.positions, self.lengths = self.positions[held.to(self.positions.device)], self.lengths[held]
         self.place = torch.full_like(self.place, -1)
         self.place[rows] = torch.arange(len(rows))
@@ -384,8 +372,7 @@ class FallbackCache:
     def _visible(self, new: NewTokens, row: Tensor, rank: Tensor, columns: int) -> Tensor:
         """(rows, width, K) whether a new token sees a held one: of its prompt or path, or itself."""
         rows, width = len(self.positions), int(rank.max()) + 1
-        visible = torch.zeros((rows, width, columns), dtype=torch.bool)
-        visible[:, torch.arange(width), columns - width + torch.arange(width)] = True
+        visible = torch.eye(width, columns, dtype=torch.bool).roll(columns - width, 1).repeat(rows, 1, 1)
         visible[row, rank] |= torch.arange(columns) < self.lengths[row][:, None]
         node, step = torch.nonzero(new.path >= 0, as_tuple=True)
         visible[row[node], rank[node], self.column[new.path[node, step]]] = True
@@ -595,9 +582,12 @@ def checked_network(model: Any, checkpoint: str = "") -> Network:
     configuration: once found exact, they are not compared again with this engine and these libraries.
     """
     network = Network(model)
-    key = _verdict_key(network, checkpoint) if checkpoint else {}
-    path = user_cache("attention") / f"{hashlib.sha256(canonical(key).encode()).hexdigest()[:32]}.json"
-    if checkpoint and _patch_as_before(network, path, key):
+    key = _verdict_key(network, checkpoint) if checkpoint else ""
+    path = user_cache("attention") / f"{key[:32]}.json"
+    verdict = read_sealed(path) if key else None
+    if verdict is not None and verdict.get("key") == key:
+        network.patch(skip_unwanted=verdict["skip_unwanted"])
+        network.bytes_per_token, network.width = verdict["bytes_per_token"], verdict["width"]
         return network
     expected = _expected_logits(network)
     try:
@@ -605,42 +595,33 @@ def checked_network(model: Any, checkpoint: str = "") -> Network:
         _check_windows(network)
     except (ModelError, *_FAILURES) as reason:
         network.patched = None
-        _check_fallback(network, expected)
+        try:
+            _check(network, expected)
+        except _FAILURES as error:
+            kind = f"{type(model).__name__} does not run with a shared prefix and our attention masks"
+            raise ModelError(f"{kind}: {error}") from error
         warnings.warn(
             f"{type(model).__name__} runs in the plain way, with more time and memory: {reason}",
             SemcalWarning,
             stacklevel=4,
         )
         return network
-    verdict = {"key": key, "skip_unwanted": skip_unwanted, "width": network.width}
-    if checkpoint:
+    if key:
+        sizes = {"width": network.width, "bytes_per_token": network.bytes_per_token}
         with suppress(OSError):  # where nothing can be written, the next process compares again
-            write_sealed(path, {**verdict, "bytes_per_token": network.bytes_per_token})
+            write_sealed(path, {"key": key, "skip_unwanted": skip_unwanted, **sizes})
     return network
 
 
-def _verdict_key(network: Network, checkpoint: str) -> dict[str, Any]:
-    """All that a comparison of a checkpoint's logits depends on."""
-    engine = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
-        engine.update(path.read_bytes())
+def _verdict_key(network: Network, checkpoint: str) -> str:
+    """A hash of all that a comparison of a checkpoint's logits depends on, our code included."""
     on_cpu = network.device.type == "cpu"
     processor = torch.backends.cpu.get_cpu_capability() if on_cpu else str(network.device)
-    return {
-        "checkpoint": checkpoint,
-        "model": [type(network.model).__name__, str(network.dtype), processor],
-        "versions": [torch.__version__, transformers.__version__, engine.hexdigest()],
-    }
-
-
-def _patch_as_before(network: Network, path: Path, key: Mapping[str, Any]) -> bool:
-    """Patch a network as the verdict that is kept says; False if there is none."""
-    verdict = read_sealed(path)
-    if verdict is None or verdict.get("key") != key:
-        return False
-    network.patch(skip_unwanted=verdict["skip_unwanted"])
-    network.bytes_per_token, network.width = verdict["bytes_per_token"], verdict["width"]
-    return True
+    origin = [checkpoint, type(network.model).__name__, str(network.dtype), processor]
+    digest = hashlib.sha256(canonical([*origin, torch.__version__, transformers.__version__]).encode())
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def _patch(network: Network, expected: Tensor) -> bool:
@@ -652,16 +633,6 @@ def _patch(network: Network, expected: Tensor) -> bool:
     network.patch(skip_unwanted=False)
     _check(network, expected)
     return False
-
-
-def _check_fallback(network: Network, expected: Tensor) -> None:
-    try:
-        _check(network, expected)
-    except _FAILURES as error:
-        raise ModelError(
-            f"{type(network.model).__name__} does not run with a shared prefix and our attention masks: "
-            f"{error}"
-        ) from error
 
 
 def _check(network: Network, expected: Tensor) -> None:
@@ -724,18 +695,8 @@ def _run_trees(network: Network) -> tuple[TreeCache, Tensor]:
         tokens, [5, 7, 4, 5], row=[0, 0, 1, 1], path=[[0, 3, -1], [1, 4, -1], [2, 5, -1], [2, 5, 6]]
     )
     first, second = cache.extend(fork).states, cache.extend(leaves).states
-    states = [
-        prompt_states[0],
-        first[0],
-        second[0],
-        prompt_states[0],
-        first[1],
-        second[1],
-        first[2],
-        second[2],
-        second[3],
-    ]
-    return cache, torch.stack(states)
+    states = [prompt_states[0], first[0], second[0], prompt_states[0], first[1], second[1], first[2]]
+    return cache, torch.stack([*states, second[2], second[3]])
 
 
 def _new_tokens(tokens: list[int], places: list[int], *, row: list[int], path: list[list[int]]) -> NewTokens:

@@ -13,39 +13,39 @@ if TYPE_CHECKING:
     from semcal.recalibration.attentive import ATS as ATS
     from semcal.recalibration.attentive import AnyRecalibrator as AnyRecalibrator
     from semcal.recalibration.attentive import BlockShape as BlockShape
+    from semcal.recalibration.attentive import CalibrationFeatures as CalibrationFeatures
+    from semcal.recalibration.attentive import Fitted as Fitted
+    from semcal.recalibration.attentive import Head as Head
     from semcal.recalibration.attentive import fingerprint as fingerprint
     from semcal.recalibration.attentive import inverse_temperatures as inverse_temperatures
-    from semcal.recalibration.exact_fit import PAPER_LOSSES as PAPER_LOSSES
     from semcal.recalibration.exact_fit import LogPartitionTable as LogPartitionTable
-    from semcal.recalibration.exact_fit import TemperatureFit as TemperatureFit
     from semcal.recalibration.exact_fit import fit_temperatures as fit_temperatures
     from semcal.recalibration.exact_fit import log_partitions as log_partitions
     from semcal.recalibration.exact_fit import tabulate as tabulate
-    from semcal.recalibration.features import CalibrationFeatures as CalibrationFeatures
-    from semcal.recalibration.features import Head as Head
-    from semcal.recalibration.losses import Certificate as Certificate
     from semcal.recalibration.methods import RECALIBRATORS as RECALIBRATORS
     from semcal.recalibration.methods import FitResult as FitResult
     from semcal.recalibration.methods import FitTask as FitTask
     from semcal.recalibration.methods import Method as Method
     from semcal.recalibration.methods import paper_schedule as paper_schedule
+    from semcal.recalibration.provenance import PAPER_LOSSES as PAPER_LOSSES
     from semcal.recalibration.provenance import GradientSteps as GradientSteps
     from semcal.recalibration.provenance import Provenance as Provenance
     from semcal.recalibration.provenance import Schedule as Schedule
     from semcal.recalibration.provenance import check_enough as check_enough
     from semcal.recalibration.provenance import warn_if_few as warn_if_few
-    from semcal.recalibration.saving import Contents as Contents
-    from semcal.recalibration.saving import Fitted as Fitted
-    from semcal.recalibration.saving import ModuleContents as ModuleContents
     from semcal.recalibration.saving import from_pretrained as from_pretrained
     from semcal.recalibration.saving import save_pretrained as save_pretrained
     from semcal.recalibration.temperature import SE as SE
     from semcal.recalibration.temperature import Base as Base
+    from semcal.recalibration.temperature import Certificate as Certificate
+    from semcal.recalibration.temperature import Contents as Contents
     from semcal.recalibration.temperature import Greedy as Greedy
     from semcal.recalibration.temperature import GridTemperature as GridTemperature
+    from semcal.recalibration.temperature import ModuleContents as ModuleContents
     from semcal.recalibration.temperature import Platt as Platt
     from semcal.recalibration.temperature import Recalibrator as Recalibrator
     from semcal.recalibration.temperature import Temperature as Temperature
+    from semcal.recalibration.temperature import TemperatureFit as TemperatureFit
     from semcal.recalibration.temperature import TemperatureScaling as TemperatureScaling
     from semcal.recalibration.temperature import single_temperature as single_temperature
     from semcal.recalibration.temperature import solver_of as solver_of
@@ -56,15 +56,14 @@ if TYPE_CHECKING:
     from semcal.recalibration.training import fit_ts as fit_ts
 
 _MODULES = {
-    "attentive": "ATS AnyRecalibrator BlockShape fingerprint inverse_temperatures",
-    "exact_fit": "PAPER_LOSSES LogPartitionTable TemperatureFit fit_temperatures log_partitions tabulate",
-    "features": "CalibrationFeatures Head",
-    "losses": "Certificate",
+    "attentive": "ATS AnyRecalibrator BlockShape CalibrationFeatures Fitted Head fingerprint "
+    "inverse_temperatures",
+    "exact_fit": "LogPartitionTable fit_temperatures log_partitions tabulate",
     "methods": "RECALIBRATORS FitResult FitTask Method paper_schedule",
-    "provenance": "GradientSteps Provenance Schedule check_enough warn_if_few",
-    "saving": "Contents Fitted ModuleContents from_pretrained save_pretrained",
-    "temperature": "SE Base Greedy GridTemperature Platt Recalibrator Temperature TemperatureScaling "
-    "single_temperature solver_of temperature_of",
+    "provenance": "PAPER_LOSSES GradientSteps Provenance Schedule check_enough warn_if_few",
+    "saving": "from_pretrained save_pretrained",
+    "temperature": "SE Base Certificate Contents Greedy GridTemperature ModuleContents Platt Recalibrator "
+    "Temperature TemperatureFit TemperatureScaling single_temperature solver_of temperature_of",
     "training": "Training fit_ats fit_platt fit_ts",
 }
 _ADDRESSES = {name: module for module, names in _MODULES.items() for name in names.split()}

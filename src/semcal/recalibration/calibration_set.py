@@ -36,10 +36,16 @@ from semcal.files import (
     write_rows,
     writing,
 )
-from semcal.models.language_model import AnswerReader, LanguageModel, Prompt, Sampler, common_prefix
-from semcal.models.prompting import PromptConfig
-from semcal.models.scheduling import shared_length
-from semcal.recalibration.features import CalibrationFeatures, row_counts
+from semcal.models.language_model import (
+    AnswerReader,
+    LanguageModel,
+    Prompt,
+    PromptConfig,
+    Sampler,
+    common_prefix,
+    shared_length,
+)
+from semcal.recalibration.attentive import CalibrationFeatures, row_counts
 from semcal.recalibration.provenance import Provenance, check_enough
 
 SCHEMA = 2
@@ -308,19 +314,18 @@ class CalibrationSet:
         """
         _check_labelled(questions, fitted_to=fitted_to)
         read, bad = asking.read(model, questions)
-        bad += model.invalid_prompts([prompt for _, prompt, _ in read], [given for *_, given in read])
+        bad += model.invalid_prompts([prompt for _, prompt, _ in read], [answers for *_, answers in read])
         for error in bad:
             if on_bad_question is None:
                 raise error
             on_bad_question(error)
         left_out = {error.question_id for error in bad}
-        kept = [row for row in read if row[0].id not in left_out]
-        if not kept:
+        usable = [row for row in read if row[0].id not in left_out]
+        if not usable:
             raise FitError("none of the labelled questions fits the model; see the reasons above")
         if fitted_to:
-            check_enough(len(kept), of="that fit the model")
-        left, prompts, answers = zip(*kept)
-        return cls(left, prompts, answers)
+            check_enough(len(usable), of="that fit the model")
+        return cls(*zip(*usable))
 
     def groups(self) -> NDArray[np.intp] | None:
         """The group (passage, or value of the field `group`) of each question; None where each is its own."""

@@ -11,12 +11,11 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
-import scipy
 import torch
 from numpy.polynomial import chebyshev
 from numpy.typing import ArrayLike, NDArray
@@ -26,18 +25,19 @@ from torch import Tensor
 
 from semcal.errors import FitError, InputError, UndefinedWarning
 from semcal.metrics.probability_maps import FOLDS
-from semcal.recalibration.features import CalibrationFeatures, Head
-from semcal.recalibration.losses import (
+from semcal.recalibration.attentive import CalibrationFeatures, Head
+from semcal.recalibration.provenance import PAPER_LOSSES, Loss, check_enough
+from semcal.recalibration.temperature import (
     T_MAX,
     T_MIN,
-    Certificate,
+    LossCurve,
     LossSums,
+    TemperatureFit,
     certify,
     check_loss,
     moments,
     weight_and_centre,
 )
-from semcal.recalibration.provenance import check_enough
 
 #: Numbers computed together: half a megabyte in a processor's cache, more on a GPU.
 IN_CACHE, ON_DEVICE = 2**17, 2**26
@@ -247,10 +247,8 @@ def tabulate(
 
     Parameters
     ----------
-    features : CalibrationFeatures
-        The calibration set.
-    head : callable
-        States (n, d) → logits (n, V).
+    features, head
+        The calibration set, and the map of states (n, d) to logits (n, V).
     nodes : int
         K, Chebyshev nodes for each position.
     low, high : float
@@ -490,11 +488,6 @@ def tabulated_loss(
 
 # ---- Fits
 
-LossSetting = tuple[str, float | None]
-"""A loss and its α: ("NLL", None), ("SS", 0.25) or ("any", None)."""
-
-#: The losses that the paper tries.
-PAPER_LOSSES: tuple[LossSetting, ...] = (("NLL", None), ("SS", 0.1), ("SS", 0.25), ("SS", 0.5), ("SS", 0.75))
 #: An exact Newton step that moves log T by less than this confirms the optimum.
 CONFIRMED = 5e-7
 MAX_PASSES = 20
@@ -502,62 +495,6 @@ MAX_PASSES = 20
 USUAL = 4.0
 #: Resampled counts held at once.
 RESAMPLED = 4_000_000
-
-
-@dataclass(frozen=True)
-class LossCurve:
-    """Mean loss per token (any: per question; nats) at the tabulated temperatures, for a plot."""
-
-    temperature: tuple[float, ...]
-    loss: tuple[float, ...]
-
-
-@dataclass(frozen=True)
-class TemperatureFit:
-    """An exact temperature with its certificate, standard error and resampled values.
-
-    The standard error of T is the sandwich, clustered by question (or group) and each cluster's slope taken
-    with the curvature of the others alone, as in the jackknife; NaN at a bound or with a single cluster.
-    """
-
-    loss: str  # "NLL", "SS" or "any"
-    alpha: float | None  # of selective smoothing
-    certificate: Certificate  # from exact sums
-    log_temperature_step: float  # how far a further Newton step would move log T: the remaining error
-    standard_error: float
-    resampled: tuple[float, ...] = field(repr=False)  # T of calibration sets with questions drawn again
-    curve: LossCurve = field(repr=False)
-    n_tokens: int
-    n_questions: int
-    n_clusters: int  # groups of questions, or questions
-    #: Mean Σ p(a) over a question's references, at T = 1 and, out of fold (by cluster), at the fitted T.
-    right_draws: tuple[float, float] | None = None
-
-    @property
-    def temperature(self) -> float:
-        """The fitted T."""
-        return self.certificate.temperature
-
-    def interval(self, level: float = 0.95) -> tuple[float, float]:
-        """Return the interval of T, NaN where there is none: log T ± its standard error times the quantile of
-        Student's t with clusters − 1 degrees of freedom.
-        """
-        if math.isnan(self.standard_error):
-            return math.nan, math.nan
-        factor = float(scipy.special.stdtrit(self.n_clusters - 1, (1 + level) / 2))
-        away = math.exp(min(factor * self.standard_error / self.temperature, math.log(T_MAX / T_MIN)))
-        return max(self.temperature / away, T_MIN), min(self.temperature * away, T_MAX)
-
-    def report(self) -> dict[str, Any]:
-        """Return losses, error and interval by name."""
-        return {
-            "loss_before": self.certificate.loss_at_one,
-            "loss_after": self.certificate.loss,
-            "at_bound": self.certificate.at_bound,
-            "standard_error": self.standard_error,
-            "interval": None if math.isnan(self.standard_error) else list(self.interval()),
-            **({"right_draws": list(self.right_draws)} if self.right_draws else {}),
-        }
 
 
 def _exact_sums(
@@ -590,7 +527,7 @@ def fit_temperatures(
     features: CalibrationFeatures,
     head: Head,
     *,
-    losses: Sequence[LossSetting] = PAPER_LOSSES,
+    losses: Sequence[Loss] = PAPER_LOSSES,
     table: LogPartitionTable | None = None,
     groups: ArrayLike | None = None,
     resamples: int = 1000,
@@ -600,10 +537,8 @@ def fit_temperatures(
 
     Parameters
     ----------
-    features : CalibrationFeatures
-        The calibration set; all references of a question count equally and add up to one.
-    head : callable
-        States (n, d) → logits (n, V).
+    features, head
+        As in `tabulate`; all references of a question count equally and add up to one.
     losses : sequence of (str, float or None)
         Losses and their α; by default the paper's five.
     table : LogPartitionTable, optional
@@ -681,7 +616,7 @@ def fit_temperatures(
 def _tabulated_optima(
     features: CalibrationFeatures,
     table: LogPartitionTable,
-    losses: Sequence[LossSetting],
+    losses: Sequence[Loss],
     resamples: int,
     seed: int,
 ) -> tuple[list[LossOfT], list[tuple[float, ...]], bool]:

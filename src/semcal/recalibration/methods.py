@@ -18,11 +18,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from semcal.recalibration.attentive import BlockShape, Fitted
+    from semcal.recalibration.attentive import BlockShape, CalibrationFeatures, Fitted
     from semcal.recalibration.exact_fit import LogPartitionTable
-    from semcal.recalibration.features import CalibrationFeatures
-    from semcal.recalibration.saving import Contents
-    from semcal.recalibration.temperature import Recalibrator
+    from semcal.recalibration.temperature import Contents, Recalibrator
 
 #: A name of matplotlib's, or an offset with lengths of dashes and gaps.
 LineStyle = str | tuple[float, tuple[float, ...]]
@@ -101,6 +99,19 @@ def _module(name: str) -> Any:
     return import_module(f"semcal.recalibration.{name}")
 
 
+def _fit_ts(task: FitTask) -> Sequence[FitResult]:
+    """Fit TS by all losses together exactly, or by each in gradient steps."""
+    if task.solver == "sgd":
+        results: Sequence[FitResult] = _module("training").fit_all_ts(task)
+        return results
+    groups, seed = task.groups, task.schedule.seed
+    fits = _module("exact_fit").fit_temperatures(
+        task.features, task.model.logits, losses=list(task.losses), groups=groups, seed=seed
+    )
+    scaled = _module("temperature").TemperatureScaling.from_fit
+    return [FitResult(scaled(fit), fit.report(grouped=groups is not None)) for fit in fits]
+
+
 # Okabe and Ito's colours, which can be told apart with any kind of colour vision; lines differ as well, for
 # print without colour.
 #: The methods by name, in the order of a glossary.
@@ -133,7 +144,7 @@ RECALIBRATORS = Catalogue(
             place=2,
             colour="#0072b2",
             dark="#4aa8e0",
-            fit=lambda task: _module("training").fit_all_ts(task),
+            fit=_fit_ts,
             solvers=("exact", "sgd"),
             losses=("NLL", "SS", "any"),
             over_server=True,
@@ -142,7 +153,7 @@ RECALIBRATORS = Catalogue(
             own_learning_rate=True,
             max_norm=None,
             tabulated=True,
-            contents=lambda: _module("saving").TSContents,
+            contents=lambda: _module("temperature").TSContents,
         ),
         Method(
             "Calibrated",
@@ -158,7 +169,7 @@ RECALIBRATORS = Catalogue(
             colour="#56b4e9",
             dark="#7cc8f4",
             from_samples=True,
-            contents=lambda: _module("saving").GridContents,
+            contents=lambda: _module("temperature").GridContents,
         ),
         Method(
             "ATS",
@@ -170,7 +181,7 @@ RECALIBRATORS = Catalogue(
             fit=lambda task: _module("training").fit_all_ats(task),
             solvers=("sgd",),
             tabulated=True,
-            contents=lambda: _module("saving").ATSContents,
+            contents=lambda: _module("attentive").ATSContents,
             needs="ATS reads hidden states",
             reads_sequences=True,
         ),
@@ -183,7 +194,7 @@ RECALIBRATORS = Catalogue(
             line=(0, (3, 1, 1, 1, 1, 1)),
             fit=lambda task: _module("training").fit_all_platt(task),
             solvers=("sgd",),
-            contents=lambda: _module("saving").PlattContents,
+            contents=lambda: _module("temperature").PlattContents,
             needs="Platt scales the logit of every token",
             keeps_top=False,
         ),
@@ -252,8 +263,10 @@ def keeps_top(candidate: str) -> bool:
     return name not in RECALIBRATORS or RECALIBRATORS[name].keeps_top
 
 
-def paper_schedule(method: str, *, weight_decay: float = 0.0, seed: int = 0) -> Schedule:
-    """Return the paper's settings of "TS", "ATS" or "Platt".
+def paper_schedule(
+    method: str, *, weight_decay: float = 0.0, learning_rate: float | None = None, seed: int = 0
+) -> Schedule:
+    """Return the paper's settings of "TS", "ATS" or "Platt", with another learning rate if one is given.
 
     Examples
     --------
@@ -261,4 +274,5 @@ def paper_schedule(method: str, *, weight_decay: float = 0.0, seed: int = 0) -> 
     (0.0001, 1.0)
     """
     settings = FITTED[method]
-    return Schedule(settings.learning_rate, weight_decay, max_norm=settings.max_norm, seed=seed)
+    rate = settings.learning_rate if learning_rate is None else learning_rate
+    return Schedule(rate, weight_decay, max_norm=settings.max_norm, seed=seed)

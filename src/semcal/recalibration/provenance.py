@@ -20,6 +20,10 @@ from semcal.registry import check_name
 FEWEST, FEW = 5, 50
 #: What the best of several candidates is found by: the highest gain, or the lowest Brier score.
 CHOSEN_BY = ("gain", "brier")
+Loss = tuple[str, float | None]
+"""A loss and its α: ("NLL", None), ("SS", 0.25) or ("any", None)."""
+#: The losses that the paper tries.
+PAPER_LOSSES: tuple[Loss, ...] = (("NLL", None), ("SS", 0.1), ("SS", 0.25), ("SS", 0.5), ("SS", 0.75))
 _ADVICE = "make it again here, or use --force to apply it all the same"
 
 

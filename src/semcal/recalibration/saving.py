@@ -12,221 +12,29 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
+from torch import Tensor
 
 from semcal.errors import StoreError, UsageError, shown
 from semcal.files import canonical, dumps, part_folder, read_object, writing
 from semcal.hub_names import CALIBRATION, RECALIBRATOR, RECALIBRATOR_FILES, NamedKind, locate, snapshot
-from semcal.measures import MEASURES
-from semcal.recalibration.attentive import ATS, BlockShape
 from semcal.recalibration.attentive import Fitted as Fitted
-from semcal.recalibration.losses import Certificate, check_loss
 from semcal.recalibration.methods import SAVED
-from semcal.recalibration.provenance import GradientSteps, Provenance, Schedule
-from semcal.recalibration.temperature import GridTemperature, Platt, TemperatureScaling, TrainedModule
+from semcal.recalibration.provenance import Provenance
+from semcal.recalibration.temperature import Contents, FitRecord, ModuleContents, TrainedModule
+from semcal.rows import Json
 
 FILE, WEIGHTS = RECALIBRATOR_FILES
 SCHEMA = 1
-
-
 #: No number in the file is larger; a JSON number may have any number of digits.
 LARGEST = 1e300
 #: Mistakes that are named at once.
 MOST = 5
-
-Positive = Annotated[float, Field(gt=0)]
-Count = Annotated[int, Field(ge=0, lt=2**63)]
-Text = Annotated[str, Field(min_length=1)]
-
-
-class _Strict(BaseModel):
-    """Strict: 1 is no text, true no number. Unknown keys are ignored."""
-
-    model_config = ConfigDict(strict=True, frozen=True)
-
-
-class _Example(_Strict):
-    question: Text
-    answer: Text
-    context: str | None = None
-
-
-class _Prompt(_Strict):
-    few_shot: list[_Example] = []
-
-
-class _Fit(_Strict):
-    prompt: _Prompt
-    n_questions: Count
-    seed: Count = 0
-
-
-class _Steps(_Strict):
-    schedule: Schedule
-    steps: Annotated[int, Field(ge=1, lt=2**63)]
-    drift_bound: Annotated[float, Field(ge=0)]
-    losses: tuple[float, ...]
-    exact_temperature: Positive | None = None
-
-
-class _Weights(_Strict):
-    file: Literal["model.safetensors"]
-    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-
-
-class Contents(_Strict):
-    """What the file of a method holds; each method has a class of its own."""
-
-    method: str
-    provenance: Provenance
-    fit: _Fit = Field(validation_alias="provenance")
-    loss: str
-    alpha: float | None
-    sgd: _Steps | None = None
-
-    @property
-    def steps(self) -> GradientSteps | None:
-        """The record of the training, if there was one."""
-        return None if self.sgd is None else GradientSteps(**dict(self.sgd))
-
-    @classmethod
-    def described(cls, recalibrator: Any) -> dict[str, Any]:
-        """The keys of a recalibrator's own in its file."""
-        raise NotImplementedError
-
-    def check(self) -> None:
-        """Raise UsageError for what types do not say."""
-        check_loss(self.loss, self.alpha)
-
-    def restored(self, weights: Path) -> Fitted:
-        """The recalibrator; `weights` is the file of its tensors, if it has any."""
-        raise NotImplementedError
-
-
-class TSContents(Contents):
-    """Temperature scaling."""
-
-    temperature: Positive
-    n_tokens: Count
-    certificate: Certificate
-
-    @classmethod
-    def described(cls, recalibrator: TemperatureScaling) -> dict[str, Any]:
-        """T, what it was fitted by, and its certificate."""
-        return {
-            "temperature": recalibrator.temperature_,
-            "loss": recalibrator.loss,
-            "alpha": recalibrator.alpha,
-            "n_tokens": recalibrator.n_tokens_,
-            "certificate": asdict(recalibrator.certificate_),
-        }
-
-    def check(self) -> None:
-        """The loss with its α, and the optimum beside gradient steps."""
-        check_loss(self.loss, self.alpha, exact=self.sgd is None)
-        if self.sgd is not None and self.sgd.exact_temperature is None:
-            raise UsageError("sgd.exact_temperature is missing")
-
-    def restored(self, weights: Path) -> Fitted:  # noqa: ARG002
-        """TS as it was fitted."""
-        return TemperatureScaling.from_certificate(
-            self.certificate,
-            self.temperature,
-            loss=self.loss,
-            alpha=self.alpha,
-            n_tokens=self.n_tokens,
-            sgd=self.steps,
-        )
-
-
-class GridContents(Contents):
-    """A temperature that was chosen from a grid."""
-
-    temperature: Positive
-    measure: str
-    loss: Literal["Brier", "gain"]  # what it was chosen by
-    alpha: None
-
-    @classmethod
-    def described(cls, recalibrator: GridTemperature) -> dict[str, Any]:
-        """T, and what it was chosen for and by."""
-        names = ("temperature", "measure", "loss", "alpha")
-        return {name: getattr(recalibrator, name) for name in names}
-
-    def check(self) -> None:
-        """The measure."""
-        if self.measure not in MEASURES:
-            raise UsageError(f"measure: expected one of {', '.join(MEASURES)}, got {shown(self.measure)}")
-
-    def restored(self, weights: Path) -> Fitted:  # noqa: ARG002
-        """The temperature as it was chosen."""
-        return GridTemperature(self.temperature, measure=self.measure, by=self.loss.lower())
-
-
-class ModuleContents(Contents):
-    """A module whose weights lie in a file of their own."""
-
-    weights: _Weights
-
-    def module(self) -> Any:
-        """The module of these settings, its weights yet to be loaded."""
-        raise NotImplementedError
-
-    def restored(self, weights: Path) -> Fitted:
-        """The module with its weights, which a wrong size costs no memory."""
-        try:
-            with torch.device("meta"):
-                module = self.module()
-        except (RuntimeError, TypeError, OverflowError) as error:
-            shape = shown(getattr(self, "shape", None))
-            raise StoreError(
-                f"{weights.with_name(FILE)}: shape: no tensors are as large as {shape}; fit again"
-            ) from error
-        _load_weights(module, weights, self.weights.sha256)
-        frozen: Fitted = module.freeze(self.steps)
-        return frozen
-
-
-class ATSContents(ModuleContents):
-    """Attentive temperature scaling."""
-
-    shape: BlockShape
-
-    @classmethod
-    def described(cls, recalibrator: ATS) -> dict[str, Any]:
-        """The shape of the block, and what it was fitted by."""
-        shape = asdict(recalibrator.shape)
-        return {"shape": shape, "loss": recalibrator.loss, "alpha": recalibrator.alpha}
-
-    def module(self) -> ATS:
-        """The block."""
-        return ATS(self.shape, loss=self.loss, alpha=self.alpha)
-
-
-class _Vocabulary(_Strict):
-    vocabulary: Annotated[int, Field(ge=1, lt=2**31)]
-
-
-class PlattContents(ModuleContents):
-    """Platt scaling."""
-
-    shape: _Vocabulary
-
-    @classmethod
-    def described(cls, recalibrator: Platt) -> dict[str, Any]:
-        """The size of the vocabulary, and what it was fitted by."""
-        shape = {"vocabulary": len(recalibrator.weight)}
-        return {"shape": shape, "loss": recalibrator.loss, "alpha": recalibrator.alpha}
-
-    def module(self) -> Platt:
-        """The affine map."""
-        return Platt(self.shape.vocabulary, loss=self.loss, alpha=self.alpha)
 
 
 def fitted_or_none(recalibrator: Any) -> Fitted | None:
@@ -242,7 +50,7 @@ def contents_of(method: str) -> type[Contents]:
     return contents()
 
 
-def parse_contents(content: Mapping[str, Any], path: Path) -> Contents:
+def parse_contents(content: Json, path: Path) -> Contents:
     """Return the contents of a `calibration.json`, every value of the right type and in its range.
 
     StoreError otherwise; the message names file, key, value and what is expected.
@@ -271,9 +79,9 @@ def parse_contents(content: Mapping[str, Any], path: Path) -> Contents:
     )
 
 
-def check_provenance(provenance: Mapping[str, Any]) -> None:
+def check_provenance(provenance: Json) -> None:
     """Raise ValidationError unless the prompt in it can be asked with."""
-    TypeAdapter(_Fit).validate_json(dumps(provenance))
+    FitRecord.model_validate_json(dumps(provenance))
 
 
 def _message(detail: Any) -> str:
@@ -283,7 +91,7 @@ def _message(detail: Any) -> str:
     return f"{where}: {detail['msg']}, got {shown(detail['input'])}"
 
 
-def not_finite(content: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def not_finite(content: Json) -> Iterator[tuple[str, Any]]:
     """Every number that is NaN, infinite, or larger than a float can hold; without recursion."""
     values: list[tuple[str, Any]] = [(str(key), value) for key, value in content.items()]
     for where, value in values:
@@ -295,43 +103,30 @@ def not_finite(content: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield where, value
 
 
-def _checksum(content: Mapping[str, Any]) -> str:
+def _checksum(content: Json) -> str:
     return hashlib.sha256(canonical(content).encode()).hexdigest()
 
 
 def save_pretrained(recalibrator: Fitted, directory: str | Path, *, provenance: Provenance) -> Path:
-    """Write `directory`/calibration.json, for modules with model.safetensors; return the former's path.
-
-    Parameters
-    ----------
-    recalibrator : Fitted
-        Of a method that can be saved.
-    directory : str or Path
-        Made if it is not there.
-    provenance : Provenance
-        What it was fitted on.
-    """
-    contents = contents_of(recalibrator.method).described(recalibrator)
+    """Write `directory`/calibration.json, for modules with model.safetensors; return the former's path."""
+    content = {"method": recalibrator.method, **contents_of(recalibrator.method).described(recalibrator)}
     folder = Path(directory)
     folder.mkdir(parents=True, exist_ok=True)
     if isinstance(recalibrator, TrainedModule):
         checksum = write_tensors(folder / WEIGHTS, recalibrator.state_dict())
-        contents["weights"] = {"file": WEIGHTS, "sha256": checksum}
+        content["weights"] = {"file": WEIGHTS, "sha256": checksum}
     else:
         (folder / WEIGHTS).unlink(missing_ok=True)  # of another method that was saved here before
-    described = asdict(provenance)
-    for name in ("validation", "server"):
-        if not described[name]:
-            del described[name]
-    steps = getattr(recalibrator, "sgd_", None)
-    training = {} if steps is None else {"solver": "sgd", "sgd": asdict(steps)}
-    content = {"method": recalibrator.method, **contents, **training, "provenance": described}
-    return write_contents(folder, RECALIBRATOR, content)
+    if (steps := getattr(recalibrator, "sgd_", None)) is not None:
+        content |= {"solver": "sgd", "sgd": asdict(steps)}
+    empty = {name for name in ("validation", "server") if not getattr(provenance, name)}
+    described = {key: value for key, value in asdict(provenance).items() if key not in empty}
+    return write_contents(folder, RECALIBRATOR, {**content, "provenance": described})
 
 
-def write_contents(folder: Path, kind: NamedKind, content: Mapping[str, Any]) -> Path:
+def write_contents(folder: Path, kind: NamedKind, content: Json) -> Path:
     """Write `folder`/calibration.json with its kind and checksum, and return its path."""
-    written: dict[str, Any] = json.loads(dumps({"schema": SCHEMA, "kind": kind.what, **content}))
+    written = json.loads(dumps({"schema": SCHEMA, "kind": kind.what, **content}))
     path = folder / FILE
     with writing(path) as handle:
         handle.write(dumps({**written, "sha256": _checksum(written)}, indent=2) + "\n")
@@ -401,15 +196,15 @@ def from_pretrained(path_or_id: str | Path, *, revision: str | None = None) -> t
 
     Raises
     ------
-    UsageError
-        If there is no such file.
-    StoreError
-        If a file is truncated, edited, missing, a link to elsewhere or of another schema, a value in it
-        is wrong though its checksum is right, the method is unknown, or the hub cannot be reached.
+    UsageError, StoreError
+        As `read_contents`; StoreError also if a value in the file is wrong though its checksum is right, or
+        the method is unknown.
     """
     content, path = read_contents(path_or_id, RECALIBRATOR, revision=revision)
-    contents = parse_contents(content, path)
-    return contents.restored(path.with_name(WEIGHTS)), contents.provenance
+    contents, weights = parse_contents(content, path), path.with_name(WEIGHTS)
+    if isinstance(contents, ModuleContents):
+        return _module(contents, weights), contents.provenance
+    return contents.restored(weights), contents.provenance
 
 
 def _refuse_links(directory: Path) -> None:
@@ -441,10 +236,19 @@ def _located(path_or_id: str | Path, kind: NamedKind, revision: str | None) -> P
     return Path(location.source)
 
 
-def _load_weights(module: nn.Module, path: Path, checksum: str) -> None:
+def _module(contents: ModuleContents, path: Path) -> Fitted:
+    """The module with its weights, which a wrong size costs no memory."""
+    try:
+        with torch.device("meta"):
+            module = contents.module()
+    except (RuntimeError, TypeError, OverflowError) as error:
+        shape = shown(getattr(contents, "shape", None))
+        raise StoreError(
+            f"{path.with_name(FILE)}: shape: no tensors are as large as {shape}; fit again"
+        ) from error
     if not path.is_file():
         raise StoreError(f"{path} is missing, the weights that {FILE} beside it belongs to; fit again")
-    if file_checksum(path) != checksum:
+    if file_checksum(path) != contents.weights.sha256:
         raise StoreError(
             f"{path} is damaged or belongs to another fit (its checksum is not the one in {FILE}); fit again"
         )
@@ -455,6 +259,8 @@ def _load_weights(module: nn.Module, path: Path, checksum: str) -> None:
     for problem in _problems(tensors, module.state_dict()):
         raise StoreError(f"{path} does not hold the weights that {FILE} describes: {problem}; fit again")
     module.to_empty(device="cpu").load_state_dict(tensors)
+    frozen: Fitted = module.freeze(contents.steps)
+    return frozen
 
 
 def _problems(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> Iterator[str]:

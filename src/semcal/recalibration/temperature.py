@@ -1,29 +1,330 @@
-"""Recalibrators that treat every position alike (spec section 6), and greedy.
+"""Recalibrators that treat every position alike, their losses, and what their files hold (spec section 6).
 
 Base, SE, TS and TS-grid divide all logits by one temperature; Platt is a diagonal affine map of them.
+
+With logits z and β = 1/T both losses of the paper have the same form for one token,
+
+    loss(β) = w · (logsumexp(β z) − β c),
+
+which is convex in β. NLL has w = 1 and c = z_y. Selective smoothing (paper, equation "ss loss") has
+w = 1 − α and c = z_y where the model's top token is the target, w = α and c = mean(z) where it is not;
+the top token does not change with T, so neither does the case. Newton steps inside a shrinking bracket
+find the minimum; slope and curvature come from one pass over the tokens:
+
+    loss'(β) = Σ w (E_β[z] − c),    loss''(β) = Σ w Var_β[z].
+
+`mean_loss` computes the same losses of any recalibrated distribution, for training by gradient.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import Protocol, Self
+from dataclasses import asdict, dataclass, field, is_dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Protocol, Self
 
+import scipy
 import torch
 from numpy.typing import ArrayLike
+from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
-from semcal.errors import FitError, InputError, UsageError
-from semcal.recalibration.exact_fit import TemperatureFit
-from semcal.recalibration.losses import Certificate, LossSums, check_loss, minimise, sums_at, token_terms
-from semcal.recalibration.provenance import CHOSEN_BY, GradientSteps
+from semcal.errors import FitError, InputError, UsageError, shown
+from semcal.measures import MEASURES
+from semcal.recalibration.provenance import CHOSEN_BY, GradientSteps, Provenance, Schedule
 from semcal.registry import check_name
+from semcal.rows import Json
+
+LOSSES = ("NLL", "SS", "any")
+#: The range of temperatures that a fit may choose.
+T_MIN, T_MAX = 0.05, 20.0
+#: Newton stops when a step moves log T by less than this; quadratic convergence leaves far less.
+TOLERANCE = 1e-8
+MAX_STEPS = 100
+#: Stands for a logit of −inf: exp of it is 0 at every temperature, in float32 too.
+SMALLEST = -1e5
+
+
+@dataclass(frozen=True)
+class TokenTerms:
+    """The terms of a loss for a batch of N tokens, as functions of β."""
+
+    logits: Tensor  # (N, V) float64, less the row maximum: the largest is 0
+    weight: Tensor  # (N,), the factor w
+    centre: Tensor  # (N,), the value c, less the row maximum
+
+
+@dataclass(frozen=True)
+class LossSums:
+    """Sums over tokens at one β: sample weights, weighted loss, and its two derivatives in β."""
+
+    n: float
+    loss: float
+    slope: float
+    curvature: float
+
+    def __add__(self, other: LossSums) -> LossSums:
+        slope, curvature = self.slope + other.slope, self.curvature + other.curvature
+        return LossSums(self.n + other.n, self.loss + other.loss, slope, curvature)
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Evidence that a fitted temperature is the optimum; losses are means per token (any: per question)."""
+
+    temperature: float  # the minimiser, clipped to [0.05, 20]
+    loss: float  # at the minimiser
+    loss_at_one: float  # at T = 1
+    gradient: float  # first derivative of the mean loss with respect to 1/T at the minimiser
+    curvature: float  # second derivative
+    at_bound: bool  # whether the loss keeps falling beyond the bound at which T was clipped
+    steps: int  # Newton or bisection steps taken
+
+
+def check_loss(loss: str, alpha: float | None, *, exact: bool = False) -> None:
+    """Raise UsageError unless it is "NLL", "SS" with 0 < alpha < 1, or "any" (`exact` TS, local model)."""
+    check_name(loss, LOSSES, what="loss")
+    if loss != "SS" and alpha is not None:
+        raise UsageError(f"{loss} has no alpha, got alpha={alpha}; leave it out or use loss='SS'")
+    if loss == "any" and not exact:
+        raise UsageError(
+            "any is a loss for exact TS of a local model; leave method and solver out, or take NLL"
+        )
+    if loss == "SS" and (alpha is None or not 0 < alpha < 1):
+        raise UsageError(f"SS needs an alpha between 0 and 1 (the paper: 0.1, 0.25, 0.5, 0.75), got {alpha}")
+
+
+def _check_batch(logits: Tensor, targets: Tensor) -> None:
+    if logits.ndim != 2 or targets.shape != logits.shape[:1]:
+        raise InputError(
+            f"expected logits (N, V) and targets (N,), got {tuple(logits.shape)} and {tuple(targets.shape)}"
+        )
+    size = logits.shape[1]
+    outside = (targets < 0) | (targets >= size)
+    if outside.any():
+        row = int(outside.nonzero()[0])
+        raise InputError(f"target {int(targets[row])} of token {row} is outside the vocabulary of {size}")
+    bad = logits.isnan().any(1) | (logits == torch.inf).any(1) | (logits == -torch.inf).all(1)
+    if bad.any():
+        raise InputError(f"the logits of token {int(bad.nonzero()[0])} hold NaN or +inf, or are all -inf")
+
+
+def token_terms(logits: Tensor, targets: Tensor, *, loss: str, alpha: float | None) -> TokenTerms:
+    """Return the terms of a loss for logits (N, V) before recalibration and targets (N,).
+
+    InputError if shapes disagree, a target lies outside the vocabulary or has logit −inf, a logit is NaN or
+    +inf, or SS meets a logit of −inf (its loss is infinite at every temperature).
+    """
+    _check_batch(logits, targets)
+    z = logits.double()
+    z = z - z.amax(1, keepdim=True)
+    target = z.gather(1, targets[:, None])[:, 0]
+    hit = z.argmax(1) == targets
+    weight, centre = weight_and_centre(hit, target, z.mean(1), loss=loss, alpha=alpha)
+    _check_finite(centre, loss)
+    return TokenTerms(z, weight, centre)
+
+
+def weight_and_centre(
+    hit: Tensor, target: Tensor, mean: Tensor, *, loss: str, alpha: float | None
+) -> tuple[Tensor, Tensor]:
+    """Return w and c (N,) from hit (the top token is the target), the target's logit and the mean logit.
+
+    >>> hit, target, mean = torch.tensor([True, False]), torch.tensor([0.0, -2.0]), torch.tensor([-3.0, -4.0])
+    >>> weight_and_centre(hit, target, mean, loss="SS", alpha=0.25)
+    (tensor([0.7500, 0.2500]), tensor([ 0., -4.]))
+    """
+    if loss != "SS":
+        return torch.ones_like(target), target
+    assert alpha is not None
+    return alpha + (1 - 2 * alpha) * hit.to(target.dtype), torch.where(hit, target, mean)
+
+
+def token_losses(log_probs: Tensor, targets: Tensor, *, loss: str, alpha: float | None) -> Tensor:
+    """Return the loss (nats) of each token under a recalibrated distribution (paper, "ce loss", "ss loss").
+
+    `log_probs` (..., V) are recalibrated, `targets` (...) the reference tokens; the case of SS is decided by
+    the top token of `log_probs`. InputError if the loss of a token is infinite: its target has probability 0,
+    or SS meets a miss with some token of probability 0.
+
+    >>> log_probs = torch.tensor([[0.5, 0.25, 0.25]]).log()
+    >>> token_losses(log_probs, torch.tensor([1]), loss="NLL", alpha=None)
+    tensor([1.3863])
+    >>> token_losses(log_probs, torch.tensor([1]), loss="SS", alpha=0.3)
+    tensor([0.3466])
+    """
+    losses = -log_probs.gather(-1, targets[..., None])[..., 0]
+    if loss == "SS":
+        assert alpha is not None
+        hit = log_probs.argmax(-1) == targets
+        losses = torch.where(hit, (1 - alpha) * losses, -alpha * log_probs.mean(-1))
+    _check_finite(losses, loss)
+    return losses
+
+
+def mean_loss(
+    log_probs: Tensor, targets: Tensor, weights: Tensor | None = None, *, loss: str, alpha: float | None
+) -> Tensor:
+    """Return the weighted mean of `token_losses`; positions of weight 0 are skipped, and may hold anything.
+
+    `weights` (...) are non-negative numbers, or a mask that is True where a position counts; by default 1.
+    InputError if all of them are 0, or the loss of a position that counts is infinite.
+    """
+    if weights is None:
+        weights = torch.ones_like(targets)
+    counted = weights > 0
+    if not counted.any():
+        raise InputError("no position counts: the mean loss of nothing is undefined; leave this batch out")
+    losses = token_losses(log_probs[counted], targets[counted], loss=loss, alpha=alpha)
+    w = weights[counted].to(losses.dtype)
+    return (w * losses).sum() / w.sum()
+
+
+def _check_finite(values: Tensor, loss: str) -> None:
+    odd = ~values.flatten().isfinite()
+    if odd.any():
+        raise InputError(
+            f"the {loss} of token {int(odd.nonzero()[0])} is infinite at every T, because a logit that it "
+            "needs is -inf or NaN; leave the token out"
+        )
+
+
+def moments(beta: float, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return logsumexp(β z), E_β[z] and Var_β[z] of each row of logits (N, V), whose largest is 0."""
+    z = logits.masked_fill(logits == -torch.inf, SMALLEST)  # its weight is 0, and 0 times a number is 0
+    weighted = torch.exp(beta * z)
+    total = weighted.sum(1)
+    mean = weighted.mul_(z).sum(1) / total
+    return total.log(), mean, weighted.mul_(z).sum(1) / total - mean.square()
+
+
+def sums_at(beta: float, terms: TokenTerms, sample_weight: Tensor) -> LossSums:
+    """Return the sums of one batch at inverse temperature `beta`."""
+    log_partition, mean, variance = moments(beta, terms.logits)
+    w = terms.weight * sample_weight
+    return LossSums(
+        n=float(sample_weight.sum()),
+        loss=float((w * (log_partition - beta * terms.centre)).sum()),
+        slope=float((w * (mean - terms.centre)).sum()),
+        curvature=float((w * variance).sum()),
+    )
+
+
+def _step(beta: float, sums: LossSums, low: float, high: float) -> float:
+    """A Newton step in log β where it stays inside the bracket, else its geometric middle."""
+    slope, curvature = beta * sums.slope, beta * beta * sums.curvature + beta * sums.slope
+    if curvature > 0:
+        exponent = -slope / curvature
+        if abs(exponent) < 10:
+            proposal = beta * math.exp(exponent)
+            if low < proposal < high:
+                return proposal
+    return math.sqrt(low * high)
+
+
+def minimise(evaluate: Callable[[float], LossSums]) -> Certificate:
+    """Return the temperature in [0.05, 20] that minimises a convex loss, given its sums at any β = 1/T.
+
+    A loss that does not depend on T (all logits of every token equal) leaves T at 1.
+    """
+    at_one = evaluate(1.0)
+    low, high = 1 / T_MAX, 1 / T_MIN
+    beta, sums, steps = 1.0, at_one, 0
+    if at_one.slope == 0:
+        return certify(beta, sums, at_one, at_bound=False, steps=0)
+    bound = high if at_one.slope < 0 else low
+    at_bound = evaluate(bound)
+    if at_bound.slope * at_one.slope > 0:
+        return certify(bound, at_bound, at_one, at_bound=True, steps=1)
+    while steps < MAX_STEPS:
+        low, high = (beta, high) if sums.slope < 0 else (low, beta)
+        proposal = _step(beta, sums, low, high)
+        steps += 1
+        moved = abs(math.log(proposal / beta))
+        beta, sums = proposal, evaluate(proposal)
+        if moved < TOLERANCE or sums.slope == 0:
+            break
+    return certify(beta, sums, at_one, at_bound=False, steps=steps)
+
+
+def certify(beta: float, sums: LossSums, at_one: LossSums, *, at_bound: bool, steps: int) -> Certificate:
+    """Return the certificate of 1 / `beta` from the sums there and at T = 1."""
+    return Certificate(
+        temperature=1 / beta,
+        loss=sums.loss / sums.n,
+        loss_at_one=at_one.loss / at_one.n,
+        gradient=sums.slope / sums.n,
+        curvature=sums.curvature / sums.n,
+        at_bound=at_bound,
+        steps=steps,
+    )
+
+
+@dataclass(frozen=True)
+class LossCurve:
+    """Mean loss per token (any: per question; nats) at the tabulated temperatures, for a plot."""
+
+    temperature: tuple[float, ...]
+    loss: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class TemperatureFit:
+    """An exact temperature with its certificate, standard error and resampled values.
+
+    The standard error of T is the sandwich, clustered by question (or group) and each cluster's slope taken
+    with the curvature of the others alone, as in the jackknife; NaN at a bound or with a single cluster.
+    """
+
+    loss: str  # "NLL", "SS" or "any"
+    alpha: float | None  # of selective smoothing
+    certificate: Certificate  # from exact sums
+    log_temperature_step: float  # how far a further Newton step would move log T: the remaining error
+    standard_error: float
+    resampled: tuple[float, ...] = field(repr=False)  # T of calibration sets with questions drawn again
+    curve: LossCurve = field(repr=False)
+    n_tokens: int
+    n_questions: int
+    n_clusters: int  # groups of questions, or questions
+    #: Mean Σ p(a) over a question's references, at T = 1 and, out of fold (by cluster), at the fitted T.
+    right_draws: tuple[float, float] | None = None
+
+    @property
+    def temperature(self) -> float:
+        """The fitted T."""
+        return self.certificate.temperature
+
+    def interval(self, level: float = 0.95) -> tuple[float, float]:
+        """Return the interval of T, NaN where there is none: log T ± its standard error times the quantile of
+        Student's t with clusters − 1 degrees of freedom.
+        """
+        if math.isnan(self.standard_error):
+            return math.nan, math.nan
+        factor = float(scipy.special.stdtrit(self.n_clusters - 1, (1 + level) / 2))
+        away = math.exp(min(factor * self.standard_error / self.temperature, math.log(T_MAX / T_MIN)))
+        return max(self.temperature / away, T_MIN), min(self.temperature * away, T_MAX)
+
+    def report(self, *, grouped: bool = False) -> Json:
+        """Return losses, error and interval by name, of `grouped` questions also the number of groups."""
+        return {
+            "loss_before": self.certificate.loss_at_one,
+            "loss_after": self.certificate.loss,
+            "at_bound": self.certificate.at_bound,
+            "standard_error": self.standard_error,
+            "interval": None if math.isnan(self.standard_error) else list(self.interval()),
+            **({"right_draws": list(self.right_draws)} if self.right_draws else {}),
+            **({"n_groups": self.n_clusters} if grouped else {}),
+        }
+
 
 #: Logits (N, V), targets (N,) and a weight for each token (N,).
 Batch = tuple[Tensor, Tensor, Tensor]
 #: Logits held in float64 at once while fitting: what stays in a processor's cache.
 CHUNK = 128_000
+
+
+# ---- Recalibrators
 
 
 class Recalibrator(Protocol):
@@ -43,13 +344,8 @@ class Recalibrator(Protocol):
         ...
 
 
-class FittedMap(Protocol):
-    """What is fitted and reads logits alone."""
-
-    @property
-    def method(self) -> str:
-        """The name of its method."""
-        ...
+class FittedMap(Recalibrator, Protocol):
+    """A recalibrator that is fitted and reads logits alone."""
 
     @property
     def loss(self) -> str:
@@ -59,10 +355,6 @@ class FittedMap(Protocol):
     @property
     def alpha(self) -> float | None:
         """The α of selective smoothing."""
-        ...
-
-    def log_probs(self, logits: Tensor) -> Tensor:
-        """As of `Recalibrator`."""
         ...
 
 
@@ -389,3 +681,158 @@ def single_temperature(recalibrator: Recalibrator | TrainedModule) -> float:
         f"{recalibrator.method} has no single temperature, so it cannot be exported to another program; "
         "fit one with `semcal fit --method TS`, or sample with semcal itself"
     )
+
+
+# ---- What their files hold
+
+Positive = Annotated[float, Field(gt=0)]
+Count = Annotated[int, Field(ge=0, lt=2**63)]
+Text = Annotated[str, Field(min_length=1)]
+
+
+class _Strict(BaseModel):
+    """Strict: 1 is no text, true no number. Unknown keys are ignored."""
+
+    model_config = ConfigDict(strict=True, frozen=True)
+
+
+class _Example(_Strict):
+    question: Text
+    answer: Text
+    context: str | None = None
+
+
+class _Prompt(_Strict):
+    few_shot: list[_Example] = []
+
+
+class FitRecord(_Strict):
+    """What a recalibrator's provenance must hold so that the prompt in it can be asked with."""
+
+    prompt: _Prompt
+    n_questions: Count
+    seed: Count = 0
+
+
+class _Steps(_Strict):
+    schedule: Schedule
+    steps: Annotated[int, Field(ge=1, lt=2**63)]
+    drift_bound: Annotated[float, Field(ge=0)]
+    losses: tuple[float, ...]
+    exact_temperature: Positive | None = None
+
+
+class _Weights(_Strict):
+    file: Literal["model.safetensors"]
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class Contents(_Strict):
+    """What the file of a method holds; each method has a class of its own."""
+
+    keys: ClassVar[tuple[str, ...]] = ("loss", "alpha")  # those of the recalibrator itself, in their order
+
+    method: str
+    provenance: Provenance
+    fit: FitRecord = Field(validation_alias="provenance")
+    loss: str
+    alpha: float | None
+    sgd: _Steps | None = None
+
+    @property
+    def steps(self) -> GradientSteps | None:
+        """The record of the training, if there was one."""
+        return None if self.sgd is None else GradientSteps(**dict(self.sgd))
+
+    @classmethod
+    def described(cls, recalibrator: Any) -> Json:
+        """The keys of a recalibrator's own in its file, by its attributes of these names (learnt: with _)."""
+        values = {key: getattr(recalibrator, f"{key}_", getattr(recalibrator, key, None)) for key in cls.keys}
+        return {
+            key: asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+            for key, value in values.items()
+        }
+
+    def check(self) -> None:
+        """Raise UsageError for what types do not say."""
+        check_loss(self.loss, self.alpha)
+
+    def restored(self, weights: Path) -> Any:
+        """The recalibrator; `weights` is the file of its tensors, if it has any."""
+        raise NotImplementedError
+
+
+class TSContents(Contents):
+    """Temperature scaling."""
+
+    keys = ("temperature", "loss", "alpha", "n_tokens", "certificate")
+
+    temperature: Positive
+    n_tokens: Count
+    certificate: Certificate
+
+    def check(self) -> None:
+        """The loss with its α, and the optimum beside gradient steps."""
+        check_loss(self.loss, self.alpha, exact=self.sgd is None)
+        if self.sgd is not None and self.sgd.exact_temperature is None:
+            raise UsageError("sgd.exact_temperature is missing")
+
+    def restored(self, weights: Path) -> TemperatureScaling:  # noqa: ARG002
+        """TS as it was fitted."""
+        return TemperatureScaling.from_certificate(
+            self.certificate,
+            self.temperature,
+            loss=self.loss,
+            alpha=self.alpha,
+            n_tokens=self.n_tokens,
+            sgd=self.steps,
+        )
+
+
+class GridContents(Contents):
+    """A temperature that was chosen from a grid."""
+
+    keys = ("temperature", "measure", "loss", "alpha")
+
+    temperature: Positive
+    measure: str
+    loss: Literal["Brier", "gain"]  # what it was chosen by
+    alpha: None
+
+    def check(self) -> None:
+        """The measure."""
+        if self.measure not in MEASURES:
+            raise UsageError(f"measure: expected one of {', '.join(MEASURES)}, got {shown(self.measure)}")
+
+    def restored(self, weights: Path) -> GridTemperature:  # noqa: ARG002
+        """The temperature as it was chosen."""
+        return GridTemperature(self.temperature, measure=self.measure, by=self.loss.lower())
+
+
+class ModuleContents(Contents):
+    """A module whose weights lie in a file of their own."""
+
+    weights: _Weights
+
+    def module(self) -> Any:
+        """The module of these settings, its weights yet to be loaded."""
+        raise NotImplementedError
+
+
+class _Vocabulary(_Strict):
+    vocabulary: Annotated[int, Field(ge=1, lt=2**31)]
+
+
+class PlattContents(ModuleContents):
+    """Platt scaling."""
+
+    shape: _Vocabulary
+
+    @classmethod
+    def described(cls, recalibrator: Platt) -> Json:
+        """The size of the vocabulary, and what it was fitted by."""
+        return {"shape": {"vocabulary": len(recalibrator.weight)}, **super().described(recalibrator)}
+
+    def module(self) -> Platt:
+        """The affine map."""
+        return Platt(self.shape.vocabulary, loss=self.loss, alpha=self.alpha)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -17,10 +18,14 @@ import torch
 from torch import Tensor
 
 from semcal.errors import FitError, SemcalWarning, UsageError
-from semcal.recalibration.attentive import ATS, BlockShape, batch_inverse_temperatures
-from semcal.recalibration.exact_fit import LogPartitionTable, fit_temperatures, tabulate, tabulated_loss
-from semcal.recalibration.features import CalibrationFeatures, Head
-from semcal.recalibration.losses import T_MAX, T_MIN, certify, check_loss, mean_loss, token_losses
+from semcal.recalibration.attentive import (
+    ATS,
+    BlockShape,
+    CalibrationFeatures,
+    Head,
+    batch_inverse_temperatures,
+)
+from semcal.recalibration.exact_fit import LogPartitionTable, tabulate, tabulated_loss
 from semcal.recalibration.methods import FitResult, FitTask, paper_schedule
 from semcal.recalibration.provenance import (
     GradientSteps,
@@ -28,7 +33,16 @@ from semcal.recalibration.provenance import (
     check_enough,
     learning_rates,
 )
-from semcal.recalibration.temperature import Platt, TemperatureScaling
+from semcal.recalibration.temperature import (
+    T_MAX,
+    T_MIN,
+    Platt,
+    TemperatureScaling,
+    certify,
+    check_loss,
+    mean_loss,
+    token_losses,
+)
 
 #: Logits computed at once for several steps of Platt.
 CHUNK = 8_000_000
@@ -93,23 +107,8 @@ def training_plan(features: CalibrationFeatures, schedule: Schedule) -> list[Ten
     return steps
 
 
-def _train_module(
-    module: ATS | Platt,
-    steps: Iterable[_Step],
-    total: int,
-    loss_of: Callable[[_Step], Tensor],
-    *,
-    schedule: Schedule,
-    progress: StepProgress | None,
-) -> Training:
-    """Take all steps on the weights of ATS or Platt, and freeze them."""
-    losses = _train(list(module.parameters()), steps, total, loss_of, schedule=schedule, progress=progress)
-    record = GradientSteps.from_losses(schedule, losses)
-    return Training(module.freeze(record), record, losses)
-
-
 def _train(
-    parameters: list[Tensor],
+    parameters: Sequence[Tensor],
     steps: Iterable[_Step],
     total: int,
     loss_of: Callable[[_Step], Tensor],
@@ -117,7 +116,7 @@ def _train(
     schedule: Schedule,
     progress: StepProgress | None,
 ) -> tuple[float, ...]:
-    """Take all steps once and return their losses."""
+    """Take `total` steps once and return their losses."""
     optimiser = torch.optim.AdamW(parameters, weight_decay=schedule.weight_decay, fused=True)
     losses: list[float] = []
     for rate, step in zip(learning_rates(schedule, total), steps):
@@ -182,14 +181,10 @@ def fit_ts(
 
     Parameters
     ----------
-    features : CalibrationFeatures
-        The calibration set.
-    head : callable
-        States (n, d) → logits (n, V).
-    loss : {"NLL", "SS"}
-        Which loss.
-    alpha : float, optional
-        The α of selective smoothing.
+    features, head
+        The calibration set, and the map of states (n, d) to logits (n, V).
+    loss, alpha
+        NLL, or SS with its α.
     schedule : Schedule, optional
         The paper's by default.
     table : LogPartitionTable, optional
@@ -267,42 +262,30 @@ def fit_ats(
     alpha: float | None = None,
     schedule: Schedule | None = None,
     table: LogPartitionTable | None = None,
-    device: torch.device | str | None = None,
     progress: StepProgress | None = None,
 ) -> Training:
-    """Train ATS; parameters, errors and `Training` as in `fit_ts`.
+    """Train ATS with a block of a shape, on the CPU; else as `fit_ts`.
 
-    Parameters
-    ----------
-    shape : BlockShape
-        Of the decoder block; its hidden size is that of the states.
-    device : torch.device or str, optional
-        Where the block is trained; the CPU by default.
-
-    Raises
-    ------
-    FitError
-        Also if the states of whole sequences were not kept.
-    UsageError
-        Also if the block has another hidden size than the states.
+    FitError also if the states of whole sequences were not kept, UsageError if the block has another hidden
+    size than the states.
     """
     schedule = schedule or paper_schedule("ATS")
     width = features.states.shape[1]
     if shape.hidden_size != width:
         raise UsageError(f"the block has hidden_size {shape.hidden_size}, but the states are {width} wide")
-    ats = ATS(shape, loss=loss, alpha=alpha, seed=schedule.seed).to(device)
-    block_device = ats.readout.weight.device
+    ats = ATS(shape, loss=loss, alpha=alpha, seed=schedule.seed)
     steps = training_plan(features, schedule)
     features.check_whole()  # before the table is made
     table = table or tabulate(features, head)
     mean = _loss_of_tokens(features, head, table, schedule, loss=loss, alpha=alpha)
-    prefix = features.prefix.to(block_device)
 
     def loss_of(answers: Tensor) -> Tensor:
-        beta = batch_inverse_temperatures(ats, features.sequences(answers, device=block_device), prefix)
+        beta = batch_inverse_temperatures(ats, features.sequences(answers), features.prefix)
         return mean(features.tokens_of(answers), beta)
 
-    return _train_module(ats, steps, len(steps), loss_of, schedule=schedule, progress=progress)
+    losses = _train(list(ats.parameters()), steps, len(steps), loss_of, schedule=schedule, progress=progress)
+    record = GradientSteps.from_losses(schedule, losses)
+    return Training(ats.freeze(record), record, losses)
 
 
 def fit_platt(
@@ -314,7 +297,7 @@ def fit_platt(
     schedule: Schedule | None = None,
     progress: StepProgress | None = None,
 ) -> Training:
-    """Train Platt on the device of the head's logits; parameters, errors and `Training` as in `fit_ts`."""
+    """Train Platt on the device of the head's logits; else as `fit_ts`."""
     schedule = schedule or paper_schedule("Platt")
     steps = training_plan(features, schedule)
     rows, sample = features.predicting_rows(), features.token_weights()
@@ -330,7 +313,10 @@ def fit_platt(
 
     at_once = max(1, CHUNK // first.shape[1])
     with_logits = _with_logits(features, head, rows, steps, at_once)
-    return _train_module(platt, with_logits, len(steps), loss_of, schedule=schedule, progress=progress)
+    weights = list(platt.parameters())
+    losses = _train(weights, with_logits, len(steps), loss_of, schedule=schedule, progress=progress)
+    record = GradientSteps.from_losses(schedule, losses)
+    return Training(platt.freeze(record), record, losses)
 
 
 def _with_logits(
@@ -349,57 +335,24 @@ def _with_logits(
 
 
 def fit_all_ts(task: FitTask) -> list[FitResult]:
-    """Fit TS by each loss of a task, exactly or by gradient steps."""
-    if task.solver == "exact":
-        fits = fit_temperatures(
-            task.features,
-            task.model.logits,
-            losses=list(task.losses),
-            groups=task.groups,
-            seed=task.schedule.seed,
-        )
-        return [
-            FitResult(
-                TemperatureScaling.from_fit(fit),
-                {**fit.report(), **({} if task.groups is None else {"n_groups": fit.n_clusters})},
-            )
-            for fit in fits
-        ]
-    return [
-        fit_ts(
-            task.features,
-            task.model.logits,
-            loss=loss,
-            alpha=alpha,
-            schedule=task.schedule,
-            table=task.table,
-            progress=task.progress,
-        ).result()
-        for loss, alpha in task.losses
-    ]
+    """Train TS by each loss of a task."""
+    return _fit_all(task, partial(fit_ts, table=task.table))
 
 
 def fit_all_ats(task: FitTask) -> list[FitResult]:
-    """Fit ATS by each loss of a task, its block of the shape of the model's own."""
-    return [
-        fit_ats(
-            task.features,
-            task.model.logits,
-            shape=task.model.block_shape,
-            loss=loss,
-            alpha=alpha,
-            schedule=task.schedule,
-            table=task.table,
-            progress=task.progress,
-        ).result()
-        for loss, alpha in task.losses
-    ]
+    """Train ATS by each loss of a task, its block of the shape of the model's own."""
+    return _fit_all(task, partial(fit_ats, shape=task.model.block_shape, table=task.table))
 
 
 def fit_all_platt(task: FitTask) -> list[FitResult]:
-    """Fit Platt by each loss of a task."""
+    """Train Platt by each loss of a task."""
+    return _fit_all(task, fit_platt)
+
+
+def _fit_all(task: FitTask, fit: Callable[..., Training]) -> list[FitResult]:
+    """One training for each loss of a task."""
     return [
-        fit_platt(
+        fit(
             task.features,
             task.model.logits,
             loss=loss,

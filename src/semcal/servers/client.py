@@ -18,6 +18,7 @@ import weakref
 import zlib
 from collections.abc import AsyncIterable, Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import wait
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from email.utils import format_datetime, parsedate_to_datetime
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 from semcal.errors import BudgetError, MissingExtraError, SemcalWarning, ServerError, printable, shown
+from semcal.rows import Json
 from semcal.servers.settings import KEY_VARIABLE, ROUTES, Endpoint, ServerSettings, key_for
 
 if TYPE_CHECKING:
@@ -217,24 +219,17 @@ def _said(error: Any) -> str:
 
 def _asked_wait(headers: Mapping[str, str]) -> float | None:
     """Seconds, from retry-after-ms or Retry-After (a number, or a date beside the server's own clock)."""
-    if (wait := _seconds(headers.get("retry-after-ms"))) is not None:
-        return wait / 1000
-    if (wait := _seconds(headers.get("retry-after"))) is not None:
-        return wait
+    for name, unit in (("retry-after-ms", 1000), ("retry-after", 1)):
+        with suppress(ValueError):
+            wait = float(headers.get(name, "")) / unit
+            if 0 <= wait < math.inf:
+                return wait
     try:
         date = parsedate_to_datetime(headers.get("retry-after", ""))
         clock = parsedate_to_datetime(headers.get("date") or format_datetime(datetime.now(UTC)))
         return max((date - clock).total_seconds(), 0.0)
     except (TypeError, ValueError):  # no dates, or one without a zone
         return None
-
-
-def _seconds(text: str | None) -> float | None:
-    try:
-        wait = float(text or "")
-    except ValueError:
-        return None
-    return wait if wait >= 0 and math.isfinite(wait) else None
 
 
 @dataclass
@@ -317,28 +312,26 @@ class Budget:
 
     def _passed(self, worst: tuple[int, int], reserved: tuple[int, int]) -> str | None:
         """Say which limit a request might pass beside what is spent and reserved; None if none."""
-        settings, usage = self._settings, self.usage
-        elsewhere = [(budget.usage, *budget._reserved) for budget in settings.ledger if budget is not self]
-        spent = (
-            usage.tokens_in + sum(usage_there.tokens_in + held for usage_there, held, _ in elsewhere),
-            usage.tokens_out + sum(usage_there.tokens_out + held for usage_there, _, held in elsewhere),
-        )
-        total = (spent[0] + reserved[0] + worst[0], spent[1] + reserved[1] + worst[1])
+        settings = self._settings
+        spent_in, spent_out = self.usage.tokens_in, self.usage.tokens_out
+        for budget in settings.ledger:
+            if budget is not self:
+                spent_in += budget.usage.tokens_in + budget._reserved[0]
+                spent_out += budget.usage.tokens_out + budget._reserved[1]
+        total = (spent_in + reserved[0] + worst[0], spent_out + reserved[1] + worst[1])
         if settings.max_tokens_total is not None and sum(total) > settings.max_tokens_total:
             limit = f"--max-tokens-total {settings.max_tokens_total}"
-            return _message(limit, f"{sum(spent)} tokens", f"{sum(worst)}", usage)
-        if settings.max_cost is not None and self._price(total) > settings.max_cost:
+            spent, more = f"{spent_in + spent_out} tokens", f"{sum(worst)}"
+        elif settings.max_cost is not None and self._price(total) > settings.max_cost:
             limit = f"--max-cost {settings.max_cost:g}"
-            return _message(limit, f"{self._price(spent):.6g}", f"{self._price(worst):.6g}", usage)
-        return None
-
-
-def _message(limit: str, spent: str, worst: str, usage: Usage) -> str:
-    return (
-        f"stopped before {limit} is passed: {spent} spent, and the next request may take {worst} more "
-        f"({usage.text()}); with --out, finished blocks are kept, and the same command with a higher limit "
-        "goes on from there (it counts from 0 again)"
-    )
+            spent, more = f"{self._price((spent_in, spent_out)):.6g}", f"{self._price(worst):.6g}"
+        else:
+            return None
+        return (
+            f"stopped before {limit} is passed: {spent} spent, and the next request may take {more} more "
+            f"({self.usage.text()}); with --out, finished blocks are kept, and the same command with a "
+            "higher limit goes on from there (it counts from 0 again)"
+        )
 
 
 def tokens_of_reply(reply: Any, worst: tuple[int, int], *, echo: bool = False) -> tuple[int, int]:
@@ -376,7 +369,7 @@ def _entries(choice: Any) -> int:
 
 
 Parsed = TypeVar("Parsed")
-Found = TypeVar("Found")
+Outcome = TypeVar("Outcome")
 
 #: So many requests in a row that failed for good, although their faults might pass, end the command.
 IN_A_ROW = 10
@@ -395,13 +388,21 @@ _CONTAINERS = 4 * 10**6
 
 @dataclass(frozen=True)
 class ServerRequest:
-    """A POST to a path below the URL, such as "/chat/completions"; "//tokenize" is below the host."""
+    """A POST to a path below the URL, such as "/chat/completions"; "//tokenize" is below the host.
+
+    A GET if its body is empty.
+    """
 
     path: str
-    body: Mapping[str, Any]
+    body: Json
     prompt_tokens: int = 0  # known, or estimated from above: what a budget reserves
     max_tokens: int = 0  # of all choices together
     expects: type = dict  # what the JSON of the reply is: an object, or a list
+
+    def with_fields(self, fields: Json) -> ServerRequest:
+        """The request with further fields in its body; None takes one out."""
+        body = {**self.body, **fields}
+        return replace(self, body={name: value for name, value in body.items() if value is not None})
 
 
 @dataclass(frozen=True)
@@ -472,21 +473,42 @@ class ServerClient:
         parse: Callable[[Any], Parsed],
         *,
         progress: Callable[[int], None] | None = None,
-        each: Callable[[int, Parsed | RequestFailed], None] | None = None,
+        on_reply: Callable[[int, Parsed | RequestFailed], None] | None = None,
     ) -> list[Parsed | RequestFailed]:
         """Send all and return for each, in order, what `parse` makes of the answer, or why it failed.
 
         `parse` raises ValueError at an answer that is damaged, which is asked again. `progress` gets the
-        number of requests that are done, `each` the index of a request and what stands for it in the list,
-        as soon as it is there. All are called in the client's own thread. ServerError if the server cannot be
-        reached or refuses the key; BudgetError before the budget is passed.
+        number of requests that are done, `on_reply` the index of a request and what stands for it in the
+        list, as soon as it is there. All are called in the client's own thread. ServerError if the server
+        cannot be reached or refuses the key; BudgetError before the budget is passed.
         """
-        return self._call(lambda running: self._send_all(running, requests, parse, progress, each))
+        results: dict[int, Parsed | RequestFailed] = {}
+        numbered = iter(enumerate(requests))
+
+        async def work(running: _Running) -> None:
+            for index, request in numbered:
+                async with running.slots:
+                    results[index] = await self._ask(running.http, request, parse)
+                if on_reply is not None:
+                    on_reply(index, results[index])
+                if progress is not None:
+                    progress(len(results))
+
+        async def send(running: _Running) -> list[Parsed | RequestFailed]:
+            try:
+                async with asyncio.TaskGroup() as group:
+                    for _ in range(min(self.settings.concurrency, len(requests))):
+                        group.create_task(work(running))
+            except ExceptionGroup as errors:
+                raise errors.exceptions[0] from None
+            return [results[index] for index in range(len(requests))]
+
+        return self._call(send)
 
     def get(self, path: str) -> Any:
         """The JSON at a path; ServerError if there is none."""
-        url = self._url(path)
-        answer = self._call(lambda running: self._ask(running.http, ("GET", url), _ANYTHING, lambda x: x))
+        url, request = self._url(path), ServerRequest(path, {}, expects=object)
+        answer = self._call(lambda running: self._ask(running.http, request, lambda reply: reply))
         if isinstance(answer, RequestFailed):
             wrong_url = answer.status == 200 and not self.usage.requests
             remedy = "; is it the URL of an OpenAI-style server? Mostly that ends in /v1" if wrong_url else ""
@@ -510,7 +532,7 @@ class ServerClient:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _call(self, start: Callable[[_Running], Coroutine[Any, Any, Found]]) -> Found:
+    def _call(self, start: Callable[[_Running], Coroutine[Any, Any, Outcome]]) -> Outcome:
         """Run it in the client's thread and wait; whatever interrupts the waiting cancels it."""
         try:
             with self._starting:
@@ -543,41 +565,8 @@ class ServerClient:
     def _url(self, path: str) -> str:
         return self.endpoint.host + path[1:] if path.startswith("//") else self.endpoint.url + path
 
-    async def _send_all(
-        self,
-        running: _Running,
-        requests: Sequence[ServerRequest],
-        parse: Callable[[Any], Parsed],
-        progress: Callable[[int], None] | None,
-        each: Callable[[int, Parsed | RequestFailed], None] | None,
-    ) -> list[Parsed | RequestFailed]:
-        results: dict[int, Parsed | RequestFailed] = {}
-        numbered = iter(enumerate(requests))
-
-        async def work() -> None:
-            for index, request in numbered:
-                async with running.slots:
-                    address = ("POST", self._url(request.path))
-                    results[index] = await self._ask(running.http, address, request, parse)
-                if each is not None:
-                    each(index, results[index])
-                if progress is not None:
-                    progress(len(results))
-
-        try:
-            async with asyncio.TaskGroup() as group:
-                for _ in range(min(self.settings.concurrency, len(requests))):
-                    group.create_task(work())
-        except ExceptionGroup as errors:
-            raise errors.exceptions[0] from None
-        return [results[index] for index in range(len(requests))]
-
     async def _ask(
-        self,
-        http: httpx.AsyncClient,
-        address: tuple[str, str],
-        request: ServerRequest,
-        parse: Callable[[Any], Parsed],
+        self, http: httpx.AsyncClient, request: ServerRequest, parse: Callable[[Any], Parsed]
     ) -> Parsed | RequestFailed:
         """Try until there is an answer, or a fault for good."""
         from tenacity import AsyncRetrying, retry_if_result, stop_after_attempt, wait_random_exponential
@@ -590,7 +579,7 @@ class ServerClient:
             if tries > 1:
                 usage.retries += 1
                 since = since if tries > 2 else time.monotonic()
-            result = await self._try(http, address, request, parse)
+            result = await self._try(http, request, parse)
             if not isinstance(result, Fault) or not result.unreachable:
                 since = time.monotonic()
                 return result
@@ -608,21 +597,17 @@ class ServerClient:
             self._failed_in_a_row = 0
             return result
         gone = result.unreachable and self._heard < since
-        return self._failed(address[1], result, tries, gone=gone, alone=usage.requests == answered)
+        return self._failed(request.path, result, tries, gone=gone, alone=usage.requests == answered)
 
     async def _try(
-        self,
-        http: httpx.AsyncClient,
-        address: tuple[str, str],
-        request: ServerRequest,
-        parse: Callable[[Any], Parsed],
+        self, http: httpx.AsyncClient, request: ServerRequest, parse: Callable[[Any], Parsed]
     ) -> Parsed | Fault:
         """Ask once, within the budget."""
         worst = (request.prompt_tokens, request.max_tokens)
         await self._budget.reserve(worst)
         spent, lost = worst, True  # also if this is cancelled
         try:
-            answer = await self._answer(http, address, request)
+            answer = await self._answer(http, request)
             if isinstance(answer, Fault):
                 spent, lost = (worst, True) if answer.lost else ((0, 0), False)
                 return answer
@@ -652,22 +637,23 @@ class ServerClient:
             reason = f"{self.endpoint.url} {names}; what is written is bound to the former"
             warnings.warn(reason, SemcalWarning, stacklevel=2)
 
-    async def _answer(self, http: httpx.AsyncClient, address: tuple[str, str], request: ServerRequest) -> Any:
+    async def _answer(self, http: httpx.AsyncClient, request: ServerRequest) -> Any:
         """What the JSON of the reply holds, or a Fault."""
         import httpx
 
-        body = None
-        if address[0] == "POST":
+        method, url, body = "GET", self._url(request.path), None
+        if request.body:
+            method = "POST"
             body = json.dumps(request.body, separators=(",", ":"), allow_nan=False).encode()
         limit, start = self.settings.timeout, time.monotonic()
         try:
             alone = {"connection": "close"} if request.expects is list else {}  # such replies have no id
-            sending = http.stream(*address, content=body, headers=_JSON | alone)
+            sending = http.stream(method, url, content=body, headers=_JSON | alone)
             async with asyncio.timeout(limit), sending as reply:
                 encoding = reply.headers.get("content-encoding", "")
                 assert isinstance(reply.stream, httpx.AsyncByteStream)
                 content = await read_body(reply.stream, encoding, self.settings.max_reply_bytes)
-                await self._refuse_copy(reply, content, (address[1], body))
+                await self._refuse_copy(reply, content, (url, body))
         except (httpx.HTTPError, OSError, BodyError) as error:
             if isinstance(error, BodyError):
                 self._heard = max(self._heard, start)
@@ -693,8 +679,8 @@ class ServerClient:
             await connection.aclose()
             raise httpx.RemoteProtocolError("the reply to the request before came again")
 
-    def _failed(self, address: str, fault: Fault, tries: int, *, gone: bool, alone: bool) -> RequestFailed:
-        """What a fault for good of the URL `asked` means: for this request, or by ServerError for all.
+    def _failed(self, path: str, fault: Fault, tries: int, *, gone: bool, alone: bool) -> RequestFailed:
+        """What a fault for good means: for this request to a path, or by ServerError for all.
 
         `gone`: no server was found; `alone`: nothing was answered since the request's first try.
         """
@@ -713,7 +699,7 @@ class ServerClient:
                     f"{url}: {IN_A_ROW} requests in a row failed, the last with: {reason}; with "
                     "--out, finished blocks are kept, and the same command goes on from there"
                 )
-        if status == 404 and address.endswith(ROUTES) and "/v" not in url.removeprefix(self.endpoint.host):
+        if status == 404 and path in ROUTES and "/v" not in url.removeprefix(self.endpoint.host):
             reason += f"; should the URL be {url}/v1?"
         return RequestFailed(reason, status)
 
@@ -733,7 +719,6 @@ def _fault(state: RetryCallState) -> Fault:
     return fault
 
 
-_ANYTHING = ServerRequest("", {}, expects=object)
 _JSON = {"content-type": "application/json"}
 
 
@@ -792,7 +777,7 @@ class _Running:
         await self.http.aclose()
         await asyncio.sleep(0)  # the turn of the loop in which connections end
 
-    async def run(self, start: Callable[[_Running], Coroutine[Any, Any, Found]]) -> Found:
+    async def run(self, start: Callable[[_Running], Coroutine[Any, Any, Outcome]]) -> Outcome:
         """Await it as a call that `stop` cancels."""
         task = asyncio.current_task()
         assert task is not None

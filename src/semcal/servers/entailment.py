@@ -18,7 +18,7 @@ import os
 import string
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,10 +26,10 @@ from semcal.data.question import Turn
 from semcal.errors import InputError, SemcalWarning, ServerError, shown
 from semcal.models.equivalence import Triple, side_of
 from semcal.models.language_model import Prompt
+from semcal.rows import Json
 from semcal.servers.client import RequestFailed, ServerClient, ServerRequest
 from semcal.servers.probing import stored_profile
-from semcal.servers.profile import AnswerRequest, ServerProfile, request_for
-from semcal.servers.replies import parse_choices
+from semcal.servers.protocol import AnswerRequest, ServerProfile, parse_choices, request_for
 from semcal.servers.settings import JUDGE_KEY_VARIABLE, PREFIX, Endpoint, ServerSettings, read_api_key
 
 #: Tokens of a reply: a label, and at the second try what may be thought before it.
@@ -60,11 +60,11 @@ class Task:
         """Changes with the prompt and the labels."""
         return hashlib.sha256("\n".join((*self.labels, self.prompt)).encode()).hexdigest()[:8]
 
-    def chat(self, triple: Triple, *, again: bool = False) -> tuple[Turn, ...]:
-        """The prompt about a triple, `again` for one word more strictly."""
+    def chat(self, triple: Triple, *, stricter: bool = False) -> tuple[Turn, ...]:
+        """The prompt about a triple, `stricter` for one word."""
         question, first, second = triple
         text = self.prompt.format(question=question.strip(), first=first, second=second)
-        if again:
+        if stricter:
             text += f"\nReply with exactly one of these words and nothing else: {', '.join(self.labels)}."
         return (Turn("user", text),)
 
@@ -152,8 +152,8 @@ class PromptedVerdicts(ServerVerdicts):
         self.revision = f"{client.endpoint.url}; {server}; {task.name} {task.version}"
 
     def _ask(self, triples: Sequence[Triple], take: Keep) -> dict[Triple, RequestFailed]:
-        first, unclear = self._send(triples, take, again=False)
-        second, unread = self._send(unclear, take, again=True)
+        first, unclear = self._send(triples, take, stricter=False)
+        second, unread = self._send(unclear, take, stricter=True)
         self.unreadable += len(unread)
         if unread:
             warnings.warn(
@@ -167,7 +167,7 @@ class PromptedVerdicts(ServerVerdicts):
         return first | second
 
     def _send(
-        self, triples: Sequence[Triple], take: Keep, *, again: bool
+        self, triples: Sequence[Triple], take: Keep, *, stricter: bool
     ) -> tuple[dict[Triple, RequestFailed], list[Triple]]:
         """Ask about triples; return those that failed, and those whose reply is no label."""
         labels = self.task.labels
@@ -177,32 +177,33 @@ class PromptedVerdicts(ServerVerdicts):
                 take(triples[index], label == labels[0])
 
         labels_read = self.client.send_all(
-            [self._request(triple, again=again) for triple in triples],
+            [self._request(triple, stricter=stricter) for triple in triples],
             lambda reply: read_label(reply, labels),
-            each=decided,
+            on_reply=decided,
         )
         failed = {triple: why for triple, why in zip(triples, labels_read) if isinstance(why, RequestFailed)}
         return failed, [triple for triple, label in zip(triples, labels_read) if label is None]
 
-    def _request(self, triple: Triple, *, again: bool) -> ServerRequest:
+    def _request(self, triple: Triple, *, stricter: bool) -> ServerRequest:
         room = min(ROOM, (self.profile.max_length or 2 * ROOM) // 2)
         k = min(ALTERNATIVES, self.profile.top_log_probs)
-        answer = AnswerRequest(0.0, room if again else LABEL, log_probs=k > 0 and not again, alternatives=k)
-        request = request_for(self.profile, Prompt("", (), self.task.chat(triple, again=again)), answer)
-        body = {key: value for key, value in request.body.items() if key not in _IDS}
-        return replace(request, body=body)
+        answer = AnswerRequest(0.0, LABEL, log_probs=k > 0, alternatives=k)
+        if stricter:
+            answer = AnswerRequest(0.0, room, log_probs=False)
+        request = request_for(self.profile, Prompt("", (), self.task.chat(triple, stricter=stricter)), answer)
+        return request.with_fields(dict.fromkeys(_IDS))
 
 
-def read_label(reply: Mapping[str, Any], labels: Sequence[str]) -> str | None:
+def read_label(reply: Json, labels: Sequence[str]) -> str | None:
     """The label that a reply of /chat/completions gives; None if it gives none.
 
     ValueError if the reply is damaged. Log-probabilities that make no sense are not used, nor are those of
     what a model thinks before it answers.
     """
-    choices = reply.get("choices")
-    first = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], Mapping) else {}
-    (choice, *_) = parse_choices({**reply, "choices": [{**first, "logprobs": None}]})
-    by_first_token = None if choice.reasoning else _by_log_probs(first.get("logprobs"), labels)
+    listed = reply.get("choices")
+    first = {**reply, "choices": listed[:1]} if isinstance(listed, list) else reply
+    (choice,) = parse_choices(first, log_probs=False)
+    by_first_token = None if choice.reasoning else _by_log_probs(reply, labels)
     return by_first_token or _by_text(choice.text, labels)
 
 
@@ -211,13 +212,12 @@ def _by_text(text: str, labels: Sequence[str]) -> str | None:
     return lines[0] if lines and lines[0] in labels else None
 
 
-def _by_log_probs(logprobs: Any, labels: Sequence[str]) -> str | None:
+def _by_log_probs(reply: Json, labels: Sequence[str]) -> str | None:
     """The label whose first tokens have most, if what is not listed could not change that."""
     try:
-        token = logprobs["content"][0]
-        listed = {
-            entry["token"]: float(entry["logprob"]) for entry in (token, *(token.get("top_logprobs") or ()))
-        }
+        token = reply["choices"][0]["logprobs"]["content"][0]
+        entries = (token, *(token.get("top_logprobs") or ()))
+        listed = {entry["token"]: float(entry["logprob"]) for entry in entries}
     except (TypeError, KeyError, IndexError, ValueError, AttributeError):
         return None
     if not all(log_prob <= ROUNDING for log_prob in listed.values()):  # NaN is not
@@ -267,10 +267,9 @@ class CrossEncoderService(ServerVerdicts):
             )
         batch = info.get("max_client_batch_size")
         self._batch = batch if type(batch) is int and batch > 0 else 1
-        about = [
-            client.words(str(info[key])) for key in ("model_sha", "model_dtype", "version") if info.get(key)
-        ]
-        self.revision = f"{url}; {', '.join(about) or 'unknown version'}"
+        versions = [info[key] for key in ("model_sha", "model_dtype", "version") if info.get(key)]
+        about = ", ".join(client.words(str(version)) for version in versions)
+        self.revision = f"{url}; {about or 'unknown version'}"
 
     def _ask(self, triples: Sequence[Triple], take: Keep) -> dict[Triple, RequestFailed]:
         batches = [triples[start : start + self._batch] for start in range(0, len(triples), self._batch)]
@@ -278,16 +277,15 @@ class CrossEncoderService(ServerVerdicts):
 
         def decided(index: int, verdicts: list[bool] | RequestFailed) -> None:
             batch = batches[index]
+            if isinstance(verdicts, list) and len(verdicts) != len(batch):
+                verdicts = RequestFailed(f"it gave {len(verdicts)} verdicts on {len(batch)} pairs")
             if isinstance(verdicts, RequestFailed):
                 failed.update(dict.fromkeys(batch, verdicts))
-            elif len(verdicts) != len(batch):
-                why = RequestFailed(f"it gave {len(verdicts)} verdicts on {len(batch)} pairs")
-                failed.update(dict.fromkeys(batch, why))
             else:
                 for triple, verdict in zip(batch, verdicts):
                     take(triple, verdict)
 
-        self.client.send_all([_predict(batch) for batch in batches], self._read, each=decided)
+        self.client.send_all([_predict(batch) for batch in batches], self._read, on_reply=decided)
         return failed
 
     def _read(self, reply: list[Any]) -> list[bool]:

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import math
-import os
-import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import count, takewhile
-from math import exp
 from pathlib import Path
 from typing import Any
 
@@ -22,54 +19,47 @@ from semcal.data.question import Turn
 from semcal.errors import SemcalWarning, ServerError
 from semcal.files import read_sealed, user_cache, write_sealed
 from semcal.models.language_model import Prompt
+from semcal.rows import Json
 from semcal.servers.client import RequestFailed, ServerClient
-from semcal.servers.profile import NEUTRAL, AnswerRequest, ServerProfile, request_for
-from semcal.servers.replies import Choice, TokenEntry, parse_choices
-
-
-def cache_folder(environment: Mapping[str, str] = os.environ, platform: str = sys.platform) -> Path:
-    """Where profiles are kept: below SEMCAL_CACHE, or else below the folder of the user's caches.
-
-    >>> str(cache_folder({"SEMCAL_CACHE": "/big"}, "linux"))
-    '/big/servers'
-    """
-    return user_cache("servers", environment, platform)
+from semcal.servers.protocol import (
+    NEUTRAL,
+    AnswerRequest,
+    Choice,
+    ServerProfile,
+    TokenEntry,
+    parse_choices,
+    request_for,
+)
 
 
 def _path(folder: Path | None, profile: ServerProfile) -> Path:
     """The file for a server and a model in a folder, or in the user's cache."""
     name = hashlib.sha256(f"{profile.url}\n{profile.model}".encode()).hexdigest()[:24]
-    return (folder or cache_folder()) / f"{name}.json"
+    return (folder or user_cache("servers")) / f"{name}.json"
 
 
-def write_profile(folder: Path | None, profile: ServerProfile, probe: int) -> None:
+def write_profile(folder: Path | None, profile: ServerProfile) -> None:
     """Keep a profile as JSON, with the version of the probe and a checksum; warn where that cannot be."""
     path = _path(folder, profile)
     try:
-        write_sealed(path, {"probe": probe, "profile": asdict(profile)})
+        write_sealed(path, {"probe": PROBE, "profile": asdict(profile)})
     except OSError as error:
         reason = f"what the server does could not be stored ({path}: {error.strerror}): it is asked again"
         warnings.warn(reason, SemcalWarning, stacklevel=3)
 
 
-def read_profile(folder: Path | None, identified: ServerProfile, probe: int) -> ServerProfile | None:
+def _read_profile(folder: Path | None, identified: ServerProfile) -> ServerProfile | None:
     """The profile that is kept; None if there is none, it is damaged, or what `identify` found is another."""
     stored = read_sealed(_path(folder, identified)) or {}
     content = stored.get("profile")
-    if stored.get("probe") != probe:
-        return None
-    if not isinstance(content, dict) or content.keys() != {field_.name for field_ in fields(ServerProfile)}:
+    names = {field.name for field in fields(ServerProfile)}
+    if stored.get("probe") != PROBE or not isinstance(content, dict) or content.keys() != names:
         return None
     profile = ServerProfile(**{**content, "truncation_tested": tuple(content["truncation_tested"])})
-    names = (
-        "url",
-        "model",
-        "server",
-        "version",
-        "max_length",
-        *(["vocabulary"] if identified.vocabulary else []),
-    )
-    return profile if all(getattr(profile, name) == getattr(identified, name) for name in names) else None
+    identity = ["url", "model", "server", "version", "max_length"]
+    if identified.vocabulary:
+        identity.append("vocabulary")
+    return profile if all(getattr(profile, name) == getattr(identified, name) for name in identity) else None
 
 
 #: What /models calls the owner, and where each server tells its version.
@@ -102,11 +92,7 @@ def identify(client: ServerClient) -> ServerProfile:
     if model is None and not listed:
         raise ServerError(f"{url} lists no models; name one: {url}#NAME")
     name = model or listed[0]["id"]
-    aliases_listed = [row["aliases"] if isinstance(row.get("aliases"), list) else [] for row in listed]
-    entry = next(
-        (row for row, aliases in zip(listed, aliases_listed) if name in (row["id"], *aliases)),
-        None,
-    )
+    entry = next((row for row in listed if name == row["id"] or name in _aliases(row)), None)
     if entry is None and listed:
         names = client.words(", ".join(row["id"] for row in listed[:10]))
         unlisted = f"{url} does not list the model {name}; it lists {names}"
@@ -138,7 +124,12 @@ def _check_path(client: ServerClient) -> None:
         raise ServerError(f"the OpenAI-style API of {host} is under /v1; give {host}/v1")
 
 
-def _models(client: ServerClient) -> list[dict[str, Any]]:
+def _aliases(row: Json) -> list[Any]:
+    aliases = row.get("aliases")
+    return aliases if isinstance(aliases, list) else []
+
+
+def _models(client: ServerClient) -> list[Json]:
     """What the server lists, without entries whose id cannot be shown as it is."""
     try:
         listed = _object(client.get("/models")).get("data")
@@ -150,7 +141,7 @@ def _models(client: ServerClient) -> list[dict[str, Any]]:
     return [row for row, name in named if isinstance(name, str) and name == client.words(name, width=500)]
 
 
-def _server(client: ServerClient, owner: str) -> tuple[str, dict[str, Any]]:
+def _server(client: ServerClient, owner: str) -> tuple[str, Json]:
     """The server, and what the address that tells its version says."""
     of_openai = owner in ("openai", "system", "openai-internal")
     named = [OWNERS[owner]] if owner in OWNERS else []
@@ -160,14 +151,13 @@ def _server(client: ServerClient, owner: str) -> tuple[str, dict[str, Any]]:
             details = _object(client.get(path)) if path else {}
         except ServerError:
             details = {}
-        if (
-            named or key in details or (server == "LiteLLM" and "db" in details)
-        ):  # its version is no longer told
+        # LiteLLM no longer tells its version.
+        if named or key in details or (server == "LiteLLM" and "db" in details):
             return server, details
     return "OpenAI" if of_openai else "unknown", {}
 
 
-def _object(value: Any) -> dict[str, Any]:
+def _object(value: Any) -> Json:
     return value if isinstance(value, dict) else {}
 
 
@@ -191,59 +181,6 @@ _NO_ANSWER = (None, 408, 409, 425, 429, 502, 503, 504)
 NEAR = 0.1
 
 
-@dataclass
-class _Probing:
-    """The client, and what is known of the server so far."""
-
-    client: ServerClient
-    profile: ServerProfile
-
-    def reply(
-        self, prompt: Prompt, answer: AnswerRequest, **further: Any
-    ) -> Mapping[str, Any] | RequestFailed:
-        """The reply to one request, with further fields in its body; None takes one out."""
-        request = request_for(self.profile, prompt, answer)
-        body = {**request.body, **further}
-        request = replace(request, body={name: value for name, value in body.items() if value is not None})
-        (reply,) = self.client.send_all([request], _intact)
-        if isinstance(reply, RequestFailed) and reply.status in _NO_ANSWER:
-            raise ServerError(f"{self.profile.url} could not be probed: {reply.reason}")
-        return reply
-
-    def choices(self, prompt: Prompt, answer: AnswerRequest, **further: Any) -> list[Choice]:
-        """The choices of one request; none if it is refused, or its log-probabilities make no sense."""
-        reply = self.reply(prompt, answer, **further)
-        try:
-            return [] if isinstance(reply, RequestFailed) else parse_choices(reply)
-        except ValueError:
-            return []
-
-    def first(self, prompt: Prompt, answer: AnswerRequest, **further: Any) -> TokenEntry | None:
-        """The first token that is drawn, with its log-probabilities; None without them."""
-        entries = [choice.entries for choice in self.choices(prompt, answer, **further)]
-        return entries[0][0] if entries and entries[0] else None
-
-    @property
-    def open(self) -> Prompt:
-        """A prompt after which much may follow, and no thinking where token ids are taken."""
-        return Prompt("probe", IDS) if self.profile.token_ids_in else _chat(QUESTIONS[1])
-
-    @property
-    def hot(self) -> float:
-        """A temperature above 1 that the server accepts; 1 if there is none."""
-        return min(self.profile.max_temperature or HOT[0], HOT[0])
-
-
-def _intact(reply: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The reply; ValueError, so that it is asked for again, if its choices cannot be read."""
-    choices = reply.get("choices")
-    without = {"logprobs": None}  # whose form is what a probe finds out
-    if isinstance(choices, list):
-        choices = [{**choice, **without} if isinstance(choice, Mapping) else choice for choice in choices]
-    parse_choices({**reply, "choices": choices})
-    return reply
-
-
 def _inside(reply: Any, *path: str | int) -> Any:
     """What stands in a reply under keys and indices; None where there is nothing."""
     for key in path:
@@ -258,17 +195,26 @@ def _chat(question: str, *further: Turn) -> Prompt:
     return Prompt("probe", (), (Turn("user", question), *further))
 
 
+def _squeezed(text: str) -> str:
+    return "".join(text.split())
+
+
+def _text(choice: Choice) -> str:
+    """The answer and what the model thought before it."""
+    return f"{choice.reasoning}\n{choice.text}"
+
+
 def probe(client: ServerClient, identified: ServerProfile | None = None) -> ServerProfile:
     """Ask the server what it does, beyond what `identify` found now.
 
-    Takes some dozens of requests of a few tokens, up to `truncation.MOST` draws of one token for each kind of
-    cut, and two replies of the whole vocabulary where the server gives it. ServerError if the server cannot
-    be reached or refuses the plainest question.
+    Takes some dozens of requests of a few tokens, up to `MOST` draws of one token for each kind of cut, and
+    two replies of the whole vocabulary where the server gives it. ServerError if the server cannot be reached
+    or refuses the plainest question.
     """
-    asking = _Probing(client, identified or identify(client))
+    probing = _Probing(client, identified or identify(client))
     for find in _FINDERS:
-        asking.profile = replace(asking.profile, **find(asking))
-    return asking.profile
+        find(probing)
+    return probing.profile
 
 
 def stored_profile(client: ServerClient, *, fresh: bool = False) -> ServerProfile:
@@ -279,119 +225,333 @@ def stored_profile(client: ServerClient, *, fresh: bool = False) -> ServerProfil
     """
     identified = identify(client)
     folder = client.settings.profiles
-    profile = None if fresh else read_profile(folder, identified, PROBE)
-    if profile is None or not _still_so(_Probing(client, profile)):
+    profile = None if fresh else _read_profile(folder, identified)
+    if profile is None or not _Probing(client, profile).confirms():
         profile = probe(client, identified)
-        write_profile(folder, profile, PROBE)
+        write_profile(folder, profile)
     return profile
 
 
-def _still_so(asking: _Probing) -> bool:
-    """Whether log-probabilities are raw or at T as before: two servers are told which when they start."""
-    before = asking.profile.log_probs
-    chosen_at_start = asking.profile.server in ("vLLM", "SGLang") and before is not None
-    return not chosen_at_start or _at_temperature(asking).get("log_probs", "raw") == before
+@dataclass
+class _Probing:
+    """The client, and what is known of the server so far; each `find_...` adds to that."""
 
+    client: ServerClient
+    profile: ServerProfile
 
-def _neutral(asking: _Probing) -> dict[str, Any]:
-    """Which fields that switch truncation off the server takes: as many as it can."""
-    plain = ("top_p", "presence_penalty", "frequency_penalty")  # all that OpenAI knows
-    tried = [NEUTRAL, {**NEUTRAL, "top_k": 0}, {name: NEUTRAL[name] for name in plain}, {"top_p": 1.0}, {}]
-    reason = ""
-    for neutral in tried:
-        asking.profile = replace(asking.profile, neutral=neutral)
-        reply = asking.reply(_chat(QUESTIONS[0]), AnswerRequest(1.0, 1))
-        if not isinstance(reply, RequestFailed):
-            return {"neutral": dict(neutral)}
-        reason = reason or reply.reason
-        if reply.status not in (400, 422):
-            break
-    raise ServerError(f"{asking.profile.url} refuses the plainest question: {reason}")
+    def add(self, **findings: Any) -> None:
+        """Add findings to the profile."""
+        self.profile = replace(self.profile, **findings)
 
+    def reply(
+        self, prompt: Prompt, answer: AnswerRequest, further: Json | None = None
+    ) -> Json | RequestFailed:
+        """The reply to one request, with further fields in its body; None takes one out."""
+        request = request_for(self.profile, prompt, answer).with_fields(further or {})
+        (reply,) = self.client.send_all([request], _intact)
+        if isinstance(reply, RequestFailed) and reply.status in _NO_ANSWER:
+            raise ServerError(f"{self.profile.url} could not be probed: {reply.reason}")
+        return reply
 
-def _temperatures(asking: _Probing) -> dict[str, Any]:
-    tried = takewhile(lambda t: asking.choices(_chat(QUESTIONS[1]), AnswerRequest(t, 1)), HOT)
-    accepted = [1.0, *tried]
-    if accepted == [1.0] and asking.choices(_chat(QUESTIONS[1]), AnswerRequest(1.5, 1)):
-        accepted.append(1.5)
-    return {"max_temperature": None if accepted[-1] == HOT[-1] else accepted[-1]}
+    def choices(self, prompt: Prompt, answer: AnswerRequest, further: Json | None = None) -> list[Choice]:
+        """The choices of one request; none if it is refused, or its log-probabilities make no sense."""
+        reply = self.reply(prompt, answer, further)
+        try:
+            return [] if isinstance(reply, RequestFailed) else parse_choices(reply)
+        except ValueError:
+            return []
 
+    def texts(self, prompt: Prompt, answer: AnswerRequest) -> list[str]:
+        """The texts of the choices of one request."""
+        return list(map(_text, self.choices(prompt, replace(answer, log_probs=False))))
 
-def _token_ids_in(asking: _Probing) -> dict[str, Any]:
-    reply = asking.reply(Prompt("probe", IDS), AnswerRequest(1.0, 1, log_probs=False))
-    counted = _inside(reply, "usage", "prompt_tokens")
-    return {"token_ids_in": counted in (len(IDS), len(IDS) + 1)}  # a BOS may be added
+    def first(self, prompt: Prompt, answer: AnswerRequest, further: Json | None = None) -> TokenEntry | None:
+        """The first token that is drawn, with its log-probabilities; None without them."""
+        entries = [choice.entries for choice in self.choices(prompt, answer, further)]
+        return entries[0][0] if entries and entries[0] else None
 
+    def top(self, prompt: Prompt, k: int) -> dict[Key, float]:
+        """The k likeliest first tokens at T = 1; -1 is all."""
+        further = {} if k > 0 else {"logprobs" if prompt.token_ids else "top_logprobs": k}
+        entry = self.first(prompt, AnswerRequest(1.0, 1, seed=1, alternatives=k), further)
+        return {} if entry is None else dict(entry.top)
 
-def _vocabulary(asking: _Probing) -> dict[str, Any]:
-    """How many tokens there are where the server does not tell: vLLM refuses ids from there on."""
+    @property
+    def open(self) -> Prompt:
+        """A prompt after which much may follow, and no thinking where token ids are taken."""
+        return Prompt("probe", IDS) if self.profile.token_ids_in else _chat(QUESTIONS[1])
 
-    def taken(token_id: int) -> bool:
-        reply = asking.reply(Prompt("probe", (token_id,)), AnswerRequest(1.0, 1, log_probs=False))
-        return not isinstance(reply, RequestFailed)
+    @property
+    def hot(self) -> float:
+        """A temperature above 1 that the server accepts; 1 if there is none."""
+        return min(self.profile.max_temperature or HOT[0], HOT[0])
 
-    low, high = IDS[0], 2**22
-    if asking.profile.server != "vLLM" or not asking.profile.token_ids_in or taken(high):
-        return {}
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if taken(middle) else (low, middle)
-    return {"vocabulary": high}
+    @property
+    def hottest(self) -> float:
+        """The highest temperature that is tried and accepted."""
+        return self.profile.max_temperature or HOT[-1]
 
+    def confirms(self) -> bool:
+        """Whether log-probabilities are raw or at T as before: two servers are told which when they start."""
+        before = self.profile.log_probs
+        if self.profile.server in ("vLLM", "SGLang") and before is not None:
+            self.profile = replace(self.profile, log_probs="raw")
+            self.find_log_probs_at_temperature()
+        return self.profile.log_probs == before
 
-def _several(asking: _Probing) -> dict[str, Any]:
-    """The largest n up to 10 that gives n choices: more may be refused, or cut without a word.
+    def find_neutral_fields(self) -> None:
+        """Which fields that switch truncation off the server takes: as many as it can."""
+        plain = ("top_p", "presence_penalty", "frequency_penalty")  # all that OpenAI knows
+        tried = [
+            NEUTRAL,
+            {**NEUTRAL, "top_k": 0},
+            {name: NEUTRAL[name] for name in plain},
+            {"top_p": 1.0},
+            {},
+        ]
+        reason = ""
+        for neutral in tried:
+            self.add(neutral=dict(neutral))
+            reply = self.reply(_chat(QUESTIONS[0]), AnswerRequest(1.0, 1))
+            if not isinstance(reply, RequestFailed):
+                return
+            reason = reason or reply.reason
+            if reply.status not in (400, 422):
+                break
+        raise ServerError(f"{self.profile.url} refuses the plainest question: {reason}")
 
-    1 where a proxy passes on what llama.cpp says: see `ServerProfile.together`.
-    """
-    single = asking.reply(asking.open, AnswerRequest(1.0, 1, log_probs=False))
-    if asking.profile.server != "llama.cpp" and _inside(single, "timings") is not None:
-        return {}
-    low, high, n = 1, 11, 10
-    differ = False
-    while high - low > 1:
-        choices = asking.choices(asking.open, AnswerRequest(asking.hot, 8, n=n, seed=1, log_probs=False))
-        if len(choices) == n:
-            low, differ = n, len(set(map(_said, choices))) > 1
+    def find_temperatures(self) -> None:
+        """The highest that is accepted of those that are tried."""
+
+        def accepted(temperature: float) -> bool:
+            return bool(self.choices(_chat(QUESTIONS[1]), AnswerRequest(temperature, 1)))
+
+        highest = max(takewhile(accepted, HOT), default=1.0)
+        if highest == 1 and accepted(1.5):
+            highest = 1.5
+        self.add(max_temperature=None if highest == HOT[-1] else highest)
+
+    def find_token_ids(self) -> None:
+        """Whether a prompt may be token ids; its usage counts them, and maybe a BOS."""
+        reply = self.reply(Prompt("probe", IDS), AnswerRequest(1.0, 1, log_probs=False))
+        counted = _inside(reply, "usage", "prompt_tokens")
+        self.add(token_ids_in=counted in (len(IDS), len(IDS) + 1))
+
+    def find_vocabulary(self) -> None:
+        """How many tokens there are where the server does not tell: vLLM refuses ids from there on."""
+
+        def taken(token_id: int) -> bool:
+            reply = self.reply(Prompt("probe", (token_id,)), AnswerRequest(1.0, 1, log_probs=False))
+            return not isinstance(reply, RequestFailed)
+
+        low, high = IDS[0], 2**22
+        if self.profile.server != "vLLM" or not self.profile.token_ids_in or taken(high):
+            return
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if taken(middle) else (low, middle)
+        self.add(vocabulary=high)
+
+    def find_largest_n(self) -> None:
+        """The largest n up to 10 that gives n choices: more may be refused, or cut without a word.
+
+        1 where a proxy passes on what llama.cpp says: see `ServerProfile.together`.
+        """
+        single = self.reply(self.open, AnswerRequest(1.0, 1, log_probs=False))
+        if self.profile.server != "llama.cpp" and _inside(single, "timings") is not None:
+            return
+        refused, n = 11, 10
+        while refused - self.profile.max_n > 1:
+            texts = self.texts(self.open, AnswerRequest(self.hot, 8, n=n, seed=1))
+            if len(texts) == n:
+                self.add(max_n=n, choices_differ=len(set(texts)) > 1)
+            else:
+                refused = n
+            n = (self.profile.max_n + refused) // 2
+
+    def find_seed(self) -> None:
+        """Whether the same seed gives the same answer, and others give others."""
+        first, second = (
+            [self.texts(self.open, AnswerRequest(self.hottest, 8, seed=seed)) for seed in range(1, 6)]
+            for _ in range(2)
+        )
+        self.add(seed=first == second and len({"".join(answers) for answers in first}) > 1)
+
+    def find_alternatives(self) -> None:
+        """How many alternatives a token may have, 20, 5, 1 or none, if it has a log-probability at all."""
+        for k in (20, 5, 1, 0):
+            self.add(log_probs="raw", top_log_probs=k)
+            entry = self.first(self.open, AnswerRequest(1.0, 1, alternatives=k))
+            if entry is not None:
+                listed = k if len(entry.top) > k // 2 else len(entry.top)  # some may have one text
+                self.add(top_log_probs=listed, token_ids_out=entry.token_id is not None)
+                return
+        self.add(log_probs=None, top_log_probs=0)
+
+    def find_log_probs_at_temperature(self) -> None:
+        """Whether log-probabilities of draws at T are raw or at T; told by differences, which T divides."""
+        if self.profile.log_probs is None or self.hot == 1:
+            self.add(log_probs=None)
+            return
+        raw, hot = self._first_log_probs(1.0), self._first_log_probs(self.hot)
+        power = _power(raw, hot)
+        if power is None or min(abs(power - 1), abs(power * self.hot - 1)) > NEAR:
+            self.add(log_probs=None)
+        elif abs(power * self.hot - 1) <= NEAR:
+            masked = min(*raw.values(), *hot.values()) == float("-inf")
+            self.add(log_probs="masked" if masked else "scaled")
         else:
-            high = n
-        n = (low + high) // 2
-    return {} if low == 1 else {"max_n": low, "choices_differ": differ}
+            self.add(scaled_on_request=True)
+            power = _power(raw, self._first_log_probs(self.hot, at_temperature=True))
+            self.add(scaled_on_request=power is not None and abs(power * self.hot - 1) <= NEAR)
+
+    def _first_log_probs(self, temperature: float, *, at_temperature: bool = False) -> dict[Key, float]:
+        """Log-probabilities of the first token's alternatives, and of the drawn tokens of a few draws."""
+        log_probs: dict[Key, float] = {}
+        k = self.profile.top_log_probs
+        answer = AnswerRequest(temperature, 1, alternatives=k, at_temperature=at_temperature)
+        for seed in range(1, 4 if k > 1 else 17):
+            entry = self.first(self.open, replace(answer, seed=seed))
+            if entry is not None:
+                log_probs |= {**entry.top, entry.key: entry.log_prob}
+        return log_probs
+
+    def find_whole_vocabulary(self) -> None:
+        """Whether all tokens may be listed: probabilities add up to 1, and each prompt lists the same."""
+        profile = self.profile
+        if profile.log_probs not in ("raw", "scaled") or profile.top_log_probs < 20:
+            return
+        for k in (-1, 1000) if profile.vocabulary is None else (profile.vocabulary,):
+            first, second = (self.top(prompt, k) for prompt in (self.open, _chat(QUESTIONS[0])))
+            if len(first) > profile.top_log_probs:
+                is_whole = first.keys() == second.keys() and len(first) == (profile.vocabulary or len(first))
+                is_whole &= all(abs(sum(map(math.exp, top.values())) - 1) <= 1e-4 for top in (first, second))
+                size = len(first) if is_whole else profile.vocabulary
+                self.add(top_log_probs=len(first), whole_vocabulary=is_whole, vocabulary=size)
+                return
+
+    def find_named_tokens(self) -> None:
+        """Whether log-probabilities of named tokens are given, and of one that logit_bias forces."""
+        answer = AnswerRequest(1.0, 1, seed=1)
+        self.add(chosen_ids=True)
+        plain, named = (
+            self.first(self.open, replace(answer, token_ids=token_ids)) for token_ids in ((), IDS[:4])
+        )
+        more = plain is not None and named is not None and len(named.top) >= len(plain.top) + 2
+        raw = {key: value for key, value in self.top(self.open, 5).items() if isinstance(key, int)}
+        if len(raw) > 1 and self.profile.log_probs == "raw":
+            rare = min(raw, key=lambda key: raw[key])
+            forced = self.first(self.open, replace(answer, forced=rare))
+            equal = forced is not None and forced.token_id == rare and abs(forced.log_prob - raw[rare]) < NEAR
+            self.add(forced_raw=equal)
+        self.add(chosen_ids=more)
+
+    def find_teacher_forcing(self) -> None:
+        """How the tokens of a prompt are scored; that a field is not refused says nothing."""
+        answer = AnswerRequest(1.0, 1, log_probs=False)
+        reply = self.reply(self.open, answer, {"prompt_logprobs": 1})
+        for path in (("prompt_logprobs",), ("choices", 0, "prompt_logprobs")):
+            scored = _inside(reply, *path)
+            if isinstance(scored, list) and len(scored) > 1 and isinstance(scored[-1], Mapping):
+                self.add(scores_prompt="prompt_logprobs")
+                return
+        reply = self.reply(self.open, answer, {"echo": True, "logprobs": 1})
+        scores = _inside(reply, "choices", 0, "logprobs", "token_logprobs")
+        echoed = isinstance(scores, list) and len(scores) > len(IDS) and None not in scores[1:]
+        self.add(scores_prompt="echo" if echoed else None)
+
+    def find_answers(self) -> None:
+        """Whether the end of turn has an entry, and whether an answer that was begun is continued."""
+        ended: list[bool] = []
+        continued = False
+        answer = AnswerRequest(0.0, 48)
+        for question in QUESTIONS:
+            for choice in self.choices(_chat(question), answer, {"return_tokens_as_token_ids": None}):
+                texts = [entry.text for entry in choice.entries or ()]
+                if choice.finished and texts:
+                    ended.append(_squeezed("".join(texts[:-1])) == _squeezed(choice.text))
+                begun = "".join(texts[: len(texts) // 2]) or choice.text.partition(" ")[0]
+                continues = self._continues(question, answer, choice, begun)
+                continued |= choice.finished and continues
+        self.add(end_included=bool(ended) and all(ended), continues=continued)
+
+    def _continues(self, question: str, answer: AnswerRequest, choice: Choice, begun: str) -> bool:
+        """Whether the rest comes, or all again though less was generated (llama.cpp)."""
+        remainder, repeated = _squeezed(choice.text.removeprefix(begun)), _squeezed(choice.text)
+        prompt = _chat(question, Turn("assistant", begun))
+        fields = {"continue_final_message": True, "add_generation_prompt": False}
+        return any(
+            (_squeezed(more.text) == repeated and 0 < more.tokens < choice.tokens)
+            or (_squeezed(more.text) == remainder and len(remainder) > 3)
+            for more in self.choices(prompt, answer, fields)
+        )
+
+    def find_cache(self) -> None:
+        """Whether the second of two equal requests took tokens from a cache, where its usage says that."""
+        for _ in range(2):
+            reply = self.reply(_chat(" ".join(QUESTIONS * 8)), AnswerRequest(1.0, 1, log_probs=False))
+        cached = _inside(reply, "usage", "prompt_tokens_details", "cached_tokens")
+        self.add(prefix_cached=cached > 0 if isinstance(cached, int) else None)
+
+    def find_cuts(self) -> None:
+        """How draws are cut, and which kinds of cut would have been seen."""
+        profile = self.profile
+        prompts = [self.open, *map(_chat, QUESTIONS)]
+        k = min(profile.top_log_probs, LISTED)
+        tops = [self.top(prompt, k) if profile.log_probs else {} for prompt in prompts]
+        top_tokens = [
+            TopTokens.of(top, complete=len(top) == profile.vocabulary) if top else None for top in tops
+        ]
+        n = profile.together
+
+        def draw(index: int, temperature: float, seed: int) -> list[Key]:
+            seeds = range(ROUND * seed, ROUND * (seed + 1), n)
+            answers = [AnswerRequest(temperature, 1, n=n, seed=number) for number in seeds]
+            requests = [request_for(profile, prompts[index], answer) for answer in answers]
+            replies = self.client.send_all(requests, parse_choices)
+            choices = [
+                choice for reply in replies if not isinstance(reply, RequestFailed) for choice in reply
+            ]
+            if profile.log_probs is None:
+                return list(map(_text, choices))
+            return [choice.entries[0].key for choice in choices if choice.entries]
+
+        temperatures = sorted({1.0, self.hottest, *(t for t in HOT if t <= self.hottest)})
+        cut, tested = find_truncation(draw, top_tokens, temperatures)
+        if "top-k" not in tested and cut is None:
+            answer = AnswerRequest(self.hottest, 64)
+            texts = [self.texts(prompts[1], replace(answer, seed=seed)) for seed in range(1, 6)]
+            if len({text for answers in texts for text in answers}) == 1:
+                cut = f"1 token: 5 answers at T = {self.hottest:g} were the same"
+        self.add(truncated_to=cut, truncation_tested=tested)
 
 
-def _seed(asking: _Probing) -> dict[str, Any]:
-    hottest = asking.profile.max_temperature or HOT[-1]
-
-    def texts(seed: int) -> list[str]:
-        choices = asking.choices(asking.open, AnswerRequest(hottest, 8, seed=seed, log_probs=False))
-        return list(map(_said, choices))
-
-    first, second = ([texts(seed) for seed in range(1, 6)] for _ in range(2))
-    return {"seed": first == second and len({"".join(answers) for answers in first}) > 1}
-
-
-def _alternatives(asking: _Probing) -> dict[str, Any]:
-    """Whether there are log-probabilities, and how many alternatives a token may have: 20, 5, 1 or none."""
-    for k in (20, 5, 1, 0):
-        asking.profile = replace(asking.profile, log_probs="raw", top_log_probs=k)
-        entry = asking.first(asking.open, AnswerRequest(1.0, 1, alternatives=k))
-        if entry is not None:
-            has_ids = entry.token_id is not None
-            listed = k if len(entry.top) > k // 2 else len(entry.top)  # some may have one text
-            return {"log_probs": "raw", "top_log_probs": listed, "token_ids_out": has_ids}
-    return {"log_probs": None, "top_log_probs": 0}
+#: In the order in which they build on each other.
+_FINDERS = (
+    _Probing.find_neutral_fields,
+    _Probing.find_temperatures,
+    _Probing.find_token_ids,
+    _Probing.find_vocabulary,
+    _Probing.find_largest_n,
+    _Probing.find_seed,
+    _Probing.find_alternatives,
+    _Probing.find_log_probs_at_temperature,
+    _Probing.find_whole_vocabulary,
+    _Probing.find_named_tokens,
+    _Probing.find_teacher_forcing,
+    _Probing.find_answers,
+    _Probing.find_cache,
+    _Probing.find_cuts,
+)
 
 
-def _listed(asking: _Probing, temperature: float, **options: Any) -> dict[Key, float]:
-    """Log-probabilities of the first token's alternatives, and of the drawn tokens of a few draws."""
-    log_probs: dict[Key, float] = {}
-    k = asking.profile.top_log_probs
-    for seed in range(1, 4 if k > 1 else 17):
-        answer = AnswerRequest(temperature, 1, seed=seed, alternatives=k, **options)
-        entry = asking.first(asking.open, answer)
-        if entry is not None:
-            log_probs |= {**entry.top, entry.key: entry.log_prob}
-    return log_probs
+def _intact(reply: Json) -> Json:
+    """The reply; ValueError, so that it is asked for again, if its choices cannot be read.
+
+    Without log-probabilities, whose form is what a probe finds out.
+    """
+    parse_choices(reply, log_probs=False)
+    return reply
 
 
 def _power(raw: Mapping[Key, float], scaled: Mapping[Key, float]) -> float | None:
@@ -402,172 +562,6 @@ def _power(raw: Mapping[Key, float], scaled: Mapping[Key, float]) -> float | Non
     if len(common) < 2 or raw[common[-1]] - raw[common[0]] < 0.5:
         return None
     return (scaled[common[-1]] - scaled[common[0]]) / (raw[common[-1]] - raw[common[0]])
-
-
-def _at_temperature(asking: _Probing) -> dict[str, Any]:
-    """Whether log-probabilities of draws at T are raw or at T; told by differences, which T divides."""
-    profile, temperature = asking.profile, asking.hot
-    if profile.log_probs is None or temperature == 1:
-        return {"log_probs": None}
-    raw, hot = _listed(asking, 1.0), _listed(asking, temperature)
-    power = _power(raw, hot)
-    if power is None or min(abs(power - 1), abs(power * temperature - 1)) > NEAR:
-        return {"log_probs": None}
-    if abs(power * temperature - 1) <= NEAR:
-        masked = min(*raw.values(), *hot.values()) == float("-inf")
-        return {"log_probs": "masked" if masked else "scaled"}
-    asking.profile = replace(profile, scaled_on_request=True)
-    on_request = _power(raw, _listed(asking, temperature, at_temperature=True))
-    return {"scaled_on_request": on_request is not None and abs(on_request * temperature - 1) <= NEAR}
-
-
-def _top(asking: _Probing, prompt: Prompt, k: int) -> dict[Key, float]:
-    """The k likeliest first tokens at T = 1; -1 is all."""
-    further = {} if k > 0 else {"logprobs": k} if prompt.token_ids else {"top_logprobs": k}
-    entry = asking.first(prompt, AnswerRequest(1.0, 1, seed=1, alternatives=k), **further)
-    return {} if entry is None else dict(entry.top)
-
-
-def _whole_vocabulary(asking: _Probing) -> dict[str, Any]:
-    """Whether all tokens may be listed: their probabilities add up to 1, and each prompt lists the same."""
-    profile = asking.profile
-    if profile.log_probs not in ("raw", "scaled") or profile.top_log_probs < 20:
-        return {}
-    for k in (-1, 1000) if profile.vocabulary is None else (profile.vocabulary,):
-        first, second = (_top(asking, prompt, k) for prompt in (asking.open, _chat(QUESTIONS[0])))
-        if len(first) > profile.top_log_probs:
-            is_whole = first.keys() == second.keys() and len(first) == (profile.vocabulary or len(first))
-            is_whole &= all(abs(sum(map(exp, top.values())) - 1) <= 1e-4 for top in (first, second))
-            size = len(first) if is_whole else profile.vocabulary
-            return {"top_log_probs": len(first), "whole_vocabulary": is_whole, "vocabulary": size}
-    return {}
-
-
-def _chosen(asking: _Probing) -> dict[str, Any]:
-    """Whether log-probabilities of named tokens are given, and of one that logit_bias forces."""
-    profile, answer = asking.profile, AnswerRequest(1.0, 1, seed=1)
-    asking.profile = replace(profile, chosen_ids=True)
-    plain = asking.first(asking.open, answer)
-    named = asking.first(asking.open, replace(answer, token_ids=IDS[:4]))
-    findings = {
-        "chosen_ids": plain is not None and named is not None and len(named.top) >= len(plain.top) + 2
-    }
-    raw = {key: value for key, value in _top(asking, asking.open, 5).items() if isinstance(key, int)}
-    if len(raw) > 1 and profile.log_probs == "raw":
-        rare = min(raw, key=lambda key: raw[key])
-        forced = asking.first(asking.open, replace(answer, forced=rare))
-        equal = forced is not None and forced.token_id == rare and abs(forced.log_prob - raw[rare]) < NEAR
-        findings["forced_raw"] = equal
-    return findings
-
-
-def _teacher_forcing(asking: _Probing) -> dict[str, Any]:
-    """How the tokens of a prompt are scored; that a field is not refused says nothing."""
-    answer = AnswerRequest(1.0, 1, log_probs=False)
-    reply = asking.reply(asking.open, answer, prompt_logprobs=1)
-    for path in (("prompt_logprobs",), ("choices", 0, "prompt_logprobs")):
-        scored = _inside(reply, *path)
-        if isinstance(scored, list) and len(scored) > 1 and isinstance(scored[-1], Mapping):
-            return {"scores_prompt": "prompt_logprobs"}
-    reply = asking.reply(asking.open, answer, echo=True, logprobs=1)
-    scores = _inside(reply, "choices", 0, "logprobs", "token_logprobs")
-    echoed = isinstance(scores, list) and len(scores) > len(IDS) and None not in scores[1:]
-    return {"scores_prompt": "echo" if echoed else None}
-
-
-def _answers(asking: _Probing) -> dict[str, Any]:
-    """Whether the end of turn has an entry, and whether an answer that was begun is continued."""
-    ended: list[bool] = []
-    continued = False
-    flags = {"continue_final_message": True, "add_generation_prompt": False}
-    for question in QUESTIONS:
-        answer = AnswerRequest(0.0, 48)
-        for choice in asking.choices(_chat(question), answer, return_tokens_as_token_ids=None):
-            texts = [entry.text for entry in choice.entries or ()]
-            if choice.finished and texts:
-                ended.append(_squeezed("".join(texts[:-1])) == _squeezed(choice.text))
-            begun = "".join(texts[: len(texts) // 2]) or choice.text.partition(" ")[0]
-            remainder = _squeezed(choice.text.removeprefix(begun))
-            for more in asking.choices(_chat(question, Turn("assistant", begun)), answer, **flags):
-                continuation = _squeezed(
-                    more.text
-                )  # the rest, or all again though less was generated (llama.cpp)
-                repeated = continuation == _squeezed(choice.text) and 0 < more.tokens < choice.tokens
-                continued |= choice.finished and (
-                    repeated or (continuation == remainder and len(remainder) > 3)
-                )
-    return {"end_included": bool(ended) and all(ended), "continues": continued}
-
-
-def _squeezed(text: str) -> str:
-    return "".join(text.split())
-
-
-def _prefix(asking: _Probing) -> dict[str, Any]:
-    """Whether the second of two equal requests took tokens from a cache, where its usage says that."""
-    for _ in range(2):
-        reply = asking.reply(_chat(" ".join(QUESTIONS * 8)), AnswerRequest(1.0, 1, log_probs=False))
-    cached = _inside(reply, "usage", "prompt_tokens_details", "cached_tokens")
-    return {"prefix_cached": cached > 0 if isinstance(cached, int) else None}
-
-
-def _truncation(asking: _Probing) -> dict[str, Any]:
-    profile = asking.profile
-    prompts = [asking.open, *map(_chat, QUESTIONS)]
-    k = min(profile.top_log_probs, LISTED)
-    tops = [_top(asking, prompt, k) if profile.log_probs else {} for prompt in prompts]
-    top_tokens = [TopTokens.of(top, whole=len(top) == profile.vocabulary) if top else None for top in tops]
-    n = profile.together
-
-    def draw(index: int, temperature: float, seed: int) -> list[Key]:
-        seeds = range(ROUND * seed, ROUND * (seed + 1), n)
-        requests = [
-            request_for(profile, prompts[index], AnswerRequest(temperature, 1, n=n, seed=number))
-            for number in seeds
-        ]
-        replies = asking.client.send_all(requests, parse_choices)
-        choices = [choice for reply in replies if not isinstance(reply, RequestFailed) for choice in reply]
-        if profile.log_probs is None:
-            return list(map(_said, choices))
-        entries = [choice.entries[0] for choice in choices if choice.entries]
-        return [entry.key for entry in entries]
-
-    limit = profile.max_temperature or HOT[-1]
-    truncated, tested = find_truncation(
-        draw, top_tokens, sorted({1.0, limit, *(t for t in HOT if t <= limit)})
-    )
-    if "top-k" not in tested:
-        answer = AnswerRequest(limit, 64, log_probs=False)
-        several = [asking.choices(prompts[1], replace(answer, seed=seed)) for seed in range(1, 6)]
-        answers = {_said(choice) for choices in several for choice in choices}
-        truncated = truncated or (
-            f"1 token: 5 answers at T = {limit:g} were the same" if len(answers) == 1 else None
-        )
-    return {"truncated_to": truncated, "truncation_tested": tested}
-
-
-def _said(choice: Choice) -> str:
-    """The answer and what the model thought before it."""
-    return f"{choice.reasoning}\n{choice.text}"
-
-
-#: In the order in which they build on each other.
-_FINDERS = (
-    _neutral,
-    _temperatures,
-    _token_ids_in,
-    _vocabulary,
-    _several,
-    _seed,
-    _alternatives,
-    _at_temperature,
-    _whole_vocabulary,
-    _chosen,
-    _teacher_forcing,
-    _answers,
-    _prefix,
-    _truncation,
-)
 
 
 #: How likely it is, for each kind of cut, that a server that does not cut is said to.
@@ -591,22 +585,22 @@ class TopTokens:
 
     keys: tuple[Key, ...]
     log_probs: NDArray[np.float64]
-    whole: bool  # they are the whole vocabulary
+    complete: bool  # they are the whole vocabulary
 
     @classmethod
-    def of(cls, top: Mapping[Key, float], *, whole: bool) -> TopTokens:
+    def of(cls, top: Mapping[Key, float], *, complete: bool) -> TopTokens:
         """From the alternatives of a token."""
         keys = sorted(top, key=lambda key: -top[key])
-        return cls(tuple(keys), np.array([top[key] for key in keys]), whole)
+        return cls(tuple(keys), np.array([top[key] for key in keys]), complete)
 
     def shares(self, temperature: float) -> NDArray[np.float64]:
-        """Upper bounds of their probabilities at a temperature from 1 on; exact at 1 or if `whole`.
+        """Upper bounds of their probabilities at a temperature from 1 on; exact at 1 or if `complete`.
 
         What is missing from 1 adds least to Σ p^(1/T) where as many tokens as can be are as likely as the
         last known one (x^(1/T) is concave). Two tokens of one text hide how likely that is.
         """
         weights = np.exp(self.log_probs / temperature)
-        unlisted = 0.0 if self.whole else max(0.0, 1.0 - ROUNDING - float(np.exp(self.log_probs).sum()))
+        unlisted = 0.0 if self.complete else max(0.0, 1.0 - ROUNDING - float(np.exp(self.log_probs).sum()))
         hidden = any("\N{REPLACEMENT CHARACTER}" in key for key in self.keys if isinstance(key, str))
         largest = 1.0 if hidden else float(np.exp(self.log_probs[-1]))
         m = math.floor(unlisted / largest) if largest else 0
@@ -621,8 +615,8 @@ class TopTokens:
         """
         if cut == "min-p":
             count = int((self.log_probs >= self.log_probs[0] + temperature * math.log(MIN_P)).sum())
-            return count if count < len(self.keys) or self.whole else None
-        if temperature != 1 and not self.whole:
+            return count if count < len(self.keys) or self.complete else None
+        if temperature != 1 and not self.complete:
             return None
         count = int(np.searchsorted(self.shares(temperature).cumsum(), TOP_P)) + 1
         return count if count < len(self.keys) else None
@@ -637,58 +631,51 @@ def find_truncation(
     server refused; `distributions` are the likeliest tokens after each prompt; `temperatures` are those
     that the server accepts, in ascending order, from 1 on.
     """
-    masked = [
-        tokens for tokens in distributions if tokens is not None and np.isneginf(tokens.log_probs).any()
-    ]
-    if masked:
-        finite = int(np.isfinite(masked[0].log_probs).sum())
-        return f"{finite} tokens (all others have probability 0)", ("top-k", "top-p", "min-p")
-    cuts, tested = [], []
-    for cut, look in (("top-k", _look_for_top_k), ("top-p", _look_for_mass), ("min-p", _look_for_mass)):
-        finding = look(cut, draw, distributions, temperatures)
-        if finding is not None:
-            tested.append(cut)
-            cuts += [finding] if finding else []
-    return " and ".join(cuts) or None, tuple(tested)
+    for tokens in distributions:
+        if tokens is not None and np.isneginf(tokens.log_probs).any():
+            finite = int(np.isfinite(tokens.log_probs).sum())
+            return f"{finite} tokens (all others have probability 0)", ("top-k", "top-p", "min-p")
+    cuts = {
+        "top-k": _look_for_top_k(draw, distributions, temperatures[-1]),
+        "top-p": _look_for_mass("top-p", draw, distributions, temperatures),
+        "min-p": _look_for_mass("min-p", draw, distributions, temperatures),
+    }
+    tested = tuple(cut for cut, finding in cuts.items() if finding is not None)
+    return " and ".join(filter(None, cuts.values())) or None, tested
 
 
 def _look_for_mass(
     cut: str, draw: Draw, distributions: Sequence[TopTokens | None], temperatures: Sequence[float]
 ) -> str | None:
     """How draws are cut, "" if they are not, None if that cannot be told."""
-    best, where = 0.0, None
-    for index, tokens in enumerate(distributions):
-        for temperature in temperatures if tokens is not None else ():
-            kept = tokens.kept(cut, temperature) if tokens is not None else None
-            if tokens is not None and kept is not None:
-                missing = 1 - float(tokens.shares(temperature)[:kept].sum())
-                if missing > best:
-                    best, where = missing, (index, temperature, frozenset(tokens.keys[:kept]))
-    if where is None or (1 - best) ** MOST > FALSE_ALARM:
+    most, index, hottest, likely = 0.0, 0, 1.0, frozenset[Key]()
+    for i, tokens in enumerate(distributions):
+        if tokens is None:
+            continue
+        for temperature in temperatures:
+            uncut = tokens.kept(cut, temperature)
+            share = 0.0 if uncut is None else 1 - float(tokens.shares(temperature)[:uncut].sum())
+            if share > most:
+                most, index, hottest, likely = share, i, temperature, frozenset(tokens.keys[:uncut])
+    if (1 - most) ** MOST > FALSE_ALARM:
         return None
-    index, temperature, left_over = where
     number = 0
-    for draws in _rounds(draw, index, temperature):
+    for draws in _rounds(draw, index, hottest):
         number += len(draws)
-        if not left_over.issuperset(draws):
+        if not likely.issuperset(draws):
             return ""
-        if (1 - best) ** number <= FALSE_ALARM:
+        if (1 - most) ** number <= FALSE_ALARM:
             return (
-                f"{cut}: none of {number} draws at T = {temperature:g} was among the tokens that it cuts, "
-                f"where {best * number:.0f} were expected"
+                f"{cut}: none of {number} draws at T = {hottest:g} was among the tokens that it cuts, "
+                f"where {most * number:.0f} were expected"
             )
     return None
 
 
-def _look_for_top_k(
-    cut: str, draw: Draw, distributions: Sequence[TopTokens | None], temperatures: Sequence[float]
-) -> str | None:
+def _look_for_top_k(draw: Draw, distributions: Sequence[TopTokens | None], temperature: float) -> str | None:
     """As `_look_for_mass`. Few different tokens count as a cut unless the whole vocabulary explains them."""
-    temperature = temperatures[-1]
-    flattest = min(
-        range(len(distributions)),
-        key=lambda i: top.log_probs[0] if (top := distributions[i]) is not None else 0,
-    )
+    largest = [0.0 if tokens is None else tokens.log_probs[0] for tokens in distributions]
+    flattest = largest.index(min(largest))
     different: set[Key] = set()
     number = 0
     for draws in _rounds(draw, flattest, temperature):
@@ -698,14 +685,14 @@ def _look_for_top_k(
             return ""
         if number >= ROUND and len(different) == 1:  # a token that always comes first, such as <think>
             return None
-    first = distributions[flattest]
-    if first is not None and first.whole:
-        others_share = 1 - float(first.shares(temperature)[:TOP_K].sum())
-        if scipy.special.bdtr(TOP_K, number, max(0.0, others_share)) > FALSE_ALARM:
+    tokens = distributions[flattest]
+    if tokens is not None and tokens.complete:
+        share_below = max(0.0, 1 - float(tokens.shares(temperature)[:TOP_K].sum()))
+        if scipy.special.bdtr(TOP_K, number, share_below) > FALSE_ALARM:
             return None
     if number < ROUND:
         return None
-    return f"{cut}: {number} draws at T = {temperature:g} gave only {len(different)} different tokens"
+    return f"top-k: {number} draws at T = {temperature:g} gave only {len(different)} different tokens"
 
 
 def _rounds(draw: Draw, index: int, temperature: float) -> Iterator[Sequence[Key]]:

@@ -1,12 +1,17 @@
-"""`ServerModel`: a model behind a server as a `Sampler`."""
+"""A model behind a server: as a `Sampler`, and what a fit of T asks it about reference answers.
+
+All requests about one question stand together, so that the server finds their common beginning in its cache.
+"""
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, takewhile
+from functools import cached_property
+from itertools import accumulate, islice, takewhile
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -28,10 +33,19 @@ from semcal.models.tokenization import ChatFormat, chat_format
 from semcal.recalibration.attentive import AnyRecalibrator
 from semcal.recalibration.methods import needs_of
 from semcal.recalibration.temperature import Greedy, single_temperature
-from semcal.servers.client import RequestFailed, ServerClient
+from semcal.rows import Json
+from semcal.servers.client import RequestFailed, ServerClient, ServerRequest
 from semcal.servers.probing import stored_profile
-from semcal.servers.profile import AnswerRequest, ServerProfile, request_for, request_seeds
-from semcal.servers.replies import Choice, ThinkingCount, TokenEntry, parse_choices
+from semcal.servers.protocol import (
+    AnswerRequest,
+    Choice,
+    ServerProfile,
+    ThinkingCount,
+    TokenEntry,
+    parse_choices,
+    request_for,
+    request_seeds,
+)
 from semcal.servers.settings import Endpoint, ServerSettings, read_api_key
 
 Reading = Literal["given", "on request", "of all"]
@@ -127,137 +141,8 @@ class Drawn:
     rescored: tuple[float | _Missing, ...] | None = None
 
 
-DrawnOf: TypeAlias = "dict[tuple[int, Way], list[Drawn] | QuestionError]"
+DrawsByWay: TypeAlias = "dict[tuple[int, Way], list[Drawn] | QuestionError]"
 """The draws to a prompt, by its place, in a way; or why there are none."""
-
-
-def rescored(
-    client: ServerClient,
-    profile: ServerProfile,
-    chat: ChatFormat | None,
-    prompts: Sequence[Prompt],
-    drawn: DrawnOf,
-    cut: Cut | None,
-) -> dict[tuple[int, Way], Draws]:
-    """The draws; those that are cut with the log-probabilities of what remains, () where one is unknown.
-
-    Without the form of the chats, and so the tokens of what remains, that is all of them.
-    """
-    begun: DrawnOf = {}
-    for (i, way), draws in drawn.items():
-        if isinstance(draws, list) and cut is not None:
-            draws = [_begun(prompts[i], draw, way, cut, chat, profile) for draw in draws]
-        begun[i, way] = draws
-    missing = {
-        token
-        for draws in begun.values()
-        if isinstance(draws, list)
-        for draw in draws
-        for token in draw.rescored or ()
-        if isinstance(token, _Missing)
-    }
-    answers = _ask(client, profile, sorted(missing, key=lambda token: token.beginning))
-    return {key: _finished(prompts[key[0]], draws, answers) for key, draws in begun.items()}
-
-
-def _begun(
-    prompt: Prompt, draw: Drawn, way: Way, cut: Cut, chat: ChatFormat | None, profile: ServerProfile
-) -> Drawn:
-    """A draw that is cut, with what is known of its tokens from drawing, and what else to ask."""
-    generation, entries, (start, end) = draw.generation, draw.entries, cut(prompt, draw.generation)
-    uncut = generation.finished and end == len(generation.text)
-    if uncut and not start:
-        return draw
-    if way.reading is None or not generation.token_log_probs:
-        return replace(draw, rescored=())
-    if chat is None:
-        lead = _entries_before(generation.text[:start], entries)
-        return replace(
-            draw, generation=replace(generation, lead=lead), rescored=None if uncut and lead else ()
-        )
-    completed = chat.complete(generation, end, start)
-    draw = replace(draw, generation=replace(generation, lead=len(chat.lead(generation, start))))
-    if completed == generation.token_ids:
-        return draw
-    pairs = zip(completed, generation.token_ids)
-    shared = len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
-    values: list[float | _Missing] = list(generation.token_log_probs[:shared])
-    for place in range(shared, len(completed)):
-        log_prob = None
-        if place == shared < len(entries):  # drawn there was another token
-            token = {"token_id": completed[place], "vocabulary": profile.vocabulary}
-            log_prob = log_prob_at(entries[place], way.temperature, way.reading, **token)
-        beginning = (*prompt.token_ids, *completed[:place])
-        missing = _Missing(beginning, completed[place], way.temperature, way.reading)
-        values.append(missing if log_prob is None else log_prob)
-    return replace(draw, rescored=tuple(values))
-
-
-def _entries_before(text: str, entries: Sequence[TokenEntry]) -> int:
-    """How many entries a text before an answer has, blanks apart; 0 where one has a part of both."""
-    texts = accumulate(entry.text for entry in entries)
-    at = (k for k, lead in enumerate(texts, 1) if text.startswith(lead) and not text[len(lead) :].strip())
-    return max(at, default=0)
-
-
-def _finished(
-    prompt: Prompt,
-    draws: list[Drawn] | QuestionError,
-    answers: Mapping[_Missing, float | RequestFailed | None],
-) -> Draws:
-    """The draws with what was asked for; one token that is not known makes the likelihood unknown."""
-    if isinstance(draws, QuestionError):
-        return draws
-    finished = []
-    for draw in draws:
-        if draw.rescored is None:
-            finished.append(draw.generation)
-            continue
-        values = [answers[value] if isinstance(value, _Missing) else value for value in draw.rescored]
-        for value in values:
-            if isinstance(value, RequestFailed):
-                return QuestionError(prompt.question_id, value.reason)
-        log_probs = tuple(value for value in values if isinstance(value, float))
-        finished.append(replace(draw.generation, rescored=log_probs if len(log_probs) == len(values) else ()))
-    return finished
-
-
-def _ask(
-    client: ServerClient, profile: ServerProfile, missing: Iterable[_Missing]
-) -> dict[_Missing, float | RequestFailed | None]:
-    """Ask for log-probabilities, each once; None where the server does not list the token."""
-    answers: dict[_Missing, float | RequestFailed | None] = dict.fromkeys(missing)
-    tries = _TRIES if profile.whole_vocabulary and profile.vocabulary else 0
-    for seed in range(1 + tries):
-        unanswered = [token for token, value in answers.items() if value is None]
-        requests = [
-            request_for(profile, Prompt("", token.beginning), _token_request(profile, token, seed))
-            for token in unanswered
-        ]
-        for token, reply in zip(unanswered, client.send_all(requests, parse_choices) if unanswered else []):
-            if isinstance(reply, RequestFailed):
-                answers[token] = reply
-            else:
-                entries = reply[0].entries or ()
-                about = {"token_id": token.token_id, "vocabulary": profile.vocabulary}
-                log_probs = (
-                    log_prob_at(entry, token.temperature, token.reading, **about) for entry in entries[:1]
-                )
-                answers[token] = next(log_probs, None)
-    return answers
-
-
-def _token_request(profile: ServerProfile, token: _Missing, seed: int) -> AnswerRequest:
-    """The cheapest request that gives it; after the first (seed 0) all tokens are asked for."""
-    answer = AnswerRequest(token.temperature, 1, seed=seed, at_temperature=token.reading == "on request")
-    if seed or token.reading == "of all":
-        return replace(answer, alternatives=profile.vocabulary or 1)
-    if token.temperature == 1 and profile.forced_raw:
-        return replace(answer, forced=token.token_id)
-    if profile.chosen_ids:
-        return replace(answer, token_ids=(token.token_id,))
-    return replace(answer, alternatives=min(profile.top_log_probs, _SOME))
-
 
 #: Servers that draw at this T where a lower one is asked for, and do not say so.
 _RAISED_TO = {"vLLM": 0.01}
@@ -365,9 +250,9 @@ class ServerModel:
                 reason = why_unknown(self.profile, way.temperature)
                 warnings.warn(reason, SemcalWarning, stacklevel=2)
         numbers = range(request.first, request.first + m)
-        begun = self._draw(prompts, list(ways), numbers, request.max_new_tokens, progress)
-        drawn = rescored(self.client, self.profile, self.format, prompts, begun, request.cut)
-        return [[[_m(drawn[i, way], m) for i in range(len(prompts))] for way in run] for run in runs]
+        draws_by_way = self._draw(prompts, list(ways), numbers, request.max_new_tokens, progress)
+        draws = self._rescored(prompts, draws_by_way, request.cut)
+        return [[[_m(draws[i, way], m) for i in range(len(prompts))] for way in run] for run in runs]
 
     def greedy(
         self,
@@ -426,56 +311,49 @@ class ServerModel:
         numbers: range,
         max_new_tokens: int,
         progress: Progress | None,
-    ) -> DrawnOf:
+    ) -> DrawsByWay:
         """Ask for all draws at once, and gather them by prompt and way."""
         places, requests = [], []
         for i, prompt in enumerate(prompts):
             for way in ways:
-                asking = [
-                    replace(request, max_tokens=max_new_tokens)
-                    for request in self._answer_requests(prompt, way, numbers)
-                ]
-                requests += [request_for(self.profile, prompt, request) for request in asking]
-                places += [(i, way, request.n) for request in asking]
+                answers = self._answer_requests(prompt, way, numbers, max_new_tokens)
+                requests += [request_for(self.profile, prompt, answer) for answer in answers]
+                places += [(i, way, answer.n) for answer in answers]
         requests_each = len(requests) / max(1, len(prompts))
         advance = None if progress is None else lambda count: progress(int(count / requests_each))
         replies = self.client.send_all(requests, parse_choices, progress=advance)
-        drawn: DrawnOf = {(i, way): [] for i in range(len(prompts)) for way in ways}
+        draws_by_way: DrawsByWay = {(i, way): [] for i in range(len(prompts)) for way in ways}
         thought: list[bool] = []
         for (i, way, n), reply in zip(places, replies):
-            so_far = drawn[i, way]
+            so_far = draws_by_way[i, way]
             if isinstance(reply, list) and len(reply) < n:
-                reply = RequestFailed(
-                    f"the server gave {len(reply)} of {n} answers that one request asked for"
-                )
+                shortfall = f"the server gave {len(reply)} of {n} answers that one request asked for"
+                reply = RequestFailed(shortfall)
             if isinstance(reply, RequestFailed):
-                drawn[i, way] = QuestionError(prompts[i].question_id, reply.reason)
+                draws_by_way[i, way] = QuestionError(prompts[i].question_id, reply.reason)
             elif isinstance(so_far, list):
                 so_far += [self._read(choice, way) for choice in reply[:n]]
-                thought += [
-                    bool(request.text) or request.finished for request in reply[:n] if request.reasoning
-                ]
+                thought += [bool(choice.text) or choice.finished for choice in reply[:n] if choice.reasoning]
         self.thinking.add(thought, max_new_tokens)
-        return drawn
+        return draws_by_way
 
-    def _answer_requests(self, prompt: Prompt, way: Way, numbers: range) -> list[AnswerRequest]:
+    def _answer_requests(
+        self, prompt: Prompt, way: Way, numbers: range, max_new_tokens: int
+    ) -> list[AnswerRequest]:
         """The requests for the draws of these numbers; one for greedy answers, which are all the same."""
         if way.seed is None:
-            return [AnswerRequest(way.requested, 0, log_probs=False)]
+            return [AnswerRequest(way.requested, max_new_tokens, log_probs=False)]
         most = self.profile.together
         seeds = request_seeds(way.seed, prompt.question_id, m=len(numbers), first=numbers.start)
-        scored = way.reading is not None
-        listed = (self.profile.vocabulary or 1) if way.reading == "of all" else 1
+        answer = AnswerRequest(
+            way.requested,
+            max_new_tokens,
+            log_probs=way.reading is not None,
+            alternatives=(self.profile.vocabulary or 1) if way.reading == "of all" else 1,
+            at_temperature=way.reading == "on request",
+        )
         return [
-            AnswerRequest(
-                way.requested,
-                0,
-                n=min(most, len(numbers) - start),
-                seed=seeds[start][0],
-                log_probs=scored,
-                alternatives=listed,
-                at_temperature=way.reading == "on request",
-            )
+            replace(answer, n=min(most, len(numbers) - start), seed=seeds[start][0])
             for start in range(0, len(numbers), most)
         ]
 
@@ -483,7 +361,7 @@ class ServerModel:
         """The draw of a choice: with a tokenizer up to the end of turn, its text that of its tokens."""
         entries, text, finished = choice.entries or (), choice.text, choice.finished
         entry_ids = tuple(entry.token_id for entry in entries if entry.token_id is not None)
-        ids, complete = entry_ids if choice.token_ids is None else choice.token_ids, choice.whole
+        ids, complete = entry_ids if choice.token_ids is None else choice.token_ids, choice.complete
         ended = finished and self.profile.end_included
         if self.format is not None and ids:
             decoded = self.format.tokenizer.decode(list(ids), skip_special_tokens=True)
@@ -500,6 +378,124 @@ class ServerModel:
         log_probs = tuple(value for value in values if value is not None) if scored else ()
         token_ids = ids if complete or choice.token_ids else ()
         return Drawn(Generation(text, token_ids, log_probs, finished), entries)
+
+    def _rescored(
+        self, prompts: Sequence[Prompt], draws_by_way: DrawsByWay, cut: Cut | None
+    ) -> dict[tuple[int, Way], Draws]:
+        """The draws; those that are cut with the log-probabilities of what remains, () if one is unknown."""
+        if cut is not None:
+            draws_by_way = {
+                (i, way): [self._cut(prompts[i], draw, way, cut) for draw in draws]
+                if isinstance(draws, list)
+                else draws
+                for (i, way), draws in draws_by_way.items()
+            }
+        tokens = [
+            token
+            for draws in draws_by_way.values()
+            for draw in (draws if isinstance(draws, list) else ())
+            for token in draw.rescored or ()
+        ]
+        missing = dict.fromkeys(token for token in tokens if isinstance(token, _Missing))
+        answers = self._ask(sorted(missing, key=lambda token: token.beginning))
+        return {key: _finished(prompts[key[0]], draws, answers) for key, draws in draws_by_way.items()}
+
+    def _cut(self, prompt: Prompt, draw: Drawn, way: Way, cut: Cut) -> Drawn:
+        """A draw that is cut, with what is known of its tokens from drawing, and what else to ask.
+
+        Without the form of the chats the tokens of what remains are unknown, and so is its likelihood.
+        """
+        generation, entries, (start, end) = draw.generation, draw.entries, cut(prompt, draw.generation)
+        uncut = generation.finished and end == len(generation.text)
+        if uncut and not start:
+            return draw
+        if way.reading is None or not generation.token_log_probs:
+            return replace(draw, rescored=())
+        if self.format is None:
+            lead = _entries_before(generation.text[:start], entries)
+            rescored = None if uncut and lead else ()
+            return replace(draw, generation=replace(generation, lead=lead), rescored=rescored)
+        completed = self.format.complete(generation, end, start)
+        lead = len(self.format.lead(generation, start))
+        draw = replace(draw, generation=replace(generation, lead=lead))
+        if completed == generation.token_ids:
+            return draw
+        pairs = zip(completed, generation.token_ids)
+        shared = len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
+        values: list[float | _Missing] = list(generation.token_log_probs[:shared])
+        for place in range(shared, len(completed)):
+            beginning = (*prompt.token_ids, *completed[:place])
+            missing = _Missing(beginning, completed[place], way.temperature, way.reading)
+            # Where they part another token was drawn, beside which this one may be listed.
+            log_prob = self._log_prob(missing, entries[shared : shared + 1]) if place == shared else None
+            values.append(missing if log_prob is None else log_prob)
+        return replace(draw, rescored=tuple(values))
+
+    def _log_prob(self, token: _Missing, entries: Sequence[TokenEntry]) -> float | None:
+        """The log-probability of a token by the first entry; None if it does not tell, or there is none."""
+        if not entries:
+            return None
+        size, token_id = self.profile.vocabulary, token.token_id
+        return log_prob_at(entries[0], token.temperature, token.reading, token_id=token_id, vocabulary=size)
+
+    def _ask(self, missing: Iterable[_Missing]) -> dict[_Missing, float | RequestFailed | None]:
+        """Ask for log-probabilities, each once; None where the server does not list the token."""
+        answers: dict[_Missing, float | RequestFailed | None] = dict.fromkeys(missing)
+        tries = _TRIES if self.profile.whole_vocabulary and self.profile.vocabulary else 0
+        for seed in range(1 + tries):
+            unanswered = [token for token, value in answers.items() if value is None]
+            requests = [
+                request_for(self.profile, Prompt("", token.beginning), self._token_request(token, seed))
+                for token in unanswered
+            ]
+            replies = self.client.send_all(requests, parse_choices) if requests else []
+            for token, reply in zip(unanswered, replies):
+                if isinstance(reply, RequestFailed):
+                    answers[token] = reply
+                else:
+                    answers[token] = self._log_prob(token, reply[0].entries or ())
+        return answers
+
+    def _token_request(self, token: _Missing, seed: int) -> AnswerRequest:
+        """The cheapest request that gives it; after the first (seed 0) all tokens are asked for."""
+        profile = self.profile
+        answer = AnswerRequest(token.temperature, 1, seed=seed, at_temperature=token.reading == "on request")
+        if seed or token.reading == "of all":
+            return replace(answer, alternatives=profile.vocabulary or 1)
+        if token.temperature == 1 and profile.forced_raw:
+            return replace(answer, forced=token.token_id)
+        if profile.chosen_ids:
+            return replace(answer, token_ids=(token.token_id,))
+        return replace(answer, alternatives=min(profile.top_log_probs, _SOME))
+
+
+def _entries_before(text: str, entries: Sequence[TokenEntry]) -> int:
+    """How many entries a text before an answer has, blanks apart; 0 where one has a part of both."""
+    texts = accumulate(entry.text for entry in entries)
+    at = (k for k, lead in enumerate(texts, 1) if text.startswith(lead) and not text[len(lead) :].strip())
+    return max(at, default=0)
+
+
+def _finished(
+    prompt: Prompt,
+    draws: list[Drawn] | QuestionError,
+    answers: Mapping[_Missing, float | RequestFailed | None],
+) -> Draws:
+    """The draws with what was asked for; one token that is not known makes the likelihood unknown."""
+    if isinstance(draws, QuestionError):
+        return draws
+    finished = []
+    for draw in draws:
+        if draw.rescored is None:
+            finished.append(draw.generation)
+            continue
+        values = [answers[value] if isinstance(value, _Missing) else value for value in draw.rescored]
+        for value in values:
+            if isinstance(value, RequestFailed):
+                return QuestionError(prompt.question_id, value.reason)
+        log_probs = tuple(value for value in values if isinstance(value, float))
+        finished.append(replace(draw.generation, rescored=log_probs if len(log_probs) == len(values) else ()))
+    return finished
 
 
 def _m(draws: Draws, m: int) -> Draws:
@@ -558,7 +554,7 @@ def check_tokenizer(model: ServerModel, chat: ChatFormat, name: str) -> None:
     answer = AnswerRequest(1.0, 16, seed=1, log_probs=model.profile.log_probs is not None)
     prompt = Prompt("tokenizer", chat.encode(turns), turns)
     (reply,) = model.client.send_all([request_for(model.profile, prompt, answer)], parse_choices)
-    if isinstance(reply, RequestFailed) or not reply[0].whole:
+    if isinstance(reply, RequestFailed) or not reply[0].complete:
         return
     choice = reply[0]
     ids = choice.token_ids or [entry.token_id for entry in choice.entries or () if entry.token_id is not None]
@@ -580,3 +576,234 @@ def _chat_of(name: str) -> ChatFormat:
     fault = f"cannot load the tokenizer {location.name!r}"
     tokenizer, ends = read_tokenizer(fault, unpacked(fault, location, None) if location.gguf else location)
     return chat_format(tokenizer, ends)
+
+
+# ---- Reference answers, of which one token is asked for at each position
+
+Route = Literal["one token", "whole vocabulary"]
+"""How T is fitted over a server: by one token known raw and at T, or by all tokens at T = 1."""
+
+Row = dict[str, Any]
+"""What the server says of one question, as JSON; {"failed": why} where a request failed for good."""
+
+_Ids = tuple[int, ...]
+_ELSE = "semcal fit --method TS-grid and semcal calibrate need samples alone"
+
+
+@dataclass(frozen=True)
+class GoldQuestion:
+    """A prompt and its reference answers in token ids, ends of turn included."""
+
+    id: str
+    prompt: _Ids
+    answers: tuple[_Ids, ...]
+
+    @cached_property
+    def beginnings(self) -> tuple[_Ids, ...]:
+        """The distinct beginnings of the answers that predict a token: P positions."""
+        beginnings = (answer[:i] for answer in self.answers for i in range(len(answer)))
+        return tuple(dict.fromkeys(beginnings))
+
+    @cached_property
+    def tokens(self) -> tuple[tuple[int, int], ...]:
+        """The position and the id of each of the N answer tokens."""
+        at = {beginning: i for i, beginning in enumerate(self.beginnings)}
+        return tuple((at[answer[:i]], token) for answer in self.answers for i, token in enumerate(answer))
+
+
+def choose_route(profile: ServerProfile, route: Route | None = None) -> Route:
+    """Return the cheapest exact route to T, or `route` if it is allowed; ServerError says what is lacking."""
+    where, cut = f"{profile.server} at {profile.url}", profile.truncated_to
+    if not profile.token_ids_in:
+        raise ServerError(f"{where} takes no prompts of token ids to continue an answer with; {_ELSE}")
+    scores = profile.top_log_probs > 0 and (profile.scores_prompt is not None or profile.forced_raw)
+    at_temperature = profile.scaled_on_request or profile.log_probs in ("scaled", "masked")
+    routes: list[Route] = []
+    if scores and cut is None and at_temperature:
+        routes.append("one token")
+    if profile.whole_vocabulary and profile.vocabulary is not None:
+        routes.append("whole vocabulary")
+    if route is not None and route not in routes:
+        raise ServerError(f"{where} does not allow a fit by {route}, but by {', '.join(routes) or 'nothing'}")
+    if not routes:
+        raise ServerError(f"{where} {_lack(profile, scores=scores)}: T cannot be fitted exactly; {_ELSE}")
+    return route or routes[0]
+
+
+def _lack(profile: ServerProfile, *, scores: bool) -> str:
+    """What keeps a server from an exact fit, with what helps."""
+    if not scores:
+        cut = f" and cuts draws to {profile.truncated_to}" if profile.truncated_to else ""
+        return f"gives no log-probability of a given token{cut}"
+    if profile.truncated_to:
+        return f"cuts draws to {profile.truncated_to}"
+    flags = " (start vLLM with --logprobs-mode processed_logprobs or --max-logprobs -1)"
+    listed = f"gives log-probabilities at T = 1 alone, of {profile.top_log_probs} tokens at most"
+    return listed + flags * (profile.server == "vLLM")
+
+
+@dataclass(frozen=True)
+class PartitionRequests:
+    """The requests of all routes to one server; each method returns a `Row` for each question."""
+
+    client: ServerClient
+    profile: ServerProfile
+
+    def raw(self, questions: Sequence[GoldQuestion]) -> list[Row]:
+        """Raw log-probabilities of the answers' tokens, and of the likeliest tokens beside each.
+
+        {"log_probs": [N], "top": [N] lists, without the token itself}
+        """
+        forced = self.profile.scores_prompt is None
+        row_of: Callable[[GoldQuestion, list[Any]], Row] = _forced_row if forced else _scored_row
+        parse: Callable[[Json], Any] = _entry if forced else _scored
+        return self._rows(questions, self._scoring, parse, lambda i, replies: row_of(questions[i], replies))
+
+    def losses(self, questions: Sequence[GoldQuestion], raw: Sequence[Row], temperature: float) -> list[Row]:
+        """The NLL of each token at a temperature: {"nll": [N]}, from the likeliest one raw and there."""
+
+        def row_of(i: int, entries: Sequence[TokenEntry]) -> Row:
+            at = [max(_listed(entry).values()) for entry in entries]
+            rows = zip(questions[i].tokens, raw[i]["log_probs"], raw[i]["top"])
+            nll = [(max([gold, *top]) - gold) / temperature - at[p] for (p, _), gold, top in rows]
+            return {"nll": nll}
+
+        answer = AnswerRequest(temperature, 1, alternatives=2, at_temperature=True)
+        return self._rows(questions, lambda question: self._each(question, answer), _entry, row_of)
+
+    def whole(self, questions: Sequence[GoldQuestion]) -> list[Row]:
+        """Raw log-probabilities of the whole vocabulary: {"log_probs": [P] base64 of float32 [V]}."""
+        size = self.profile.vocabulary or 0
+
+        def row_of(_: int, entries: Sequence[TokenEntry]) -> Row:
+            return {"log_probs": [_packed(_listed(entry), size) for entry in entries]}
+
+        answer = AnswerRequest(1.0, 1, alternatives=size)
+        return self._rows(questions, lambda question: self._each(question, answer), _entry, row_of)
+
+    def counts(self, questions: Sequence[GoldQuestion], route: Route) -> tuple[int, int]:
+        """How many requests come first, and how many more at each temperature that is tried."""
+        positions = sum(len(question.beginnings) for question in questions)
+        if route == "whole vocabulary":
+            return positions, 0
+        return sum(len(self._scoring(question)) for question in questions), positions
+
+    def _scoring(self, question: GoldQuestion) -> list[ServerRequest]:
+        """One for each answer where the server scores prompts; else one forces each token."""
+        k = min(self.profile.top_log_probs, 2)  # the likeliest is among them though the token takes a place
+        if self.profile.scores_prompt is None:
+            answer = AnswerRequest(1.0, 1, alternatives=k)
+            return [self._at(question, i, replace(answer, forced=token)) for i, token in question.tokens]
+        fields = {"echo": True, "logprobs": k}
+        if self.profile.scores_prompt == "prompt_logprobs":
+            fields = {"prompt_logprobs": k}
+        generation = AnswerRequest(1.0, 1, log_probs=False)
+        prompts = [Prompt(question.id, question.prompt + answer) for answer in question.answers]
+        return [request_for(self.profile, prompt, generation).with_fields(fields) for prompt in prompts]
+
+    def _each(self, question: GoldQuestion, answer: AnswerRequest) -> list[ServerRequest]:
+        """The same request at each position."""
+        return [self._at(question, i, answer) for i in range(len(question.beginnings))]
+
+    def _at(self, question: GoldQuestion, position: int, answer: AnswerRequest) -> ServerRequest:
+        ids = question.prompt + question.beginnings[position]
+        return request_for(self.profile, Prompt(question.id, ids), answer)
+
+    def _rows(
+        self,
+        questions: Sequence[GoldQuestion],
+        requests_of: Callable[[GoldQuestion], Sequence[ServerRequest]],
+        parse: Callable[[Json], Any],
+        row_of: Callable[[int, list[Any]], Row],
+    ) -> list[Row]:
+        """Ask all requests of all questions at once, and make a row of the replies to each question."""
+        requests = [requests_of(question) for question in questions]
+        replies = iter(self.client.send_all([request for group in requests for request in group], parse))
+        rows = list[Row]()
+        for i, group in enumerate(requests):
+            replies_to_one = list(islice(replies, len(group)))
+            reasons = [reply.reason for reply in replies_to_one if isinstance(reply, RequestFailed)]
+            try:
+                rows.append({"failed": reasons[0]} if reasons else row_of(i, replies_to_one))
+            except ValueError as error:
+                rows.append({"failed": str(error)})
+        return rows
+
+
+def _entry(reply: Json) -> TokenEntry:
+    """The one token of a reply."""
+    entries = [choice.entries for choice in parse_choices(reply)]
+    if len(entries) != 1 or entries[0] is None or len(entries[0]) != 1:
+        raise ValueError("one token was asked for, and its log-probability is not alone in the reply")
+    return entries[0][0]
+
+
+def _listed(entry: TokenEntry) -> dict[int | str, float]:
+    """All tokens of an entry with their log-probabilities."""
+    return {entry.key: entry.log_prob, **entry.top}
+
+
+def _packed(listed: Mapping[int | str, float], size: int) -> str:
+    """Log-probabilities by token id (V,), as base64 of float32; ValueError unless they are all there."""
+    values = np.full(size, -np.inf, dtype=np.float32)
+    for token, log_prob in listed.items():
+        if not isinstance(token, int) or not 0 <= token < size:
+            raise ValueError(f"a token of the whole vocabulary is {token!r}, no id below {size}")
+        values[token] = log_prob
+    total = float(np.exp(values.astype(np.float64)).sum())
+    if abs(total - 1) > _SUM:
+        raise ValueError(f"the probabilities of the whole vocabulary add up to {total:.4f}")
+    return b64encode(values.tobytes()).decode()
+
+
+def _forced_row(question: GoldQuestion, entries: Sequence[TokenEntry]) -> Row:
+    for (_, token), entry in zip(question.tokens, entries):
+        if entry.token_id != token:
+            raise ValueError(f"token {token} was forced by logit_bias and {entry.token_id} came")
+    return _raw_row([(entry.token_id, _listed(entry)) for entry in entries])
+
+
+def _scored(reply: Json) -> list[tuple[str | None, Mapping[str, float] | None]]:
+    """The tokens that are listed at each position of a prompt, and which of them stands there, if it is told.
+
+    By id (vLLM's prompt_logprobs), or by text (echo).
+    """
+    try:
+        (choice,) = reply["choices"]
+        if "prompt_logprobs" in choice:
+            by_id = choice["prompt_logprobs"]
+            return [
+                (None, entries and {token: entry["logprob"] for token, entry in entries.items()})
+                for entries in by_id
+            ]
+        logprobs = choice["logprobs"]
+        tops = logprobs.get("top_logprobs") or [{}] * len(logprobs["tokens"])
+        rows = zip(logprobs["tokens"], logprobs["token_logprobs"], tops)
+        return [
+            (text, None if log_prob is None else {**(top or {}), text: log_prob})
+            for text, log_prob, top in rows
+        ]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ValueError(f"the scores of a prompt are not what they should be ({error!r})") from None
+
+
+def _scored_row(question: GoldQuestion, replies: Sequence[Any]) -> Row:
+    scored = []
+    for answer, positions in zip(question.answers, replies):
+        start, stop = len(question.prompt), len(question.prompt) + len(answer)
+        if len(positions) < stop:
+            raise ValueError(f"{len(positions)} of {stop} tokens of a prompt were scored")
+        for token, (name, listed) in zip(answer, positions[start:stop]):
+            scored.append((str(token) if name is None else name, listed))
+    return _raw_row(scored)
+
+
+def _raw_row(scored: Sequence[tuple[Any, Mapping[Any, Any] | None]]) -> Row:
+    """From the token at each position and what is listed there."""
+    log_probs = [(listed or {}).get(token) for token, listed in scored]
+    if not all(isinstance(value, int | float) and math.isfinite(value) for value in log_probs):
+        raise ValueError("an answer's token has no log-probability")
+    return {
+        "log_probs": log_probs,
+        "top": [[value for key, value in (listed or {}).items() if key != token] for token, listed in scored],
+    }

@@ -188,7 +188,8 @@ def _ends_sentence(line: str, start: int, stop: re.Match[str]) -> bool:
     before = _last_word(line[max(start, stop.start() - 40) : stop.start()])
     if before in _BEFORE_NUMBERS:
         return not word[:1].isdigit()
-    if not (before in _TITLES or _is_abbreviation(before)):
+    initial = len(before) == 1 and before.isalpha()
+    if not (initial or before in _TITLES or before in _ENDINGS or _DOTTED.fullmatch(before)):
         return True
     opens = word[:1].isupper() and word.casefold() in _OPENERS
     return opens and following is not None and not following["dot"]  # "A. I. Velis"
@@ -197,11 +198,6 @@ def _ends_sentence(line: str, start: int, stop: re.Match[str]) -> bool:
 def _last_word(text: str) -> str:
     match = _LAST_WORD.search(text[-40:])
     return match[0].casefold() if match else ""
-
-
-def _is_abbreviation(word: str) -> bool:
-    """Whether a word before a full stop is an initial, dotted ("u.s"), or short for something."""
-    return word in _ENDINGS or (len(word) == 1 and word.isalpha()) or _DOTTED.fullmatch(word) is not None
 
 
 def _without_full_stop(answer: str) -> str:

@@ -193,23 +193,15 @@ _LETTER_AND_HYPHEN = re.compile(r"(?<!\w)[^\W\d_]-$")
 def normal_form(text: str) -> str:
     """Return the form in which different spellings of one answer are equal.
 
-    The result is lower-case words with single blanks, and empty only if `text` is empty or blank.
-
-    Notes
-    -----
-    In this order: NFKC and case folding; dashes and quotes unified; number words to digits, dates to ISO
-    8601 at the granularity that they state; English articles and punctuation dropped, except inside
-    numbers, ranges, fractions and times, and the signs that belong to a number, a comparison or the end of a
-    word ("-7", "$5", "20%", "5 < 3", "C#"). Latin letters lose their diacritics. Where nothing would be left
-    ("The", "*") the folded text is kept. Applying it twice changes nothing.
-
-    References
-    ----------
+    The result is lower-case words with single blanks, and empty only if `text` is empty or blank. In this
+    order: NFKC and case folding; dashes and quotes unified; number words to digits, dates to ISO 8601 at the
+    granularity that they state; English articles and punctuation dropped, except inside numbers, ranges,
+    fractions and times, and the signs that belong to a number, a comparison or the end of a word ("-7", "$5",
+    "20%", "5 < 3", "C#"). Latin letters lose their diacritics. Where nothing would be left ("The", "*") the
+    folded text is kept. Applying it twice changes nothing. Source of the rules for articles and punctuation:
     Rajpurkar et al., SQuAD: 100,000+ questions for machine comprehension of text, 2016 (the evaluation
     script's `normalize_answer`).
 
-    Examples
-    --------
     >>> normal_form("The Twenty-First Century"), normal_form("3.5 million"), normal_form("4 July, 1776")
     ('21st century', '3500000', '1776-07-04')
     >>> normal_form("1939–1945"), normal_form("Theresa May"), normal_form("−7"), normal_form("A+")
@@ -229,7 +221,8 @@ def _reduced(folded: str) -> str:
     words = bare.split()
     if not _ARTICLES.isdisjoint(words):
         words = without_articles(words)
-    return " ".join(words) or _remainder(folded)
+    # what is all articles and punctuation: "a" for "A.", "a+" for "A+"
+    return " ".join(words) or folded.strip(" .,;:!?'\"()[]") or folded
 
 
 def _bare(text: str) -> str:
@@ -237,11 +230,6 @@ def _bare(text: str) -> str:
     if _SIGN.search(text):
         return keep_signs(text).translate(_DROPPED).translate(KEPT)
     return text.translate(_DROPPED)
-
-
-def _remainder(folded: str) -> str:
-    """The form of a text that is all articles and punctuation: "a" for "A.", "a+" for "A+"."""
-    return folded.strip(" .,;:!?'\"()[]") or folded
 
 
 def _folded(text: str) -> str:

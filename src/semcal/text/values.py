@@ -199,9 +199,7 @@ def _names_differ(first: Values, second: Values) -> bool:
     extra, missing = first.names - second.names, second.names - first.names
     if _lacks_a_sign(extra, second) or _lacks_a_sign(missing, first):
         return True
-    if not (extra and missing):
-        return False
-    return not (
+    return bool(extra and missing) and not (
         _are_initials(extra, second.words - first.words) or _are_initials(missing, first.words - second.words)
     )
 

@@ -26,7 +26,6 @@ from semcal.experiment.grid_settings import yaml_text
 from semcal.experiment.report import summary
 from semcal.experiment.report.cells import MISSING, Cell, Column, Results, Row, Table
 from semcal.experiment.report.explorer import Explorer, script_json
-from semcal.experiment.report.plotting import BAND, INK, OTHER, QUIET, RULE, style
 from semcal.experiment.report.report_figures import REPORT_FIGURES, GridFigure
 from semcal.experiment.report.report_tables import (
     PROMPTS,
@@ -40,6 +39,7 @@ from semcal.experiment.report.report_tables import (
 from semcal.files import writing
 from semcal.measures import MEASURES
 from semcal.metrics import METRICS
+from semcal.plotting import BAND, INK, OTHER, QUIET, RULE, style
 from semcal.recalibration.methods import RECALIBRATORS
 
 FILES = Path(__file__).with_name("page_files")

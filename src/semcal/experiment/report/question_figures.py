@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from semcal.experiment.analyses.answer_analyses import base_candidate
 from semcal.experiment.finished import FinishedRun
 from semcal.experiment.grid_settings import Grading
-from semcal.experiment.report.plotting import INK, OTHER, QUIET, RULE, shortened, style, wrapped
 from semcal.files import parse_float
 from semcal.measures import MEASURES
+from semcal.plotting import INK, OTHER, QUIET, RULE, shortened, style, wrapped
 
 Row = Mapping[str, Any]
 

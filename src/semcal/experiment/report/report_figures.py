@@ -27,7 +27,14 @@ from semcal.experiment.finished import FinishedRun, Pair
 from semcal.experiment.grid_settings import CALIBRATED, slug
 from semcal.experiment.report import report_tables as tables
 from semcal.experiment.report.cells import Row, metric_title
-from semcal.experiment.report.plotting import (
+from semcal.experiment.report.question_figures import (
+    prompt_figure,
+    prompts_of,
+    schematic_figure,
+    teaser_figure,
+)
+from semcal.experiment.report.summary import MEASURE, compared_methods
+from semcal.plotting import (
     BAND,
     INK,
     QUIET,
@@ -42,13 +49,6 @@ from semcal.experiment.report.plotting import (
     style,
     write_figure,
 )
-from semcal.experiment.report.question_figures import (
-    prompt_figure,
-    prompts_of,
-    schematic_figure,
-    teaser_figure,
-)
-from semcal.experiment.report.summary import MEASURE, compared_methods
 from semcal.recalibration.methods import UNFITTED
 from semcal.registry import Catalogue
 

@@ -35,9 +35,9 @@ from semcal.experiment.report.cells import (
     number,
     pivot,
 )
-from semcal.experiment.report.plotting import RELIABILITY_NOTE
 from semcal.experiment.report.table_writers import csv_lines, csv_text, markdown, markdown_text, table_latex
 from semcal.files import writing
+from semcal.plotting import RELIABILITY_NOTE
 from semcal.recalibration.methods import UNFITTED
 from semcal.registry import Catalogue
 

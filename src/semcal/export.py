@@ -1,4 +1,4 @@
-"""Settings with which other programs sample from softmax(z / T), and upload of a recalibrator to the hub.
+"""A fitted temperature for other programs: sampling settings, a logits processor, upload to the hub.
 
 Everything that truncates or reshapes the distribution is switched off by the name that each program gives
 it; by default programs truncate (top-k 40 or 50, top-p 0.9, …).
@@ -6,15 +6,29 @@ it; by default programs truncate (top-k 40 or 50, top-p 0.9, …).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
+
+from torch import Tensor, float32
+from transformers import GenerationConfig, LogitsProcessor
 
 from semcal.hub_names import LANGUAGE_MODEL, locate, upload
+from semcal.models.loading import as_model_error, read_config, revision_of, silenced, unpacked
 from semcal.recalibration.provenance import Provenance
 from semcal.recalibration.saving import from_pretrained
+from semcal.recalibration.temperature import Temperature, single_temperature
 from semcal.registry import check_name
+from semcal.rows import Json
+
+__all__ = [
+    "SERVERS",
+    "TemperatureProcessor",
+    "generation_config",
+    "origin",
+    "push_to_hub",
+    "request_parameters",
+]
 
 _OPENAI = {"top_p": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
 _VLLM = {**_OPENAI, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
@@ -32,17 +46,9 @@ _LLAMA_CPP = {
     "frequency_penalty": 0.0,
     "dry_multiplier": 0.0,
 }
-_OLLAMA = {
-    "top_k": 0,
-    "top_p": 1.0,
-    "min_p": 0.0,
-    "typical_p": 1.0,
-    "mirostat": 0,
-    "repeat_penalty": 1.0,
-    "presence_penalty": 0.0,
-    "frequency_penalty": 0.0,
-}
-_OFF: dict[str, dict[str, Any]] = {
+_NOT_OF_OLLAMA = ("samplers", "dynatemp_range", "xtc_probability", "dry_multiplier")
+_OLLAMA = {name: value for name, value in _LLAMA_CPP.items() if name not in _NOT_OF_OLLAMA}
+_OFF: dict[str, Json] = {
     "openai": _OPENAI,
     "vllm": _VLLM,
     "sglang": _VLLM,
@@ -87,10 +93,7 @@ def request_parameters(server: str, temperature: float) -> dict[str, Any]:
 
 
 def generation_config(
-    temperature: float,
-    *,
-    checkpoint: Mapping[str, Any] | None = None,
-    comment: Mapping[str, Any] | None = None,
+    temperature: float, *, checkpoint: Json | None = None, comment: Json | None = None
 ) -> dict[str, Any]:
     """Return the content of a generation_config.json with which transformers samples from softmax(z / T).
 
@@ -121,31 +124,68 @@ def generation_config(
     return {**sampling, **special, **({"semcal": dict(comment)} if comment else {})}
 
 
+class TemperatureProcessor(LogitsProcessor):  # type: ignore[misc]
+    """Divide the logits of every token by one temperature.
+
+    Put it last among your logits processors, and leave those of `generate` off: ``temperature=1.0``,
+    ``top_k=0``, ``top_p=1.0`` (they come after yours, and top-k 50 is a default).
+
+    Parameters
+    ----------
+    temperature : float
+        T > 0, finite.
+
+    Raises
+    ------
+    UsageError
+        If T is not a temperature.
+
+    Examples
+    --------
+    >>> import torch
+    >>> TemperatureProcessor(2.0)(torch.tensor([[0]]), torch.tensor([[1.0, -3.0]]))
+    tensor([[ 0.5000, -1.5000]])
+    """
+
+    def __init__(self, temperature: float) -> None:
+        self.temperature = Temperature(temperature).temperature
+
+    @classmethod
+    def from_pretrained(cls, path_or_id: str | Path, *, revision: str | None = None) -> Self:
+        """Take the temperature from a directory that `semcal fit` wrote, or from the hub (at a `revision`).
+
+        UsageError if there is no recalibrator, or it has no single temperature.
+        """
+        recalibrator, _ = from_pretrained(path_or_id, revision=revision)
+        return cls(single_temperature(recalibrator))
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:  # noqa: ARG002
+        """Return scores / T, shape (batch, V); `input_ids` are ignored and nothing is changed in place."""
+        return scores / self.temperature
+
+    def __repr__(self) -> str:
+        return f"TemperatureProcessor({self.temperature:.6g})"
+
+
 @dataclass(frozen=True)
 class CheckpointSettings:
     """What an exported temperature needs of the checkpoint that it belongs to."""
 
     name: str  # with `revision` as `load_model` gives them: what a recalibrator's provenance is compared with
     revision: str
-    generation_config: Mapping[str, Any]  # its own, or that of its config where it has none
+    generation_config: Json  # its own, or that of its config where it has none
 
 
 def read_checkpoint_settings(path_or_id: str | Path) -> CheckpointSettings:
     """Read the settings of a directory, GGUF or hub id, and no weights; ModelError if it is no checkpoint."""
-    import torch
-    from transformers import GenerationConfig
-
-    from semcal.models.loading import as_model_error, read_config, revision_of, silenced, unpacked
-
     location = locate(path_or_id, LANGUAGE_MODEL)
-    what = f"cannot read the settings of {location.name!r}"
+    failure = f"cannot read the settings of {location.name!r}"
     if location.gguf:
-        location = unpacked(what, location, torch.float32)
-    config = read_config(what, location, None)
-    with silenced(), as_model_error(what, location.source):
+        location = unpacked(failure, location, float32)
+    config = read_config(failure, location, None)
+    with silenced(), as_model_error(failure, location.source):
         try:
-            options = {"local_files_only": location.cached}
-            generation = GenerationConfig.from_pretrained(location.source, **options)
+            generation = GenerationConfig.from_pretrained(location.source, local_files_only=location.cached)
         except OSError:  # not every checkpoint has one
             generation = GenerationConfig.from_model_config(config)
     return CheckpointSettings(location.name, revision_of(location, config), generation.to_diff_dict())
@@ -155,8 +195,8 @@ def origin(temperature: float, provenance: Provenance, *, solver: str | None = N
     """Where an exported temperature comes from: T, how it was found, model, revision, prompt hash, data."""
     fields = asdict(provenance)
     names = ("model", "revision", "prompt_hash", "data", "data_hash", "n_questions")
-    temperature_and_solver = {"temperature": temperature, **({"solver": solver} if solver else {})}
-    return {**temperature_and_solver, **{name: fields[name] for name in names}}
+    found_by = {"solver": solver} if solver else {}
+    return {"temperature": temperature, **found_by, **{name: fields[name] for name in names}}
 
 
 def push_to_hub(

@@ -1,0 +1,335 @@
+"""`semcal ask`: answer a question, or abstain, with calibrated confidence."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from typer import Argument, Option
+
+from semcal.cli import options as opt
+from semcal.cli.console import as_shown, info, nli_cost
+from semcal.cli.row_streams import RowResults, as_line, checked, counted, open_questions
+from semcal.data.question import Question
+from semcal.errors import QuestionError, RowError, UsageError
+from semcal.files import writing
+from semcal.rows import Json, Row, warn_of_cut_draws
+from semcal.steps import Block, run_steps
+
+if TYPE_CHECKING:
+    from semcal.calibration.calibrated import Calibration, Threshold
+    from semcal.steps import WorkerState
+    from semcal.uncertainty import UQOptions
+
+#: Questions of a file that are asked together.
+BLOCK = 256
+#: What is said where several meanings share the first place.
+_DISAGREE = "the draws do not agree on any answer: {} meanings are equally frequent"
+#: How the name of a file of questions ends.
+DATA_SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
+#: Options of `SemanticUQ`; a calibration brings them, and the distribution.
+SETTINGS = ("m", "linkage", "max_new_tokens", "measure", "abstain_below")
+DISTRIBUTION = ("recalibrator", "temperature", "few_shot")
+
+
+@dataclass(frozen=True)
+class AskOptions:
+    """The options of `semcal ask`."""
+
+    question: str = Argument(metavar="QUESTION", help="A question, a file of questions {id, question}, or -.")
+    context: str | None = Option(None, help="The passage to answer from (open book).")
+    model: str | None = opt.ANSWERING_MODEL
+    calibration: str | None = opt.CALIBRATION
+    recalibrator: str | None = opt.RECALIBRATOR
+    temperature: float | None = opt.TEMPERATURE
+    equivalence: str | None = opt.EQUIVALENCE
+    linkage: str | None = Option(None, help="components (by default), greedy or complete.")
+    compare: bool = Option(False, "--compare", help="Show T = 0.5 beside the fitted T.")
+    measure: str | None = Option(
+        None, help="The measure that chooses the answer and is its confidence: E-SC by default."
+    )
+    abstain_below: float | None = Option(
+        None, min=0, max=1, help="The threshold: abstain when the confidence is lower."
+    )
+    decide: bool = Option(
+        False, "--decide", help="Stop sampling as soon as the rest cannot change answering or abstaining."
+    )
+    m: int | None = Option(
+        None, "--m", callback=opt.countable, help="Answers to sample for each question: 10 by default."
+    )
+    seed: int = opt.SEED
+    max_new_tokens: int | None = opt.MAX_NEW_TOKENS
+    few_shot: Path | None = opt.FEW_SHOT
+    force: bool = opt.FORCE
+    cache: Path | None = opt.CACHE
+    columns: list[str] | None = opt.COLUMNS
+    limit: int | None = opt.LIMIT
+    out: Path | None = opt.OUT
+    overwrite: bool = opt.OVERWRITE
+    json: bool = opt.JSON
+    device: str | None = opt.DEVICE
+    nli_device: str | None = opt.NLI_DEVICE
+    dtype: str | None = opt.DTYPE
+    workers: int | None = opt.WORKERS
+    memory: str | None = opt.MEMORY
+
+    def settings(self) -> dict[str, Any]:
+        """What `SemanticUQ` is given in any case."""
+        return {name: getattr(self, name) for name in ("seed", "decide", *SETTINGS)}
+
+    def given(self, *names: str) -> dict[str, Any]:
+        """The values of options that were given."""
+        values = {name: getattr(self, name) for name in names}
+        return {name: value for name, value in values.items() if value is not None and value is not False}
+
+
+def command(options: AskOptions, server: opt.ServerOptions) -> int:
+    """Answer a question, or abstain, with the probability that the answer is right.
+
+    Without --calibration the confidence is the answer's share of the draws, which is no probability.
+    Without --model the embedded Atlas model answers, with its own calibration.
+    """
+    single = _single(options)
+    # only now, as it takes seconds
+    from semcal.calibration.calibrated import equivalence_of
+    from semcal.uncertainty import AskStep
+
+    if options.model is None:
+        info("ask: the embedded model of an invented world answers; name yours with --model")
+        options = replace(options, model=opt.ATLAS)
+    calibration = _calibration(options)
+    equivalence = options.equivalence
+    if calibration is not None:
+        equivalence = str(equivalence_of(calibration, equivalence))
+    elif options.model == opt.ATLAS:
+        equivalence = equivalence or opt.ATLAS
+        options = replace(options, recalibrator=_embedded(options))
+    options = replace(options, equivalence=opt.equivalence_name(equivalence))
+    questions, total = _questions(options, single)
+    questions, n_blocks = opt.peek_blocks(questions, BLOCK, options.limit)
+    models = opt.ModelOptions.of(options, server)
+    with opt.open_workers("ask", models, options.workers, n_blocks) as (executor, load):
+        state = load()
+        ways = _ways(options, calibration, state)
+        step, costs, render = AskStep(ways), Counter[str](), _render(options, titled=single is None)
+        check = _checker(state, ways[-1])
+        if single is not None:
+            for block in run_steps([Row.of(single)], [step], workers=executor):
+                costs.update(block.costs)
+                _write_answer(block, options.out, render)
+            _tell_costs(costs, state, several=False, decide=options.decide)
+            return 0
+        with RowResults("ask", options.out, limit=options.limit, total=total, render=render) as results:
+            for block in results.blocks(checked(questions, check), [step], workers=executor, cut=BLOCK):
+                results.write(block)
+                costs.update(block.costs)
+        _tell_costs(costs, state, several=True, decide=options.decide)
+        return results.bad.exit_code()
+
+
+def _single(options: AskOptions) -> Question | None:
+    """The question that was given; None if it is a file of questions, or stdin."""
+    text, context = options.question, options.context
+    if text == "-" or os.path.isfile(text):  # noqa: PTH113 - a long question is no path, and no error
+        if context is not None:
+            raise UsageError("--context goes with a question; rows bring their own 'context'")
+        return None
+    if os.path.isdir(text):  # noqa: PTH112
+        raise UsageError(f"{text!r} is a folder; name a file of questions in it")
+    if not text.strip():
+        raise UsageError("the question is empty")
+    if text.endswith(DATA_SUFFIXES) and not any(map(str.isspace, text)):
+        raise UsageError(f"there is no file {text!r} (and a question has more than one word)")
+    return Question(text, text, (), context)
+
+
+def _questions(options: AskOptions, single: Question | None) -> tuple[Iterator[Row | RowError], int | None]:
+    """The question that was given, or those of the file; and how many they are."""
+    if single is None:
+        return counted(options.question, open_questions(options.question, options.columns, label="ask"))
+    if options.columns:
+        raise UsageError("--columns is for a file of questions; leave it out")
+    return iter([Row.of(single)]), 1
+
+
+def _calibration(options: AskOptions) -> Calibration | None:
+    """The calibration that is named, or the embedded model's (of closed-book questions) where it holds."""
+    from semcal.calibration.calibrated import check_beside
+
+    if options.calibration is not None:
+        if options.compare:
+            raise UsageError("--compare is of a temperature, and a calibration has its own; leave one out")
+        calibration = opt.open_calibration(options.calibration)
+        settings = options.given(*SETTINGS, *DISTRIBUTION)
+        check_beside(calibration, {_option(name): value for name, value in settings.items()})
+        return calibration
+    if options.model != opt.ATLAS:
+        return None
+    unlike = options.given(*SETTINGS, *DISTRIBUTION, "compare", "context", "decide")
+    unlike.pop("abstain_below", None)
+    unlike |= {} if options.equivalence in (None, opt.ATLAS) else {"equivalence": options.equivalence}
+    if unlike:
+        names = ", ".join(map(_option, unlike))
+        info(f"ask: the embedded calibration does not hold with {names}; the confidence is a share")
+        return None
+    calibration = opt.open_calibration(opt.ATLAS)
+    return calibration if options.abstain_below is None else replace(calibration, threshold=None)
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _embedded(options: AskOptions) -> str | None:
+    """The recalibrator that comes with the embedded model, unless the options name another distribution."""
+    if options.recalibrator is not None or options.temperature is not None:
+        return options.recalibrator
+    if options.few_shot is not None:
+        info("ask: the embedded temperature goes with its own examples; with yours T = 1 is used")
+        return None
+    return opt.ATLAS
+
+
+def _ways(options: AskOptions, calibration: Calibration | None, state: WorkerState) -> tuple[UQOptions, ...]:
+    """What `SemanticUQ` is given to answer each question: once, or first at T = 0.5 (--compare)."""
+    if calibration is not None:
+        from semcal.calibration.calibrated import is_made_for
+
+        for line in calibration.report.first:
+            info(f"ask: {line}")
+        if calibration.threshold is not None and is_made_for(calibration, state.model):
+            info(f"ask: {_promise(calibration.threshold)}")
+        few_shot = opt.open_few_shot(options.few_shot)
+        brought = {"calibration": calibration, "few_shot": few_shot, "force": options.force}
+        return (cast("UQOptions", options.settings() | brought),)
+    from semcal.recalibration.temperature import SE, temperature_of
+
+    method, asking = opt.open_recalibrator(
+        state.model, options.recalibrator, options.temperature, options.few_shot, force=options.force
+    )
+    if not asking.few_shot:
+        info("ask: no few-shot examples: models answer in sentences without them; give some ten (--few-shot)")
+    usual = (SE(),) if options.compare and temperature_of(method) != SE().temperature else ()
+    if options.compare and not usual:
+        info("ask: T = 0.5 is asked for already; there is nothing to compare it with")
+    return tuple(
+        cast("UQOptions", options.settings() | {"recalibrator": recalibrator, "few_shot": asking.few_shot})
+        for recalibrator in (*usual, method)
+    )
+
+
+def _promise(limit: Threshold) -> str:
+    """What the threshold of a calibration promises; where it has none, why all abstain, and what helps."""
+    if limit.threshold is not None:
+        return limit.sentence
+    needed = limit.questions_needed
+    more = "" if needed is None else f"about {needed} labelled questions kept apart in place of {limit.n}, "
+    return (
+        f"every answer abstains: no threshold of the calibration was shown to keep the wrong ones to "
+        f"{100 * limit.risk_limit:.3g} %; calibrate again with {more}{'or ' * bool(more)}a larger --risk, or "
+        "without --risk for probabilities alone"
+    )
+
+
+def _checker(models: WorkerState, way: UQOptions) -> Callable[[Row], None]:
+    """Refuse contradictory options now, and return what refuses a question that does not fit the model."""
+    from semcal.models.sampling import check_question
+    from semcal.uncertainty import SemanticUQ
+
+    common: UQOptions = {"equivalence": models.equivalence}
+    uq = SemanticUQ(models.model, **way | common)
+    return lambda row: check_question(uq.model, row.to_question(), uq.sampling)
+
+
+def _write_answer(block: Block, out: Path | None, render: Callable[[Row], str]) -> None:
+    """Write the answers to one question; QuestionError if there are none."""
+    for row, reason in block.failures:
+        raise QuestionError(row.id, reason)
+    with writing(out) as handle:
+        handle.writelines(render(row) + "\n" for row in block.rows)
+
+
+def _tell_costs(costs: Counter[str], state: WorkerState, *, several: bool, decide: bool) -> None:
+    """Say how many draws were cut, and what clustering or deciding took."""
+    warn_of_cut_draws(costs["cut"], costs["draws"])
+    nli = state.equivalence.name != "exact"
+    if decide:
+        calls = f" and {costs['calls']} NLI calls of {costs['pairs']} ordered pairs" if nli else ""
+        info(f"ask: decided with {costs['draws']} of {costs['all']} draws{calls}")
+    elif nli and several:
+        info(f"ask: {nli_cost(state.equivalence.name, costs)}")
+
+
+def _render(options: AskOptions, *, titled: bool) -> Callable[[Row], str]:
+    people = not (options.json or options.out) and sys.stdout.isatty()
+    return (lambda record: as_shown(_page(record, titled=titled))) if people else as_line
+
+
+def _page(record: Json, *, titled: bool = False) -> str:
+    """One answer as a person reads it: the answer with its confidence, then a line for each meaning."""
+    raw = record.get("map", "").startswith("none") and record["confidence"] == record["score"]
+    calibrated = record["measure"] == "Calibrated" and not raw
+    kind = "probability" if calibrated else "share"
+    wide = min(48, max(len("(empty answer)"), *(len(meaning["text"]) for meaning in record["meanings"])))
+    bound, p = _confidence(record)
+    confidence = "undefined" if p is None else f"{bound}{p:.2f}"
+    verdict = (
+        f"right with probability {confidence}"
+        if calibrated
+        else f"share {confidence} (as good as any map that was learnt)"
+        if raw
+        else f"share {confidence} ({record['measure']}, not calibrated)"
+    )
+    method = "" if record["method"] == "T" else f", {record['method']}"
+    method += " by sgd" if (record["method"], record["solver"]) == ("TS", "sgd") else ""
+    method += "" if record["temperature"] is None else f", T = {record['temperature']:.2f}"
+    entropy = "undefined" if record["entropy"] is None else f"{record['entropy']:.2f} nats"
+    draws, end = f"{len(record['samples'])} draws", f"; semantic entropy {entropy}"
+    if "m" in record:
+        draws, end = f"{len(record['samples'])} of {record['m']} draws asked", ""
+    return "\n".join(
+        [
+            *([record["question"]] if titled else []),
+            f"{record['answer'] or '(empty answer)'}   {verdict}",
+            *([_DISAGREE.format(record["tied"])] if "tied" in record else []),
+            *_verdict(record),
+            "",
+            f"  {'meaning':<{wide}} {'drawn':>5} {kind:>11}",
+            *(
+                f"  {(meaning['text'] or '(empty answer)')[:wide]:<{wide}} {len(meaning['samples']):>5} "
+                f"{'–' if meaning[kind] is None else format(meaning[kind], '.2f'):>11}"
+                for meaning in record["meanings"]
+            ),
+            "",
+            f"  {draws}{method}{end}",
+            "",
+        ]
+    )
+
+
+def _confidence(record: Json) -> tuple[str, float | None]:
+    """The confidence; with --decide the bound of it that decided."""
+    if record["confidence"] is not None or "confidence_bounds" not in record:
+        return "", record["confidence"]
+    low, high = record["confidence_bounds"]
+    return ("at most ", high) if record["abstained"] else ("at least ", low)
+
+
+def _verdict(record: Json) -> Iterator[str]:
+    """Whether the answer is given, where there is a threshold."""
+    (bound, p), threshold = _confidence(record), record["threshold"]
+    if record["abstained"] and threshold is None:
+        yield "abstained: no threshold was found that holds the risk"
+    elif record["abstained"] and p is None:
+        yield "abstained: the confidence is undefined"
+    elif record["abstained"] is not None:
+        if record.get("map", "").startswith("constant"):
+            bound, p = "share ", record["score"]
+        digits = next((n for n in range(2, 16) if f"{p:.{n}f}" != f"{threshold:.{n}f}"), 2)
+        verdict = ("abstained", "is below") if record["abstained"] else ("answered", "reaches")
+        yield f"{verdict[0]}: {bound}{p:.{digits}f} {verdict[1]} the threshold {threshold:.{digits}f}"

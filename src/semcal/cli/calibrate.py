@@ -1,0 +1,382 @@
+"""`semcal calibrate`: the probability that an answer is right, learnt from labelled questions or samples."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from typer import Argument, Option
+
+from semcal.cli import options as opt
+from semcal.cli.console import Output, info, open_unfinished, progress, show, spending, warn
+from semcal.cli.fit import check_apart, folder_output
+from semcal.cli.row_streams import BadRows, good_rows, open_rows, read_labelled
+from semcal.data.question import data_hash
+from semcal.errors import InputError, QuestionError, RowError, UsageError, shown
+from semcal.files import dumps, own_files, read_rows
+from semcal.rows import RECALIBRATOR, SAMPLES, Row
+from semcal.store import UnfinishedWork
+
+if TYPE_CHECKING:
+    from semcal.calibration.calibrated import Calibration
+    from semcal.calibration.learn import SamplesOrigin
+    from semcal.grading.rules import Grader
+    from semcal.models.equivalence import Equivalence
+    from semcal.models.language_model import PromptConfig, Sampler
+    from semcal.recalibration.attentive import AnyRecalibrator
+
+#: The columns that are read of stored samples.
+FIELDS = (
+    *("id", "question", "samples", "log_likelihoods", "temperatures"),
+    *("answers", "clusters", "context", "group"),
+)
+
+
+@dataclass(frozen=True)
+class CalibrateOptions:
+    """The options of `semcal calibrate`."""
+
+    file: str = Argument(
+        metavar="FILE",
+        help="Labelled questions {question, answers, context?}; or, without --model, rows with samples too.",
+    )
+    out: Path = opt.folder_option("Directory of the calibration.", ...)
+    model: str | None = opt.ANSWERING_MODEL
+    equivalence: str | None = opt.EQUIVALENCE
+    risk: float | None = Option(
+        None,
+        "--risk",
+        metavar="R",
+        help="Also set a threshold: at most this share of the answers from it on is wrong.",
+    )
+    delta: float = Option(0.05, "--delta", help="Allowed probability that the share is larger after all.")
+    recalibrator: str | None = opt.RECALIBRATOR
+    temperatures: list[float] | None = Option(
+        None,
+        "--temperatures",
+        metavar="T",
+        help="Draw at this temperature as well; may be repeated. 0.5 by default; 1 alone for none.",
+    )
+    m: int | None = Option(
+        None,
+        "--m",
+        callback=opt.countable,
+        help="Answers to sample for each question, 10 by default; of samples the first of each temperature.",
+    )
+    linkage: str = opt.LINKAGE
+    max_new_tokens: int | None = opt.MAX_NEW_TOKENS
+    few_shot: Path | None = opt.FEW_SHOT
+    grader: str = opt.GRADER
+    cache: Path | None = opt.CACHE
+    seed: int | None = opt.KEPT_SEED
+    columns: list[str] | None = opt.COLUMNS
+    limit: int | None = opt.LIMIT
+    overwrite: bool = opt.OVERWRITE
+    json: bool = opt.JSON
+    device: str | None = opt.DEVICE
+    nli_device: str | None = opt.NLI_DEVICE
+    dtype: str | None = opt.DTYPE
+    dry_run: bool = opt.DRY_RUN
+    fresh: bool = opt.FRESH
+    force: bool = opt.FORCE
+    no_samples: bool = Option(False, "--no-samples", help=f"Do not keep what is sampled (DIR/{SAMPLES}).")
+
+    def check(self, *, has_samples: bool) -> None:
+        """Raise UsageError for a share that is none, and for what only a model that is asked can do."""
+        for name, value, usual in (("risk", self.risk, "0.1"), ("delta", self.delta, "0.05")):
+            if value is not None and not 0 < value < 1:
+                raise UsageError(f"--{name} is a share between 0 and 1, such as {usual}, got {value:g}")
+        if self.model is not None and not has_samples:
+            return
+        refused = ["max_new_tokens", "fresh", "no_samples"]
+        refused += ["recalibrator", "few_shot"] if self.model is None else []
+        refused += [] if has_samples else ["temperatures"]
+        for name in refused:
+            if getattr(self, name):
+                remedy = "leave it out" if has_samples else "give --model, or leave it out"
+                raise UsageError(f"--{name.replace('_', '-')} is for a model that is asked; {remedy}")
+
+
+@dataclass(frozen=True)
+class LearningTask:
+    """What a calibration is learnt by, once everything is read."""
+
+    learn: Callable[..., Calibration]  # takes `progress`
+    equivalence: Equivalence
+    grader: Grader | str
+    model: Sampler | None = None
+    n_questions: int = 0  # that are sampled
+    work: UnfinishedWork | None = None
+
+
+def command(options: CalibrateOptions, server: opt.ServerOptions) -> int:
+    """Learn the probability that an answer is right, and with --risk a threshold to abstain below.
+
+    Each question is answered m times; the commonest meaning is the answer, graded against the references. The
+    probability is learnt from its share and other features of the samples, by the map of the highest
+    cross-validated gain; none is used unless one beats the share itself. With --risk two in five of the
+    questions are kept apart for the threshold. Give the directory to ask or measure with
+    --calibration. Interrupted sampling resumes with the same command. What was sampled is kept in
+    DIR/samples.jsonl: give that file for another risk, equivalence, grader or m without sampling again.
+    """
+    has_samples = holds_kept_samples(options.file)
+    options.check(has_samples=has_samples)
+    models = opt.ModelOptions.of(options, server, options.grader.removeprefix("judge:"))
+    with BadRows() as bad:
+        read = _from_samples if options.model is None or has_samples else _from_model
+        learning = read(options, models, bad)
+        if learning is None:
+            return bad.exit_code()
+        spent = spending(
+            "calibrate", model=learning.model, equivalence=learning.equivalence, grader=learning.grader
+        )
+        with spent, progress("calibrate", learning.n_questions) as update:
+            if learning.work is not None:
+                learning.work.begin()
+            calibration = learning.learn(progress=update)
+        if learning.work is not None:
+            learning.work.finish()
+        path = _save(calibration, options)
+        for line in calibration.report.first:
+            info(f"calibrate: {line}")
+        in_words = not options.json and sys.stdout.isatty()
+        show(_in_words(calibration, path) if in_words else _as_json(calibration, path))
+        return bad.exit_code()
+
+
+def _save(calibration: Calibration, options: CalibrateOptions) -> Path:
+    """Write the calibration, and remove what an older one has left beside its file that this one lacks."""
+    out = options.out
+    calibration = replace(calibration, samples=None) if options.no_samples else calibration
+    path = calibration.save_pretrained(out)
+    if calibration.recalibrator is None:
+        shutil.rmtree(out / RECALIBRATOR, ignore_errors=True)
+    if calibration.samples is None and Path(options.file).resolve() != (out / SAMPLES).resolve():
+        (out / SAMPLES).unlink(missing_ok=True)
+    return path
+
+
+def holds_kept_samples(file: str | Path) -> bool:
+    """Whether a file begins with a row that `semcal calibrate` sampled."""
+    path = Path(file)
+    first = next(iter(read_rows(path)), None) if path.suffix == ".jsonl" and path.is_file() else None
+    with suppress(InputError):
+        return not isinstance(first, RowError | None) and _is_kept(Row(first.data))
+    return False
+
+
+def _is_kept(row: Row) -> bool:
+    """Whether the row is one that `semcal calibrate` sampled, and kept beside its calibration."""
+    return row.sampled_by.command == "calibrate"
+
+
+def output_of(out: Path) -> Output:
+    """The directory of the calibration; --overwrite replaces another calibration, and nothing else.
+
+    A directory that holds nothing but kept samples was begun by this command.
+    """
+    output, samples = folder_output(out, "calibration"), out / SAMPLES
+    begun = out.is_dir() and own_files(out) == [samples] and holds_kept_samples(samples)
+    return replace(output, begun=True) if begun else output
+
+
+def _from_samples(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRows) -> LearningTask | None:
+    """Read stored samples; None if that is all that is to be done."""
+    from semcal.calibration.learn import Learning, calibrate_rows, check_labelled_samples, measure_samples
+    from semcal.grading.grade import as_grader
+    from semcal.models.clustering import Grouping
+
+    read = open_rows(
+        options.file, options.columns, check_labelled_samples, fields=FIELDS, label="calibrate", tables=True
+    )
+    rows = list(good_rows(islice(read, options.limit), bad))
+    if not rows:
+        raise InputError(
+            f"no row of {options.file} can be used: stored samples need id, question, samples and answers; "
+            "to have a model answer labelled questions, give it with --model"
+        )
+    if options.equivalence is None and any(row.has("clusters") for row in rows):
+        raise UsageError(
+            f"the rows of {options.file} are clustered already; say by what with --equivalence (exact, or "
+            "the NLI model), since later samples must be grouped alike"
+        )
+    origin = _origin(rows, options, models)
+    if options.dry_run:
+        warn(f"would calibrate on the samples of {len(rows)} questions")
+        return None
+    kept_seed = 0 if origin.provenance is None else origin.provenance.seed
+    clustering = Grouping(models.open_equivalence(), options.linkage)
+    grader = as_grader(models.open_grader(options.grader), clustering.equivalence)
+
+    def learn(progress: Callable[[int], None]) -> Calibration:
+        seed = kept_seed if options.seed is None else options.seed
+        return calibrate_rows(
+            measure_samples(
+                rows, clustering, m=options.m, temperatures=options.temperatures, progress=progress
+            ),
+            clustering.equivalence,
+            clustering.linkage,
+            Learning(options.risk, options.delta, seed, grader),
+            origin,
+        )
+
+    return LearningTask(learn, clustering.equivalence, grader)
+
+
+def _origin(rows: Sequence[Row], options: CalibrateOptions, models: opt.ModelOptions) -> SamplesOrigin:
+    """What stored samples are from, as the calibration beside them or the model that is named tells."""
+    from semcal.calibration.learn import origin_of
+
+    if options.model is None:
+        return origin_of(rows, options.file, seed=options.seed)
+    from semcal.installation import versions
+    from semcal.recalibration.calibration_set import provenance_of
+
+    model, recalibrator, asking = _open_sampling(options, models)
+    provenance = partial(
+        provenance_of,
+        model,
+        asking=asking,
+        data=Path(options.file).name,
+        versions=versions(),
+        seed=rows[0].sampled_by.seed or 0 if options.seed is None else options.seed,
+    )
+    info(f"calibrate: {options.file} holds samples of {model.name}; nothing is sampled again")
+    fitted = recalibrator if options.recalibrator else None
+    return origin_of(rows, options.file, provenance=provenance, recalibrator=fitted)
+
+
+def _open_sampling(
+    options: CalibrateOptions, models: opt.ModelOptions
+) -> tuple[Sampler, AnyRecalibrator, PromptConfig]:
+    """The model, what it is sampled under, and the prompt."""
+    model = models.open_model()
+    return model, *opt.open_recalibrator(
+        model, options.recalibrator, few_shot=options.few_shot, force=options.force
+    )
+
+
+def _from_model(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRows) -> LearningTask | None:
+    """Read labelled questions and load the model that answers them; None if that is all to be done."""
+    file, m, seed = options.file, options.m or 10, options.seed or 0
+    questions = read_labelled(file, options.columns, bad, label="calibrate", limit=options.limit)
+    if any(_is_kept(Row(question.extra)) for question in questions):
+        raise UsageError(
+            f"{file} holds samples that semcal calibrate kept; give them as a file, samples.jsonl"
+        )
+    # only now, as it takes seconds
+    from semcal.calibration.learn import TEMPERATURES, calibrate
+    from semcal.installation import versions
+    from semcal.models.sampling import Sampling, plan_sampling
+    from semcal.recalibration.temperature import Temperature
+    from semcal.store import Store
+
+    model, recalibrator, asking = _open_sampling(options, models)
+    temperatures = tuple(dict.fromkeys((1.0, *(options.temperatures or TEMPERATURES))))
+    if options.dry_run:
+        under = ", ".join(f"{t:g}" for t in temperatures)
+        answers = f"{m} answers to each of {len(questions)} questions at T = {under}"
+        total = m * len(temperatures) * len(questions)
+        warn(f"would sample {answers}: {total} answers; writes {options.out}")
+        ways = (recalibrator, *map(Temperature, temperatures[1:]))
+        sampling = Sampling(ways, asking, m, max_new_tokens=options.max_new_tokens)
+        warn("\n".join(plan_sampling(model, questions, sampling)))
+        return None
+    check_apart(questions, asking.few_shot, roles="a few-shot example and a labelled question")
+    key = {
+        "m": m,
+        "max_new_tokens": options.max_new_tokens,
+        "temperatures": temperatures,
+        "seed": seed,
+        "linkage": options.linkage,
+        "model": model.revision,
+        "prompt": asking.hash(model),
+        "data": data_hash(questions),
+        "equivalence": options.equivalence,
+        "recalibrator": options.recalibrator,
+    }
+    work = open_unfinished(options.out, key, fresh=options.fresh)
+    by_id = {question.id: question for question in questions}
+    equivalence = models.open_equivalence()
+    grader = models.open_grader(options.grader)
+
+    def leave_out(error: QuestionError) -> None:
+        bad.report(by_id[error.question_id].error(error.reason))
+
+    learn = partial(
+        calibrate,
+        model,
+        questions,
+        equivalence=equivalence,
+        temperatures=temperatures,
+        recalibrator=recalibrator if options.recalibrator else None,
+        few_shot=asking.few_shot,
+        m=m,
+        seed=seed,
+        max_new_tokens=options.max_new_tokens,
+        linkage=options.linkage,
+        grader=grader,
+        risk=options.risk,
+        delta=options.delta,
+        data=Path(file).name,
+        versions=versions(),
+        keep=Store(work.folder),
+        on_bad_question=leave_out,
+    )
+    return LearningTask(learn, equivalence, grader, model, len(questions), work)
+
+
+def _as_json(calibration: Calibration, path: Path) -> str:
+    threshold = None if calibration.threshold is None else asdict(calibration.threshold)
+    examples = {"examples": list(map(asdict, calibration.examples)), "m": calibration.m}
+    return dumps({**asdict(calibration.report), **examples, "threshold": threshold, "path": str(path)})
+
+
+def _in_words(calibration: Calibration, path: Path) -> str:
+    report = calibration.report
+    apart = f" ({report.apart} more kept apart for the threshold)" if report.apart else ""
+    names = {"accuracy": "accuracy", "mean_confidence": "confidence", "ace": "ACE", "ace_floor": "by chance"}
+    names |= {"brier": "Brier", "auroc": "AUROC", "gain": "gain"}
+    columns = [name for name in names if name in report.base]
+    rows = [("Base", report.base), ("Calibrated", report.calibrated)]
+    if report.base_at_one is not None:
+        rows.insert(1, ("Base, T = 1", report.base_at_one))
+    lines = [
+        f"{report.n} labelled questions{apart}, {calibration.m} draws each",
+        "".join([f"{'':<12}", *(f"{names[name]:>11}" for name in columns)]),
+    ]
+    for label, figures in rows:
+        cells = ("–" if figures[name] is None else f"{figures[name]:.3f}" for name in columns)
+        lines.append("".join([f"{label:<12}", *(f"{cell:>11}" for cell in cells)]))
+    lines += [
+        "Calibrated is measured out of fold, with temperature and map chosen anew in each fold; Base is the",
+        "share of the same answers.",
+    ]
+    if report.answered_at is not None:
+        lines.append(report.answered_at)
+    unset = "No threshold was asked for; --risk sets one, below which ask abstains."
+    lines += [
+        "",
+        report.why,
+        *report.advice,
+        calibration.threshold.sentence if calibration.threshold else unset,
+    ]
+    lines += ["", f"{len(calibration.examples)} of the answers, as they were graded:"]
+    for example in calibration.examples:
+        mark = "right" if example.correct else "wrong"
+        answer, reference, question = map(shown, (example.answer, example.reference, example.question))
+        lines.append(f"  {mark}: {answer} to {question}; a reference: {reference}")
+    lines += ["", f"written to {path}; semcal ask and measure: --calibration {path.parent}"]
+    if calibration.samples is not None:
+        lines.append(
+            "another --risk, --equivalence, --grader or --m: semcal calibrate "
+            f"{path.parent / SAMPLES} … --out ANOTHER"
+        )
+    return "\n".join(lines)

@@ -1,0 +1,619 @@
+"""`semcal fit`: fit a temperature, or a larger recalibrator, to labelled questions."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from shutil import rmtree
+from typing import TYPE_CHECKING, Any
+
+from typer import Argument, Option
+
+from semcal.cli import options as opt
+from semcal.cli.console import (
+    Output,
+    info,
+    open_unfinished,
+    progress,
+    refuse_existing,
+    show,
+    spending,
+    successive_progress,
+    unfinished,
+    warn,
+)
+from semcal.cli.row_streams import BadRows, listed, read_labelled
+from semcal.data.question import Question, data_hash, group_ties
+from semcal.data.splits import near_duplicates, question_key, warn_of_near_duplicates
+from semcal.errors import QuestionError, StoreError, UsageError, shown
+from semcal.files import dumps, read_object, write_rows
+from semcal.models.equivalence import names_a_server
+from semcal.models.language_model import check_likelihoods
+from semcal.recalibration.methods import FITTED, FROM_SAMPLES, RECALIBRATORS
+from semcal.registry import check_name
+from semcal.rows import Json
+from semcal.store import SETTINGS
+
+if TYPE_CHECKING:
+    from semcal.models.equivalence import Equivalence
+    from semcal.models.language_model import LanguageModel, PromptConfig, Sampler
+    from semcal.models.sampling import Sampling
+    from semcal.recalibration.calibration_set import CalibrationSet
+    from semcal.recalibration.provenance import Provenance
+    from semcal.recalibration.saving import Fitted
+
+#: A candidate below this share of the best accuracy gives a warning.
+WORTH = 0.8
+#: The table of all candidates beside the recalibrator.
+SELECTION = "selection.jsonl"
+
+
+@dataclass(frozen=True)
+class FitOptions:
+    """The options of `semcal fit`."""
+
+    file: str = Argument(metavar="FILE", help="Labelled questions {question, answers, context?}.")
+    model: str = opt.MODEL
+    out: Path = opt.folder_option("Directory of the recalibrator.", ...)
+    overwrite: bool = opt.OVERWRITE
+    method: str = Option("TS", help=f"{', '.join(FITTED)} or TS-grid (temperatures tried on FILE).")
+    loss: str = Option("NLL", help="NLL, SS, or any (TS): one of several references is said.")
+    alpha: float | None = Option(None, help="The α of SS: 0.1, 0.25, 0.5 or 0.75.")
+    solver: str | None = Option(None, help="exact (TS), or sgd, the paper's schedule of gradient steps.")
+    weight_decay: float = Option(0.0, min=0, help="Of sgd; the paper: 0 or 0.01.")
+    learning_rate: float | None = Option(
+        None, min=0, help="Of sgd; the paper: 1e-4 for TS, 1e-5 for ATS and Platt."
+    )
+    features: Path | None = Option(
+        None,
+        metavar="DIR",
+        callback=opt.out_path,
+        help="Keep the hidden states here: an interrupted reading resumes, and further fits read the files.",
+    )
+    select: bool = Option(
+        False,
+        "--select",
+        help="Try every loss, α and weight decay. For each measure the one of the highest gain on "
+        "--validation is written to DIR/MEASURE; the table of all is DIR/selection.jsonl.",
+    )
+    by: str | None = Option(
+        None,
+        help="What --select and TS-grid choose by: gain (accuracy less Brier score; the default), or "
+        "brier, the paper's rule, which prefers answers that are nearly all wrong and known to be.",
+    )
+    validation: str | None = Option(None, metavar="FILE", help="Labelled questions to choose on.")
+    measure: str = Option("E-SC", help="The measure whose choice is in DIR itself.")
+    plot: Path | None = Option(
+        None,
+        metavar="FILE",
+        callback=opt.out_path,
+        help="Draw the loss against T, or the loss of the steps (.pdf, .png, .svg).",
+    )
+    equivalence: str | None = opt.EQUIVALENCE
+    cache: Path | None = opt.CACHE
+    m: int = opt.SAMPLES
+    max_new_tokens: int | None = opt.MAX_NEW_TOKENS
+    few_shot: Path | None = opt.FEW_SHOT
+    seed: int = opt.SEED
+    columns: list[str] | None = opt.COLUMNS
+    limit: int | None = opt.LIMIT
+    json: bool = opt.JSON
+    device: str | None = opt.DEVICE
+    nli_device: str | None = opt.NLI_DEVICE
+    dtype: str | None = opt.DTYPE
+    dry_run: bool = opt.DRY_RUN
+    fresh: bool = opt.FRESH
+
+    @property
+    def from_samples(self) -> bool:
+        """Whether the method itself is chosen from samples."""
+        return self.method in FROM_SAMPLES
+
+    @property
+    def samples(self) -> bool:
+        """Whether answers are sampled, and one of many fits is chosen by them."""
+        return self.select or self.from_samples
+
+    @property
+    def chosen_by(self) -> str:
+        """What a choice goes by."""
+        return self.by or "gain"
+
+    @property
+    def exact(self) -> bool:
+        """Whether T is solved exactly."""
+        solvers = RECALIBRATORS[self.method].solvers
+        return bool(solvers) and (self.solver or solvers[0]) == "exact"
+
+    def check(self) -> None:
+        """Raise UsageError for options that contradict each other."""
+        from semcal.measures import MEASURES
+        from semcal.recalibration.fitting import check_method
+        from semcal.recalibration.provenance import CHOSEN_BY
+
+        check_name(self.method, (*FITTED, *FROM_SAMPLES), what="method")
+        check_name(self.measure, MEASURES, what="measure")
+        check_name(self.chosen_by, CHOSEN_BY, what="rule of choice")
+        if not self.from_samples:
+            check_method(self.method, self.solver, self.loss, self.alpha)
+        no_steps = self.exact or self.from_samples
+        no_sgd = "is for --solver sgd; the exact solution of TS and TS-grid have none"
+        for is_wrong, problem in (
+            (self.select and self.from_samples, f"{self.method} chooses on FILE itself; leave --select out"),
+            (
+                self.select and self.validation is None,
+                "--select chooses on questions of their own; give them with --validation FILE",
+            ),
+            (self.validation is not None and not self.select, "--validation goes with --select"),
+            (self.weight_decay and no_steps, f"--weight-decay {no_sgd}"),
+            (self.learning_rate and no_steps, f"--learning-rate {no_sgd}"),
+            (self.by is not None and not self.samples, "--by goes with --select or TS-grid"),
+            (
+                self.plot is not None and self.samples,
+                "--plot draws one fit; leave --select and TS-grid out",
+            ),
+        ):
+            if is_wrong:
+                raise UsageError(problem)
+        if self.plot is not None:
+            from semcal.plotting import check_figure_path
+
+            check_figure_path(self.plot)
+            if not (self.overwrite or output_of(self.out).begun):
+                refuse_existing("--plot", self.plot)
+
+    def check_server(self, name: str) -> None:
+        """Raise UsageError for what cannot be had from a server."""
+        method = RECALIBRATORS[self.method]
+        for is_wanted, option, reason in (
+            (not (method.over_server or method.from_samples), self.method, "reads hidden states"),
+            (self.solver == "sgd", "--solver sgd", "reads hidden states"),
+            (self.select, "--select", "fits to hidden states"),
+            (self.loss == "any", "--loss any", "fits to hidden states"),
+            (self.features is not None, "--features", "keeps hidden states"),
+            (self.plot is not None, "--plot", "draws the loss at all temperatures"),
+        ):
+            if is_wanted:
+                raise UsageError(
+                    f"{option} {reason}, and a server ({name}) gives none; leave it out: TS (exact) and "
+                    "TS-grid can be fitted over a server, and semcal calibrate needs samples alone"
+                )
+
+
+def command(options: FitOptions, server: opt.ServerOptions) -> int:
+    """Fit a recalibrator to labelled questions and write it to a directory.
+
+    The frozen model reads every question and its answers once. TS is then solved exactly; ATS and Platt (and
+    TS with --solver sgd) take the paper's gradient steps on the model's hidden states. TS-grid and --select
+    also sample answers. Interrupted fits resume with the same command and give identical results; --fresh
+    starts again.
+    """
+    options.check()
+    with BadRows() as bad:
+        work = FitWork.read(options, server, bad)
+        if options.dry_run:
+            work.show_plan()
+            return bad.exit_code()
+        unfinished_work = open_unfinished(options.out, work.key(), fresh=options.fresh)
+        served = work.equivalence if names_a_server(options.equivalence) else None
+        with spending("fit", model=work.model, equivalence=served):
+            equivalence = work.equivalence if options.samples else None
+            if equivalence is not None or not options.exact or work.over_server:
+                unfinished_work.begin()
+            fit = work.fit_grid if options.from_samples else work.select if options.select else work.fit
+            result = fit(unfinished_work.folder)
+        if not options.samples:
+            _remove_choices(options.out)
+        unfinished_work.finish()
+        show(dumps(result) if options.json or not sys.stdout.isatty() else _in_words(result))
+        return bad.exit_code()
+
+
+def output_of(out: Path) -> Output:
+    """The directory of the recalibrator; --overwrite replaces another recalibrator, and nothing else."""
+    return folder_output(out, "recalibrator")
+
+
+def folder_output(out: Path, kind: str) -> Output:
+    """The directory of what `calibration.json` holds; --overwrite replaces one of the same kind."""
+    work = unfinished(out)
+    return Output(
+        out,
+        is_folder=True,
+        begun=(work / SETTINGS).is_file(),
+        replaceable=_holds(out, kind),
+        holds=f"a {kind} already",
+        work=work,
+    )
+
+
+def _holds(folder: Path, kind: str) -> bool:
+    """Whether a folder holds one of this kind; a damaged one is to be made again."""
+    path = folder / "calibration.json"
+    try:
+        return path.is_file() and read_object(path, remedy="").get("kind", "recalibrator") == kind
+    except StoreError:
+        return True
+
+
+@dataclass(frozen=True)
+class FitWork:
+    """What is to be fitted, with the model, and the questions that it is fitted to and chosen on."""
+
+    options: FitOptions
+    models: opt.ModelOptions
+    model: Sampler
+    questions: Sequence[Question]
+    validation: Sequence[Question]
+    asking: PromptConfig
+    bad: BadRows
+
+    @classmethod
+    def read(cls, options: FitOptions, server: opt.ServerOptions, bad: BadRows) -> FitWork:
+        """Read the questions, keep them apart from the examples, and load the model."""
+        from semcal.models.language_model import PromptConfig
+
+        examples = opt.open_few_shot(options.few_shot) or ()
+        questions = read_labelled(options.file, options.columns, bad, label="fit", limit=options.limit)
+        check_apart(questions, examples, roles="a few-shot example and a question to fit on")
+        validation = options.validation
+        held_out = read_labelled(validation, options.columns, bad, label="fit") if validation else []
+        check_apart(questions, held_out, roles="a validation question and one to fit to")
+        models = opt.ModelOptions.of(options, server)
+        model = models.open_model()
+        work = cls(options, models, model, questions, held_out, PromptConfig(examples), bad)
+        if work.over_server:
+            options.check_server(model.name)
+            if options.from_samples:
+                from semcal.recalibration.temperature import SE
+
+                check_likelihoods(model, SE(), options.measure)
+        return work
+
+    @property
+    def language_model(self) -> LanguageModel:
+        """The model; UsageError if it is a server."""
+        from semcal.models.language_model import with_states
+
+        return with_states(self.model, "this fit reads hidden states")
+
+    @property
+    def over_server(self) -> bool:
+        """Whether the model is behind a server."""
+        return not self.model.capabilities.states
+
+    @cached_property
+    def equivalence(self) -> Equivalence:
+        """What decides which answers mean the same."""
+        return self.models.open_equivalence()
+
+    @property
+    def sampling(self) -> Sampling:
+        """How answers are sampled."""
+        from semcal.models.sampling import Sampling
+
+        options = self.options
+        return Sampling((), self.asking, options.m, (options.seed,), options.max_new_tokens)
+
+    def key(self) -> Json:
+        """Everything that the result depends on."""
+        names = ["method", "solver", "loss", "alpha", "weight_decay", "learning_rate", "select", "by"]
+        names += ["measure", "seed"]
+        names += ["m", "max_new_tokens", "equivalence"] if self.options.samples else []
+        features = self.options.features
+        return {
+            **{name: getattr(self.options, name) for name in names},
+            "model": self.model.revision,
+            "prompt": self.asking.hash(self.model),
+            "data": data_hash(self.questions),
+            "validation": data_hash(self.validation),
+            "features": None if features is None else str(features),
+        }
+
+    def show_plan(self) -> None:
+        """Print what would be read and written; the model is loaded and not run on any question."""
+        from semcal.recalibration.calibration_set import CalibrationSet
+        from semcal.recalibration.choosing import candidate_fits
+        from semcal.recalibration.provenance import PAPER_LOSSES
+
+        options, parts, questions, under = self.options, [], self.validation, ""
+        if options.from_samples:
+            questions, under = self._questions_to_sample(), f"{len(self._grid())} temperatures"
+        else:
+            read_by: Any = self.model
+            parts.append(
+                self._reading(
+                    CalibrationSet.of(
+                        read_by, self.questions, asking=self.asking, on_bad_question=lambda _: None
+                    )
+                )
+            )
+        if options.select:
+            count = sum(len(fit.losses) for fit in candidate_fits([options.method], losses=PAPER_LOSSES))
+            under = f"each of {count} candidates"
+        if options.samples:
+            parts.append(f"sample {options.m} answers to each of {len(questions)} questions under {under}")
+        path = options.out / "calibration.json"
+        warn(f"would, with {self.model.name}, {', '.join(parts)}, and write {path}")
+
+    def _reading(self, labelled: CalibrationSet) -> str:
+        """What a fit would read, in words."""
+        options = self.options
+        if self.over_server:
+            from semcal.recalibration.fitting import plan_over_server
+
+            return plan_over_server(self.model, labelled, loss=options.loss)  # type: ignore[arg-type]
+        reads_all = FITTED[options.method].reads_sequences or options.features is not None
+        size = labelled.manifest(self.language_model, asking=self.asking, whole=reads_all).bytes / 1e6
+        place = f"in {options.features}" if options.features else "in memory"
+        return f"read {len(labelled.questions)} questions once, keep {size:.1f} MB of states {place}"
+
+    def fit(self, keep: Path) -> Json:
+        """Fit one recalibrator and save it."""
+        from semcal.installation import versions
+        from semcal.recalibration.fitting import fit
+
+        options = self.options
+        with successive_progress() as begin:
+            fitted = fit(
+                self.model,
+                self.questions,
+                few_shot=self.asking.few_shot,
+                method=options.method,
+                solver=options.solver,
+                loss=options.loss,
+                alpha=options.alpha,
+                weight_decay=options.weight_decay,
+                learning_rate=options.learning_rate,
+                seed=options.seed,
+                store=options.features,
+                data=Path(options.file).name,
+                versions=versions(),
+                on_bad_question=self._leave_out,
+                progress=begin("fit", len(self.questions)),
+                on_step=lambda done, total: begin("steps", total)(done),
+                keep=keep,
+            )
+        path = fitted.save_pretrained(options.out)
+        result = _result(fitted.recalibrator, fitted.report, fitted.provenance)
+        if options.plot is not None:
+            from semcal.plotting import fit_figure, write_figure
+
+            result["plot"] = str(write_figure(fit_figure(fitted.recalibrator), options.plot))
+        return {**result, "path": str(path)}
+
+    def select(self, keep: Path) -> Json:
+        """Fit every candidate and choose one for each measure."""
+        from semcal.models.clustering import Grouping
+        from semcal.recalibration.calibration_set import CalibrationSet
+        from semcal.recalibration.choosing import Sweep, fit_and_select
+
+        options = self.options
+        labelled = CalibrationSet.of(
+            self.language_model, self.questions, asking=self.asking, on_bad_question=self._leave_out
+        )
+        provenance = self._provenance(labelled.questions)
+        with successive_progress() as begin:
+            selected = fit_and_select(
+                self.language_model,
+                labelled,
+                self.validation,
+                self.sampling,
+                Grouping(self.equivalence),
+                Sweep([options.method], options.learning_rate, options.features, options.chosen_by),
+                progress=begin,
+                keep=keep,
+            )
+        return self._save(selected.recalibrators, selected.selection.table(), provenance)
+
+    def fit_grid(self, keep: Path) -> Json:
+        """Choose a temperature of the grid for each measure."""
+        from semcal.models.clustering import Grouping
+        from semcal.recalibration.choosing import choose_temperatures, rows_at_temperatures
+        from semcal.store import Store
+
+        clustering = Grouping(self.equivalence)
+        questions = self._questions_to_sample(report=True)
+        with progress(self.options.method, len(questions)) as update:
+            rows = rows_at_temperatures(
+                self.model,
+                questions,
+                self._grid(),
+                self.sampling,
+                clustering,
+                progress=update,
+                keep=Store(keep),
+                on_bad_question=self._leave_out,
+            )
+        grid = choose_temperatures(rows, by=self.options.chosen_by)
+        if grid.at_edge:
+            info(
+                f"fit: the best temperature for {', '.join(grid.at_edge)} is the last of the grid; "
+                "it may lie beyond"
+            )
+        sampled = {row.id for rows_of in rows.values() for row in rows_of}
+        provenance = self._provenance([question for question in questions if question.id in sampled])
+        return self._save(grid.recalibrators, grid.table(), provenance)
+
+    def _grid(self) -> list[float]:
+        """The temperatures of TS-grid that the model can be sampled at."""
+        from semcal.recalibration.choosing import GRID
+
+        most = self.model.capabilities.max_temperature
+        grid = [t for t in GRID if most is None or t <= most]
+        if len(grid) < len(GRID):
+            info(f"fit: {self.model.name} is sampled at T = {most:g} at most, so the grid ends there")
+        return grid
+
+    def _questions_to_sample(self, *, report: bool = False) -> Sequence[Question]:
+        """The questions of TS-grid that fit the model: a server is asked them without their answers."""
+        from semcal.models.sampling import check_question
+        from semcal.recalibration.calibration_set import CalibrationSet
+        from semcal.recalibration.provenance import check_enough
+
+        leave_out = self._leave_out if report else lambda _: None
+        if not self.over_server:
+            return CalibrationSet.of(
+                self.language_model, self.questions, asking=self.asking, on_bad_question=leave_out
+            ).questions
+        fitting = []
+        for question in self.questions:
+            try:
+                check_question(self.model, question, self.sampling)
+                fitting.append(question)
+            except QuestionError as error:
+                leave_out(error)
+        check_enough(len(fitting))
+        return fitting
+
+    def _provenance(self, questions: Sequence[Question]) -> Provenance:
+        from semcal.installation import versions
+        from semcal.recalibration.calibration_set import provenance_of
+
+        return provenance_of(
+            self.model,
+            questions,
+            asking=self.asking,
+            data=Path(self.options.file).name,
+            seed=self.options.seed,
+            versions=versions(),
+        )
+
+    def _save(self, chosen: Mapping[str, Fitted], table: Sequence[Json], provenance: Provenance) -> Json:
+        from semcal.recalibration.choosing import save_choices
+
+        out, measure, by = self.options.out, self.options.measure, self.options.chosen_by
+        choices = save_choices(chosen, table, out, provenance=provenance, measure=measure, by=by)
+        write_rows(out / SELECTION, table)
+        for warning in _lost_accuracy(table, by):
+            warn(f"warning: {warning}")
+        tried = len({row.get("candidate", row.get("temperature")) for row in table})
+        place = out / SELECTION
+        info(f"fit: {tried} candidates on {self.model.name}, their scores under each measure in {place}")
+        return {"measure": measure, "by": by, "chosen": choices, "path": str(out / "calibration.json")}
+
+    def _leave_out(self, error: QuestionError) -> None:
+        """Report a question that does not fit the model, by its line and id."""
+        question = next(question for question in self.questions if question.id == error.question_id)
+        self.bad.report(question.error(error.reason))
+
+
+def _lost_accuracy(table: Sequence[Json], by: str) -> Iterator[str]:
+    """Warnings where what was chosen answers far less often right than another candidate."""
+    remedy = ": wrong answers of little confidence have a low Brier score; leave --by brier out"
+    for row in filter(lambda row: row["chosen"], table):
+        best = max(entry["accuracy"] for entry in table if entry["measure"] == row["measure"])
+        if row["accuracy"] < WORTH * best:
+            yield (
+                f"what was chosen for {row['measure']} is right in {row['accuracy']:.0%} of the questions, "
+                f"the best candidate in {best:.0%}{remedy if by == 'brier' else ''}"
+            )
+
+
+def _remove_choices(out: Path) -> None:
+    """Remove what an older choice among fits has left in the directory, and one fit has not written."""
+    from semcal.measures import MEASURES
+
+    (out / SELECTION).unlink(missing_ok=True)
+    for folder in (out / measure for measure in MEASURES):
+        if (folder / "calibration.json").is_file():
+            rmtree(folder)
+
+
+def _result(fitted: Fitted, report: Json, provenance: Provenance) -> dict[str, Any]:
+    from semcal.recalibration.temperature import solver_of, temperature_of
+
+    if report.get("at_bound"):
+        info(
+            f"fit: the loss still falls beyond T = {temperature_of(fitted):g}, the bound; "
+            "see that the answers belong to the questions"
+        )
+    if shares := report.get("right_draws"):
+        before, after = (round(share, 3) for share in shares)
+        hint = "" if fitted.loss == "any" else ", or try --loss any"
+        say, remedy = (info, "") if after >= before else (warn, f"; sample at T = 1 where that matters{hint}")
+        shares_at = f"{before:.1%} of draws say a reference at T = 1, {after:.1%} at the fitted T"
+        say(f"{'fit' if say is info else 'warning'}: out of fold {shares_at} (expected){remedy}")
+    return {
+        "method": fitted.method,
+        "temperature": temperature_of(fitted),
+        "solver": solver_of(fitted),
+        "loss": fitted.loss,
+        "alpha": fitted.alpha,
+        **report,
+        "n_questions": provenance.n_questions,
+    }
+
+
+def check_apart(labelled: Sequence[Question], further: Sequence[Question], *, roles: str) -> None:
+    """Refuse questions that are fitted to and also used otherwise; `roles` says as what.
+
+    Warn of those that share a passage or a group with one that is fitted to, or ask nearly the same.
+    """
+    keys = {question_key(question) for question in labelled}
+    for question in further:
+        if question_key(question) in keys:
+            raise UsageError(f"{question.question!r} is {roles}; take it out of one file")
+    ties = {tie for question in labelled for tie in group_ties(question)}
+    related = [question.id for question in further if not ties.isdisjoint(group_ties(question))]
+    if related:
+        warn(
+            f"warning: {len(related)} questions ({listed([shown(name) for name in related])}) share a "
+            "passage or a group with questions to fit to, which flatters what is measured on them; keep a "
+            "passage or group in one file"
+        )
+    warn_of_near_duplicates(near_duplicates({"fitted to": labelled, "others": further}))
+
+
+def _in_words(result: Json) -> str:
+    text = _choices_in_words(result) if "chosen" in result else _fit_in_words(result)
+    plot = f", plot in {result['plot']}" if "plot" in result else ""
+    return f"{text}\nwritten to {result['path']}{plot}"
+
+
+def _choices_in_words(result: Json) -> str:
+    """A line for each measure: what was chosen, and its scores on the questions that it was chosen on."""
+    chosen = f"chosen by {result['by']}"
+    heads = "".join(f" {name:>8}" for name in ("gain", "Brier", "ACE", "AUROC", "accuracy"))
+    lines = [f"{'measure':<8} {chosen:<24}{heads}"]
+    for measure, row in result["chosen"].items():
+        name = row.get("candidate") or f"T = {row['temperature']:.3f}"
+        alpha = "" if row.get("measure_alpha") is None else f", a = {row['measure_alpha']:g}"
+        scores = "".join(f" {_number(row[key]):>8}" for key in ("gain", "brier", "ace", "auroc", "accuracy"))
+        lines.append(f"{measure:<8} {name + alpha:<24}{scores}")
+    return "\n".join(lines)
+
+
+def _number(value: float) -> str:
+    return "–" if math.isnan(value) else f"{value:.3f}"
+
+
+def _fit_in_words(result: Json) -> str:
+    temperature, end = result["temperature"], ""
+    fit, before = result["method"], "before"
+    if "steps" in result:
+        if temperature is not None:
+            fit += f" by sgd, T = {temperature:.4f}"
+            end = (
+                f"\nthe optimum of this loss is T = {result['exact_temperature']:.4f}, "
+                f"{result['distance']:.3f} away in log T; --solver exact finds it"
+            )
+        fit += f" after {result['steps']} steps"
+    elif temperature is not None:
+        fit, before = f"T = {temperature:.4f}", "at T = 1"
+        if result.get("interval"):
+            low, high = result["interval"]
+            fit += f" ± {result['standard_error']:.4f}, 95 % [{low:.3f}, {high:.3f}]"
+        if "route" in result:
+            error = result["route_error"]
+            end = f"\nfitted over the server by {result['route']}, which adds {error:.2g} to the error"
+    unit = "question" if result["loss"] == "any" else "token"
+    return (
+        f"{fit} ({result['loss']} per {unit} {result['loss_before']:.4f} {before}, "
+        f"{result['loss_after']:.4f} now; {result['n_tokens']} tokens of {result['n_questions']} "
+        f"questions){end}"
+    )

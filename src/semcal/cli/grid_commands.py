@@ -1,0 +1,445 @@
+"""Commands of the grid: `demo`, `run`, `status` and `report`. They alone need `semcal.experiment`."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from typer import Argument, Option
+
+from semcal.cli import options as opt
+from semcal.cli.console import Output, debug, info, progress, show, warn
+from semcal.cli.row_streams import ProblemLog
+from semcal.errors import ModelError, UsageError
+from semcal.files import dumps, own_files
+
+if TYPE_CHECKING:
+    from semcal.experiment.fit_steps import GridState
+    from semcal.experiment.grid import Grid
+    from semcal.experiment.grid_plan import Problem
+    from semcal.experiment.grid_settings import GridSettings
+    from semcal.workers import Executor
+
+#: What processes that make a report import before they part.
+REPORTING = ("semcal.experiment.analyses", "semcal.experiment.report.build")
+#: What a report of semcal run consists of.
+REPORT = ("results.json", "results.md", "report.html", "report-files.json", "tables", "figures")
+
+
+@dataclass(frozen=True)
+class LoadOptions:
+    """What the models of a grid are loaded with."""
+
+    device: str | None = None
+    nli_device: str | None = None
+    memory: str | int | None = None
+    api_key_file: Path | None = None
+
+    def open_state(self, folder: Path) -> GridState:
+        """What a process that works holds."""
+        from semcal.experiment.fit_steps import open_grid_state
+
+        return open_grid_state(
+            folder,
+            device=self.device,
+            nli_device=self.nli_device,
+            memory=self.memory,
+            api_key_file=self.api_key_file,
+        )
+
+
+def _require_experiment() -> None:
+    """UsageError if the experiment was left out of this installation."""
+    if find_spec("semcal.experiment") is None:
+        raise UsageError(
+            "this installation of semcal has no semcal.experiment, which runs grids; install semcal whole"
+        )
+
+
+def demo(
+    quick: bool = Option(
+        False, "--quick", help="60 questions of one set, and nothing fitted but Calibrated."
+    ),
+    out: Path | None = opt.folder_option(
+        "The run folder; by default runs/demo, with --quick runs/demo-quick."
+    ),
+    overwrite: bool = opt.OVERWRITE,
+    m: int = opt.SAMPLES,
+    seed: int = opt.SEED,
+    limit: int | None = opt.LIMIT,
+    json: bool = opt.JSON,
+    device: str | None = opt.DEVICE,
+    nli_device: str | None = opt.NLI_DEVICE,
+    dtype: str | None = opt.DTYPE,
+    dry_run: bool = opt.DRY_RUN,
+    fresh: bool = opt.FRESH,
+    workers: int | None = opt.WORKERS,
+    memory: str | None = opt.MEMORY,
+) -> int:
+    """Show what calibration gains on three question sets of the embedded world, and write a report.
+
+    For each set: the probability that an answer is right, and a threshold to abstain below, are learnt
+    from 400 labelled questions, and a temperature is fitted to 400. Ten answers to each of 300 test
+    questions are sampled at T = 1, at T = 0.5 and at the fitted T, clustered by meaning, measured and
+    graded. With --quick, 300 labelled questions and 60 test questions of one set are sampled at T = 1. With
+    --limit N, N questions of each part are used. Interrupt it as you like: the same command goes on where
+    it was. Its settings are a file for semcal run, src/semcal/demo/demo.yaml (quick.yaml).
+    """
+    _require_experiment()
+    from semcal.demo.paths import settings_file
+    from semcal.experiment.finished import forget, read_results
+    from semcal.experiment.grid_settings import read_settings
+    from semcal.experiment.report import in_words
+
+    values = {"sampling.m": m, "seed": seed, "models.0.dtype": dtype, "memory": memory}
+    settings = read_settings(
+        settings_file(quick=quick),
+        [f"{key}={dumps(value)}" for key, value in values.items() if value is not None],
+        limit=limit,
+    )
+    folder = _demo_folder(out, quick=quick)
+    if dry_run:
+        return _plan_demo(settings, folder)
+    if fresh:
+        forget(folder)
+    problems = carry_out(settings, folder, workers, None, LoadOptions(device, nli_device, settings.memory))
+    results = read_results(folder)
+    show(dumps(results) if json else "\n".join(in_words(results)))
+    info(f"report: {folder / 'report.html'}")
+    return 1 if problems else 0
+
+
+def demo_output(out: Path | None, quick: bool) -> Output:
+    """The run folder."""
+    return _run_output(_demo_folder(out, quick=quick))
+
+
+def _run_output(folder: Path) -> Output:
+    return Output(folder, is_folder=True, begun=(folder / "settings.yaml").is_file(), work=folder)
+
+
+def _demo_folder(out: Path | None, *, quick: bool) -> Path:
+    return out or Path("runs/demo-quick" if quick else "runs/demo")
+
+
+def _plan_demo(settings: GridSettings, out: Path) -> int:
+    for dataset in settings.datasets:
+        labelled = min(settings.calibrated.questions, dataset.calibration_train or 0)
+        fit = f"fit on {dataset.calibration_train} questions; " if "TS" in settings.methods else ""
+        at = f"at {len(settings.methods) - 1} temperatures " if fit else ""
+        warn(
+            f"{dataset.name}: {fit}{settings.sampling.m} answers at T = 1 "
+            f"to each of {labelled} labelled questions, and {at}to each of {dataset.test} others"
+        )
+    warn(f"writes {out}/results.json, samples/, recalibrators/, tables/ and report.html")
+    return 0
+
+
+def run(
+    config: Path = Argument(metavar="CONFIG", help="YAML, such as configs/atlas.yaml."),
+    out: Path | None = opt.folder_option("The run folder; by default runs/ and CONFIG's name."),
+    overwrite: bool = opt.OVERWRITE,
+    overrides: list[str] | None = Option(
+        None, "--set", metavar="A.B=C", help="Override a setting; may be given several times."
+    ),
+    limit: int | None = Option(
+        None, min=1, callback=opt.countable, help="At most so many questions of each part of a data set."
+    ),
+    start: str | None = Option(None, "--from", metavar="STAGE", help="Do this stage and all after it again."),
+    ray: str | None = Option(
+        None,
+        metavar="[ADDRESS]",
+        help="Work on a Ray cluster: its address, auto, or (without one, last on the line) a local one.",
+    ),
+    json: bool = opt.JSON,
+    device: str | None = opt.DEVICE,
+    nli_device: str | None = opt.NLI_DEVICE,
+    dry_run: bool = opt.DRY_RUN,
+    fresh: bool = opt.FRESH,
+    workers: int | None = opt.WORKERS,
+    memory: str | None = opt.MEMORY,
+    api_key_file: Path | None = opt.API_KEY_FILE,
+) -> int:
+    """Run models × data sets × methods × runs as a YAML file says, and write tables, figures and a report.
+
+    Every method is fitted on calibration questions, chosen for each measure on validation questions, and
+    evaluated once on the test questions. Interrupted runs resume with the same command and give identical
+    results. Bad rows of the data are named and left out; the exit code is then 1.
+    """
+    _require_experiment()
+    from semcal.experiment.finished import forget, forget_from
+    from semcal.experiment.grid_settings import read_settings
+
+    changes = [*(overrides or ()), *([] if memory is None else [f"memory={memory}"])]
+    settings = read_settings(config, changes, limit=limit)
+    folder = _run_folder(out, config)
+    loading = LoadOptions(device, nli_device, settings.memory, api_key_file)
+    if dry_run:
+        return _plan(settings, folder, partial(loading.open_state, folder), as_json=json)
+    if fresh:
+        forget(folder)
+    if start is not None:
+        forget_from(folder, start)
+    problems = carry_out(settings, folder, workers, ray, loading)
+    _print_outcome(problems, folder, as_json=json)
+    return 1 if problems else 0
+
+
+def run_output(out: Path | None, config: Path) -> Output:
+    """The run folder."""
+    return _run_output(_run_folder(out, config))
+
+
+def _run_folder(out: Path | None, config: Path) -> Path:
+    return out or Path("runs") / config.stem
+
+
+def _plan(settings: GridSettings, folder: Path, open_state: Callable[[], GridState], *, as_json: bool) -> int:
+    from semcal.experiment.grid_plan import forecast
+
+    try:
+        model_is_here = opt.weights_of(model=settings.models[0].path) is not None
+    except ModelError:
+        model_is_here = False
+    plan = forecast(settings, open_state if model_is_here else None)
+    if as_json:
+        show(dumps(plan.tree()))
+        return 0
+    show(
+        f"{folder}: {len(settings.models)} models × {len(settings.datasets)} data sets × "
+        f"{len(settings.methods)} methods × {settings.runs.count} runs, preset {settings.preset}"
+    )
+    for line in plan.lines():
+        show(line)
+    return 0
+
+
+@contextmanager
+def _executor(
+    settings: GridSettings, folder: Path, workers: int | None, ray: str | None, loading: LoadOptions
+) -> Iterator[tuple[Executor[GridState], GridState | None]]:
+    """This process, worker processes, or a Ray cluster; and what this process holds.
+
+    A process that only hands out work loads no model, and not even torch.
+    """
+    if ray is not None:
+        from semcal.experiment.ray_executor import RayExecutor
+
+        with RayExecutor(
+            ray, partial(loading.open_state, folder.resolve()), n_workers=workers, device=loading.device
+        ) as cluster:
+            debug(f"run: up to {cluster.n_workers} tasks at a time on Ray ({ray})")
+            yield cluster, None
+            opt.show_peak(cluster)
+        return
+    limits = (model.server for model in settings.models if model.server is not None)
+    if (workers or 1) > 1 and any(server.max_tokens_total or server.max_cost for server in limits):
+        raise UsageError("each worker would spend a server's whole budget; leave --workers out")
+    sizes = {model.path: opt.weights_of(model=model.path) for model in settings.models}
+    largest = max(sizes, key=lambda path: (sizes[path] is None, sizes[path] or 0))
+    models = opt.ModelOptions(largest, settings.equivalence, device=loading.device)
+    plan = opt.choose_workers(workers, "run", models, at_once=True)
+    with opt.open_executor(plan, partial(loading.open_state, folder), at_once=True) as (executor, state):
+        yield executor, state() if plan.n_workers == 1 else None
+
+
+def carry_out(
+    settings: GridSettings,
+    folder: Path,
+    workers: int | None,
+    ray: str | None,
+    loading: LoadOptions,
+) -> list[Problem]:
+    """Run a grid in a folder and write its report; return what was refused."""
+    from semcal.experiment.grid import Clock, Grid
+
+    clock = Clock()
+    problems = ProblemLog()
+
+    def report_problem(problem: Problem) -> None:
+        mark = ": " if problem.line is None else ", "
+        where = f"left out: {problem.where}{mark}"
+        problems.add(problem.reason, line=problem.line, row_id=problem.row_id, where=where)
+
+    def show_progress(label: str, total: int | None) -> AbstractContextManager[Callable[[int], None]]:
+        problems.flush()  # the data are read, and work begins
+        return progress(label, total)
+
+    with _executor(settings, folder, workers, ray, loading) as (executor, state):
+        clock.add({"start": time.process_time()})
+        grid = Grid(
+            settings,
+            folder,
+            executor,
+            show_progress,
+            on_problem=report_problem,
+            clock=clock,
+            on_remade=info,
+            while_starting=_import_report,
+        )
+        try:
+            refused = grid.run()
+            _release(executor, state)
+            _record(grid)  # the report shows it
+            with clock.stage("report"):
+                _report(folder, executor)
+        finally:
+            problems.close()
+            if (folder / "settings.yaml").exists():
+                _record(grid)
+    clock.add(executor.seconds)
+    for line in clock.table():
+        debug(line)
+    return refused
+
+
+def _release(executor: Executor[GridState], state: GridState | None) -> None:
+    """Let go of the models: a report needs none."""
+    from semcal.workers import trim_memory
+
+    executor.release()
+    if state is not None:
+        state.clear()
+    trim_memory()
+
+
+def _record(grid: Grid) -> None:
+    """Write down what was spent up to now; what is no stage's is this process's own."""
+    in_process = sum(grid.executor.seconds.values()) if grid.executor.in_process else 0.0
+    grid.clock.add({"main": time.process_time() - sum(grid.clock.seconds.values()) - in_process})
+    grid.write_costs()
+
+
+def _import_report() -> None:
+    """Import what the report takes while nothing else is to be done here: 2 s less at the end."""
+    import semcal.experiment.report.build  # noqa: F401
+
+
+def _report(folder: Path, executor: Executor[Any]) -> None:
+    """Analyses, tables, figures and the page, by this machine's worker processes; methods to beware of."""
+    from semcal.experiment.report.build import remake
+    from semcal.workers import ProcessExecutor
+
+    remake(folder, executor=executor if isinstance(executor, ProcessExecutor) else None)
+    warn_of_less_accurate(folder)
+
+
+def _print_outcome(problems: Sequence[Problem], folder: Path, *, as_json: bool) -> None:
+    if as_json:
+        show(dumps({"run": str(folder), "complete": True, "problems": len(problems)}))
+    else:
+        show(f"{folder}: all done")
+        for name in ("results.md", "report.html"):
+            show(folder / name)
+    if problems:
+        warn(f"{len(problems)} rows of the data were left out: {folder / 'problems.jsonl'}")
+
+
+def status(
+    run: Path = Argument(metavar="RUN", help="A run folder, as semcal run writes it."),
+    json: bool = opt.JSON,
+    verbose: bool = opt.VERBOSE,
+) -> int:
+    """Show how many blocks of each stage are done, and name damaged ones; exit code 0 if all are done.
+
+    With -v also for each model and data set.
+    """
+    _require_experiment()
+    from semcal.experiment.finished import state_of
+    from semcal.experiment.grid_plan import STAGES
+
+    state = state_of(run)
+    missing = state.missing()
+    if json or not sys.stdout.isatty():
+        stages = {stage: [state.total(stage) - missing[stage], state.total(stage)] for stage in STAGES}
+        content = {"complete": state.complete, "stages": stages, "damaged": list(state.damaged)}
+        show(dumps({**content, "rows": [state.rows, len(state.expected)]}))
+    else:
+        for stage in STAGES:
+            if state.total(stage):
+                show(f"{stage:<10} {state.total(stage) - missing[stage]:>6} of {state.total(stage)}")
+        show(f"{'rows':<10} {state.rows:>6} of {len(state.expected)}")
+    if verbose:
+        for (model, dataset), expected in state.expected.items():
+            blocks = state.done.get((model, dataset), Counter())
+            lacking = [f"{expected[s] - blocks[s]} {s}" for s in STAGES if blocks[s] < expected[s]]
+            warn(f"{model} on {dataset}: {'lacks ' + ', '.join(lacking) if lacking else 'complete'}")
+    for damage in state.damaged:
+        warn(f"error: {damage}")
+    return 0 if state.complete else 1
+
+
+def report(
+    run: Path = Argument(metavar="RUN", help="A run folder, such as semcal run or semcal demo writes."),
+    out: Path | None = opt.folder_option("Where to write the report of semcal run; RUN by default."),
+    overwrite: bool = opt.OVERWRITE,
+    figures: bool = Option(
+        False,
+        "--figures",
+        help="Also write figures that the run leaves to its page (semcal demo) as PDF and PNG.",
+    ),
+    json: bool = opt.JSON,
+) -> int:
+    """Make results, tables, figures and report.html of a run from its stored samples; no model is needed."""
+    _require_experiment()
+    from semcal.experiment.finished import is_grid_run
+
+    if not is_grid_run(run):
+        raise UsageError(
+            f"{run} is no run folder: it has no settings.yaml; make one with `semcal run` or `semcal demo "
+            f"--out {run}`"
+        )
+    with _report_executor(run) as executor:
+        from semcal.experiment.report.build import remake
+
+        page = remake(run, out, executor, figures=figures)
+    warn_of_less_accurate(out or run)
+    paths = [(out or run) / "results.json", page]
+    show(dumps({"files": [str(path) for path in paths]}) if json else "\n".join(map(str, paths)))
+    return 0
+
+
+def warn_of_less_accurate(folder: Path) -> None:
+    """Name on stderr the methods that are significantly less accurate than Base."""
+    from semcal.experiment.finished import read_results
+    from semcal.experiment.report.report_tables import less_accurate_in_words
+
+    for line in less_accurate_in_words(read_results(folder)):
+        warn(f"warning: {line}")
+
+
+def report_output(run: Path, out: Path | None) -> Output | None:
+    """The run's own folder, or one in which nothing but a report lies."""
+    if not run.is_dir():
+        return None
+    out = out or run
+    begun = out.is_dir() and (out.samefile(run) or all(path.name in REPORT for path in own_files(out)))
+    return Output(out, is_folder=True, begun=begun)
+
+
+@contextmanager
+def _report_executor(run: Path) -> Iterator[Executor[None]]:
+    """A process for each processor; they begin to import before this process does.
+
+    A run of one model on one data set is not shared.
+    """
+    from semcal.workers import ProcessExecutor, SerialExecutor, plan_workers
+
+    pairs = len(list((run / "selection").glob("*/*.json")))
+    count = plan_workers(None, weights=0, blocks=pairs).n_workers
+    with (
+        ProcessExecutor(_nothing, count, preload=REPORTING) if count > 1 else SerialExecutor(None) as executor
+    ):
+        yield executor
+
+
+def _nothing() -> None:
+    """What a process needs to have loaded for a report."""

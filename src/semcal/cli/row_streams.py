@@ -1,0 +1,346 @@
+"""Read the questions and rows of a command, report bad ones, and work on good ones in blocks."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+from semcal.cli.console import info, progress, warn
+from semcal.data.datasets import FIELDS, load_questions, read_questions
+from semcal.data.question import Question
+from semcal.data.sources import COMMON_NAMES, parse_columns, peek, read_source_rows, rename
+from semcal.errors import InputError, QuestionError, RowError, shown
+from semcal.files import JsonLine, check_json_lines, dumps, read_rows, writing
+from semcal.rows import Row
+from semcal.steps import Block, Cut, Step, WorkerState, located, run_steps
+from semcal.store import Stage
+from semcal.workers import Executor, SerialExecutor
+
+#: Runs of lines, and ids, that a message about many rows names.
+NAMED = 3
+#: What may differ between problems of one kind. A quoted word may be the name of a column, which may not.
+_VALUES = re.compile(r"""\(.*?\)|question '[^']*'|\d+|'\w+'|"\w+"|'[^']*'|"[^"]*\"""", re.DOTALL)
+
+Item = TypeVar("Item")
+
+
+def as_line(row: Row) -> str:
+    """The row as a line of a file."""
+    return dumps(row.json)
+
+
+def open_questions(file: str, columns: Sequence[str] | None, *, label: str) -> Iterator[Row | RowError]:
+    """Read questions as rows; `columns` is the option."""
+    questions = read_questions(file, columns=parse_columns(columns or (), FIELDS), notify=_note_of(label))
+    return (item if isinstance(item, RowError) else Row.of(item) for item in questions)
+
+
+def counted(file: str, items: Iterator[Item]) -> tuple[Iterator[Item], int | None]:
+    """The items of a file, read to its end, with their number; those of a stream as they come, and None."""
+    if not os.path.isfile(file):  # noqa: PTH113 - a name that is too long is no file, and no error yet
+        return items, None
+    in_memory = list(items)
+    return iter(in_memory), len(in_memory)
+
+
+def read_labelled(
+    file: str, columns: Sequence[str] | None, bad: BadRows, *, label: str, limit: int | None = None
+) -> list[Question]:
+    """Read all questions with reference answers of a file, and report those that cannot be used."""
+    try:
+        return load_questions(
+            file,
+            columns=parse_columns(columns or (), FIELDS),
+            notify=_note_of(label),
+            on_bad_row=bad.report,
+            answers_needed=True,
+            limit=limit,
+        )
+    finally:
+        bad.flush()
+
+
+def open_rows(
+    file: str,
+    columns: Sequence[str] | None,
+    check: Callable[[Row], object],
+    *,
+    fields: Sequence[str],
+    label: str,
+    tables: bool = False,
+) -> Iterator[Row | InputError]:
+    """Read the rows of a command that knows `fields`; those that `check` refuses become errors.
+
+    With `tables` CSV, TSV and Parquet are read too: a list stands in a cell as JSON, and rows without an `id`
+    are numbered.
+    """
+    table = tables and Path(file).name.lower().removesuffix(".gz").endswith((".csv", ".tsv", ".parquet"))
+    note = _note_of(label)
+    if table:
+        source = read_source_rows(file, names=fields, notify=note)
+    else:
+        check_json_lines(file)
+        source = read_rows(file)
+    names = {name: COMMON_NAMES.get(name, ()) for name in fields}
+    renamed, source = peek(source, names, parse_columns(columns or (), fields), notify=note)
+    lines = enumerate(rename(source, renamed), 1)
+    rows = (_row(line, number if table else None) for number, line in lines)
+    return _without_partial_likelihoods(checked(rows, check), label)
+
+
+def _row(line: JsonLine | RowError, number: int | None) -> Row | InputError:
+    """A line of a file as a row; one of a table has lists in its cells, and a number for want of an id."""
+    from semcal.inputs import listed_cells
+
+    if isinstance(line, RowError):
+        return line
+    if number is None:
+        return Row(line.data, line.line)
+    try:
+        return Row({"id": str(number), **listed_cells(line.data)}, line.line)
+    except InputError as error:
+        return line.error(str(error))
+
+
+def _note_of(label: str) -> Callable[[str], None]:
+    return lambda text: info(f"{label}: {text}")
+
+
+def _without_partial_likelihoods(rows: Iterable[Row | InputError], label: str) -> Iterator[Row | InputError]:
+    """Make the log-likelihoods of a row null where one of them is, and say so."""
+    with ProblemLog() as notes:
+        for row in rows:
+            values = row.json.get("log_likelihoods") if isinstance(row, Row) else None
+            if not isinstance(row, Row) or not isinstance(values, list) or None not in values:
+                notes.flush()
+                yield row
+                continue
+            reason = f"{values.count(None)} of {len(values)} log-likelihoods unknown (null): all become null"
+            notes.add(reason, line=row.line, row_id=row.json.get("id"), where=f"{label}: ")
+            yield row.set(log_likelihoods=None)
+
+
+def checked(rows: Iterable[Row | InputError], check: Callable[[Row], object]) -> Iterator[Row | InputError]:
+    """Replace each row that `check` refuses (InputError) by its error, before blocks are cut."""
+    for row in rows:
+        if isinstance(row, Row):
+            try:
+                check(row)
+            except InputError as error:
+                yield located(row, error)
+                continue
+        yield row
+
+
+def good_rows(rows: Iterable[Row | InputError], bad: BadRows) -> Iterator[Row]:
+    """Report errors and yield the other rows."""
+    for row in rows:
+        if isinstance(row, InputError):
+            bad.report(row)
+        else:
+            bad.flush()
+            yield row
+
+
+class RowResults:
+    """Where the rows of a command go, block by block: to `out`, which appears whole or not at all, or stdout.
+
+    `limit` counts bad rows as well, which are reported; `total` is how many rows there are, where that is
+    known; `render` writes a row as text.
+    """
+
+    def __init__(
+        self,
+        label: str,
+        out: Path | None,
+        *,
+        limit: int | None = None,
+        total: int | None = None,
+        render: Callable[[Row], str] = as_line,
+    ) -> None:
+        self.bad = BadRows()
+        self.n_rows = 0
+        self._label, self._out, self._limit, self._render = label, out, limit, render
+        self._total = limit if total is None else min(total, limit or total)
+        self._open = ExitStack()
+
+    def __enter__(self) -> RowResults:
+        self._open.enter_context(self.bad)
+        self._handle = self._open.enter_context(writing(self._out))
+        self._progress = self._open.enter_context(progress(self._label, self._total))
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        self._open.__exit__(*raised)
+        if raised[0] is not None:
+            return
+        if not self.n_rows and not self.bad.count:
+            info(f"{self._label}: the input holds no rows")
+        if self._out is not None:
+            info(f"{self._label}: {self.n_rows} rows in {self._out}")
+
+    def blocks(
+        self,
+        rows: Iterable[Row | InputError],
+        steps: Sequence[Step],
+        *,
+        workers: Executor[WorkerState] | None = None,
+        cut: int | Cut = 256,
+        store: Stage | None = None,
+    ) -> Iterator[Block]:
+        """What steps make of the good rows (`run_steps`, by default in this process), to `write`."""
+        return run_steps(
+            good_rows(islice(rows, self._limit), self.bad),
+            steps,
+            workers=workers or SerialExecutor(WorkerState()),
+            cut=cut,
+            store=store,
+            progress=self._progress,
+            on_bad_row=self.bad.report,
+        )
+
+    def write(self, block: Block) -> None:
+        """Write the rows of a block, and report those that failed."""
+        for row, reason in block.failures:
+            self.bad.report(row.error(reason))
+        self._handle.writelines(self._render(row) + "\n" for row in block.rows)
+        self._handle.flush()
+        self.n_rows += block.n_rows
+        self._progress(self.n_rows)
+
+
+class ProblemLog:
+    """Prints problems of rows on stderr; consecutive ones of one kind make one line.
+
+    A kind that comes again later is only counted, and printed once more at the end (`close`).
+    """
+
+    def __init__(self) -> None:
+        self._kinds: dict[tuple[str, str], _Kind] = {}
+        self._pending: tuple[str, str] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def add(
+        self,
+        reason: str,
+        *,
+        line: int | None = None,
+        last: int | None = None,
+        row_id: str | int | None = None,
+        where: str = "",
+    ) -> None:
+        """Take up a problem of a row, or of a question that has no line."""
+        kind = where, _pattern(reason, row_id)
+        if kind != self._pending:
+            self.flush()
+        if kind not in self._kinds:
+            self._kinds[kind] = _Kind(where, reason)
+            self._pending = kind
+        self._kinds[kind].add(line, last, row_id)
+
+    def flush(self) -> None:
+        """Print the kind that was held back to be grouped."""
+        if self._pending is not None:
+            kind = self._kinds[self._pending]
+            warn(str(kind))
+            self._kinds[self._pending] = _Kind(kind.where, kind.reason, kind.before + kind.count)
+            self._pending = None
+
+    def close(self) -> None:
+        """Print everything that is not printed yet."""
+        self.flush()
+        for kind in self._kinds.values():
+            if kind.count:
+                warn(str(kind))
+        self._kinds.clear()
+
+
+class BadRows(ProblemLog):
+    """Counts rows that cannot be used, and prints why on stderr."""
+
+    count = 0
+
+    def report(self, error: InputError) -> None:
+        """Print the reason, now or together with others of its kind."""
+        self.count += 1
+        if isinstance(error, RowError):
+            self.add(error.reason, line=error.line, last=error.last, row_id=error.row_id)
+        elif isinstance(error, QuestionError):
+            self.add(error.reason, row_id=error.question_id)
+        else:
+            self.add(str(error))
+
+    def exit_code(self) -> int:
+        """0 when every row was good, else 1 with a count on stderr."""
+        self.close()
+        if self.count:
+            rows = "row was" if self.count == 1 else "rows were"
+            warn(f"{self.count} bad {rows} left out; the rest is done")
+        return 1 if self.count else 0
+
+
+@dataclass
+class _Kind:
+    """Problems of one kind that are not printed yet."""
+
+    where: str
+    reason: str
+    before: int = 0  # how many were printed already
+    count: int = 0
+    runs: list[list[int]] = field(default_factory=list)  # first and last line of consecutive ones
+    ids: list[str] = field(default_factory=list)
+
+    def add(self, first: int | None, last: int | None, row_id: str | int | None) -> None:
+        self.count += 1
+        if row_id is not None and len(self.ids) <= NAMED:
+            self.ids.append(shown(row_id))
+        if first is None:
+            return
+        if self.runs and self.runs[-1][1] + 1 == first:
+            self.runs[-1][1] = last or first
+        elif len(self.runs) <= NAMED:
+            self.runs.append([first, last or first])
+
+    def __str__(self) -> str:
+        return f"{self.where}{self._place()}{self.reason}"
+
+    def _place(self) -> str:
+        ids = listed(self.ids)
+        lines = listed([str(a) if a == b else f"{a}-{b}" for a, b in self.runs])
+        if self.count > 1 or self.before:
+            more = "more " if self.before else ""
+            rows = f"{self.count} {more}row{'' if self.count == 1 else 's'}"
+            ids = f"{rows}, ids {ids}" if ids else rows
+        elif not lines:
+            return f"question {ids}: " if ids else ""
+        elif ids:
+            ids = f"id {ids}"
+        named = f" ({ids})" if ids and lines else ids
+        return f"line{'' if lines.isdecimal() else 's'} {lines}{named}: " if lines else f"{named}: "
+
+
+def _pattern(reason: str, row_id: str | int | None) -> str:
+    """What problems of one kind have in common: the reason without id, numbers and what was got."""
+    text = reason.partition(", got ")[0]
+    text = text if row_id is None else text.replace(shown(row_id), "")
+    return _VALUES.sub(lambda match: match[0] if match[0][1:-1].isidentifier() else "", text)
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first names, and … where there are more.
+
+    >>> listed(["'a'", "'b'", "'c'", "'d'"])
+    "'a', 'b', 'c', …"
+    """
+    return ", ".join([*names[:NAMED], *(["…"] if len(names) > NAMED else [])])

@@ -1,0 +1,309 @@
+"""Commands about servers and this installation: `probe`, `export` and `env`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from json import loads
+from math import ceil
+from pathlib import Path
+from textwrap import fill
+from typing import TYPE_CHECKING, Any
+
+from typer import Argument, Option
+
+from semcal.cli import options as opt
+from semcal.cli.console import Output, info, loading, show, warn
+from semcal.errors import ServerError, UsageError
+from semcal.files import dumps, own_files, user_cache, writing
+from semcal.registry import check_name
+
+if TYPE_CHECKING:
+    from semcal.export import CheckpointSettings
+    from semcal.recalibration.provenance import Provenance
+    from semcal.recalibration.saving import Fitted
+    from semcal.servers.protocol import ServerProfile
+
+#: How servers stop to cut draws that every request asks for in full.
+UNCUT = {
+    "vLLM": "start vLLM with --generation-config vllm",
+    "Ollama": "put PARAMETER top_k 1000000, top_p 1 and min_p 0 into the Modelfile",
+}
+#: An answer's samples, unless --m says otherwise.
+DRAWS = 10
+#: Facts that only PyTorch knows, which takes seconds to load.
+UNKNOWN = "not looked up; see semcal env -v"
+#: Larger temperatures are refused by many OpenAI-style servers.
+OPENAI_MAX = 2.0
+SNIPPET = """\
+{origin}
+from semcal.export import TemperatureProcessor
+from transformers import LogitsProcessorList
+
+processors = LogitsProcessorList([TemperatureProcessor({temperature!r})])
+sampling = {{"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0}}
+output = model.generate(**inputs, logits_processor=processors, max_new_tokens=32, **sampling)
+"""
+
+
+def probe(
+    url: str = Argument(
+        "openai:",
+        metavar="URL",
+        help="http://127.0.0.1:8000/v1, #NAME for a model; else OPENAI_BASE_URL.",
+    ),
+    fresh: bool = Option(False, "--fresh", help="Ask again what was found out before."),
+    api_key_file: Path | None = opt.API_KEY_FILE,
+    timeout: float = opt.TIMEOUT,
+    json: bool = opt.JSON,
+) -> int:
+    """Find out what a model server does, by some dozens of small requests.
+
+    Prints what the server does and what follows: which measures and fits it allows, and what to change where
+    something is missing. What is found is kept, and asked again when the server's version changes; after a
+    change of its options, ask with --fresh. The API key is taken from SEMCAL_API_KEY or --api-key-file.
+    """
+    from semcal.servers.client import ServerClient
+    from semcal.servers.probing import stored_profile
+    from semcal.servers.settings import Endpoint, ServerSettings, read_api_key
+
+    settings = ServerSettings(api_key=read_api_key(api_key_file), timeout=timeout)
+    with ServerClient(Endpoint.parse(url), settings) as client:
+        profile = stored_profile(client, fresh=fresh)
+        info(f"probe: {client.usage.requests} requests")
+    if not _for_people(json):
+        show(dumps({**asdict(profile), "consequences": dict(_consequences(profile))}))
+        return 0
+    version = f" {profile.version}" if profile.version else ""
+    show(f"{profile.model} behind {profile.server}{version} at {profile.url}\n")
+    for rows in (_findings(profile), _consequences(profile)):
+        for name, text in rows:
+            show(f"{name:<30}{text}")
+        show()
+    return 0
+
+
+def _for_people(json: bool) -> bool:
+    return sys.stdout.isatty() and not json
+
+
+def _findings(profile: ServerProfile) -> Iterator[tuple[str, str]]:
+    """What the server does: a name and a text each."""
+    length, most = profile.max_length, profile.max_n
+    yield "prompt and answer", f"at most {length} tokens together" if length else "the limit is unknown"
+    differ = ", which differ" if profile.choices_differ else ", which are all the same"
+    yield "answers to a request (n)", f"up to {most}{differ}" if most > 1 else "one; n is ignored or refused"
+    yield "seed", "gives the same answer again" if profile.seed else "does not give the same answer again"
+    at = {
+        "raw": "raw: at T = 1, whatever T is",
+        "scaled": "at T",
+        "masked": "at T, of what truncation leaves",
+    }
+    log_probs = at[profile.log_probs] if profile.log_probs else "none"
+    yield "log-probabilities of draws", log_probs + ("; at T on request" if profile.scaled_on_request else "")
+    listed = f"all {profile.vocabulary}" if profile.whole_vocabulary else f"up to {profile.top_log_probs}"
+    yield "alternatives of a token", listed if profile.top_log_probs else "none"
+    chosen = ["logprob_token_ids"] * profile.chosen_ids + ["logit_bias"] * profile.forced_raw
+    yield "tokens that a request names", f"scored, by {' or '.join(chosen)}" if chosen else "not scored"
+    yield (
+        "tokens of the prompt",
+        f"scored, by {profile.scores_prompt}" if profile.scores_prompt else "not scored",
+    )
+    yield "answers that were begun", "continued" if profile.continues else "not continued"
+    yield "token ids as a prompt", "taken" if profile.token_ids_in else "not taken"
+    yield "token ids of draws", "told" if profile.token_ids_out else "not told"
+    yield "end of turn", "has a log-probability" if profile.end_included else "no log-probability was seen"
+    cached = {True: "yes", False: "no", None: "unknown"}
+    yield "prompts are cached", cached[profile.prefix_cached]
+    tested = ", ".join(profile.truncation_tested)
+    untruncated = f"none by {tested}" if tested else "could not be tested"
+    yield "truncation of draws", f"found: {profile.truncated_to}" if profile.truncated_to else untruncated
+    hottest = profile.max_temperature
+    yield "temperature", "no limit up to 100" if hottest is None else f"at most {hottest:g}"
+    stated = ", ".join(f"{name} {value:g}" for name, value in profile.neutral.items())
+    yield "every request states", stated or "nothing: the server refuses what switches truncation off"
+
+
+def _consequences(profile: ServerProfile) -> Iterator[tuple[str, str]]:
+    """What follows for semcal, with the remedy for what is missing."""
+    from semcal.servers.sampler import choose_route, reading_at, why_unknown
+
+    if profile.truncated_to:
+        remedy = UNCUT.get(profile.server, "switch truncation off at the server")
+        yield "sampling", f"refused, for draws are cut; {remedy}, or record the cut with --allow-truncation"
+    else:
+        requests = ceil(DRAWS / profile.together)
+        yield "sampling", f"{DRAWS} answers to a question take {requests} request{'s'[: requests > 1]}"
+    at_one, at_others = (reading_at(profile, temperature) for temperature in (1.0, 2.0))
+    cut = "; of answers that are cut with --tokenizer DIR" if at_one and profile.token_ids_in else ""
+    if at_others:
+        yield "measures", f"all at every T{cut}"
+    elif at_one:
+        at_one_alone = f"all at T = 1{cut}{';' if cut else ','} E-SC at others"
+        yield "measures", f"{at_one_alone}: {why_unknown(profile, 2.0)}"
+    else:
+        yield "measures", f"E-SC: {why_unknown(profile, 1.0)}"
+    samples = "semcal fit --method TS-grid, semcal calibrate"
+    try:
+        yield "fits", f"semcal fit --tokenizer DIR by {choose_route(profile)}, {samples}"
+    except ServerError as error:
+        yield "fits", f"{samples}: {error}"
+
+
+def export(
+    recalibrator: str = Argument(
+        metavar="RECALIBRATOR", help="Directory that semcal fit wrote, or a hub id."
+    ),
+    format: str = Option(
+        help="generation-config, logits-processor, openai, vllm, sglang, llama.cpp or ollama."
+    ),
+    model: str | None = Option(None, "--model", metavar="DIR", help="The model that it was fitted on."),
+    out: Path | None = opt.folder_option("Write into this directory instead of stdout."),
+    overwrite: bool = opt.OVERWRITE,
+    force: bool = opt.FORCE,
+    json: bool = opt.JSON,
+    dry_run: bool = opt.DRY_RUN,
+) -> int:
+    """Hand a fitted temperature over to the program that runs the model.
+
+    As sampling settings with everything that truncates switched off, or as a logits processor for
+    transformers.
+    """
+    from semcal.export import SERVERS, origin, read_checkpoint_settings
+    from semcal.recalibration.saving import from_pretrained
+    from semcal.recalibration.temperature import single_temperature, solver_of
+
+    check_name(format, ("generation-config", "logits-processor", *SERVERS), what="format")
+    fitted, provenance = from_pretrained(recalibrator)
+    temperature = single_temperature(fitted)
+    note = origin(temperature, provenance, solver=solver_of(fitted))
+    _warn_of_steps(fitted)
+    checkpoint = None if model is None else read_checkpoint_settings(model)
+    if checkpoint is not None and not force:  # it must be the one that was fitted on
+        provenance.check(model=checkpoint.name, revision=checkpoint.revision)
+    name, text = _content(format, temperature, note, provenance, checkpoint)
+    if dry_run:
+        warn(f"would write T = {temperature:g} as {format} to {'stdout' if out is None else out / name}")
+        return 0
+    _note(format, temperature, provenance, checkpoint)
+    if out is None and json:  # on one line
+        show(dumps(loads(text) if name.endswith(".json") else {"format": format, "text": text}))
+    elif out is None:
+        show(text.rstrip())
+    else:
+        _write(out / name, text)
+        show(dumps({"files": [str(out / name)]}) if json else str(out / name))
+    return 0
+
+
+def export_output(out: Path | None) -> Output | None:
+    """A folder for files of this command alone."""
+    if out is None:
+        return None
+    from semcal.export import SERVERS
+
+    names = {"generation_config.json", "logits_processor.py", *(f"{server}.json" for server in SERVERS)}
+    begun = out.is_dir() and all(path.name in names for path in own_files(out))
+    return Output(out, is_folder=True, begun=begun)
+
+
+def _warn_of_steps(fitted: Fitted) -> None:
+    """Say so if T was reached by gradient steps and is not the optimum."""
+    steps, temperature = getattr(fitted, "sgd_", None), getattr(fitted, "temperature_", None)
+    if steps is not None and temperature is not None:
+        warn(
+            f"warning: T = {temperature:g} is what {steps.steps} gradient steps reached, "
+            f"{steps.distance(temperature):.3g} in log T from the optimum of its loss, "
+            f"{steps.exact_temperature:g}; `semcal fit` without --solver sgd finds that"
+        )
+
+
+def _content(
+    format: str,
+    temperature: float,
+    note: Mapping[str, Any],
+    provenance: Provenance,
+    checkpoint: CheckpointSettings | None,
+) -> tuple[str, str]:
+    """Name and text of the file that says T in this format."""
+    from semcal.export import generation_config, request_parameters
+
+    if format == "logits-processor":
+        belonging = _belonging(temperature, provenance, provenance.revision)
+        comment = fill(belonging, 100, initial_indent="# ", subsequent_indent="# ")
+        return "logits_processor.py", SNIPPET.format(origin=comment, temperature=temperature)
+    if format == "generation-config":
+        settings = checkpoint.generation_config if checkpoint else None
+        content = generation_config(temperature, checkpoint=settings, comment=note)
+        return "generation_config.json", dumps(content, indent=2) + "\n"
+    return f"{format}.json", dumps(request_parameters(format, temperature), indent=2) + "\n"
+
+
+def _belonging(temperature: float, provenance: Provenance, revision: str) -> str:
+    """What T must not be parted from."""
+    return (
+        f"T = {temperature:g} belongs to {provenance.model} (revision {revision}) and to the prompt that it "
+        "was fitted with; nothing else may divide the logits"
+    )
+
+
+def _note(
+    format: str, temperature: float, provenance: Provenance, checkpoint: CheckpointSettings | None
+) -> None:
+    """Say on stderr what the format has no room for."""
+    info(f"export: {_belonging(temperature, provenance, provenance.revision[:19])}")
+    if format == "generation-config" and checkpoint is None:
+        warn(
+            "warning: no special tokens are in this generation config, so generation may not end where it "
+            "should; give the checkpoint with --model"
+        )
+    if format == "openai" and temperature > OPENAI_MAX:
+        warn(f"warning: T = {temperature:g}, and many OpenAI-style servers refuse more than {OPENAI_MAX:g}")
+
+
+def _write(path: Path, text: str) -> None:
+    """Write the file; a generation config that is not ours is not replaced."""
+    if path.name == "generation_config.json" and path.is_file() and '"semcal"' not in path.read_text("utf-8"):
+        raise UsageError(
+            f"{path} is there already and semcal did not write it; name another directory, or move it away"
+        )
+    with writing(path) as handle:
+        handle.write(text)
+
+
+def env(json: bool = opt.JSON, verbose: bool = opt.VERBOSE) -> int:
+    """Print versions, devices and folders, for a bug report.
+
+    With -v PyTorch is loaded, and its threads and GPUs are printed too.
+    """
+    from semcal.demo.paths import language_model_dir, nli_model_dir
+    from semcal.installation import environment
+
+    unpacked = user_cache("gguf")
+    size = sum(path.stat().st_size for path in unpacked.rglob("*") if path.is_file())
+    folders = (language_model_dir(), nli_model_dir())
+    facts = {
+        **environment(),
+        **(_devices() if verbose else {"threads": UNKNOWN, "cuda": UNKNOWN}),
+        "cache": str(user_cache("")),
+        "unpacked GGUFs": {"in": str(unpacked), "bytes": size, "to clear": f"rm -r {unpacked}"},
+        "embedded models": {folder.name: (folder / "model.safetensors").is_file() for folder in folders},
+    }
+    if json or not sys.stdout.isatty():
+        show(dumps(facts))
+        return 0
+    for name, value in facts.items():
+        lines = value.items() if isinstance(value, dict) else [("", value)]
+        for key, item in lines:
+            show(f"{name + (f' {key}' if key else ''):<28} {item if item not in (None, []) else 'none'}")
+    return 0
+
+
+def _devices() -> dict[str, object]:
+    """What PyTorch says of this machine."""
+    with loading():
+        import torch
+
+        names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+        return {"threads": torch.get_num_threads(), "cuda": names}

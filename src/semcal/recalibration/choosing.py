@@ -1,0 +1,744 @@
+"""Choosing a recalibrator: candidates, their scores on the same questions, and the choice (spec section 6).
+
+`fit_and_select` is the paper's sweep: it fits every candidate to one set of features, samples answers under
+each in common passes of the model, and takes for each measure the candidate of the highest gain (or the
+lowest Brier score) on validation; for T-SC and G-SC it also tries their own α (here a). TS-grid (`fit_grid`)
+chooses among temperatures in the same way. It needs labelled questions and samples, no logits and no
+gradients, so it serves models that can only be sampled; it costs m draws for each question and temperature,
+where TS reads the reference answers once.
+
+Nothing here loads torch before something is fitted or sampled.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from semcal import metrics
+from semcal.data.question import Question, several
+from semcal.errors import FitError, InputError, QuestionError, UsageError
+from semcal.grading.grade import grade_clusters, grade_row, grade_together
+from semcal.grading.rules import Grader, RuleGrader
+from semcal.inputs import EquivalenceLike, ModelLike, Questions, as_equivalence, as_model, as_questions
+from semcal.measures import MEASURES
+from semcal.measuring import MeasureOptions, measure_rows
+from semcal.models.clustering import ClusterStep, Grouping
+from semcal.models.language_model import LanguageModel, Sampler
+from semcal.models.sampling import BLOCK_TOKENS, SampleStep, Sampling, question_blocks
+from semcal.progress import ShowProgress, shown_progress
+from semcal.recalibration.methods import FITTED, FitTask, paper_schedule, run_fit
+from semcal.recalibration.provenance import (
+    CHOSEN_BY,
+    PAPER_LOSSES,
+    Loss,
+    Provenance,
+    check_enough,
+    warn_if_few,
+)
+from semcal.registry import check_name
+from semcal.rows import Grades, Json, Row, as_rows, check_distinct, warn_of_failures
+from semcal.steps import WorkerState, run_steps
+from semcal.store import Stage, Store
+from semcal.workers import SerialExecutor
+
+if TYPE_CHECKING:
+    from semcal.recalibration.attentive import AnyRecalibrator, CalibrationFeatures, Fitted
+    from semcal.recalibration.calibration_set import CalibrationSet
+    from semcal.recalibration.exact_fit import LogPartitionTable
+    from semcal.recalibration.temperature import GridTemperature
+
+#: The weight decays of ATS and Platt that the paper tries.
+WEIGHT_DECAYS = (0.0, 0.01)
+#: The a of T-SC and G-SC that the paper tries.
+MEASURE_ALPHAS = (0.5, 0.75, 1.25)
+#: Temperatures of TS-grid: 1/4 to 4 in steps of a factor of 2^(1/4), with 1/2 (SE), 1 (Base) and 2.
+GRID = tuple(2 ** (k / 4) for k in range(-8, 9))
+#: Scores this close to the best are tied with it: rounding must not choose.
+TIE = 1e-12
+#: What `calibration.json` keeps of the scores by which it was chosen.
+KEPT_SCORES = ("measure", "measure_alpha", "gain", "brier", "ace", "auroc", "accuracy", "n")
+#: How TS-grid samples by default: ten answers after no examples.
+TEN_DRAWS = Sampling(())
+
+Rows = Sequence[Row]
+Key = TypeVar("Key", bound=Hashable)
+_Choice = TypeVar("_Choice")
+
+# ---- Candidates
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way to recalibrate."""
+
+    name: str  # unique: "Base", "TS NLL", "ATS SS 0.25"
+    loss: str | None = None  # "NLL", "SS" or "any"; None where nothing was fitted (Base, SE)
+    alpha: float | None = None  # the α of selective smoothing
+    weight_decay: float | None = None  # None where the method has none (TS)
+
+    def complexity(self) -> tuple[Any, ...]:
+        """What ties are settled by; lower is simpler."""
+        return (
+            self.loss is not None,
+            self.loss != "NLL",
+            self.alpha or 0.0,
+            -1.0 if self.weight_decay is None else self.weight_decay,
+        )
+
+
+def candidate_of(method: str, loss: str, alpha: float | None, decay: float | None) -> Candidate:
+    """The candidate of a method with a loss, its α and a weight decay, named as in tables."""
+    parts = [method, loss, None if alpha is None else f"{alpha:g}", f"decay {decay:g}" if decay else None]
+    return Candidate(" ".join(part for part in parts if part), loss, alpha, decay)
+
+
+@dataclass(frozen=True)
+class CandidateFit:
+    """One fit: all losses of TS together, or one candidate of a method with weight decays."""
+
+    method: str
+    solver: str  # "exact" or "sgd"
+    losses: tuple[Loss, ...]
+    weight_decay: float | None
+    run: int = 0  # whose seed it has; 0 where all runs share one fit
+
+    @property
+    def candidates(self) -> list[Candidate]:
+        """What is fitted, in the order of the losses."""
+        return [candidate_of(self.method, *loss, self.weight_decay) for loss in self.losses]
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the candidates."""
+        return [candidate.name for candidate in self.candidates]
+
+    @property
+    def reads_table(self) -> bool:
+        """Whether it reads losses from a `LogPartitionTable` that others share."""
+        return self.solver == "sgd" and FITTED[self.method].tabulated
+
+
+def candidate_fits(
+    methods: Iterable[str],
+    *,
+    losses: Sequence[Loss],
+    weight_decays: Sequence[float] = WEIGHT_DECAYS,
+    solver: str = "exact",
+) -> list[CandidateFit]:
+    """The fits of methods by the losses that they have; `solver` is that of methods that have several."""
+    fits = []
+    for name in methods:
+        method = FITTED[name]
+        chosen = solver if solver in method.solvers else method.solvers[0]
+        possible = [loss for loss in losses if loss[0] in method.losses]
+        groups = [[loss] for loss in possible] if method.weight_decays else [possible]
+        decays = weight_decays if method.weight_decays else (None,)
+        fits += [CandidateFit(name, chosen, tuple(group), decay) for decay in decays for group in groups]
+    return fits
+
+
+def fit_candidate(
+    model: LanguageModel,
+    features: CalibrationFeatures,
+    fit: CandidateFit,
+    *,
+    learning_rate: float | None = None,
+    batch_size: int = 4,
+    warm_up: float = 0.1,
+    seed: int = 0,
+    table: LogPartitionTable | None = None,
+) -> dict[Candidate, Fitted]:
+    """Carry out one fit on stored features; some methods have a learning rate of their own."""
+    method = FITTED[fit.method]
+    schedule = paper_schedule(
+        fit.method,
+        weight_decay=fit.weight_decay or 0.0,
+        learning_rate=None if method.own_learning_rate else learning_rate,
+        seed=seed,
+    )
+    schedule = replace(schedule, batch_size=batch_size, warm_up=warm_up)
+    task = FitTask(model, features, fit.losses, fit.solver, schedule, table=table)
+    results = run_fit(fit.method, task)
+    return dict(zip(fit.candidates, (result.recalibrator for result in results), strict=True))
+
+
+def fit_candidates(
+    model: LanguageModel,
+    features: CalibrationFeatures,
+    fits: Sequence[CandidateFit],
+    *,
+    learning_rate: float | None = None,
+    seed: int = 0,
+    progress: Callable[[int], None] | None = None,
+) -> dict[Candidate, Fitted]:
+    """Carry out several fits on stored features; `progress` gets the number of finished candidates."""
+    from semcal.recalibration.exact_fit import tabulate
+
+    table = tabulate(features, model.logits) if any(fit.reads_table for fit in fits) else None
+    fitted: dict[Candidate, Fitted] = {}
+    for fit in fits:
+        fitted |= fit_candidate(model, features, fit, learning_rate=learning_rate, seed=seed, table=table)
+        if progress is not None:
+            progress(len(fitted))
+    return fitted
+
+
+def sample_candidates(
+    model: Sampler,
+    questions: Sequence[Question],
+    recalibrators: Mapping[Key, AnyRecalibrator],
+    sampling: Sampling,
+    clustering: Grouping,
+    *,
+    progress: Callable[[int], None] | None = None,
+    keep: Store | None = None,
+    on_bad_question: Callable[[QuestionError], None] | None = None,
+) -> dict[Key, list[Row]]:
+    """Sample and cluster questions under every candidate: rows by candidate, in the order of the questions.
+
+    The candidates share the random numbers, and in each block (`question_blocks`) one pass of the model and
+    one clustering. Finished blocks are kept in `keep`; `progress` gets how many questions are finished, once
+    for each. One to which a server gave no answers is left out for all, told to `on_bad_question`, by default
+    with a warning.
+    """
+    sampling = replace(sampling, recalibrators=tuple(recalibrators.values()))
+    names = tuple(map(str, range(len(recalibrators))))
+    rows: dict[str, list[Row]] = {name: [] for name in names}
+    failures: dict[str, QuestionError] = {}
+    for block in run_steps(
+        map(Row.of, questions),
+        [SampleStep(sampling, names=names), ClusterStep(clustering.linkage)],
+        workers=SerialExecutor(WorkerState(model, clustering.equivalence)),
+        cut=lambda questions: question_blocks(model, questions, sampling),
+        store=Stage(keep, "candidates", _key(model, sampling, clustering) if keep else {}),
+        progress=progress or (lambda _: None),
+    ):
+        for row in block.rows:
+            rows[row["candidate"]].append(row.without("candidate"))
+        failures |= {row.id: QuestionError(row.id, reason) for row, reason in block.failures}
+    if on_bad_question is None:
+        warn_of_failures(failures, len(questions))
+    else:
+        for error in failures.values():
+            on_bad_question(error)
+    return dict(zip(recalibrators, rows.values()))
+
+
+def _key(model: Sampler, sampling: Sampling, clustering: Grouping) -> Json:
+    """What the rows depend on beside the questions."""
+    from semcal.recalibration.attentive import fingerprint
+
+    return {
+        "m": sampling.m,
+        "seed": sampling.seeds[0],
+        "max_new_tokens": sampling.max_new_tokens,
+        "model": model.revision,
+        "prompt": sampling.asking.hash(model),
+        "recalibrators": [fingerprint(recalibrator) for recalibrator in sampling.recalibrators],
+        "equivalence": [clustering.equivalence.name, clustering.equivalence.revision],
+        "linkage": clustering.linkage,
+        "block_tokens": BLOCK_TOKENS,
+    }
+
+
+# ---- Scores and choices
+
+
+@dataclass(frozen=True)
+class Score:
+    """How one candidate did under one measure, on the questions that have a confidence under all."""
+
+    gain: float
+    brier: float
+    ace: float
+    auroc: float  # NaN where all or none are right
+    accuracy: float  # moves with what the measure answers
+    n: int  # questions that count
+
+
+@dataclass(frozen=True, eq=False)
+class PairedScores:
+    """Confidence and correctness of N questions under each of C candidates, for one measure."""
+
+    confidence: NDArray[np.float64]  # (C, N)
+    correct: NDArray[np.bool_]  # (C, N)
+    ids: tuple[str, ...]  # the N questions that count
+    undefined: int  # left out: the measure is null under some candidate, which must gain nothing by that
+    groups: NDArray[np.intp] | None = None  # (N,) by passage or field `group`; None where each is its own
+
+    def scores(self, *, bins: int = 15) -> list[Score]:
+        """Measure every candidate."""
+        return [
+            Score(
+                gain=metrics.gain(p, c),
+                brier=metrics.brier(p, c),
+                ace=metrics.ace(p, c, bins=bins),
+                auroc=metrics.auroc(p, c),
+                accuracy=float(np.mean(c)),
+                n=len(self.ids),
+            )
+            for p, c in zip(self.confidence, self.correct)
+        ]
+
+
+def paired_scores(candidates: Sequence[Rows], measure: str) -> PairedScores:
+    """Gather one measure of graded rows of several candidates on the same questions, in any order.
+
+    A row without the measure counts as null. InputError if a question occurs twice, or not under all.
+    """
+    by_id = [_by_id(rows) for rows in candidates]
+    for candidate in by_id[1:]:
+        for missing in by_id[0].keys() ^ candidate.keys():
+            raise InputError(
+                f"question {missing!r} is not there under every candidate; candidates are compared on the "
+                "same questions"
+            )
+    values = {
+        name: [(row.measured.confidence.get(measure), row.graded.of_measure(measure)) for row in rows]
+        for name, rows in zip(by_id[0], zip(*(map(rows_of.__getitem__, by_id[0]) for rows_of in by_id)))
+    }
+    defined = {name: pairs for name, pairs in values.items() if not any(None in pair for pair in pairs)}
+    shape = (len(defined), len(by_id), 2)
+    table = np.array(list(defined.values()), dtype=np.float64).reshape(shape).transpose(2, 1, 0)
+    groups = several(by_id[0][name].ties for name in defined)
+    return PairedScores(table[0], table[1] == 1, tuple(defined), len(values) - len(defined), groups)
+
+
+def _by_id(rows: Rows) -> dict[str, Row]:
+    check_distinct(row.id for row in rows)
+    return {row.id: row for row in rows}
+
+
+def candidate_scores(candidates: Mapping[str, Sequence[Rows]], *, bins: int = 15) -> dict[str, list[Score]]:
+    """Measure → a score for each candidate, from measure → graded rows of each candidate.
+
+    A measure that is defined for no question (without log-likelihoods all but E-SC) is left out; FitError if
+    none is left.
+    """
+    paired = {
+        check_name(measure, MEASURES, what="measure"): paired_scores(rows, measure)
+        for measure, rows in candidates.items()
+    }
+    scores = {measure: pairs.scores(bins=bins) for measure, pairs in paired.items() if pairs.ids}
+    if not scores:
+        raise FitError(
+            "no question has a confidence under any of the measures; there is nothing to choose by"
+        )
+    return scores
+
+
+def choose(
+    choices: Sequence[_Choice],
+    scores: Sequence[Score],
+    *,
+    simplicity: Callable[[_Choice], Any],
+    by: str = "gain",
+) -> _Choice:
+    """Return the choice of the highest gain, or of the lowest score `by` "brier"; ties go to the simplest.
+
+    Scores within 1e-12 of the best are tied with it; of equally simple choices the first wins.
+
+    Examples
+    --------
+    >>> scores = [Score(gain, brier, 0, 0, 0, 1) for gain, brier in ((0, 0.1), (0.2, 0.2), (0.2, 0.2))]
+    >>> [choose(["a", "bbb", "cc"], scores, simplicity=len, by=by) for by in ("gain", "brier")]
+    ['cc', 'a']
+    """
+    check_name(by, CHOSEN_BY, what="rule of choice")
+    losses = [-score.gain if by == "gain" else score.brier for score in scores]
+    least = min(losses)
+    return min((choice for choice, loss in zip(choices, losses) if loss <= least + TIE), key=simplicity)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A candidate under one measure, with its score on validation."""
+
+    candidate: Candidate
+    measure: str
+    measure_alpha: float | None  # the a of T-SC or G-SC, None for other measures
+    score: Score
+
+    def simplicity(self) -> tuple[Any, ...]:
+        """What ties are settled by; lower is simpler."""
+        distance = 0.0 if self.measure_alpha is None else abs(math.log(self.measure_alpha))
+        return (*self.candidate.complexity(), round(distance, 12))
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What was chosen for each measure, and from what."""
+
+    chosen: Mapping[str, Entry]  # by measure
+    entries: tuple[Entry, ...] = field(repr=False)  # every candidate under every measure and a
+
+    def table(self) -> list[Json]:
+        """One dict an entry: measure, candidate and its settings, measure_alpha, scores, chosen."""
+        return [
+            {
+                "measure": entry.measure,
+                "candidate": entry.candidate.name,
+                "loss": entry.candidate.loss,
+                "alpha": entry.candidate.alpha,
+                "weight_decay": entry.candidate.weight_decay,
+                "measure_alpha": entry.measure_alpha,
+                **asdict(entry.score),
+                "chosen": entry is self.chosen[entry.measure],
+            }
+            for entry in self.entries
+        ]
+
+
+def select(
+    candidates: Mapping[Candidate, Rows],
+    *,
+    grader: Grader | None = None,
+    seed: int = 0,
+    measures: Collection[str] = MEASURES,
+    measure_alphas: Sequence[float] = MEASURE_ALPHAS,
+    by: str = "gain",
+) -> Selection:
+    """Choose for each measure the candidate, and the a of T-SC and G-SC, of the highest gain.
+
+    Scores within 1e-12 of the best are tied with it. Of tied ones the simplest wins: nothing fitted before
+    NLL before SS; of two SS the smaller α; no weight decay before 0 before more; of two a the one nearer to
+    1 (smaller |log a|; B-SC is T-SC with a = 1); after that the candidate given first.
+
+    `candidates` maps each to its rows of the same validation questions, sampled and clustered. A measure that
+    is defined for no question is left out. `by="brier"` is the paper's rule, the lowest Brier score: then a
+    candidate whose answers are nearly all wrong, each with little confidence, wins. The scores flatter what
+    was chosen by them.
+    """
+    correct = grade_together(
+        grader or RuleGrader(),
+        lambda marks: {
+            candidate: [
+                [grade.correct for grade in grade_clusters(row, grader=marks, seed=seed)] for row in rows
+            ]
+            for candidate, rows in candidates.items()
+        },
+    )
+    graded = {
+        candidate: under_alphas(rows, correct[candidate], measure_alphas)
+        for candidate, rows in candidates.items()
+    }
+    return select_graded(graded, measures=measures, measure_alphas=measure_alphas, by=by)
+
+
+def select_graded(
+    candidates: Mapping[Candidate, Sequence[Rows]],
+    *,
+    measures: Collection[str] = MEASURES,
+    measure_alphas: Sequence[float] = MEASURE_ALPHAS,
+    bins: int = 15,
+    by: str = "gain",
+) -> Selection:
+    """Choose as `select` does, from what `under_alphas` returns for each candidate."""
+    names = [candidate.name for candidate in candidates]
+    if not names or len(set(names)) < len(names):
+        raise UsageError(f"selection needs one candidate or more, each with a name of its own, got {names}")
+    if not measure_alphas:
+        raise UsageError("selection needs at least one a for T-SC and G-SC, such as 0.5")
+    tried = {
+        measure: [
+            (candidate, a, rows)
+            for candidate, under in candidates.items()
+            for a, rows in zip(measure_alphas if MEASURES[measure].parameter else (None,), under)
+        ]
+        for measure in measures
+    }
+    scores = candidate_scores(
+        {measure: [rows for *_, rows in of_measure] for measure, of_measure in tried.items()}, bins=bins
+    )
+    entries = {
+        measure: [
+            Entry(candidate, measure, a, score) for (candidate, a, _), score in zip(tried[measure], scored)
+        ]
+        for measure, scored in scores.items()
+    }
+    chosen = {
+        measure: choose(of_measure, scores[measure], simplicity=Entry.simplicity, by=by)
+        for measure, of_measure in entries.items()
+    }
+    return Selection(chosen, tuple(entry for of_measure in entries.values() for entry in of_measure))
+
+
+def under_alphas(
+    rows: Rows,
+    verdicts: Sequence[Sequence[bool]],
+    alphas: Sequence[float] = MEASURE_ALPHAS,
+    ties: str = "likelier",
+) -> list[list[Row]]:
+    """Measure rows with each a, given the verdict on each cluster of each row; a list of rows for each a."""
+    return [
+        [
+            row.add(Grades(correct=_correct(row.top_clusters, verdict)))
+            for row, verdict in zip(measure_rows(rows, MeasureOptions(a, a, ties=ties)), verdicts)
+        ]
+        for a in alphas
+    ]
+
+
+def _correct(top: Mapping[str, int | None], verdict: Sequence[bool]) -> dict[str, bool | None]:
+    return {measure: None if cluster is None else verdict[cluster] for measure, cluster in top.items()}
+
+
+# ---- The sweep
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Which candidates are fitted and how, and what one is chosen by."""
+
+    methods: Collection[str]
+    learning_rate: float | None = None  # of ATS and Platt; the paper's by default
+    store: Path | None = None  # a folder for the hidden states
+    by: str = "gain"  # as in `select`
+
+
+@dataclass(frozen=True)
+class FittedSelection:
+    """Every fitted candidate, and what was chosen from them."""
+
+    fitted: Mapping[Candidate, Fitted]
+    selection: Selection
+
+    @property
+    def recalibrators(self) -> dict[str, Fitted]:
+        """The recalibrator that was chosen for each measure."""
+        return {measure: self.fitted[entry.candidate] for measure, entry in self.selection.chosen.items()}
+
+
+def fit_and_select(
+    model: LanguageModel,
+    labelled: CalibrationSet,
+    validation: Sequence[Question],
+    sampling: Sampling,
+    clustering: Grouping,
+    sweep: Sweep,
+    *,
+    progress: Callable[[str, int], Callable[[int], None]] | None = None,
+    keep: Path | None = None,
+) -> FittedSelection:
+    """Fit every candidate, sample the validation questions under each, and choose for every measure by gain.
+
+    One pass of the model over the calibration set, one over the validation questions. `progress` maps a label
+    and a total to a function that gets the number of finished items. `keep` is a folder for finished blocks
+    of questions: the same call samples only the others, with identical results.
+    """
+    from semcal.recalibration.calibration_set import calibration_features
+
+    def shown(label: str, total: int) -> Callable[[int], None] | None:
+        return None if progress is None else progress(label, total)
+
+    warn_if_few(len(labelled.questions))
+    (seed,) = sampling.seeds
+    features = calibration_features(
+        model,
+        labelled,
+        asking=sampling.asking,
+        whole=sweep.store is not None or any(FITTED[name].reads_sequences for name in sweep.methods),
+        store=sweep.store,
+        progress=shown("features", len(labelled.questions)),
+    )
+    fits = candidate_fits(sweep.methods, losses=PAPER_LOSSES)
+    finished = shown("fit", sum(len(fit.losses) for fit in fits))
+    fitted = fit_candidates(
+        model, features, fits, learning_rate=sweep.learning_rate, seed=seed, progress=finished
+    )
+    rows = sample_candidates(
+        model,
+        validation,
+        fitted,
+        sampling,
+        clustering,
+        progress=shown("validation", len(validation)),
+        keep=Store(keep) if keep else None,
+    )
+    return FittedSelection(fitted, select(rows, seed=seed, by=sweep.by))
+
+
+def save_choices(
+    chosen: Mapping[str, Fitted],
+    table: Sequence[Json],
+    folder: Path,
+    *,
+    provenance: Provenance,
+    measure: str,
+    by: str,
+) -> dict[str, Json]:
+    """Save the recalibrator of each measure in `folder`/MEASURE, that of `measure` also in `folder` itself.
+
+    Each keeps its scores on validation, and which of them decided (`by`). Returns the chosen rows of the
+    table by measure.
+    """
+    from semcal.recalibration.saving import save_pretrained
+
+    check_name(measure, chosen, what="measure")
+    rows: dict[str, Json] = {row["measure"]: dict(row) for row in table if row["chosen"]}
+    for name, path in [*((name, folder / name) for name in chosen), (measure, folder)]:
+        scores = {"by": by, **{key: rows[name].get(key) for key in KEPT_SCORES}}
+        save_pretrained(chosen[name], path, provenance=replace(provenance, validation=scores))
+    return rows
+
+
+# ---- TS-grid
+
+
+@dataclass(frozen=True)
+class TemperatureGrid:
+    """One temperature for each measure, and what it was chosen from."""
+
+    method: ClassVar[str] = "TS-grid"
+    temperatures: Mapping[str, float]  # by measure
+    grid: tuple[float, ...] = field(repr=False)
+    scores: Mapping[str, Sequence[Score]] = field(repr=False)  # by measure, for each temperature of the grid
+    by: str = field(default="gain", repr=False)  # what they were chosen by, "gain" or "brier"
+
+    def recalibrator(self, measure: str) -> GridTemperature:
+        """The recalibrator to sample with when answers are chosen by `measure`."""
+        from semcal.recalibration.temperature import GridTemperature
+
+        check_name(measure, self.temperatures, what="measure")
+        return GridTemperature(self.temperatures[measure], measure=measure, by=self.by)
+
+    @property
+    def recalibrators(self) -> dict[str, Fitted]:
+        """The recalibrator of each measure."""
+        return {measure: self.recalibrator(measure) for measure in self.temperatures}
+
+    @property
+    def at_edge(self) -> tuple[str, ...]:
+        """Measures whose temperature is the lowest or highest of the grid: the best one may lie beyond."""
+        ends = (min(self.grid), max(self.grid))
+        return tuple(measure for measure, t in self.temperatures.items() if t in ends)
+
+    def table(self) -> list[Json]:
+        """One dict for each measure and temperature: measure, temperature, gain, brier, …, chosen."""
+        return [
+            {
+                "measure": measure,
+                "temperature": t,
+                **asdict(score),
+                "chosen": self.temperatures[measure] == t,
+            }
+            for measure, scores in self.scores.items()
+            for t, score in zip(self.grid, scores)
+        ]
+
+
+def _checked_grid(temperatures: Sequence[float]) -> list[float]:
+    from semcal.recalibration.temperature import Temperature
+
+    grid = [Temperature(t).temperature for t in temperatures]
+    if not grid or len(set(grid)) < len(grid):
+        raise UsageError(f"the grid needs one temperature or more, each once, got {list(temperatures)}")
+    return grid
+
+
+def choose_temperatures(
+    rows: Mapping[float, Sequence[Row | Json]],
+    *,
+    measures: Collection[str] = MEASURES,
+    by: str = "gain",
+) -> TemperatureGrid:
+    """Choose for each measure the temperature of the highest gain, from graded rows at each.
+
+    Ties go to the temperature nearest to 1 (smallest |log T|), of T and 1/T to the larger; `by="brier"`
+    takes the lowest Brier score instead. FitError below 5 questions, a warning below 50.
+    """
+    grid = _checked_grid(list(rows))
+    questions = min(map(len, rows.values()))
+    check_enough(questions, of="to choose a temperature by")
+    warn_if_few(questions, of="to choose a temperature by")
+    scores = candidate_scores({measure: list(map(as_rows, rows.values())) for measure in measures})
+    chosen = {
+        measure: choose(grid, of_measure, simplicity=lambda t: (round(abs(math.log(t)), 12), -t), by=by)
+        for measure, of_measure in scores.items()
+    }
+    return TemperatureGrid(chosen, tuple(grid), scores, by)
+
+
+def rows_at_temperatures(
+    model: Sampler,
+    questions: Sequence[Question],
+    temperatures: Sequence[float],
+    sampling: Sampling,
+    clustering: Grouping,
+    *,
+    progress: Callable[[int], None] | None = None,
+    keep: Store | None = None,
+    on_bad_question: Callable[[QuestionError], None] | None = None,
+) -> dict[float, list[Row]]:
+    """Sample, cluster, measure and grade the same questions at several temperatures: temperature → rows.
+
+    The questions have reference answers and distinct ids; the other parameters are those of
+    `sample_candidates`, in which each temperature is a candidate.
+    """
+    from semcal.recalibration.temperature import Temperature
+
+    grid = _checked_grid(temperatures)
+    check_distinct(question.id for question in questions)
+    candidates = {t: Temperature(t, method=TemperatureGrid.method) for t in grid}
+    sampled = sample_candidates(
+        model,
+        questions,
+        candidates,
+        sampling,
+        clustering,
+        progress=progress,
+        keep=keep,
+        on_bad_question=on_bad_question,
+    )
+    measured = {t: measure_rows(rows) for t, rows in sampled.items()}
+    (seed,) = sampling.seeds
+    return grade_together(
+        RuleGrader(),
+        lambda marks: {
+            t: [grade_row(row, grader=marks, seed=seed).set(temperature=t) for row in rows]
+            for t, rows in measured.items()
+        },
+    )
+
+
+def fit_grid(
+    model: ModelLike,
+    questions: Questions,
+    *,
+    equivalence: EquivalenceLike | None = None,
+    temperatures: Sequence[float] = GRID,
+    sampling: Sampling = TEN_DRAWS,
+    measures: Collection[str] = MEASURES,
+    by: str = "gain",
+    progress: ShowProgress = True,
+) -> TemperatureGrid:
+    """Fit TS-grid: choose one temperature for each measure by the gain of sampled answers.
+
+    `questions` are labelled as in `semcal.fit`, a few hundred, kept apart from those the result is tested on;
+    `measures` and `by` as in `choose_temperatures`.
+
+    Examples
+    --------
+    A model that is sure and half the time wrong needs a high temperature:
+
+    >>> from semcal.models.fakes import FakeEquivalence, FakeLanguageModel
+    >>> table = {f"Who built mill {i}?": {"Ana.": 0.95, "Bo.": 0.05} for i in range(40)}
+    >>> labelled = [Question(q, q, ("Ana" if i % 2 else "Cy",)) for i, q in enumerate(table)]
+    >>> fitted = fit_grid(FakeLanguageModel(table), labelled, equivalence=FakeEquivalence(),
+    ...                   temperatures=(0.5, 1, 2, 4), measures=("E-SC",))
+    >>> fitted.temperatures, fitted.at_edge
+    ({'E-SC': 2.0}, ())
+    """
+    model, labelled = as_model(model), as_questions(questions, labelled=True)
+    check_enough(len(labelled), of="to choose a temperature by")
+    clustering = Grouping(as_equivalence(equivalence))
+    with shown_progress(progress, "fit", len(labelled)) as update:
+        rows = rows_at_temperatures(model, labelled, temperatures, sampling, clustering, progress=update)
+    return choose_temperatures(rows, measures=measures, by=by)

@@ -1,0 +1,366 @@
+"""What is said to a server and what it answers: its profile, bodies of requests, choices with their tokens.
+
+Every request states what would otherwise truncate or bend the distribution. Replies of either endpoint are
+read without what a model thought before it answered.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from semcal.errors import SemcalWarning, shown
+from semcal.models.drawing import uniforms
+from semcal.models.language_model import Prompt
+from semcal.rows import Json
+from semcal.servers.client import ServerRequest
+from semcal.text.first_answer import split_thinking
+
+#: What switches truncation and penalties off, under all the names that servers have for them.
+NEUTRAL: Json = {
+    "top_p": 1.0,
+    "top_k": -1,
+    "min_p": 0.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+    "repetition_penalty": 1.0,
+    "repeat_penalty": 1.0,
+}
+
+
+@dataclass(frozen=True)
+class ServerProfile:
+    """What one model behind one server does. `semcal probe` prints it.
+
+    Whatever could not be found out has the value that promises least.
+    """
+
+    url: str
+    model: str
+    server: str = "unknown"  # "llama.cpp", "vLLM", "SGLang", "TGI", "Ollama", ...
+    version: str | None = None
+    max_length: int | None = None  # tokens of prompt and answer
+    vocabulary: int | None = None  # its size
+    #: Fields of every request: all of `NEUTRAL` that the server takes, with values that it takes.
+    neutral: Json = field(default_factory=lambda: dict(NEUTRAL))
+    max_n: int = 1  # the largest n of one request that gave n choices
+    seed: bool = False  # the same request with the same seed gives the same answer
+    choices_differ: bool = False  # the choices of one request with a seed differ from each other
+    log_probs: Literal["raw", "scaled", "masked"] | None = None  # of a draw at T other than 1
+    scaled_on_request: bool = False  # post_sampling_probs: those at T, per request (llama.cpp)
+    top_log_probs: int = 0  # alternatives that a token may have at most
+    whole_vocabulary: bool = False  # they may be all tokens
+    chosen_ids: bool = False  # logprob_token_ids: log-probabilities of tokens that the request names
+    scores_prompt: Literal["prompt_logprobs", "echo"] | None = None  # teacher forcing, at T = 1
+    forced_raw: bool = False  # a token that logit_bias forces has its raw log-probability (llama.cpp)
+    continues: bool = False  # goes on with an answer that was begun
+    token_ids_in: bool = False  # /completions takes a prompt of token ids
+    token_ids_out: bool = False  # the ids of drawn tokens come back
+    end_included: bool = False  # the end of turn has a log-probability of its own
+    prefix_cached: bool | None = None  # None: unknown
+    truncated_to: str | None = None  # how draws are cut although every request asks for the whole vocabulary
+    truncation_tested: tuple[str, ...] = ()  # which cuts would have been seen: "top-k", "top-p", "min-p"
+    max_temperature: float | None = None  # the largest that is accepted; None: no limit was met
+
+    @property
+    def together(self) -> int:
+        """How many answers to ask for in one request.
+
+        One of llama.cpp: after n > 1 its build b11549 answers others from a wrong cache now and then, and its
+        `usage`, of one answer of n, cannot show that a token has lost its entry.
+        """
+        return self.max_n if self.choices_differ and self.server != "llama.cpp" else 1
+
+
+#: More than a template adds to a turn, in tokens.
+_A_TURN = 16
+
+
+@dataclass(frozen=True)
+class AnswerRequest:
+    """What a request asks for; nothing of it constrains the answers, whose log-probabilities would not know.
+
+    `at_temperature` asks for log-probabilities at T where the server gives them on request (llama.cpp),
+    `forced` for this token in place of a drawn one.
+    """
+
+    temperature: float  # 0: the most likely token at every step
+    max_tokens: int
+    n: int = 1
+    seed: int | None = None
+    log_probs: bool = True
+    alternatives: int = 1  # the most likely tokens that are listed at each step
+    token_ids: tuple[int, ...] = ()  # further tokens that are listed (`ServerProfile.chosen_ids`)
+    at_temperature: bool = False
+    forced: int | None = None
+
+
+def request_seeds(seed: int, question_id: str, *, m: int, steps: int = 1, first: int = 0) -> list[list[int]]:
+    """Seeds of 31 bits for requests, (m, steps): from `uniforms`, with its parameters."""
+    u = uniforms(seed, question_id, m=m, steps=steps, first=first)
+    seeds: list[list[int]] = (u * 2**31).astype(int).tolist()
+    return seeds
+
+
+def request_for(profile: ServerProfile, prompt: Prompt, answer: AnswerRequest) -> ServerRequest:
+    """Ask for answers to a prompt: its token ids go to /completions, or its chat to /chat/completions."""
+    in_chat = not prompt.token_ids
+    fields = {
+        "model": profile.model,
+        **profile.neutral,
+        "temperature": answer.temperature,
+        "n": None if answer.n == 1 else answer.n,
+        "seed": answer.seed,
+        "logit_bias": None if answer.forced is None else {str(answer.forced): 100},
+        "return_token_ids": True if profile.server == "vLLM" else None,
+        "max_completion_tokens"
+        if in_chat and profile.server == "OpenAI"
+        else "max_tokens": answer.max_tokens,
+    }
+    if profile.server == "llama.cpp":  # whose command line may have set others
+        fields["samplers"] = ["temperature"]
+    if profile.log_probs is not None and answer.log_probs:
+        fields |= _log_probs(profile, answer, in_chat=in_chat)
+    if in_chat:
+        fields["messages"] = [{"role": turn.role, "content": turn.content} for turn in prompt.chat]
+        longest = sum(len(turn.content.encode(errors="replace")) + _A_TURN for turn in prompt.chat)
+    else:
+        fields["prompt"], longest = list(prompt.token_ids), len(prompt.token_ids)
+    path = "/chat/completions" if in_chat else "/completions"
+    return ServerRequest(path, {}, longest, answer.n * answer.max_tokens).with_fields(fields)
+
+
+def _log_probs(profile: ServerProfile, answer: AnswerRequest, *, in_chat: bool) -> Json:
+    """What asks for log-probabilities; never for 0 alternatives, which some servers take for none at all."""
+    k = max(1, answer.alternatives)
+    on_request = answer.at_temperature and profile.scaled_on_request
+    return {
+        "logprobs": True if in_chat else k,
+        "top_logprobs": k if in_chat and profile.top_log_probs else None,
+        # Two tokens may have one text, and half a character has none.
+        "return_tokens_as_token_ids": True if profile.server == "vLLM" else None,
+        "logprob_token_ids": list(answer.token_ids) if profile.chosen_ids and answer.token_ids else None,
+        **({"post_sampling_probs": True, "samplers": ["temperature"]} if on_request else {}),
+    }
+
+
+@dataclass
+class ThinkingCount:
+    """How many answers came after thinking, and in how many the token limit ended it."""
+
+    answers: int = 0
+    cut: int = 0
+
+    def add(self, ended: Iterable[bool], limit: int) -> None:
+        """Count answers after thinking, each with whether it came; warn once if any did not."""
+        before, ends = self.cut, list(ended)
+        self.answers += len(ends)
+        self.cut += ends.count(False)
+        if not before and self.cut:
+            warnings.warn(
+                f"{self.cut} of {len(ends)} answers were still being thought about at the limit of {limit} "
+                "tokens, and are empty; give a larger --max-new-tokens (such as 4000), or switch thinking "
+                "off at the server",
+                SemcalWarning,
+                stacklevel=4,
+            )
+
+
+#: Log-probabilities from here down are what JSON has in place of minus infinity.
+_LEAST = -9999.0
+#: How far above 0 a log-probability, and above 1 a probability, may lie by rounding.
+_ROUNDING = 1e-4
+#: finish_reason: the end of turn was drawn, or the limit was reached.
+_ENDED, _CUT = ("stop", "eos_token", "stop_sequence"), ("length", "max_tokens")
+#: How vLLM writes a token where it is asked for ids (return_tokens_as_token_ids).
+_ID = re.compile(r"token_id:(\d{1,10})")
+#: Whole numbers that may be an index or a token id.
+_IDS = range(2**31)
+_BLANKS = re.compile(r"[\s▁]+")
+
+
+@dataclass(frozen=True)
+class TokenEntry:
+    """One generated token as the server reports it; an entry may lack what it does not tell."""
+
+    text: str
+    log_prob: float  # raw or at T, as the profile says; -inf where the server says no more than "unlikely"
+    token_id: int | None = None
+    #: The alternatives with their log-probabilities, by token id where it is known, else by text.
+    top: Mapping[int | str, float] = field(default_factory=dict)
+    piece: bytes | None = field(default=None, compare=False, repr=False)  # its text; None where ids are told
+
+    @property
+    def key(self) -> int | str:
+        """What stands for the token: its id where that is known, else its text."""
+        return self.text if self.token_id is None else self.token_id
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One answer of a reply."""
+
+    text: str  # without what the model thought before it
+    finished: bool  # it ended by itself: finish_reason "stop", not "length"
+    reasoning: str = ""  # what it thought before the answer (reasoning_content, <think>...</think>)
+    #: Of the answer; None without log-probabilities, and after thinking: they are not those of the answer
+    #: given the question.
+    entries: tuple[TokenEntry, ...] | None = None
+    tokens: int = 0  # generated, those of the reasoning included; 0 where the reply does not say
+    token_ids: tuple[int, ...] | None = None  # those that the reply lists beside the entries
+    complete: bool = False  # the reply shows that every token of the answer has its entry
+
+
+def parse_choices(reply: Json, *, log_probs: bool = True) -> list[Choice]:
+    """Read the choices of a reply of /chat/completions or /completions, in the order of their index.
+
+    ValueError that says what is damaged: a missing key, a wrong type, an index twice. Without `log_probs`
+    those of the reply are not looked at.
+    """
+    if "choices" not in reply and "error" in reply:
+        raise ValueError(f"the reply is an error: {shown(reply['error'])}")
+    read: dict[int, Choice] = {}
+    for choice in _get(reply, "choices", list):
+        if not isinstance(choice, Mapping):
+            raise ValueError(f"a choice is {shown(choice)}, not an object")
+        index = _get(choice, "index", int)
+        if index in read:
+            raise ValueError(f"the choice {index} comes twice")
+        read[index] = _choice(choice, log_probs=log_probs)
+    if sorted(read) != list(range(len(read))) or not read:
+        raise ValueError(f"the choices are numbered {shown(sorted(read))}, not from 0 on")
+    usage = reply.get("usage")
+    counted = usage.get("completion_tokens") if isinstance(usage, Mapping) else None
+    adds_up = counted == sum(choice.tokens for choice in read.values())
+    alone = counted if len(read) == 1 and type(counted) is int else 0
+    return [
+        replace(choice, tokens=max(choice.tokens, alone), complete=_is_complete(choice, adds_up=adds_up))
+        for _, choice in sorted(read.items())
+    ]
+
+
+def _choice(choice: Json, *, log_probs: bool) -> Choice:
+    """A choice, without what the whole reply tells of it."""
+    written, reasoning = _texts(choice)
+    reason = choice.get("finish_reason")
+    if reason not in (*_ENDED, *_CUT):
+        raise ValueError(f"an answer did not end: finish_reason is {shown(reason)}")
+    entries, token_ids = _entries(choice.get("logprobs") if log_probs else None), choice.get("token_ids")
+    if token_ids is not None:
+        token_ids = tuple(_typed(token_id, int, "a token id") for token_id in _typed(token_ids, list, ""))
+    thought, text = split_thinking(written)
+    reasoning = "\n".join(filter(None, (reasoning, thought)))
+    tokens = max(len(entries or ()), len(token_ids or ()))
+    if reasoning or text != written:
+        return Choice(text, reason in _ENDED, reasoning, tokens=tokens)
+    return Choice(text, reason in _ENDED, entries=entries, tokens=tokens, token_ids=token_ids)
+
+
+def _is_complete(choice: Choice, *, adds_up: bool) -> bool:
+    """Whether no token has lost its entry, as one that is half a character does (llama.cpp).
+
+    So the text must be that of the entries. A character of several tokens has its bytes in the last entry: it
+    counts only where `adds_up`: the number of tokens is known apart from them, and is that of the entries.
+    """
+    entries, text = choice.entries, choice.text
+    if entries is None or choice.token_ids is not None:
+        return entries is not None and len(choice.token_ids or ()) == len(entries)
+    if "�" in text or not (adds_up or text.isascii()):
+        return False
+    pieces = [entry.piece for entry in entries]
+    return _squeezed(text.encode()) in (_joined(pieces), _joined(pieces[:-1] if choice.finished else [None]))
+
+
+def _joined(pieces: Sequence[bytes | None]) -> str | None:
+    """The text of entries without white space, which servers add and strip; None where it is not told."""
+    known_pieces = [piece for piece in pieces if piece is not None]
+    return _squeezed(b"".join(known_pieces)) if len(known_pieces) == len(pieces) else None
+
+
+def _squeezed(text: bytes) -> str:
+    return _BLANKS.sub("", text.decode(errors="replace"))
+
+
+def _texts(choice: Json) -> tuple[str, str]:
+    """The text of a choice, and what a field of its own holds of the thinking."""
+    if "message" not in choice:
+        return _get(choice, "text", str), ""
+    message = _get(choice, "message", Mapping)
+    reasoning = message.get("reasoning_content") or message.get("reasoning") or ""
+    if message.get("tool_calls"):
+        raise ValueError("the model called a tool and gave no answer")
+    content = message.get("content")
+    return _typed("" if content is None else content, str, "content"), _typed(reasoning, str, "reasoning")
+
+
+def _entries(logprobs: Any) -> tuple[TokenEntry, ...] | None:
+    """Entries of {content: [{token, logprob, bytes, top_logprobs}]}, or with prob and top_probs (llama.cpp).
+
+    Or of the parallel lists {tokens, token_logprobs, top_logprobs}, which LiteLLM may add as null.
+    """
+    if not isinstance(logprobs, Mapping | None):
+        raise ValueError(f"'logprobs' is {shown(logprobs)}, not an object")
+    if logprobs is None or (logprobs.get("tokens") is None and logprobs.get("content") is None):
+        return None
+    if logprobs.get("tokens") is None:
+        return tuple(map(_entry, _typed(logprobs["content"], list, "logprobs.content")))
+    tokens, values = _get(logprobs, "tokens", list), _get(logprobs, "token_logprobs", list)
+    tops = logprobs.get("top_logprobs") or [None] * len(tokens)
+    if not len(tokens) == len(values) == len(_typed(tops, list, "top_logprobs")):
+        raise ValueError(f"{len(tokens)} tokens have {len(values)} log-probabilities and {len(tops)} lists")
+    entries = []
+    for token, value, top in zip(tokens, values, tops):
+        alternatives = _typed(top or {}, Mapping, "top_logprobs").items()
+        listed = [{"token": text, "logprob": log_prob} for text, log_prob in alternatives]
+        entries.append(_entry({"token": token, "logprob": value, "top_logprobs": listed}))
+    return tuple(entries)
+
+
+def _entry(token: Any) -> TokenEntry:
+    text, token_id, piece, log_prob = _token(token)
+    listed = _typed(token.get("top_logprobs", token.get("top_probs")) or [], list, "top_logprobs")
+    alternatives = map(_token, listed)
+    top = {(name if number is None else number): value for name, number, _, value in alternatives}
+    return TokenEntry(text, log_prob, token_id, top, piece)
+
+
+def _token(entry: Any) -> tuple[str, int | None, bytes | None, float]:
+    """Text, id, bytes and log-probability of a token; what is not told of the first three is None."""
+    text = _get(_typed(entry, Mapping, "a token"), "token", str)
+    log_prob = _of_prob(entry["prob"]) if "prob" in entry else _log_prob(_get(entry, "logprob", object))
+    if named := _ID.fullmatch(text):
+        return "", _typed(int(named[1]), int, "a token id"), None, log_prob
+    token_id, listed = entry.get("id"), entry.get("bytes")
+    try:
+        piece = text.encode() if listed is None else bytes(_typed(listed, list, "bytes"))
+    except (TypeError, ValueError):
+        raise ValueError(f"the bytes of a token are {shown(listed)}") from None
+    return text, None if token_id is None else _typed(token_id, int, "a token id"), piece, log_prob
+
+
+def _log_prob(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value <= _ROUNDING:
+        raise ValueError(f"a log-probability is {shown(value)}")
+    return min(float(value), 0.0) if value > _LEAST else -math.inf
+
+
+def _of_prob(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1 + _ROUNDING:
+        raise ValueError(f"a probability is {shown(value)}")
+    return min(math.log(value), 0.0) if value else -math.inf
+
+
+def _get(container: Json, key: str, kind: type) -> Any:
+    if key not in container:
+        raise ValueError(f"no {key!r} in {shown(dict(container))}")
+    return _typed(container[key], kind, repr(key))
+
+
+def _typed(value: Any, kind: type, name: str) -> Any:
+    if not isinstance(value, kind) or (kind is int and (isinstance(value, bool) or value not in _IDS)):
+        raise ValueError(f"{name} is {shown(value)}, not of type {kind.__name__} or out of range")
+    return value
