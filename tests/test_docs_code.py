@@ -22,7 +22,7 @@ import semcal
 from semcal.data.question import chat
 from semcal.demo.paths import language_model_dir, nli_model_dir
 from semcal.demo.questions import load_set
-from semcal.experiment.reading import read_settings
+from semcal.experiment.grid_settings import read_settings
 from semcal.files import write_rows
 from semcal.models import CausalLanguageModel
 from semcal.models.language_model import Prompt

@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from semcal.errors import InputError, QuestionError, StoreError
 from semcal.progress import note_block, note_resumed
-from semcal.rows import Json, Row
+from semcal.rows import Row
+from semcal.store import Stage
 from semcal.workers import Executor, Progress
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class RecalibratorSource:
     folder: str | None = None  # relative to the run folder
     fingerprint: str | None = None
 
-    def key(self) -> dict[str, Any]:
+    def key(self) -> Mapping[str, str | float]:
         """What it is, as it names blocks."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
@@ -120,16 +121,6 @@ class Step(Protocol):
         """Make rows; `progress` is told how many questions are done, `models.costs` what was spent."""
 
 
-class KeptBlocks(Protocol):
-    """Finished blocks, found by the rows that they are made of."""
-
-    def find(self, inputs: Sequence[Json]) -> list[dict[str, Any]] | None:
-        """Return the rows made of some, None if they are not there; StoreError if they are damaged."""
-
-    def keep(self, inputs: Sequence[Json], rows: Sequence[Json]) -> list[dict[str, Any]]:
-        """Write the rows made of some, and return them as they will be read again."""
-
-
 @dataclass(frozen=True)
 class StepResult:
     """The rows that steps have made of a block, and what they have spent."""
@@ -170,7 +161,7 @@ def run_steps(
     *,
     workers: Executor[WorkerState],
     cut: Cut | int = 256,
-    store: KeptBlocks | None = None,
+    store: Stage | None = None,
     progress: Progress = lambda _: None,
     on_bad_row: Callable[[InputError], None] | None = None,
 ) -> Iterator[Block]:

@@ -12,15 +12,15 @@ import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
 from semcal.errors import StoreError, UsageError
 from semcal.files import canonical, dumps, remove_leftovers, write_rows, writing
+from semcal.rows import Json
 from semcal.text.normal_form import TEXT_RULES
 
-Data = Mapping[str, Any]
 Rows = list[dict[str, Any]]
 #: Stages that group or grade answers: their blocks are of one version of the rules for texts.
 _OF_TEXTS = frozenset(
@@ -35,71 +35,91 @@ def digest(value: Any) -> str:
     return hashlib.sha256(canonical(value).encode()).hexdigest()[:32]
 
 
+def key_of(value: Any) -> Any:
+    """What names blocks that are made by or of a value: its `key()`, or else all fields of its objects."""
+    if hasattr(value, "key"):
+        return value.key()
+    if hasattr(value, "model_dump"):
+        return value.model_dump()
+    if is_dataclass(value):
+        return {field.name: key_of(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(name): key_of(item) for name, item in value.items()}
+    return list(map(key_of, value)) if isinstance(value, (list, tuple)) else value
+
+
+@dataclass(frozen=True)
+class Block:
+    """A finished block: its rows as JSON, and what it is a part of, as it was told when it was written."""
+
+    lines: Sequence[str]
+    label: Json
+    seal: str  # checksum of the rows, the name and the label
+
+    def key(self) -> str:
+        """What names blocks that are made of this one."""
+        return self.seal
+
+
 class Store:
     """The finished blocks below a folder, in `blocks/<stage>/`."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
-    def path(self, stage: str, key: Data) -> Path:
+    def path(self, stage: str, key: Json) -> Path:
         """Where the block of `stage` made of `key` lies: settings and inputs, or their hashes."""
         made_of = {"stage": stage, **key} | ({"text_rules": TEXT_RULES} if stage in _OF_TEXTS else {})
         return self.root / "blocks" / stage / f"{digest(made_of)}.jsonl"
 
-    def find(self, stage: str, key: Data) -> Rows | None:
-        """Return the rows of a block, None if it is not there; StoreError if it is damaged."""
-        found = self.find_lines(stage, key)
-        return None if found is None else list(map(json.loads, found))
-
-    def keep(self, stage: str, key: Data, rows: Sequence[Data]) -> Rows:
-        """Write the rows of a block, and return them as they will be read again."""
-        return list(map(json.loads, self.keep_lines(stage, key, list(map(dumps, rows)))))
-
-    def find_lines(self, stage: str, key: Data) -> list[str] | None:
-        """Return the rows of a block as they are written, None if it is not there; StoreError if damaged."""
+    def find(self, stage: str, key: Json) -> Block | None:
+        """Return a block, None if it is not there; StoreError if it is damaged."""
         path = self.path(stage, key)
-        return read_block(path).lines if path.exists() else None
+        return read_block(path) if path.exists() else None
 
-    def keep_lines(self, stage: str, key: Data, lines: list[str], label: Data | None = None) -> list[str]:
+    def keep(self, stage: str, key: Json, lines: Sequence[str], label: Json | None = None) -> Block:
         """Write a block of rows that are JSON already; `label` says what it is a part of."""
         path = self.path(stage, key)
-        seal = {"block": _seal(path, lines, label or {})} | ({"of": label} if label else {})
+        seal = _seal(path, lines, label or {})
+        end = {"block": seal} | ({"of": label} if label else {})
         with writing(path) as handle:
-            handle.writelines(line + "\n" for line in [*lines, dumps(seal)])
-        return lines
+            handle.writelines(line + "\n" for line in [*lines, dumps(end)])
+        return Block(lines, label or {}, seal["sha256"])
 
 
-@dataclass(frozen=True)
+@dataclass
 class Stage:
     """The blocks of one stage, each named by `settings` and its inputs; without a store nothing is kept."""
 
     store: Store | None
     name: str
-    settings: Data  # all that its rows depend on, but the inputs
+    settings: Json  # all that its rows depend on, but the inputs
 
-    def rows(self, inputs: Sequence[Data], compute: Callable[[], Sequence[Data]]) -> Rows:
+    def rows(self, inputs: Sequence[Json], compute: Callable[[], Sequence[Json]]) -> Rows:
         """Return the rows made of some inputs, computing and keeping them if they are not there yet.
 
         StoreError if the block is there but damaged.
         """
-        found = self.find(inputs)
-        return self.keep(inputs, compute()) if found is None else found
+        rows = self.find(inputs)
+        return self.keep(inputs, compute()) if rows is None else rows
 
-    def find(self, inputs: Sequence[Data]) -> Rows | None:
+    def find(self, inputs: Sequence[Json]) -> Rows | None:
         """Return the rows made of some inputs, None if they are not there."""
-        return None if self.store is None else self.store.find(self.name, self._key(inputs))
+        block = None if self.store is None else self.store.find(self.name, self._key(inputs))
+        return None if block is None else list(map(json.loads, block.lines))
 
-    def keep(self, inputs: Sequence[Data], rows: Sequence[Data]) -> Rows:
+    def keep(self, inputs: Sequence[Json], rows: Sequence[Json]) -> Rows:
         """Write the rows made of some inputs, and return them as they will be read again."""
         if self.store is None:
             return [dict(row) for row in rows]
-        return self.store.keep(self.name, self._key(inputs), rows)
+        block = self.store.keep(self.name, self._key(inputs), list(map(dumps, rows)))
+        return list(map(json.loads, block.lines))
 
-    def _key(self, inputs: Sequence[Data]) -> dict[str, Any]:
+    def _key(self, inputs: Sequence[Json]) -> Json:
         return {**self.settings, "inputs": list(inputs)}
 
 
-class UnfinishedWork:
+class UnfinishedWork(Stage):
     """What a long command has finished, kept in a folder beside its --out until that is whole.
 
     Without a folder nothing is kept. `settings` are everything but the inputs that results depend on;
@@ -107,10 +127,9 @@ class UnfinishedWork:
     and `resumed` says whether one with these settings has left something.
     """
 
-    def __init__(self, folder: Path | None, settings: Data, *, fresh: bool) -> None:
-        self._folder, self._settings = folder, settings
-        store = None if folder is None else Store(folder)
-        self._rows = Stage(store, "rows", {"settings": dict(settings)})
+    def __init__(self, folder: Path | None, settings: Json, *, fresh: bool) -> None:
+        super().__init__(None if folder is None else Store(folder), "rows", {"settings": dict(settings)})
+        self._folder, self._begun_with = folder, settings
         if fresh:
             self.finish()
         self.resumed = folder is not None and self._is_resumed(folder)
@@ -124,22 +143,18 @@ class UnfinishedWork:
     def begin(self) -> None:
         """Note what is being made, so that another call does not take it for its own."""
         if self._folder is not None and not (self._folder / SETTINGS).exists():
-            write_rows(self._folder / SETTINGS, [self._settings])
+            write_rows(self._folder / SETTINGS, [self._begun_with])
 
-    def find(self, inputs: Sequence[Data]) -> Rows | None:
-        """Return the rows that were made of some inputs, None if they are not there."""
-        return self._rows.find(inputs)
-
-    def keep(self, inputs: Sequence[Data], rows: Sequence[Data]) -> Rows:
+    def keep(self, inputs: Sequence[Json], rows: Sequence[Json]) -> Rows:
         """Write the rows made of some inputs, and return them."""
         self.begin()
-        return self._rows.keep(inputs, rows)
+        return super().keep(inputs, rows)
 
     def _is_resumed(self, folder: Path) -> bool:
         path = folder / SETTINGS
         if not path.is_file():
             return False
-        if path.read_bytes().strip() == dumps(self._settings).encode():
+        if path.read_bytes().strip() == dumps(self._begun_with).encode():
             return True
         if not remove_if_nothing_is_finished(folder):
             raise UsageError(
@@ -168,14 +183,6 @@ def remove_if_nothing_is_finished(folder: Path) -> bool:
     return True
 
 
-@dataclass(frozen=True)
-class Block:
-    """A finished block: its rows as JSON, and what it is a part of, as it was told when it was written."""
-
-    lines: list[str]
-    label: Data
-
-
 def read_block(path: Path) -> Block:
     """Read a block.
 
@@ -191,10 +198,10 @@ def read_block(path: Path) -> Block:
         raise StoreError(
             f"the block {path} is damaged or was edited; delete it and run the same command again"
         )
-    return Block(texts, end.get("of", {}))
+    return Block(texts, end.get("of", {}), end["block"]["sha256"])
 
 
-def _seal(path: Path, lines: Sequence[str], label: Any) -> dict[str, Any]:
+def _seal(path: Path, lines: Sequence[str], label: Any) -> Json:
     text = "\n".join([path.name, canonical(label), *lines])
     return {"rows": len(lines), "sha256": hashlib.sha256(text.encode()).hexdigest()}
 

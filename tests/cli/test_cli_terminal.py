@@ -22,9 +22,8 @@ from semcal.cli import console, grid_commands
 from semcal.cli.app import app
 from semcal.cli.row_commands import metrics_tables
 from semcal.demo.paths import settings_file
-from semcal.experiment.grid_settings import GridSettings
-from semcal.experiment.question_sets import Problem
-from semcal.experiment.reading import read_settings
+from semcal.experiment.grid_plan import Problem
+from semcal.experiment.grid_settings import GridSettings, read_settings
 from semcal.measures import MEASURES
 from semcal.models import load_model
 

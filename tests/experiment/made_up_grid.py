@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from semcal.experiment.grid_settings import slug
-from semcal.experiment.reading import yaml_text
+from semcal.experiment.grid_settings import slug, yaml_text
 from semcal.files import dumps, write_rows
 from semcal.measures import MEASURES, confidence
 from semcal.text.normal_form import normal_form

@@ -12,11 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from semcal.experiment.fit_steps import GridState
 from semcal.experiment.grid import Grid
-from semcal.experiment.grid_settings import GridSettings, Model
-from semcal.experiment.grid_state import GridState
-from semcal.experiment.question_sets import Problem
-from semcal.experiment.reading import settings_of
+from semcal.experiment.grid_plan import Problem
+from semcal.experiment.grid_settings import GridSettings, Model, settings_of
 from semcal.models.equivalence import CachedEquivalence, Equivalence
 from semcal.models.fakes import FakeEquivalence, FakeLanguageModel
 from semcal.models.language_model import LanguageModel

@@ -13,10 +13,9 @@ from typing import Any
 
 import mill_grid as mills
 
+from semcal.experiment.fit_steps import GridState
 from semcal.experiment.grid import Grid
-from semcal.experiment.grid_settings import GridSettings
-from semcal.experiment.grid_state import GridState
-from semcal.experiment.reading import settings_of
+from semcal.experiment.grid_settings import GridSettings, settings_of
 from semcal.models.fakes import FakeEquivalence, FakeLanguageModel
 from semcal.models.language_model import Prompt
 from semcal.workers import SerialExecutor

@@ -13,7 +13,7 @@ from semcal.errors import InputError, StoreError
 from semcal.experiment.analyses import analyse
 from semcal.experiment.analyses.answer_analyses import audit_result, audit_sheet
 from semcal.experiment.finished import read_finished
-from semcal.experiment.reading import parse_yaml, yaml_text
+from semcal.experiment.grid_settings import parse_yaml, yaml_text
 from semcal.metrics import ace_in_row_order
 
 SMALL: dict[str, Any] = {

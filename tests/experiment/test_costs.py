@@ -9,8 +9,8 @@ from typing import Any
 import mill_grid as mills
 import pytest
 
-from semcal.experiment.environment import Clock, added, fit_label
-from semcal.experiment.grid import Grid
+from semcal.experiment.cell import fit_label
+from semcal.experiment.grid import Clock, Grid, costs
 from semcal.workers import SerialExecutor
 
 pytestmark = pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
@@ -52,8 +52,8 @@ def test_writing_costs_twice_counts_them_once(folder: Path) -> None:
 
 def test_what_was_spent_is_added_up_over_sessions() -> None:
     label = fit_label("a model", "ATS")
-    first = added({}, seconds={label: 2.0, "sample": 1.0}, peaks={label: 9.0}, made={label: 1})
-    found = added(first, seconds={label: 4.0}, peaks={label: 7.0, "sample": 3.0}, made={label: 2})
+    first = costs({}, seconds={label: 2.0, "sample": 1.0}, peaks={label: 9.0}, made={label: 1})
+    found = costs(first, seconds={label: 4.0}, peaks={label: 7.0, "sample": 3.0}, made={label: 2})
     assert found == {
         "cpu_seconds": {"fit": 6.0, "sample": 1.0},
         "peak_memory_mb_by_stage": {"fit": 9.0, "sample": 3.0},

@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from semcal.experiment.diagnosis import order_changes, token_effects
+from semcal.experiment.fit_steps import order_changes, token_effects
 from semcal.recalibration import ATS, SE, Base, BlockShape, CalibrationFeatures, Platt, inverse_temperatures
 
 V, D = 17, 8

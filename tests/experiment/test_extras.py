@@ -13,9 +13,8 @@ import pytest
 from semcal.demo.paths import settings_file
 from semcal.experiment.analyses import analyse
 from semcal.experiment.finished import state_of
-from semcal.experiment.grid_blocks import expected_blocks
-from semcal.experiment.grid_settings import Fitting
-from semcal.experiment.reading import read_settings, settings_text
+from semcal.experiment.grid_plan import expected_blocks
+from semcal.experiment.grid_settings import Fitting, read_settings, settings_text
 from semcal.experiment.report.report_tables import report_tables
 from semcal.metrics import PlattCalibration, ace
 

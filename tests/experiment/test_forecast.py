@@ -9,9 +9,9 @@ import mill_grid as mills
 import pytest
 
 from semcal.errors import InputError, ModelError
-from semcal.experiment.forecast import forecast
-from semcal.experiment.grid_state import GridState
-from semcal.experiment.reading import settings_of
+from semcal.experiment.fit_steps import GridState
+from semcal.experiment.grid_plan import forecast
+from semcal.experiment.grid_settings import settings_of
 
 
 def of_file(path: Path, *overrides: str):

@@ -12,9 +12,10 @@ from typing import Any, ClassVar
 import mill_grid as mills
 import pytest
 
+from semcal.experiment.answer_steps import GridBlocks, GridJob, PlannedBlock
 from semcal.experiment.grid import Grid
-from semcal.experiment.grid_blocks import GridBlocks, PlannedBlock
 from semcal.experiment.grid_settings import Model
+from semcal.rows import Row
 from semcal.store import Store
 from semcal.workers import SerialExecutor
 
@@ -31,20 +32,19 @@ class Slow(Counter[str]):
 
 
 @dataclass(frozen=True)
-class CountJob:
-    stage: ClassVar[str] = "sample"
-    name: str
+class CountStep:
+    name: ClassVar[str] = "sample"
+    needs: ClassVar[tuple[str, ...]] = ()
+    number: str
 
-    def key(self) -> dict[str, Any]:
-        return {"name": self.name}
-
-    def __call__(self, state: Any, progress: Any, /) -> list[dict[str, Any]]:
-        return [{"name": self.name}]
+    def __call__(self, *_: Any) -> list[Row]:
+        return [Row({"number": self.number})]
 
 
 def planned(thread: int) -> list[PlannedBlock]:
     model = Model(name="one", path="one")
-    return [PlannedBlock(CountJob(f"{thread} {number}"), {}, {}, model, "exact") for number in range(BLOCKS)]
+    jobs = [GridJob(CountStep(f"{thread} {number}"), model, "exact") for number in range(BLOCKS)]
+    return [PlannedBlock(job, {}, {}) for job in jobs]
 
 
 def test_no_thread_loses_a_row_that_was_made(tmp_path: Path) -> None:

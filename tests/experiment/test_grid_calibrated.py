@@ -19,8 +19,8 @@ from semcal.calibration.calibrated import Calibration
 from semcal.errors import FitError, StoreError, UsageError
 from semcal.experiment.analyses import analyse
 from semcal.experiment.finished import read_finished, state_of
-from semcal.experiment.forecast import forecast
-from semcal.experiment.reading import read_settings, settings_of
+from semcal.experiment.grid_plan import forecast
+from semcal.experiment.grid_settings import read_settings, settings_of
 from semcal.grading.rules import RuleGrader
 from semcal.store import read_block
 

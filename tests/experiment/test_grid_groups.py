@@ -12,7 +12,7 @@ from semcal.errors import FitError
 from semcal.experiment.analyses.answer_analyses import splits
 from semcal.experiment.analyses.grid_scores import GridScores
 from semcal.experiment.finished import read_finished
-from semcal.experiment.question_sets import load_parts
+from semcal.experiment.grid_plan import load_parts
 from semcal.experiment.report.report_tables import resampled_groups
 from semcal.metrics import bootstrap
 

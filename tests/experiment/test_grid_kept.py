@@ -11,9 +11,9 @@ import mill_grid as mills
 import pytest
 
 from semcal.experiment.analyses import analyse
+from semcal.experiment.answer_steps import GridJob
 from semcal.experiment.finished import forget_from, state_of
 from semcal.experiment.grid import Grid
-from semcal.experiment.grid_blocks import BlockJob
 from semcal.workers import SerialExecutor
 
 pytestmark = pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
@@ -96,14 +96,14 @@ def test_features_of_one_model_and_data_set_exist_at_a_time(
     keep: str, most: int, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = []
-    work = BlockJob.__call__
+    work = GridJob.__call__
 
-    def counted(job: BlockJob, *args: Any) -> list[str]:
+    def counted(job: GridJob, *args: Any) -> list[str]:
         lines = work(job, *args)
         seen.append(sum(path.stat().st_size > 0 for path in tmp_path.rglob("states.bin")))
         return lines
 
-    monkeypatch.setattr(BlockJob, "__call__", counted)
+    monkeypatch.setattr(GridJob, "__call__", counted)
     run(tmp_path, data, keep)
     assert max(seen) == most
 

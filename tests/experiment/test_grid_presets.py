@@ -11,8 +11,8 @@ import pytest
 
 from semcal.data.question import Question
 from semcal.errors import InputError
-from semcal.experiment.forecast import forecast
-from semcal.experiment.reading import read_settings
+from semcal.experiment.grid_plan import forecast
+from semcal.experiment.grid_settings import read_settings
 from semcal.models.fakes import FakeLanguageModel
 from semcal.models.language_model import PromptConfig
 from semcal.recalibration import SE, Base

@@ -12,8 +12,8 @@ import pytest
 
 from semcal.errors import StoreError
 from semcal.experiment import ray_executor
-from semcal.experiment.fit_jobs import IdentifyJob
-from semcal.experiment.grid_blocks import BlockJob
+from semcal.experiment.answer_steps import GridJob
+from semcal.experiment.fit_steps import IdentifyStep
 from semcal.experiment.grid_settings import Model
 from semcal.experiment.ray_executor import RayExecutor
 from semcal.models.language_model import PromptConfig
@@ -44,7 +44,7 @@ MILL = Model(name="one", path="one")
 
 
 def test_a_task_gives_the_lines_of_the_job_and_what_they_cost(tmp_path: Path) -> None:
-    job = BlockJob(IdentifyJob({"mill": PromptConfig()}), MILL, "fake")
+    job = GridJob(IdentifyStep({"mill": PromptConfig()}), MILL, "fake")
     outcome = ray_executor.do(mills.States(tmp_path), str(Path.cwd()), job)
     assert outcome.error is None
     assert outcome.value == job(mills.state_of(tmp_path), lambda _: None)
@@ -55,7 +55,7 @@ def test_a_task_gives_the_lines_of_the_job_and_what_they_cost(tmp_path: Path) ->
 class Odd:
     """A job that fails as no job is meant to."""
 
-    stage: ClassVar[str] = "odd"
+    name: ClassVar[str] = "odd"
 
     def __call__(self, *_: object) -> list[dict]:
         raise KeyError("odd")
@@ -64,14 +64,14 @@ class Odd:
 class Damaged:
     """A job whose block cannot be read."""
 
-    stage = "sample"
+    name = "sample"
 
     def __call__(self, *_: object) -> list[dict]:
         raise StoreError("block.jsonl is damaged")
 
 
 def test_the_error_of_a_task_comes_back_as_its_own_class(tmp_path: Path) -> None:
-    read, fail = BlockJob(Damaged(), MILL, "fake"), BlockJob(Odd(), MILL, "fake")
+    read, fail = GridJob(Damaged(), MILL, "fake"), GridJob(Odd(), MILL, "fake")
     found = [ray_executor.do(mills.States(tmp_path), str(Path.cwd()), job).error for job in (read, fail)]
     assert isinstance(found[0], StoreError)
     assert "block.jsonl is damaged" in str(found[0])

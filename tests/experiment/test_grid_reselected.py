@@ -10,7 +10,7 @@ import mill_grid as mills
 import pytest
 
 from semcal.experiment.analyses import analyse
-from semcal.experiment.forecast import forecast
+from semcal.experiment.grid_plan import forecast
 from semcal.measures import confidence
 
 pytestmark = pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")

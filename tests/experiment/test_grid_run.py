@@ -13,8 +13,7 @@ import pytest
 
 from semcal.errors import InputError, SemcalWarning, StoreError, UsageError
 from semcal.experiment.finished import forget_from, state_of
-from semcal.experiment.grid_blocks import STAGES
-from semcal.experiment.question_sets import load_parts
+from semcal.experiment.grid_plan import STAGES, load_parts
 from semcal.measures import MEASURES, confidence
 from semcal.workers import ProcessExecutor
 

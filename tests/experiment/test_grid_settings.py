@@ -7,8 +7,14 @@ from pathlib import Path
 import pytest
 
 from semcal.errors import UsageError
-from semcal.experiment.grid_settings import check_slugs, slug
-from semcal.experiment.reading import claim_folder, read_settings, settings_of, settings_text
+from semcal.experiment.grid_settings import (
+    check_slugs,
+    claim_folder,
+    read_settings,
+    settings_of,
+    settings_text,
+    slug,
+)
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 SMALL = {

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from semcal.experiment.grid_settings import PRESETS, GridSettings
-from semcal.experiment.reading import settings_of
+from semcal.experiment.grid_settings import PRESETS, GridSettings, settings_of
 
 DOCS = Path(__file__).parents[2] / "docs" / "grid.md"
 

@@ -26,9 +26,10 @@ from authors_rules import (
 
 from semcal.data.question import Question
 from semcal.experiment.analyses import analyse
-from semcal.experiment.answer_jobs import AnswerBlock, GradeJob
+from semcal.experiment.answer_steps import GradeMeaningsStep, RowBlock
 from semcal.models.drawing import uniforms
 from semcal.steps import WorkerState
+from semcal.store import Block
 
 pytestmark = pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
 
@@ -159,13 +160,9 @@ def graded(folder: Path, preset: str, rows: Sequence[Row]) -> list[Row]:
         "clustered": [{"id": row["id"], "clusters": row["clusters"]} for row in rows],
     }
     sampled = [{**row, "likelihood": ["sampled"] * len(row["samples"])} for row in parts["sampled"]]
-    block = AnswerBlock(
-        parts["questions"],
-        settings.sampling.m,
-        list(map(json.dumps, sampled)),
-        list(map(json.dumps, parts["clustered"])),
-    )
-    return GradeJob(block, settings.grading, settings.seeds)(WorkerState(), lambda _: None)
+    columns = [Block(list(map(json.dumps, column)), {}, "") for column in (sampled, parts["clustered"])]
+    block = RowBlock(parts["questions"], settings.sampling.m, tuple(columns))
+    return GradeMeaningsStep(settings.grading, settings.seeds)(block.rows(), WorkerState(), lambda _: None)
 
 
 def one_answer(number: int, prediction: str, reference: str) -> Row:

@@ -75,7 +75,7 @@ def test_blocks_whose_contents_are_swapped_are_refused(tmp_path: Path) -> None:
 
 def test_no_change_of_a_single_byte_passes_for_a_block(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    store.keep_lines("sample", {}, ['{"id": "1"}', '{"id": "2"}'], {"model": "m", "block": 0})
+    store.keep("sample", {}, ['{"id": "1"}', '{"id": "2"}'], {"model": "m", "block": 0})
     path = store.path("sample", {})
     raw = path.read_bytes()
     for place in range(len(raw) - 1):  # the last is the line's end, and may lack

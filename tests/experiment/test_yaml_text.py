@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from semcal.errors import UsageError, shown
-from semcal.experiment.reading import LONGEST, parse_yaml, read_settings
+from semcal.experiment.grid_settings import LONGEST, parse_yaml, read_settings
 from semcal.models.loading import parse_size
 
 SMALL = """\

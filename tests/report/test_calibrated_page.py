@@ -12,16 +12,16 @@ import pytest
 from read_page import Page
 
 from semcal.experiment.analyses import analyse
-from semcal.experiment.answer_jobs import ApplyJob
+from semcal.experiment.answer_steps import ApplyStep
 from semcal.experiment.finished import calibrated_path, calibration_folder, read_finished
-from semcal.experiment.grid_settings import Grading
-from semcal.experiment.reading import parse_yaml, yaml_text
+from semcal.experiment.grid_settings import Grading, parse_yaml, yaml_text
 from semcal.experiment.report import in_words
 from semcal.experiment.report.build import remake
 from semcal.experiment.report.report_figures import grid_figures
 from semcal.experiment.report.report_tables import report_tables
 from semcal.experiment.report.summary import calibrated_findings
 from semcal.files import dumps
+from semcal.rows import Row
 from semcal.steps import WorkerState
 from tests.json_rows import calibrate_rows
 
@@ -50,9 +50,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     at = calibration_folder("alpha", DATASET)
     calibrate_rows({1.0: labelled}, equivalence="exact", risk=0.5).save_pretrained(folder / at)
     run = read_finished(folder)
-    lines = [tuple(map(dumps, run.rows("alpha", DATASET, "Base", number))) for number in range(2)]
-    job = ApplyJob(at, (), tuple({1.0: of_run} for of_run in lines), Grading())
-    found = list(map(dumps, job(WorkerState(folder=folder), progress)))
+    rows = [Row(row) for number in range(2) for row in run.rows("alpha", DATASET, "Base", number)]
+    step = ApplyStep(at, "", {"Base": 1.0}, Grading())
+    found = [dumps(row.json) for row in step(rows, WorkerState(folder=folder), progress)]
     for number in range(2):
         path = folder / calibrated_path("alpha", DATASET, number)
         path.write_text("\n".join(found[number * grid.n : (number + 1) * grid.n]) + "\n")

@@ -12,7 +12,7 @@ from made_up_grid import Grid, write_grid
 
 from semcal.experiment.analyses import analyse
 from semcal.experiment.finished import FinishedRun, read_finished
-from semcal.experiment.reading import parse_yaml, yaml_text
+from semcal.experiment.grid_settings import parse_yaml, yaml_text
 from semcal.experiment.report.build import page as grid_page
 from semcal.experiment.report.build import page_figure, write_tables
 from semcal.experiment.report.explorer import explorer_blocks

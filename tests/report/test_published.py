@@ -10,7 +10,7 @@ import pytest
 from made_up_grid import Grid, write_grid
 
 from semcal.experiment.analyses import analyse
-from semcal.experiment.reading import parse_yaml, yaml_text
+from semcal.experiment.grid_settings import parse_yaml, yaml_text
 from semcal.experiment.report.report_tables import (
     PUBLISHED_TABLES,
     dataset_in_paper,

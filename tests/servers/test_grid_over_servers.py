@@ -17,10 +17,9 @@ from semcal.calibration.calibrated import Calibration
 from semcal.errors import SemcalWarning, ServerError, UsageError
 from semcal.experiment.analyses import analyse
 from semcal.experiment.finished import read_finished
-from semcal.experiment.forecast import forecast
-from semcal.experiment.grid_settings import GridSettings, Model
-from semcal.experiment.grid_state import GridState
-from semcal.experiment.reading import claim_folder
+from semcal.experiment.fit_steps import GridState
+from semcal.experiment.grid_plan import forecast
+from semcal.experiment.grid_settings import GridSettings, Model, claim_folder
 from semcal.experiment.report import build
 from semcal.experiment.report.build import write_tables
 from semcal.experiment.report.explorer import explorer_blocks

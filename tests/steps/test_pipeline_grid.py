@@ -13,7 +13,7 @@ import pytest
 from semcal import metrics
 from semcal.data.question import Question
 from semcal.errors import FitError, InputError, SemcalWarning, UsageError
-from semcal.experiment.grid_blocks import grid_temperatures
+from semcal.experiment.grid_plan import grid_temperatures
 from semcal.files import dumps
 from semcal.grading.rules import RuleGrader
 from semcal.measures import MEASURES

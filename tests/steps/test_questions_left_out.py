@@ -8,7 +8,7 @@ import pytest
 
 from semcal.data.question import Question, Turn
 from semcal.errors import InputError, QuestionError
-from semcal.experiment.fit_jobs import CheckJob
+from semcal.experiment.fit_steps import CheckStep
 from semcal.models.fakes import FakeLanguageModel
 from semcal.models.language_model import PromptConfig
 from semcal.recalibration.calibration_set import CalibrationSet
@@ -55,8 +55,8 @@ def test_a_fit_leaves_them_out(model: Picky) -> None:
 
 
 def test_a_grid_leaves_them_out(model: Picky) -> None:
-    job = CheckJob(PromptConfig(), {"validation": QUESTIONS, "test": QUESTIONS[:1]}, {}, max_new_tokens=4)
-    _, *bad = job(WorkerState(model), lambda _: None)
+    job = CheckStep(PromptConfig(), {"validation": QUESTIONS, "test": QUESTIONS[:1]}, {}, max_new_tokens=4)
+    _, *bad = job((), WorkerState(model), lambda _: None)
     assert bad == [
         {"part": "validation", "id": "marked", "reason": "the text spells <s>"},
         {"part": "validation", "id": "answered", "reason": "the answer spells <s>"},

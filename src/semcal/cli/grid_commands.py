@@ -22,10 +22,10 @@ from semcal.errors import ModelError, UsageError
 from semcal.files import dumps, own_files
 
 if TYPE_CHECKING:
+    from semcal.experiment.fit_steps import GridState
     from semcal.experiment.grid import Grid
+    from semcal.experiment.grid_plan import Problem
     from semcal.experiment.grid_settings import GridSettings
-    from semcal.experiment.grid_state import GridState
-    from semcal.experiment.question_sets import Problem
     from semcal.workers import Executor
 
 #: What processes that make a report import before they part.
@@ -45,7 +45,7 @@ class LoadOptions:
 
     def open_state(self, folder: Path) -> GridState:
         """What a process that works holds."""
-        from semcal.experiment.grid_state import open_grid_state
+        from semcal.experiment.fit_steps import open_grid_state
 
         return open_grid_state(
             folder,
@@ -96,7 +96,7 @@ def demo(
     _require_experiment()
     from semcal.demo.paths import settings_file
     from semcal.experiment.finished import forget, read_results
-    from semcal.experiment.reading import read_settings
+    from semcal.experiment.grid_settings import read_settings
     from semcal.experiment.report import in_words
 
     values = {"sampling.m": m, "seed": seed, "models.0.dtype": dtype, "memory": memory}
@@ -176,7 +176,7 @@ def run(
     """
     _require_experiment()
     from semcal.experiment.finished import forget, forget_from
-    from semcal.experiment.reading import read_settings
+    from semcal.experiment.grid_settings import read_settings
 
     changes = [*(overrides or ()), *([] if memory is None else [f"memory={memory}"])]
     settings = read_settings(config, changes, limit=limit)
@@ -203,7 +203,7 @@ def _run_folder(out: Path | None, config: Path) -> Path:
 
 
 def _plan(settings: GridSettings, folder: Path, open_state: Callable[[], GridState], *, as_json: bool) -> int:
-    from semcal.experiment.forecast import forecast
+    from semcal.experiment.grid_plan import forecast
 
     try:
         model_is_here = opt.weights_of(model=settings.models[0].path) is not None
@@ -259,8 +259,7 @@ def carry_out(
     loading: LoadOptions,
 ) -> list[Problem]:
     """Run a grid in a folder and write its report; return what was refused."""
-    from semcal.experiment.environment import Clock
-    from semcal.experiment.grid import Grid
+    from semcal.experiment.grid import Clock, Grid
 
     clock = Clock()
     problems = ProblemLog()
@@ -355,7 +354,7 @@ def status(
     """
     _require_experiment()
     from semcal.experiment.finished import state_of
-    from semcal.experiment.grid_blocks import STAGES
+    from semcal.experiment.grid_plan import STAGES
 
     state = state_of(run)
     missing = state.missing()

@@ -18,7 +18,8 @@ from semcal.data.sources import COMMON_NAMES, parse_columns, peek, read_source_r
 from semcal.errors import InputError, QuestionError, RowError, shown
 from semcal.files import JsonLine, check_json_lines, dumps, read_rows, writing
 from semcal.rows import Row
-from semcal.steps import Block, Cut, KeptBlocks, Step, WorkerState, located, run_steps
+from semcal.steps import Block, Cut, Step, WorkerState, located, run_steps
+from semcal.store import Stage
 from semcal.workers import Executor, SerialExecutor
 
 #: Runs of lines, and ids, that a message about many rows names.
@@ -191,7 +192,7 @@ class RowResults:
         *,
         workers: Executor[WorkerState] | None = None,
         cut: int | Cut = 256,
-        store: KeptBlocks | None = None,
+        store: Stage | None = None,
     ) -> Iterator[Block]:
         """What steps make of the good rows (`run_steps`, by default in this process), to `write`."""
         return run_steps(

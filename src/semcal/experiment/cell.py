@@ -1,33 +1,40 @@
-"""One model on one data set: its fits, what is chosen on validation, and the rows of the test questions."""
+"""One model on one data set: its fits, what is chosen on validation, and the rows of the test questions.
+
+Each stage is a step over blocks of rows (`fit_steps`, `answer_steps`); a cell says which, on what, and in
+which order.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Any, Protocol
 
 from semcal.data.question import Question, data_hash, group_ties, several
 from semcal.errors import FitError
-from semcal.experiment.answer_jobs import (
-    AnswerBlock,
-    ApplyJob,
-    CalibrateJob,
-    ClusterAnswersJob,
-    EntailmentJob,
-    GradeJob,
-    GreedyJob,
+from semcal.experiment.answer_steps import (
+    ApplyStep,
+    CalibrateStep,
+    EntailmentStep,
+    GradeMeaningsStep,
     GreedyPass,
-    MeasureJob,
-    SelectJob,
+    GreedyStep,
+    GridBlocks,
+    GridJob,
+    GridStep,
+    Lines,
+    MeasureStep,
+    PassesStep,
+    PlannedBlock,
+    RowBlock,
+    SelectStep,
 )
-from semcal.experiment.environment import fit_label
 from semcal.experiment.finished import (
     SCRATCH,
     calibrated_path,
@@ -36,24 +43,22 @@ from semcal.experiment.finished import (
     rows_path,
     selection_path,
 )
-from semcal.experiment.fit_jobs import (
+from semcal.experiment.fit_steps import (
     CalibrationSource,
-    CheckJob,
-    DiagnoseJob,
-    FeaturesJob,
+    CheckStep,
+    DiagnoseStep,
+    FeaturesStep,
     Fit,
-    FitJob,
+    FitStep,
     Identities,
-    ModelIdentity,
 )
-from semcal.experiment.grid_blocks import (
+from semcal.experiment.grid_plan import (
     Choices,
-    GridBlocks,
-    Lines,
-    PlannedBlock,
-    RowsJob,
+    Parts,
+    Problem,
     Selected,
     candidates_of,
+    essentials,
     fits_of,
     grid_temperatures,
     known_temperatures,
@@ -62,28 +67,28 @@ from semcal.experiment.grid_blocks import (
     only_choices,
     refits_of,
 )
-from semcal.experiment.grid_settings import CALIBRATED, GridSettings, Model, slug
-from semcal.experiment.question_sets import PARTS, Parts, Problem, essentials
+from semcal.experiment.grid_settings import CALIBRATED, PARTS, GridSettings, Model, slug
 from semcal.files import dumps
+from semcal.models.clustering import ClusterStep
 from semcal.models.language_model import PromptConfig
-from semcal.models.sampling import SampleJob, SamplePass
+from semcal.models.sampling import SampleStep, Sampling
 from semcal.recalibration.choosing import Candidate, CandidateFit
 from semcal.recalibration.methods import FITTED, FROM_SAMPLES, RECALIBRATORS, keeps_top
-from semcal.rows import FAILED
+from semcal.rows import FAILED, Json
 from semcal.steps import RecalibratorSource
-from semcal.store import write_if_new
+from semcal.store import Block, write_if_new
 
 #: The a of T-SC and G-SC where nothing chose one.
 DEFAULT_ALPHA = 0.5
 Restore = Callable[[], None]
 """Brings recalibrators or features back that were not kept."""
+#: What the time of a fit is counted towards begins so.
+FIT = "fit "
 
 
-class AddingJob(RowsJob, Protocol):
-    """A job on finished rows, of which it reads `needs`."""
-
-    @property
-    def needs(self) -> tuple[str, ...]: ...
+def fit_label(model: str, method: str) -> str:
+    """What the time of a fit is counted towards."""
+    return f"{FIT}{method} {model}"
 
 
 @dataclass
@@ -93,7 +98,7 @@ class Cell:
     settings: GridSettings
     model: Model
     parts: Parts
-    models: Identities  # what the models say of themselves
+    identities: Identities  # what the models say of themselves
     blocks: GridBlocks
     priority: int = 0  # of its jobs
     not_served: Sequence[str] = ()  # methods and extras of the run that the model cannot serve
@@ -103,9 +108,9 @@ class Cell:
     left_out: set[tuple[str, str]] = field(default_factory=set)  # parts and ids of the problems
 
     @property
-    def name(self) -> str:
-        """What it is called in messages."""
-        return f"{self.model.name} on {self.parts.name}"
+    def names(self) -> tuple[str, str]:
+        """The model and the data set."""
+        return self.model.name, self.parts.name
 
     @property
     def root(self) -> Path:
@@ -116,11 +121,6 @@ class Cell:
     def asking(self) -> PromptConfig:
         """The prompt of the data set."""
         return PromptConfig(tuple(map(essentials, self.parts.few_shot)))
-
-    @property
-    def identity(self) -> ModelIdentity:
-        """What everything that the model does depends on."""
-        return ModelIdentity(self.models.revision, self.models.prompts[self.parts.name], self.settings.memory)
 
     @cached_property
     def calibration(self) -> CalibrationSource:
@@ -138,47 +138,72 @@ class Cell:
         """The longest generation."""
         return self.settings.max_new_tokens(open_book=self.parts.open_book)
 
+    @property
+    def temperature(self) -> float | None:
+        """T of TS with NLL; None where it is not fitted."""
+        fit = self.fitted.get(("TS NLL", 0))
+        return None if fit is None else fit.temperature
+
     def questions(self, part: str) -> tuple[Question, ...]:
         """The questions of a part that fit the model."""
         return tuple(q for q in self.parts.part(part) if (part, q.id) not in self.left_out)
 
-    def cut(self, part: str, first: int | None = None) -> list[tuple[int, tuple[Question, ...]]]:
-        """Blocks of a part, or of its first questions, with their numbers.
+    def cut(self, part: str, first: int | None = None) -> list[tuple[Question, ...]]:
+        """Blocks of a part, or of its first questions.
 
         They are cut by place in the data; what does not fit the model is left out.
         """
         size, questions = self.settings.block, self.parts.part(part)[:first]
-        blocks = [questions[start : start + size] for start in range(0, len(questions), size)]
-        fitting = [
-            tuple(essentials(q) for q in block if (part, q.id) not in self.left_out) for block in blocks
-        ]
-        return [(number, block) for number, block in enumerate(fitting) if block]
+        blocks = (
+            tuple(essentials(q) for q in questions[start : start + size] if (part, q.id) not in self.left_out)
+            for start in range(0, len(questions), size)
+        )
+        return [block for block in blocks if block]
 
-    def block(
-        self, job: RowsJob, part: str, block: Any, *, needs: tuple[Path, ...] = (), counted_as: str = ""
+    def plan(
+        self,
+        step: GridStep,
+        rows: Sequence[RowBlock],
+        part: str,
+        place: int | str,
+        *,
+        files: tuple[Path, ...] = (),
+        counted_as: str = "",
     ) -> PlannedBlock:
-        """A block of rows: by the language model, by the equivalence, or by neither."""
-        if job.stage in ("cluster", "nli"):
-            depends: dict[str, Any] = {"judge": self.models.equivalence}
-        else:
-            alone = ("grade", "select", "measure", "apply")
-            depends = {} if job.stage in alone else self.identity.key()
-        label = {"model": self.model.name, "dataset": self.parts.name, "part": part, "block": block}
-        equivalence = self.settings.equivalence
-        return PlannedBlock(job, depends, label, self.model, equivalence, needs, counted_as)
+        """A block of a step's rows, with all that they depend on."""
+        depends: dict[str, object] = {}
+        if "model" in step.needs:
+            depends["model"] = (self.identities.revision, self.identities.prompts[self.parts.name])
+            depends["memory"] = self.settings.memory
+        elif "equivalence" in step.needs:
+            depends["judge"] = self.identities.equivalence
+        job = GridJob(step, self.model, self.settings.equivalence, tuple(rows))
+        label = {"model": self.model.name, "dataset": self.parts.name, "part": part, "block": place}
+        return PlannedBlock(job, depends, label, files, counted_as)
 
-    def block_lines(self, block: PlannedBlock, before: Restore | None = None) -> Lines:
-        """The rows of one block."""
-        (lines,) = self.blocks.rows([block], self.priority, before=before)
-        return lines
+    def block(self, plan: PlannedBlock, before: Restore | None = None) -> Block:
+        """Find or make one block."""
+        (block,) = self.blocks.run([plan], self.priority, before=before)
+        return block
 
-    def part_lines(self, part: str, jobs: Sequence[RowsJob], before: Restore | None = None) -> list[Lines]:
-        """The rows of one job for each block of a part; `before` brings what they need."""
-        planned = [self.block(job, part, number) for (number, _), job in zip(self.cut(part), jobs)]
-        return self.blocks.rows(planned, self.priority, before=before)
+    def run(
+        self,
+        part: str,
+        steps: GridStep | Sequence[GridStep],
+        rows: Sequence[RowBlock],
+        before: Restore | None = None,
+    ) -> list[Block]:
+        """Find or make what a step gives of each block of a part; `before` brings what they need."""
+        of_blocks = steps if isinstance(steps, Sequence) else [steps] * len(rows)
+        plans = [self.plan(step, [block], part, n) for n, (step, block) in enumerate(zip(of_blocks, rows))]
+        return self.blocks.run(plans, self.priority, before=before)
+
+    def asked(self, part: str, first: int | None = None) -> list[RowBlock]:
+        """The questions of a part, or its first, as rows."""
+        return list(map(RowBlock, self.cut(part, first)))
 
     def source(self, name: str, run: int = 0) -> RecalibratorSource:
-        """A recalibrator as jobs are given it: the fit of a run, where runs have fits of their own."""
+        """A recalibrator as steps are given it: the fit of a run, where runs have fits of their own."""
         if name in grid_temperatures():
             return RecalibratorSource(name, grid_temperatures()[name])
         fit = self.fitted.get((name, run)) or self.fitted.get((name, 0))
@@ -186,56 +211,46 @@ class Cell:
             return RecalibratorSource(name)
         return RecalibratorSource(name, folder=fit.folder, fingerprint=fit.fingerprint)
 
-    @property
-    def temperature(self) -> float | None:
-        """T of TS with NLL; None where it is not fitted."""
-        fit = self.fitted.get(("TS NLL", 0))
-        return None if fit is None else fit.temperature
-
-    def answered(self, part: str, passes: Sequence[SamplePass]) -> list[AnswerBlock]:
-        """Draw, cluster and grade answers to the questions of a part."""
-        blocks, settings = self.clustered(part, passes), self.settings
-        jobs = [GradeJob(block, settings.grading, settings.seeds) for block in blocks]
-        return [replace(block, graded=lines) for block, lines in zip(blocks, self.part_lines(part, jobs))]
-
-    def clustered(
-        self, part: str, passes: Sequence[SamplePass], first: int | None = None
-    ) -> list[AnswerBlock]:
-        """Draw and cluster answers to the questions of a part, or to its first."""
-        settings = self.settings
-        sampled = self._sampled(part, passes, first)
-        blocks = [
-            AnswerBlock(questions, settings.sampling.m, lines)
-            for (_, questions), lines in zip(self.cut(part, first), sampled)
-        ]
-        jobs = [ClusterAnswersJob(block, settings.clustering) for block in blocks]
-        return [replace(block, clustered=lines) for block, lines in zip(blocks, self.part_lines(part, jobs))]
-
-    def _sampled(self, part: str, passes: Sequence[SamplePass], first: int | None) -> list[Lines]:
-        sampling = self.settings.sampling
+    def sample_pass(
+        self, sources: Sequence[RecalibratorSource], runs: Sequence[int] = (0,), counts: tuple[int, ...] = ()
+    ) -> SampleStep:
+        """Candidates and runs that share a pass of the model, with draws for these numbers of them."""
+        settings, sampling = self.settings, self.settings.sampling
         truncated = sampling.top_k is not None or sampling.top_p is not None
-        jobs = [
-            SampleJob(
-                questions,
-                self.asking,
-                tuple(passes),
-                self.max_new_tokens,
-                truncation=(sampling.top_k or 0, sampling.top_p or 1.0) if truncated else None,
-                scored_in=sampling.scored_in if self.parts.open_book else "whole prompt",
-            )
-            for _, questions in self.cut(part, first)
-        ]
-        blocks = self.part_lines(part, jobs, before=restoring(self, passes))
-        ends = "".join(line.rpartition('"finished":')[2] for lines in blocks for line in lines)
-        self.blocks.ends.append((ends.count("false"), ends.count("true")))
-        return self.without_failed(part, blocks)
+        m, seeds = max(sampling.m, *counts, 0), tuple(settings.seeds[run] for run in runs)
+        return SampleStep(
+            Sampling((), self.asking, m, seeds, self.max_new_tokens),
+            sources=tuple(sources),
+            runs=tuple(runs),
+            counts=counts,
+            truncated=(sampling.top_k or 0, sampling.top_p or 1.0) if truncated else None,
+            scored_in=sampling.scored_in if self.parts.open_book else "whole prompt",
+        )
 
-    def without_failed(self, part: str, blocks: Sequence[Lines]) -> list[Lines]:
+    def answered(self, part: str, passes: Sequence[SampleStep], first: int | None = None) -> list[RowBlock]:
+        """Draw and cluster answers to the questions of a part, or to its first."""
+        sampled = self.run(part, PassesStep(tuple(passes)), self.asked(part, first), restoring(self, passes))
+        ends = "".join(line.rpartition('"finished":')[2] for block in sampled for line in block.lines)
+        self.blocks.ends.append((ends.count("false"), ends.count("true")))
+        sampled = self.without_failed(part, sampled)
+        m, settings = self.settings.sampling.m, self.settings.clustering
+        blocks = [
+            RowBlock(questions, m, (drawn,)) for questions, drawn in zip(self.cut(part, first), sampled)
+        ]
+        clustered = self.run(part, ClusterStep(settings.linkage, settings.merge_refusals), blocks)
+        return list(map(RowBlock.add, blocks, clustered))
+
+    def graded(self, part: str, blocks: Sequence[RowBlock]) -> list[RowBlock]:
+        """Grade the meanings of answers."""
+        step = GradeMeaningsStep(self.settings.grading, self.settings.seeds)
+        return list(map(RowBlock.add, blocks, self.run(part, step, blocks)))
+
+    def without_failed(self, part: str, blocks: Sequence[Block]) -> list[Block]:
         """Rows without the questions that a server failed to answer, which are left out from here on."""
         failed = {
             row["id"]: row[FAILED]
-            for lines in blocks
-            for line in lines
+            for block in blocks
+            for line in block.lines
             if f'"{FAILED}"' in line and FAILED in (row := json.loads(line))
         }
         if not failed:
@@ -245,18 +260,9 @@ class Cell:
             Problem(self.parts.name, None, f"question {id!r}: {reason}", self.model.name)
             for id, reason in failed.items()
         ]
-        return [[line for line in lines if json.loads(line)["id"] not in failed] for lines in blocks]
-
-    def added(
-        self, blocks: Sequence[Lines], job_of: Callable[[tuple[dict[str, Any], ...]], AddingJob]
-    ) -> list[list[dict[str, Any]]]:
-        """Rows of the test questions, by block, with what a job on finished rows adds to each."""
-        needs = job_of(()).needs
-        rows = [[json.loads(line) for line in lines] for lines in blocks]
-        jobs = [job_of(tuple({key: row[key] for key in needs} for row in block)) for block in rows]
         return [
-            [{**row, **json.loads(line)} for row, line in zip(block, lines, strict=True)]
-            for block, lines in zip(rows, self.part_lines("test", jobs))
+            replace(block, lines=[line for line in block.lines if json.loads(line)["id"] not in failed])
+            for block in blocks
         ]
 
     def remove_features(self) -> None:
@@ -283,7 +289,7 @@ def _remove_states(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-# The first half: check the questions, fit every candidate, and see what the fits do.
+# ---- The first half: check the questions, fit every candidate, and see what the fits do
 
 
 def prepare(cell: Cell) -> None:
@@ -294,7 +300,7 @@ def prepare(cell: Cell) -> None:
     if any(not cell.blocks.has(_fit_block(cell, fits)) for fits in fits_of(cell.settings, first)):
         _read(cell)
     elif set(cell.settings.methods) & set(FITTED):
-        cell.blocks.step("features")
+        cell.blocks.on_block("features")
     _fit(cell, fits_of(cell.settings, solved))
 
 
@@ -303,28 +309,25 @@ def _check(cell: Cell) -> None:
     parts = {part: cell.parts.part(part) for part in PARTS}
     hashes = {part: data_hash(questions) for part, questions in parts.items()}
     bare = {part: tuple(map(essentials, questions)) for part, questions in parts.items()}
-    job = CheckJob(cell.asking, bare, hashes, cell.max_new_tokens)
-    first, *bad = map(json.loads, cell.block_lines(cell.block(job, "all", 0)))
+    step = CheckStep(cell.asking, bare, hashes, cell.max_new_tokens)
+    first, *refused = map(json.loads, cell.block(cell.plan(step, (), "all", 0)).lines)
     cell.prompt = first["prompt"]
-    cell.left_out = {(row["part"], row["id"]) for row in bad}
+    cell.left_out = {(row["part"], row["id"]) for row in refused}
     cell.problems = [
         Problem(cell.parts.name, None, f"question {row['id']!r}: {row['reason']}", cell.model.name)
-        for row in bad
+        for row in refused
     ]
     for part in ("validation", "test"):
         if not cell.questions(part):
-            raise FitError(f"no {part} question fits {cell.name}; the first reason: {cell.problems[0]}")
+            raise FitError(
+                f"no {part} question fits {' on '.join(cell.names)}; the first reason: {cell.problems[0]}"
+            )
 
 
 def _read(cell: Cell) -> None:
     """Let the model read the calibration questions."""
-    needs = (cell.root / cell.calibration.features / "blocks.jsonl",)
-    cell.block_lines(cell.block(FeaturesJob(cell.calibration), "calibration_train", 0, needs=needs))
-
-
-def refit(cell: Cell, names: Sequence[str]) -> None:
-    """Fit candidates anew for the runs after the first, where the settings say so."""
-    _fit(cell, refits_of(cell.settings, names))
+    files = (cell.root / cell.calibration.features / "blocks.jsonl",)
+    cell.block(cell.plan(FeaturesStep(cell.calibration), (), "calibration_train", 0, files=files))
 
 
 def fit_again(cell: Cell, sources: Iterable[RecalibratorSource]) -> None:
@@ -335,8 +338,8 @@ def fit_again(cell: Cell, sources: Iterable[RecalibratorSource]) -> None:
         return
     names = [f"{name} (run {run})" for (name, run), fit in cell.fitted.items() if fit.folder in missing]
     cell.blocks.on_remade(
-        f"{cell.name}: {len(missing)} recalibrators that were not kept are needed again; the calibration "
-        "questions are read again, and they are fitted again: "
+        f"{' on '.join(cell.names)}: {len(missing)} recalibrators that were not kept are needed again; the "
+        "calibration questions are read again, and they are fitted again: "
         f"{', '.join(names[:4])}{', …' * (len(names) > 4)}"
     )
     candidates = sorted({name for name, _ in cell.fitted})
@@ -344,39 +347,30 @@ def fit_again(cell: Cell, sources: Iterable[RecalibratorSource]) -> None:
     _fit(cell, [fit for fit in fits if missing & set(_folders(cell, fit).values())], with_folders=True)
 
 
-def restoring(cell: Cell, passes: Sequence[SamplePass]) -> Restore:
+def restoring(cell: Cell, passes: Iterable[SampleStep]) -> Restore:
     """Brings the recalibrators of some passes back where they were not kept."""
-    sources = [source for _, source in _sources(passes)]
+    sources = [source for sample_pass in passes for source in sample_pass.sources]
     return lambda: fit_again(cell, sources)
-
-
-def _sources(passes: Sequence[SamplePass]) -> Iterator[tuple[SamplePass, RecalibratorSource]]:
-    for sample_pass in passes:
-        for source in sample_pass.recalibrators:
-            assert isinstance(source, RecalibratorSource)
-            yield sample_pass, source
 
 
 def _fit(cell: Cell, fits: Sequence[CandidateFit], *, with_folders: bool = False) -> None:
     """Do the fits that are not done; `with_folders` those as well whose recalibrators were not kept."""
-    blocks = [_fit_block(cell, fit, with_folders=with_folders) for fit in fits]
-    lines_of_fits = cell.blocks.rows(blocks, cell.priority, before=lambda: _read(cell))
-    for fit in map(Fit.model_validate_json, chain.from_iterable(lines_of_fits)):
+    plans = [_fit_block(cell, fit, with_folders=with_folders) for fit in fits]
+    blocks = cell.blocks.run(plans, cell.priority, before=lambda: _read(cell))
+    for line in chain.from_iterable(block.lines for block in blocks):
+        fit = Fit.model_validate_json(line)
         cell.fitted[fit.candidate, fit.run] = fit
 
 
 def _folders(cell: Cell, fits: CandidateFit) -> dict[str, str]:
     """Where each candidate of a fit lies."""
-    return {
-        name: recalibrator_folder(cell.model.name, cell.parts.name, name, fits.run) for name in fits.names
-    }
+    return {name: recalibrator_folder(*cell.names, name, fits.run) for name in fits.names}
 
 
 def _fit_block(cell: Cell, fits: CandidateFit, *, with_folders: bool = False) -> PlannedBlock:
     fitting, folders = cell.settings.fitting, _folders(cell, fits)
-    job = FitJob(
+    step = FitStep(
         cell.calibration,
-        cell.identity,
         cell.parts.name,
         fits,
         fitting.learning_rate_for(len(cell.parts.calibration_train)),
@@ -385,22 +379,21 @@ def _fit_block(cell: Cell, fits: CandidateFit, *, with_folders: bool = False) ->
         cell.settings.seeds[fits.run],
         folders,
     )
-    needs = (cell.root / folder / "calibration.json" for folder in folders.values())
-    return cell.block(
-        job,
+    files = (cell.root / folder / "calibration.json" for folder in folders.values())
+    return cell.plan(
+        step,
+        (),
         "calibration_train",
         f"{', '.join(fits.names)} (run {fits.run})",
-        needs=tuple(needs) if with_folders or cell.settings.keep == "all" else (),
+        files=tuple(files) if with_folders or cell.settings.keep == "all" else (),
         counted_as=fit_label(cell.model.name, fits.method),
     )
 
 
-def diagnose(cell: Cell) -> list[dict[str, Any]]:
+def diagnose(cell: Cell) -> list[Json]:
     """What each candidate does to the tokens of validation answers, with what its fit says of it."""
-    _fit(
-        cell,
-        fits_of(cell.settings, [name for name, method in FITTED.items() if "exact" not in method.solvers]),
-    )
+    trained = [name for name, method in FITTED.items() if "exact" not in method.solvers]
+    _fit(cell, fits_of(cell.settings, trained))
     candidates = {
         candidate.name: (method, candidate)
         for method, tried in candidates_of(cell.settings).items()
@@ -411,23 +404,20 @@ def diagnose(cell: Cell) -> list[dict[str, Any]]:
         return []
     if not cell.settings.extras.token_losses:
         return [_described(cell, {"candidate": name}, *candidates[name]) for name in candidates]
-    sources = tuple(cell.source(name) for name in candidates)
-    job = DiagnoseJob(
-        cell.calibration,
-        tuple(map(essentials, cell.parts.validation)),
-        sources,
-        unfitted=tuple(name for name in candidates if (name, 0) not in cell.fitted),
-    )
+    sources = tuple(map(cell.source, candidates))
+    unfitted = tuple(name for name in candidates if (name, 0) not in cell.fitted)
+    step = DiagnoseStep(cell.calibration, sources, unfitted)
+    questions = RowBlock(tuple(map(essentials, cell.parts.validation)))
 
     def restore() -> None:
         _read(cell)
         fit_again(cell, sources)
 
-    lines = cell.block_lines(cell.block(job, "validation", "all candidates"), before=restore)
-    return [_described(cell, row, *candidates[row["candidate"]]) for row in map(json.loads, lines)]
+    block = cell.block(cell.plan(step, [questions], "validation", "all candidates"), before=restore)
+    return [_described(cell, row, *candidates[row["candidate"]]) for row in map(json.loads, block.lines)]
 
 
-def _described(cell: Cell, row: Mapping[str, Any], method: str, candidate: Candidate) -> dict[str, Any]:
+def _described(cell: Cell, row: Json, method: str, candidate: Candidate) -> Json:
     """An entry of `fits` in the file of selections."""
     name, fit = candidate.name, cell.fitted.get((candidate.name, 0))
     return {
@@ -442,7 +432,7 @@ def _described(cell: Cell, row: Mapping[str, Any], method: str, candidate: Candi
     }
 
 
-# The second half: what is chosen on validation, then the rows of the test questions.
+# ---- The second half: what is chosen on validation, then the rows of the test questions
 
 
 def answer(cell: Cell, temperatures: Mapping[str, float]) -> None:
@@ -453,13 +443,13 @@ def answer(cell: Cell, temperatures: Mapping[str, float]) -> None:
     fits = diagnose(cell)
     selected, validation = _choose(cell)
     names = _names(selected.methods, *selected.by_draws.values(), *selected.by_loss.values())
-    refit(cell, names)
+    _fit(cell, refits_of(cell.settings, names))
     chosen_names = _names(selected.methods)
     fit_again(cell, map(cell.source, chosen_names))
     cell.remove_fits([(name, run) for name, run in cell.fitted if name not in names])
     labelled = _labelled(cell, validation) if CALIBRATED in cell.settings.methods else []
     moved = {f"T of {name}": temperature for name, temperature in temperatures.items()}
-    files = _TestQuestions(cell, selected, _passes(cell, selected, moved)).rows()
+    files = _test_rows(cell, selected, _passes(cell, selected, moved))
     if labelled:
         with_se = "SE" in cell.settings.methods and labelled is validation
         files |= _calibrated_rows(cell, labelled, files, with_se=with_se)
@@ -467,18 +457,17 @@ def answer(cell: Cell, temperatures: Mapping[str, float]) -> None:
     for path, blocks in files.items():
         write_if_new(cell.root / path, "".join(line + "\n" for line in chain.from_iterable(blocks)))
     content = _selection(cell, selected, temperatures, fits)
-    selection = cell.root / selection_path(cell.model.name, cell.parts.name)
-    write_if_new(selection, dumps(content, indent=1) + "\n")
+    write_if_new(cell.root / selection_path(*cell.names), dumps(content, indent=1) + "\n")
 
 
 def _selection(
-    cell: Cell, selected: Selected, temperatures: Mapping[str, float], fits: Sequence[dict[str, Any]]
-) -> dict[str, Any]:
+    cell: Cell, selected: Selected, temperatures: Mapping[str, float], fits: Sequence[Json]
+) -> Json:
     """What stands in the file of selections."""
     groups = several(map(group_ties, cell.questions("test")))
     temperature_of = {**known_temperatures(), **{fit["candidate"]: fit["temperature"] for fit in fits}}
 
-    def described(choices: Choices) -> dict[str, Any]:
+    def described(choices: Choices) -> Json:
         """Choices by method and measure, each with its one temperature; null where it has none."""
         return {
             method: {
@@ -503,14 +492,14 @@ def _selection(
             name: {"candidate": f"T of {name}", "temperature": temperature}
             for name, temperature in temperatures.items()
         },
-        "validation_scores": selected.validation_scores,
+        "validation_scores": selected.model_dump()["validation_scores"],
         "table": selected.table,
         "fits": [_with_refits(cell, fit) for fit in fits],
     }
     return {key: value for key, value in content.items() if value is not None}
 
 
-def _with_refits(cell: Cell, fit: dict[str, Any]) -> dict[str, Any]:
+def _with_refits(cell: Cell, fit: Json) -> Json:
     """A fit with the temperature of each run, where runs fit anew."""
     of_run = {
         run: refitted.temperature for (name, run), refitted in cell.fitted.items() if name == fit["candidate"]
@@ -519,25 +508,21 @@ def _with_refits(cell: Cell, fit: dict[str, Any]) -> dict[str, Any]:
     return {**fit, "temperature_of_run": temperatures} if len(temperatures) > 1 else fit
 
 
-def _choose(cell: Cell) -> tuple[Selected, list[AnswerBlock]]:
+def _choose(cell: Cell) -> tuple[Selected, list[RowBlock]]:
     """Sample, cluster and grade the validation questions under every candidate, and choose.
 
-    Also returns the blocks of these questions; none where nothing is to be chosen.
+    Also returns their rows, clustered; none where nothing is to be chosen.
     """
     settings = cell.settings
+    if nothing_to_choose(settings):
+        return only_choices(settings), []
     candidates = candidates_of(settings)
-    if nothing_to_choose(settings, candidates):
-        return only_choices(settings, candidates), []
-    names = list(dict.fromkeys(candidate.name for tried in candidates.values() for candidate in tried))
-    counts, m = settings.chosen_at, settings.sampling.m
-    sources = tuple(map(cell.source, names))
-    blocks = cell.answered(
-        "validation", [SamplePass(sources, settings.seeds[:1], max(m, *counts, 0), (0,), counts)]
-    )
-    job = SelectJob(
+    names = dict.fromkeys(candidate.name for tried in candidates.values() for candidate in tried)
+    counts = settings.chosen_at
+    clustered = cell.answered("validation", [cell.sample_pass(list(map(cell.source, names)), counts=counts)])
+    step = SelectStep(
         candidates,
-        tuple(blocks),
-        m,
+        settings.sampling.m,
         counts,
         settings.selection.measure_alphas,
         settings.selection.by,
@@ -545,8 +530,8 @@ def _choose(cell: Cell) -> tuple[Selected, list[AnswerBlock]]:
         score_maps=bool(settings.extras.score_maps) and "Base" in settings.methods,
         ties=settings.clustering.ties,
     )
-    (line,) = cell.block_lines(cell.block(job, "validation", "all"))
-    return Selected.model_validate_json(line), blocks
+    (line,) = cell.block(cell.plan(step, cell.graded("validation", clustered), "validation", "all")).lines
+    return Selected.model_validate_json(line), clustered
 
 
 def _names(*choices: Choices) -> list[str]:
@@ -557,7 +542,7 @@ def _names(*choices: Choices) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _passes(cell: Cell, selected: Selected, moved: Mapping[str, float]) -> list[SamplePass]:
+def _passes(cell: Cell, selected: Selected, moved: Mapping[str, float]) -> list[SampleStep]:
     """What the test questions are asked: groups of candidates and runs that share a pass of the model.
 
     The candidates of the methods are drawn more often in the first runs, for comparisons of numbers of draws,
@@ -570,17 +555,15 @@ def _passes(cell: Cell, selected: Selected, moved: Mapping[str, float]) -> list[
     at_m_alone = [name for name in at_m if name not in main]
     counts, more = settings.counts, settings.sampling.counts_runs
     runs = list(range(settings.runs.count))
-    passes: list[SamplePass] = []
+    passes: list[SampleStep] = []
 
     def add(names: Sequence[str], runs: Sequence[int], counts: tuple[int, ...]) -> None:
         if names and runs:
-            sources = tuple(
+            sources = [
                 RecalibratorSource(name, moved[name]) if name in moved else cell.source(name, runs[0])
                 for name in names
-            )
-            seeds = tuple(settings.seeds[run] for run in runs)
-            m = max(settings.sampling.m, *counts, 0)
-            passes.append(SamplePass(sources, seeds, m, tuple(runs), counts))
+            ]
+            passes.append(cell.sample_pass(sources, runs, counts))
 
     for group in [[run] for run in runs] if settings.runs.refit else [runs]:
         early, late = [run for run in group if run < more], [run for run in group if run >= more]
@@ -593,86 +576,63 @@ def _passes(cell: Cell, selected: Selected, moved: Mapping[str, float]) -> list[
     return passes
 
 
-@dataclass(frozen=True)
-class _TestQuestions:
-    """The test questions of a cell, asked with what was chosen on validation."""
+Files = dict[str, list[Lines]]
+"""File → its rows as JSON, a list a block."""
 
-    cell: Cell
-    selected: Selected
-    passes: Sequence[SamplePass]
 
-    def rows(self) -> dict[str, list[Lines]]:
-        """Sample, cluster, grade and measure: file → its lines, a list a block."""
-        cell, names = self.cell, (self.cell.model.name, self.cell.parts.name)
-        greedy = self._greedy()
-        measured = self._measured(cell.answered("test", self.passes), greedy)
-        files: dict[str, list[Lines]] = {path: [] for path in self._files()}
-        for (_, questions), lines in zip(cell.cut("test"), measured):
-            for place, of_file in enumerate(files.values()):
-                start = place * len(questions)
-                of_file.append(lines[start : start + len(questions)])
-        base = rows_path(*names, "Base", 0)
-        if base in files and cell.settings.extras.entailment:
-            files[base] = self._by_entailment(files[base])
-        return files
+def _test_rows(cell: Cell, selected: Selected, passes: Sequence[SampleStep]) -> Files:
+    """Sample, cluster, grade and measure the test questions with what was chosen on validation."""
+    greedy = _greedy(cell, passes)
+    graded = cell.graded("test", cell.answered("test", passes))
+    names = {source.name for sample_pass in passes for source in sample_pass.sources}
+    alphas = _alphas(selected, names)
+    alphas_at = {
+        draws: _alphas(Selected(methods=methods), names) for draws, methods in selected.by_draws.items()
+    }
+    steps = [
+        MeasureStep(block, alphas, alphas_at, *cell.names, cell.settings.clustering.ties) for block in greedy
+    ]
+    files: Files = {
+        rows_path(*cell.names, source.name, run, count): []
+        for sample_pass in passes
+        for run in sample_pass.runs
+        for source in sample_pass.sources
+        for count in (None, *sample_pass.counts)
+    }
+    for questions, block in zip(cell.cut("test"), cell.run("test", steps, graded)):
+        for place, of_file in enumerate(files.values()):
+            of_file.append(block.lines[place * len(questions) : (place + 1) * len(questions)])
+    base = rows_path(*cell.names, "Base", 0)
+    if base in files and cell.settings.extras.entailment:
+        files[base] = _by_entailment(cell, files[base])
+    return files
 
-    def _greedy(self) -> list[Lines]:
-        """Greedy and beam answers; methods that keep the argmax share Base's."""
-        cell = self.cell
-        beams = cell.settings.grading.vanilla == "beam"
-        base = RecalibratorSource("Base")
-        kinds = ("greedy",) + ("beam",) * (beams or cell.settings.extras.beams)
-        passes = {("Base", 0): GreedyPass(base, 0, kinds)}
-        for sample_pass, source in _sources(self.passes):
-            run = sample_pass.runs[0] if cell.settings.runs.refit else 0
+
+def _greedy(cell: Cell, passes: Sequence[SampleStep]) -> list[Block]:
+    """Greedy and beam answers; methods that keep the argmax share Base's."""
+    settings, base = cell.settings, RecalibratorSource("Base")
+    beams = settings.grading.vanilla == "beam"
+    kinds = ("greedy",) + ("beam",) * (beams or settings.extras.beams)
+    greedy = {("Base", 0): GreedyPass(base, 0, kinds)}
+    for sample_pass in passes:
+        run = sample_pass.runs[0] if settings.runs.refit else 0
+        for source in sample_pass.sources:
             kinds = ("greedy",) * (not keeps_top(source.name)) + ("beam",) * beams
             if kinds:
-                passes.setdefault((source.name, run), GreedyPass(source, run, kinds))
-        jobs = [
-            GreedyJob(block, cell.asking, tuple(passes.values()), cell.settings.grading, cell.max_new_tokens)
-            for _, block in cell.cut("test")
-        ]
-        lines = cell.part_lines("test", jobs, before=restoring(cell, self.passes))
-        return cell.without_failed("test", lines)
+                greedy.setdefault((source.name, run), GreedyPass(source, run, kinds))
+    step = GreedyStep(cell.asking, tuple(greedy.values()), settings.grading, cell.max_new_tokens)
+    blocks = cell.run("test", step, cell.asked("test"), restoring(cell, passes))
+    return cell.without_failed("test", blocks)
 
-    def _measured(self, blocks: Sequence[AnswerBlock], greedy: Sequence[Lines]) -> list[Lines]:
-        alphas = self._alphas(self.selected)
-        alphas_at = {
-            draws: self._alphas(Selected(methods=methods, by_loss={}, by_draws={}, table=[]))
-            for draws, methods in self.selected.by_draws.items()
-        }
-        names = (self.cell.model.name, self.cell.parts.name, self.cell.settings.clustering.ties)
-        jobs = [
-            MeasureJob(block, lines, alphas, alphas_at, *names)
-            for block, lines in zip(blocks, greedy, strict=True)
-        ]
-        return self.cell.part_lines("test", jobs)
 
-    def _files(self) -> list[str]:
-        """The files of rows, in the order in which `MeasureJob` gives their lines within a block."""
-        cell = self.cell
-        return [
-            rows_path(cell.model.name, cell.parts.name, source.name, run, count)
-            for sample_pass in self.passes
-            for run in sample_pass.runs
-            for _, source in _sources([sample_pass])
-            for count in (None, *sample_pass.counts)
-        ]
-
-    def _alphas(self, selected: Selected) -> dict[str, list[float]]:
-        """Candidate → the a of T-SC and of G-SC: as chosen with it, or else as its method chose."""
-        alphas: dict[str, list[float]] = {}
-        for name in sorted({source.name for _, source in _sources(self.passes)}):
-            method = name.partition(" ")[0]
-            method = "TS" if name.startswith("T of ") else "TS-grid" if method == "T" else method
-            alphas[name] = [_alpha(selected, method, name, measure) for measure in ("T-SC", "G-SC")]
-        return alphas
-
-    def _by_entailment(self, blocks: Sequence[Lines]) -> list[Lines]:
-        """Rows of Base with `correct_nli`."""
-        settings = self.cell.settings
-        rows = self.cell.added(blocks, lambda rows: EntailmentJob(rows, settings.grading, settings.seeds[0]))
-        return [list(map(dumps, block)) for block in rows]
+def _alphas(selected: Selected, names: Iterable[str]) -> dict[str, list[float]]:
+    """Candidate → the a of T-SC and of G-SC: as chosen with it, or else as its method chose."""
+    alphas: dict[str, list[float]] = {}
+    for name in sorted(names):
+        method = name.partition(" ")[0]
+        method = "TS" if name.startswith("T of ") else "TS-grid" if method == "T" else method
+        alphas[name] = [_alpha(selected, method, name, measure) for measure in ("T-SC", "G-SC")]
+    return alphas
 
 
 def _alpha(selected: Selected, method: str, name: str, measure: str) -> float:
@@ -683,66 +643,75 @@ def _alpha(selected: Selected, method: str, name: str, measure: str) -> float:
     return DEFAULT_ALPHA if alpha is None else alpha
 
 
-# The method Calibrated: learnt from labelled questions, applied to Base's answers of every run.
+def _by_entailment(cell: Cell, blocks: Sequence[Lines]) -> list[Lines]:
+    """Rows of Base with `correct_nli`."""
+    step = EntailmentStep(cell.settings.grading, cell.settings.seeds[0])
+    verdicts = cell.run("test", step, list(map(RowBlock.of, blocks)))
+    return [
+        [dumps({**json.loads(row), **json.loads(verdict)}) for row, verdict in zip(rows, block.lines)]
+        for rows, block in zip(blocks, verdicts)
+    ]
 
 
-def _labelled(cell: Cell, validation: list[AnswerBlock]) -> list[AnswerBlock]:
-    """Blocks of the labelled questions, answered and clustered.
+# ---- The method Calibrated: learnt from labelled questions, applied to Base's answers of every run
+
+
+def _labelled(cell: Cell, validation: list[RowBlock]) -> list[RowBlock]:
+    """Rows of the labelled questions, answered and clustered.
 
     They are those of `validation`, if these questions are asked anyway, and then the first of
     calibration-train, which Base alone is asked.
     """
-    settings = cell.settings
-    more = labelled_beside(settings, sum(len(block.questions) for block in validation))
+    more = labelled_beside(cell.settings, sum(len(block.questions) for block in validation))
     if not more:
         return validation
-    base = SamplePass((cell.source("Base"),), settings.seeds[:1], settings.sampling.m, (0,), ())
-    return [*validation, *cell.clustered("calibration_train", [base], more)]
+    return [*validation, *cell.answered("calibration_train", [cell.sample_pass([cell.source("Base")])], more)]
 
 
 def _calibrated_rows(
-    cell: Cell, labelled: Sequence[AnswerBlock], files: Mapping[str, Sequence[Lines]], *, with_se: bool
-) -> dict[str, list[Lines]]:
+    cell: Cell, labelled: Sequence[RowBlock], files: Mapping[str, Sequence[Lines]], *, with_se: bool
+) -> Files:
     """Learn a calibration once, and give Base's test answers of every run their probabilities.
 
-    `files` is file → finished rows of the test questions, a list a block; what is returned, file → its
-    lines. `with_se`: the labelled questions were also drawn at the temperature of SE.
+    `with_se`: the labelled questions were also drawn at the temperature of SE.
     """
-    names, settings, temperature_of = (cell.model.name, cell.parts.name), cell.settings, known_temperatures()
-    candidates = {temperature_of[name]: name for name in ("Base", *["SE"] * with_se)}
-    folder, runs = calibration_folder(*names), range(settings.runs.count)
-    job = CalibrateJob(
-        tuple(labelled),
-        settings.sampling.m,
-        candidates,
-        settings.calibrated,
-        settings.grading,
-        settings.seeds[0],
-        cell.identity,
-        cell.asking,
-        settings.equivalence,
-        settings.clustering.linkage,
-        cell.parts.name,
-        cell.max_new_tokens,
-        folder,
-        settings.clustering.ties,
+    settings, known, identities = cell.settings, known_temperatures(), cell.identities
+    temperatures = {name: known[name] for name in ("Base", *["SE"] * with_se)}
+    folder, runs = calibration_folder(*cell.names), range(settings.runs.count)
+    step = CalibrateStep(
+        m=settings.sampling.m,
+        temperatures=temperatures,
+        settings=settings.calibrated,
+        grading=settings.grading,
+        clustering=settings.clustering,
+        equivalence=settings.equivalence,
+        seed=settings.seeds[0],
+        revision=identities.revision,
+        prompt_hash=identities.prompts[cell.parts.name],
+        asking=cell.asking,
+        dataset=cell.parts.name,
+        max_new_tokens=cell.max_new_tokens,
+        folder=folder,
     )
-    needs = (cell.root / folder / "calibration.json",)
-    learnt = cell.block_lines(cell.block(job, "calibration_train", "all", needs=needs))
-    jobs = [
-        ApplyJob(
-            folder,
-            learnt,
-            tuple(
-                {t: files[rows_path(*names, name, run)][place] for t, name in candidates.items()}
+    files_beside = (cell.root / folder / "calibration.json",)
+    learnt = cell.block(cell.plan(step, labelled, "calibration_train", "all", files=files_beside))
+    questions = cell.cut("test")
+    rows = [
+        RowBlock.of(
+            [
+                line
                 for run in runs
-            ),
-            settings.grading,
+                for name in temperatures
+                for line in files[rows_path(*cell.names, name, run)][place]
+            ]
         )
-        for place in range(len(cell.cut("test")))
+        for place in range(len(questions))
     ]
-    calibrated: dict[str, list[Lines]] = {calibrated_path(*names, run): [] for run in runs}
-    for lines, (_, block) in zip(cell.part_lines("test", jobs), cell.cut("test")):
-        for run, of_run in enumerate(calibrated.values()):
-            of_run.append(lines[run * len(block) : (run + 1) * len(block)])
-    return calibrated
+    blocks = cell.run("test", ApplyStep(folder, learnt.seal, temperatures, settings.grading), rows)
+    return {
+        calibrated_path(*cell.names, run): [
+            block.lines[run * len(of_block) : (run + 1) * len(of_block)]
+            for block, of_block in zip(blocks, questions)
+        ]
+        for run in runs
+    }

@@ -10,6 +10,7 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -18,12 +19,21 @@ from typing import Any
 from pydantic_core import from_json
 
 from semcal.errors import InputError, StoreError, UsageError
-from semcal.experiment.grid_blocks import STAGES, expected_blocks
-from semcal.experiment.grid_settings import CALIBRATED, GridSettings, slug
-from semcal.experiment.reading import FILE, read_settings, read_yaml, settings_of
+from semcal.experiment.grid_plan import STAGES, expected_blocks
+from semcal.experiment.grid_settings import (
+    CALIBRATED,
+    FILE,
+    PARTS,
+    GridSettings,
+    read_settings,
+    read_yaml,
+    settings_of,
+    slug,
+)
 from semcal.files import DEEPEST, JsonLine, clear_folder, own_files, read_object, read_rows
 from semcal.measures import MEASURES
 from semcal.registry import check_name
+from semcal.rows import Json
 from semcal.store import read_block
 
 #: The sizes and hashes of the parts of every data set.
@@ -119,7 +129,7 @@ def state_of(folder: Path) -> RunState:
     sizes = {
         dataset.name: described[dataset.name]["sizes"]
         if dataset.name in described
-        else {part: getattr(dataset, part) or 0 for part in ("calibration_train", "validation", "test")}
+        else {part: getattr(dataset, part) or 0 for part in PARTS}
         for dataset in settings.datasets
     }
     expected = {
@@ -185,8 +195,8 @@ class FinishedRun:
     """A run folder of the grid."""
 
     folder: Path
-    settings: Mapping[str, Any]  # the content of settings.yaml
-    selections: Mapping[Pair, Mapping[str, Any]] = field(repr=False)  # of (model, data set): under selection/
+    settings: Json  # the content of settings.yaml
+    selections: Mapping[Pair, Json] = field(repr=False)  # of (model, data set): under selection/
     part: Pair | None = None  # what is looked at, where that is one of `pairs`; everything by default
 
     @property
@@ -293,14 +303,14 @@ class FinishedRun:
 
     def choice(
         self, model: str, dataset: str, method: str, measure: str, *, draws: int | None = None
-    ) -> Mapping[str, Any]:
+    ) -> Json:
         """What a method uses for a measure: its candidate, that one's settings, and measure_alpha.
 
         With `draws` what it uses at so many; as chosen at m, unless candidates were chosen there as well.
         """
         selection = self.selections[model, dataset]
         methods = selection.get("by_draws", {}).get(str(draws), selection["methods"])
-        choice: Mapping[str, Any] = methods[method][measure]
+        choice: Json = methods[method][measure]
         return choice
 
     def samples_path(
@@ -332,7 +342,7 @@ class FinishedRun:
                 raise StoreError(f"{path}, line {line} lacks {lacking}: delete the file and {AGAIN}")
         return rows
 
-    def calibration(self, model: str, dataset: str) -> Mapping[str, Any]:
+    def calibration(self, model: str, dataset: str) -> Json:
         """The content of the calibration of a model on a data set; StoreError if missing or damaged."""
         path = self.folder / calibration_folder(model, dataset) / "calibration.json"
         if not path.is_file():
@@ -378,7 +388,7 @@ def read_finished(folder: Path) -> FinishedRun:
     return FinishedRun(folder, settings, {pair: _selection(run, *pair) for pair in run.pairs})
 
 
-def _settings(path: Path) -> dict[str, Any]:
+def _settings(path: Path) -> Json:
     try:
         settings = read_yaml(path)
     except UsageError as error:
@@ -396,7 +406,7 @@ def _settings(path: Path) -> dict[str, Any]:
     return settings
 
 
-def _selection(run: FinishedRun, model: str, dataset: str) -> dict[str, Any]:
+def _selection(run: FinishedRun, model: str, dataset: str) -> Json:
     path = run.folder / selection_path(model, dataset)
     if not path.is_file():
         raise StoreError(f"{path} is missing: {AGAIN}")
@@ -410,20 +420,14 @@ def _selection(run: FinishedRun, model: str, dataset: str) -> dict[str, Any]:
 
 
 def _rows(path: Path) -> Rows:
-    rows = _quickly(path)
-    return list(_undamaged(path)) if rows is None else rows
-
-
-def _quickly(path: Path) -> Rows | None:
-    """The rows of a file by a parser twice as fast; None where one is unusual, to be read with all checks."""
+    """The rows of a file, by a parser twice as fast unless one is unusual, and to be read with all checks."""
     lines = path.read_bytes().splitlines()
-    if any(line.count(b"[") + line.count(b"{") > DEEPEST for line in lines):
-        return None
-    try:
-        rows = [from_json(line, cache_strings="all") for line in lines]
-    except ValueError:
-        return None
-    return rows if all(isinstance(row, dict) for row in rows) else None
+    if all(line.count(b"[") + line.count(b"{") <= DEEPEST for line in lines):
+        with suppress(ValueError):
+            rows = [from_json(line, cache_strings="all") for line in lines]
+            if all(isinstance(row, dict) for row in rows):
+                return rows
+    return list(_undamaged(path))
 
 
 def _undamaged(path: Path) -> Iterator[dict[str, Any]]:
@@ -433,7 +437,7 @@ def _undamaged(path: Path) -> Iterator[dict[str, Any]]:
         yield row.data
 
 
-def read_results(folder: Path) -> Mapping[str, Any]:
+def read_results(folder: Path) -> Json:
     """The content of results.json; StoreError if it is missing, damaged or of another schema."""
     path = folder / "results.json"
     if not path.is_file():
@@ -448,4 +452,4 @@ def read_results(folder: Path) -> Mapping[str, Any]:
 def read_environment(folder: Path) -> dict[str, Any]:
     """What is recorded of versions, machine and times; empty where nothing is, StoreError if damaged."""
     path = folder / "environment.json"
-    return read_object(path, remedy="delete it; it holds no results") if path.is_file() else {}
+    return read_object(path, remedy="delete it; it holds no results") if path.exists() else {}

@@ -2,46 +2,75 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from semcal.errors import SemcalWarning, StoreError
-from semcal.experiment.cell import Cell, answer, prepare
-from semcal.experiment.environment import Clock, added, higher
-from semcal.experiment.finished import QUESTIONS, SCRATCH
-from semcal.experiment.fit_jobs import IdentifyJob, Identities
-from semcal.experiment.grid_blocks import (
-    BlockJob,
-    GridBlocks,
-    candidates_of,
+from semcal.experiment.answer_steps import GridBlocks, GridJob
+from semcal.experiment.cell import FIT, Cell, answer, prepare
+from semcal.experiment.finished import QUESTIONS, SCRATCH, read_environment
+from semcal.experiment.fit_steps import GridState, IdentifyStep, Identities
+from semcal.experiment.grid_plan import (
+    Parts,
+    Problem,
+    essentials,
     expected_blocks,
+    load_parts,
     nothing_to_choose,
 )
-from semcal.experiment.grid_settings import CALIBRATED, GridSettings, Model, slug
-from semcal.experiment.question_sets import Parts, Problem, essentials, load_parts
-from semcal.experiment.reading import claim_folder
+from semcal.experiment.grid_settings import CALIBRATED, GridSettings, Model, claim_folder, slug
 from semcal.files import dumps, read_object, remove_leftovers, write_rows
 from semcal.installation import environment, versions
 from semcal.models.language_model import PromptConfig
 from semcal.recalibration.methods import FITTED
 from semcal.recalibration.provenance import check_enough, warn_if_few
-from semcal.rows import warn_of_cut_draws
+from semcal.rows import Json, warn_of_cut_draws
 from semcal.store import Store, write_if_new
-from semcal.workers import Executor
-
-if TYPE_CHECKING:
-    from semcal.experiment.grid_state import GridState
+from semcal.workers import Executor, Peak
 
 #: Packages whose versions decide the last digits, or more.
 NUMERIC = ("semcal", "torch", "transformers", "numpy", "rapidfuzz")
 ProgressFactory = Callable[[str, int | None], AbstractContextManager[Callable[[int], None]]]
+
+
+class Clock:
+    """CPU seconds by stage, of this process and those that work for it, and seconds in all."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}  # of CPU, in the order in which they were first counted
+        self._begun = time.perf_counter()
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the clock was made."""
+        return time.perf_counter() - self._begun
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Count the CPU time of this process inside the block towards `name`."""
+        start = time.process_time()
+        try:
+            yield
+        finally:
+            self.add({name: time.process_time() - start})
+
+    def add(self, seconds: Mapping[str, float]) -> None:
+        """Count CPU time that was spent elsewhere."""
+        for name, more in seconds.items():
+            self.seconds[name] = self.seconds.get(name, 0.0) + more
+
+    def table(self) -> list[str]:
+        """A line for each stage: its CPU seconds, and its share of all of them; the largest first."""
+        total = sum(self.seconds.values()) or 1.0
+        ranked = sorted(self.seconds.items(), key=lambda pair: -pair[1])
+        return [f"{name:<18} {spent:7.1f} s {spent / total:5.0%}" for name, spent in ranked]
 
 
 @dataclass
@@ -84,7 +113,7 @@ class Grid:
         with self.progress("run", total) as update:
             finished = count(1)
             # Fits of later runs are not counted.
-            blocks.step = lambda _stage: update(min(next(finished), total))
+            blocks.on_block = lambda _stage: update(min(next(finished), total))
             for model, settings in zip(self.settings.models, settings_of_models):
                 problems += self._carry_out(model, settings, sets, blocks)
         if problems:
@@ -100,7 +129,7 @@ class Grid:
             check_enough(count, of=of)
             warn_if_few(count, of=of)
         for parts in sets if CALIBRATED in self.settings.methods else ():
-            unasked = nothing_to_choose(self.settings, candidates_of(self.settings))
+            unasked = nothing_to_choose(self.settings)
             available = len(parts.calibration_train) + (0 if unasked else len(parts.validation))
             count, of = min(self.settings.calibrated.questions, available), f"to calibrate on in {parts.name}"
             check_enough(count, of=of)
@@ -133,10 +162,9 @@ class Grid:
             )
 
     @cached_property
-    def _before(self) -> dict[str, Any]:
+    def _before(self) -> Json:
         """The environment record as earlier sessions have left it."""
-        path = self.folder / "environment.json"
-        return read_object(path, remedy="delete it; it holds no results") if path.exists() else {}
+        return read_environment(self.folder)
 
     def _claim_questions(self, sets: Sequence[Parts]) -> None:
         """Write down which questions there are; refuse a folder that was begun with others."""
@@ -164,10 +192,8 @@ class Grid:
 
         With `keep: chosen` one after another, so that the features of one alone are there at a time.
         """
-        identify = IdentifyJob(
-            {parts.name: PromptConfig(tuple(map(essentials, parts.few_shot))) for parts in sets}
-        )
-        job = BlockJob(identify, model, self.settings.equivalence)
+        asking = {parts.name: PromptConfig(tuple(map(essentials, parts.few_shot))) for parts in sets}
+        job = GridJob(IdentifyStep(asking), model, self.settings.equivalence)
         identified = self.executor.submit(job, stage="identify")
         self.while_starting()
         (line,) = identified.result()
@@ -176,10 +202,19 @@ class Grid:
             Cell(settings, model, parts, identities, blocks, priority, self.settings.left_out(model))
             for priority, parts in enumerate(sets)
         ]
-        one_by_one = self.settings.keep == "chosen"
-        groups = [[cell] for cell in cells] if one_by_one else [cells]
+        groups = [[cell] for cell in cells] if self.settings.keep == "chosen" else [cells]
         if settings.extras.transfer:
-            self._answer_under_all_temperatures(groups)
+            # Every temperature is fitted first: each data set is asked under those of the others, too. The
+            # group whose features are still there after the fits is asked first.
+            for group in reversed(groups):
+                self.executor.run_together([partial(prepare, cell) for cell in group])
+                if group is not groups[0]:
+                    group[0].remove_features()
+            temperatures = {cell.parts.name: cell.temperature for cell in cells}
+            for group in groups:
+                self.executor.run_together(
+                    [partial(answer, cell, _others(temperatures, cell)) for cell in group]
+                )
         else:
             for group in groups:
                 self.executor.run_together([partial(_prepare_and_answer, cell) for cell in group])
@@ -188,24 +223,6 @@ class Grid:
             self.on_problem(problem)
         return problems
 
-    def _answer_under_all_temperatures(self, groups: Sequence[Sequence[Cell]]) -> None:
-        """Fit every temperature first: each data set is asked under those of the others, too.
-
-        The group whose features are still there after the fits is asked first.
-        """
-        for group in reversed(groups):
-            self.executor.run_together([partial(prepare, cell) for cell in group])
-            if group is not groups[0]:
-                group[0].remove_features()
-        cells = [cell for group in groups for cell in group]
-        temperatures = {cell.parts.name: cell.temperature for cell in cells}
-        for group in groups:
-            elsewhere = [
-                {name: t for name, t in temperatures.items() if t is not None and name != cell.parts.name}
-                for cell in group
-            ]
-            self.executor.run_together([partial(answer, *pair) for pair in zip(group, elsewhere)])
-
     def write_costs(self) -> None:
         """Add to the environment record what this session has cost so far; may be called again."""
         before = self._before
@@ -213,12 +230,12 @@ class Grid:
         seconds.update(self.executor.seconds)
         record = {
             **environment(),
-            **added(before, seconds=seconds, peaks=self.executor.peaks, made=self.made),
+            **costs(before, seconds=seconds, peaks=self.executor.peaks, made=self.made),
             "seconds": before.get("seconds", 0.0) + self.clock.elapsed,
             "sessions": before.get("sessions", 0) + 1,
             "processes": self.executor.n_workers,
             "retries": before.get("retries", 0) + self.executor.retries,
-            **higher(before, self.executor.peak_memory),
+            **higher_peak(before, self.executor.peak_memory),
         }
         write_if_new(self.folder / "environment.json", dumps(record, indent=1) + "\n")
 
@@ -226,3 +243,54 @@ class Grid:
 def _prepare_and_answer(cell: Cell) -> None:
     prepare(cell)
     answer(cell, {})
+
+
+def _others(temperatures: Mapping[str, float | None], cell: Cell) -> dict[str, float]:
+    """The temperatures of the data sets of other cells."""
+    return {name: t for name, t in temperatures.items() if t is not None and name != cell.parts.name}
+
+
+# ---- What a session costs
+
+
+def costs(
+    before: Json, *, seconds: Mapping[str, float], peaks: Mapping[str, float], made: Mapping[str, int]
+) -> Json:
+    """Add what a session has spent to what is recorded.
+
+    `seconds` (of CPU), `peaks` (memory, 10⁶ bytes) and `made` (rows) are by stage, those of fits by
+    `fit_label`. Returns {cpu_seconds, peak_memory_mb_by_stage, fits}: by stage, by stage, and {seconds, fits}
+    by model and method.
+    """
+    spent: Counter[str] = Counter(before.get("cpu_seconds", {}))
+    highest = dict(before.get("peak_memory_mb_by_stage", {}))
+    for label, more in seconds.items():
+        spent[_stage(label)] += more  # type: ignore[assignment]
+    for label, peak in peaks.items():
+        highest[_stage(label)] = max(peak, highest.get(_stage(label), 0.0))
+    fits = {model: dict(of_model) for model, of_model in before.get("fits", {}).items()}
+    for label in dict.fromkeys(label for label in (*seconds, *made) if label.startswith(FIT)):
+        method, _, model = label.removeprefix(FIT).partition(" ")
+        recorded = fits.setdefault(model, {}).get(method, {"seconds": 0.0, "fits": 0})
+        fits[model][method] = {
+            "seconds": recorded["seconds"] + seconds.get(label, 0.0),
+            "fits": recorded["fits"] + made.get(label, 0),
+        }
+    return {"cpu_seconds": dict(spent), "peak_memory_mb_by_stage": highest, "fits": fits}
+
+
+def higher_peak(before: Json, peak: Peak) -> Json:
+    """The higher of a session's peak of memory and the one on record, if that counts the same.
+
+    >>> before = Peak(900.0, "all of it").record()
+    >>> higher_peak(before, Peak(800.0, "all of it"))["peak_memory_mb"]
+    900.0
+    >>> higher_peak(before, Peak(800.0, "something else"))["peak_memory_mb"]
+    800.0
+    """
+    recorded = before.get("peak_memory_mb", 0.0) if before.get("peak_memory_counts") == peak.counts else 0.0
+    return Peak(max(peak.mb, recorded), peak.counts).record()
+
+
+def _stage(label: str) -> str:
+    return "fit" if label.startswith(FIT) else label

@@ -369,6 +369,7 @@ class ClusterStep:
     """Groups the answers of rows by meaning: `cluster_rows`."""
 
     name: ClassVar[str] = "cluster"
+    needs: ClassVar[tuple[str, ...]] = ("equivalence",)
     linkage: str = "components"
     merge_refusals: bool = False
 

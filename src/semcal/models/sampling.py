@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -322,107 +322,63 @@ def plan_sampling(model: Sampler, questions: Sequence[Question], sampling: Sampl
 
 @dataclass(frozen=True)
 class SampleStep:
-    """Samples answers to the questions of rows: `sample_runs` of one run, recalibrator after recalibrator.
+    """Samples answers to the questions of rows: `sample_runs`, run after run, and in each by recalibrators.
 
     With `full` rows hold the tokens, and `sampled_by`; with `names` the key `candidate`, a name for each
-    recalibrator.
+    recalibrator. With `sources`, which a worker makes the recalibrators of, rows have `candidate`, `run` and,
+    if there are some, `counts`: numbers of draws that the m are also cut to.
     """
 
     name: ClassVar[str] = "sample"
+    needs: ClassVar[tuple[str, ...]] = ("model",)
     sampling: Sampling
     full: bool = False
     names: tuple[str, ...] = ()
+    sources: tuple[RecalibratorSource, ...] = ()
+    runs: tuple[int, ...] = (0,)  # one a seed
+    counts: tuple[int, ...] = ()
+    truncated: tuple[int, float] | None = (
+        None  # top-k and top-p, for who has no torch to say so in `sampling`
+    )
+    scored_in: str = "whole prompt"  # or "prompt without passage"
 
     def __call__(self, rows: Sequence[Row], models: WorkerState, progress: Progress) -> list[Row]:
         """Sample."""
-        questions = [row.to_question() for row in rows]
         from semcal.recalibration.temperature import temperature_of
 
-        (run,) = sample_runs(models.model, questions, self.sampling, progress=progress)
-        sampled_rows: list[Row] = []
-        for place, (recalibrator, draws) in enumerate(zip(self.sampling.recalibrators, run)):
-            candidate = {"candidate": self.names[place]} if self.names else {}
-            for question, sampled in zip(questions, draws):
-                sampled_rows.append(sampled.add_to(row_to_ask(question), tokens=self.full).set(**candidate))
-            if self.full:
-                made_with = replace(self.sampling, recalibrators=(recalibrator,))
-                by = made_with.sampled_by(models.model, questions, "sample", [temperature_of(recalibrator)])
-                sampled_rows[-len(rows) :] = [
-                    row if row.failure else row.set(sampled_by=origin.to_json())
-                    for row, origin in zip(sampled_rows[-len(rows) :], by)
-                ]
+        questions, sampling = [row.to_question() for row in rows], self._sampling(models)
+        asked, sampled_rows = list(map(row_to_ask, questions)), list[Row]()
+        for run, sampled in zip(self.runs, sample_runs(models.model, questions, sampling, progress=progress)):
+            if self.scored_in == "prompt without passage":
+                sampled = score_without_passages(models.language_model, questions, sampled, sampling)
+            for place, (recalibrator, draws) in enumerate(zip(sampling.recalibrators, sampled)):
+                origin = self._origin(place, run)
+                made = [one.add_to(row, tokens=self.full).set(**origin) for row, one in zip(asked, draws)]
+                if self.full:
+                    made_with = replace(sampling, recalibrators=(recalibrator,))
+                    by = made_with.sampled_by(
+                        models.model, questions, "sample", [temperature_of(recalibrator)]
+                    )
+                    made = [
+                        row if row.failure else row.set(sampled_by=sampled_by.to_json())
+                        for row, sampled_by in zip(made, by)
+                    ]
+                sampled_rows += made
         return sampled_rows
 
+    def _sampling(self, models: WorkerState) -> Sampling:
+        sampling = self.sampling
+        if self.sources:
+            sampling = replace(sampling, recalibrators=tuple(map(models.recalibrator, self.sources)))
+        if self.truncated is not None:
+            from semcal.models.drawing import Truncation
 
-@dataclass(frozen=True)
-class SamplePass:
-    """Draws that share a pass of the model: `m` of each question in each run under each recalibrator."""
+            sampling = replace(sampling, truncation=Truncation(*self.truncated))
+        return sampling
 
-    recalibrators: tuple[RecalibratorSource | AnyRecalibrator, ...]
-    seeds: tuple[int, ...]  # one a run
-    m: int
-    runs: tuple[int, ...] = (0,)
-    counts: tuple[int, ...] = ()  # numbers of draws that the m are also cut to
-
-    @property
-    def sources(self) -> list[RecalibratorSource]:
-        """The recalibrators that have a name."""
-        return [source for source in self.recalibrators if isinstance(source, RecalibratorSource)]
-
-
-@dataclass(frozen=True)
-class SampleJob:
-    """Answers to some questions, in several passes: what the grid has workers do.
-
-    Rows come by pass, run, recalibrator and question, and hold what later stages read.
-    """
-
-    stage: ClassVar[str] = "sample"
-    questions: tuple[Question, ...]
-    asking: PromptConfig
-    passes: tuple[SamplePass, ...]
-    max_new_tokens: int | None
-    truncation: tuple[int, float] | None = None  # top-k and top-p
-    scored_in: str = "whole prompt"
-
-    def key(self) -> dict[str, Any]:
-        """What its rows depend on beside the model, as it names their block."""
-        return {
-            "questions": [question.row() for question in self.questions],
-            "passes": [
-                {
-                    **{name: list(getattr(one_pass, name)) for name in ("runs", "seeds", "counts")},
-                    "recalibrators": [source.key() for source in one_pass.sources],
-                    "m": one_pass.m,
-                }
-                for one_pass in self.passes
-            ],
-            "longest": self.max_new_tokens,
-            "truncation": dict(zip(("top_k", "top_p"), self.truncation)) if self.truncation else None,
-            "scored_in": self.scored_in,
-        }
-
-    def __call__(self, state: WorkerState, progress: Progress) -> list[Row]:
-        """Sample."""
-        return [row for one_pass in self.passes for row in self._rows(state, one_pass, progress)]
-
-    def _rows(self, state: WorkerState, one_pass: SamplePass, progress: Progress) -> Iterator[Row]:
-        from semcal.models.drawing import Truncation
-
-        sampling = Sampling(
-            recalibrators=tuple(map(state.recalibrator, one_pass.recalibrators)),
-            asking=self.asking,
-            m=one_pass.m,
-            seeds=one_pass.seeds,
-            max_new_tokens=self.max_new_tokens,
-            truncation=Truncation(*self.truncation) if self.truncation else None,
-        )
-        counts: Mapping[str, Any] = {"counts": list(one_pass.counts)} if one_pass.counts else {}
-        runs = sample_runs(state.model, self.questions, sampling, progress=progress)
-        for run, sampled in zip(one_pass.runs, runs):
-            if self.scored_in == "prompt without passage":
-                sampled = score_without_passages(state.language_model, self.questions, sampled, sampling)
-            for source, draws in zip(one_pass.sources, sampled):
-                for question, one in zip(self.questions, draws):
-                    row = Row({"id": question.id, "candidate": source.name, "run": run, **counts})
-                    yield one.add_to(row)
+    def _origin(self, place: int, run: int) -> dict[str, Any]:
+        """The keys that say what a row was drawn under."""
+        if not self.sources:
+            return {"candidate": self.names[place]} if self.names else {}
+        counts = {"counts": list(self.counts)} if self.counts else {}
+        return {"candidate": self.sources[place].name, "run": run, **counts}

@@ -84,7 +84,7 @@ class Manifest:
     ) -> Manifest:
         """What the features of these prompts and answers under this model will be."""
         shared = shared_length(prompts)
-        own = _own_lengths(prompts, shared, _borrowed(prompts, shared, whole=whole))
+        lengths = _stored_lengths(prompts, shared, _borrowed(prompts, shared, whole=whole))
         return cls(
             model=model.name,
             revision=model.revision,
@@ -92,7 +92,7 @@ class Manifest:
             prompt_hash=prompt_hash,
             whole=whole,
             shared=shared,
-            rows=shared * whole + sum(row_counts(own, answers, whole=whole)),
+            rows=shared * whole + sum(row_counts(lengths, answers, whole=whole)),
             width=model.width,
             dtype=model.dtype,
         )
@@ -148,9 +148,9 @@ class FeatureStore:
         states = self._mapped()
         whole, shared = self.manifest.whole, self.manifest.shared
         borrowed = _borrowed(prompts, shared, whole=whole)
-        own = _own_lengths(prompts, shared, borrowed)
+        lengths = _stored_lengths(prompts, shared, borrowed)
         before = shared if whole else 0
-        counts = row_counts(own, answers, whole=whole)
+        counts = row_counts(lengths, answers, whole=whole)
         rows = [before, *accumulate(counts, initial=before)][1:]
         finished = self._finished()
         for number, part in enumerate(_blocks(len(prompts))):
@@ -159,17 +159,17 @@ class FeatureStore:
             if number in finished:
                 _check_block(self.folder, number, states[sealed], finished[number])
             else:
-                found = model.features(prompts[part], answers[part], whole=whole, shared=shared)
+                features = model.features(prompts[part], answers[part], whole=whole, shared=shared)
                 if number == 0:
-                    states[:before] = found.prefix
-                states[place] = found.states[_stored(counts[part], borrowed[part])]
+                    states[:before] = features.prefix
+                states[place] = features.states[_stored(counts[part], borrowed[part])]
                 finished[number] = _checksum(states[sealed])
                 self._write_finished(finished)
             if progress is not None:
                 progress(part.stop)
         prefix = states[:before] if whole else None
         return CalibrationFeatures.from_states(
-            states[before:], own, answers, prefix=prefix, borrowed=borrowed
+            states[before:], lengths, answers, prefix=prefix, borrowed=borrowed
         )
 
     def _mapped(self) -> Tensor:
@@ -191,7 +191,7 @@ class FeatureStore:
     def _finished(self) -> dict[int, str]:
         """Checksum of each finished block."""
         path = self.folder / "blocks.jsonl"
-        found: dict[int, str] = {}
+        checksums: dict[int, str] = {}
         for row in read_rows(path) if path.exists() else ():
             number, checksum = (
                 (row.data.get("block"), row.data.get("blake2b"))
@@ -203,38 +203,40 @@ class FeatureStore:
                     f"{path} is damaged (line {row.line} names no block with its checksum); delete "
                     f"{self.folder} and run the same command again"
                 )
-            found[number] = checksum
-        return found
+            checksums[number] = checksum
+        return checksums
 
     def _write_finished(self, finished: Mapping[int, str]) -> None:
         write_rows(
-            self.folder / "blocks.jsonl", ({"block": n, "blake2b": one} for n, one in finished.items())
+            self.folder / "blocks.jsonl",
+            ({"block": number, "blake2b": checksum} for number, checksum in finished.items()),
         )
 
 
 def _borrowed(prompts: Sequence[Prompt], shared: int, *, whole: bool) -> list[tuple[int, int]]:
     """For each prompt the first that begins alike behind the prefix, and how many tokens they share."""
     first: dict[tuple[int, ...], int] = {}
-    found = []
+    borrowed = []
     for number, prompt in enumerate(prompts):
-        own = prompt.token_ids[shared:]
-        earlier = first.setdefault(own[:PASSAGE], number) if whole and len(own) > PASSAGE else number
-        alike = 0
+        tokens = prompt.token_ids[shared:]
+        earlier = first.setdefault(tokens[:PASSAGE], number) if whole and len(tokens) > PASSAGE else number
+        count = 0
         if earlier != number:
-            alike = min(common_prefix([own, prompts[earlier].token_ids[shared:]]), len(own) - 1)
-        found.append((earlier, alike))
-    return found
+            count = min(common_prefix([tokens, prompts[earlier].token_ids[shared:]]), len(tokens) - 1)
+        borrowed.append((earlier, count))
+    return borrowed
 
 
-def _own_lengths(prompts: Sequence[Prompt], shared: int, borrowed: Sequence[tuple[int, int]]) -> list[int]:
+def _stored_lengths(prompts: Sequence[Prompt], shared: int, borrowed: Sequence[tuple[int, int]]) -> list[int]:
     """How many tokens of each prompt are stored, if all of it is."""
-    return [len(prompt.token_ids) - shared - alike for prompt, (_, alike) in zip(prompts, borrowed)]
+    return [len(prompt.token_ids) - shared - count for prompt, (_, count) in zip(prompts, borrowed)]
 
 
 def _stored(counts: Sequence[int], borrowed: Sequence[tuple[int, int]]) -> Tensor:
     """Which states (rows) of a block are stored: of each question all but those that it borrows."""
-    kept = [torch.arange(alike + count) >= alike for count, (_, alike) in zip(counts, borrowed)]
-    return torch.cat(kept)
+    return torch.cat(
+        [torch.arange(skipped + count) >= skipped for count, (_, skipped) in zip(counts, borrowed)]
+    )
 
 
 def _reserve(path: Path, size: int) -> None:
@@ -256,9 +258,9 @@ def _blocks(count: int) -> Iterator[slice]:
 
 
 def _dtype(name: str) -> torch.dtype:
-    found = getattr(torch, name)
-    assert isinstance(found, torch.dtype)
-    return found
+    dtype = getattr(torch, name)
+    assert isinstance(dtype, torch.dtype)
+    return dtype
 
 
 def _checksum(states: Tensor) -> str:
@@ -273,12 +275,12 @@ def _check_block(folder: Path, number: int, states: Tensor, expected: str) -> No
         )
 
 
-def _check_same(path: Path, wanted: Manifest) -> None:
-    found = read_object(path, remedy="delete its folder and run the same command again")
+def _check_same(path: Path, manifest: Manifest) -> None:
+    content = read_object(path, remedy="delete its folder and run the same command again")
     differing = [
-        f"{key} is {shown(found.get(key))}, wanted {value!r}"
-        for key, value in {"schema": SCHEMA, **asdict(wanted)}.items()
-        if found.get(key) != value
+        f"{key} is {shown(content.get(key))}, wanted {value!r}"
+        for key, value in {"schema": SCHEMA, **asdict(manifest)}.items()
+        if content.get(key) != value
     ]
     if differing:
         raise StoreError(

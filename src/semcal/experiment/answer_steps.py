@@ -1,0 +1,602 @@
+"""Steps of a grid from questions to rows with calibrated probabilities, and the blocks that they are run on.
+
+Answers are drawn by the step of `semcal.models.sampling` and clustered by that of `semcal.models.clustering`.
+Rows are told apart by (candidate, run, m, id), and every step keeps the order of the rows that it is given.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, as_completed
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from semcal.data.question import GROUP, Question, data_hash
+from semcal.errors import QuestionError, SemcalWarning, ServerError
+from semcal.experiment.grid_plan import Choice, Choices, Selected, ValidationScores
+from semcal.experiment.grid_settings import Calibrating, Clustering, Grading, Model
+from semcal.files import dumps
+from semcal.grading.grade import EntailmentGrader, grade_clusters, grade_together
+from semcal.grading.rules import Grader, members_to_grade
+from semcal.installation import versions
+from semcal.measuring import MeasureOptions, measure_rows, scores_by_measure
+from semcal.models.language_model import PromptConfig
+from semcal.models.sampling import SampleStep
+from semcal.recalibration.choosing import Candidate, Selection, select_graded, under_alphas
+from semcal.rows import FAILED, PER_SAMPLE, Json, Row, failures_of
+from semcal.steps import RecalibratorSource, WorkerState
+from semcal.store import Block, Store, digest, key_of
+from semcal.text.first_answer import first_answer
+from semcal.workers import Executor, Progress
+
+if TYPE_CHECKING:
+    from semcal.calibration.calibrated import CalibratedAnswer
+    from semcal.experiment.fit_steps import GridState
+
+Rows = Sequence[Row]
+Lines = Sequence[str]
+
+# ---- Blocks of rows, found or made
+
+
+class GridStep(Protocol):
+    """Makes rows of the rows of a block with the models that it needs; it can be pickled."""
+
+    @property
+    def name(self) -> str:
+        """The stage that its blocks are kept under."""
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The kinds of models that it uses: "model", "equivalence"."""
+
+    def __call__(self, rows: Rows, models: Any, progress: Progress, /) -> Rows:
+        """Make rows."""
+
+
+@dataclass(frozen=True)
+class RowBlock:
+    """Rows that a step is given: of questions, and what is known of them so far.
+
+    What is known stays JSON until a worker reads it: a grid holds the rows of many blocks at a time.
+    """
+
+    questions: tuple[Question, ...] = ()
+    m: int | None = None  # of the draws that rows are cut to
+    #: Rows of draws by some of the questions' ids, and then what later steps have added to each.
+    columns: tuple[Block, ...] = ()
+
+    @classmethod
+    def of(cls, lines: Lines) -> RowBlock:
+        """Rows that are finished."""
+        return cls(columns=(Block(lines, {}, digest(lines)),))
+
+    def key(self) -> Json:
+        """What it is, as it names blocks."""
+        return {
+            "questions": [question.row() for question in self.questions],
+            "m": self.m,
+            "columns": [column.seal for column in self.columns],
+        }
+
+    def add(self, column: Block) -> RowBlock:
+        """The rows with what a step has added to each."""
+        return replace(self, columns=(*self.columns, column))
+
+    def rows(self) -> Rows:
+        """Read the rows."""
+        asked = {question.id: question.row() for question in self.questions}
+        if not self.columns:
+            return list(map(Row, asked.values()))
+        rows, *columns = ([Row(json.loads(line)) for line in column.lines] for column in self.columns)
+        if self.m is not None:
+            rows = cut_to_counts(rows, self.m)
+        for column in columns:
+            assert [row.id for row in rows] == [added.id for added in column]
+            rows = [Row({**row.json, **added.json}) for row, added in zip(rows, column)]
+        return [Row({**row.json, **asked.get(row.id, {})}) for row in rows]
+
+
+def cut_to_counts(rows: Rows, m: int) -> list[Row]:
+    """Cut rows to their first m draws, and those with `counts` to each of these as well.
+
+    >>> row = Row({"id": "1", "counts": [1, 3], "samples": ["a", "b", "c"], "log_likelihoods": [-1, -2, -3]})
+    >>> [cut.samples for cut in cut_to_counts([row], 2)]
+    [['a', 'b'], ['a'], ['a', 'b', 'c']]
+    """
+    return [
+        row.take(range(min(count, len(row.samples)))).set(m=count)
+        for row in rows
+        for count in (m, *row.json.get("counts", ()))
+    ]
+
+
+#: Stage → the keys that its blocks hold, where the step gives rows with others.
+KEPT = {
+    "sample": ("id", "candidate", "run", "counts", FAILED, *PER_SAMPLE),
+    "cluster": ("id", "normal_forms", "clusters"),
+}
+
+
+@dataclass(frozen=True)
+class GridJob:
+    """A step on the rows of some blocks, with the models that it needs, as a job of a worker."""
+
+    step: GridStep
+    model: Model
+    equivalence: str
+    blocks: tuple[RowBlock, ...] = ()
+
+    def __call__(self, state: GridState, progress: Progress) -> Lines:
+        """Run the step; its rows are lines of JSON."""
+        state.choose(self.model, self.equivalence)
+        rows = self.step([row for block in self.blocks for row in block.rows()], state, progress)
+        _check_answered(rows)
+        keys = KEPT.get(self.step.name)
+        if keys is not None:
+            return [dumps({key: row[key] for key in keys if key in row}) for row in rows]
+        return [dumps(row.json) for row in rows]
+
+
+def _check_answered(rows: Rows) -> None:
+    """Raise ServerError if a server answered none of the questions: such a block is not to be kept."""
+    failures = list(failures_of(rows).values())
+    if failures and len(failures) == len({row.id for row in rows}):
+        raise ServerError(
+            f"the server answered none of {len(failures)} questions asked together, first {failures[0]}; run "
+            "the same command again, which goes on here, or take such questions out of the data"
+        )
+
+
+@dataclass(frozen=True)
+class PlannedBlock:
+    """A block to be found, or made by a job."""
+
+    job: GridJob
+    depends: Json  # what its rows depend on beside the step and its rows: the model, or the equivalence
+    label: Json  # what it is a part of: model, dataset, part, block
+    files: tuple[Path, ...] = ()  # beside the block, without which it is made again
+    counted_as: str = ""  # what its cost is counted towards; its stage if this is empty
+
+    @property
+    def stage(self) -> str:
+        """What it is kept under."""
+        return self.job.step.name
+
+    @property
+    def key(self) -> Json:
+        """What names the block."""
+        return {"step": key_of(self.job.step), "blocks": key_of(self.job.blocks), **self.depends}
+
+
+@dataclass
+class GridBlocks:
+    """The blocks of a run folder, found or made; several threads may ask at a time."""
+
+    store: Store
+    executor: Executor[Any]
+    on_block: Callable[[str], None] = lambda _: None  # is told the stage of every block that is there
+    made: Counter[str] = field(default_factory=Counter)  # rows made just now, by what they count towards
+    ends: list[tuple[int, int]] = field(default_factory=list)  # draws at the token limit, and the others
+    on_remade: Callable[[str], None] = lambda _: None  # is told what has to be made again
+    _lock: Lock = field(default_factory=Lock, init=False, repr=False)  # of `made`
+
+    def run(
+        self, planned: Sequence[PlannedBlock], priority: int, *, before: Callable[[], None] | None = None
+    ) -> list[Block]:
+        """Find or make each block; `before` is called first if there is one to be made."""
+        blocks = [self._find(plan) for plan in planned]
+        missing = [plan for plan, block in zip(planned, blocks) if block is None]
+        if missing and before is not None:
+            before()
+        futures: list[Future[Block]] = []
+        for plan in missing:
+            future = self.executor.submit(
+                plan.job,
+                stage=plan.counted_as or plan.stage,
+                finish=partial(self._keep, plan),
+                priority=priority,
+            )
+            futures.append(future)
+            if future.done() and not future.cancelled():
+                future.result()  # an error of a serial executor ends the stage before more is done
+        for future in as_completed(futures):
+            future.result()
+        made = iter(futures)
+        return [next(made).result() if block is None else block for block in blocks]
+
+    def has(self, plan: PlannedBlock) -> bool:
+        """Whether a block is there, as far as can be told without reading it."""
+        return all(path.exists() for path in (*plan.files, self.store.path(plan.stage, plan.key)))
+
+    def _find(self, plan: PlannedBlock) -> Block | None:
+        if not all(path.exists() for path in plan.files):
+            return None
+        block = self.store.find(plan.stage, plan.key)
+        if block is not None:
+            self.on_block(plan.stage)
+        return block
+
+    def _keep(self, plan: PlannedBlock, lines: Lines) -> Block:
+        self.on_block(plan.stage)
+        with self._lock:
+            self.made[plan.counted_as or plan.stage] += len(lines)
+        return self.store.keep(plan.stage, plan.key, lines, plan.label)
+
+
+# ---- Answers
+
+
+@dataclass(frozen=True)
+class PassesStep:
+    """Draws answers to questions in passes of the model, each of which candidates and runs share."""
+
+    name: ClassVar[str] = "sample"
+    needs: ClassVar[tuple[str, ...]] = ("model",)
+    passes: tuple[SampleStep, ...]
+
+    def __call__(self, rows: Rows, models: WorkerState, progress: Progress) -> list[Row]:
+        """Sample: rows by pass, run, candidate and question."""
+        sampled = []
+        for step in self.passes:
+            sampled += step(rows, models, progress)
+        return sampled
+
+
+@dataclass(frozen=True)
+class GreedyPass:
+    """The greedy answers ("greedy") and those of 4 beams ("beam") under one recalibrator."""
+
+    source: RecalibratorSource
+    run: int
+    kinds: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class GreedyStep:
+    """The most likely answers, token by token and by 4 beams, and whether they are right."""
+
+    name: ClassVar[str] = "greedy"
+    needs: ClassVar[tuple[str, ...]] = ("model",)
+    asking: PromptConfig
+    passes: tuple[GreedyPass, ...]
+    grading: Grading
+    max_new_tokens: int
+
+    def __call__(self, rows: Rows, models: WorkerState, *_: object) -> list[Row]:
+        model, grader = models.model, self.grading.grader()
+        questions = [row.to_question() for row in rows]
+        prompts = self.asking.prompts(model, questions)
+        answers = []
+        for greedy_pass in self.passes:
+            recalibrator, name = models.recalibrator(greedy_pass.source), greedy_pass.source.name
+            for kind in greedy_pass.kinds:
+                generate: Any = model.greedy if kind == "greedy" else models.language_model.beam
+                generations = generate(prompts, recalibrator=recalibrator, max_new_tokens=self.max_new_tokens)
+                for question, generation in zip(questions, generations):
+                    row = Row({"id": question.id, "candidate": name, "run": greedy_pass.run, "kind": kind})
+                    if isinstance(generation, QuestionError):
+                        answers.append(Row({**row.json, FAILED: generation.reason}))
+                        continue
+                    text = first_answer(generation.text, question.question).text
+                    grade = grader.grade(question.question, [text], question.answers)
+                    answers.append(row.set(text=text, correct=grade.correct))
+        return answers
+
+
+@dataclass(frozen=True)
+class GradeMeaningsStep:
+    """Every cluster of each row graded by rules."""
+
+    name: ClassVar[str] = "grade"
+    needs: ClassVar[tuple[str, ...]] = ()
+    grading: Grading
+    seeds: tuple[int, ...]  # one a run
+
+    def __call__(self, rows: Rows, *_: object) -> list[Row]:
+        """Grade: rows with `id`, and `correct` and `rule` of each cluster."""
+        grader, graded = self.grading.grader(), []
+        for row in rows:
+            grades = grade_clusters(
+                row,
+                grader=grader,
+                seed=self.seeds[row["run"]],
+                limit=self.grading.members,
+                likeliest=self.grading.choice == "likeliest",
+            )
+            correct, rule = [grade.correct for grade in grades], [grade.rule for grade in grades]
+            graded.append(Row({"id": row["id"], "correct": correct, "rule": rule}))
+        return graded
+
+
+@dataclass(frozen=True)
+class EntailmentStep:
+    """What each measure puts first graded by entailment: one verdict a measure, in `correct_nli`."""
+
+    name: ClassVar[str] = "nli"
+    needs: ClassVar[tuple[str, ...]] = ("equivalence",)
+    grading: Grading
+    seed: int
+
+    def __call__(self, rows: Rows, models: WorkerState, *_: object) -> list[Row]:
+        verdicts = grade_together(
+            EntailmentGrader(models.equivalence), lambda marks: [self._verdicts(row, marks) for row in rows]
+        )
+        return [Row({"id": row["id"], "correct_nli": correct}) for row, correct in zip(rows, verdicts)]
+
+    def _verdicts(self, row: Row, grader: Grader) -> dict[str, bool | None]:
+        top, correct = row["top_cluster"], dict[int, bool]()
+        for index in sorted({index for index in top.values() if index is not None}):
+            members = members_to_grade(
+                row["clusters"][index], seed=self.seed, question_id=row["id"], limit=self.grading.members
+            )
+            texts = [row["samples"][i] for i in members]
+            correct[index] = grader.grade(row["question"], texts, row["answers"]).correct
+        return {measure: None if index is None else correct[index] for measure, index in top.items()}
+
+
+# ---- Choice and measures
+
+Graded = dict[str, list[list[Row]]]
+"""Candidate → for each a of T-SC and G-SC the graded rows of all questions."""
+LOSSES = ("NLL", "SS")
+
+
+@dataclass(frozen=True)
+class SelectStep:
+    """What is chosen, from all losses and from each alone, at each number of draws; and all scores."""
+
+    name: ClassVar[str] = "select"
+    needs: ClassVar[tuple[str, ...]] = ()
+    candidates: Mapping[str, Sequence[Candidate]]  # by method
+    m: int
+    counts: tuple[int, ...]  # further numbers of draws
+    measure_alphas: tuple[float, ...]
+    by: str
+    bins: int
+    score_maps: bool = False  # whether what score maps are learnt from is told as well
+    ties: str = "likelier"
+
+    def __call__(self, rows: Rows, *_: object) -> list[Row]:
+        graded = self._graded(rows)
+        selections = {
+            count: {method: self._select(of, tried) for method, tried in self.candidates.items()}
+            for count, of in graded.items()
+        }
+        at_m = selections[self.m]
+        by_loss: dict[str, Choices] = {}
+        for loss in LOSSES:
+            of_loss = {
+                method: [candidate for candidate in tried if candidate.loss == loss]
+                for method, tried in self.candidates.items()
+            }
+            by_loss[loss] = _choices(
+                {method: self._select(graded[self.m], tried) for method, tried in of_loss.items() if tried}
+            )
+        selected = Selected(
+            methods=_choices(at_m),
+            by_loss=by_loss,
+            by_draws={str(count): _choices(selections[count]) for count in self.counts},
+            table=[
+                {"method": method, **row} for method, selection in at_m.items() for row in selection.table()
+            ],
+            validation_scores=self._scores(graded[self.m]["Base"], at_m["Base"]) if self.score_maps else None,
+        )
+        return [Row(selected.model_dump())]
+
+    def _scores(self, base: list[list[Row]], selection: Selection) -> dict[str, ValidationScores]:
+        """By measure the scores of Base on validation, from which score maps are learnt."""
+        scores_of = {}
+        for measure, entry in selection.chosen.items():
+            place = self.measure_alphas.index(entry.measure_alpha) if entry.measure_alpha else 0
+            scores = scores_by_measure(base[place], [measure])[measure]
+            scores_of[measure] = ValidationScores(
+                confidence=list(scores.confidence), correct=list(scores.correct)
+            )
+        return scores_of
+
+    def _select(self, graded: Graded, candidates: Iterable[Candidate]) -> Selection:
+        return select_graded(
+            {candidate: graded[candidate.name] for candidate in candidates},
+            measure_alphas=self.measure_alphas,
+            bins=self.bins,
+            by=self.by,
+        )
+
+    def _graded(self, rows: Rows) -> dict[int, Graded]:
+        """Number of draws → the rows under each candidate."""
+        groups: dict[tuple[int, str], list[Row]] = {}
+        for row in rows:
+            groups.setdefault((row["m"], row["candidate"]), []).append(row)
+        graded: dict[int, Graded] = {}
+        for (count, name), of_group in groups.items():
+            bare = [Row({key: row[key] for key in ("id", "clusters", "log_likelihoods")}) for row in of_group]
+            verdicts = [row["correct"] for row in of_group]
+            graded.setdefault(count, {})[name] = under_alphas(bare, verdicts, self.measure_alphas, self.ties)
+        return graded
+
+
+def _choices(selections: Mapping[str, Selection]) -> Choices:
+    return {
+        method: {
+            measure: Choice.of(entry.candidate, entry.measure_alpha)
+            for measure, entry in selection.chosen.items()
+        }
+        for method, selection in selections.items()
+    }
+
+
+@dataclass(frozen=True)
+class MeasureStep:
+    """The rows of a block of test questions, group after group: a candidate, a run, a number of draws."""
+
+    name: ClassVar[str] = "measure"
+    needs: ClassVar[tuple[str, ...]] = ()
+    greedy: Block
+    measure_alphas: Mapping[str, Sequence[float]]  # candidate → the a of T-SC and of G-SC
+    measure_alphas_at: Mapping[str, Mapping[str, Sequence[float]]]  # the same at other numbers of draws
+    model: str
+    dataset: str
+    ties: str = "likelier"
+
+    def __call__(self, rows: Rows, *_: object) -> list[Row]:
+        groups: dict[tuple[str, int, int], list[Row]] = {}
+        for row in rows:
+            groups.setdefault((row["candidate"], row["run"], row["m"]), []).append(row)
+        greedy = {
+            (row["kind"], row["candidate"], row["run"], row["id"]): row
+            for row in map(json.loads, self.greedy.lines)
+        }
+        finished = []
+        for (candidate, _run, count), of_group in groups.items():
+            alphas = self.measure_alphas_at.get(str(count), self.measure_alphas)[candidate]
+            measured = measure_rows(of_group, MeasureOptions(alphas[0], alphas[1], ties=self.ties))
+            finished += [self._finished(row, greedy) for row in measured]
+        return finished
+
+    def _finished(self, row: Row, greedy: Mapping[tuple[str, str, int, str], Json]) -> Row:
+        """A finished row; its greedy answer is Base's where the method keeps the argmax."""
+        name, run, id = row["candidate"], row["run"], row["id"]
+
+        def answer(kind: str) -> Json | None:
+            return greedy.get((kind, name, run, id)) or greedy.get((kind, name, 0, id))
+
+        single, beam = answer("greedy") or greedy["greedy", "Base", 0, id], answer("beam")
+        top = row["top_cluster"]
+        fields = {
+            **{key: row[key] for key in ("id", "question", "answers", "context", GROUP) if key in row},
+            "model": self.model,
+            "dataset": self.dataset,
+            **{key: row[key] for key in ("candidate", "run", "samples", "log_likelihoods", "likelihood")},
+            **{key: row[key] for key in ("normal_forms", "clusters", "confidences", "semantic_entropy")},
+            **{key: row[key] for key in ("confidence", "top_cluster")},
+            **{
+                key: {measure: None if index is None else row[key][index] for measure, index in top.items()}
+                for key in ("correct", "rule")
+            },
+            "greedy": single["text"],
+            "greedy_correct": single["correct"],
+            **({"beam": beam["text"], "beam_correct": beam["correct"]} if beam else {}),
+        }
+        return Row(fields)
+
+
+# ---- The method Calibrated
+
+
+@dataclass(frozen=True)
+class CalibrateStep:
+    """The probability that Base's answer is right, learnt from labelled questions; kept in the run folder."""
+
+    name: ClassVar[str] = "calibrate"
+    needs: ClassVar[tuple[str, ...]] = ("model",)
+    m: int
+    temperatures: Mapping[str, float]  # of the candidates whose draws are read; those of the answer first
+    settings: Calibrating
+    grading: Grading
+    clustering: Clustering
+    equivalence: str
+    seed: int
+    revision: str
+    prompt_hash: str
+    asking: PromptConfig
+    dataset: str
+    max_new_tokens: int
+    folder: str  # where the calibration is kept, relative to the run folder
+
+    def __call__(self, rows: Rows, models: WorkerState, *_: object) -> list[Row]:
+        """Learn from the first of the questions."""
+        from semcal.calibration.learn import Learning, SamplesOrigin, calibrate_rows
+        from semcal.recalibration.provenance import Provenance
+
+        labelled = set(list(dict.fromkeys(row.id for row in rows))[: self.settings.questions])
+        drawn: dict[str, list[Row]] = {name: [] for name in self.temperatures}
+        for row in rows:
+            if row.id in labelled and (row["m"], row["run"]) == (self.m, 0) and row["candidate"] in drawn:
+                drawn[row["candidate"]].append(row)
+        questions = [row.to_question() for row in drawn[next(iter(drawn))]]
+        provenance = Provenance(
+            model=models.model.name,
+            revision=self.revision,
+            prompt=self.asking.describe(),
+            prompt_hash=self.prompt_hash,
+            data=f"{self.dataset}, labelled questions of the run",
+            data_hash=data_hash(questions),
+            n_questions=len(questions),
+            seed=self.seed,
+            versions=versions(),
+        )
+        ties = self.clustering.ties
+        with warnings.catch_warnings():  # of few questions the grid has warned; the rest is in the report
+            warnings.simplefilter("ignore", SemcalWarning)
+            calibration = calibrate_rows(
+                {
+                    t: measure_rows(drawn[name], MeasureOptions(ties=ties))
+                    for name, t in self.temperatures.items()
+                },
+                self.equivalence,
+                self.clustering.linkage,
+                Learning(
+                    self.settings.risk,
+                    self.settings.delta,
+                    self.seed,
+                    self.grading.grader(),
+                    learn_temperature=False,  # Calibrated gives Base's answers
+                ),
+                SamplesOrigin(provenance, max_new_tokens=self.max_new_tokens),
+            )
+        calibration.save_pretrained(models.folder / self.folder)
+        threshold = None if calibration.threshold is None else asdict(calibration.threshold)
+        return [
+            Row(
+                {
+                    "temperatures": list(calibration.temperatures),
+                    "map": asdict(calibration.map),
+                    "further": calibration.further,
+                    "threshold": threshold,
+                    "report": asdict(calibration.report),
+                }
+            )
+        ]
+
+
+@dataclass(frozen=True)
+class ApplyStep:
+    """Base's answers to test questions in one wording, and the probability that each is right.
+
+    Rows are finished ones, run after run, each at the temperature of the answer first.
+    """
+
+    name: ClassVar[str] = "apply"
+    needs: ClassVar[tuple[str, ...]] = ()
+    folder: str  # of the calibration, relative to the run folder
+    seal: str  # of the block that says what was learnt
+    temperatures: Mapping[str, float]  # of the candidates
+    grading: Grading
+
+    def __call__(self, rows: Rows, models: WorkerState, *_: object) -> list[Row]:
+        from semcal.calibration.calibrated import Calibration
+
+        calibration = Calibration.from_pretrained(models.folder / self.folder)
+        runs: dict[int, dict[float | None, list[Row]]] = {}
+        for row in rows:
+            at = runs.setdefault(row["run"], {})
+            at.setdefault(self.temperatures[row["candidate"]], []).append(row)
+        grader = self.grading.grader()
+        return [
+            _decided(row, decided, grader)
+            for rows_at in runs.values()
+            for row, decided in zip(next(iter(rows_at.values())), calibration.apply(rows_at))
+        ]
+
+
+def _decided(row: Row, decided: CalibratedAnswer, grader: Grader) -> Row:
+    grade = grader.grade(row["question"], [decided.text], row["answers"])
+    share = len(row["clusters"][decided.meaning]) / len(row["samples"])
+    return Row({"id": row["id"], **asdict(decided), "share": share, "correct": grade.correct})

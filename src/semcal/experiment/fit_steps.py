@@ -1,0 +1,537 @@
+"""Steps of a grid on calibration questions: what a model can read, features, fits, and their effects.
+
+And what a worker of a grid holds for them: models, recalibrators and features, each loaded when a step needs
+it. What recalibrators do to the tokens of reference answers (paper, section 5: why the expressive ones lose)
+is read from stored features in one pass over the logits, whatever the number of recalibrators.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict
+
+from semcal.data.datasets import load_questions
+from semcal.data.question import Question, plain_text
+from semcal.errors import QuestionError
+from semcal.experiment.grid_settings import Model
+from semcal.experiment.token_classes import by_token_class, token_classes
+from semcal.installation import versions
+from semcal.models.equivalence import Equivalence
+from semcal.models.language_model import LanguageModel, PromptConfig, Sampler, SampleRequest
+from semcal.models.loading import load_equivalence, load_model
+from semcal.recalibration.choosing import CandidateFit
+from semcal.recalibration.methods import RECALIBRATORS
+from semcal.rows import Json, Row
+from semcal.servers.settings import ServerSettings, read_api_key
+from semcal.steps import RecalibratorSource, WorkerState
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from semcal.recalibration.attentive import AnyRecalibrator, CalibrationFeatures
+    from semcal.recalibration.calibration_set import CalibrationSet
+    from semcal.recalibration.exact_fit import LogPartitionTable
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+#: Logits that exist at once, per recalibrator.
+CHUNK = 4_000_000
+
+# ---- What a worker holds
+
+
+@dataclass(frozen=True)
+class CalibrationSource:
+    """The calibration questions of a data set, and where their features lie (relative to the run folder)."""
+
+    asking: PromptConfig
+    questions: str
+    features: str
+    data_hash: str
+    whole: bool  # whether the states of all tokens are kept
+
+    def key(self) -> Json:
+        """What the features depend on beside the model."""
+        return {"whole": self.whole, "data_hash": self.data_hash}
+
+
+@dataclass
+class Calibration:
+    """Labelled questions as one model reads them, with their features and log-partition table."""
+
+    source: CalibrationSource
+    file: int | None  # which file the features are mapped from
+    labelled: CalibrationSet
+    features: CalibrationFeatures
+    table: LogPartitionTable | None = None
+
+
+class GridState(WorkerState):
+    """One language model at a time, and one set of features; a job says by `choose` which models it needs.
+
+    Recalibrators and calibration questions are read from the run folder `folder`; `load_model` and
+    `load_equivalence` give the language model of a `Model` and the equivalence of a name.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        load_model: Callable[[Model], Sampler],
+        load_equivalence: Callable[[str], Equivalence],
+    ) -> None:
+        super().__init__(folder=folder)
+        self._load_model, self._load_equivalence = load_model, load_equivalence
+        self._chosen: tuple[Model | None, str] = None, "exact"
+        self._loaded: tuple[Model | None, str | None] = None, None
+        self._calibration: Calibration | None = None
+
+    def choose(self, model: Model, equivalence: str) -> None:
+        """Say which models the next job needs; each is loaded when it is used."""
+        self._chosen = model, equivalence
+
+    @property
+    def model(self) -> Sampler:
+        """The language model that was chosen, or a server."""
+        chosen, _ = self._chosen
+        if self._loaded[0] != chosen or self._language_model is None:
+            assert chosen is not None
+            self._clear_model()  # the old model goes before the new one comes
+            self._language_model = self._load_model(chosen)
+            self._loaded = chosen, self._loaded[1]
+        return self._language_model
+
+    @property
+    def equivalence(self) -> Equivalence:
+        """The equivalence that was chosen."""
+        _, chosen = self._chosen
+        if self._loaded[1] != chosen or self._equivalence is None:
+            self._equivalence = self._load_equivalence(chosen)
+            self._loaded = self._loaded[0], chosen
+        return self._equivalence
+
+    def clear(self) -> None:
+        """Hold nothing any more; what is needed again is loaded again."""
+        self._equivalence = None
+        self._clear_model()
+
+    def _clear_model(self) -> None:
+        self._language_model = self._calibration = None
+        self._fitted.clear()
+        gc.collect()
+
+    def calibration(self, source: CalibrationSource) -> Calibration:
+        """The calibration questions; their features are made where they are not there yet.
+
+        Questions that do not fit the model are left out, which the check has reported.
+        """
+        from semcal.recalibration.calibration_set import CalibrationSet, calibration_features
+
+        model, folder = self.language_model, self.folder / source.features
+        known = self._calibration
+        if known is None or (known.source, known.file) != (source, _inode(folder / "states.bin")):
+            self._calibration = None
+            questions = load_questions(self.folder / source.questions, answers_needed=True)
+            labelled = CalibrationSet.of(
+                model, questions, asking=source.asking, on_bad_question=lambda _: None
+            )
+            features = calibration_features(
+                model, labelled, asking=source.asking, whole=source.whole, store=folder
+            )
+            known = Calibration(source, _inode(folder / "states.bin"), labelled, features)
+            self._calibration = known
+        return known
+
+    def table(self, source: CalibrationSource) -> LogPartitionTable:
+        """The log-partition table of the features, for fits by gradient steps."""
+        from semcal.recalibration.exact_fit import tabulate
+
+        calibration = self.calibration(source)
+        if calibration.table is None:
+            calibration.table = tabulate(calibration.features, self.language_model.logits)
+        return calibration.table
+
+
+def _inode(path: Path) -> int | None:
+    """What tells a file from one of the same name that was removed; None if it is not there."""
+    return path.stat().st_ino if path.exists() else None
+
+
+def open_grid_state(
+    folder: str | Path,
+    *,
+    device: str | None = None,
+    nli_device: str | None = None,
+    memory: str | int | None = None,
+    api_key_file: Path | None = None,
+) -> GridState:
+    """A state that loads models by their names; NLI verdicts are shared through a file in the run folder.
+
+    `memory` is what keys and values of a batch may take, such as "2GB".
+    """
+    from semcal.servers.sampler import load_server
+
+    for module in ("calibration_set", "exact_fit"):  # now, so that it counts as no job's time
+        import_module(f"semcal.recalibration.{module}")
+
+    def load(model: Model) -> Sampler:
+        if model.is_server:
+            options = {} if model.server is None else model.server.model_dump()
+            return load_server(model.path, ServerSettings(**options, api_key=read_api_key(api_key_file)))
+        return load_model(
+            model.path, device=device, dtype=model.dtype, revision=model.revision, memory=memory
+        )
+
+    cache = Path(folder) / "verdicts.sqlite"
+    return GridState(Path(folder), load, partial(load_equivalence, device=nli_device or device, cache=cache))
+
+
+# ---- What models say of themselves, and what they can read
+
+
+class Identities(BaseModel):
+    """What the models of a cell say of themselves."""
+
+    model_config = ConfigDict(frozen=True)
+
+    revision: str
+    equivalence: tuple[str, str]  # name and revision
+    prompts: dict[str, str]  # hash of how the questions of a data set are asked
+
+
+@dataclass(frozen=True)
+class IdentifyStep:
+    """Revisions of the models, and hashes of the prompts of all data sets."""
+
+    name: ClassVar[str] = "identify"
+    needs: ClassVar[tuple[str, ...]] = ("model", "equivalence")
+    asking: Mapping[str, PromptConfig]
+
+    def __call__(self, _: object, models: WorkerState, *__: object) -> list[Row]:
+        model, equivalence = models.model, models.equivalence
+        identities = Identities(
+            revision=model.revision,
+            equivalence=(equivalence.name, equivalence.revision),
+            prompts={name: asking.hash(model) for name, asking in self.asking.items()},
+        )
+        return [Row(identities.model_dump())]
+
+
+@dataclass(frozen=True)
+class CheckStep:
+    """The prompt of the first test question, and every question that the model cannot be asked."""
+
+    name: ClassVar[str] = "check"
+    needs: ClassVar[tuple[str, ...]] = ("model",)
+    asking: PromptConfig
+    parts: Mapping[str, Sequence[Question]]
+    hashes: Mapping[str, str]  # of the parts
+    max_new_tokens: int
+
+    def key(self) -> Json:
+        """What its rows depend on beside the model."""
+        return {"longest": self.max_new_tokens, "hashes": self.hashes}
+
+    def __call__(self, _: object, models: WorkerState, *__: object) -> list[Row]:
+        model = models.model
+        invalid = self._unreadable if model.capabilities.states else self._unaskable
+        refused = [
+            Row({"part": part, "id": error.question_id, "reason": error.reason})
+            for part, questions in self.parts.items()
+            for error in invalid(models, questions)
+        ]
+        first = self.parts["test"][:1]
+        return [Row({"prompt": self._written(model, first[0]) if first else ""}), *refused]
+
+    def _unreadable(self, models: WorkerState, questions: Sequence[Question]) -> list[QuestionError]:
+        """Questions that do not fit with one of their answers, or a drawn one, behind them."""
+        model, longest = models.language_model, tuple(range(self.max_new_tokens))
+        read, errors = self.asking.read(model, questions)
+        answers = [[*answers, longest] for *_, answers in read]
+        return errors + model.invalid_prompts([prompt for _, prompt, _ in read], answers)
+
+    def _unaskable(self, models: WorkerState, questions: Sequence[Question]) -> list[QuestionError]:
+        """Questions that a server cannot be asked, as far as is known beforehand."""
+        from semcal.recalibration.temperature import Base
+
+        prompts = self.asking.prompts(models.model, questions)
+        request = SampleRequest(prompts, [Base()], max_new_tokens=self.max_new_tokens)
+        return models.model.invalid_prompts_for_sampling(request)
+
+    def _written(self, model: Sampler, question: Question) -> str:
+        """A prompt with its special tokens written out; as plain text where there is no tokenizer."""
+        tokenizer = getattr(model, "tokenizer", None)
+        if tokenizer is None:
+            return plain_text(self.asking.chat(question))
+        (prompt,) = self.asking.prompts(model, [question])
+        return str(tokenizer.decode(prompt.token_ids, skip_special_tokens=False))
+
+
+# ---- Features and fits
+
+
+@dataclass(frozen=True)
+class FeaturesStep:
+    """The model reads the calibration questions, into the folder for features."""
+
+    name: ClassVar[str] = "features"
+    needs: ClassVar[tuple[str, ...]] = ("model",)
+    source: CalibrationSource
+
+    def __call__(self, _: object, models: GridState, *__: object) -> list[Row]:
+        calibration = models.calibration(self.source)
+        n_questions, n_tokens = len(calibration.labelled.questions), len(calibration.features.targets)
+        return [Row({"questions": n_questions, "tokens": n_tokens})]
+
+
+class Fit(BaseModel):
+    """A candidate that was fitted and kept."""
+
+    model_config = ConfigDict(frozen=True)
+
+    candidate: str
+    run: int
+    folder: str  # relative to the run folder
+    fingerprint: str
+    temperature: float | None
+    at_bound: bool | None
+    parameters: int
+    train_nll: float
+
+
+@dataclass(frozen=True)
+class FitStep:
+    """Candidates of one method, fitted and kept in the run folder; a row for each."""
+
+    name: ClassVar[str] = "fit"
+    needs: ClassVar[tuple[str, ...]] = ("model",)
+    source: CalibrationSource
+    dataset: str
+    fit: CandidateFit
+    learning_rate: float | None
+    batch_size: int
+    warm_up: float
+    seed: int
+    folders: Mapping[str, str]  # candidate → where it is kept, relative to the run folder
+
+    def __call__(self, _: object, models: GridState, *__: object) -> list[Row]:
+        from semcal.recalibration.attentive import fingerprint
+        from semcal.recalibration.calibration_set import provenance_of
+        from semcal.recalibration.choosing import fit_candidate
+        from semcal.recalibration.fitting import mean_loss_of
+        from semcal.recalibration.saving import save_pretrained
+        from semcal.recalibration.temperature import temperature_of
+
+        calibration, model = models.calibration(self.source), models.language_model
+        provenance = provenance_of(
+            model,
+            calibration.labelled.questions,
+            asking=self.source.asking,
+            data=f"{self.dataset}, calibration-train",
+            seed=self.seed,
+            versions=versions(),
+        )
+        fitted = fit_candidate(
+            model,
+            calibration.features,
+            self.fit,
+            learning_rate=self.learning_rate,
+            batch_size=self.batch_size,
+            warm_up=self.warm_up,
+            seed=self.seed,
+            table=models.table(self.source) if self.fit.reads_table else None,
+        )
+        fits = []
+        for candidate, recalibrator in fitted.items():
+            folder = self.folders[candidate.name]
+            save_pretrained(recalibrator, models.folder / folder, provenance=provenance)
+            fit = Fit(
+                candidate=candidate.name,
+                run=self.fit.run,
+                folder=folder,
+                fingerprint=fingerprint(recalibrator),
+                temperature=temperature_of(recalibrator),
+                at_bound=_at_bound(recalibrator),
+                parameters=_parameter_count(recalibrator),
+                train_nll=mean_loss_of(model, calibration.features, recalibrator),
+            )
+            fits.append(Row(fit.model_dump()))
+        return fits
+
+
+def _at_bound(recalibrator: AnyRecalibrator) -> bool | None:
+    from semcal.recalibration.temperature import TemperatureScaling
+
+    if isinstance(recalibrator, TemperatureScaling) and recalibrator.sgd_ is None:
+        return recalibrator.certificate_.at_bound
+    return None
+
+
+def _parameter_count(recalibrator: AnyRecalibrator) -> int:
+    import torch
+
+    if isinstance(recalibrator, torch.nn.Module):
+        return sum(weight.numel() for weight in recalibrator.parameters())
+    return RECALIBRATORS[recalibrator.method].parameters
+
+
+# ---- What fits do to the tokens of answers
+
+
+@dataclass(frozen=True)
+class DiagnoseStep:
+    """What each candidate does to the tokens of the answers to the validation questions, its rows."""
+
+    name: ClassVar[str] = "diagnose"
+    needs: ClassVar[tuple[str, ...]] = ("model",)
+    source: CalibrationSource
+    recalibrators: tuple[RecalibratorSource, ...]
+    unfitted: tuple[str, ...]  # those of them that no fit has scored on the calibration answers
+
+    def __call__(self, rows: Sequence[Row], models: GridState, *_: object) -> list[Row]:
+        from semcal.recalibration.calibration_set import CalibrationSet, calibration_features
+        from semcal.recalibration.fitting import mean_loss_of
+
+        model, asking = models.language_model, self.source.asking
+        held_out = CalibrationSet.of(
+            model,
+            [row.to_question() for row in rows],
+            asking=asking,
+            on_bad_question=lambda _: None,
+            fitted_to=False,
+        )
+        states = calibration_features(model, held_out, asking=asking, whole=self.source.whole)
+        recalibrators = {source.name: models.recalibrator(source) for source in self.recalibrators}
+        classes = _classes(model, held_out.answers)
+        train = models.calibration(self.source).features
+        train_nll = {name: mean_loss_of(model, train, recalibrators[name]) for name in self.unfitted}
+        return [
+            Row(
+                {
+                    "candidate": name,
+                    **({"train_nll": train_nll[name]} if name in train_nll else {}),
+                    "validation_nll": effects.mean_nll,
+                    "top_changed": float(effects.top_changed.mean()),
+                    "order_changed": float(effects.order_changed.mean()),
+                    "classes": effects.by_class(classes) if classes else {},
+                }
+            )
+            for name, effects in token_effects(model, states, recalibrators).items()
+        ]
+
+
+def _classes(model: LanguageModel, answers: Sequence[Sequence[tuple[int, ...]]]) -> list[str]:
+    """The class of each token of the answers; none where the model has no tokenizer."""
+    tokenizer, chat = getattr(model, "tokenizer", None), getattr(model, "format", None)
+    if tokenizer is None or chat is None:
+        return []
+    return [
+        name
+        for of_question in answers
+        for answer in of_question
+        for name in token_classes(
+            tokenizer.convert_ids_to_tokens(answer), end_of_turn=[token in chat.stops for token in answer]
+        )
+    ]
+
+
+@dataclass(frozen=True, eq=False)
+class TokenEffects:
+    """What one recalibrator does at the N tokens of the reference answers."""
+
+    nll: Floats  # (N,) −log p of each token, nats
+    temperature: Floats  # (N,) NaN where the method has none (Platt)
+    top_changed: Bools  # (N,) whether another token is now the most likely
+    order_changed: Bools  # (N,) whether the ten most likely tokens are others or in another order
+    weights: Floats  # (N,) the references of a question count equally and add up to one
+
+    @property
+    def mean_nll(self) -> float:
+        """Mean over tokens, as the fit weighs them."""
+        return float(np.average(self.nll, weights=self.weights))
+
+    def by_class(self, classes: Sequence[str]) -> dict[str, Json]:
+        """Share of the tokens, mean NLL, share of its sum, and mean temperature, by token class (N,)."""
+        losses = by_token_class(classes, self.nll)
+        temperatures = by_token_class(classes, self.temperature)
+        return {
+            name: {
+                "share": loss.share,
+                "nll": loss.mean,
+                "share_of_nll": loss.share_of_sum,
+                "temperature": temperatures[name].mean,
+            }
+            for name, loss in losses.items()
+        }
+
+
+def order_changes(before: Tensor, after: Tensor, *, top: int = 10) -> tuple[Tensor, Tensor]:
+    """Where a map of logits (or log-probabilities) (N, V) changes which tokens are the most likely.
+
+    Returns (N,) bool twice: another token is the most likely; the `top` most likely are others or in another
+    order. Ties are no change, neither new nor dissolved ones: an order is changed where two tokens stand the
+    other way round.
+    """
+    count = min(top, before.shape[1])
+    order = before.topk(count, dim=1).indices
+    scores = after.gather(1, order)
+    highest_other = after.scatter(1, order, -math.inf).amax(1)
+    ties = before.gather(1, order).diff(dim=1) == 0
+    swapped = ((scores.diff(dim=1) > 0) & ~ties).any(1) | (highest_other > scores.amin(1))
+    return after.amax(1) > scores[:, 0], swapped
+
+
+def token_effects(
+    model: LanguageModel, features: CalibrationFeatures, recalibrators: Mapping[str, AnyRecalibrator]
+) -> dict[str, TokenEffects]:
+    """What each recalibrator, by name, does to the reference answers' tokens.
+
+    `features` are of whole sequences where there is an ATS among the recalibrators; of the model only its
+    head is used.
+    """
+    import torch
+
+    from semcal.recalibration.attentive import ATS, inverse_temperatures
+
+    rows, weights = features.predicting_rows(), features.token_weights().numpy()
+    parts: dict[str, list[tuple[Tensor, ...]]] = {name: [] for name in recalibrators}
+    effects = {}
+    with torch.no_grad():
+        beta = {
+            name: inverse_temperatures(recalibrator, features)
+            for name, recalibrator in recalibrators.items()
+            if isinstance(recalibrator, ATS)
+        }
+        width = model.logits(features.states[rows[:1]]).shape[1]
+        for part in torch.split(torch.arange(len(rows)), max(1, CHUNK // width)):
+            logits = model.logits(features.states[rows[part]]).float()
+            targets = features.targets[part, None].to(logits.device)
+            for name, recalibrator in recalibrators.items():
+                if isinstance(recalibrator, ATS):
+                    scored = recalibrator.log_probs(logits, beta[name][part].to(logits.device))
+                else:
+                    scored = recalibrator.log_probs(logits)
+                parts[name].append((-scored.gather(1, targets)[:, 0], *order_changes(logits, scored)))
+        for name, recalibrator in recalibrators.items():
+            nll, top, order = (torch.cat(column).cpu().numpy() for column in zip(*parts[name]))
+            temperatures = _temperatures(recalibrator, beta.get(name), len(nll))
+            effects[name] = TokenEffects(nll.astype(np.float64), temperatures, top, order, weights)
+    return effects
+
+
+def _temperatures(recalibrator: AnyRecalibrator, beta: Tensor | None, count: int) -> Floats:
+    from semcal.recalibration.temperature import temperature_of
+
+    if beta is not None:
+        return np.asarray(1 / beta.double().numpy())
+    temperature = temperature_of(recalibrator)
+    return np.full(count, math.nan if temperature is None else temperature)

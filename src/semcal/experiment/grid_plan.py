@@ -1,0 +1,477 @@
+"""What a grid consists of: the questions of its data sets, its candidates and blocks, and what these take.
+
+The forecast is made before a grid is begun. Data on the hub need not be there: the sizes of the settings
+stand for them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel, ConfigDict
+
+from semcal.data.datasets import read_questions
+from semcal.data.question import GROUP, Question, data_hash
+from semcal.data.sources import ATLAS
+from semcal.data.splits import SplitSizes, split_questions
+from semcal.errors import InputError, ModelError, RowError
+from semcal.experiment.grid_settings import CALIBRATED, PARTS, DataSet, GridSettings, Model
+from semcal.measures import MEASURES
+from semcal.progress import duration
+from semcal.recalibration.choosing import GRID, Candidate, CandidateFit, candidate_fits
+from semcal.recalibration.methods import FITTED, FROM_SAMPLES, UNFITTED
+from semcal.rows import Json, Row
+
+if TYPE_CHECKING:
+    from semcal.experiment.fit_steps import GridState
+
+#: Characters of a question with its passage; a longer one must not become an example in every prompt.
+LONGEST = 1_000_000
+#: The stages of a cell, in the order in which each builds on those before it.
+STAGES = (
+    *("check", "features", "fit", "diagnose", "sample", "greedy"),
+    *("cluster", "grade", "select", "measure", "nli", "calibrate", "apply"),
+)
+#: Candidates of a method that are reckoned to be chosen for some measure or loss.
+CHOSEN = 5
+
+# ---- Questions
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A row of the data, or a question, that was refused."""
+
+    dataset: str
+    line: int | None  # of the source; None for what a model refuses: the reason names the question
+    reason: str
+    model: str | None = None  # which model refuses it; None where the row itself is bad
+    row_id: str | int | None = None  # the row's id, where it has one and a line
+
+    def row(self) -> Json:
+        """As a row of problems.jsonl."""
+        fields = asdict(self).items()
+        return {key: value for key, value in fields if key not in ("model", "row_id") or value is not None}
+
+    @property
+    def where(self) -> str:
+        """The data set, and the model that refuses it."""
+        return self.dataset if self.model is None else f"{self.dataset} under {self.model}"
+
+    def __str__(self) -> str:
+        if self.line is None:
+            return f"{self.where}: {self.reason}"
+        return f"{self.where}, {RowError(self.line, self.reason, self.row_id)}"
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The questions of one data set, by what they are used for; disjoint."""
+
+    name: str
+    few_shot: tuple[Question, ...]
+    calibration_train: tuple[Question, ...]
+    validation: tuple[Question, ...]
+    test: tuple[Question, ...]
+    problems: tuple[Problem, ...] = ()  # rows that were left out
+
+    @cached_property
+    def open_book(self) -> bool:
+        """Whether there are passages."""
+        return any(question.context is not None for question in (*self.test, *self.calibration_train))
+
+    def part(self, name: str) -> tuple[Question, ...]:
+        """The questions of "calibration_train", "validation" or "test"."""
+        questions = {part: getattr(self, part) for part in PARTS}[name]
+        assert isinstance(questions, tuple)
+        return questions
+
+    def sizes(self) -> dict[str, int]:
+        """How many questions each part has."""
+        return {part: len(self.part(part)) for part in PARTS}
+
+    def described(self) -> Json:
+        """Sizes and hashes, by which two run folders know that they hold the same questions."""
+        hashes = {part: data_hash(self.part(part)) for part in PARTS}
+        return {"sizes": self.sizes(), "hashes": hashes, "few_shot": data_hash(self.few_shot)}
+
+
+def load_parts(dataset: DataSet) -> Parts:
+    """Read a data set and cut it into parts.
+
+    InputError if the source cannot be read, or has fewer questions than are asked for.
+    """
+    if dataset.source in ATLAS.names():
+        return _built_in(dataset)
+    problems: list[Problem] = []
+    pool = list(_usable(dataset, dataset.source, dataset.split, problems))
+    own_test = None
+    if dataset.test_source is not None or dataset.test_split is not None:
+        own_test = list(_usable(dataset, dataset.test_source or dataset.source, dataset.test_split, problems))
+    sizes = SplitSizes(
+        dataset.calibration_train, dataset.validation or 2000, dataset.test or 2000, dataset.few_shot
+    )
+    try:
+        cut = split_questions(pool, test_questions=own_test, sizes=sizes, seed=dataset.split_seed)
+    except InputError as error:
+        refused = f" ({len(problems)} rows were refused, the first: {problems[0]})" if problems else ""
+        raise InputError(f"data set {dataset.name!r}: {error}{refused}") from error
+    return Parts(dataset.name, cut.few_shot, cut.calibration_train, cut.validation, cut.test, tuple(problems))
+
+
+def _usable(dataset: DataSet, source: str, split: str | None, problems: list[Problem]) -> Iterator[Question]:
+    """The questions of a source; its other rows are added to the problems."""
+    for row in read_questions(
+        source,
+        format=dataset.format,
+        subset=dataset.subset,
+        split=split,
+        columns=dataset.columns,
+        answers_needed=True,
+    ):
+        if isinstance(row, RowError):
+            problems.append(Problem(dataset.name, row.line, row.reason, row_id=row.row_id))
+        elif (length := len(row.question) + len(row.context or "")) > LONGEST:
+            reason = f"{length} characters are more than any model reads; cut the passage"
+            problems.append(Problem(dataset.name, row.line, reason, row_id=row.id))
+        else:
+            yield row
+
+
+def _built_in(dataset: DataSet) -> Parts:
+    embedded = ATLAS.load(dataset.source)(dataset.source)
+    few_shot = embedded.few_shot if dataset.few_shot is None else embedded.few_shot[: dataset.few_shot]
+    cut = []
+    for part in PARTS:
+        questions, count = getattr(embedded, part), getattr(dataset, part)
+        if count is not None and count > len(questions):
+            raise InputError(
+                f"data set {dataset.name!r}: {dataset.source} has {len(questions)} questions for {part}, "
+                f"{count} are asked for; ask for less"
+            )
+        cut.append(tuple(questions[:count]))
+    return Parts(dataset.name, few_shot, *cut)
+
+
+def essentials(question: Question) -> Question:
+    """A question without the fields that no step reads."""
+    group = question.extra.get(GROUP)
+    return replace(question, extra={} if group is None else {GROUP: group})
+
+
+# ---- Candidates
+
+
+def grid_temperatures() -> Mapping[str, float]:
+    """Name → temperature of the candidates of TS-grid."""
+    return {f"T = {temperature:.3f}": temperature for temperature in GRID}
+
+
+def known_temperatures() -> Mapping[str, float]:
+    """Name → temperature of the candidates that are not fitted."""
+    unfitted = {name: method.temperature for name, method in UNFITTED.items()}
+    return {**{name: t for name, t in unfitted.items() if t is not None}, **grid_temperatures()}
+
+
+def candidates_of(settings: GridSettings) -> dict[str, list[Candidate]]:
+    """Method → its candidates, in the order in which they are tried; Calibrated has none."""
+    return {method: _candidates(method, settings) for method in settings.methods if method != CALIBRATED}
+
+
+def _candidates(method: str, settings: GridSettings) -> list[Candidate]:
+    if method in FROM_SAMPLES:
+        return [Candidate(name) for name in grid_temperatures()]
+    if method not in FITTED:
+        return [Candidate(method)]
+    return [candidate for fit in fits_of(settings, [method]) for candidate in fit.candidates]
+
+
+def nothing_to_choose(settings: GridSettings) -> bool:
+    """Whether each method has one candidate, and nothing else is learnt on validation: none is asked then."""
+    one_each = all(len(candidates) == 1 for candidates in candidates_of(settings).values())
+    return one_each and len(settings.selection.measure_alphas) == 1 and not settings.extras.score_maps
+
+
+class Choice(BaseModel):
+    """The candidate that a method uses for a measure, and that measure's a."""
+
+    model_config = ConfigDict(frozen=True)
+
+    candidate: str
+    measure_alpha: float | None  # of T-SC and G-SC
+    loss: str | None
+    alpha: float | None  # of selective smoothing
+    weight_decay: float | None
+
+    @classmethod
+    def of(cls, candidate: Candidate, measure_alpha: float | None) -> Choice:
+        """A candidate with an a."""
+        return cls(
+            candidate=candidate.name,
+            measure_alpha=measure_alpha,
+            loss=candidate.loss,
+            alpha=candidate.alpha,
+            weight_decay=candidate.weight_decay,
+        )
+
+
+#: By method and measure.
+Choices = Mapping[str, Mapping[str, Choice]]
+
+
+class ValidationScores(BaseModel):
+    """What a score map is learnt from: confidences under a measure, and whether the answers are right."""
+
+    confidence: list[float | None]
+    correct: list[bool | None]
+
+
+class Selected(BaseModel):
+    """What is chosen on validation, as `SelectStep` tells it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    methods: Choices  # at m draws, from all candidates
+    by_loss: Mapping[str, Choices] = {}  # from those of one loss
+    by_draws: Mapping[str, Choices] = {}  # at other numbers of draws
+    table: list[Json] = []  # every candidate's scores
+    validation_scores: Mapping[str, ValidationScores] | None = None  # of Base, by measure
+
+
+def only_choices(settings: GridSettings) -> Selected:
+    """What is chosen where there is nothing to choose; without scores."""
+    (alpha,) = settings.selection.measure_alphas
+    methods = {
+        method: {
+            name: Choice.of(only, alpha if measure.parameter else None) for name, measure in MEASURES.items()
+        }
+        for method, (only,) in candidates_of(settings).items()
+    }
+    return Selected(methods=methods, by_draws={str(count): methods for count in settings.chosen_at})
+
+
+def labelled_beside(settings: GridSettings, validation: int) -> int:
+    """How many questions of calibration-train Calibrated is learnt from, beside those of validation."""
+    return max(0, settings.calibrated.questions - validation)
+
+
+def fits_of(settings: GridSettings, methods: Iterable[str]) -> list[CandidateFit]:
+    """The fits of some methods in the first run."""
+    fitting = settings.fitting
+    return candidate_fits(
+        [method for method in settings.methods if method in FITTED and method in methods],
+        losses=fitting.losses,
+        weight_decays=fitting.weight_decays,
+        solver=fitting.solver,
+    )
+
+
+def refits_of(settings: GridSettings, names: Sequence[str]) -> list[CandidateFit]:
+    """The fits of some candidates in the later runs; an exact solution has no seed, so runs share it."""
+    if not settings.runs.refit:
+        return []
+    return [
+        replace(fit, losses=(loss,), run=run)
+        for run in range(1, settings.runs.count)
+        for fit in fits_of(settings, FITTED)
+        if fit.solver == "sgd"
+        for loss, candidate in zip(fit.losses, fit.candidates)
+        if candidate.name in names
+    ]
+
+
+# ---- Blocks, and what they take
+
+
+def expected_blocks(settings: GridSettings, sizes: Mapping[str, int]) -> Counter[str]:
+    """Blocks by stage of one model on a data set whose parts have these sizes."""
+    validation, test = block_count(settings, sizes["validation"]), block_count(settings, sizes["test"])
+    extras = settings.extras
+    chosen = nothing_to_choose(settings)
+    sampled = test if chosen else validation + test
+    blocks = Counter({"check": 1, "select": 1 - chosen, "greedy": test, "measure": test})
+    blocks += Counter(dict.fromkeys(("sample", "cluster", "grade"), sampled))
+    if set(settings.methods) & set(FITTED):
+        fits = len(fits_of(settings, FITTED))
+        blocks += Counter({"features": 1, "diagnose": int(extras.token_losses), "fit": fits})
+    if CALIBRATED in settings.methods:
+        more = labelled_beside(settings, 0 if chosen else sizes["validation"])
+        labelled = block_count(settings, min(more, sizes["calibration_train"]))
+        blocks += Counter({"sample": labelled, "cluster": labelled, "calibrate": 1, "apply": test})
+    blocks["nli"] = test * extras.entailment * ("Base" in settings.methods)
+    return +blocks
+
+
+def block_count(settings: GridSettings, questions: int) -> int:
+    """Blocks that so many questions are cut into."""
+    return -(-questions // settings.block)
+
+
+@dataclass(frozen=True)
+class CellForecast:
+    """What one model on one data set takes."""
+
+    model: str
+    dataset: str
+    questions: dict[str, int]  # by part
+    jobs: Counter[str]  # by stage
+    answers: int  # drawn and greedy
+    answer_tokens: int  # of these at most
+    question_tokens: int | None  # of questions and passages, each read once; None where they are not here
+    nli_calls: int  # at most: for every ordered pair of answers to a question
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a grid takes."""
+
+    cells: tuple[CellForecast, ...]
+    problems: int  # rows of the data that would be left out
+    seconds: float | None  # that a first question took; None where it was not measured
+    timing: str  # in words: what was timed, or why nothing was
+
+    @property
+    def jobs(self) -> Counter[str]:
+        """The jobs of all cells, by stage."""
+        return sum((cell.jobs for cell in self.cells), Counter())
+
+    @property
+    def questions(self) -> dict[str, int]:
+        """The questions of all data sets, by part."""
+        datasets = {cell.dataset: cell.questions for cell in self.cells}
+        return {part: sum(sizes[part] for sizes in datasets.values()) for part in PARTS}
+
+    def tree(self) -> Json:
+        """As plain data."""
+        totals = {"jobs": self.jobs, "questions": self.questions, "problems": self.problems}
+        return {**totals, "cells": list(map(vars, self.cells)), "first_question_seconds": self.seconds}
+
+    def lines(self) -> Iterator[str]:
+        """In words."""
+        jobs = ", ".join(f"{count} {stage}" for stage, count in self.jobs.items())
+        yield f"jobs: {self.jobs.total()} ({jobs})"
+        refused = f" (rows of the data that would be left out: {self.problems})" if self.problems else ""
+        yield "questions: " + ", ".join(f"{n} {part}" for part, n in self.questions.items()) + refused
+        for cell in self.cells:
+            read = (
+                f", about {cell.question_tokens:,} of questions and passages" if cell.question_tokens else ""
+            )
+            yield (
+                f"{cell.model} on {cell.dataset}: {cell.answers:,} answers; tokens: at most "
+                f"{cell.answer_tokens:,} of answers{read}; NLI calls: at most {cell.nli_calls:,}"
+            )
+        yield f"assumed: {CHOSEN} candidates of a method chosen for some measure or loss"
+        yield f"time: {self.timing}"
+
+
+def forecast(settings: GridSettings, open_state: Callable[[], GridState] | None = None) -> Forecast:
+    """Count what a grid takes, and time the first test question of its first cell.
+
+    Questions of data sets that are here are counted; of others a calibration-train part without a size counts
+    as 60 000. `open_state` gives what loads the model of the first cell; without it nothing is timed.
+    InputError if a data set that is here has too few questions.
+    """
+    parts = [_parts_here(dataset) for dataset in settings.datasets]
+    cells = tuple(
+        _cell_forecast(settings.of_model(model), model, dataset, questions)
+        for model in settings.models
+        for dataset, questions in zip(settings.datasets, parts)
+    )
+    problems = sum(len(questions.problems) for questions in parts if questions is not None)
+    seconds, timing = _time_first_question(settings, cells[0], parts[0], open_state)
+    return Forecast(cells, problems, seconds, timing)
+
+
+def _parts_here(dataset: DataSet) -> Parts | None:
+    """The questions of a data set that need not be fetched."""
+    paths = (dataset.source, dataset.test_source or dataset.source)
+    built_in = dataset.source in ATLAS.names()
+    return load_parts(dataset) if built_in or all(Path(path).exists() for path in paths) else None
+
+
+def _cell_forecast(
+    settings: GridSettings, model: Model, dataset: DataSet, parts: Parts | None
+) -> CellForecast:
+    from semcal.models.sampling import CHARACTERS
+
+    characters = 0
+    if parts is None:
+        sizes = {part: int(getattr(dataset, part) or 60_000) for part in PARTS}
+        longest = settings.max_new_tokens(open_book="squad" in dataset.source.lower())
+    else:
+        sizes, longest = parts.sizes(), settings.max_new_tokens(open_book=parts.open_book)
+        questions = (question for part in PARTS for question in parts.part(part))
+        characters = sum(len(question.question) + len(question.context or "") for question in questions)
+    jobs = expected_blocks(settings, sizes)
+    chosen = {method: min(len(tried), CHOSEN) for method, tried in candidates_of(settings).items()}
+    if settings.runs.refit:
+        jobs["fit"] += (settings.runs.count - 1) * sum(chosen.get(method, 0) for method in FITTED)
+    draws = _draw_count(settings, sizes, chosen)
+    return CellForecast(
+        model=model.name,
+        dataset=dataset.name,
+        questions=sizes,
+        jobs=jobs,
+        answers=draws + sizes["test"],
+        answer_tokens=(draws + sizes["test"]) * longest,
+        question_tokens=None if parts is None else characters // CHARACTERS,
+        nli_calls=0 if settings.equivalence == "exact" else draws * (settings.sampling.m - 1),
+    )
+
+
+def _draw_count(settings: GridSettings, sizes: Mapping[str, int], chosen: Mapping[str, int]) -> int:
+    sampling = settings.sampling
+    names = {candidate.name for of_method in candidates_of(settings).values() for candidate in of_method}
+    validation = 0 if nothing_to_choose(settings) else sizes["validation"]
+    labelled = labelled_beside(settings, validation) if CALIBRATED in settings.methods else 0
+    moved = len(settings.datasets) - 1 if settings.extras.transfer else 0  # temperatures of other data sets
+    more = max([0, *(count - sampling.m for count in settings.counts)]) * sampling.counts_runs
+    return (
+        validation * len(names) * max([sampling.m, *settings.chosen_at])
+        + min(labelled, sizes["calibration_train"]) * sampling.m
+        + sizes["test"] * (sum(chosen.values()) + moved) * (settings.runs.count * sampling.m + more)
+    )
+
+
+def _time_first_question(
+    settings: GridSettings,
+    cell: CellForecast,
+    parts: Parts | None,
+    open_state: Callable[[], GridState] | None,
+) -> tuple[float | None, str]:
+    """Seconds that Base's answers to the first test question of the first cell take, in words as well."""
+    from semcal.models.language_model import PromptConfig
+    from semcal.models.sampling import SampleStep, Sampling
+    from semcal.steps import RecalibratorSource
+
+    model, m = settings.models[0], settings.sampling.m
+    if model.is_server:
+        return None, "not measured, since a server may charge for a first question"
+    if parts is None or open_state is None:
+        missing = cell.dataset if parts is None else cell.model
+        return None, f"not measured, since {missing} is not on this machine"
+    asking = PromptConfig(tuple(map(essentials, parts.few_shot)))
+    longest = settings.max_new_tokens(open_book=parts.open_book)
+    step = SampleStep(
+        Sampling((), asking, m, settings.seeds[:1], longest), sources=(RecalibratorSource("Base"),)
+    )
+    state, seconds = open_state(), 0.0
+    try:
+        state.choose(model, settings.equivalence)
+        for _ in range(2):  # the first time also loads the model, and reads what all prompts begin with
+            begun = time.perf_counter()
+            step([Row.of(question) for question in parts.test[:1]], state, lambda _: None)
+            seconds = time.perf_counter() - begun
+    except ModelError as error:
+        return None, f"not known: {error}"
+    all_answers = duration(cell.answers / m * seconds)
+    return seconds, (
+        f"{model.name}, loaded for this, answered the first test question of {cell.dataset} {m} times in "
+        f"{seconds:.2g} s: {all_answers} for all answers of this cell, less where they share a pass"
+    )
