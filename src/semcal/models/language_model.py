@@ -285,8 +285,8 @@ class PromptConfig:
         prompts = [self._prompt(model, question) for question in questions]
         if not self.few_shot:
             return prompts
-        which = model.encode(self.chat(Question("", "Which?")))
-        return [replace(prompt, examples=common_prefix([prompt.token_ids, which])) for prompt in prompts]
+        other_ids = model.encode(self.chat(Question("", "Which?")))
+        return [replace(prompt, examples=common_prefix([prompt.token_ids, other_ids])) for prompt in prompts]
 
     def read(
         self, model: AnswerReader, questions: Sequence[Question]
