@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,9 +69,6 @@ from semcal.models.language_model import PromptConfig
 from semcal.models.sampling import Sampling, default_max_new_tokens, row_to_ask
 from semcal.progress import ShowProgress, shown_progress
 from semcal.recalibration.attentive import AnyRecalibrator
-from semcal.recalibration.calibration_set import provenance_of
-from semcal.recalibration.choosing import sample_candidates
-from semcal.recalibration.fitting import RecalibratorLike, recalibrator_and_prompt
 from semcal.recalibration.provenance import Provenance, check_enough, warn_if_few
 from semcal.recalibration.saving import Fitted, fitted_or_none
 from semcal.recalibration.temperature import Temperature, temperature_of
@@ -86,6 +83,9 @@ from semcal.rows import (
     warn_of_cut_draws,
 )
 from semcal.store import Store
+
+if TYPE_CHECKING:
+    from semcal.recalibration.fitting import RecalibratorLike
 
 T = TypeVar("T")
 #: Temperatures at which labelled questions are sampled: that of the answer, and a sharper one.
@@ -235,6 +235,11 @@ def calibrate(
         return calibrate_rows(measured, clustering.equivalence, linkage, learning, origin)
     if labelled is None:
         raise UsageError("no labelled questions; give calibrate(model, labelled), or score(…).calibrate()")
+    # only now, as stored samples do without transformers
+    from semcal.recalibration.calibration_set import provenance_of
+    from semcal.recalibration.choosing import sample_candidates
+    from semcal.recalibration.fitting import recalibrator_and_prompt
+
     model, questions = inputs.as_model(model), inputs.as_questions(labelled, "labelled", labelled=True)
     check_enough(len(questions), of="to calibrate on")
     check_distinct(question.id for question in questions)
