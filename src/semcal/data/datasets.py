@@ -60,13 +60,11 @@ def clean_text(text: str) -> str:
 def question_from_row(
     row: JsonLine, *, columns: Mapping[str, str] = _NO_COLUMNS, answers_needed: bool = False
 ) -> Question:
-    """Return the question in a row.
+    """Return the question in a row; RowError if it holds none that can be used.
 
     Its keys, or those that `columns` gives for ours, are "id" (text or whole number; by default the row's
     number), "question", "answers" (a text or whole number, a list of them, or an object of the hub) and
     "context" (a text or null). Other keys go to `extra`. With `answers_needed` it is an error to have none.
-
-    RowError if the row holds no usable question; the message says what to change.
 
     >>> question_from_row(JsonLine(7, {"question": "Who found it? ", "answers": ["Ada", "Ada "], "level": 2}))
     Question(id='7', question='Who found it?', answers=('Ada',), context=None, extra={'level': 2})

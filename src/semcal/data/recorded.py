@@ -172,8 +172,8 @@ def _of_lm_eval(row: JsonLine) -> _Answers:
             "there); import a task that generates"
         )
     prompt = _at(line, "arguments", "gen_args_0", "arg_0")
-    settings = _at(line, "arguments", "gen_args_0", "arg_1")
-    settings = dict(settings) if isinstance(settings, Mapping) else {}
+    stated = _at(line, "arguments", "gen_args_0", "arg_1")
+    settings = dict(stated) if isinstance(stated, Mapping) else {}
     settings |= {"temperature": 0} if settings.get("do_sample") is False else {}
     lines = filter(None, map(str.strip, prompt.split("\n"))) if isinstance(prompt, str) else ()
     end = _LAST_QUESTION.search("\n".join(lines))

@@ -69,9 +69,7 @@ ATLAS = Registry(
 
 
 def find_format(path: Path) -> str:
-    """Return the format of a file from its ending; without one it is JSON Lines.
-
-    InputError if the ending is unknown, or that of a spreadsheet, an archive or the like.
+    """Return the format of a file from its ending, JSON Lines without one; InputError if it is unknown.
 
     >>> find_format(Path("questions.jsonl.gz")), find_format(Path("Train.CSV"))
     ('jsonl', 'csv')
@@ -171,7 +169,7 @@ class _Lines:
 def find_delimiter(header: str, *, usual: str = ",", names: Collection[str] = ()) -> str:
     """Return the delimiter that gives a header line the most known `names` (lower case), then the most cells.
 
-    The `usual` delimiter, that of the file's ending, wins ties.
+    The `usual` one, that of the file's ending, wins ties.
 
     >>> find_delimiter("question;answers, all;level"), find_delimiter("question")
     (';', ',')
@@ -548,6 +546,5 @@ def rename(rows: Iterable[JsonLine | RowError], columns: Mapping[str, str]) -> I
         if isinstance(row, JsonLine) and (present := {key: names[key] for key in row.data if key in names}):
             replaced = present.values() - present.keys()
             cells = {present.get(key, key): value for key, value in row.data.items() if key not in replaced}
-            yield JsonLine(row.line, cells)
-        else:
-            yield row
+            row = JsonLine(row.line, cells)
+        yield row

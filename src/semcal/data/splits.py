@@ -2,14 +2,12 @@
 
 Questions on one passage, or with one value in the field `group`, are a group, and no two parts share one.
 Every group is ranked by a hash of (seed, normalised question and passage) of its alphabetically first
-question, and every question within it by its own, so a split depends neither on the order of the rows nor
-on their ids, and growing one split leaves the earlier ones unchanged. The order is few-shot, test,
-validation, calibration-train.
-
-Near-duplicates in different parts are found without comparing all pairs. Two questions without passages are
-near-duplicates if they have the same words, in any order, except for function words ("What's X?", "What is
-the X?") and at most one word spelt differently: one that begins with the same three letters, holds no digit,
-and has a rapidfuzz ratio of at least 85 with the other.
+question, and every question within it by its own, so a split depends neither on the order of the rows nor on
+their ids, and growing one split leaves the earlier ones unchanged. The order is few-shot, test, validation,
+calibration-train. Two questions without passages, in different parts, are near-duplicates if they have the
+same words, in any order, except for function words ("What's X?", "What is the X?") and at most one word spelt
+differently: one that begins with the same three letters, holds no digit, and has a rapidfuzz ratio of at
+least 85 with the other.
 """
 
 from __future__ import annotations
@@ -136,9 +134,6 @@ def question_key(question: Question) -> str:
     >>> a, b = Question("1", "Who  wrote “Moonfleet”?"), Question("2", "who wrote moonfleet")
     >>> question_key(a) == question_key(b)
     True
-    >>> c, d = Question("3", "Who fell?", context="Ada."), Question("4", "Who fell?", context="Bo.")
-    >>> question_key(c) == question_key(d)
-    False
     """
     return f"{' '.join(words(question.question)) or question.question}\n{passage_key(question.context)}"
 
@@ -197,11 +192,8 @@ def split_questions(
     open_book = any(question.context is not None for question in ranked.values())
     usual = FEW_SHOT_OPEN_BOOK if open_book else FEW_SHOT_CLOSED_BOOK
     few_shot = usual if sizes.few_shot is None else sizes.few_shot
-    pool_sizes = {
-        "few-shot": few_shot,
-        "validation": sizes.validation,
-        "calibration-train": sizes.calibration_train or 0,
-    }
+    train = sizes.calibration_train
+    pool_sizes = {"few-shot": few_shot, "validation": sizes.validation, "calibration-train": train or 0}
     test_sizes = {"test": sizes.test}
     _check_enough(ranked, pool_sizes | (test_sizes if test_questions is None else {}))
     if test_questions is not None:
@@ -211,7 +203,7 @@ def split_questions(
         "few-shot": _next_part(pool_groups, few_shot, a_group=1),
         "test": _next_part(pool_groups if test_questions is None else iter(test_groups), sizes.test),
         "validation": _next_part(pool_groups, sizes.validation),
-        "calibration-train": _next_part(pool_groups, sizes.calibration_train),
+        "calibration-train": _next_part(pool_groups, train),
     }
     parts = {name: members for name, (members, _) in drawn_parts.items()}
     for name, size in (pool_sizes | test_sizes).items():
@@ -254,9 +246,9 @@ def _grouped(
     """The groups of the pool, without those shared with the test questions, and the groups of these."""
     keys = [*ranked, *ranked_test]
     questions = [*ranked.values(), *ranked_test.values()]
-    places_of: dict[int, list[int]] = {}
+    places_of: dict[int, list[int]] = defaultdict(list)
     for place, label in enumerate(group_labels(map(group_ties, questions)).tolist()):
-        places_of.setdefault(label, []).append(place)
+        places_of[label].append(place)
     order = sorted(places_of.values(), key=lambda places: _rank(seed, min(keys[place] for place in places)))
     pool = [places for places in order if places[-1] < len(ranked)]
     held_out = [[place for place in places if place >= len(ranked)] for places in order]
@@ -272,10 +264,7 @@ def _next_part(
     """The next `size` questions (all if None), at most `a_group` of each group; how many it leaves out."""
     members: Group = []
     n = 0
-    while size is None or len(members) < size:
-        group = next(groups, None)
-        if group is None:
-            break
+    while (size is None or len(members) < size) and (group := next(groups, None)) is not None:
         n += len(group)
         members += group[:a_group]
     return tuple(members[:size]), n - len(members[:size])

@@ -120,10 +120,10 @@ def _if_calibrated(t: FrequencyTable, resamples: int, rng: np.random.Generator) 
 
 def _in_bins(t: FrequencyTable, bins: int) -> tuple[Floats, Floats, Floats]:
     """Count, mean confidence and accuracy in bins of equal width, NaN where empty: three [B, bins]."""
-    index, starts = np.unique(equal_width_bin(t.value, bins), return_index=True)
+    index = equal_width_bin(t.value, bins)
     sums = np.zeros((3, len(t.count), bins))
     for total, row in zip(sums, (t.count, t.count * t.value, t.right)):
-        total[:, index] = np.add.reduceat(row, starts, axis=1)
+        total[:, np.unique(index)] = t.sum_by_bin(index, row, bins)
     empty = np.full(sums[0].shape, np.nan)
     mean, accuracy = (np.divide(s, sums[0], out=empty.copy(), where=sums[0] > 0) for s in sums[1:])
     return sums[0], mean, accuracy

@@ -356,14 +356,9 @@ def isotonic_fit(rates: Floats, weights: Floats) -> Floats:
             total = level * weight
             for pool, sign, most in ((pooled, 1, 1), (ahead, -1, len(ahead)), (pooled, 1, len(pooled))):
                 while most and pool and sign * (pool[-1][0] - level) >= 0:
-                    pool_level, mass, more = pool.pop()
-                    total, weight, size, most = (
-                        total + pool_level * mass,
-                        weight + mass,
-                        size + more,
-                        most - 1,
-                    )
-                    level = total / weight
+                    pool_level, mass, values = pool.pop()
+                    total, weight = total + pool_level * mass, weight + mass
+                    size, most, level = size + values, most - 1, total / weight
         pooled.append((level, weight, size))
     return np.repeat([level for level, _, _ in pooled], [size for _, _, size in pooled])
 

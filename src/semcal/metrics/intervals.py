@@ -116,10 +116,8 @@ class Contrast:
     def mean(cls, parts: Iterable[Contrast]) -> Contrast:
         """The mean of some contrasts."""
         several = list(parts)
-        return cls(
-            float(np.mean([contrast.value for contrast in several])),
-            np.mean([contrast.resampled for contrast in several], axis=0),
-        )
+        value = float(np.mean([contrast.value for contrast in several]))
+        return cls(value, np.mean([contrast.resampled for contrast in several], axis=0))
 
     def interval(self, *, level: float = 0.95) -> Interval:
         """Bias-corrected interval over questions."""
@@ -153,10 +151,9 @@ class JointBootstrap(Generic[Key]):
 
     def interval(self, key: Key, metric: str) -> Interval:
         """The bias-corrected interval of one metric over questions (:func:`bootstrap`)."""
-        kind, estimate = METRICS[metric], self.estimates[key][metric]
-        resampled = self.resampled[key][metric]
+        kind, estimate, values = METRICS[metric], self.estimates[key][metric], self.resampled[key][metric]
         interval = interval_of(
-            metric, estimate, resampled, self.level, raised=kind.raised, least=kind.least, most=1.0
+            metric, estimate, values, self.level, raised=kind.raised, least=kind.least, most=1.0
         )
         if kind.of_outcomes:
             return at_least_wilsons(interval, self.units, kind.least)
@@ -248,20 +245,10 @@ def joint_bootstrap(
     """Measure several methods on the same resamples of the questions.
 
     The intervals are those of :func:`bootstrap` with the same seed, the tests those of :func:`paired_test`.
-    Options and errors are those of :func:`bootstrap`; an InputError also if the methods were not given the
-    same number of questions.
+    `methods` maps a key to (confidence, correct), arrays of shape (N,) or (R, N): one run, or R runs of which
+    the mean is taken; the same N questions in the same order for all, else InputError. Other options and
+    errors are those of :func:`bootstrap`; if all metrics chosen rank, any score will do.
 
-    Parameters
-    ----------
-    methods : mapping of key to (confidence, correct)
-        Arrays of shape (N,) or (R, N): one run, or R runs of which the mean is taken; the same N questions in
-        the same order for all.
-    metrics : sequence of str, optional
-        As in :func:`bootstrap`; if all those chosen rank, any score will do.
-    seed : int, sequence of int or numpy.random.Generator
-
-    Examples
-    --------
     >>> rng = np.random.default_rng(1)
     >>> chance = rng.uniform(size=500)
     >>> correct = rng.uniform(size=500) < chance
@@ -275,8 +262,8 @@ def joint_bootstrap(
     options = _checked_options(level, resamples, bins)
     ranks = all(METRICS[name].ranks for name in names)
     runs = {key: Runs.of(*arrays, any_score=ranks) for key, arrays in methods.items()}
-    if len({of_method.n for of_method in runs.values()}) > 1:
-        numbers = ", ".join(f"{key}: {of_method.n}" for key, of_method in runs.items())
+    if len({method.n for method in runs.values()}) > 1:
+        numbers = ", ".join(f"{key}: {method.n}" for key, method in runs.items())
         raise InputError(f"methods are compared on the same questions, got different numbers ({numbers})")
     return _bootstrapped(runs, names, groups, *options, seed)
 
@@ -352,13 +339,13 @@ def bootstrap(
     level : float
         In (0, 1).
     resamples : int
-        Number of resamples, at least 2.
-    seed : int or numpy.random.Generator
+        At least 2.
 
     Returns
     -------
     dict of str to Interval
-        In the order of `metrics`. Resamples in which a metric is undefined are left out and not counted.
+        In the order of `metrics`. Resamples in which a metric is undefined are left out and not counted. If
+        it is undefined for the data, so is its interval (NaN), with an UndefinedWarning.
 
     Raises
     ------
@@ -366,11 +353,6 @@ def bootstrap(
         As :func:`semcal.metrics.summary`.
     UsageError
         An unknown metric, a level outside (0, 1), fewer than 2 resamples.
-
-    Warns
-    -----
-    UndefinedWarning
-        A metric is undefined for the data; its interval is NaN.
 
     Examples
     --------
@@ -663,26 +645,17 @@ def agreement(
     Parameters
     ----------
     verdicts, human : array_like of bool, shape (N,)
-        Whether the grader, and whether people, call each answer right.
+        Whether the grader, and whether people, call each answer right; InputError for none, others, or
+        lengths that differ.
     groups : sequence of N labels, optional
         What an answer shares with others, such as its question; by default each stands by itself.
-    seed : int or numpy.random.Generator
 
     Returns
     -------
     Agreement
         `figures` maps agreement, kappa, accuracy (by the grader), human_accuracy, accuracy_difference and the
-        share of each cell (both_right, grader_only, human_only, both_wrong) to an `Interval`.
-
-    Raises
-    ------
-    InputError
-        No answers, verdicts that are neither true nor false, or lengths that differ.
-
-    Warns
-    -----
-    UndefinedWarning
-        Kappa is undefined, or there is one group only, and so no interval.
+        share of each cell (both_right, grader_only, human_only, both_wrong) to an `Interval`. Where kappa is
+        undefined, or there is one group only, that is NaN, with an UndefinedWarning.
 
     Examples
     --------

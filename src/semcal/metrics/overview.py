@@ -77,107 +77,84 @@ class Metric:
 
 
 _error = partial(Metric, larger_is_better=False, raised=True, zero_if_calibrated=True)
+_merit = partial(Metric, larger_is_better=True)
 
+_BUILT_IN = [
+    _merit("accuracy", lambda t, _: t.accuracy, "accuracy", ranks=True, of_outcomes=True),
+    _error(
+        "ece",
+        ece_of,
+        "ECE",
+        "Expected calibration error: the mean gap between confidence and accuracy, over bins of equal "
+        "width. 0 is best.",
+        floored=True,
+    ),
+    _error(
+        "ace",
+        ace_of,
+        "ACE",
+        "Adaptive calibration error: the mean gap between confidence and accuracy, over bins that hold "
+        "equally many questions. 0 is best.",
+        floored=True,
+    ),
+    Metric(
+        "brier",
+        lambda t, _: brier_of(t),
+        "Brier",
+        "Brier score: the mean squared distance of confidence from right (1) or wrong (0).",
+        title="Brier score",
+        larger_is_better=False,
+        of_outcomes=True,
+    ),
+    _merit(
+        "gain",
+        lambda t, _: gain_of(t),
+        "gain",
+        "Accuracy less Brier score. It is twice the mean profit of answering wherever the confidence is "
+        "at least t, with 1 − t for a right and −t for a wrong answer, averaged over t. 1 is best.",
+        least=-1.0,
+        of_outcomes=True,
+    ),
+    _error("reliability", lambda t, _: reliability_of(t), "reliability"),
+    _merit("resolution", lambda t, _: resolution_of(t), "resolution", raised=True),
+    Metric("uncertainty", lambda t, _: uncertainty_of(t), "uncertainty"),
+    _error(
+        "mcb",
+        lambda t, _: mcb_of(t),
+        "MCB",
+        "Miscalibration: what recalibrating by the CORP curve would save of the Brier score.",
+    ),
+    _merit(
+        "dsc",
+        lambda t, _: dsc_of(t),
+        "DSC",
+        "Discrimination: what that curve is better than a constant confidence, in Brier score.",
+        raised=True,
+    ),
+    Metric(
+        "unc", lambda t, _: uncertainty_of(t), "UNC", "Uncertainty: the Brier score of a constant confidence."
+    ),
+    _merit(
+        "auroc",
+        lambda t, _: auroc_of(t),
+        "AUROC",
+        "The chance that a right answer has a higher confidence than a wrong one. 0.5 is chance.",
+        ranks=True,
+        of_area=(1.0, 0.0),
+    ),
+    _merit(
+        "aurac",
+        lambda t, _: aurac_of(t),
+        "AURAC",
+        "The mean accuracy of what is left as the least confident answers are rejected.",
+        ranks=True,
+    ),
+    _merit("prr", lambda t, _: prr_of(t), "PRR", ranks=True, least=float("-inf"), of_area=(2.0, 1.0)),
+    _error("smooth_ece", lambda t, _: smooth_ece_of(t), "SmoothECE", floored=True, slow=True),
+    Metric("mean_confidence", lambda t, _: t.mean, "confidence"),
+]
 #: In the order of a summary.
-METRICS = Catalogue(
-    "metric",
-    [
-        Metric(
-            "accuracy",
-            lambda t, _: t.accuracy,
-            "accuracy",
-            larger_is_better=True,
-            ranks=True,
-            of_outcomes=True,
-        ),
-        _error(
-            "ece",
-            ece_of,
-            "ECE",
-            "Expected calibration error: the mean gap between confidence and accuracy, over bins of equal "
-            "width. 0 is best.",
-            floored=True,
-        ),
-        _error(
-            "ace",
-            ace_of,
-            "ACE",
-            "Adaptive calibration error: the mean gap between confidence and accuracy, over bins that hold "
-            "equally many questions. 0 is best.",
-            floored=True,
-        ),
-        Metric(
-            "brier",
-            lambda t, _: brier_of(t),
-            "Brier",
-            "Brier score: the mean squared distance of confidence from right (1) or wrong (0).",
-            title="Brier score",
-            larger_is_better=False,
-            of_outcomes=True,
-        ),
-        Metric(
-            "gain",
-            lambda t, _: gain_of(t),
-            "gain",
-            "Accuracy less Brier score. It is twice the mean profit of answering wherever the confidence is "
-            "at least t, with 1 − t for a right and −t for a wrong answer, averaged over t. 1 is best.",
-            larger_is_better=True,
-            least=-1.0,
-            of_outcomes=True,
-        ),
-        _error("reliability", lambda t, _: reliability_of(t), "reliability"),
-        Metric("resolution", lambda t, _: resolution_of(t), "resolution", larger_is_better=True, raised=True),
-        Metric("uncertainty", lambda t, _: uncertainty_of(t), "uncertainty"),
-        _error(
-            "mcb",
-            lambda t, _: mcb_of(t),
-            "MCB",
-            "Miscalibration: what recalibrating by the CORP curve would save of the Brier score.",
-        ),
-        Metric(
-            "dsc",
-            lambda t, _: dsc_of(t),
-            "DSC",
-            "Discrimination: what that curve is better than a constant confidence, in Brier score.",
-            larger_is_better=True,
-            raised=True,
-        ),
-        Metric(
-            "unc",
-            lambda t, _: uncertainty_of(t),
-            "UNC",
-            "Uncertainty: the Brier score of a constant confidence.",
-        ),
-        Metric(
-            "auroc",
-            lambda t, _: auroc_of(t),
-            "AUROC",
-            "The chance that a right answer has a higher confidence than a wrong one. 0.5 is chance.",
-            larger_is_better=True,
-            ranks=True,
-            of_area=(1.0, 0.0),
-        ),
-        Metric(
-            "aurac",
-            lambda t, _: aurac_of(t),
-            "AURAC",
-            "The mean accuracy of what is left as the least confident answers are rejected.",
-            larger_is_better=True,
-            ranks=True,
-        ),
-        Metric(
-            "prr",
-            lambda t, _: prr_of(t),
-            "PRR",
-            larger_is_better=True,
-            ranks=True,
-            least=float("-inf"),
-            of_area=(2.0, 1.0),
-        ),
-        _error("smooth_ece", lambda t, _: smooth_ece_of(t), "SmoothECE", floored=True, slow=True),
-        Metric("mean_confidence", lambda t, _: t.mean, "confidence"),
-    ],
-)
+METRICS = Catalogue("metric", _BUILT_IN)
 
 
 def measure_rows(t: FrequencyTable, metrics: Collection[str], bins: int) -> dict[str, Floats]:
@@ -201,11 +178,8 @@ def summary(
 
     Parameters
     ----------
-    confidence : array_like of float, shape (N,)
-        Probabilities; values outside [0, 1] by at most 1e-6 are clipped.
-    correct : array_like of bool, shape (N,)
-    bins : int
-        Bins of ECE and ACE.
+    confidence, correct, bins
+        As in :func:`semcal.metrics.ece`, and so are the errors.
     score : array_like of float, shape (N,), optional
         What AUROC, AURAC and PRR rank by, such as the negative semantic entropy; the confidence by default.
     groups, draws, seed
@@ -219,11 +193,6 @@ def summary(
         UndefinedWarning, when all or none are correct. After ``ece``, ``ace`` and ``smooth_ece`` what
         calibrated confidences would show, as ``ace_floor`` (mean) and ``ace_floor_95`` (quantile), and the
         p value of calibration, ``ace_p``.
-
-    Raises
-    ------
-    InputError
-        As :func:`semcal.metrics.ece`.
 
     Examples
     --------
@@ -319,8 +288,8 @@ def noise_floor(
 
     Parameters
     ----------
-    confidence : array_like of float, shape (N,)
-        Probabilities; values outside [0, 1] by at most 1e-6 are clipped.
+    confidence, bins
+        As in :func:`semcal.metrics.ece`, and so are the errors.
     correct : array_like of bool, shape (N,), optional
         Outcomes, for the test.
     metric : str
@@ -329,8 +298,6 @@ def noise_floor(
         Questions of a group may be right together, which outcomes drawn one by one are not. The p value is
         then that of outcomes :math:`c_i = [U_g < p_i]`, one uniform number a group: of members that are right
         together as far as their confidences allow. Mean and quantile stay those of independent questions.
-    bins : int
-        Bins of ECE and ACE.
     draws : int
         At least 1.
     seed : int or numpy.random.Generator
@@ -338,8 +305,6 @@ def noise_floor(
 
     Raises
     ------
-    InputError
-        As :func:`semcal.metrics.ece`.
     UsageError
         A metric that is no error of calibration, or numbers of bins or draws below 1.
 

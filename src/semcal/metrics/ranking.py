@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike
 
 from semcal.arrays import as_numbers
@@ -196,7 +197,8 @@ def rank_volatility(first: ArrayLike, second: ArrayLike) -> RankVolatility:
         )
     if np.isnan(tables).any():
         warn_undefined("rank volatility is NaN: a metric is NaN; leave that measure or method out")
-    per_method: Floats = np.abs(_ranks(tables[0]) - _ranks(tables[1])).mean(axis=1)
+    ranks = [scipy.stats.rankdata(table, axis=0) for table in tables]
+    per_method: Floats = np.abs(ranks[0] - ranks[1]).mean(axis=1)
     return RankVolatility(per_method, float(per_method.mean()))
 
 
@@ -229,13 +231,6 @@ def correlations(confidences: Mapping[str, ArrayLike]) -> Correlations:
             f"{table.shape[1]} questions have no null confidence; a correlation needs at least two"
         )
     return Correlations(names, _pearson(table, names), table.shape[1])
-
-
-def _ranks(table: Floats) -> Floats:
-    """Rank of each row within each column, ties at their mean rank; NaN in a column that holds one."""
-    below = (table[None] < table[:, None]).sum(axis=1)
-    tied = (table[None] == table[:, None]).sum(axis=1)
-    return np.where(np.isnan(table).any(axis=0), np.nan, below + (tied + 1) / 2)
 
 
 def _pearson(table: Floats, names: tuple[str, ...]) -> Floats:

@@ -226,6 +226,7 @@ def risk_controlled_threshold(
     if needed is None and undecided:
         spent = wrong if len(enough) else 0 * wrong
         needed = _questions_needed(count, 0 * wrong, spent, len(aside), risk_limit, delta)
+    least_risk = float(_upper_bound(errors[nonempty], answered[nonempty], delta).min(initial=1))
     return RiskControlledThreshold(
         threshold=float(grid[at]) if passes else None,
         risk_limit=risk_limit,
@@ -239,9 +240,7 @@ def risk_controlled_threshold(
         questions=tested,
         questions_needed=needed,
         aside=int(aside.sum()),
-        least_risk=None
-        if passes
-        else float(_upper_bound(errors[nonempty], answered[nonempty], delta).min(initial=1)),
+        least_risk=None if passes else least_risk,
     )
 
 
@@ -308,9 +307,8 @@ def _questions_needed(
     `spent` errors have been made in any case.
     """
     allowed = np.arange(LARGEST_ERRORS)
-    least = (
-        allowed + 1 + np.ceil(scipy.special.nbdtrik(1 - delta, allowed + 1, risk) - 1e-9)
-    )  # answered, for so many errors
+    right = np.ceil(scipy.special.nbdtrik(1 - delta, allowed + 1, risk) - 1e-9)
+    least = allowed + 1 + right  # answered, for so many errors
     needed = [
         least[enough[0]] * n / count
         for count, wrong, least_errors in zip(answered, errors, spent)
