@@ -18,8 +18,8 @@ from semcal.errors import InputError, UsageError, shown
 NUMERIC = "biuf"
 
 
-def as_numbers(values: Any, what: str) -> NDArray[np.float64]:
-    """Return an array of float64 of any shape; `what` is the argument's name, for messages.
+def as_numbers(values: Any, name: str) -> NDArray[np.float64]:
+    """Return an array of float64 of any shape; `name` is for messages.
 
     `values` are numbers or truth values: nested lists, arrays, tensors on any device (also bfloat16 or
     requiring grad), pandas objects; None becomes NaN. InputError for texts, complex numbers, dates, masked
@@ -33,12 +33,12 @@ def as_numbers(values: Any, what: str) -> NDArray[np.float64]:
     semcal.errors.InputError: confidence holds texts (str), got ['0.5']; expected numbers
     """
     try:
-        array = np.asarray(_plain(values, what))
+        array = np.asarray(_plain(values, name))
         if array.dtype.kind == "O" or (array.dtype.kind == "V" and "float" in array.dtype.name):
-            _check_objects(array, what)
+            _check_objects(array, name)
         elif array.dtype.kind not in NUMERIC:
             raise InputError(
-                f"{what} holds {_KINDS.get(array.dtype.kind, 'something else')} ({_type_in(array)}), "
+                f"{name} holds {_KINDS.get(array.dtype.kind, 'something else')} ({_type_in(array)}), "
                 f"got {shown(values)}; expected numbers"
             )
         return np.asarray(array, dtype=np.float64)
@@ -47,10 +47,10 @@ def as_numbers(values: Any, what: str) -> NDArray[np.float64]:
     except (TypeError, ValueError, OverflowError, RuntimeError) as error:
         if "inhomogeneous" in str(error):
             raise InputError(
-                f"{what} holds rows of different lengths; expected as many numbers in each"
+                f"{name} holds rows of different lengths; expected as many numbers in each"
             ) from error
         reason = " ".join(str(error).split())[:120]
-        raise InputError(f"{what} holds something that is no number ({reason}); expected numbers") from error
+        raise InputError(f"{name} holds something that is no number ({reason}); expected numbers") from error
 
 
 _KINDS = {"c": "complex numbers", "U": "texts", "S": "texts", "M": "dates", "m": "spans of time"}
@@ -63,11 +63,11 @@ def _type_in(array: NDArray[Any]) -> str:
     return str(array.dtype)
 
 
-def _plain(values: Any, what: str) -> Any:
+def _plain(values: Any, name: str) -> Any:
     """Convert tensors, and masked arrays without masks, to arrays, also in lists; nothing else."""
     if np.ma.is_masked(values):
         raise InputError(
-            f"{what} holds masked values; leave these questions out (values.compressed()), or fill them"
+            f"{name} holds masked values; leave these questions out (values.compressed()), or fill them"
         )
     if hasattr(values, "detach"):
         tensor = values.detach().cpu()
@@ -76,15 +76,15 @@ def _plain(values: Any, what: str) -> Any:
     if isinstance(values, (list, tuple)) and any(
         hasattr(item, "detach") or isinstance(item, (list, tuple, np.ma.MaskedArray)) for item in values
     ):
-        return [_plain(item, what) for item in values]
+        return [_plain(item, name) for item in values]
     return values
 
 
-def _check_objects(array: NDArray[Any], what: str) -> None:
+def _check_objects(array: NDArray[Any], name: str) -> None:
     """Refuse objects that are no numbers, even where numpy could convert them."""
     for value in array.ravel():
         if not (value is None or isinstance(value, (numbers.Real, np.bool_)) or _is_decimal(value)):
-            raise InputError(f"{what} holds {shown(value)}, a {type(value).__name__}; expected numbers")
+            raise InputError(f"{name} holds {shown(value)}, a {type(value).__name__}; expected numbers")
 
 
 def _is_decimal(value: object) -> bool:

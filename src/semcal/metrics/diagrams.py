@@ -273,7 +273,7 @@ def _plot_selective(curve: SelectiveAccuracy, ax: Axes | None, threshold: float 
     return _with_legend(ax, "lower left")
 
 
-def _with_legend(ax: Axes, place: str) -> Axes:
+def _with_legend(ax: Axes, place: Literal["upper left", "lower left"]) -> Axes:
     ax.legend(loc=place, fontsize="small", facecolor="white", edgecolor="none", framealpha=0.8)
     return ax
 

@@ -74,7 +74,7 @@ def both_names(function: Callable[P, R]) -> BothNames[P, R]:
     firsts = ("y_prob", "y_score") if first.name == "score" else ("y_prob",)
     hint = f"give {' or '.join(firsts)} and y_true, or {first.name} and {second.name}"
 
-    def check(aliases: list[str], has_own_names: bool) -> None:
+    def check(aliases: Sequence[str], has_own_names: bool) -> None:
         if has_own_names:
             raise UsageError(f"{name} got {' and '.join(aliases)} beside arguments of its own names; {hint}")
         if "y_score" in aliases and "y_score" not in firsts:
@@ -90,7 +90,7 @@ def both_names(function: Callable[P, R]) -> BothNames[P, R]:
         if aliases:
             check(aliases, bool(args) or first.name in options or second.name in options)
         renamed = dict.fromkeys(firsts, first.name) | {"y_true": second.name}
-        return function(*args, **{renamed.get(key, key): value for key, value in options.items()})  # type: ignore[arg-type]
+        return function(*args, **{renamed.get(key, key): value for key, value in options.items()})
 
     return with_both
 

@@ -217,8 +217,7 @@ def _logistic(features: Floats, targets: Floats, *, non_negative: bool) -> tuple
         return float(value), np.append(residual @ x, residual.sum()) / len(x)
 
     least = 0.0 if non_negative else None
-    options = {"ftol": 1e-15, "gtol": 1e-9, "maxiter": 1000}
-    theta = _minimum(loss, targets, [(least, None)] * x.shape[1], options)
+    theta = _minimum(loss, targets, [(least, None)] * x.shape[1], ftol=1e-15, gtol=1e-9, maxiter=1000)
     slopes: Floats = np.where(flat, 0.0, theta[:-1] / np.where(flat, 1.0, scale))
     return slopes, float(theta[-1] - slopes @ mean)
 
@@ -227,14 +226,21 @@ def _minimum(
     loss: Callable[[Floats], tuple[float, Floats]],
     targets: Floats,
     bounds: Sequence[tuple[float | None, float | None]],
-    options: Mapping[str, float],
+    *,
+    ftol: float,
+    gtol: float,
+    maxiter: int = 15_000,
 ) -> Floats:
     """Slopes, within bounds, and intercept (F + 1,) of the least loss; it begins at the mean target."""
     start = np.append(np.zeros(len(bounds)), scipy.special.logit(targets.mean()))
-    optimum = scipy.optimize.minimize(
-        loss, start, jac=True, method="L-BFGS-B", bounds=[*bounds, (None, None)], options=dict(options)
-    )
-    return np.asarray(optimum.x)
+    return scipy.optimize.minimize(
+        loss,
+        start,
+        jac=True,
+        method="L-BFGS-B",
+        bounds=[*bounds, (None, None)],
+        options={"ftol": ftol, "gtol": gtol, "maxiter": maxiter},
+    ).x
 
 
 # ---- Maps of features --------------------------------------------------------------------------------------
@@ -281,7 +287,7 @@ def _fit_logistic(values: Floats, correct: Floats, directions: Floats) -> tuple[
         return float(value), np.append(residual @ z + RIDGE * theta[:-1], residual.sum())
 
     bounds = [(0.0 if sign > 0 else None, 0.0 if sign < 0 else None) for sign in directions]
-    theta = _minimum(loss, correct, bounds, {"ftol": 1e-14, "gtol": 1e-8})
+    theta = _minimum(loss, correct, bounds, ftol=1e-14, gtol=1e-8)
     return theta[:-1] / scale, np.array([theta[-1] - (theta[:-1] / scale) @ mean])
 
 
