@@ -772,8 +772,6 @@ def components(related: ArrayLike) -> list[list[int]]:
     diagonal is ignored; InputError if it is not square or not symmetric. Returned is a partition of 0..n-1,
     members ascending, clusters in the order of their first member.
 
-    Examples
-    --------
     Answer 2 is equivalent to 1, and 1 to 0, so all three are one meaning, although 0 and 2 were not found
     equivalent:
 
@@ -817,8 +815,6 @@ def complete(related: ArrayLike) -> list[list[int]]:
 
     `related`, what is returned and errors are those of :func:`components`.
 
-    Examples
-    --------
     Answer 2 is equivalent to 3, too, but 0 and 1 are not:
 
     >>> complete([[1, 1, 1, 0], [1, 1, 1, 0], [1, 1, 1, 1], [0, 0, 1, 1]])

@@ -60,8 +60,6 @@ def both_names(function: Callable[P, R]) -> BothNames[P, R]:
     too. They stand in another order there, so they are taken by keyword alone. UsageError if one of them is
     missing, or given beside the argument that it stands for.
 
-    Examples
-    --------
     >>> from semcal.metrics import brier
     >>> brier(y_true=[1, 0], y_prob=[0.9, 0.6]) == brier([0.9, 0.6], [1, 0])
     True
