@@ -9,7 +9,7 @@ from typing import Protocol
 
 import numpy as np
 import scipy
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from semcal.arrays import as_numbers, as_option
 from semcal.errors import UsageError
@@ -71,6 +71,57 @@ class RiskControlledThreshold:
         return threshold_sentence(self, self.questions, self.aside)
 
 
+@dataclass(frozen=True)
+class _Promise:
+    """An error rate of at most `risk` among the answered, with probability 1 - `delta`."""
+
+    risk: float
+    delta: float
+
+    @property
+    def fewest(self) -> float:
+        """How many answered questions could show a threshold, without errors among them."""
+        return float(np.log(self.delta) / np.log1p(-self.risk))
+
+    def upper_bound(self, errors: Floats, answered: Floats) -> Floats:
+        """Exact (Clopper-Pearson) upper bound at level 1 - delta on an error rate; 1 where all are errors."""
+        right = answered - errors
+        bound = scipy.special.betaincinv(errors + 1, np.where(right > 0, right, 1.0), 1 - self.delta)
+        return np.where(right > 0, bound, 1.0)
+
+    def questions_needed(
+        self, answered: Floats, errors: Floats, strict: NDArray[np.bool_], n: int
+    ) -> int | None:
+        """How many it would take instead of n, at thresholds (strictest first) of which `strict` count."""
+        count, wrong, enough = answered[strict], errors[strict], answered >= self.fewest
+        needed = self._least_number(count, wrong, wrong, n)
+        if needed is not None or self._is_hopeless(answered[enough], errors[enough]):
+            return needed
+        return self._least_number(count, 0 * wrong, wrong if enough.any() else 0 * wrong, n)
+
+    def _is_hopeless(self, answered: Floats, errors: Floats) -> bool:
+        """Whether the thresholds that could pass (strictest first) show the surest to be wrong too often."""
+        if not len(answered):
+            return False
+        too_many = scipy.special.bdtrc(errors[0] - 1, answered[0].astype(np.int64), self.risk) <= self.delta
+        return bool(too_many or answered[-1] >= PLENTY * self.fewest)
+
+    def _least_number(self, answered: Floats, errors: Floats, spent: Floats, n: int) -> int | None:
+        """The least number at which one of some thresholds passes with its present coverage and error rate.
+
+        `spent` errors have been made in any case.
+        """
+        allowed = np.arange(LARGEST_ERRORS)
+        right = np.ceil(scipy.special.nbdtrik(1 - self.delta, allowed + 1, self.risk) - 1e-9)
+        least = allowed + 1 + right  # answered, for so many errors
+        needed = [
+            least[enough[0]] * n / count
+            for count, wrong, least_errors in zip(answered, errors, spent)
+            if len(enough := np.flatnonzero((least * wrong <= allowed * count) & (allowed >= least_errors)))
+        ]
+        return max(math.ceil(min(needed) - 1e-9), n + 1) if needed else None
+
+
 class _Tested(Protocol):
     """What was found for a risk limit."""
 
@@ -101,7 +152,7 @@ def threshold_sentence(tested: _Tested, questions: int, aside: int = 0) -> str:
         f"{questions + aside} questions"
     )
     if tested.questions_needed is not None:
-        about = "at least" if questions < _fewest(tested.risk_limit, tested.delta) else "about"
+        about = "at least" if questions < _Promise(tested.risk_limit, tested.delta).fewest else "about"
         return f"{none}; {about} {tested.questions_needed} would be needed"
     why = f"{none}, nor would it be by more: even the surest are wrong too often"
     if tested.least_risk is None or tested.least_risk >= USELESS:
@@ -210,23 +261,16 @@ def risk_controlled_threshold(
     first = _place_of(start, grid)
     tested = int((~aside).sum())
     answered, right = frequency_table(values[~aside], outcomes[~aside]).at_least(grid)
-    errors = answered - right
-    enough = np.flatnonzero(answered >= _fewest(risk_limit, delta))
-    nonempty = answered > 0
-    bounds = _upper_bound(errors[first:], answered[first:], delta)
+    errors, nonempty, promise = answered - right, answered > 0, _Promise(risk_limit, delta)
+    bounds = promise.upper_bound(errors[first:], answered[first:])
     failed = np.flatnonzero(bounds > risk_limit)
     passed = int(failed[0]) if len(failed) else len(bounds)
     at = first + passed - 1
     passes = passed > 0
     # the first that was tested failed; with more questions, testing may begin at a stricter one
     strict = (np.arange(len(grid)) <= max(first, int(nonempty.argmax()))) & nonempty
-    count, wrong = answered[strict], errors[strict]
-    needed = None if passes else _questions_needed(count, wrong, wrong, len(aside), risk_limit, delta)
-    undecided = not passes and not _hopeless(answered[enough], errors[enough], risk_limit, delta)
-    if needed is None and undecided:
-        spent = wrong if len(enough) else 0 * wrong
-        needed = _questions_needed(count, 0 * wrong, spent, len(aside), risk_limit, delta)
-    least_risk = float(_upper_bound(errors[nonempty], answered[nonempty], delta).min(initial=1))
+    needed = None if passes else promise.questions_needed(answered, errors, strict, len(aside))
+    least_risk = float(promise.upper_bound(errors[nonempty], answered[nonempty]).min(initial=1))
     return RiskControlledThreshold(
         threshold=float(grid[at]) if passes else None,
         risk_limit=risk_limit,
@@ -268,7 +312,7 @@ def likeliest_start(
     answered = np.maximum(count * questions // len(values), 1)
     allowed = np.floor(scipy.special.bdtrik(delta, answered, risk_limit) + 1e-9)
     chance = scipy.special.bdtr(allowed, answered.astype(np.int64), rates)
-    chance = np.where(answered >= _fewest(risk_limit, delta), chance, 0.0)
+    chance = np.where(answered >= _Promise(risk_limit, delta).fewest, chance, 0.0)
     return float(grid[np.flatnonzero(chance >= chance.max() - 1e-12)[-1]])
 
 
@@ -286,47 +330,9 @@ def _one_of_each(groups: Groups, seed: int) -> Groups:
     return np.sort(mixed[np.unique(groups[mixed], return_index=True)[1]])
 
 
-def _fewest(risk: float, delta: float) -> float:
-    """How many answered questions could show a threshold, without errors among them."""
-    return float(np.log(delta) / np.log1p(-risk))
-
-
-def _hopeless(answered: Floats, errors: Floats, risk: float, delta: float) -> bool:
-    """Whether the thresholds that could pass (strictest first) show that the surest are wrong too often."""
-    if not len(answered):
-        return False
-    too_many = scipy.special.bdtrc(errors[0] - 1, answered[0].astype(np.int64), risk) <= delta
-    return bool(too_many or answered[-1] >= PLENTY * _fewest(risk, delta))
-
-
-def _questions_needed(
-    answered: Floats, errors: Floats, spent: Floats, n: int, risk: float, delta: float
-) -> int | None:
-    """The least number at which one of some thresholds passes with its present coverage and error rate.
-
-    `spent` errors have been made in any case.
-    """
-    allowed = np.arange(LARGEST_ERRORS)
-    right = np.ceil(scipy.special.nbdtrik(1 - delta, allowed + 1, risk) - 1e-9)
-    least = allowed + 1 + right  # answered, for so many errors
-    needed = [
-        least[enough[0]] * n / count
-        for count, wrong, least_errors in zip(answered, errors, spent)
-        if len(enough := np.flatnonzero((least * wrong <= allowed * count) & (allowed >= least_errors)))
-    ]
-    return max(math.ceil(min(needed) - 1e-9), n + 1) if needed else None
-
-
 def _short(threshold: float) -> str:
     """A threshold without its leading zero."""
     return re.sub(r"^(-?)0\.", r"\1.", f"{threshold:.4g}")
-
-
-def _upper_bound(errors: Floats, answered: Floats, delta: float) -> Floats:
-    """Exact (Clopper-Pearson) upper bound at level 1 - delta on an error rate; 1 where all are errors."""
-    right = answered - errors
-    bound = scipy.special.betaincinv(errors + 1, np.where(right > 0, right, 1.0), 1 - delta)
-    return np.where(right > 0, bound, 1.0)
 
 
 def _strictest_first(thresholds: ArrayLike) -> Floats:
