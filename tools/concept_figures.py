@@ -1,4 +1,4 @@
-"""Draw the pictures of docs/concepts.md.
+"""Draw the pictures of docs/concepts.md and docs/architecture.md.
 
 python -m tools.concept_figures
 """
@@ -23,6 +23,24 @@ MEANINGS: tuple[tuple[str, int, tuple[str, ...]], ...] = (
     ("Cy Orr", 1, ("Cy Orr",)),
 )
 COLOURS = ("#5d3a9b", "#d55e00", "#767676")
+#: The floors of the package from the top, and what each of three walks opens there.
+WALKS = (("a question", "semcal ask"), ("a labelled example", "semcal fit"), ("a grid job", "semcal run"))
+FLOORS: tuple[tuple[str, str, str, str], ...] = (
+    ("cli", "ask.py · options.py", "fit.py", "grid_commands.py"),
+    ("experiment", "", "", "grid.py · cell.py\nfit_steps.py · answer_steps.py\nanalyses · report"),
+    ("uncertainty, results", "AskStep · SemanticUQ\nAnswer", "", ""),
+    ("calibration", "calibrated.py", "", "learn.py"),
+    (
+        "steps, store,\nmodels, servers,\nrecalibration, grading",
+        "run_steps · sampling.py\ncausal_lm.py · decoding.py\nclustering.py · nli.py",
+        "calibration_set.py\nfitting.py · exact_fit.py\nmethods.py · saving.py",
+        "store.py · sampling.py\nfitting.py · choosing.py\nclustering.py · grade.py",
+    ),
+    ("rows, measuring", "Row", "", "Row · MeasureStep"),
+    ("data, workers", "question.py", "datasets.py · sources.py", "splits.py · workers.py"),
+    ("text, files", "first_answer.py\nnormal_form.py · values.py", "files.py", "normal_form.py · files.py"),
+    ("measures, metrics", "formulas.py", "", "formulas.py\ncalibration_errors.py"),
+)
 
 
 def steps() -> Figure:
@@ -89,6 +107,29 @@ def temperature() -> Figure:
     return figure
 
 
+def architecture() -> Figure:
+    """The floors of the package, and the walks of a question, a labelled example and a grid job."""
+    heights = [1.1 + 0.85 * max(text.count("\n") for text in floor) for floor in FLOORS]
+    total = sum(heights) + 2.2
+    figure = Figure(figsize=(9.4, 0.33 * total))
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set(xlim=(0, 100), ylim=(total, 0))
+    axes.set_axis_off()
+    columns = (39, 62, 86)
+    for x, (title, command), colour in zip(columns, WALKS, COLOURS):
+        axes.text(x, 0.7, title, ha="center", va="center", fontsize=10, weight="bold", color=colour)
+        axes.text(x, 1.5, command, ha="center", va="center", fontsize=8.5, color=QUIET, family="monospace")
+    top = 2.1
+    for (name, *modules), height in zip(FLOORS, heights):
+        axes.add_patch(_rounded(1, top + 0.06, 98, height - 0.12, edgecolor=RULE, facecolor="#f5f6f8"))
+        middle = top + height / 2
+        axes.text(2.5, middle, name, va="center", fontsize=9.5, weight="bold", color=INK)
+        for x, text, colour in zip(columns, modules, COLOURS):
+            axes.text(x, middle, text, ha="center", va="center", fontsize=8.5, color=colour)
+        top += height
+    return figure
+
+
 def _box(axes: Any, x: float, y: float, width: float, height: float, text: str, colour: str) -> None:
     axes.add_patch(_rounded(x, y, width, height, edgecolor=RULE, facecolor="none"))
     axes.text(x + width / 2, y + height / 2, text, ha="center", va="center", fontsize=9, color=colour)
@@ -104,6 +145,7 @@ def main() -> None:
     with matplotlib.rc_context(settings):
         for draw in (steps, probability, temperature):
             draw().savefig(FOLDER / f"concept-{draw.__name__}.svg", metadata={"Date": None})
+        architecture().savefig(FOLDER / "architecture.svg", metadata={"Date": None})
 
 
 if __name__ == "__main__":
