@@ -116,20 +116,19 @@ def request_for(profile: ServerProfile, prompt: Prompt, answer: AnswerRequest) -
         "n": None if answer.n == 1 else answer.n,
         "seed": answer.seed,
         "logit_bias": None if answer.forced is None else {str(answer.forced): 100},
-        "return_token_ids": True if profile.server == "vLLM" else None,
-        "max_completion_tokens"
-        if in_chat and profile.server == "OpenAI"
-        else "max_tokens": answer.max_tokens,
     }
-    if profile.server == "llama.cpp":  # whose command line may have set others
-        fields["samplers"] = ["temperature"]
     if profile.log_probs is not None and answer.log_probs:
         fields |= _log_probs(profile, answer, in_chat=in_chat)
+    if profile.server == "llama.cpp":  # whose command line may have set others
+        fields["samplers"] = ["temperature"]
+    fields["return_token_ids"] = True if profile.server == "vLLM" else None
+    limit = "max_completion_tokens" if in_chat and profile.server == "OpenAI" else "max_tokens"
     if in_chat:
         fields["messages"] = [{"role": turn.role, "content": turn.content} for turn in prompt.chat]
         longest = sum(len(turn.content.encode(errors="replace")) + _A_TURN for turn in prompt.chat)
     else:
         fields["prompt"], longest = list(prompt.token_ids), len(prompt.token_ids)
+    fields[limit] = answer.max_tokens
     path = "/chat/completions" if in_chat else "/completions"
     return ServerRequest(path, {}, longest, answer.n * answer.max_tokens).with_fields(fields)
 
