@@ -3,7 +3,7 @@
 How a question becomes an answer with a probability, part by part, and the step that adds each:
 
 - `Draws`, `Tokens`: m answers that a model gives to it (`models.sampling.SampleStep`);
-- `Clusters`: which of them mean the same (`models.cluster.ClusterStep`);
+- `Clusters`: which of them mean the same (`models.clustering.ClusterStep`);
 - `Measures`: the share of each meaning, weighted by likelihoods in seven ways (`measuring.MeasureStep`);
 - `Decision`: the answer, the probability that it is right, learnt from labelled questions, and whether that
   is enough to give it (`calibration.calibrated.CalibrationStep`);
