@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import t
 
 from semcal.errors import UsageError
-from semcal.experiment.report import loss_figure, steps_figure, write_figure
+from semcal.plotting import loss_figure, steps_figure, write_figure
 from semcal.recalibration import Certificate, GradientSteps, Schedule, TemperatureFit
 from semcal.recalibration.temperature import LossCurve
 

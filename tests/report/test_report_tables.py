@@ -13,12 +13,11 @@ from read_page import Page
 
 from semcal.errors import UsageError
 from semcal.experiment.finished import read_finished
-from semcal.experiment.report import Cell, Column, Table, markdown
 from semcal.experiment.report.build import build, page, page_figure, results_markdown
 from semcal.experiment.report.explorer import explorer_blocks
 from semcal.experiment.report.report_figures import REPORT_FIGURES, ReportFigure, planned_figures
 from semcal.experiment.report.report_tables import REPORT_TABLES, ReportTable, Section, report_tables
-from semcal.experiment.report.tables import Field, measures_in_order
+from semcal.experiment.report.tables import Cell, Column, Field, Table, markdown, measures_in_order
 from semcal.measures import MEASURES
 
 OWN = Section("own", "A section of my own", note="It stands on the page.", link="Mine")

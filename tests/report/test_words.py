@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from semcal.experiment.report import in_words
-from semcal.experiment.report.summary import findings
+from semcal.experiment.report.summary import findings, in_words
 
 ONE = "made-up-trivia"
 

@@ -97,7 +97,7 @@ def demo(
     from semcal.demo.paths import settings_file
     from semcal.experiment.finished import forget, read_results
     from semcal.experiment.grid_settings import read_settings
-    from semcal.experiment.report import in_words
+    from semcal.experiment.report.summary import in_words
 
     values = {"sampling.m": m, "seed": seed, "models.0.dtype": dtype, "memory": memory}
     settings = read_settings(

@@ -1,7 +1,4 @@
-"""Classes of an answer's tokens: stop word, punctuation, end of turn, content.
-
-They show whether a fit is dominated by filler: losses and temperatures by class of token.
-"""
+"""Classes of an answer's tokens: losses and temperatures by class show whether filler dominates a fit."""
 
 from __future__ import annotations
 
