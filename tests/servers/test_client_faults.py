@@ -70,6 +70,7 @@ def check(
     return proxy
 
 
+@pytest.mark.slow
 def test_a_thousand_requests_at_ten_percent_faults_have_all_their_own_answers() -> None:
     proxy = check([request(number) for number in range(1000)], share=0.1)
     assert set(proxy.faults) == set(FAULTS)

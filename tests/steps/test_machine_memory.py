@@ -67,6 +67,10 @@ def holding(code: str = HOLD) -> Iterator[None]:
         process.communicate("\n")
 
 
+#: Megabytes that the process of the tests may give back, or come to share with another, between two looks.
+SLACK = 10
+
+
 @pytest.fixture
 def watched() -> MemoryMonitor:
     watched = MemoryMonitor()
@@ -79,7 +83,7 @@ def test_what_two_processes_hold_one_after_the_other_is_counted_once(watched: Me
     for _ in range(2):
         with holding():
             watched.look()
-    assert 200 <= watched.peak.mb - before < 300
+    assert 200 - SLACK <= watched.peak.mb - before < 300
 
 
 def test_what_two_processes_hold_at_the_same_time_is_added_up(watched: MemoryMonitor) -> None:
@@ -93,7 +97,7 @@ def test_the_children_of_a_child_count(watched: MemoryMonitor) -> None:
     before = memory_in_use().mb
     with holding(IN_A_CHILD):
         watched.look()
-    assert 200 <= watched.peak.mb - before < 300
+    assert 200 - SLACK <= watched.peak.mb - before < 300
 
 
 def test_pages_that_two_processes_share_count_once() -> None:
@@ -103,23 +107,25 @@ def test_pages_that_two_processes_share_count_once() -> None:
     assert both - alone < 50
 
 
-def test_a_thread_looks_until_it_is_stopped() -> None:
+def test_a_thread_looks_until_it_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("semcal.workers.SHARE", 1.0)  # of its time: else it would pause for seconds
     watched = MemoryMonitor(interval=0.01)
     watched.start()
     before, deadline = watched.peak.mb, time.monotonic() + 30
     with holding():
         while watched.peak.mb < before + 200 and time.monotonic() < deadline:
             time.sleep(0.01)
+    assert [thread for thread in threading.enumerate() if thread.name == "semcal memory"]
     watched.stop()
     assert watched.peak.mb >= before + 200
-    assert not [thread for thread in threading.enumerate() if thread.name == "semcal footprint"]
+    assert not [thread for thread in threading.enumerate() if thread.name == "semcal memory"]
 
 
 def test_a_crew_says_what_all_took_together_and_at_least_what_one_took() -> None:
     with SerialExecutor(None) as executor:
         with holding():
             now = memory_in_use().mb
-            assert executor.peak_memory.mb >= now
+            assert executor.peak_memory.mb >= now - SLACK
         executor.peaks["sample"] = now + 500.0
         assert executor.peak_memory == Peak(now + 500.0, TOGETHER)
 
