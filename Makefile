@@ -15,13 +15,10 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)
 	$(BIN)/semcal demo --out runs/demo
 
-# A file of tests in one process, and one process more than there are processors: a quarter of the time they wait for
-# servers and for each other. A test that hangs ends the run after ten minutes and says where it was; one takes half a
-# minute at most.
-JOBS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
-
+# On all processors, a file of tests on one. A test that hangs ends the run after ten minutes and says where it was; one
+# takes half a minute at most.
 test: $(STAMP)
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
+	$(BIN)/python -m pytest -n auto --dist loadfile -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
 
 check: $(STAMP)
 	$(BIN)/ruff check .
