@@ -419,7 +419,7 @@ def test_ten_answers_of_a_server_that_gives_four_at_a_time_are_three_requests(
         sent = [body for _, body in server.requests if "Question: " in json.dumps(body)]
     assert code == 0, told
     assert len(row["samples"]) == 10
-    assert [body.get("n", 1) for body in sent] == [4, 4, 2]
+    assert sorted(body.get("n", 1) for body in sent) == [2, 4, 4]  # they arrive in any order
     assert len({body["seed"] for body in sent}) == 3
 
 
