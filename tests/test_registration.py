@@ -16,6 +16,7 @@ from semcal.errors import StoreError, UsageError
 from semcal.experiment.report.build import glossary
 from semcal.experiment.report.report_tables import REPORT_TABLES, ReportTable, Section
 from semcal.experiment.report.tables import Field, in_order, measures_in_order, metric_title
+from semcal.files import json_checksum
 from semcal.measures import MEASURES, Measure
 from semcal.metrics import METRICS, Metric, bootstrap, summaries
 from semcal.plotting import method_colour, method_line
@@ -29,7 +30,6 @@ from semcal.recalibration import (
     from_pretrained,
 )
 from semcal.recalibration.methods import SERVED
-from semcal.recalibration.saving import _checksum
 from semcal.recalibration.temperature import token_losses
 from tests.cli.invoking import semcal, write
 
@@ -212,7 +212,7 @@ def test_fit_saves_it_and_sample_draws_under_it(questions: str, tmp_path: Path) 
     path = out / "calibration.json"
     content = {**json.loads(path.read_text()), "share": 2.0}
     del content["sha256"]
-    path.write_text(json.dumps({**content, "sha256": _checksum(content)}))
+    path.write_text(json.dumps({**content, "sha256": json_checksum(content)}))
     with pytest.raises(StoreError, match=r"share: expected a number in \[0, 1\), got 2.0"):
         from_pretrained(out)
 

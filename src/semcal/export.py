@@ -8,18 +8,19 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
-from torch import Tensor, float32
-from transformers import GenerationConfig, LogitsProcessor
+from torch import float32
 
 from semcal.hub_names import LANGUAGE_MODEL, locate, upload
 from semcal.models.loading import as_model_error, read_config, revision_of, silenced, unpacked
 from semcal.recalibration.provenance import Provenance
 from semcal.recalibration.saving import from_pretrained
-from semcal.recalibration.temperature import Temperature, single_temperature
 from semcal.registry import check_name
 from semcal.rows import Json
+
+if TYPE_CHECKING:
+    from semcal.logits_processor import TemperatureProcessor
 
 __all__ = [
     "SERVERS",
@@ -124,49 +125,6 @@ def generation_config(
     return {**sampling, **special, **({"semcal": dict(comment)} if comment else {})}
 
 
-class TemperatureProcessor(LogitsProcessor):  # type: ignore[misc]
-    """Divide the logits of every token by one temperature.
-
-    Put it last among your logits processors, and leave those of `generate` off: ``temperature=1.0``,
-    ``top_k=0``, ``top_p=1.0`` (they come after yours, and top-k 50 is a default).
-
-    Parameters
-    ----------
-    temperature : float
-        T > 0, finite.
-
-    Raises
-    ------
-    UsageError
-        If T is not a temperature.
-
-    Examples
-    --------
-    >>> import torch
-    >>> TemperatureProcessor(2.0)(torch.tensor([[0]]), torch.tensor([[1.0, -3.0]]))
-    tensor([[ 0.5000, -1.5000]])
-    """
-
-    def __init__(self, temperature: float) -> None:
-        self.temperature = Temperature(temperature).temperature
-
-    @classmethod
-    def from_pretrained(cls, path_or_id: str | Path, *, revision: str | None = None) -> Self:
-        """Take the temperature from a directory that `semcal fit` wrote, or from the hub (at a `revision`).
-
-        UsageError if there is no recalibrator, or it has no single temperature.
-        """
-        recalibrator, _ = from_pretrained(path_or_id, revision=revision)
-        return cls(single_temperature(recalibrator))
-
-    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:  # noqa: ARG002
-        """Return scores / T, shape (batch, V); `input_ids` are ignored and nothing is changed in place."""
-        return scores / self.temperature
-
-    def __repr__(self) -> str:
-        return f"TemperatureProcessor({self.temperature:.6g})"
-
-
 @dataclass(frozen=True)
 class CheckpointSettings:
     """What an exported temperature needs of the checkpoint that it belongs to."""
@@ -178,6 +136,8 @@ class CheckpointSettings:
 
 def read_checkpoint_settings(path_or_id: str | Path) -> CheckpointSettings:
     """Read the settings of a directory, GGUF or hub id, and no weights; ModelError if it is no checkpoint."""
+    from transformers import GenerationConfig
+
     location = locate(path_or_id, LANGUAGE_MODEL)
     failure = f"cannot read the settings of {location.name!r}"
     if location.gguf:
@@ -236,3 +196,11 @@ def push_to_hub(
     """
     from_pretrained(Path(directory))
     return upload(Path(directory), repo_id, private=private, token=token, message=message)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "TemperatureProcessor":  # its base class takes seconds to import, and only it needs that
+        from semcal.logits_processor import TemperatureProcessor
+
+        return TemperatureProcessor
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -534,7 +534,7 @@ def read_object(path: Path, *, remedy: str) -> JsonObject:
 def write_sealed(path: Path, content: Mapping[str, object]) -> None:
     """Write a JSON object with its checksum, whole or not at all."""
     with atomic_write(path) as file:
-        file.write(canonical({**content, "checksum": _checksum(content)}).encode())
+        file.write(canonical({**content, "checksum": json_checksum(content)}).encode())
 
 
 def read_sealed(path: Path) -> JsonObject | None:
@@ -543,10 +543,11 @@ def read_sealed(path: Path) -> JsonObject | None:
         content = read_object(path, remedy="it is not read")
     except (OSError, StoreError):
         return None
-    return content if content.pop("checksum", None) == _checksum(content) else None
+    return content if content.pop("checksum", None) == json_checksum(content) else None
 
 
-def _checksum(content: Mapping[str, object]) -> str:
+def json_checksum(content: Mapping[str, object]) -> str:
+    """Return the SHA-256 of an object as JSON, whatever the order of its keys."""
     return hashlib.sha256(canonical(content).encode()).hexdigest()
 
 

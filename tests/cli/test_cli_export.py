@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from semcal import export
 from semcal.cli.app import app
 from semcal.export import read_checkpoint_settings
+from semcal.files import json_checksum
 from semcal.recalibration import Provenance, TemperatureScaling, save_pretrained, saving
 
 
@@ -57,7 +58,7 @@ def test_a_temperature_that_was_edited_in_is_handed_to_no_program(
     path = Path(fitted[0]) / "calibration.json"
     content = {**json.loads(path.read_text()), "temperature": value}
     del content["sha256"]
-    path.write_text(json.dumps({**content, "sha256": saving._checksum(content)}))
+    path.write_text(json.dumps({**content, "sha256": json_checksum(content)}))
     (tmp_path / "q.jsonl").write_text('{"id": "1", "question": "Which?"}\n')
     ways = [["export", fitted[0], "--format", format] for format in ("vllm", "generation-config")]
     ways += [["sample", tmp_path / "q.jsonl", "--model", model, "--recalibrator", fitted[0]]]

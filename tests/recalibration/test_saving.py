@@ -143,18 +143,18 @@ def test_damaged_weights_are_refused(method: str, tmp_path: Path) -> None:
 
 
 def test_weights_of_another_shape_are_refused_even_with_the_right_checksum(tmp_path: Path) -> None:
-    from semcal.recalibration.saving import _checksum
+    from semcal.files import json_checksum
 
     save_pretrained(weighty("Platt"), tmp_path, provenance=PROVENANCE)
     path = tmp_path / "calibration.json"
     content = json.loads(path.read_text())
     del content["sha256"]
     content["shape"]["vocabulary"] = 7
-    path.write_text(json.dumps({**content, "sha256": _checksum(content)}))
+    path.write_text(json.dumps({**content, "sha256": json_checksum(content)}))
     with pytest.raises(StoreError, match=r"does not hold the weights that calibration\.json describes"):
         from_pretrained(tmp_path)
     content["method"] = "Isotonic"
-    path.write_text(json.dumps({**content, "sha256": _checksum(content)}))
+    path.write_text(json.dumps({**content, "sha256": json_checksum(content)}))
     with pytest.raises(StoreError, match="holds the method 'Isotonic'"):
         from_pretrained(tmp_path)
 

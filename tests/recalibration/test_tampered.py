@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 
 from semcal.errors import SemcalError, StoreError
 from semcal.export import push_to_hub
+from semcal.files import json_checksum
 from semcal.models.language_model import PromptConfig
 from semcal.recalibration import (
     ATS,
@@ -30,7 +31,7 @@ from semcal.recalibration import (
     solver_of,
     temperature_of,
 )
-from semcal.recalibration.saving import _checksum, file_checksum
+from semcal.recalibration.saving import file_checksum
 
 PROMPT = {
     "system": "Answer.",
@@ -84,7 +85,7 @@ def written(kind: str, folder: Path) -> dict[str, Any]:
 
 def sealed(content: dict[str, Any], folder: Path) -> None:
     """Write a content with the checksum that belongs to it."""
-    text = json.dumps({**content, "sha256": _checksum(content)})
+    text = json.dumps({**content, "sha256": json_checksum(content)})
     (folder / "calibration.json").write_text(text)
 
 

@@ -21,7 +21,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from semcal.errors import StoreError, UsageError, shown
-from semcal.files import canonical, dumps, part_folder, read_object, writing
+from semcal.files import dumps, json_checksum, part_folder, read_object, writing
 from semcal.hub_names import CALIBRATION, RECALIBRATOR, RECALIBRATOR_FILES, NamedKind, locate, snapshot
 from semcal.recalibration.attentive import Fitted as Fitted
 from semcal.recalibration.methods import SAVED
@@ -103,10 +103,6 @@ def not_finite(content: Json) -> Iterator[tuple[str, Any]]:
             yield where, value
 
 
-def _checksum(content: Json) -> str:
-    return hashlib.sha256(canonical(content).encode()).hexdigest()
-
-
 def save_pretrained(recalibrator: Fitted, directory: str | Path, *, provenance: Provenance) -> Path:
     """Write `directory`/calibration.json, for modules with model.safetensors; return the former's path."""
     content = {"method": recalibrator.method, **contents_of(recalibrator.method).described(recalibrator)}
@@ -129,7 +125,7 @@ def write_contents(folder: Path, kind: NamedKind, content: Json) -> Path:
     written = json.loads(dumps({"schema": SCHEMA, "kind": kind.what, **content}))
     path = folder / FILE
     with writing(path) as handle:
-        handle.write(dumps({**written, "sha256": _checksum(written)}, indent=2) + "\n")
+        handle.write(dumps({**written, "sha256": json_checksum(written)}, indent=2) + "\n")
     return path
 
 
@@ -157,7 +153,7 @@ def read_contents(
             f"{path} has schema {shown(schema)}, this version reads {SCHEMA}; {kind.made_by} again"
         )
     try:
-        unchanged = claimed == _checksum(content)
+        unchanged = claimed == json_checksum(content)
     except (ValueError, RecursionError):  # half a character, or nested too deep to be written
         unchanged = False
     if not unchanged:

@@ -1,0 +1,55 @@
+"""A fitted temperature as a logits processor of transformers: `semcal.export.TemperatureProcessor`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Self
+
+from torch import Tensor
+from transformers import LogitsProcessor
+
+from semcal.recalibration.saving import from_pretrained
+from semcal.recalibration.temperature import Temperature, single_temperature
+
+
+class TemperatureProcessor(LogitsProcessor):  # type: ignore[misc]
+    """Divide the logits of every token by one temperature.
+
+    Put it last among your logits processors, and leave those of `generate` off: ``temperature=1.0``,
+    ``top_k=0``, ``top_p=1.0`` (they come after yours, and top-k 50 is a default).
+
+    Parameters
+    ----------
+    temperature : float
+        T > 0, finite.
+
+    Raises
+    ------
+    UsageError
+        If T is not a temperature.
+
+    Examples
+    --------
+    >>> import torch
+    >>> TemperatureProcessor(2.0)(torch.tensor([[0]]), torch.tensor([[1.0, -3.0]]))
+    tensor([[ 0.5000, -1.5000]])
+    """
+
+    def __init__(self, temperature: float) -> None:
+        self.temperature = Temperature(temperature).temperature
+
+    @classmethod
+    def from_pretrained(cls, path_or_id: str | Path, *, revision: str | None = None) -> Self:
+        """Take the temperature from a directory that `semcal fit` wrote, or from the hub (at a `revision`).
+
+        UsageError if there is no recalibrator, or it has no single temperature.
+        """
+        recalibrator, _ = from_pretrained(path_or_id, revision=revision)
+        return cls(single_temperature(recalibrator))
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:  # noqa: ARG002
+        """Return scores / T, shape (batch, V); `input_ids` are ignored and nothing is changed in place."""
+        return scores / self.temperature
+
+    def __repr__(self) -> str:
+        return f"TemperatureProcessor({self.temperature:.6g})"
