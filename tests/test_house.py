@@ -17,7 +17,7 @@ import semcal
 
 PACKAGE = Path(semcal.__file__).parent
 HEAVY = ("torch", "transformers", "matplotlib", "pydantic", "pyarrow", "datasets", "pandas")
-#: What takes a tenth of a second or more to import, and what few rows are computed without.
+#: What takes time to import, and what few rows are computed without.
 LATER = (
     "scipy.special",
     "scipy.optimize",
@@ -26,6 +26,7 @@ LATER = (
     "scipy.stats",
     "torch",
     "transformers",
+    "urllib.request",
 )
 LATER += ("matplotlib", "pandas", "pyarrow", "rich", "asyncio", "httpx", "jinja2", "ruamel.yaml")
 

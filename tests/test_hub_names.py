@@ -69,7 +69,7 @@ def test_offline_is_honoured_and_a_closed_port_is_noticed(monkeypatch: pytest.Mo
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     assert "HF_HUB_OFFLINE" in str(hub_names.unreachable())
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(hub_names, "getproxies", dict)
+    monkeypatch.setattr("urllib.request.getproxies", dict)
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         port = listening.getsockname()[1]
@@ -78,8 +78,8 @@ def test_offline_is_honoured_and_a_closed_port_is_noticed(monkeypatch: pytest.Mo
         listening.listen()
         assert hub_names.unreachable() is None
     assert "cannot be reached" in str(hub_names.unreachable())
-    monkeypatch.setattr(hub_names, "getproxies", lambda: {"http": "http://proxy"})
-    monkeypatch.setattr(hub_names, "proxy_bypass", lambda _: False)
+    monkeypatch.setattr("urllib.request.getproxies", lambda: {"http": "http://proxy"})
+    monkeypatch.setattr("urllib.request.proxy_bypass", lambda _: False)
     assert hub_names.unreachable() is None
 
 

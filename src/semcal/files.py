@@ -30,11 +30,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO, TypeAlias
-
-from filelock import FileLock, Timeout
+from typing import TYPE_CHECKING, Any, BinaryIO, TextIO, TypeAlias
 
 from semcal.errors import InputError, RowError, StoreError, UsageError, shown
+
+if TYPE_CHECKING:
+    from filelock import FileLock
 
 JsonObject: TypeAlias = dict[str, Any]
 """An object of a file, as it is read."""
@@ -138,7 +139,7 @@ def file_lock(path: Path, busy: str, *, patience: float = PATIENCE) -> Iterator[
     If another process holds it for `patience` seconds, UsageError says `busy`. The lock of a process ends
     with it, however it ends.
     """
-    lock = FileLock(path)
+    lock = _lock(path)
     if not _acquire(lock, patience):
         raise UsageError(busy)
     try:
@@ -182,17 +183,23 @@ def _new_part(path: Path) -> tuple[Path, FileLock]:
     while True:
         folder = _random_name(path)
         folder.mkdir()
-        lock = FileLock(folder / LOCK)
+        lock = _lock(folder / LOCK)
         with suppress(FileNotFoundError):  # it was removed as a leftover before it was locked
             if _acquire(lock, PATIENCE):
                 return folder, lock
+
+
+def _lock(path: Path) -> FileLock:
+    from filelock import FileLock
+
+    return FileLock(path)
 
 
 def _acquire(lock: FileLock, patience: float) -> bool:
     """Whether the lock was taken; always true on a file system without locks."""
     try:
         lock.acquire(timeout=patience)
-    except Timeout:
+    except TimeoutError:
         return False
     except OSError as error:
         if error.errno not in _NO_LOCKS:
@@ -205,7 +212,7 @@ def _remove_if_dead(path: Path) -> None:
     is_part = path.name.endswith(PART)
     if path.is_symlink() or path.is_dir() != is_part:
         return
-    lock = FileLock(path / LOCK if is_part else path)
+    lock = _lock(path / LOCK if is_part else path)
     with suppress(OSError), lock.acquire(timeout=0):  # held, removed meanwhile, or no locks: skip it
         if is_part:
             shutil.rmtree(path)

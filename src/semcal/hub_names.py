@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 from semcal.errors import ModelError, SemcalError, StoreError, UsageError, shown
 from semcal.registry import Registry
@@ -212,6 +211,8 @@ def unreachable() -> str | None:
 
     HF_HUB_OFFLINE and HF_ENDPOINT are respected. Behind a proxy the hub counts as reachable.
     """
+    from urllib.request import getproxies, proxy_bypass
+
     from huggingface_hub import constants
 
     if constants.HF_HUB_OFFLINE:

@@ -35,8 +35,6 @@ from queue import Empty, PriorityQueue
 from types import FrameType
 from typing import Any, Generic, NoReturn, Self, TypeVar
 
-import psutil
-
 from semcal.errors import SemcalError, UsageError, WorkerError
 
 State = TypeVar("State")
@@ -122,7 +120,7 @@ def plan_workers(
     if weights is None:
         return WorkerPlan(1, processors, "the size of the model is not known before it is here")
     size = f"{weights / 1e6:.0f} MB"
-    memory = psutil.virtual_memory().available if memory is None else memory
+    memory = _available_memory() if memory is None else memory
     n_copies = memory // (weights + OVERHEAD)
     n_threads = processors if weights >= THREADS_FROM else 1
     if blocks is not None and blocks <= 1:
@@ -131,6 +129,12 @@ def plan_workers(
         return WorkerPlan(1, n_threads, f"no memory for a second copy of {size}")
     n_workers = max(1, min(processors, n_copies, blocks or processors))
     return WorkerPlan(n_workers, 1, f"{processors} processor{'s' * (processors > 1)}, weights of {size}")
+
+
+def _available_memory() -> int:
+    import psutil
+
+    return int(psutil.virtual_memory().available)
 
 
 def cores() -> int:
@@ -181,6 +185,8 @@ def memory_in_use() -> Peak:
     Linux says of every process its proportional set size (PSS): a page that n processes share counts 1/n in
     each, so that a sum over processes counts it once. Elsewhere it is the sum of resident memory.
     """
+    import psutil
+
     process, total, counts = psutil.Process(), 0, TOGETHER
     for member in (process, *process.children(recursive=True)):
         with suppress(psutil.Error):  # what has ended takes nothing

@@ -8,7 +8,9 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import tiny_models
@@ -22,7 +24,6 @@ from semcal.cli import console, grid_commands
 from semcal.cli.app import app
 from semcal.cli.row_commands import metrics_tables
 from semcal.demo.paths import settings_file
-from semcal.experiment.grid_plan import Problem
 from semcal.experiment.grid_settings import GridSettings, read_settings
 from semcal.measures import MEASURES
 from semcal.models import load_model
@@ -124,11 +125,12 @@ def test_the_demo_prints_words_into_a_pipe_and_json_on_demand(
     """The work itself is left out: what counts is where its results go."""
     ran: list[GridSettings] = []
 
-    def carry_out(settings: GridSettings, *_: object) -> list[Problem]:
+    @contextmanager
+    def open_grid(settings: GridSettings, *_: object) -> Iterator[Mock]:
         ran.append(settings)
-        return []
+        yield Mock(run=list)
 
-    monkeypatch.setattr(grid_commands, "carry_out", carry_out)
+    monkeypatch.setattr(grid_commands, "open_grid", open_grid)
     monkeypatch.setattr("semcal.experiment.finished.read_results", lambda _: {"made": "up"})
     monkeypatch.setattr("semcal.experiment.report.summary.in_words", lambda results: [f"words on {results}"])
     options = ("--limit", 8, "--m", 4, "--seed", 3, *(("--json",) if json_too else ()))

@@ -43,7 +43,7 @@ class CountStep:
 
 def planned(thread: int) -> list[PlannedBlock]:
     model = Model(name="one", path="one")
-    jobs = [GridJob(CountStep(f"{thread} {number}"), model, "exact") for number in range(BLOCKS)]
+    jobs = [GridJob((CountStep(f"{thread} {number}"),), model, "exact") for number in range(BLOCKS)]
     return [PlannedBlock(job, {}, {}) for job in jobs]
 
 

@@ -44,7 +44,7 @@ MILL = Model(name="one", path="one")
 
 
 def test_a_task_gives_the_lines_of_the_job_and_what_they_cost(tmp_path: Path) -> None:
-    job = GridJob(IdentifyStep({"mill": PromptConfig()}), MILL, "fake")
+    job = GridJob((IdentifyStep({"mill": PromptConfig()}),), MILL, "fake")
     outcome = ray_executor.do(mills.States(tmp_path), str(Path.cwd()), job)
     assert outcome.error is None
     assert outcome.value == job(mills.state_of(tmp_path), lambda _: None)
@@ -71,7 +71,7 @@ class Damaged:
 
 
 def test_the_error_of_a_task_comes_back_as_its_own_class(tmp_path: Path) -> None:
-    read, fail = GridJob(Damaged(), MILL, "fake"), GridJob(Odd(), MILL, "fake")
+    read, fail = GridJob((Damaged(),), MILL, "fake"), GridJob((Odd(),), MILL, "fake")
     found = [ray_executor.do(mills.States(tmp_path), str(Path.cwd()), job).error for job in (read, fail)]
     assert isinstance(found[0], StoreError)
     assert "block.jsonl is damaged" in str(found[0])

@@ -14,6 +14,8 @@ import pytest
 from semcal.errors import InputError, SemcalWarning, StoreError, UsageError
 from semcal.experiment.finished import forget_from, state_of
 from semcal.experiment.grid_plan import STAGES, load_parts
+from semcal.experiment.grid_settings import DataSet
+from semcal.files import write_rows
 from semcal.measures import MEASURES, confidence
 from semcal.workers import ProcessExecutor
 
@@ -44,6 +46,19 @@ def rows(path: Path) -> list[dict[str, Any]]:
 
 def selection(folder: Path, model: str = "one", dataset: str = "mill") -> dict[str, Any]:
     return json.loads((folder / "selection" / model / f"{dataset}.json").read_text())
+
+
+def test_a_source_may_begin_with_a_variable_of_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = ({"question": f"Who built mill {n}?", "answers": f"man {n}"} for n in range(9))
+    write_rows(tmp_path / "mill.jsonl", rows)
+    sizes = {"calibration_train": 5, "validation": 1, "test": 1, "few_shot": 2}
+    dataset = DataSet(name="mill", source="$FOLDER/mill.jsonl", **sizes)
+    with pytest.raises(InputError, match=r"'mill': no \$FOLDER, which \$FOLDER/mill.jsonl names"):
+        load_parts(dataset)
+    monkeypatch.setenv("FOLDER", str(tmp_path))
+    assert load_parts(dataset).sizes() == {"calibration_train": 5, "validation": 1, "test": 1}
 
 
 def test_rows_follow_from_their_samples(whole: Path) -> None:

@@ -70,6 +70,15 @@ def test_what_is_written_out_is_read_again_as_the_same(name: str, tmp_path: Path
     )
 
 
+@pytest.mark.parametrize("name", sorted(path.stem for path in CONFIGS.glob("real-*.yaml")))
+def test_settings_of_real_models_differ_in_model_and_size_alone(name: str) -> None:
+    settings = read_settings(CONFIGS / f"{name}.yaml")
+    assert {dataset.test_source for dataset in settings.datasets} <= {
+        f"$SEMCAL_DATA/{part}_dev_sample.jsonl.gz" for part in ("triviaqa", "nq_open", "squad")
+    }
+    assert (settings.seed, settings.sampling.m, settings.equivalence) == (0, 10, "default")
+
+
 def test_a_limit_is_part_of_the_settings() -> None:
     (dataset,) = settings_of(SMALL, limit=20).datasets
     assert (dataset.calibration_train, dataset.validation, dataset.test) == (20, 20, 20)

@@ -110,7 +110,9 @@ def demo(
         return _plan_demo(settings, folder)
     if fresh:
         forget(folder)
-    problems = carry_out(settings, folder, workers, None, LoadOptions(device, nli_device, settings.memory))
+    loading = LoadOptions(device, nli_device, settings.memory)
+    with open_grid(settings, folder, workers, None, loading) as grid:
+        problems = grid.run()
     results = read_results(folder)
     show(dumps(results) if json else "\n".join(in_words(results)))
     info(f"report: {folder / 'report.html'}")
@@ -188,7 +190,8 @@ def run(
         forget(folder)
     if start is not None:
         forget_from(folder, start)
-    problems = carry_out(settings, folder, workers, ray, loading)
+    with open_grid(settings, folder, workers, ray, loading) as grid:
+        problems = grid.run()
     _print_outcome(problems, folder, as_json=json)
     return 1 if problems else 0
 
@@ -251,14 +254,15 @@ def _executor(
         yield executor, state() if plan.n_workers == 1 else None
 
 
-def carry_out(
+@contextmanager
+def open_grid(
     settings: GridSettings,
     folder: Path,
     workers: int | None,
     ray: str | None,
     loading: LoadOptions,
-) -> list[Problem]:
-    """Run a grid in a folder and write its report; return what was refused."""
+) -> Iterator[Grid]:
+    """A grid to be run in a folder; at the end of the block its report is written."""
     from semcal.experiment.grid import Clock, Grid
 
     clock = Clock()
@@ -286,7 +290,7 @@ def carry_out(
             while_starting=_import_report,
         )
         try:
-            refused = grid.run()
+            yield grid
             _release(executor, state)
             _record(grid)  # the report shows it
             with clock.stage("report"):
@@ -298,7 +302,6 @@ def carry_out(
     clock.add(executor.seconds)
     for line in clock.table():
         debug(line)
-    return refused
 
 
 def _release(executor: Executor[GridState], state: GridState | None) -> None:

@@ -27,7 +27,6 @@ from semcal.grading.rules import Grader, members_to_grade
 from semcal.installation import versions
 from semcal.measuring import MeasureOptions, measure_rows, scores_by_measure
 from semcal.models.language_model import PromptConfig
-from semcal.models.sampling import SampleStep
 from semcal.recalibration.choosing import Candidate, Selection, select_graded, under_alphas
 from semcal.rows import FAILED, PER_SAMPLE, Json, Row, failures_of
 from semcal.steps import RecalibratorSource, WorkerState
@@ -126,19 +125,22 @@ KEPT = {
 
 @dataclass(frozen=True)
 class GridJob:
-    """A step on the rows of some blocks, with the models that it needs, as a job of a worker."""
+    """Steps of one stage on the rows of some blocks, with the models that they need, as a job of a worker."""
 
-    step: GridStep
+    steps: tuple[GridStep, ...]  # one after another, each on the same rows
     model: Model
     equivalence: str
     blocks: tuple[RowBlock, ...] = ()
 
     def __call__(self, state: GridState, progress: Progress) -> Lines:
-        """Run the step; its rows are lines of JSON."""
+        """Run the steps; their rows are lines of JSON."""
         state.choose(self.model, self.equivalence)
-        rows = self.step([row for block in self.blocks for row in block.rows()], state, progress)
+        given = [row for block in self.blocks for row in block.rows()]
+        rows: list[Row] = []
+        for step in self.steps:
+            rows += step(given, state, progress)
         _check_answered(rows)
-        keys = KEPT.get(self.step.name)
+        keys = KEPT.get(self.steps[0].name)
         if keys is not None:
             return [dumps({key: row[key] for key in keys if key in row}) for row in rows]
         return [dumps(row.json) for row in rows]
@@ -167,12 +169,12 @@ class PlannedBlock:
     @property
     def stage(self) -> str:
         """What it is kept under."""
-        return self.job.step.name
+        return self.job.steps[0].name
 
     @property
     def key(self) -> Json:
         """What names the block."""
-        return {"step": key_of(self.job.step), "blocks": key_of(self.job.blocks), **self.depends}
+        return {"steps": key_of(self.job.steps), "blocks": key_of(self.job.blocks), **self.depends}
 
 
 @dataclass
@@ -231,22 +233,6 @@ class GridBlocks:
 
 
 # ---- Answers
-
-
-@dataclass(frozen=True)
-class PassesStep:
-    """Draws answers to questions in passes of the model, each of which candidates and runs share."""
-
-    name: ClassVar[str] = "sample"
-    needs: ClassVar[tuple[str, ...]] = ("model",)
-    passes: tuple[SampleStep, ...]
-
-    def __call__(self, rows: Rows, models: WorkerState, progress: Progress) -> list[Row]:
-        """Sample: rows by pass, run, candidate and question."""
-        sampled = []
-        for step in self.passes:
-            sampled += step(rows, models, progress)
-        return sampled
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,6 @@ from semcal.experiment.answer_steps import (
     GridStep,
     Lines,
     MeasureStep,
-    PassesStep,
     PlannedBlock,
     RowBlock,
     SelectStep,
@@ -162,7 +161,7 @@ class Cell:
 
     def plan(
         self,
-        step: GridStep,
+        step: GridStep | tuple[GridStep, ...],
         rows: Sequence[RowBlock],
         part: str,
         place: int | str,
@@ -170,14 +169,15 @@ class Cell:
         files: tuple[Path, ...] = (),
         counted_as: str = "",
     ) -> PlannedBlock:
-        """A block of a step's rows, with all that they depend on."""
+        """A block of a step's rows, or of several steps of one stage, with all that they depend on."""
+        steps = step if isinstance(step, tuple) else (step,)
         depends: dict[str, object] = {}
-        if "model" in step.needs:
+        if "model" in steps[0].needs:
             depends["model"] = (self.identities.revision, self.identities.prompts[self.parts.name])
             depends["memory"] = self.settings.memory
-        elif "equivalence" in step.needs:
+        elif "equivalence" in steps[0].needs:
             depends["judge"] = self.identities.equivalence
-        job = GridJob(step, self.model, self.settings.equivalence, tuple(rows))
+        job = GridJob(steps, self.model, self.settings.equivalence, tuple(rows))
         label = {"model": self.model.name, "dataset": self.parts.name, "part": part, "block": place}
         return PlannedBlock(job, depends, label, files, counted_as)
 
@@ -229,7 +229,10 @@ class Cell:
 
     def answered(self, part: str, passes: Sequence[SampleStep], first: int | None = None) -> list[RowBlock]:
         """Draw and cluster answers to the questions of a part, or to its first."""
-        sampled = self.run(part, PassesStep(tuple(passes)), self.asked(part, first), restoring(self, passes))
+        plans = [
+            self.plan(tuple(passes), [asked], part, n) for n, asked in enumerate(self.asked(part, first))
+        ]
+        sampled = self.blocks.run(plans, self.priority, before=restoring(self, passes))
         ends = "".join(line.rpartition('"finished":')[2] for block in sampled for line in block.lines)
         self.blocks.ends.append((ends.count("false"), ends.count("true")))
         sampled = self.without_failed(part, sampled)
@@ -441,7 +444,9 @@ def answer(cell: Cell, temperatures: Mapping[str, float]) -> None:
     `temperatures` are those of other data sets, to be tried here.
     """
     fits = diagnose(cell)
-    selected, validation = _choose(cell)
+    unasked = nothing_to_choose(cell.settings)
+    validation = [] if unasked else cell.answered("validation", [_validation_pass(cell)])
+    selected = only_choices(cell.settings) if unasked else _choose(cell, validation)
     names = _names(selected.methods, *selected.by_draws.values(), *selected.by_loss.values())
     _fit(cell, refits_of(cell.settings, names))
     chosen_names = _names(selected.methods)
@@ -508,30 +513,28 @@ def _with_refits(cell: Cell, fit: Json) -> Json:
     return {**fit, "temperature_of_run": temperatures} if len(temperatures) > 1 else fit
 
 
-def _choose(cell: Cell) -> tuple[Selected, list[RowBlock]]:
-    """Sample, cluster and grade the validation questions under every candidate, and choose.
+def _validation_pass(cell: Cell) -> SampleStep:
+    """What the validation questions are asked: every candidate."""
+    candidates = candidates_of(cell.settings).values()
+    names = dict.fromkeys(candidate.name for tried in candidates for candidate in tried)
+    return cell.sample_pass(list(map(cell.source, names)), counts=cell.settings.chosen_at)
 
-    Also returns their rows, clustered; none where nothing is to be chosen.
-    """
+
+def _choose(cell: Cell, validation: Sequence[RowBlock]) -> Selected:
+    """Grade the clustered answers to the validation questions under every candidate, and choose."""
     settings = cell.settings
-    if nothing_to_choose(settings):
-        return only_choices(settings), []
-    candidates = candidates_of(settings)
-    names = dict.fromkeys(candidate.name for tried in candidates.values() for candidate in tried)
-    counts = settings.chosen_at
-    clustered = cell.answered("validation", [cell.sample_pass(list(map(cell.source, names)), counts=counts)])
     step = SelectStep(
-        candidates,
+        candidates_of(settings),
         settings.sampling.m,
-        counts,
+        settings.chosen_at,
         settings.selection.measure_alphas,
         settings.selection.by,
         settings.evaluation.bins,
         score_maps=bool(settings.extras.score_maps) and "Base" in settings.methods,
         ties=settings.clustering.ties,
     )
-    (line,) = cell.block(cell.plan(step, cell.graded("validation", clustered), "validation", "all")).lines
-    return Selected.model_validate_json(line), clustered
+    (line,) = cell.block(cell.plan(step, cell.graded("validation", validation), "validation", "all")).lines
+    return Selected.model_validate_json(line)
 
 
 def _names(*choices: Choices) -> list[str]:

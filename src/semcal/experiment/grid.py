@@ -115,7 +115,12 @@ class Grid:
             # Fits of later runs are not counted.
             blocks.on_block = lambda _stage: update(min(next(finished), total))
             for model, settings in zip(self.settings.models, settings_of_models):
-                problems += self._carry_out(model, settings, sets, blocks)
+                cells = self._cells(model, settings, sets, blocks)
+                for functions in _stages(cells):
+                    self.executor.run_together(functions)
+                for problem in (problem for cell in cells for problem in cell.problems):
+                    problems.append(problem)
+                    self.on_problem(problem)
         if problems:
             lines = (dumps(problem.row()) + "\n" for problem in problems)
             write_if_new(self.folder / "problems.jsonl", "".join(lines))
@@ -185,43 +190,20 @@ class Grid:
                 (essentials(question).row() for question in parts.calibration_train),
             )
 
-    def _carry_out(
+    def _cells(
         self, model: Model, settings: GridSettings, sets: Sequence[Parts], blocks: GridBlocks
-    ) -> list[Problem]:
-        """All data sets under one model: together, since what one waits for leaves time for the others.
-
-        With `keep: chosen` one after another, so that the features of one alone are there at a time.
-        """
+    ) -> list[Cell]:
+        """The data sets under one model, which is asked what it is."""
         asking = {parts.name: PromptConfig(tuple(map(essentials, parts.few_shot))) for parts in sets}
-        job = GridJob(IdentifyStep(asking), model, self.settings.equivalence)
+        job = GridJob((IdentifyStep(asking),), model, self.settings.equivalence)
         identified = self.executor.submit(job, stage="identify")
         self.while_starting()
         (line,) = identified.result()
         identities = Identities.model_validate_json(line)
-        cells = [
+        return [
             Cell(settings, model, parts, identities, blocks, priority, self.settings.left_out(model))
             for priority, parts in enumerate(sets)
         ]
-        groups = [[cell] for cell in cells] if self.settings.keep == "chosen" else [cells]
-        if settings.extras.transfer:
-            # Every temperature is fitted first: each data set is asked under those of the others, too. The
-            # group whose features are still there after the fits is asked first.
-            for group in reversed(groups):
-                self.executor.run_together([partial(prepare, cell) for cell in group])
-                if group is not groups[0]:
-                    group[0].remove_features()
-            temperatures = {cell.parts.name: cell.temperature for cell in cells}
-            for group in groups:
-                self.executor.run_together(
-                    [partial(answer, cell, _others(temperatures, cell)) for cell in group]
-                )
-        else:
-            for group in groups:
-                self.executor.run_together([partial(_prepare_and_answer, cell) for cell in group])
-        problems = [problem for cell in cells for problem in cell.problems]
-        for problem in problems:
-            self.on_problem(problem)
-        return problems
 
     def write_costs(self) -> None:
         """Add to the environment record what this session has cost so far; may be called again."""
@@ -238,6 +220,29 @@ class Grid:
             **higher_peak(before, self.executor.peak_memory),
         }
         write_if_new(self.folder / "environment.json", dumps(record, indent=1) + "\n")
+
+
+def _stages(cells: Sequence[Cell]) -> Iterator[list[Callable[[], None]]]:
+    """What is done with the data sets of one model, in turn; of each list together.
+
+    All data sets are in one list, since what one waits for leaves time for the others; with `keep: chosen`
+    each is in a list of its own, so that the features of one alone are there at a time.
+    """
+    settings = cells[0].settings
+    groups = [[cell] for cell in cells] if settings.keep == "chosen" else [cells]
+    if not settings.extras.transfer:
+        for group in groups:
+            yield [partial(_prepare_and_answer, cell) for cell in group]
+        return
+    # Every temperature is fitted first: each data set is asked under those of the others, too. The group
+    # whose features are still there after the fits is asked first.
+    for group in reversed(groups):
+        yield [partial(prepare, cell) for cell in group]
+        if group is not groups[0]:
+            group[0].remove_features()
+    temperatures = {cell.parts.name: cell.temperature for cell in cells}
+    for group in groups:
+        yield [partial(answer, cell, _others(temperatures, cell)) for cell in group]
 
 
 def _prepare_and_answer(cell: Cell) -> None:

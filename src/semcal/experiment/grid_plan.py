@@ -6,12 +6,12 @@ stand for them.
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict
@@ -110,10 +110,11 @@ def load_parts(dataset: DataSet) -> Parts:
     if dataset.source in ATLAS.names():
         return _built_in(dataset)
     problems: list[Problem] = []
-    pool = list(_usable(dataset, dataset.source, dataset.split, problems))
+    source, test_source = _sources(dataset)
+    pool = list(_usable(dataset, source, dataset.split, problems))
     own_test = None
     if dataset.test_source is not None or dataset.test_split is not None:
-        own_test = list(_usable(dataset, dataset.test_source or dataset.source, dataset.test_split, problems))
+        own_test = list(_usable(dataset, test_source, dataset.test_split, problems))
     sizes = SplitSizes(
         dataset.calibration_train, dataset.validation or 2000, dataset.test or 2000, dataset.few_shot
     )
@@ -123,6 +124,17 @@ def load_parts(dataset: DataSet) -> Parts:
         refused = f" ({len(problems)} rows were refused, the first: {problems[0]})" if problems else ""
         raise InputError(f"data set {dataset.name!r}: {error}{refused}") from error
     return Parts(dataset.name, cut.few_shot, cut.calibration_train, cut.validation, cut.test, tuple(problems))
+
+
+def _sources(dataset: DataSet) -> tuple[str, str]:
+    """Where questions are read from, and those of the test; $NAME is what the environment has for it."""
+    source = os.path.expandvars(dataset.source)
+    test_source = os.path.expandvars(dataset.test_source or dataset.source)
+    for path in (source, test_source):
+        if path.startswith("$"):
+            name = path.partition("/")[0]
+            raise InputError(f"data set {dataset.name!r}: no {name}, which {path} names; set it to a folder")
+    return source, test_source
 
 
 def _usable(dataset: DataSet, source: str, split: str | None, problems: list[Problem]) -> Iterator[Question]:
@@ -390,9 +402,8 @@ def forecast(settings: GridSettings, open_state: Callable[[], GridState] | None 
 
 def _parts_here(dataset: DataSet) -> Parts | None:
     """The questions of a data set that need not be fetched."""
-    paths = (dataset.source, dataset.test_source or dataset.source)
     built_in = dataset.source in ATLAS.names()
-    return load_parts(dataset) if built_in or all(Path(path).exists() for path in paths) else None
+    return load_parts(dataset) if built_in or all(map(os.path.exists, _sources(dataset))) else None
 
 
 def _cell_forecast(
