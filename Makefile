@@ -16,9 +16,12 @@ demo: $(STAMP)
 	$(BIN)/semcal demo --out runs/demo
 
 # On all processors, a file of tests on one. A test that hangs ends the run after ten minutes and says where it was; one
-# takes half a minute at most.
+# takes half a minute at most. MARKS='not slow' takes those on a real model with them, which `python -m tools.real_model
+# runs/real` fetches.
+MARKS ?= not slow and not real
 test: $(STAMP)
-	$(BIN)/python -m pytest -n auto --dist loadfile -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
+	$(BIN)/python -m pytest -m '$(MARKS)' -n auto --dist loadfile --no-loadscope-reorder \
+		-o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
 
 check: $(STAMP)
 	$(BIN)/ruff check .

@@ -87,7 +87,7 @@ def refused(seed: int, groups: int, members: int, alike: float, shape: tuple[flo
     p = rng.beta(*shape, len(label))
     shared = rng.random(len(label)) < alike
     c = (np.where(shared, rng.random(groups)[label], rng.random(len(label))) <= p).astype(float)
-    floors = noise_floors(p, c, groups=label, draws=DRAWS, seed=seed)
+    floors = noise_floors(p, c, FLOORED, groups=label, draws=DRAWS, seed=seed)
     low = bootstrap(p, c, metrics=["ace"], groups=label, resamples=RESAMPLES, seed=seed)["ace"].low
     return [*(floors[name].p_value <= 0.05 for name in FLOORED), low > 0]
 

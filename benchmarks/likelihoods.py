@@ -27,7 +27,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from benchmarks.sampling import END, STEPS, VOCABULARY, M, network, prompts
-from semcal.models import CausalLanguageModel, Generation, Prompt, decoding
+from semcal.models import CausalLanguageModel, Generation, Prompt, decoding, tree_cache
 from semcal.models.causal_lm import Rescoring
 from semcal.models.drawing import Distributions
 from semcal.models.language_model import Cut, SampleRequest
@@ -90,7 +90,7 @@ class Clock:
         kinds = [Distributions, *Distributions.__subclasses__()]
         places = [(kind, "log_probs_at") for kind in kinds if "log_probs_at" in vars(kind)]
         places += [(Rescoring, name) for name in ("rescored", "missing", "run_last_token")]
-        patches = [patch.object(decoding, "advance", self.beyond(STEPS - 1, decoding.advance))]
+        patches = [patch.object(decoding, "advance", self.beyond(STEPS - 1, tree_cache.advance))]
         patches.append(patch.object(decoding, "choose_tokens", self.beyond(STEPS, decoding.choose_tokens)))
         patches += [patch.object(of, name, self.timed(getattr(of, name))) for of, name in places]
         for one in patches:

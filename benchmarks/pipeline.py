@@ -47,8 +47,19 @@ from semcal.measures import components
 from semcal.models import CausalLanguageModel
 from semcal.models.language_model import PromptConfig
 from semcal.models.nli import CrossEncoder
-from semcal.recalibration import ATS, SE, AnyRecalibrator, Base, Platt, Temperature, temperature_of
-from tests.json_rows import cluster_rows, grade_row, measure_rows, sample_runs
+from semcal.models.sampling import Sampling, sample_runs
+from semcal.recalibration import (
+    ATS,
+    SE,
+    AnyRecalibrator,
+    Base,
+    Platt,
+    Recalibrator,
+    Temperature,
+    temperature_of,
+)
+from semcal.rows import Row
+from tests.json_rows import cluster_rows, grade_row, measure_rows
 
 OURS, PLAIN, RUNS, WORDS = 24, 2, 4, 20
 #: Share of a question's answers that mean the same, and of other ordered pairs that are entailed.
@@ -206,17 +217,10 @@ def ours(
     model = CausalLanguageModel(parts.net, parts.tokenizer, name="110M")
     equivalence = Judge(parts.nli, parts.nli_tokenizer, name="base", revision="", says=answers.entailed)
     clock = Clock()
-    sampled = sample_runs(
-        model,
-        asked,
-        recalibrators=list(under.values()),
-        seeds=range(runs),
-        asking=PromptConfig(parts.few_shot),
-        m=M,
-        max_new_tokens=STEPS,
-    )
+    asking, seeds = PromptConfig(parts.few_shot), tuple(range(runs))
+    sampled = sample_runs(model, asked, Sampling(tuple(under.values()), asking, M, seeds, STEPS))
     rows = [
-        {**q.row(), **one.fields(), "method": method, "run": run}
+        {**one.add_to(Row(q.row())).json, "method": method, "run": run}
         for run, of_run in enumerate(sampled)
         for method, of_method in zip(under, of_run)
         for q, one in zip(asked, of_method)
@@ -259,7 +263,7 @@ class PlattProcessor(LogitsProcessor):  # type: ignore[misc]
 
 @torch.no_grad()
 def plain(
-    parts: Parts, asked: Sequence[Question], method: str, recalibrator: AnyRecalibrator, answers: Answers
+    parts: Parts, asked: Sequence[Question], method: str, recalibrator: Recalibrator, answers: Answers
 ) -> dict[str, float]:
     """One run of one method as it is usually done; seconds by stage."""
     model = CausalLanguageModel(parts.net, parts.tokenizer, name="110M")
@@ -307,7 +311,7 @@ def _generated(
 
 
 def _scored(
-    parts: Parts, prompt: list[int], answers: list[list[int]], recalibrator: AnyRecalibrator
+    parts: Parts, prompt: list[int], answers: list[list[int]], recalibrator: Recalibrator
 ) -> list[float]:
     longest = max(map(len, answers))
     ids = torch.tensor([prompt + answer + [0] * (longest - len(answer)) for answer in answers])

@@ -296,7 +296,8 @@ def speeds(cases: Sequence[Case]) -> Iterator[dict[str, Any]]:
         for name, target in case.targets.items():
             both = [(one["semcal"] * 1e3, one[name] * 1e3) for one in times if name in one]
             if both:
-                yield _row(what, name, *zip(*both, strict=True), target)
+                ours, theirs = zip(*both, strict=True)
+                yield _row(what, name, ours, theirs, target)
 
 
 Way = Callable[[], tuple[float, list[list[Answer]]]]
@@ -409,7 +410,8 @@ def real() -> list[dict[str, Any]]:
             times.append({"semcal": seconds(sample) / REAL, LLAMA: spent / REAL})
     what = f"SmolLM2, {SHOTS}-shot TriviaQA, s a question ({_said(answers)}; llama.cpp: {_said(drawn)})"
     both = [(one["semcal"], one[LLAMA]) for one in times]
-    return [_row(what, LLAMA, *zip(*both, strict=True), 5)]
+    ours, theirs = zip(*both, strict=True)
+    return [_row(what, LLAMA, ours, theirs, 5)]
 
 
 def memory() -> dict[str, Any]:

@@ -15,6 +15,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,26 @@ settings.register_profile("semcal", deadline=None)
 settings.load_profile("semcal")
 
 
+#: Files that take long, begun first: else one process would be at the last of them when the others are done.
+LONG = (
+    "tests/real/",
+    "tests/test_docs_code.py",
+    "tests/test_notebooks.py",
+    "tests/servers/test_grid_over_servers.py",
+    "tests/servers/test_calibrate_over_servers.py",
+    "tests/report/test_calibrated_page.py",
+    "tests/experiment/test_grid_kept.py",
+    "tests/experiment/test_grid_killed.py",
+    "tests/metrics/test_risk.py",
+    "tests/cli/test_cli_workers.py",
+)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: not item.nodeid.startswith(LONG))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def idle_afterwards() -> Iterator[None]:
     """No thread that a test left behind uses the processor: it would slow down all tests that follow."""
@@ -47,10 +68,18 @@ def idle_afterwards() -> Iterator[None]:
     pytest.fail(f"one of these threads never waits: {[one.name for one in threading.enumerate()]}")
 
 
+@pytest.fixture(scope="session")
+def caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A new folder for each test, numbered here: `mktemp` would list all others to find its number."""
+    root = tmp_path_factory.mktemp("caches")
+    return (root / str(number) for number in count())
+
+
 @pytest.fixture(autouse=True)
-def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+def own_cache(caches: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> Path:
     """A user's cache for each test: what one test has found out no other relies on."""
-    folder = tmp_path_factory.mktemp("cache")
+    folder = next(caches)
+    folder.mkdir()
     monkeypatch.setenv("SEMCAL_CACHE", str(folder))
     return folder
 

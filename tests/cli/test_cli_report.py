@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -49,6 +50,30 @@ def test_out_writes_elsewhere_and_leaves_the_run_as_it_was(own_grid, tmp_path, w
     assert sorted(own_grid.rglob("*")) == before
 
 
+def test_results_alone_give_the_tables_and_the_figures_that_read_no_rows(
+    own_grid: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned = build.planned_figures
+    few = ("0", "3", "9")
+    monkeypatch.setattr(build, "planned_figures", lambda *of: [f for f in planned(*of) if f.number in few])
+    assert semcal("report", own_grid, "--json")[0] == 0
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    shutil.copy(own_grid / "results.json", kept)
+    code, (found,), _ = semcal("report", kept, "--json")
+    assert (code, found["files"]) == (0, [str(kept / "results.json"), str(kept / "tables")])
+
+    def files(folder: Path) -> dict[str, bytes]:
+        return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+    assert files(kept / "tables").items() == files(own_grid / "tables").items() - {
+        ("12-audit.csv", (own_grid / "tables" / "12-audit.csv").read_bytes())
+    }
+    figures = files(kept / "figures")
+    assert figures.items() <= files(own_grid / "figures").items()
+    assert {name.split("-")[1] for name in figures} == {"03", "09"}
+
+
 def test_no_model_and_no_torch_is_needed(own_grid: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", NO_FIGURES, str(own_grid)], capture_output=True, text=True, check=True
@@ -66,7 +91,6 @@ def test_a_damaged_file_is_named(own_grid: Path, without_figures: None) -> None:
 
 
 def test_a_folder_that_is_no_run_is_told_apart(tmp_path: Path) -> None:
-    (tmp_path / "results.json").write_text("{}")
     code, _, complaint = semcal("report", tmp_path, "--json")
     assert code == 2
     assert "is no run folder: it has no settings.yaml" in complaint

@@ -391,11 +391,14 @@ def report(
     ),
     json: bool = opt.JSON,
 ) -> int:
-    """Make results, tables, figures and report.html of a run from its stored samples; no model is needed."""
+    """Make results, tables, figures and report.html of a run from its stored samples; no model is needed.
+
+    Of a folder with results.json alone, the tables and figures that follow from that.
+    """
     _require_experiment()
     from semcal.experiment.finished import is_grid_run
 
-    if not is_grid_run(run):
+    if not is_grid_run(run) and not (run / "results.json").is_file():
         raise UsageError(
             f"{run} is no run folder: it has no settings.yaml; make one with `semcal run` or `semcal demo "
             f"--out {run}`"
@@ -404,8 +407,9 @@ def report(
         from semcal.experiment.report.build import remake
 
         page = remake(run, out, executor, figures=figures)
-    warn_of_less_accurate(out or run)
-    paths = [(out or run) / "results.json", page]
+    if is_grid_run(run):
+        warn_of_less_accurate(out or run)
+    paths = [(out if out and is_grid_run(run) else run) / "results.json", page]
     show(dumps({"files": [str(path) for path in paths]}) if json else "\n".join(map(str, paths)))
     return 0
 

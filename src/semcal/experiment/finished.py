@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -198,6 +199,7 @@ class FinishedRun:
     settings: Json  # the content of settings.yaml
     selections: Mapping[Pair, Json] = field(repr=False)  # of (model, data set): under selection/
     part: Pair | None = None  # what is looked at, where that is one of `pairs`; everything by default
+    has_rows: bool = True  # or else only results.json is kept
 
     @property
     def preset(self) -> str:
@@ -447,6 +449,16 @@ def read_results(folder: Path) -> Json:
     if results.get("schema") != RESULTS_SCHEMA:
         raise StoreError(f"{path} has schema {results.get('schema')!r}, expected {RESULTS_SCHEMA}: {remedy}")
     return results
+
+
+def named_in(results: Json, folder: Path) -> FinishedRun:
+    """The run whose results.json alone is kept: its names and numbers, without rows."""
+    settings = {key: results[key] for key in ("preset", "seed", "methods")}
+    settings |= {kind: [{"name": name} for name in results[kind]] for kind in ("models", "datasets")}
+    settings |= {"runs": {"count": results["runs"]}, "sampling": {"m": results["m"]}}
+    methods = {method: dict.fromkeys(results["measures"]) for method in results["methods"]}
+    pairs = product(results["models"], results["datasets"])
+    return FinishedRun(folder, settings, {pair: {"methods": methods} for pair in pairs}, has_rows=False)
 
 
 def read_environment(folder: Path) -> dict[str, Any]:

@@ -26,7 +26,14 @@ from matplotlib.figure import Figure
 from semcal.errors import StoreError
 from semcal.experiment.analyses import analyse
 from semcal.experiment.analyses.answer_analyses import audit_sheet
-from semcal.experiment.finished import FinishedRun, read_environment, read_finished, read_results
+from semcal.experiment.finished import (
+    FinishedRun,
+    is_grid_run,
+    named_in,
+    read_environment,
+    read_finished,
+    read_results,
+)
 from semcal.experiment.report import summary
 from semcal.experiment.report.explorer import Explorer, begin_explorer, script_json
 from semcal.experiment.report.report_figures import (
@@ -75,11 +82,29 @@ FOLDERS = ("tables", "figures")
 def remake(
     folder: Path, out: Path | None = None, executor: Executor[Any] | None = None, *, figures: bool = False
 ) -> Path:
-    """Analyse the stored samples of a run and build everything from that; parameters are those of `build`."""
+    """Analyse the stored samples of a run and build everything from that; parameters are those of `build`.
+
+    Of a folder that holds results.json and no run, the tables and figures that follow from it alone; the path
+    of the folder of tables is returned.
+    """
+    if not is_grid_run(Path(folder)):
+        return _of_results(Path(folder), Path(folder if out is None else out))
     executor = executor or SerialExecutor(None)
     packing = begin_explorer(read_finished(Path(folder)), executor)
     analyse(folder, out, executor)
     return build(folder, out, executor, packing, figures=figures)
+
+
+def _of_results(folder: Path, out: Path) -> Path:
+    """Write the tables and figures of a run whose results.json alone is kept."""
+    results = read_results(folder)
+    run = named_in(results, folder)
+    written = write_tables(run, results, out / "tables")
+    for number, planned in enumerate(planned_figures(run, results)):
+        drawn = _drawn((number, planned), out / "figures")
+        written += [] if drawn is None else drawn[1]
+    renew_manifest(out, written)
+    return out / "tables"
 
 
 def build(
@@ -138,7 +163,8 @@ def write_tables(run: FinishedRun, results: Results, folder: Path) -> list[Path]
         texts[f"{table.name}.md"] = f"{caption}\n\n{markdown(table)}\n"
         texts[f"{table.name}.csv"] = csv_text(table)
         texts[f"{table.name}.tex"] = f"{table_latex(table)}\n"
-    texts["12-audit.csv"] = _audit(run)
+    if run.has_rows:
+        texts["12-audit.csv"] = _audit(run)
     for name, text in texts.items():
         with writing(folder / name) as handle:
             handle.write(text)

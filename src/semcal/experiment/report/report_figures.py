@@ -72,6 +72,7 @@ class ReportFigure:
     plans: Callable[[FinishedRun, Analyses], Iterable[Plan]]
     section: tables.Section | None = None  # None of those that open the page or stand there as text
     told_apart: tuple[str, ...] = ("Model", "Data set")  # by what, where there are several
+    reads_rows: bool = False  # and not results.json alone
 
     @property
     def name(self) -> str:
@@ -117,10 +118,14 @@ REPORT_FIGURES: Catalogue[ReportFigure] = Catalogue("figure")
 
 
 def planned_figures(run: FinishedRun, results: Results) -> list[PlannedFigure]:
-    """Every figure of a run and its results.json for which there may be something to draw."""
+    """Every figure of a run and its results.json for which there may be something to draw.
+
+    Of a run without rows those that need none.
+    """
     return [
         PlannedFigure(entry.number, "+".join([name, *map(slug, names)]), names, draw, entry.caption)
         for entry in REPORT_FIGURES.values()
+        if run.has_rows or not entry.reads_rows
         for name in [f"figure-{_digits(entry.number)}-{entry.subject}"]
         for names, draw in entry.plans(run, results["analyses"])
     ]
@@ -690,6 +695,7 @@ for _figure in (
         subject="before-after",
         caption="How often answers of a given confidence are right, before and after recalibration.",
         plans=_before_after_plans,
+        reads_rows=True,
     ),
     ReportFigure(
         number="0a",
@@ -698,6 +704,7 @@ for _figure in (
         "Calibrated. Below, from each threshold on the calibrated probability on, the share of the questions "
         "that are answered, and the share of these answers that are wrong.",
         plans=_threshold_plans,
+        reads_rows=True,
     ),
     ReportFigure(
         number="1",
@@ -707,6 +714,7 @@ for _figure in (
         "for.",
         plans=lambda run, _: [((), partial(teaser_figure, run, run.fullest, run.datasets[0]))],
         section=tables.WORKED,
+        reads_rows=True,
     ),
     ReportFigure(
         number="2",
@@ -715,6 +723,7 @@ for _figure in (
         "else the first method.",
         plans=lambda run, _: [((), partial(schematic_figure, run, run.fullest, run.datasets[0]))],
         section=tables.WORKED,
+        reads_rows=True,
     ),
     ReportFigure(
         number="3",
@@ -788,6 +797,7 @@ for _figure in (
         subject="reliability",
         caption="How often answers of a given confidence are right, all runs together.",
         plans=_reliability_plans,
+        reads_rows=True,
         section=tables.RELIABILITY,
         told_apart=("Model", "Measure"),
     ),

@@ -1,0 +1,380 @@
+"""What holds on pretrained models: the tables of docs/real-results.md, from the runs of configs/real-*.yaml.
+
+    python -m benchmarks.real RUN …                              # all tables as Markdown
+    python -m benchmarks.real --table thresholds RUN …           # one of them
+    SEMCAL_DATA=FOLDER python -m benchmarks.real --label RUN …   # asks the questions that `labels` needs
+
+A table reads the rows of the test questions of each run; only `--label` asks a model. Scores are those of
+E-SC, the share of the largest meaning; intervals are 95 %, over questions (groups of those on one passage).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.__main__ import table
+from semcal import load_equivalence, load_model, metrics
+from semcal.calibration.calibrated import AnswerFeatures, Calibration, candidates_for, features_of
+from semcal.calibration.learn import Learning, calibrate_rows, kept_apart, set_threshold
+from semcal.data.question import several
+from semcal.data.splits import question_ties
+from semcal.errors import SemcalWarning, UndefinedWarning
+from semcal.experiment.analyses.grid_scores import CellScores, contrast_summary
+from semcal.experiment.finished import (
+    FinishedRun,
+    calibration_folder,
+    read_environment,
+    read_finished,
+    read_results,
+)
+from semcal.experiment.grid_plan import essentials, load_parts
+from semcal.experiment.grid_settings import read_settings, slug
+from semcal.files import write_rows
+from semcal.grading.rules import RuleGrader
+from semcal.measuring import measure_at
+from semcal.metrics.probability_maps import Labelled, choose_map, part_of, predict_out_of_fold
+from semcal.models.clustering import Grouping
+from semcal.models.language_model import PromptConfig
+from semcal.models.sampling import Sampling
+from semcal.recalibration.choosing import sample_candidates
+from semcal.recalibration.temperature import Temperature
+from semcal.rows import Row
+
+MEASURE = "E-SC"
+METHODS = ("Base", "SE", "TS", "ATS", "Platt", "Calibrated")
+LOSSES = ("Base", "TS NLL", "TS SS 0.5", "TS any")
+SPLITS, TARGETS = 200, tuple(np.arange(1, 11) / 20)
+LABELS, SUBSETS = (50, 100, 250, 500), 10
+TableRows = Iterator[dict[str, Any]]
+
+
+def cells(run: FinishedRun) -> Iterator[CellScores]:
+    return (CellScores(run, model, dataset) for model, dataset in run.pairs)
+
+
+def place(cell: CellScores) -> dict[str, Any]:
+    return {"model": cell.model, "set": cell.dataset}
+
+
+def rows_at(run: FinishedRun, model: str, dataset: str) -> dict[float | None, list[Row]]:
+    """The test questions as Base and SE answered them in the first run."""
+    return {t: list(map(Row, run.rows(model, dataset, name, 0))) for t, name in ((1.0, "Base"), (0.5, "SE"))}
+
+
+def graded(features: AnswerFeatures, rows: Sequence[Row]) -> np.ndarray:
+    grader = RuleGrader()
+    answers = zip(rows, features.answers)
+    return np.array([float(grader.grade(row.question, [text], row.answers).correct) for row, text in answers])
+
+
+def groups_of(rows: Sequence[Row]) -> np.ndarray | None:
+    return several([question_ties(row.json) for row in rows])
+
+
+# ---- Tables
+
+
+def scores(run: FinishedRun) -> TableRows:
+    """Methods on answers in one wording: accuracy, and what their confidence is worth."""
+    analyses = read_results(run.folder)["analyses"]
+    rejected = {
+        (row["model"], row["dataset"], row["method"], row["measure"]): row for row in analyses["selective"]
+    }
+    for row in analyses["calibrated"]:
+        curve = rejected[row["model"], row["dataset"], row["method"], row["measure"]]
+        at_80 = dict(zip(curve["rejection"], curve["accuracy"]))[0.2]
+        yield {
+            "model": row["model"],
+            "set": row["dataset"],
+            "method": row["method"],
+            "accuracy": with_interval(row["accuracy"]),
+            "confidence": row["mean_confidence"]["mean"],
+            "ACE": with_interval(row["ace"]),
+            "by chance, 95 %": row["ace_floor_95"],
+            "AUROC": with_interval(row["auroc"]),
+            "gain": with_interval(row["gain"]),
+            "E-AURC": excess(row["accuracy"]["mean"], row["aurac"]["mean"], row["n"]),
+            "accuracy at 80 %": at_80,
+        }
+
+
+def with_interval(entry: Mapping[str, Any] | None) -> str:
+    if entry is None or entry["mean"] is None:
+        return "–"
+    interval = entry["interval"]
+    return f"{entry['mean']:.3f}" + (f" [{interval[0]:.3f}, {interval[1]:.3f}]" if interval else "")
+
+
+def excess(accuracy: float, aurac: float | None, n: int) -> float | None:
+    """E-AURC (Geifman, Uziel and El-Yaniv, 2019): the area under risk and coverage beyond an oracle's."""
+    if aurac is None:
+        return None
+    oracle = np.minimum(1.0, accuracy * n / np.arange(1, n + 1)).mean()
+    return float(oracle - aurac)
+
+
+def losses(run: FinishedRun) -> TableRows:
+    """TS by the losses: T, and accuracy and gain less Base's."""
+    for cell in cells(run):
+        temperature = {fit["candidate"]: fit["temperature"] for fit in cell.selection["fits"]}
+        names = [name for name in LOSSES if run.samples_path(*cell_names(cell), name, 0).exists()]
+        pair = cell.scored({(name, MEASURE): name for name in names})
+        for name in names:
+            figures = {
+                key: pair.over_runs((name, MEASURE), key)["mean"] for key in ("accuracy", "ace", "auroc")
+            }
+            differences = {
+                f"{key} less Base's": None if name == "Base" else difference(pair, name, key)
+                for key in ("accuracy", "gain", "auroc")
+            }
+            yield {
+                **place(cell),
+                "candidate": name,
+                "T": temperature.get(name, 1.0),
+                **figures,
+                **differences,
+            }
+
+
+def cell_names(cell: CellScores) -> tuple[str, str]:
+    return cell.model, cell.dataset
+
+
+def difference(pair: Any, name: str, metric: str, against: str = "Base") -> str:
+    of_one, of_other = (pair.resampled.contrast((key, MEASURE), metric) for key in (name, against))
+    summary = contrast_summary(of_one - of_other)
+    low, high = summary["interval"]
+    return f"{summary['value']:+.3f} [{low:+.3f}, {high:+.3f}]"
+
+
+def against(run: FinishedRun) -> TableRows:
+    """TS less Base, SE, ATS and Platt, and Calibrated less each, under E-SC."""
+    analyses = read_results(run.folder)["analyses"]
+    for row in analyses["paired"]:
+        if row["measure"] == MEASURE and row["quantity"] in ("auroc", "ace", "accuracy"):
+            yield {
+                "model": row["model"], "set": row["dataset"], "what": f"TS less {row['against']}",
+                "metric": row["quantity"], "difference": told(row["difference"], row["interval"]),
+            }  # fmt: skip
+    for row in analyses["calibrated"]:
+        for method, by_metric in row.get("against", {}).items():
+            for metric in ("gain", "ace", "auroc"):
+                if (found := by_metric[metric]) is not None:
+                    yield {
+                        "model": row["model"], "set": row["dataset"], "what": f"Calibrated less {method}",
+                        "metric": metric, "difference": told(found["value"], found["interval"]),
+                    }  # fmt: skip
+
+
+def told(value: float | None, interval: Sequence[float] | None) -> str:
+    return (
+        "–" if value is None or interval is None else f"{value:+.3f} [{interval[0]:+.3f}, {interval[1]:+.3f}]"
+    )
+
+
+def thresholds(run: FinishedRun) -> TableRows:
+    """What thresholds keep: 200 splits of the test questions in two halves, one labelled and one to meet.
+
+    `TCE` is the mean over targets .05 to .5 of realised less promised risk, where there is a threshold.
+    """
+    for cell in cells(run):
+        at = rows_at(run, *cell_names(cell))
+        features, rows = features_of(at), at[1.0]
+        right, groups = graded(features, rows), groups_of(rows)
+        found = [split(features, right, groups, seed) for seed in range(SPLITS)]
+        gaps = [rate - risk for one in found for risk, (_, rate) in one.items() if rate is not None]
+        for risk in TARGETS if gaps else ():
+            met = [one[risk] for one in found if one[risk][1] is not None]
+            rates = [rate for _, rate in met]
+            if round(risk, 2) in (0.1, 0.2, 0.3, 0.5):
+                yield {
+                    **place(cell),
+                    "accuracy": right.mean(),
+                    "promised": float(risk),
+                    "splits with a threshold": len(met) / SPLITS,
+                    "answered": np.mean([share for share, _ in met]) if met else None,
+                    "realised": np.mean(rates) if met else None,
+                    "exceeded": np.mean([rate > risk for rate in rates]) if met else None,
+                    "TCE": float(np.mean(gaps)),
+                }
+
+
+def split(
+    features: AnswerFeatures, right: np.ndarray, groups: np.ndarray | None, seed: int
+) -> dict[float, tuple[float, float | None]]:
+    """Target → the share answered of one half, and how much of it is wrong: None without a threshold."""
+    label = np.arange(len(right)) if groups is None else groups
+    order = np.random.default_rng([seed, 27]).permutation(label.max() + 1)
+    labelled = np.isin(label, order[: len(order) // 2])
+    apart = np.zeros(len(right), dtype=bool)
+    apart[labelled] = kept_apart(int(labelled.sum()), of(groups, labelled), seed)
+    fitted = labelled & ~apart
+    candidates = candidates_for(
+        AnswerFeatures((), (), part_of(features.values, fitted), features.probabilities)
+    )
+    how: dict[str, Any] = {"groups": of(groups, fitted), "seed": seed}
+    chosen = choose_map(part_of(features.values, fitted), right[fitted], candidates, **how).map
+    known = [Labelled(part_of(features.values, fitted), right[fitted], candidates)]
+    out_of_fold, _ = predict_out_of_fold(known, **how)
+    tested, met = (chosen.scores(part_of(features.values, part)) for part in (apart, ~labelled))
+    starts = chosen.scores(part_of(features.values, fitted)), out_of_fold
+    found: dict[float, tuple[float, float | None]] = {}
+    for risk in TARGETS:
+        limit = set_threshold(
+            tested, right[apart], risk, 0.05, fitted=starts, groups=of(groups, apart), seed=seed
+        ).threshold
+        answered = met >= limit if limit is not None else np.zeros(len(met), dtype=bool)
+        rate = float(1 - right[~labelled][answered].mean()) if answered.any() else None
+        found[risk] = float(answered.mean()), rate
+    return found
+
+
+def of(groups: np.ndarray | None, part: np.ndarray) -> np.ndarray | None:
+    """The groups of a part, numbered anew."""
+    return None if groups is None else np.unique(groups[part], return_inverse=True)[1]
+
+
+def moved(run: FinishedRun) -> TableRows:
+    """The calibration of each data set on the test questions of all: its probability and its threshold."""
+    for model in run.models:
+        for source in run.datasets:
+            calibration = Calibration.from_pretrained(run.folder / calibration_folder(model, source))
+            for target in run.datasets:
+                at = rows_at(run, model, target)
+                needed = {t: at[t] for t in (calibration.temperature, *calibration.temperatures)}
+                answers = calibration.apply(needed)
+                rows = next(iter(needed.values()))
+                grader = RuleGrader()
+                right = np.array(
+                    [grader.grade(r.question, [a.text], r.answers).correct for r, a in zip(rows, answers)],
+                    float,
+                )
+                p = np.array([answer.probability for answer in answers])
+                answered = np.array([not answer.abstained for answer in answers])
+                limit = calibration.threshold
+                numbers = metrics.summary(p, right)
+                yield {
+                    "model": model,
+                    "learnt on": source,
+                    "used on": target,
+                    "accuracy": right.mean(),
+                    "probability": p.mean(),
+                    "ACE": numbers["ace"],
+                    "by chance": numbers["ace_floor"],
+                    "promised": None if limit is None else limit.risk_limit,
+                    "threshold": None if limit is None else limit.threshold,
+                    "answered": answered.mean() if limit and limit.threshold is not None else None,
+                    "wrong": 1 - right[answered].mean()
+                    if limit and limit.threshold and answered.any()
+                    else None,
+                }
+
+
+def cost(run: FinishedRun) -> TableRows:
+    """CPU seconds of a question, ten draws at one temperature, and the memory of the whole run."""
+    environment = read_environment(run.folder)
+    seconds, peaks = environment["cpu_seconds"], environment["peak_memory_mb_by_stage"]
+    for stage in ("features", "fit", "sample", "cluster", "greedy"):
+        if stage in seconds:
+            yield {
+                "models": ", ".join(run.models), "stage": stage, "CPU s": seconds[stage],
+                "peak, MB of a process": peaks.get(stage),
+            }  # fmt: skip
+
+
+def labels(run: FinishedRun) -> TableRows:
+    """Calibrated on the test questions, learnt from random subsets of the labelled ones (`--label`)."""
+    for cell in cells(run):
+        path = labelled_path(run, *cell_names(cell))
+        if not path.exists():
+            continue
+        with path.open(encoding="utf-8") as lines:
+            labelled = measure_at({1.0: [Row(json.loads(line)) for line in lines]})[1.0]
+        rows = rows_at(run, *cell_names(cell))[1.0]
+        for count in (count for count in LABELS if count <= len(labelled)):
+            figures = [
+                of_labels([labelled[i] for i in chosen], rows)
+                for seed in range(SUBSETS if count < len(labelled) else 1)
+                for chosen in [np.random.default_rng([seed, count]).permutation(len(labelled))[:count]]
+            ]
+            yield {**place(cell), "labels": count} | {
+                key: np.mean([one[key] for one in figures]) for key in figures[0]
+            }
+
+
+def of_labels(labelled: Sequence[Row], rows: Sequence[Row]) -> dict[str, float]:
+    calibration = calibrate_rows({1.0: labelled}, "default", learning=Learning(learn_temperature=False))
+    features = features_of({1.0: rows})
+    right, share = graded(features, rows), features.values[MEASURE]
+    p = np.array([answer.probability for answer in calibration.apply({1.0: rows})])
+    gain, of_base = (float((right - (x - right) ** 2).mean()) for x in (p, share))
+    return {"gain": gain, "gain less Base's": gain - of_base, "ACE": float(metrics.ace(p, right))}
+
+
+TABLES = {
+    entry.__name__: entry for entry in (scores, losses, against, thresholds, moved, labels, cost)
+}  # fmt: skip
+
+
+# ---- The labelled questions, asked as the test questions were
+
+
+def labelled_path(run: FinishedRun, model: str, dataset: str) -> Path:
+    return run.folder / "labelled" / slug(model) / f"{slug(dataset)}.jsonl"
+
+
+def label(run: FinishedRun) -> None:
+    """Ask Base the questions of calibration-train, ten draws each, and write them clustered."""
+    settings = read_settings(run.folder / "settings.yaml")
+    grouping = Grouping(load_equivalence(settings.equivalence), settings.clustering.linkage)
+    for model in settings.models:
+        loaded = load_model(model.path)
+        for dataset in settings.datasets:
+            path = labelled_path(run, model.name, dataset.name)
+            if path.exists():
+                continue
+            parts = load_parts(dataset)
+            asking = PromptConfig(tuple(map(essentials, parts.few_shot)))
+            longest = settings.max_new_tokens(open_book=parts.open_book)
+            under = {1.0: Temperature(1.0)}
+            sampling = Sampling(
+                tuple(under.values()), asking, settings.sampling.m, settings.seeds[:1], longest
+            )
+            rows = sample_candidates(loaded, list(parts.calibration_train), under, sampling, grouping)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_rows(path, (row.json for row in rows[1.0]))
+            print(path)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.real", description=(__doc__ or "").splitlines()[0]
+    )
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN")
+    parser.add_argument("--table", choices=TABLES, help="this one alone")
+    parser.add_argument("--label", action="store_true", help="ask the labelled questions that `labels` needs")
+    given = parser.parse_args()
+    warnings.simplefilter("ignore", SemcalWarning)
+    warnings.simplefilter("ignore", UndefinedWarning)
+    runs = [read_finished(folder) for folder in given.runs]
+    if given.label:
+        for run in runs:
+            label(run)
+        return
+    for name in [given.table] if given.table else TABLES:
+        rows = [row for run in runs for row in TABLES[name](run)]
+        if rows:
+            print(
+                f"## {name}\n\n{(TABLES[name].__doc__ or '').splitlines()[0]}\n\n{table(rows)}\n", flush=True
+            )
+
+
+if __name__ == "__main__":
+    main()
