@@ -3,13 +3,15 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# What is imported is compiled once, then and not when it is installed, whatever the environment says of that.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test check bench docs notebooks release-check clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev]"
+	$(BIN)/python -m pip install --quiet --no-compile -c constraints.txt -e ".[dev]"
 	touch $(STAMP)
 
 demo: $(STAMP)
@@ -34,11 +36,11 @@ bench: $(STAMP)
 
 # Runs each notebooks/NAME.py and writes NAME.ipynb with what it shows.
 notebooks: $(STAMP)
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[docs]"
+	$(BIN)/python -m pip install --quiet --no-compile -c constraints.txt -e ".[docs]"
 	$(BIN)/python -m tools.notebooks
 
 docs: $(STAMP)
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[docs]"
+	$(BIN)/python -m pip install --quiet --no-compile -c constraints.txt -e ".[docs]"
 	$(BIN)/sphinx-build -W -b html docs docs/_build
 
 # Lowest, newest and fixed versions of what is depended on, each in a clean environment: half an hour, and gigabytes.
