@@ -22,7 +22,7 @@ import numpy as np
 from benchmarks.__main__ import table
 from semcal import load_equivalence, load_model, metrics
 from semcal.calibration.calibrated import AnswerFeatures, Calibration, candidates_for, features_of
-from semcal.calibration.learn import Learning, calibrate_rows, kept_apart, set_threshold
+from semcal.calibration.learn import Learning, calibrate_rows, kept_apart, measure_samples, set_threshold
 from semcal.data.question import several
 from semcal.data.splits import question_ties
 from semcal.errors import SemcalWarning, UndefinedWarning
@@ -289,6 +289,29 @@ def cost(run: FinishedRun) -> TableRows:
             }  # fmt: skip
 
 
+def equivalences(run: FinishedRun) -> TableRows:
+    """Base's answers grouped by the embedded model, and by equal normal forms."""
+    kept = ("id", "question", "samples", "answers", "log_likelihoods", "context")
+    for cell in cells(run):
+        stored = [row.json for row in rows_at(run, *cell_names(cell))[1.0]]
+        bare = [Row({key: row[key] for key in kept if key in row}) for row in stored]
+        for name in ("default", "exact"):
+            (rows,) = measure_samples(bare, Grouping(load_equivalence(name))).values()
+            features = features_of({None: rows})
+            right, share = graded(features, rows), features.values[MEASURE]
+            numbers = metrics.summary(share, right)
+            yield {
+                **place(cell),
+                "equivalence": name,
+                "meanings a question": np.mean([len(row.clusters) for row in rows]),
+                "accuracy": right.mean(),
+                "confidence": share.mean(),
+                "ACE": numbers["ace"],
+                "AUROC": numbers["auroc"],
+                "gain": numbers["gain"],
+            }
+
+
 def labels(run: FinishedRun) -> TableRows:
     """Calibrated on the test questions, learnt from random subsets of the labelled ones (`--label`)."""
     for cell in cells(run):
@@ -318,9 +341,8 @@ def of_labels(labelled: Sequence[Row], rows: Sequence[Row]) -> dict[str, float]:
     return {"gain": gain, "gain less Base's": gain - of_base, "ACE": float(metrics.ace(p, right))}
 
 
-TABLES = {
-    entry.__name__: entry for entry in (scores, losses, against, thresholds, moved, labels, cost)
-}  # fmt: skip
+_ALL = (scores, losses, against, thresholds, moved, equivalences, labels, cost)
+TABLES = {entry.__name__: entry for entry in _ALL}
 
 
 # ---- The labelled questions, asked as the test questions were
