@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from calibration_sets import made
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -70,6 +71,29 @@ def test_tokens_that_all_lie_at_one_distance(spread: float) -> None:
     distances = torch.linspace(0, 7 * spread, 8)
     z = torch.cat([torch.zeros(8, 1), -distances[:, None].expand(8, 10_000)], 1)
     assert (log_partitions(z, beta) - exact(z, beta)).abs().max() <= ALIKE
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    TEMPERATURES, st.integers(1, 12_000), st.sampled_from([0, 1e-4, 0.1, 1, 6, 40, 1000]), st.integers(0, 99)
+)
+def test_binned_logits_are_within_a_fifth_of_the_tolerance_of_a_table(
+    temperatures: list[float], size: int, scale: float, seed: int
+) -> None:
+    z, beta = logits(4, size, scale, seed), 1 / torch.tensor(temperatures, dtype=torch.float64)
+    z[1, 1::2] = -torch.inf
+    z[2, 1:] = z[2, 0] - scale * 3
+    z[3] = -(z[3].abs() ** 1.5)  # a heavy tail
+    assert (exact_fit.binned_log_partitions(z, beta) - exact(z, beta)).abs().max() <= exact_fit.TOLERANCE / 5
+
+
+def test_a_table_of_a_large_vocabulary_is_made_of_binned_logits(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = made(3, questions=8, vocabulary=exact_fit.BINNED_FROM)
+    binned = exact_fit.tabulate(one.features, one.head)
+    monkeypatch.setattr(exact_fit, "BINNED_FROM", 10**9)
+    one_by_one = exact_fit.tabulate(one.features, one.head)
+    assert not torch.equal(binned.coefficients, one_by_one.coefficients)
+    assert (binned.coefficients - one_by_one.coefficients).abs().max() <= 2e-5
 
 
 def test_temperatures_may_repeat_and_come_in_any_order() -> None:
