@@ -43,6 +43,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = made_up.write_grid(tmp_path_factory.mktemp("run"), grid)
     settings = parse_yaml((folder / "settings.yaml").read_text(), what="settings")
     settings["methods"].append("Calibrated")
+    settings["extras"] = {**(settings.get("extras") or {}), "figure_files": False}
     (folder / "settings.yaml").write_text(yaml_text(settings))
     answered = read_finished(other).rows("alpha", DATASET, "Base")
     labelled = list({row["question"]: row for row in answered}.values())[:200]
