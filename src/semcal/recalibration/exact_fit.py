@@ -123,11 +123,10 @@ def binned_log_partitions(logits: Tensor, beta: Tensor) -> Tensor:
     middle = NEAREST * torch.exp(torch.arange(bins, device=z.device) * WIDTH + mean)
     middle[:, 0] = 0.0  # those at the largest
     value, spread = middle * (1 + variance / 2), middle**2 * variance
-    sums = torch.empty((len(z), len(beta)), dtype=torch.float64)
-    for k, inverse in enumerate(beta.tolist()):
-        terms = (value * -inverse).exp_().mul_(spread * (inverse**2 / 2) + 1).mul_(count)
-        sums[:, k] = terms.sum(1, dtype=torch.float64).cpu()
-    return sums.log_()
+    inverse = beta.to(z.device, torch.float32)
+    terms: Tensor = (value[..., None] * -inverse).exp_()  # (N, bins, K)
+    terms.mul_((spread[..., None] * (inverse.square() / 2)).add_(1)).mul_(count[..., None])
+    return terms.sum(1, dtype=torch.float64).log_().cpu()
 
 
 def _exponentials(exponents: Tensor, least: float) -> Tensor:
