@@ -49,7 +49,7 @@ from semcal.rows import Row
 
 MEASURE = "E-SC"
 METHODS = ("Base", "SE", "TS", "ATS", "Platt", "Calibrated")
-LOSSES = ("Base", "TS NLL", "TS SS 0.5", "TS any")
+LOSSES = ("Base", "TS NLL", "TS any")
 SPLITS, TARGETS = 200, tuple(np.arange(1, 11) / 20)
 LABELS, SUBSETS = (50, 100, 250, 500), 10
 TableRows = Iterator[dict[str, Any]]
