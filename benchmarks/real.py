@@ -291,7 +291,7 @@ def cost(run: FinishedRun) -> TableRows:
 
 def equivalences(run: FinishedRun) -> TableRows:
     """Base's answers grouped by the embedded model, and by equal normal forms."""
-    kept = ("id", "question", "samples", "answers", "log_likelihoods", "context")
+    kept = ("id", "question", "samples", "answers", "log_likelihoods", "finished", "context")
     for cell in cells(run):
         stored = [row.json for row in rows_at(run, *cell_names(cell))[1.0]]
         bare = [Row({key: row[key] for key in kept if key in row}) for row in stored]
