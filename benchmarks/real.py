@@ -291,12 +291,13 @@ def cost(run: FinishedRun) -> TableRows:
 
 def equivalences(run: FinishedRun) -> TableRows:
     """Base's answers grouped by the embedded model, and by equal normal forms."""
-    kept = ("id", "question", "samples", "answers", "log_likelihoods", "finished", "context")
+    kept = ("id", "question", "samples", "answers", "log_likelihoods", "context")
+    exact = Grouping(load_equivalence("exact"))
     for cell in cells(run):
-        stored = [row.json for row in rows_at(run, *cell_names(cell))[1.0]]
-        bare = [Row({key: row[key] for key in kept if key in row}) for row in stored]
-        for name in ("default", "exact"):
-            (rows,) = measure_samples(bare, Grouping(load_equivalence(name))).values()
+        stored = rows_at(run, *cell_names(cell))[1.0]
+        bare = [Row({key: row[key] for key in kept if key in row.json}) for row in stored]
+        (equal,) = measure_samples(bare, exact).values()
+        for name, rows in (("default", stored), ("exact", equal)):
             features = features_of({None: rows})
             right, share = graded(features, rows), features.values[MEASURE]
             numbers = metrics.summary(share, right)
