@@ -35,6 +35,8 @@ def die():
     os.kill(os.getpid(), signal.SIGKILL)
 
 def replaced(path, target):
+    if not Path(target).is_relative_to(folder):  # a file of the user's cache
+        return replace(path, target)
     here = str(Path(target).relative_to(folder))
     if here == name and how == "cut short":
         os.truncate(path, path.stat().st_size // 2)
