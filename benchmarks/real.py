@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.__main__ import table
+from benchmarks.calibrate import graded
 from semcal import load_equivalence, load_model, metrics
 from semcal.calibration.calibrated import AnswerFeatures, Calibration, candidates_for, features_of
 from semcal.calibration.learn import Learning, calibrate_rows, kept_apart, measure_samples, set_threshold
@@ -37,7 +38,6 @@ from semcal.experiment.finished import (
 from semcal.experiment.grid_plan import essentials, load_parts
 from semcal.experiment.grid_settings import read_settings, slug
 from semcal.files import write_rows
-from semcal.grading.rules import RuleGrader
 from semcal.measuring import measure_at
 from semcal.metrics.probability_maps import Labelled, choose_map, part_of, predict_out_of_fold
 from semcal.models.clustering import Grouping
@@ -48,7 +48,6 @@ from semcal.recalibration.temperature import Temperature
 from semcal.rows import Row
 
 MEASURE = "E-SC"
-METHODS = ("Base", "SE", "TS", "ATS", "Platt", "Calibrated")
 LOSSES = ("Base", "TS NLL", "TS any")
 SPLITS, TARGETS = 200, tuple(np.arange(1, 11) / 20)
 LABELS, SUBSETS = (50, 100, 250, 500), 10
@@ -66,12 +65,6 @@ def place(cell: CellScores) -> dict[str, Any]:
 def rows_at(run: FinishedRun, model: str, dataset: str) -> dict[float | None, list[Row]]:
     """The test questions as Base and SE answered them in the first run."""
     return {t: list(map(Row, run.rows(model, dataset, name, 0))) for t, name in ((1.0, "Base"), (0.5, "SE"))}
-
-
-def graded(features: AnswerFeatures, rows: Sequence[Row]) -> np.ndarray:
-    grader = RuleGrader()
-    answers = zip(rows, features.answers)
-    return np.array([float(grader.grade(row.question, [text], row.answers).correct) for row, text in answers])
 
 
 def groups_of(rows: Sequence[Row]) -> np.ndarray | None:
@@ -150,8 +143,7 @@ def cell_names(cell: CellScores) -> tuple[str, str]:
 def difference(pair: Any, name: str, metric: str, against: str = "Base") -> str:
     of_one, of_other = (pair.resampled.contrast((key, MEASURE), metric) for key in (name, against))
     summary = contrast_summary(of_one - of_other)
-    low, high = summary["interval"]
-    return f"{summary['value']:+.3f} [{low:+.3f}, {high:+.3f}]"
+    return told(summary["value"], summary["interval"])
 
 
 def against(run: FinishedRun) -> TableRows:
@@ -174,9 +166,10 @@ def against(run: FinishedRun) -> TableRows:
 
 
 def told(value: float | None, interval: Sequence[float] | None) -> str:
-    return (
-        "–" if value is None or interval is None else f"{value:+.3f} [{interval[0]:+.3f}, {interval[1]:+.3f}]"
-    )
+    if value is None or interval is None:
+        return "–"
+    low, high = interval
+    return f"{value:+.3f} [{low:+.3f}, {high:+.3f}]"
 
 
 def thresholds(run: FinishedRun) -> TableRows:
@@ -187,7 +180,7 @@ def thresholds(run: FinishedRun) -> TableRows:
     for cell in cells(run):
         at = rows_at(run, *cell_names(cell))
         features, rows = features_of(at), at[1.0]
-        right, groups = graded(features, rows), groups_of(rows)
+        right, groups = graded(rows, features.answers), groups_of(rows)
         found = [split(features, right, groups, seed) for seed in range(SPLITS)]
         gaps = [rate - risk for one in found for risk, (_, rate) in one.items() if rate is not None]
         for risk in TARGETS if gaps else ():
@@ -216,15 +209,13 @@ def split(
     apart = np.zeros(len(right), dtype=bool)
     apart[labelled] = kept_apart(int(labelled.sum()), of(groups, labelled), seed)
     fitted = labelled & ~apart
-    candidates = candidates_for(
-        AnswerFeatures((), (), part_of(features.values, fitted), features.probabilities)
-    )
+    values = part_of(features.values, fitted)
+    candidates = candidates_for(AnswerFeatures((), (), values, features.probabilities))
     how: dict[str, Any] = {"groups": of(groups, fitted), "seed": seed}
-    chosen = choose_map(part_of(features.values, fitted), right[fitted], candidates, **how).map
-    known = [Labelled(part_of(features.values, fitted), right[fitted], candidates)]
-    out_of_fold, _ = predict_out_of_fold(known, **how)
+    chosen = choose_map(values, right[fitted], candidates, **how).map
+    out_of_fold, _ = predict_out_of_fold([Labelled(values, right[fitted], candidates)], **how)
     tested, met = (chosen.scores(part_of(features.values, part)) for part in (apart, ~labelled))
-    starts = chosen.scores(part_of(features.values, fitted)), out_of_fold
+    starts = chosen.scores(values), out_of_fold
     found: dict[float, tuple[float, float | None]] = {}
     for risk in TARGETS:
         limit = set_threshold(
@@ -250,16 +241,11 @@ def moved(run: FinishedRun) -> TableRows:
                 at = rows_at(run, model, target)
                 needed = {t: at[t] for t in (calibration.temperature, *calibration.temperatures)}
                 answers = calibration.apply(needed)
-                rows = next(iter(needed.values()))
-                grader = RuleGrader()
-                right = np.array(
-                    [grader.grade(r.question, [a.text], r.answers).correct for r, a in zip(rows, answers)],
-                    float,
-                )
+                right = graded(next(iter(needed.values())), [answer.text for answer in answers])
                 p = np.array([answer.probability for answer in answers])
                 answered = np.array([not answer.abstained for answer in answers])
-                limit = calibration.threshold
-                numbers = metrics.summary(p, right)
+                limit, numbers = calibration.threshold, metrics.summary(p, right)
+                is_set = limit is not None and limit.threshold is not None
                 yield {
                     "model": model,
                     "learnt on": source,
@@ -270,15 +256,13 @@ def moved(run: FinishedRun) -> TableRows:
                     "by chance": numbers["ace_floor"],
                     "promised": None if limit is None else limit.risk_limit,
                     "threshold": None if limit is None else limit.threshold,
-                    "answered": answered.mean() if limit and limit.threshold is not None else None,
-                    "wrong": 1 - right[answered].mean()
-                    if limit and limit.threshold and answered.any()
-                    else None,
+                    "answered": answered.mean() if is_set else None,
+                    "wrong": 1 - right[answered].mean() if is_set and answered.any() else None,
                 }
 
 
 def cost(run: FinishedRun) -> TableRows:
-    """CPU seconds of a question, ten draws at one temperature, and the memory of the whole run."""
+    """CPU seconds of each stage of the whole run, and the largest memory of a process in it."""
     environment = read_environment(run.folder)
     seconds, peaks = environment["cpu_seconds"], environment["peak_memory_mb_by_stage"]
     for stage in ("features", "fit", "sample", "cluster", "greedy"):
@@ -299,7 +283,7 @@ def equivalences(run: FinishedRun) -> TableRows:
         (equal,) = measure_samples(bare, exact).values()
         for name, rows in (("default", stored), ("exact", equal)):
             features = features_of({None: rows})
-            right, share = graded(features, rows), features.values[MEASURE]
+            right, share = graded(rows, features.answers), features.values[MEASURE]
             numbers = metrics.summary(share, right)
             yield {
                 **place(cell),
@@ -336,9 +320,9 @@ def labels(run: FinishedRun) -> TableRows:
 def of_labels(labelled: Sequence[Row], rows: Sequence[Row]) -> dict[str, float]:
     calibration = calibrate_rows({1.0: labelled}, "default", learning=Learning(learn_temperature=False))
     features = features_of({1.0: rows})
-    right, share = graded(features, rows), features.values[MEASURE]
+    right, share = graded(rows, features.answers), features.values[MEASURE]
     p = np.array([answer.probability for answer in calibration.apply({1.0: rows})])
-    gain, of_base = (float((right - (x - right) ** 2).mean()) for x in (p, share))
+    gain, of_base = metrics.gain(p, right), metrics.gain(share, right)
     return {"gain": gain, "gain less Base's": gain - of_base, "ACE": float(metrics.ace(p, right))}
 
 

@@ -71,7 +71,7 @@ def test_what_is_written_out_is_read_again_as_the_same(name: str, tmp_path: Path
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in CONFIGS.glob("real-*.yaml")))
-def test_settings_of_real_models_differ_in_model_and_size_alone(name: str) -> None:
+def test_settings_of_real_models_share_test_questions_seed_draws_and_equivalence(name: str) -> None:
     settings = read_settings(CONFIGS / f"{name}.yaml")
     assert {dataset.test_source for dataset in settings.datasets} <= {
         f"$SEMCAL_DATA/{part}_dev_sample.jsonl.gz" for part in ("triviaqa", "nq_open", "squad")

@@ -398,7 +398,8 @@ def report(
     _require_experiment()
     from semcal.experiment.finished import is_grid_run
 
-    if not is_grid_run(run) and not (run / "results.json").is_file():
+    alone = not is_grid_run(run)
+    if alone and not (run / "results.json").is_file():
         raise UsageError(
             f"{run} is no run folder: it has no settings.yaml; make one with `semcal run` or `semcal demo "
             f"--out {run}`"
@@ -407,9 +408,10 @@ def report(
         from semcal.experiment.report.build import remake
 
         page = remake(run, out, executor, figures=figures)
-    if is_grid_run(run):
-        warn_of_less_accurate(out or run)
-    paths = [(out if out and is_grid_run(run) else run) / "results.json", page]
+    holding = run if alone else out or run
+    if not alone:
+        warn_of_less_accurate(holding)
+    paths = [holding / "results.json", page]
     show(dumps({"files": [str(path) for path in paths]}) if json else "\n".join(map(str, paths)))
     return 0
 

@@ -161,7 +161,7 @@ class Cell:
 
     def plan(
         self,
-        step: GridStep | tuple[GridStep, ...],
+        steps: tuple[GridStep, ...],
         rows: Sequence[RowBlock],
         part: str,
         place: int | str,
@@ -169,8 +169,7 @@ class Cell:
         files: tuple[Path, ...] = (),
         counted_as: str = "",
     ) -> PlannedBlock:
-        """A block of a step's rows, or of several steps of one stage, with all that they depend on."""
-        steps = step if isinstance(step, tuple) else (step,)
+        """A block of the rows of some steps of one stage, with all that they depend on."""
         depends: dict[str, object] = {}
         if "model" in steps[0].needs:
             depends["model"] = (self.identities.revision, self.identities.prompts[self.parts.name])
@@ -195,7 +194,7 @@ class Cell:
     ) -> list[Block]:
         """Find or make what a step gives of each block of a part; `before` brings what they need."""
         of_blocks = steps if isinstance(steps, Sequence) else [steps] * len(rows)
-        plans = [self.plan(step, [block], part, n) for n, (step, block) in enumerate(zip(of_blocks, rows))]
+        plans = [self.plan((step,), [block], part, n) for n, (step, block) in enumerate(zip(of_blocks, rows))]
         return self.blocks.run(plans, self.priority, before=before)
 
     def asked(self, part: str, first: int | None = None) -> list[RowBlock]:
@@ -313,7 +312,7 @@ def _check(cell: Cell) -> None:
     hashes = {part: data_hash(questions) for part, questions in parts.items()}
     bare = {part: tuple(map(essentials, questions)) for part, questions in parts.items()}
     step = CheckStep(cell.asking, bare, hashes, cell.max_new_tokens)
-    first, *refused = map(json.loads, cell.block(cell.plan(step, (), "all", 0)).lines)
+    first, *refused = map(json.loads, cell.block(cell.plan((step,), (), "all", 0)).lines)
     cell.prompt = first["prompt"]
     cell.left_out = {(row["part"], row["id"]) for row in refused}
     cell.problems = [
@@ -330,7 +329,7 @@ def _check(cell: Cell) -> None:
 def _read(cell: Cell) -> None:
     """Let the model read the calibration questions."""
     files = (cell.root / cell.calibration.features / "blocks.jsonl",)
-    cell.block(cell.plan(FeaturesStep(cell.calibration), (), "calibration_train", 0, files=files))
+    cell.block(cell.plan((FeaturesStep(cell.calibration),), (), "calibration_train", 0, files=files))
 
 
 def fit_again(cell: Cell, sources: Iterable[RecalibratorSource]) -> None:
@@ -384,7 +383,7 @@ def _fit_block(cell: Cell, fits: CandidateFit, *, with_folders: bool = False) ->
     )
     files = (cell.root / folder / "calibration.json" for folder in folders.values())
     return cell.plan(
-        step,
+        (step,),
         (),
         "calibration_train",
         f"{', '.join(fits.names)} (run {fits.run})",
@@ -416,7 +415,7 @@ def diagnose(cell: Cell) -> list[Json]:
         _read(cell)
         fit_again(cell, sources)
 
-    block = cell.block(cell.plan(step, [questions], "validation", "all candidates"), before=restore)
+    block = cell.block(cell.plan((step,), [questions], "validation", "all candidates"), before=restore)
     return [_described(cell, row, *candidates[row["candidate"]]) for row in map(json.loads, block.lines)]
 
 
@@ -533,7 +532,7 @@ def _choose(cell: Cell, validation: Sequence[RowBlock]) -> Selected:
         score_maps=bool(settings.extras.score_maps) and "Base" in settings.methods,
         ties=settings.clustering.ties,
     )
-    (line,) = cell.block(cell.plan(step, cell.graded("validation", validation), "validation", "all")).lines
+    (line,) = cell.block(cell.plan((step,), cell.graded("validation", validation), "validation", "all")).lines
     return Selected.model_validate_json(line)
 
 
@@ -697,7 +696,7 @@ def _calibrated_rows(
         folder=folder,
     )
     files_beside = (cell.root / folder / "calibration.json",)
-    learnt = cell.block(cell.plan(step, labelled, "calibration_train", "all", files=files_beside))
+    learnt = cell.block(cell.plan((step,), labelled, "calibration_train", "all", files=files_beside))
     questions = cell.cut("test")
     rows = [
         RowBlock.of(

@@ -451,7 +451,7 @@ def read_results(folder: Path) -> Json:
     return results
 
 
-def named_in(results: Json, folder: Path) -> FinishedRun:
+def run_of_results(results: Json, folder: Path) -> FinishedRun:
     """The run whose results.json alone is kept: its names and numbers, without rows."""
     settings = {key: results[key] for key in ("preset", "seed", "methods")}
     settings |= {kind: [{"name": name} for name in results[kind]] for kind in ("models", "datasets")}

@@ -116,11 +116,12 @@ class Grid:
             blocks.on_block = lambda _stage: update(min(next(finished), total))
             for model, settings in zip(self.settings.models, settings_of_models):
                 cells = self._cells(model, settings, sets, blocks)
-                for functions in _stages(cells):
+                for functions in _schedule(cells):
                     self.executor.run_together(functions)
-                for problem in (problem for cell in cells for problem in cell.problems):
-                    problems.append(problem)
+                refused = [problem for cell in cells for problem in cell.problems]
+                for problem in refused:
                     self.on_problem(problem)
+                problems += refused
         if problems:
             lines = (dumps(problem.row()) + "\n" for problem in problems)
             write_if_new(self.folder / "problems.jsonl", "".join(lines))
@@ -222,7 +223,7 @@ class Grid:
         write_if_new(self.folder / "environment.json", dumps(record, indent=1) + "\n")
 
 
-def _stages(cells: Sequence[Cell]) -> Iterator[list[Callable[[], None]]]:
+def _schedule(cells: Sequence[Cell]) -> Iterator[list[Callable[[], None]]]:
     """What is done with the data sets of one model, in turn; of each list together.
 
     All data sets are in one list, since what one waits for leaves time for the others; with `keep: chosen`

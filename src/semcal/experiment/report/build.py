@@ -29,10 +29,10 @@ from semcal.experiment.analyses.answer_analyses import audit_sheet
 from semcal.experiment.finished import (
     FinishedRun,
     is_grid_run,
-    named_in,
     read_environment,
     read_finished,
     read_results,
+    run_of_results,
 )
 from semcal.experiment.report import summary
 from semcal.experiment.report.explorer import Explorer, begin_explorer, script_json
@@ -40,6 +40,7 @@ from semcal.experiment.report.report_figures import (
     REPORT_FIGURES,
     GridFigure,
     PlannedFigure,
+    grid_figures,
     planned_figures,
     write_files,
 )
@@ -98,11 +99,10 @@ def remake(
 def _of_results(folder: Path, out: Path) -> Path:
     """Write the tables and figures of a run whose results.json alone is kept."""
     results = read_results(folder)
-    run = named_in(results, folder)
+    run = run_of_results(results, folder)
     written = write_tables(run, results, out / "tables")
-    for number, planned in enumerate(planned_figures(run, results)):
-        drawn = _drawn((number, planned), out / "figures")
-        written += [] if drawn is None else drawn[1]
+    for figure in grid_figures(run, results):
+        written += write_files(figure, out / "figures")
     renew_manifest(out, written)
     return out / "tables"
 
