@@ -6,8 +6,10 @@ Pairs of answers to one question, both judged right by people or exactly one of 
 question has one reference, so that two right answers mean the same); of the sources that the embedded
 model was trained on, only questions that were kept apart. "unrelated": answers to two other questions of
 one kind, from questions of NQ-open's development set. `--minilm` adds the cosine of all-MiniLM-L6-v2, at
-the threshold that is best on these very pairs. `--draws` are files that `semcal sample` wrote of questions
-with answers: gain and AUROC of E-SC on each, as every equivalence and linkage groups them.
+the threshold that is best on these very pairs. "one order": the share of pairs of other wordings that the
+embedded model decides from one order of the two answers; "joined by both": how many of them both orders
+would join. `--draws` are files that `semcal sample` wrote of questions with answers: gain and AUROC of
+E-SC on each, as every equivalence and linkage groups them.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ import numpy as np
 
 import semcal
 from semcal.models.clustering import LINKAGES, cluster_answers
+from semcal.models.equivalence import EmbeddedEquivalence
 from semcal.text.normal_form import normal_form
 from tools.equivalence.pairs import JUDGED, Pair, is_held_out, read, unrelated_pairs
 
@@ -59,6 +62,19 @@ def merged(equivalence: Any, pairs: Sequence[Pair]) -> np.ndarray:
     forms = [[pair.first, pair.second] for pair in pairs]
     found = cluster_answers([pair.question for pair in pairs], forms, equivalence=equivalence)
     return np.array([len(clusters) == 1 for clusters in found.clusters])
+
+
+def one_order(pairs: Sequence[Pair]) -> dict[str, Any]:
+    """How many pairs the embedded model decides from one order, and what reading both would change."""
+    model = EmbeddedEquivalence()
+    ordered = [
+        (pair.question, *sorted((pair.first, pair.second))) for pair in pairs if pair.first != pair.second
+    ]
+    first = model.logits(ordered)
+    means = (first + model.logits([(question, b, a) for question, a, b in ordered])) / 2
+    alone = first <= model.apart
+    joined = int((alone & (means > model.threshold)).sum())
+    return {"one order": round(float(alone.mean()), 3), "joined by both": joined}
 
 
 def cosine(folder: Path, pairs: Sequence[Pair]) -> np.ndarray:
@@ -108,6 +124,7 @@ def results(minilm: Path | None = None) -> list[dict[str, Any]]:
             row[decider] = round(float(said.mean() if "unrelated" in name else (said == same).mean()), 4)
             if decider == "default":
                 row["ms a pair"] = round(1000 * (process_time() - start) / len(pairs), 1)
+                row |= one_order(pairs)
         rows.append(row)
     return rows
 

@@ -78,6 +78,42 @@ def test_a_verdict_depends_on_its_pair_alone(
     np.testing.assert_allclose(together, [model.logits([triple])[0] for triple in triples], atol=1e-4)
 
 
+def test_both_orders_are_read_unless_the_first_is_far_from_the_same(
+    model: EmbeddedEquivalence, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pairs = [(question, *sorted((a, b))) for question, a, b in [*SAME, *APART]]
+    first = model.logits(pairs)
+    means = (first + model.logits([(question, b, a) for question, a, b in pairs])) / 2
+    assert min(abs(first - model.apart).min(), abs(means - model.threshold).min()) > 1e-3
+    read: list[tuple[str, str, str]] = []
+    logits = model.logits
+    monkeypatch.setattr(model, "logits", lambda some: read.extend(some) or logits(some))
+    assert model.entails(pairs) == ((first > model.apart) & (means > model.threshold)).tolist()
+    near = [pair for pair, logit in zip(pairs, first) if logit > model.apart]
+    assert 0 < len(near) < len(pairs)
+    assert read == [*pairs, *((question, b, a) for question, a, b in near)]
+
+
+@pytest.mark.parametrize("limit", ["apart", "threshold"])
+def test_a_logit_at_a_limit_is_that_of_the_pair_alone(
+    model: EmbeddedEquivalence, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    pair = (WHO, "shakespeare", "william shakespeare")
+    logits = model.logits
+    alone = (
+        (logits([pair])[0] + logits([(WHO, pair[2], pair[1])])[0]) / 2
+        if limit == "threshold"
+        else logits([pair])[0]
+    )
+    monkeypatch.setattr(model, limit, alone + 1e-5)  # differs, by itself; in company it would be above
+    if limit == "threshold":
+        monkeypatch.setattr(model, "apart", -100.0)
+    else:
+        monkeypatch.setattr(model, "threshold", -100.0)
+    monkeypatch.setattr(model, "logits", lambda some: logits(some) + (0.0 if len(some) == 1 else 2e-5))
+    assert model.entails([pair, (WHO, "marlowe", "shakespeare")])[0] is False
+
+
 def test_no_triple_is_no_verdict(model: EmbeddedEquivalence) -> None:
     assert model.entails([]) == []
 

@@ -6,8 +6,9 @@ Equality of normal forms, both directions, rules about numbers and dates, and li
 `EmbeddedEquivalence` is a small cross-encoder for real text that needs no PyTorch: MiniLM with six layers,
 trained on pairs of answers, run by ONNX Runtime in float32 from weights of 8 bits. It reads
 `[CLS] question [SEP] answer [SEP] other answer [SEP]` in both orders and decides by the mean of the two
-logits, so that a pair has one verdict in either direction. A batch holds pairs of one length: there is no
-padding, and with `CLOSE` no verdict depends on the company of its pair.
+logits, so that a pair has one verdict in either direction; where the first order, the lesser answer first,
+is far from "the same" (most pairs of draws), it decides alone. A batch holds pairs of one length: there is
+no padding, and with `CLOSE` no verdict depends on the company of its pair.
 
 `CachedEquivalence` keeps verdicts in one SQLite file shared by methods, runs and processes (section 5, 6). A
 verdict is a label, not a score, so that a later run decides exactly as the first did. The file is opened for
@@ -172,7 +173,8 @@ class EmbeddedEquivalence:
         from semcal.hub_names import NLI_MODEL, locate  # slow: it imports the standard library's HTTP client
 
         opened = _opened(folder or Path(locate(DEFAULT, NLI_MODEL).source))
-        self._session, self._tokenizer, self._threshold, self._longest, self.revision = opened
+        self._session, self._tokenizer, config, self.revision = opened
+        self.threshold, self.apart, self._longest = config
         self._start, self._end = self._tokenizer.encode("").ids  # [CLS] and [SEP]
         self._truncated = False
 
@@ -181,22 +183,27 @@ class EmbeddedEquivalence:
         in_order = [(question, min(a, b), max(a, b)) for question, a, b in triples]
         pairs = list(dict.fromkeys(in_order))
         logits = self.logits(pairs)
-        for index in np.flatnonzero(np.abs(logits - self._threshold) < CLOSE):
+        for index in np.flatnonzero(np.abs(logits - self.apart) < CLOSE):
             logits[index] = self.logits([pairs[index]])[0]
-        verdicts = dict(zip(pairs, (logits > self._threshold).tolist()))
-        return [verdicts[triple] for triple in in_order]
+        near = np.flatnonzero(logits > self.apart)
+        swapped = [(question, b, a) for question, a, b in (pairs[index] for index in near)]
+        means = (logits[near] + self.logits(swapped)) / 2
+        for place in np.flatnonzero(np.abs(means - self.threshold) < CLOSE):
+            alone = self.logits([pairs[near[place]]]) + self.logits([swapped[place]])
+            means[place] = alone[0] / 2
+        same = {pairs[index] for index in near[means > self.threshold]}
+        return [triple in same for triple in in_order]
 
     def logits(self, pairs: Sequence[Triple]) -> NDArray[np.float64]:
-        """Return the mean logit (n,) of both orders of each (question, answer, other answer), in nats."""
-        encoded = self._encode([*pairs, *((question, b, a) for question, a, b in pairs)])
+        """Return the logit (n,) of each (question, answer, other answer), read in this order, in nats."""
+        encoded = self._encode(pairs)
         logits = np.zeros(len(encoded))
         for batch in _batches(encoded):
             ids = np.array([encoded[i][0] for i in batch], dtype=np.int64)
             heads = np.array([[encoded[i][1]] for i in batch])
             segments = (np.arange(ids.shape[1]) >= heads).astype(np.int64)
             (logits[batch],) = self._session.run(None, {"ids": ids, "segments": segments})
-        means: NDArray[np.float64] = logits.reshape(2, -1).mean(axis=0)
-        return means
+        return logits
 
     def _encode(self, pairs: Sequence[Triple]) -> list[tuple[list[int], int]]:
         """Return of each pair its tokens, and how many of them stand before the second answer.
@@ -220,8 +227,8 @@ class EmbeddedEquivalence:
 
 
 @cache
-def _opened(folder: Path) -> tuple[Any, Any, float, int, str]:
-    """Session, tokenizer, threshold, most tokens and revision, read once in a process."""
+def _opened(folder: Path) -> tuple[Any, Any, tuple[float, float, int], str]:
+    """Session, tokenizer, (threshold, "apart", most tokens) and revision, read once in a process."""
     import onnxruntime
     from tokenizers import Tokenizer
 
@@ -232,9 +239,9 @@ def _opened(folder: Path) -> tuple[Any, Any, float, int, str]:
         files = [(folder / name).read_bytes() for name in ("model.onnx", "tokenizer.json", "config.json")]
         session = onnxruntime.InferenceSession(files[0], options, ["CPUExecutionProvider"])
         config = json.loads(files[2])
-        threshold, longest = float(config["threshold"]), int(config["longest"])
+        limits = float(config["threshold"]), float(config["apart"]), int(config["longest"])
         revision = hashlib.sha256(b"".join(files)).hexdigest()[:12]
-        return session, Tokenizer.from_buffer(files[1]), threshold, longest, revision
+        return session, Tokenizer.from_buffer(files[1]), limits, revision
     except Exception as error:  # each library has errors of its own
         raise ModelError(
             f"the embedded equivalence model in {folder} cannot be read ({error}); install semcal again, "
