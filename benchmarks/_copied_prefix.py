@@ -11,7 +11,7 @@ from transformers import DynamicCache, LlamaForCausalLM
 from benchmarks._vllm import Answer
 
 Tokens = tuple[int, ...]
-ROWS = 40  # at most, in a forward pass; more are slower
+ROWS = 40  # at most, in a forward pass on a CPU; more are slower there
 
 
 def sample(
@@ -22,13 +22,14 @@ def sample(
     draws: int,
     end: int,
     steps: int,
+    rows: int = ROWS,
 ) -> list[list[Answer]]:
     """Draw answers at each temperature: ``[question][temperature and draw]``."""
     shared = next(i for i, column in enumerate(zip(*asked, strict=False)) if len(set(column)) > 1)
     prefix = DynamicCache(config=net.config)
-    net.model(torch.tensor([asked[0][:shared]]), past_key_values=prefix, use_cache=True)
-    scale = torch.tensor(temperatures).repeat_interleave(draws)
-    batch = max(1, ROWS // len(scale))
+    net.model(torch.tensor([asked[0][:shared]], device=net.device), past_key_values=prefix, use_cache=True)
+    scale = torch.tensor(temperatures, device=net.device).repeat_interleave(draws)
+    batch = max(1, rows // len(scale))
     answers = []
     for first in range(0, len(asked), batch):
         rest = [tokens[shared:] for tokens in asked[first : first + batch]]
@@ -46,17 +47,20 @@ def _batch(
 ) -> list[list[Answer]]:
     """A few questions at once; rows that have ended are dropped."""
     shared, longest = cache.get_seq_length(), max(map(len, rest))
-    ids = torch.tensor([(0,) * (longest - len(tokens)) + tokens for tokens in rest])
-    mask = torch.tensor([[1] * shared + [0] * (longest - len(tokens)) + [1] * len(tokens) for tokens in rest])
+    ids = torch.tensor([(0,) * (longest - len(tokens)) + tokens for tokens in rest], device=net.device)
+    mask = torch.tensor(
+        [[1] * shared + [0] * (longest - len(tokens)) + [1] * len(tokens) for tokens in rest],
+        device=net.device,
+    )
     cache.batch_repeat_interleave(len(rest))
     logits = _forward(net, cache, ids, mask)
     cache.batch_repeat_interleave(len(scale))
     logits, mask = (one.repeat_interleave(len(scale), dim=0) for one in (logits, mask))
     scale = scale.repeat(len(rest))[:, None]
-    rows = torch.arange(len(scale))
+    rows = torch.arange(len(scale), device=net.device)
     drawn: list[list[tuple[int, float]]] = [[] for _ in rows]
     for _ in range(steps):
-        log_probs = torch.log_softmax(logits / scale[rows], dim=-1)
+        log_probs = torch.log_softmax(logits.float() / scale[rows], dim=-1)
         token = torch.multinomial(log_probs.exp(), 1)
         chosen = log_probs.gather(1, token)[:, 0]
         for row, *one in zip(rows.tolist(), token[:, 0].tolist(), chosen.tolist(), strict=True):

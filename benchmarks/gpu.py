@@ -3,9 +3,10 @@
     python -m benchmarks.gpu
 
 A random Llama with the measures of Llama 3 8B in bfloat16; closed book as in `sampling`. `generate` gets
-batches of 16 questions, `do_sample=True, top_k=0, num_return_sequences=10`. TS is fitted to one answer a
-question, drawn at T = 1.3. Seconds by the wall clock, the device waited for; the first round of each is not
-counted. Memory is the greatest that the device's allocator held beside the weights.
+batches of 16 and of 64 questions, `do_sample=True, top_k=0, num_return_sequences=10`; transformers with the
+shared prefix computed once (`_copied_prefix`) all questions, 320 or 1280 rows at a time. TS is fitted to one
+answer a question, drawn at T = 1.3. Seconds by the wall clock, the device waited for; the first round of
+each is not counted. Memory is the greatest that the device's allocator held beside the weights.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any
 import torch
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
 
+from benchmarks import _copied_prefix
 from benchmarks.sampling import END, END_LOGIT, PEAK, STEPS, VOCABULARY, M, forget, prompts, tokenizer
 from semcal.models import CausalLanguageModel, Prompt
 from semcal.models.language_model import SampleRequest
@@ -37,7 +39,8 @@ class Setting:
     device: str
     dtype: torch.dtype
     questions: int
-    batch: int
+    batches: tuple[int, ...]  # questions at a time for `generate`
+    rows: tuple[int, ...]  # answers at a time with a copied prefix
     budget: int | None = None
 
 
@@ -53,7 +56,8 @@ LLAMA_8B = Setting(
     device="cuda",
     dtype=torch.bfloat16,
     questions=512,
-    batch=16,
+    batches=(16, 64),
+    rows=(320, 1280),
 )
 
 
@@ -66,7 +70,7 @@ def network(setting: Setting) -> LlamaForCausalLM:
         pad_token_id=0,
         bos_token_id=1,
         eos_token_id=END,
-        initializer_range=0.05,
+        initializer_range=0.02,
         dtype=setting.dtype,
         **setting.config,
     )
@@ -148,8 +152,18 @@ def rows(setting: Setting) -> Iterator[dict[str, Any]]:
         mean = statistics.mean(lengths)
         what = f"sampling, {len(under)} temperatures x {runs} runs ({model.attention}; {mean:.1f} tokens)"
         yield row(what, one, len(asked), len(asked) * M * runs * len(under))
-    theirs = measured(generate(net, asked[: setting.batch]), setting.device)
-    yield row("generate, one temperature and run", theirs, setting.batch, setting.batch * M)
+    tokens = [prompt.token_ids for prompt in asked]
+    for at_once in setting.rows:
+        options: dict[str, Any] = {"temperatures": (1.0,), "draws": M, "end": END, "steps": STEPS}
+        theirs = measured(
+            lambda: _copied_prefix.sample(net, tokens, **options, rows=at_once),  # noqa: B023
+            setting.device,
+        )
+        what = f"transformers, prefix copied to {at_once} rows, one temperature and run"
+        yield row(what, theirs, len(asked), len(asked) * M)
+    for batch in setting.batches:
+        theirs = measured(generate(net, asked[:batch]), setting.device)
+        yield row(f"generate, {batch} questions, one temperature and run", theirs, batch, batch * M)
     [drawn] = model.sample(SampleRequest(asked, recalibrators=[Temperature(T)], m=1, max_new_tokens=STEPS))[0]
     answers = [[draw.token_ids for draw in draws] for draws in drawn]
     features = measured(lambda: model.features(asked, answers), setting.device, before=lambda: forget(model))

@@ -14,6 +14,7 @@ from unittest.mock import Mock
 
 import pytest
 import tiny_models
+import torch
 import transformers
 from invoking import write
 from rich.console import Console
@@ -49,6 +50,17 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tensors = load_file(path)
     save_file({**tensors, "left.over": next(iter(tensors.values())).clone()}, path, {"format": "pt"})
     return folder
+
+
+def test_a_device_whose_memory_is_full_says_what_to_ask_less_of(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 154.00 MiB. GPU 0"))
+    monkeypatch.setattr("semcal.models.causal_lm.CausalLanguageModel.sample", full)
+    questions = write(tmp_path / "q.jsonl", QUESTIONS)
+    code, _, told = semcal("sample", questions, "--model", model, "--workers", 1, "--out", tmp_path / "rows")
+    assert code == 1
+    assert "error: CUDA out of memory; ask for less at once (--workers, --memory, --m" in told
 
 
 @pytest.mark.parametrize("option", [(), ("-v",)])

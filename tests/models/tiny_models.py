@@ -158,7 +158,12 @@ def model(
         "mistral": (MistralConfig, MistralForCausalLM, {"sliding_window": None}),
         "qwen2": (Qwen2Config, Qwen2ForCausalLM, {}),
         "gpt2": (GPT2Config, GPT2LMHeadModel, {}),
-        "gemma2": (Gemma2Config, Gemma2ForCausalLM, {"head_dim": 8, "sliding_window": 512}),
+        # Eager: transformers up to 5.17 lets fused attention drop the soft-capping, and says nothing.
+        "gemma2": (
+            Gemma2Config,
+            Gemma2ForCausalLM,
+            {"head_dim": 8, "sliding_window": 512, "attn_implementation": "eager"},
+        ),
         "cohere": (CohereConfig, CohereForCausalLM, {"logit_scale": 0.3}),
         "granite": (GraniteConfig, GraniteForCausalLM, {"logits_scaling": 4.0}),
         "qwen3": (Qwen3Config, Qwen3ForCausalLM, {"head_dim": 8}),

@@ -84,6 +84,16 @@ def test_ask_answers_by_name_and_hash(model: Path, few_shot: str, tmp_path: Path
     assert scored.equivalence == "default"
 
 
+def test_it_runs_in_half_precision_at_three_levels(model: Path) -> None:
+    half, whole = (semcal.load_model(model, dtype=name, device="cpu") for name in ("bfloat16", "float32"))
+    assert half.attention == "three levels"
+    answers = []
+    for one in (half, whole):
+        prompts = [Prompt(row["id"], one.encode(chat(row["question"]))) for row in ROWS[:8]]
+        answers.append([draw.text for draw in one.greedy(prompts, recalibrator=Base())])
+    assert sum(a == b for a, b in zip(*answers, strict=True)) >= 6
+
+
 def test_calibrate_and_fit_learn_from_it(model: Path, few_shot: str, labelled: str, tmp_path: Path) -> None:
     given = (labelled, "--model", model, "--few-shot", few_shot)
     code, _, told = command("fit", *given, "--out", tmp_path / "ts")

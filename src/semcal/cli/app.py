@@ -141,6 +141,10 @@ def _guarded(command: Command, output_of: Callable[..., Output | None]) -> Calla
                     code = command(**opt.arguments_of(command, options))
             except (SemcalError, KeyboardInterrupt, MemoryError, OSError) as error:
                 code = _report(error, output, options)
+            except RuntimeError as error:
+                if type(error).__name__ != "OutOfMemoryError":  # of torch, which light commands do not import
+                    raise
+                code = _report(MemoryError(str(error).partition(". ")[0]), output, options)
         raise typer.Exit(code or flush(sys.stdout))
 
     run.__signature__ = opt.options_of(command)  # type: ignore[attr-defined]
@@ -195,9 +199,9 @@ def _report(error: BaseException, output: Output | None, options: Mapping[str, A
         flush(sys.stdout)
         return 1
     if isinstance(error, MemoryError):
-        warn("error: out of memory; ask for less at once (--m, --bins, --memory, --limit)")
-        return 1
-    if isinstance(error, OSError):
+        where = str(error) or "out of memory"
+        warn(f"error: {where}; ask for less at once (--workers, --memory, --m, --bins, --limit)")
+    elif isinstance(error, OSError):
         advice = _ADVICE.get(error.errno or 0, "")
         warn(f"error: {error.strerror or error}: {error.filename or 'standard output'}{advice}")
         flush(sys.stdout)

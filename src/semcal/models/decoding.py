@@ -350,7 +350,11 @@ class PrefixCache:
         self._last: tuple[tuple[object, ...], TreeCache] | None = None
 
     def get(self, tokens: tuple[int, ...], ats: Sequence[ATS]) -> TreeCache:
-        """A cache of these tokens, read by these ATS; the tokens run unless they are kept."""
+        """A cache of these tokens, read by these ATS; the tokens run unless they are kept.
+
+        The ATS move to the network's device, as `torch.nn.Module.to` moves them.
+        """
+        ats = [one.to(self._network.device) for one in ats]
         last, origin = self._last, (tokens, self._weights())
         if last is not None and last[0] == origin:
             return last[1].with_ats(ats)

@@ -149,7 +149,7 @@ def load_model(
             f"{failure}: {config.model_type} is an encoder-decoder, a causal language model is needed"
         )
     tokenizer, model, report = read_checkpoint(
-        failure, location, revision, kind=AutoModelForCausalLM, dtype=chosen
+        failure, location, revision, kind=AutoModelForCausalLM, dtype=chosen, **_attention_of(config)
     )
     if missing := sorted(report.get("missing_keys", ())):  # they would be random numbers
         raise ModelError(
@@ -296,15 +296,26 @@ def read_config(failure: str, location: Location, revision: str | None) -> Any:
         return _from_pretrained(AutoConfig, location, revision)
 
 
+def _attention_of(config: Any) -> dict[str, str]:
+    """Eager attention for soft-capped scores: transformers up to 5.17 lets fused attention drop the cap."""
+    return {"attn_implementation": "eager"} if getattr(config, "attn_logit_softcapping", None) else {}
+
+
 def read_checkpoint(
-    failure: str, location: Location, revision: str | None, *, kind: Any, dtype: str | torch.dtype
+    failure: str,
+    location: Location,
+    revision: str | None,
+    *,
+    kind: Any,
+    dtype: str | torch.dtype,
+    **options: str,
 ) -> tuple[Any, Any, Any]:
     """Tokenizer and model of a checkpoint, and transformers' report on its weights."""
     tokenizer = _read_tokenizer(failure, location, revision)
     check_settings(failure, location, revision)  # a hub checkpoint's files have been fetched by now
     with silenced(), as_model_error(f"{failure}: its weights", location.source):
         model, report = _from_pretrained(
-            kind, location, revision, dtype=dtype, output_loading_info=True, weights_only=True
+            kind, location, revision, dtype=dtype, output_loading_info=True, weights_only=True, **options
         )
     return tokenizer, model, report
 

@@ -635,6 +635,12 @@ def _patch(network: Network, expected: Tensor) -> bool:
     return False
 
 
+#: Root mean square of the logits' differences, in their standard deviations. Rounding alone takes real models
+#: 0.04 to 0.07 from themselves in bfloat16 and 0.012 in float16, and single logits further; a position that
+#: is off by one takes them 0.11 or more, a key that is not seen 0.23.
+_TOLERANCE = {torch.bfloat16: 0.1, torch.float16: 0.03}
+
+
 def _check(network: Network, expected: Tensor) -> None:
     """Compare logits with the expected ones, and measure the network's sizes."""
     cache, states = _run_trees(network)
@@ -642,13 +648,16 @@ def _check(network: Network, expected: Tensor) -> None:
     logits = network.logits(states).view_as(expected)
     if cache.bytes_per_token < 1:
         raise ModelError(f"{type(network.model).__name__} has no layers that keep keys and values")
-    tolerance = 1e-4 if network.dtype in (torch.float32, torch.float64) else 0.1
-    error = float((expected - logits).abs().max() / expected.std().clamp_min(1e-6))
+    tolerance = _TOLERANCE.get(network.dtype, 1e-4)
+    difference = (expected - logits).abs()
+    furthest = difference.square().mean().sqrt() if network.dtype in _TOLERANCE else difference.max()
+    error = float(furthest / expected.std().clamp_min(1e-6))
     if not error <= tolerance:
+        rough = f", or another dtype than {network.dtype}" if network.dtype in _TOLERANCE else ""
         raise ModelError(
             f"{type(network.model).__name__} cannot be used: with a shared prefix its logits differ from the "
             f"plain model's by {error:.1e} standard deviations, more than {tolerance:.0e}; ordinary causal "
-            "attention is needed"
+            f"attention is needed{rough}"
         )
 
 

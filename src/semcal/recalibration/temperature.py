@@ -626,9 +626,10 @@ class Platt(TrainedModule):
         self.bias = nn.Parameter(torch.zeros(vocabulary))
 
     def log_probs(self, logits: Tensor) -> Tensor:
-        """Return log softmax(w ⊙ logits + b) in float32, shape (..., V) unchanged."""
+        """Return log softmax(w ⊙ logits + b) in float32, shape (..., V) unchanged, on the logits' device."""
         impossible = logits == -torch.inf
-        z = self.weight * logits.float().masked_fill(impossible, 0.0) + self.bias
+        weight, bias = self.weight.to(logits.device), self.bias.to(logits.device)
+        z = weight * logits.float().masked_fill(impossible, 0.0) + bias
         return torch.log_softmax(z.masked_fill(impossible, -torch.inf), dim=-1)
 
     def extra_repr(self) -> str:
