@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
 
-    from semcal.calibration.calibrated import CalibratedAnswer, Calibration
+    from semcal.calibration.calibrated import CalibratedAnswer, Calibration, LikeAnswers
     from semcal.grading.rules import Grader
     from semcal.recalibration.attentive import AnyRecalibrator
 
@@ -46,6 +46,8 @@ SHOWN = 10
 #: Metrics that a notebook shows.
 FIGURES = {"n": "n", "accuracy": "accuracy", "mean_confidence": "confidence", "ace": "ACE"}
 FIGURES |= {"ace_floor": "by chance", "brier": "Brier", "auroc": "AUROC", "gain": "gain"}
+#: Meanings that an explanation names, and the longest text of one.
+NAMED, LONGEST = 3, 60
 PLOTS = ("reliability", "selective")
 
 
@@ -89,6 +91,7 @@ class Answer:
         Whether `confidence` lies below `threshold`, or is undefined; None without a threshold. True as well
         where the calibration was asked for a threshold and none could be shown to hold.
     threshold : float or None
+        Of several that of the largest risk.
     entropy : float or None
         Semantic entropy (nats) under the measure that chose the answer (with a calibration E-SC).
     meanings : tuple of Meaning
@@ -107,6 +110,11 @@ class Answer:
         How many meanings share the first place, where several do: the draws do not agree on any answer.
     score : float, optional
         With a calibration the answer's share of the draws, by which answers are ordered under a constant.
+    decision : {"answer", "review", "abstain"}, optional
+        Where a calibration has thresholds for several risks: "answer" from the strictest on, "abstain" below
+        the loosest, and "review" between. `thresholds` are these, the strictest first.
+    like : LikeAnswers, optional
+        The labelled questions of the calibration whose answers scored like this one.
     map : str, optional
         What made the probability, such as "logistic(…)"; "none(E-SC)" is the share itself.
 
@@ -134,6 +142,20 @@ class Answer:
     tied: int | None = None
     score: float | None = None
     map: str | None = None
+    decision: str | None = None
+    thresholds: Sequence[Mapping[str, Any]] | None = None
+    like: LikeAnswers | None = None
+
+    @property
+    def explanation(self) -> str:
+        """What the confidence rests on, in a sentence.
+
+        >>> import semcal
+        >>> samples = ["Paris", "Paris", "Lyon", "Paris", "Nice", "Lille", "Paris"]
+        >>> print(semcal.score([{"question": "Where?", "samples": samples}])[0].explanation)
+        4 of 7 draws say Paris, 1 says Lyon, 1 says Nice and 1 says another thing
+        """
+        return explain(self)
 
     def __repr__(self) -> str:
         abstained = "" if self.abstained is None else f", abstained={self.abstained}"
@@ -161,11 +183,41 @@ class Answer:
             "measure": self.measure,
             "abstained": self.abstained,
             "threshold": self.threshold,
+            **({} if self.decision is None else {"decision": self.decision, "thresholds": self.thresholds}),
+            "explanation": self.explanation,
             "entropy": self.entropy,
             "meanings": [vars(meaning) for meaning in self.meanings],
             "by_measure": {name: best._asdict() for name, best in self.by_measure.items()},
             **{key: self.row.json[key] for key in ("samples", "log_likelihoods", "clusters")},
         }
+
+
+def explain(answer: Answer) -> str:
+    """Say how many draws mean what, and how often labelled answers like it were right."""
+    counts = [len(meaning.samples) for meaning in answer.meanings]
+    m, others = sum(counts), counts[NAMED:]
+    draws = "1 draw says" if m == 1 else f"{counts[0]} of {m} draws {_say(counts[0])}"
+    parts = [f"{draws} {_quoted(answer.meanings[0].text)}"]
+    further = zip(answer.meanings[1:NAMED], counts[1:])
+    parts += [f"{count} {_say(count)} {_quoted(meaning.text)}" for meaning, count in further]
+    if others:
+        things = "another thing" if len(others) == 1 else f"{len(others)} other things"
+        parts.append(f"{sum(others)} {_say(sum(others))} {things}")
+    text = " and ".join([", ".join(parts[:-1])] * (len(parts) > 1) + parts[-1:])
+    if (like := answer.like) is not None:
+        were = "was" if like.right == 1 else "were"
+        text += f"; of {like.n} labelled questions like this {like.right} {were} right"
+    return text
+
+
+def _say(count: int) -> str:
+    return "says" if count == 1 else "say"
+
+
+def _quoted(text: str) -> str:
+    """A text on one line, cut where it is long."""
+    line = " ".join(text.split())
+    return "nothing" if not line else line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…"
 
 
 def _rounded(value: float | None) -> str:
@@ -216,6 +268,8 @@ def answer_of(row: Row, measure: str, calibrated: CalibratedAnswer | None, thres
         tied=tied if tied > 1 else None,
         score=calibrated.score if calibrated else None,
         map=calibrated.map if calibrated else None,
+        decision=calibrated.decision if calibrated else None,
+        like=calibrated.like if calibrated else None,
     )
 
 
@@ -230,7 +284,8 @@ def answers_of(
     if calibration is None:
         return [answer_of(row, measure, None, threshold) for row in first]
     threshold = threshold if calibration.threshold is None else calibration.limit
-    return [answer_of(row, measure, best, threshold) for row, best in zip(first, calibration.apply(rows))]
+    answers = [answer_of(row, measure, best, threshold) for row, best in zip(first, calibration.apply(rows))]
+    return [replace(answer, thresholds=calibration.bands) for answer in answers]
 
 
 class Plots(list[Any]):
@@ -324,8 +379,8 @@ class Results(Sequence[Answer]):
         if answer.bounds is not None:
             row = row.set(prediction=answer.text)
         if answer.measure == CALIBRATED:
-            decision = (answer.text, answer.confidence, answer.score, answer.threshold, answer.abstained)
-            row = row.add(Decision(*decision))
+            verdict = answer.abstained, answer.decision, answer.thresholds
+            row = row.add(Decision(answer.text, answer.confidence, answer.score, answer.threshold, *verdict))
         return grade_row(row, grader=grader, seed=self._seed) if row.is_labelled else row
 
     def records(self) -> list[JsonObject]:
@@ -340,6 +395,7 @@ class Results(Sequence[Answer]):
                 "confidence": answer.confidence,
                 **({"correct": _correct(row, answer.measure)} if graded else {}),
                 **({"abstained": answer.abstained} if limited else {}),
+                **({} if answer.decision is None else {"decision": answer.decision}),
                 "entropy": answer.entropy,
                 "meanings": len(answer.meanings),
                 **{name: best.confidence for name, best in answer.by_measure.items()},
@@ -427,7 +483,9 @@ class Results(Sequence[Answer]):
             where.set_title(f"{name}, {len(scores.correct)} questions")
         return Plots(axes)
 
-    def calibrate(self, *, risk: float | None = None, delta: float = 0.05, seed: int = 0) -> Calibration:
+    def calibrate(
+        self, *, risk: float | Sequence[float] | None = None, delta: float = 0.05, seed: int = 0
+    ) -> Calibration:
         """Learn the probability that an answer is right from the graded rows of stored samples.
 
         Parameters and errors are those of `semcal.calibrate`; UsageError where a model was asked, which a

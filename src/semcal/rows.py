@@ -94,8 +94,10 @@ class Decision:
     answer: str
     probability: float | None
     score: float | None  # its share of the draws
-    threshold: float | None
+    threshold: float | None  # of several that of the largest risk
     abstained: bool | None  # None without a threshold
+    decision: str | None = None  # "answer", "review" or "abstain", where there are several thresholds
+    thresholds: Sequence[Json] | None = None  # {risk, delta, threshold, n} of each, the strictest first
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +116,10 @@ class Grades:
 
 Part: TypeAlias = Draws | Tokens | Clusters | Measures | Decision | Grades
 #: Fields of parts that are left out of a row where they are None.
-_LEFT_OUT = ("tied", "rule", "answer_correct", "cluster_correct", "temperatures", "truncated_to")
+_LEFT_OUT = (
+    *("tied", "rule", "answer_correct", "cluster_correct", "temperatures", "truncated_to"),
+    *("decision", "thresholds"),
+)
 
 
 @dataclass(frozen=True)
@@ -179,11 +184,13 @@ class Row(Mapping[str, Any]):
         """Return the row with these parts in place of what it had of them."""
         json = dict(self.json)
         for part in parts:
-            for key in (item.name for item in fields(part)):
+            keys = [item.name for item in fields(part)]
+            replaces = any(key in json for key in keys if key not in _LEFT_OUT)
+            for key in keys:
                 value = getattr(part, key)
                 if value is not None or key not in _LEFT_OUT:
                     json[key] = value
-                else:
+                elif replaces:
                     json.pop(key, None)
         return Row(json, self.line)
 

@@ -649,6 +649,11 @@ def _mapped(shares: Floats, calibration: Calibration) -> Floats:
 def _threshold_of(calibration: Calibration, threshold: float | None) -> float | None:
     if calibration.threshold is None:
         return threshold
+    if calibration.thresholds:
+        raise UsageError(
+            "to decide early, one threshold is needed, and the calibration has several, between which "
+            "answers are reviewed; calibrate with one risk"
+        )
     if calibration.threshold.threshold is None:
         raise UsageError(
             "no threshold of the calibration was shown to hold its risk, so that every answer abstains and "

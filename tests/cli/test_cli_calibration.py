@@ -190,6 +190,7 @@ RECORD = {
     "temperature": 1.0,
     "solver": None,
     "entropy": 0.5,
+    "explanation": "3 of 4 draws say Ana and 1 says nothing",
     "meanings": [
         {"text": "Ana", "share": 0.75, "probability": 0.617, "samples": ["Ana"] * 3},
         {"text": "", "share": 0.25, "probability": 0.01, "samples": [""]},
@@ -202,6 +203,7 @@ def test_a_terminal_shows_the_answer_its_probability_and_whether_it_abstains() -
     assert ask._page(RECORD).splitlines() == [
         "Ana   right with probability 0.62",
         "abstained: 0.617 is below the threshold 0.620",
+        "3 of 4 draws say Ana and 1 says nothing.",
         "",
         "  meaning        drawn probability",
         "  Ana                3        0.62",
@@ -217,6 +219,8 @@ def test_a_terminal_shows_the_answer_its_probability_and_whether_it_abstains() -
     assert last == "  4 draws, TS, T = 1.00; semantic entropy 0.50 nats"
 
 
+BANDS = [{"risk": 0.05, "threshold": 0.8}, {"risk": 0.3, "threshold": 0.6}]
+REVIEW = {"threshold": 0.6, "abstained": False, "decision": "review", "thresholds": BANDS}
 #: Under a constant the share meets the threshold.
 SHARE = {"map": "constant(E-SC)", "score": 0.75}
 
@@ -224,9 +228,16 @@ SHARE = {"map": "constant(E-SC)", "score": 0.75}
 @pytest.mark.parametrize(
     ("changed", "line"),
     [
+        (REVIEW, "to be reviewed: 0.62 reaches the threshold 0.60, and not 0.80, that of risk 0.05"),
+        (
+            {**REVIEW, "thresholds": [{"risk": 0.05, "threshold": None}, BANDS[1]]},
+            "to be reviewed: 0.62 reaches the threshold 0.60, "
+            "and not one of risk 0.05, for which none was found",
+        ),
+        ({**REVIEW, "decision": "answer"}, "answered: 0.62 reaches the threshold 0.60"),
         ({"threshold": None}, "abstained: no threshold was found that holds the risk"),
         ({"confidence": None}, "abstained: the confidence is undefined"),
-        ({"abstained": None, "threshold": None}, ""),
+        ({"abstained": None, "threshold": None}, "3 of 4 draws say Ana and 1 says nothing."),
         ({"confidence": 0.62 - 1e-9}, "abstained: 0.619999999 is below the threshold 0.620000000"),
         ({**SHARE, "confidence": 0.9, "threshold": 0.8}, "abstained: share 0.75 is below the threshold 0.80"),
         (

@@ -51,6 +51,7 @@ def test_a_page_of_an_early_decision_names_its_bound_and_how_many_draws_were_ask
         "abstained": False,
         "threshold": 0.6,
         "entropy": None,
+        "explanation": "6 of 6 draws say Ana Velis",
         "meanings": [meaning],
         "samples": ["Ana Velis"] * 6,
     }

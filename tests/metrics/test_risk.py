@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import binom, binomtest
 
 from semcal import metrics
-from semcal.calibration.learn import set_threshold
+from semcal.calibration.learn import set_threshold, set_thresholds
 from semcal.errors import InputError, UsageError
 from semcal.metrics import risk_controlled_threshold
 from semcal.metrics.thresholds import likeliest_start
@@ -340,3 +340,32 @@ def test_one_question_of_each_group_counts_and_which_one_goes_by_the_seed():
     assert alone.sentence == metrics.risk_controlled_threshold(p, c, risk_limit=0.9).sentence
     with pytest.raises(InputError, match="5 groups for 6 questions"):
         risk_controlled_threshold(p, c, risk_limit=0.9, groups=[1] * 5)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_each_of_several_thresholds_is_its_own_at_a_part_of_delta_or_a_stricter_one(seed):
+    rng = np.random.default_rng(seed)
+    p = rng.beta(3, 1, 400)
+    correct = rng.random(400) < p**0.4
+    fitted = rng.beta(3, 1, 600)
+    risks = (0.05, 0.1, 0.3)
+    found = set_thresholds(p, correct, risks, 0.06, fitted=(fitted, fitted**0.4))
+    assert [(one.risk_limit, one.delta) for one in found] == [(risk, 0.02) for risk in risks]
+    alone = [set_threshold(p, correct, r, 0.02, fitted=(fitted, fitted**0.4)).threshold for r in risks]
+    for k, one in enumerate(found):
+        stricter = [t for t in alone[: k + 1] if t is not None]
+        assert one.threshold == (min(stricter) if stricter else None)
+    assert found == set_thresholds(p, correct, risks, 0.06, fitted=(fitted, fitted**0.4))
+
+
+def test_a_larger_risk_takes_the_threshold_that_a_smaller_one_has_where_its_own_is_higher():
+    """Testing begins where the fitted questions say that it passes, which differs by risk."""
+    p = np.repeat([0.95, 0.9, 0.5], [10, 190, 100])
+    correct = np.concatenate([np.arange(10) < 5, np.ones(190), np.zeros(100)]).astype(bool)
+    fitted = np.repeat([0.95, 0.9, 0.5], [40, 200, 100])
+    says = np.repeat([0.75, 1.0, 0.0], [40, 200, 100])
+    strict, loose = (set_threshold(p, correct, r, 0.05, fitted=(fitted, says)).threshold for r in (0.1, 0.3))
+    found = set_thresholds(p, correct, (0.1, 0.3), 0.1, fitted=(fitted, says))
+    thresholds = [one.threshold for one in found]
+    assert thresholds[0] == strict
+    assert thresholds[1] == min(t for t in (strict, loose) if t is not None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -678,3 +679,90 @@ def test_the_guarantee_is_broken_no_more_often_than_promised() -> None:
         assert binomtest(broken, row["worlds"], delta, alternative="greater").pvalue > 0.001
     assert looked["broken"] > made_up["broken"]
     assert max(row["with a threshold"] for row in rows) > 0.5  # or it would promise nothing
+
+
+def of_three_kinds(n: int, seed: int = 0) -> list[dict[str, Any]]:
+    """Rows of which a third is nearly always right, a third often, and a third hardly ever."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for number in range(n):
+        drawn, right = ((10, 0.98), (7, 0.6), (3, 0.1))[number % 3]
+        texts = ["Ana"] * drawn + [f"Bo {k}" for k in range(10 - drawn)]
+        answers = ["Ana"] if rng.random() < right else ["Nobody"]
+        rows.append({"id": f"q{number}", "question": f"Who? {number}", "samples": texts, "answers": answers})
+    return rows
+
+
+def test_several_risks_give_bands_and_a_decision_each_answer() -> None:
+    found = calibrate_samples(of_three_kinds(900), equivalence=EXACT, risk=(0.45, 0.25), delta=0.1)
+    strict, loose = found.thresholds
+    assert (strict.risk_limit, loose.risk_limit, strict.delta) == (0.25, 0.45, 0.05)
+    assert found.threshold == loose
+    assert strict.threshold is not None
+    assert loose.threshold is not None
+    rows = calibrated_rows(measured(of_three_kinds(30, seed=5)), found)
+    decisions = {row["decision"] for row in rows}
+    assert decisions == {"answer", "review", "abstain"}
+    for row in rows:
+        p, expected = row["probability"], "review"
+        expected = "answer" if p >= strict.threshold else "abstain" if p < loose.threshold else expected
+        assert (row["decision"], row["abstained"]) == (expected, expected == "abstain")
+        assert row["threshold"] == loose.threshold
+        assert [band["risk"] for band in row["thresholds"]] == [0.25, 0.45]
+        assert row["thresholds"][0] == {"risk": 0.25, "delta": 0.05, "threshold": strict.threshold, "n": 360}
+
+
+def test_without_a_strict_threshold_nothing_is_answered_unseen_and_one_risk_says_nothing_of_bands() -> None:
+    found = calibrate_samples(of_three_kinds(600), equivalence=EXACT, risk=(0.001, 0.45))
+    assert found.thresholds[0].threshold is None
+    rows = calibrated_rows(measured(of_three_kinds(30, seed=5)), found)
+    assert {row["decision"] for row in rows} == {"review", "abstain"}
+    one = calibrate_samples(samples(300), equivalence=EXACT, risk=0.45)
+    (row,) = calibrated_rows(measured(samples(1)), one)
+    assert not {"decision", "thresholds"} & set(row)
+    (row,) = calibrated_rows([{**measured(samples(1))[0], "decision": "mine", "thresholds": 3}], one)
+    assert (row["decision"], row["thresholds"]) == ("mine", 3)  # keys that are not ours pass through
+
+
+def test_bands_are_saved_and_deciding_early_is_refused_with_them(tmp_path: Path) -> None:
+    found = calibrate_samples(samples(300), equivalence=EXACT, risk=[0.25, 0.45])
+    found.save_pretrained(tmp_path / "bands")
+    loaded = Calibration.from_pretrained(tmp_path / "bands")
+    assert (loaded.thresholds, loaded.bands) == (found.thresholds, found.bands)
+    with pytest.raises(UsageError, match="several, between which answers are reviewed"):
+        DecisionRule.of(
+            10, "E-SC", None, calibration(threshold=loaded.threshold, thresholds=loaded.thresholds)
+        )
+
+
+def test_labelled_questions_like_an_answer_are_counted_once_each_and_told() -> None:
+    found = calibrate_samples(samples(300), equivalence=EXACT)
+    like = found.report.like
+    assert sum(one.n for one in like) == 300
+    right = round(300 * (found.report.base["accuracy"] or 0.0))
+    assert sum(one.right for one in like) == right
+    assert all(one.n >= 20 for one in like)
+    assert all(a.high < b.low for a, b in pairwise(like))
+    (row,) = measured(samples(1, seed=3))
+    (best,) = found.apply({1.0: [row]})
+    nearest = min(like, key=lambda one: max(one.low - best.probability, best.probability - one.high, 0.0))
+    assert best.like == nearest
+    text = answer_of(row, "E-SC", best, None).explanation
+    assert text.endswith(f"; of {nearest.n} labelled questions like this {nearest.right} were right")
+
+
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        (["Ana"], "1 draw says Ana"),
+        (["Ana"] * 3, "3 of 3 draws say Ana"),
+        (["Ana", "Ana", "Bo"], "2 of 3 draws say Ana and 1 says Bo"),
+        (["", "", "Bo"], "2 of 3 draws say nothing and 1 says Bo"),
+        (["A b", "A b", "C", "D", "E"], "2 of 5 draws say A b, 1 says C, 1 says D and 1 says another thing"),
+        (list("AABCDEF"), "2 of 7 draws say A, 1 says B, 1 says C and 3 say 3 other things"),
+        (["x" * 80] * 2, f"2 of 2 draws say {'x' * 59}…"),
+    ],
+)
+def test_an_explanation_counts_draws(texts: list[str], said: str) -> None:
+    (row,) = measured([{"id": "1", "question": "Who?", "samples": texts}])
+    assert answer_of(row, "E-SC", None, None).explanation == said

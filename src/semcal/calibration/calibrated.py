@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, TypeAdapter, ValidationError
@@ -61,6 +61,7 @@ from semcal.store import write_if_new
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]
+Verdict = Literal["answer", "review", "abstain"]
 
 # ---- What samples say about an answer ----------------------------------------------------------------------
 
@@ -244,6 +245,16 @@ class GradedExample:
 
 
 @dataclass(frozen=True)
+class LikeAnswers:
+    """Labelled questions whose answers got like probabilities out of fold (shares, under a constant)."""
+
+    low: Share
+    high: Share
+    n: Count
+    right: Count
+
+
+@dataclass(frozen=True)
 class CalibrationReport:
     """What was chosen and how good it is; figures of the calibrated probability are out of fold."""
 
@@ -258,6 +269,11 @@ class CalibrationReport:
     base_at_one: Mapping[str, float | None] | None = None  # at T = 1, where others were tried
     temperatures: tuple[TemperatureScore, ...] = ()
     first: tuple[str, ...] = ()  # what to know and do before anything else
+    like: tuple[LikeAnswers, ...] = ()  # ascending; all labelled questions that the map was fitted to
+
+    def like_answers(self, score: float) -> LikeAnswers | None:
+        """The labelled questions whose answers scored like this one; None of an earlier version."""
+        return min(self.like, key=lambda one: max(one.low - score, score - one.high, 0.0), default=None)
 
     @property
     def why(self) -> str:
@@ -316,6 +332,8 @@ class CalibratedAnswer:
     abstained: bool | None  # None without a threshold
     score: float  # its share of the draws
     map: str  # what made the probability: "none(E-SC)" is the share itself
+    decision: Verdict | None = None  # where several risks have thresholds
+    like: LikeAnswers | None = None  # labelled questions whose answers scored like this one
 
 
 @dataclass(frozen=True)
@@ -337,6 +355,7 @@ class _Contents:
     grader: str | None = None
     grader_revision: str | None = None
     samples_sha256: str | None = None
+    thresholds: tuple[Threshold, ...] = ()
 
     def check(self) -> None:
         """Raise InputError for what types cannot tell: an unknown feature, a choice that was not tried."""
@@ -380,6 +399,10 @@ class Calibration(_Contents):
         By what the labelled answers were graded: "rules", "nli" or a judge with its URL; and the revision of
         the model that it asked. None where nobody knows.
     threshold : Threshold or None
+        Of several that of the largest risk.
+    thresholds : tuple of Threshold
+        Where several risks were asked for, the strictest first. Each holds with probability 1 − its `delta`,
+        and all together with 1 − the sum of these.
     report : CalibrationReport
     max_new_tokens : int or None
     provenance : Provenance or None
@@ -456,6 +479,8 @@ class Calibration(_Contents):
                 abstained=self.abstains(score),
                 score=share,
                 map=self.map.candidate.name,
+                decision=self.decide(score),
+                like=self.report.like_answers(score),
             )
             for text, meaning, p, score, share, row in zip(
                 features.answers,
@@ -475,6 +500,23 @@ class Calibration(_Contents):
     def abstains(self, score: float) -> bool | None:
         """Whether an answer of this score abstains; None without a threshold."""
         return None if self.threshold is None else self.limit is None or score < self.limit
+
+    def decide(self, score: float) -> Verdict | None:
+        """Whether to answer, to have it reviewed or to abstain; None where one risk at most was asked for."""
+        if not self.thresholds:
+            return None
+        strictest = self.thresholds[0].threshold
+        if strictest is not None and score >= strictest:
+            return "answer"
+        return "abstain" if self.abstains(score) else "review"
+
+    @property
+    def bands(self) -> list[dict[str, Any]] | None:
+        """The thresholds as rows show them, strictest first; None where one risk at most was asked for."""
+        return [
+            {"risk": one.risk_limit, "delta": one.delta, "threshold": one.threshold, "n": one.n}
+            for one in self.thresholds
+        ] or None
 
     def _of_meanings(self, row: Row, meaning: int, p: float) -> tuple[float, ...]:
         """The probability of each meaning: that of the answer, and the others by their shares."""
@@ -499,6 +541,8 @@ class Calibration(_Contents):
         digest = None if self.samples is None else sha256(self.samples.encode()).hexdigest()
         contents = asdict(replace(self, recalibrator=None, samples=None, samples_sha256=digest))
         del contents["samples"], contents["examples"]
+        if not self.thresholds:
+            del contents["thresholds"]
         contents["recalibrator"] = None if self.recalibrator is None else RECALIBRATOR
         return write_contents(folder, CALIBRATION, contents)
 
@@ -773,6 +817,14 @@ def draws_for(calibration: Calibration, rows: Sequence[Row]) -> dict[float | Non
     return rows_at
 
 
+def decision_of(answer: CalibratedAnswer, calibration: Calibration) -> Decision:
+    """Return the part of a row that an answer with its probability is."""
+    limit, bands = calibration.limit, calibration.bands
+    return Decision(
+        answer.text, answer.probability, answer.score, limit, answer.abstained, answer.decision, bands
+    )
+
+
 @dataclass(frozen=True)
 class CalibrationStep:
     """Measures clustered rows, and adds `answer`, `probability`, `threshold` and `abstained`.
@@ -797,6 +849,5 @@ class CalibrationStep:
         except InputError as error:
             raise UsageError(str(error)) from error
         return [
-            row.add(Decision(best.text, best.probability, best.score, calibration.limit, best.abstained))
-            for row, best in zip(measure_rows(rows, options), answers)
+            row.add(decision_of(best, calibration)) for row, best in zip(measure_rows(rows, options), answers)
         ]

@@ -26,6 +26,7 @@ from semcal.calibration.calibrated import (
     CandidateScore,
     CurvePoint,
     GradedExample,
+    LikeAnswers,
     TemperatureScore,
     Threshold,
     candidates_for,
@@ -94,6 +95,8 @@ TEMPERATURES = (1.0, 0.5)
 APART = 0.4
 #: Of the learning curve: parts of the labels, random subsets of each, and the fewest labels that are tried.
 PARTS, SUBSETS, FEWEST_LABELS = (0.25, 0.5, 0.75), 4, 25
+#: Labelled questions that are counted together as like each other: at least so many, in at most ten groups.
+LIKE, MOST_LIKE = 20, 10
 #: Below this share of right answers a model is nearly always wrong.
 HARDLY = 0.1
 #: Between answers that were written into one cell.
@@ -108,19 +111,27 @@ class Learning:
 
     With `risk`, two in five of the questions (whole groups of them) are kept apart, and the loosest
     threshold is set on them whose error rate is shown to be at most `risk`, with probability 1 − `delta`.
-    One question of each group counts there, since those of one group are not independent.
+    One question of each group counts there, since those of one group are not independent. Several risks get a
+    threshold each, with probability 1 − `delta` for all together.
     """
 
-    risk: float | None = None
+    risk: float | Sequence[float] | None = None
     delta: float = 0.05
     seed: int = 0  # of the folds, and of what is kept apart
     grader: Grader = field(default_factory=RuleGrader)  # decides whether the answer's one wording is right
     learn_temperature: bool = True  # whether answers may come from other draws than those at T = 1
 
     def __post_init__(self) -> None:
-        for name, share, usual in (("risk", self.risk, 0.1), ("delta", self.delta, 0.05)):
-            if share is not None or name == "delta":
-                as_option(share, name, f"a share between 0 and 1, such as {usual}", low=0, high=1)
+        for risk in self.risks:
+            as_option(risk, "risk", "a share between 0 and 1, such as 0.1", low=0, high=1)
+        as_option(self.delta, "delta", "a share between 0 and 1, such as 0.05", low=0, high=1)
+
+    @property
+    def risks(self) -> tuple[float, ...]:
+        """The risks that are asked for, the strictest first."""
+        if isinstance(self.risk, Sequence) and not isinstance(self.risk, str):
+            return tuple(sorted(set(self.risk)))
+        return () if self.risk is None else (self.risk,)
 
 
 @dataclass(frozen=True)
@@ -151,7 +162,7 @@ def calibrate(
     max_new_tokens: int | None = None,
     linkage: str = "components",
     grader: Grader | str | None = None,
-    risk: float | None = None,
+    risk: float | Sequence[float] | None = None,
     delta: float = 0.05,
     data: str | None = None,
     versions: Mapping[str, str | None] | None = None,
@@ -183,9 +194,11 @@ def calibrate(
         As in `semcal.SemanticUQ`; `seed` is also that of the folds, and of what is kept apart.
     grader : Grader, {"rules", "nli"} or "judge:openai:URL#MODEL", optional
         Decides whether an answer is right: rules by default, or the equivalence.
-    risk, delta : float
-        With `risk` also a threshold: of the answers from it on at most this share is wrong, with probability
-        1 - `delta`. Two in five of the questions are kept apart for it.
+    risk : float or sequence of float, optional
+        Also a threshold: of the answers from it on at most this share is wrong, with probability 1 - `delta`.
+        Two in five of the questions are kept apart for it. Several risks get a threshold each, and all hold
+        together with that probability.
+    delta : float
     data, versions, keep : optional
         Where the questions come from and versions of packages, for the record; a store of finished blocks,
         from which the same call resumes with identical results.
@@ -514,7 +527,7 @@ def calibrate_rows(
     grader_name, grader_revision = grader_record(grader)
     ties = [question_ties(row.json) for row in labelled]
     groups = several(ties)
-    apart = kept_apart(n, groups, seed) if learning.risk is not None else np.zeros(n, dtype=bool)
+    apart = kept_apart(n, groups, seed) if learning.risks else np.zeros(n, dtype=bool)
     labels = [
         Labelled(features.values, correct, candidates_for(features)).part(~apart)
         for features, correct in zip(features_at, correct_at)
@@ -546,19 +559,20 @@ def calibrate_rows(
         samples=origin.samples,
         examples=_examples(answer_rows, features, correct),
     )
-    if learning.risk is None:
+    if not learning.risks:
         return calibration
     scores, fitted_scores = (learnt.map.scores(part_of(features.values, part)) for part in (apart, ~apart))
-    threshold = set_threshold(
+    thresholds = set_thresholds(
         scores,
         correct[apart],
-        learning.risk,
+        learning.risks,
         learning.delta,
         fitted=(fitted_scores, learnt.out_of_fold),
         groups=None if groups is None else groups[apart],
         seed=seed,
     )
-    return replace(calibration, threshold=threshold)
+    several_risks = thresholds if len(thresholds) > 1 else ()
+    return replace(calibration, threshold=thresholds[-1], thresholds=several_risks)
 
 
 def _problems(
@@ -671,6 +685,33 @@ def set_threshold(
     return Threshold(test.threshold, risk, delta, *counts, bound, test.questions_needed, test.least_risk)
 
 
+def set_thresholds(
+    scores: Floats,
+    correct: Floats,
+    risks: Sequence[float],
+    delta: float,
+    *,
+    fitted: tuple[Floats, Floats],
+    groups: Groups | None = None,
+    seed: int = 0,
+) -> tuple[Threshold, ...]:
+    """The threshold of each risk, strictest first: all hold together with probability 1 − `delta`.
+
+    Each is tested at `delta` / k. Where a smaller risk is shown to hold from a lower threshold on, so is a
+    larger one there: it takes that threshold, and none lies above a stricter one.
+    """
+    options = {"fitted": fitted, "groups": groups, "seed": seed}
+    thresholds: list[Threshold] = []
+    for risk in risks:
+        found = set_threshold(scores, correct, risk, delta / len(risks), **options)  # type: ignore[arg-type]
+        stricter = thresholds[-1] if thresholds else found
+        held = [one.threshold for one in (found, stricter) if one.threshold is not None]
+        if held and found.threshold != min(held):
+            found = replace(stricter, risk_limit=risk)
+        thresholds.append(found)
+    return tuple(thresholds)
+
+
 def _further(
     rows: Sequence[Row],
     features: AnswerFeatures,
@@ -760,12 +801,17 @@ class _Learnt:
                 for above, error in [paired_difference(score.gains, scores[0].gains, self.groups)]
             ),
             first=first,
+            like=tuple(_like_answers(self._scores_out_of_fold, self.correct)),
             learning_curve=self.curve,
             warnings=(*problems, *self._problems()),
         )
         for problem in report.warnings:
             warnings.warn(problem, SemcalWarning, stacklevel=4)
         return report
+
+    @property
+    def _scores_out_of_fold(self) -> Floats:
+        return self.share if self.map.candidate.kind == "constant" else self.out_of_fold
 
     def _problems(self) -> list[str]:
         """What limits what could be learnt."""
@@ -794,6 +840,19 @@ class _Learnt:
                 "see that the samples were drawn at a temperature above 0 and not copied"
             )
         return problems
+
+
+def _like_answers(scores: Floats, correct: Floats) -> Iterator[LikeAnswers]:
+    """Labelled questions by score: as many groups as have `LIKE` each, and equal scores in one group."""
+    order = np.argsort(scores, kind="stable")
+    values, n, start = scores[order], len(order), 0
+    size = max(LIKE, -(-n // MOST_LIKE))
+    while start < n:
+        end = int(np.searchsorted(values, values[min(start + size, n) - 1], "right"))
+        end = n if n - end < size else end
+        right = int(correct[order[start:end]].sum())
+        yield LikeAnswers(float(values[start]), float(values[end - 1]), end - start, right)
+        start = end
 
 
 def _above(p: Floats, share: Floats, correct: Floats) -> float:

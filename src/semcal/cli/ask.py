@@ -203,7 +203,8 @@ def _ways(options: AskOptions, calibration: Calibration | None, state: WorkerSta
         for line in calibration.report.first:
             info(f"ask: {line}")
         if calibration.threshold is not None and is_made_for(calibration, state.model):
-            info(f"ask: {_promise(calibration.threshold)}")
+            for threshold in calibration.thresholds or (calibration.threshold,):
+                info(f"ask: {_promise(threshold)}")
         few_shot = opt.open_few_shot(options.few_shot)
         brought = {"calibration": calibration, "few_shot": few_shot, "force": options.force}
         return (cast("UQOptions", options.settings() | brought),)
@@ -298,6 +299,7 @@ def _page(record: Json, *, titled: bool = False) -> str:
             f"{record['answer'] or '(empty answer)'}   {verdict}",
             *([_DISAGREE.format(record["tied"])] if "tied" in record else []),
             *_verdict(record),
+            f"{record['explanation']}.",
             "",
             f"  {'meaning':<{wide}} {'drawn':>5} {kind:>11}",
             *(
@@ -330,6 +332,15 @@ def _verdict(record: Json) -> Iterator[str]:
     elif record["abstained"] is not None:
         if record.get("map", "").startswith("constant"):
             bound, p = "share ", record["score"]
+        review = record.get("decision") == "review"
         digits = next((n for n in range(2, 16) if f"{p:.{n}f}" != f"{threshold:.{n}f}"), 2)
         verdict = ("abstained", "is below") if record["abstained"] else ("answered", "reaches")
-        yield f"{verdict[0]}: {bound}{p:.{digits}f} {verdict[1]} the threshold {threshold:.{digits}f}"
+        line = f"{bound}{p:.{digits}f} {verdict[1]} the threshold {threshold:.{digits}f}"
+        yield f"to be reviewed: {line}, and not {_strictest(record)}" if review else f"{verdict[0]}: {line}"
+
+
+def _strictest(record: Json) -> str:
+    band = record["thresholds"][0]
+    if band["threshold"] is None:
+        return f"one of risk {band['risk']:g}, for which none was found"
+    return f"{band['threshold']:.2f}, that of risk {band['risk']:g}"

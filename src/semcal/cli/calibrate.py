@@ -39,6 +39,10 @@ FIELDS = (
 )
 
 
+#: What several thresholds promise together.
+TOGETHER = "all of them hold together with {:.3g} confidence; between the first and the last: review"
+
+
 @dataclass(frozen=True)
 class CalibrateOptions:
     """The options of `semcal calibrate`."""
@@ -50,11 +54,11 @@ class CalibrateOptions:
     out: Path = opt.folder_option("Directory of the calibration.", ...)
     model: str | None = opt.ANSWERING_MODEL
     equivalence: str | None = opt.EQUIVALENCE
-    risk: float | None = Option(
+    risk: list[float] | None = Option(
         None,
         "--risk",
         metavar="R",
-        help="Also set a threshold: at most this share of the answers from it on is wrong.",
+        help="Also set a threshold: at most this share of the answers from it on is wrong; may be repeated.",
     )
     delta: float = Option(0.05, "--delta", help="Allowed probability that the share is larger after all.")
     recalibrator: str | None = opt.RECALIBRATOR
@@ -90,8 +94,9 @@ class CalibrateOptions:
 
     def check(self, *, has_samples: bool) -> None:
         """Raise UsageError for a share that is none, and for what only a model that is asked can do."""
-        for name, value, usual in (("risk", self.risk, "0.1"), ("delta", self.delta, "0.05")):
-            if value is not None and not 0 < value < 1:
+        shares = [("risk", risk, "0.1") for risk in self.risk or ()]
+        for name, value, usual in (*shares, ("delta", self.delta, "0.05")):
+            if not 0 < value < 1:
                 raise UsageError(f"--{name} is a share between 0 and 1, such as {usual}, got {value:g}")
         if self.model is not None and not has_samples:
             return
@@ -335,8 +340,11 @@ def _from_model(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRow
 
 def _as_json(calibration: Calibration, path: Path) -> str:
     threshold = None if calibration.threshold is None else asdict(calibration.threshold)
+    bands = {"thresholds": list(map(asdict, calibration.thresholds))} if calibration.thresholds else {}
     examples = {"examples": list(map(asdict, calibration.examples)), "m": calibration.m}
-    return dumps({**asdict(calibration.report), **examples, "threshold": threshold, "path": str(path)})
+    return dumps(
+        {**asdict(calibration.report), **examples, "threshold": threshold, **bands, "path": str(path)}
+    )
 
 
 def _in_words(calibration: Calibration, path: Path) -> str:
@@ -362,12 +370,10 @@ def _in_words(calibration: Calibration, path: Path) -> str:
     if report.answered_at is not None:
         lines.append(report.answered_at)
     unset = "No threshold was asked for; --risk sets one, below which ask abstains."
-    lines += [
-        "",
-        report.why,
-        *report.advice,
-        calibration.threshold.sentence if calibration.threshold else unset,
-    ]
+    bands = [band.sentence for band in calibration.thresholds]
+    bands += [TOGETHER.format(1 - sum(band.delta for band in calibration.thresholds))] if bands else []
+    one = calibration.threshold.sentence if calibration.threshold else unset
+    lines += ["", report.why, *report.advice, *(bands or [one])]
     lines += ["", f"{len(calibration.examples)} of the answers, as they were graded:"]
     for example in calibration.examples:
         mark = "right" if example.correct else "wrong"
