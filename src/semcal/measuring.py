@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy as np
 from semcal import metrics
 from semcal.data.question import Ties, several
 from semcal.errors import FitError, InputError, shown
-from semcal.files import parse_float
+from semcal.files import dumps, parse_float
 from semcal.measures import MEASURES, SemanticConfidence, confidence
 from semcal.measures.formulas import EQUALLY_LIKELY
 from semcal.metrics import SCORE_RECALIBRATORS, ScoreRecalibrator
@@ -26,6 +26,8 @@ Name = TypeVar("Name", bound=Hashable)
 Figures: TypeAlias = dict[str, Any]
 """The metrics of one measure; None where undefined, and by metric within `se` and `interval`."""
 OF_ANSWER = {"confidence": "probability", "correct": "answer_correct"}
+#: The slice of rows that lack the column.
+NO_VALUE = "(none)"
 #: What the output says of a risk-controlled threshold.
 OF_THRESHOLD = (
     *("delta", "threshold", "answered", "coverage", "errors", "upper_bound", "questions_needed", "sentence"),
@@ -254,10 +256,19 @@ class Scores:
     entropy: list[float | None] = field(default_factory=list)  # nats, None where a row has none
     score: list[float | None] = field(default_factory=list)  # the share, by which a constant is ordered
     ties: list[Ties] = field(default_factory=list)  # what a row shares with others of its group
+    slices: list[str] = field(default_factory=list)  # the value of the column that they are told apart by
+    abstained: list[bool | None] = field(default_factory=list)  # None without a threshold
+    limits: set[float] = field(default_factory=set)  # the risks that thresholds of rows promise
     undefined: int = 0  # rows whose confidence or correctness is null, which do not count
 
     def add(
-        self, confidence: float | None, correct: bool | None, entropy: float | None, ties: Ties, score: Any
+        self,
+        confidence: float | None,
+        correct: bool | None,
+        entropy: float | None,
+        ties: Ties,
+        score: Any,
+        sliced: tuple[str, bool | None, float | None] | None = None,
     ) -> None:
         """Count one row."""
         if confidence is None or correct is None:
@@ -268,6 +279,10 @@ class Scores:
         self.entropy.append(entropy)
         self.score.append(score)
         self.ties.append(ties)
+        if sliced is not None:
+            self.slices.append(sliced[0])
+            self.abstained.append(sliced[1])
+            self.limits |= set() if sliced[2] is None else {sliced[2]}
 
     @property
     def order(self) -> list[float]:
@@ -325,13 +340,26 @@ def _field(key: str, measure: str | None) -> str:
     return repr(key) if measure is None else f"{key!r} of {measure}"
 
 
+def slice_of(row: Row, column: str) -> str:
+    """The value of a column, by which rows are told apart; "(none)" where a row has none.
+
+    InputError unless it is a text, a number or a truth value.
+    """
+    value = row.json.get(column)
+    if value is None:
+        return NO_VALUE
+    if not isinstance(value, str | int | float):
+        raise InputError(f"{column!r} must be a text or a number to tell rows apart by, got {shown(value)}")
+    return value if isinstance(value, str) else dumps(value)
+
+
 def scores_by_measure(
-    rows: Iterable[Row | Json], chosen: Sequence[str] | None = None
+    rows: Iterable[Row | Json], chosen: Sequence[str] | None = None, *, by: str | None = None
 ) -> dict[str | None, Scores]:
     """Gather confidence, correctness and entropy of rows (each accepted by `check_assessable`) by measure.
 
     Flat rows go under None, `probability` and `answer_correct` under "Calibrated". With `chosen` only these
-    measures; UsageError if one is in no row.
+    measures; UsageError if one is in no row. With `by` also the value of that column.
     """
     by_measure: dict[str | None, Scores] = {}
     for row in as_rows(rows):
@@ -343,11 +371,21 @@ def scores_by_measure(
                 parse_float(entropy.get(name)),
                 row.ties,
                 parse_float(row.json.get("score")) if name == CALIBRATED else None,
+                None if by is None else (slice_of(row, by), *_promise_of(row, name)),
             )
     if chosen and by_measure:
         names = [name for name in by_measure if name is not None]
         return {check_name(name, names, what="measure"): by_measure[name] for name in chosen}
     return by_measure
+
+
+def _promise_of(row: Row, measure: str | None) -> tuple[bool | None, float | None]:
+    """Whether the answer of a row abstains, and the risk that its threshold promises, as far as it says."""
+    abstained, bands = row.json.get("abstained"), row.json.get("thresholds")
+    if measure not in (None, CALIBRATED) or not isinstance(abstained, bool):
+        return None, None
+    loosest = bands[-1] if isinstance(bands, list) and bands else {}
+    return abstained, parse_float(loosest.get("risk") if isinstance(loosest, Mapping) else None)
 
 
 def assess(
@@ -367,7 +405,8 @@ def assess(
     (95 %, bias-corrected bootstrap over questions) by metric; rows that share a passage or a value in the
     field `group` are resampled as a whole, and `groups` is their number. With `risk` also `risk`, the
     threshold that keeps to this limit (`semcal.metrics.risk_controlled_threshold`), for which one row of each
-    group counts.
+    group counts. Scores that were told apart by a column get `by`: `semcal.metrics.slices`, and whether each
+    keeps the promise of that threshold, or else of the rows' own.
     """
     results: dict[Name, Figures] = {}
     for name, values in scores.items():
@@ -375,6 +414,8 @@ def assess(
         result = results[name] = _measured(values, bins, groups, seed) if values.confidence else {"n": 0}
         if risk is not None and values.confidence:
             result["risk"] = _risk(values, risk, delta, groups, seed)
+        if values.slices:
+            result["by"] = _by_slice(values, result.get("risk"), groups, seed)
         if ci and groups is not None:
             result["groups"] = int(groups.max()) + 1
         if ci and values.confidence:
@@ -405,6 +446,25 @@ def _measured(scores: Scores, bins: int, groups: Groups | None, seed: int) -> Fi
         f"{rate:.1f}": value for rate, value in zip(REJECTION_RATES, selective.accuracy.tolist())
     }
     return result
+
+
+def _by_slice(scores: Scores, found: Figures | None, groups: Groups | None, seed: int) -> list[Figures]:
+    """What holds in each slice, by a threshold found here or by those of the rows."""
+    answered = None if None in scores.abstained else [not abstained for abstained in scores.abstained]
+    limit = next(iter(scores.limits)) if len(scores.limits) == 1 else None
+    if found is not None:
+        threshold, limit = found["threshold"], found["limit"]
+        answered = None if threshold is None else [score >= threshold for score in scores.order]
+    parts = metrics.slices(
+        scores.confidence,
+        scores.correct,
+        scores.slices,
+        answered=answered,
+        risk_limit=limit,
+        groups=groups,
+        seed=seed,
+    )
+    return [asdict(part) for part in parts]
 
 
 def _risk(scores: Scores, limit: float, delta: float, groups: Groups | None, seed: int) -> Figures:

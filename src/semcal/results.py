@@ -424,22 +424,24 @@ class Results(Sequence[Answer]):
         ci: bool = False,
         risk: float | None = None,
         delta: float = 0.05,
+        by: str | None = None,
         seed: int = 0,
     ) -> dict[str, Figures]:
         """Return the metrics of each measure, "Calibrated" among them, as `semcal metrics` prints them.
 
         `measure` chooses one or several; `ci` adds standard errors (`se`) and 95 % intervals (`interval`);
         `risk` the threshold from which at most this share of the answers is wrong, with probability
-        1 - `delta`. InputError if no row has reference answers.
+        1 - `delta`; `by` what holds for the rows of each value of a column (`semcal.metrics.slices`).
+        InputError if no row has reference answers.
         """
-        return assess(self._scores(measure), bins=bins, ci=ci, seed=seed, risk=risk, delta=delta)
+        return assess(self._scores(measure, by), bins=bins, ci=ci, seed=seed, risk=risk, delta=delta)
 
     def _graded(self) -> list[int]:
         """The places of the graded rows."""
         rows = enumerate(zip(self, self._graded_rows))
         return [place for place, (answer, row) in rows if row.is_labelled and not answer.bounds]
 
-    def _scores(self, measure: str | Iterable[str] | None = None) -> dict[str, Scores]:
+    def _scores(self, measure: str | Iterable[str] | None = None, by: str | None = None) -> dict[str, Scores]:
         graded = [self._graded_rows[place] for place in self._graded()]
         if not graded and any(answer.bounds for answer in self):
             raise InputError("answers that were decided early have no exact confidence; ask without decide")
@@ -450,7 +452,7 @@ class Results(Sequence[Answer]):
             )
         single = isinstance(measure, str) or not isinstance(measure, Iterable)
         chosen: Any = None if measure is None else [measure] if single else measure
-        return {str(name): scores for name, scores in scores_by_measure(graded, chosen).items()}
+        return {str(name): scores for name, scores in scores_by_measure(graded, chosen, by=by).items()}
 
     def plot(self, measure: str | None = None, *, kind: str | None = None, ax: Axes | None = None) -> Plots:
         """Draw reliability and selective accuracy side by side with matplotlib, and return the axes.

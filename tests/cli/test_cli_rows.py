@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from invoking import semcal
@@ -237,3 +240,56 @@ def test_a_risk_limit_that_is_no_share_is_refused(share: str) -> None:
     code, _, stderr = semcal("metrics", "-", "--risk", share, stdin=lines([]))
     assert code == 2
     assert "give a number between 0 and 1" in " ".join(stderr.split()).replace("│ ", "")
+
+
+def sliced(n: int) -> list[dict[str, Any]]:
+    """Rows of two kinds, of which the second is right in one of five, each above a threshold."""
+    return [
+        {
+            "id": str(i),
+            "kind": "person" if i % 2 else 1,
+            "confidence": 0.8,
+            "correct": i % 10 == 3 if i % 2 else i % 10 != 2,
+            "abstained": False,
+            "thresholds": [{"risk": 0.1}, {"risk": 0.3}],
+        }
+        for i in range(n)
+    ]
+
+
+def test_metrics_by_a_column_say_where_confidences_and_the_promise_hold() -> None:
+    code, [found], _ = semcal("metrics", "-", "--by", "kind", stdin=lines(sliced(200)))
+    assert code == 0
+    assert [(one["value"], one["n"], one["calibrated"], one["kept"]) for one in found["by"]] == [
+        ("1", 100, True, True),
+        ("person", 100, False, False),
+    ]
+    code, [found], _ = semcal("metrics", "-", "--by", "kind", "--risk", "0.9", stdin=lines(sliced(200)))
+    assert [one["kept"] for one in found["by"]] == [True, True]
+    none = [{key: value for key, value in row.items() if key != "kind"} for row in sliced(40)]
+    code, [found], _ = semcal("metrics", "-", "--by", "kind", stdin=lines(none + sliced(20)))
+    assert [one["value"] for one in found["by"]] == ["(none)", "1", "person"]
+
+
+def test_metrics_by_a_column_that_is_missing_or_no_value_are_refused() -> None:
+    code, _, stderr = semcal("metrics", "-", "--by", "knid", stdin=lines(sliced(20)))
+    assert code == 2
+    assert "--by knid: no row has such a column; there are id, kind, confidence" in stderr
+    rows = [*sliced(20), {**sliced(1)[0], "kind": ["a", "b"]}]
+    code, [found], stderr = semcal("metrics", "-", "--by", "kind", stdin=lines(rows))
+    assert (code, found["n"]) == (1, 20)
+    assert "'kind' must be a text or a number to tell rows apart by, got ['a', 'b']" in stderr
+
+
+def test_slices_are_a_table_for_people() -> None:
+    from rich.console import Console
+
+    from semcal.cli.row_commands import slice_table
+    from semcal.measuring import assess, scores_by_measure
+
+    result = assess(scores_by_measure(sliced(200), by="kind"))[None]
+    console = Console(width=120, record=True, file=io.StringIO())
+    console.print(slice_table(result))
+    text = console.export_text()
+    assert "said − right" in text
+    assert re.search(r"person +100 +\.800 +\.200 +\.600 +\[.*NO +100 +\.800 +\[.*NO", text)

@@ -37,7 +37,7 @@ from semcal.cli.row_streams import (
     open_questions,
     open_rows,
 )
-from semcal.errors import InputError, ModelError, RowError, ServerError, shown
+from semcal.errors import InputError, ModelError, RowError, ServerError, UsageError, shown
 from semcal.files import dumps, writing
 from semcal.models.sampling import BLOCK_QUESTIONS, BLOCK_TOKENS, Sampling, plan_sampling, question_blocks
 from semcal.registry import check_name
@@ -403,6 +403,12 @@ def metrics(
     ci: bool = Option(False, "--ci", help="Add standard errors and 95 % intervals over questions."),
     risk: float | None = opt.RISK,
     delta: float = opt.DELTA,
+    by: str | None = Option(
+        None,
+        "--by",
+        metavar="COLUMN",
+        help="Also whether it holds for the rows of each value of this column.",
+    ),
     seed: int = opt.SEED,
     columns: list[str] | None = opt.COLUMNS,
     limit: int | None = opt.LIMIT,
@@ -414,14 +420,24 @@ def metrics(
 
     Reads rows {confidence, correct}, or both by measure as semcal grade writes them; a calibrated
     probability of the answer (probability, answer_correct) is the measure Calibrated. What is undefined
-    is null. Rows that are null under a measure do not count for it; their number is printed.
+    is null. Rows that are null under a measure do not count for it; their number is printed. With --by
+    also whether the confidences, and the promise of a threshold (--risk, or that of the rows), hold for
+    the rows of each value of a column, such as a category or a language; the number of values is allowed for.
     """
     from semcal.data.question import several
-    from semcal.measuring import assess, check_assessable, scores_by_measure
+    from semcal.measuring import assess, check_assessable, scores_by_measure, slice_of
 
-    rows = islice(open_rows(file, columns, check_assessable, fields=ASSESSED, label="metrics"), limit)
+    def check(row: Row) -> None:
+        check_assessable(row)
+        if by is not None:
+            slice_of(row, by)
+
+    rows = islice(open_rows(file, columns, check, fields=ASSESSED, label="metrics"), limit)
     with BadRows() as bad:
-        by_measure = scores_by_measure(good_rows(rows, bad), measure)
+        kept = list(good_rows(rows, bad))
+    if by is not None and kept and not any(row.has(by) for row in kept):
+        raise UsageError(f"--by {by}: no row has such a column; there are {', '.join(kept[0].json)}")
+    by_measure = scores_by_measure(kept, measure, by=by)
     if not by_measure:
         raise InputError(
             f"no row of {file} holds confidence and correct; run `semcal measure` and `semcal grade`"
@@ -458,6 +474,8 @@ def show_metrics(results: list[Result]) -> None:
     for number, table in enumerate(metrics_tables(results, console.width)):
         console.print(*([""] if number else []), table, sep="\n", markup=False, highlight=False)
     for result in results:
+        if "by" in result:
+            console.print("", slice_table(result), sep="\n", markup=False, highlight=False)
         if "risk" in result:
             sentence = ": ".join([result["measure"]] * ("measure" in result) + [result["risk"]["sentence"]])
             show(sentence)
@@ -491,12 +509,38 @@ def metrics_tables(results: list[Result], width: int) -> list[Table]:
     return tables
 
 
+#: What a table of slices shows of each, by its head.
+OF_SLICES = {"n": "n", "said": "mean_confidence", "right": "accuracy", "said − right": "excess"}
+OF_SLICES |= {"95 %": "excess_interval", "ACE": "ace", "by chance": "ace_floor", "holds": "calibrated"}
+OF_ANSWERED = {"answered": "answered", "wrong": "risk", "95 % of wrong": "risk_interval", "kept": "kept"}
+
+
+def slice_table(result: Result) -> Table:
+    """What holds in each slice, a line each; "?" where there are too few questions to say."""
+    parts = result["by"]
+    heads = OF_SLICES | (OF_ANSWERED if any(part["answered"] is not None for part in parts) else {})
+    verdicts = {True: "yes", False: "NO", None: "?"}
+    columns = [
+        [verdicts[part[key]] if key in ("calibrated", "kept") else _rounded(part[key]) for part in parts]
+        for key in heads.values()
+    ]
+    return _table(
+        [part["value"] for part in parts], list(heads), columns, first=result.get("measure", "value")
+    )
+
+
+def _rounded(value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_short, value))}]"
+    return str(value) if isinstance(value, int) else _short(value)
+
+
 def _rows(result: Result) -> list[tuple[str, str | None]]:
     """The metrics, and of those that are mappings each key."""
     return [
         (key, inner)
         for key, value in result.items()
-        if key not in ("measure", "se", "interval", "risk")
+        if key not in ("measure", "se", "interval", "risk", "by")
         for inner in (value if isinstance(value, dict) else (None,))
     ]
 
@@ -514,12 +558,12 @@ def _short(value: float | None) -> str:
     return "–" if value is None or value != value else re.sub(r"^(-?)0\.", r"\1.", f"{value:.3f}")
 
 
-def _table(names: list[str], heads: list[str], columns: list[list[str]]) -> Table:
+def _table(names: list[str], heads: list[str], columns: list[list[str]], first: str = "metric") -> Table:
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    for number, head in enumerate(["metric", *heads]):
+    for number, head in enumerate([first, *heads]):
         table.add_column(Text(as_shown(head)), justify="right" if number else "left", overflow="fold")
     for row in zip(names, *columns):
         table.add_row(*(Text(as_shown(cell)) for cell in row))

@@ -50,6 +50,7 @@ from semcal.metrics.ranking import (
     prr,
     rank_volatility,
 )
+from semcal.metrics.slices import Slice, slices
 from semcal.metrics.thresholds import RiskControlledThreshold, risk_controlled_threshold
 
 __all__ = [
@@ -74,6 +75,7 @@ __all__ = [
     "RiskControlledThreshold",
     "ScoreRecalibrator",
     "SelectiveAccuracy",
+    "Slice",
     "ace",
     "ace_in_row_order",
     "agreement",
@@ -95,6 +97,7 @@ __all__ = [
     "reliability_diagram",
     "risk_controlled_threshold",
     "selective_accuracy",
+    "slices",
     "smooth_ece",
     "summaries",
     "summary",

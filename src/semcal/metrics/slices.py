@@ -1,0 +1,165 @@
+"""Whether confidences, and the promise of a threshold, hold in each slice of the questions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy
+from numpy.typing import ArrayLike
+
+from semcal.arrays import as_option
+from semcal.errors import InputError
+from semcal.metrics.frequencies import (
+    Floats,
+    Groups,
+    Labels,
+    as_correct,
+    as_groups,
+    as_pairs,
+    both_names,
+    check_same_length,
+)
+from semcal.metrics.intervals import wilson_interval
+from semcal.metrics.overview import noise_floor
+
+#: Units of a slice from which on it is tested.
+FEWEST = 20
+#: Of calibrated outcomes, for the test of one slice.
+MOST_DRAWS = 20_000
+
+
+@dataclass(frozen=True)
+class Slice:
+    """The questions with one value, and what holds for them.
+
+    `excess` is the mean confidence less the accuracy, with its interval; `ace` the error of calibration, with
+    what calibrated confidences would show (`ace_floor`) and the p value of calibration; `calibrated` is false
+    where p, times the number of slices, is below 1 − level. `answered` is the number of answers from the
+    threshold on, `errors` the wrong ones, `risk` their share with its interval; `kept` is false where that
+    lies above the risk that was promised. None where nothing is known: slices with fewer than 20 questions
+    (groups of them) are not tested.
+    """
+
+    value: str
+    n: int
+    accuracy: float
+    mean_confidence: float
+    excess: float
+    excess_interval: tuple[float, float] | None
+    ace: float
+    ace_floor: float
+    ace_p: float
+    calibrated: bool | None
+    answered: int | None = None
+    errors: int | None = None
+    risk: float | None = None
+    risk_interval: tuple[float, float] | None = None
+    kept: bool | None = None
+
+
+@both_names
+def slices(
+    confidence: ArrayLike,
+    correct: ArrayLike,
+    values: Sequence[str],
+    *,
+    answered: ArrayLike | None = None,
+    risk_limit: float | None = None,
+    groups: Labels | None = None,
+    level: float = 0.95,
+    seed: int = 0,
+) -> list[Slice]:
+    """Calibration and the promise of a threshold in each slice, the number of slices allowed for.
+
+    Parameters
+    ----------
+    confidence, correct : array_like, shape (N,)
+        As in :func:`semcal.metrics.ece`, and so are the errors.
+    values : sequence of N str
+        The slice of each question.
+    answered : array_like of bool, shape (N,), optional
+        Whether the threshold lets each answer through.
+    risk_limit : float, optional
+        What the threshold promises: at most this share of the answers is wrong.
+    groups : sequence of N labels, optional
+        Questions that are not independent; then units are groups.
+    level : float
+        With this probability all intervals of a kind hold together (Bonferroni over the tested slices): of
+        the excess Wilson's, of the risk Clopper and Pearson's.
+    seed : int
+        Of the test of calibration.
+
+    Returns
+    -------
+    list of Slice
+        The largest first.
+
+    Examples
+    --------
+    >>> right = [True] * 36 + [False] * 4 + [True] * 20 + [False] * 20
+    >>> found = slices([0.9] * 80, right, ["a"] * 40 + ["b"] * 40)
+    >>> [(one.value, round(one.excess, 2), one.calibrated) for one in found]
+    [('a', 0.0, True), ('b', 0.4, False)]
+    """
+    p, c = as_pairs(confidence, correct)
+    as_option(level, "level", "a probability between 0 and 1, such as 0.95", low=0, high=1)
+    names = np.asarray(values, dtype=str)
+    if names.shape != p.shape:
+        raise InputError(f"values has shape {names.shape} and confidence {p.shape}; give one value for each")
+    units = np.arange(len(p)) if (labels := as_groups(groups, len(p))) is None else labels
+    through = None if answered is None else as_correct(answered)
+    if through is not None:
+        check_same_length(p, through)
+    parts = {name: np.flatnonzero(names == name) for name in dict.fromkeys(names.tolist())}
+    tested = {name for name, part in parts.items() if len(np.unique(units[part])) >= FEWEST}
+    alpha = (1 - level) / max(1, len(tested))
+    found = []
+    for name, part in sorted(parts.items(), key=lambda item: (-len(item[1]), item[0])):
+        floor = noise_floor(
+            p[part],
+            c[part],
+            groups=None if labels is None else units[part],
+            draws=int(min(max(1000, 20 / alpha), MOST_DRAWS)),
+            seed=seed,
+        )
+        excess, is_tested = p[part] - c[part], name in tested
+        found.append(
+            Slice(
+                value=name,
+                n=len(part),
+                accuracy=float(c[part].mean()),
+                mean_confidence=float(p[part].mean()),
+                excess=float(excess.mean()),
+                excess_interval=_interval(excess, units[part], 1 - alpha) if is_tested else None,
+                ace=floor.observed,
+                ace_floor=floor.mean,
+                ace_p=floor.p_value,
+                calibrated=floor.p_value >= alpha if is_tested else None,
+                **_promise(c[part][through[part] > 0], risk_limit, alpha, is_tested)
+                if through is not None
+                else {},
+            )
+        )
+    return found
+
+
+def _interval(excess: Floats, units: Groups, level: float) -> tuple[float, float]:
+    """Wilson's of a mean of values from −1 to 1, whose units are independent."""
+    sums = np.bincount(np.unique(units, return_inverse=True)[1], excess - excess.mean())
+    n_units = len(sums)
+    error = float(np.sqrt(np.sum(sums**2) * n_units / max(1, n_units - 1)) / len(excess))
+    return wilson_interval(float(excess.mean()), error, n_units, level, least=-1.0)
+
+
+def _promise(correct: Floats, limit: float | None, alpha: float, is_tested: bool) -> dict[str, Any]:
+    """Errors among the answered, and whether their share may be within the limit."""
+    n, errors = len(correct), int((1 - correct).sum())
+    counts = {"answered": n, "errors": errors, "risk": errors / n if n else None}
+    if not n or not is_tested:
+        return counts
+    low = float(scipy.special.betaincinv(errors, n - errors + 1, alpha / 2)) if errors else 0.0
+    high = float(scipy.special.betaincinv(errors + 1, n - errors, 1 - alpha / 2)) if errors < n else 1.0
+    return counts | {"risk_interval": (low, high), "kept": None if limit is None else low <= limit}
