@@ -89,6 +89,17 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         }
         for n in range(60)
     ]
+    labels = ("billing", "delivery", "other")
+    tickets = [
+        {"id": str(n), "question": f"Ticket {n}: what is it about?", "answers": [labels[n % 3]]}
+        for n in range(36)
+    ]
+    for name, part in (
+        ("tickets", tickets[:30]),
+        ("few-tickets", tickets[30:33]),
+        ("new-tickets", tickets[33:]),
+    ):
+        write_rows(tmp_path / f"{name}.jsonl", part)
     for name in ("samples.jsonl", "theirs.jsonl", "rows.jsonl"):
         write_rows(tmp_path / name, samples)
     write_rows(tmp_path / "samples_mine.jsonl", map(as_lm_eval_logs, samples))

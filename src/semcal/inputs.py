@@ -16,7 +16,7 @@ from semcal.data.sources import COMMON_NAMES, check_different, json_value, peek,
 from semcal.errors import InputError, RowError, SemcalWarning, UsageError, shown
 from semcal.files import TOO_DEEP, JsonLine, JsonObject, fault, row_of
 from semcal.models.clustering import check_clusterable
-from semcal.models.equivalence import DEFAULT, Equivalence, names_a_server
+from semcal.models.equivalence import DEFAULT, Equivalence, names_a_server, needs_no_model
 from semcal.models.language_model import Capabilities
 from semcal.models.loading import load_equivalence, load_model
 from semcal.rows import Json, Row, RowsAt, check_distinct
@@ -109,7 +109,7 @@ def check_stored_draws(rows: RowsAt) -> None:
 def warn_of_clusters(rows: Sequence[Row], equivalence: str) -> None:
     """Warn where rows hold `clusters`, used beside a calibration that names an NLI model."""
     stored = sum(row.has("clusters") for row in rows)
-    if stored and equivalence != "exact":
+    if stored and not needs_no_model(equivalence):
         warnings.warn(
             f"{stored} of {len(rows)} rows hold 'clusters', which are used as they are, and the calibration "
             f"is for the equivalence {shown(equivalence)}: see that it made them, or leave 'clusters' out",

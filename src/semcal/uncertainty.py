@@ -28,14 +28,14 @@ from semcal.calibration.calibrated import (
 )
 from semcal.data.question import Question
 from semcal.errors import QuestionError, SemcalWarning, UsageError, shown
-from semcal.grading.rules import RuleGrader
+from semcal.grading.grade import as_grader
 from semcal.inputs import EquivalenceLike, ModelLike, Questions
 from semcal.measures import MEASURES
 from semcal.measuring import MeasureOptions, likeliest, measure_at, representative
 from semcal.metrics.frequencies import Floats
 from semcal.models.clustering import LINKAGES, Grouping, QuestionSearch, Verdicts, cluster_rows, finish, grow
 from semcal.models.drawing import Truncation
-from semcal.models.equivalence import ExactMatch
+from semcal.models.equivalence import ExactMatch, count_invalid, form_by
 from semcal.models.language_model import Capabilities, PromptConfig, Sampler, check_likelihoods
 from semcal.models.sampling import Sampled, Sampling, row_to_ask, sample_runs
 from semcal.progress import ShowProgress, shown_progress
@@ -54,7 +54,6 @@ from semcal.rows import (
     warn_of_failures,
 )
 from semcal.steps import WorkerState
-from semcal.text.normal_form import normal_form
 from semcal.text.values import values_differ, values_read
 from semcal.workers import Progress
 
@@ -76,8 +75,8 @@ class SemanticUQ:
         From `semcal.fit`, or where that was saved; it brings its few-shot examples with it. Or a temperature:
         the model's own distribution (T = 1) by default.
     equivalence : Equivalence or str, optional
-        Decides which answers mean the same: the embedded model by default, "exact", or an NLI model or its
-        directory.
+        Decides which answers mean the same: the embedded model by default, "exact", labels
+        ("among:spam,ham"), or an NLI model or its directory.
     few_shot : file, DataFrame, dicts or Questions, optional
         Answered examples before every question; by default those that the recalibrator was fitted with.
     m : int, optional
@@ -104,10 +103,11 @@ class SemanticUQ:
         answered, and with which meaning. The confidence is then known within bounds. Needs a threshold of
         E-SC, or of a calibration that rises with it and reads nothing else.
 
-    `draws`, `cut_draws` (at the limit) and `nli_calls` count those so far, and `pairs` all ordered pairs
-    of answers. UsageError if the recalibrator or calibration was made for another model or prompt, m is 1, or
-    the calibration sets what is given beside it; SemcalWarning below 5 draws, where a calibration of stored
-    samples cannot be checked, and where `force` applies one that was made for another model or prompt.
+    `draws`, `cut_draws` (at the limit), `invalid_draws` (none of the labels) and `nli_calls` count those so
+    far, and `pairs` all ordered pairs of answers. UsageError if the recalibrator or calibration was made for
+    another model or prompt, m is 1, or the calibration sets what is given beside it; SemcalWarning below 5
+    draws, where a calibration of stored samples cannot be checked, and where `force` applies one that was
+    made for another model or prompt.
 
     Examples
     --------
@@ -175,7 +175,7 @@ class SemanticUQ:
         self.linkage = check_name(linkage or "components", LINKAGES, what="linkage")
         self.measure = check_name(measure or "E-SC", MEASURES, what="measure")
         self.threshold = _checked_threshold(abstain_below)
-        self.draws = self.cut_draws = self.nli_calls = self.pairs = 0
+        self.draws = self.cut_draws = self.invalid_draws = self.nli_calls = self.pairs = 0
         self.options = MeasureOptions(t_alpha, g_alpha)
         check_likelihoods(model, self.recalibrator, self.measure)
         self.rule = None
@@ -238,7 +238,12 @@ class SemanticUQ:
         (seed,) = self.sampling.seeds
         clustering = Grouping(self.equivalence, self.linkage)
         return Results(
-            answers, rows, grader=RuleGrader(), clustering=clustering, seed=seed, failures=failures
+            answers,
+            rows,
+            grader=as_grader(None, self.equivalence),
+            clustering=clustering,
+            seed=seed,
+            failures=failures,
         )
 
     def _decide(
@@ -249,6 +254,7 @@ class SemanticUQ:
         decided, calls = draw_and_decide(self.model, questions, rule, self.sampling, clustering, progress)
         self.nli_calls += calls
         self._count(len(decided), sum(len(item.texts) for item in decided), sum(item.cut for item in decided))
+        self.invalid_draws += sum(count_invalid(self.equivalence, item.texts) for item in decided)
         failures = {item.question.id: item.failure for item in decided if item.failure is not None}
         return [item.answer(rule) for item in decided if item.failure is None], failures
 
@@ -275,6 +281,7 @@ class SemanticUQ:
         rows = clustered.rows
         self.nli_calls += clustered.calls
         self._count(len(rows), len(rows) * self.m, sum(row.finished.count(False) for row in rows))
+        self.invalid_draws += sum(count_invalid(self.equivalence, row.samples) for row in rows)
         n = len(rows) // len(self.recalibrators)
         split = {t: rows[k * n : (k + 1) * n] for k, t in enumerate(self.recalibrators)}
         return measure_at(split, self.options), failures
@@ -390,6 +397,7 @@ class AskStep:
                 draws=uq.draws,
                 all=len(questions) * uq.m,
                 cut=uq.cut_draws,
+                invalid=uq.invalid_draws,
             )
         by_id = [{answer.id: answer for answer in answers} for answers in results]
         failures = {name: error for answers in results for name, error in answers.failures.items()}
@@ -668,6 +676,7 @@ class OpenQuestion:
 
     question: Question
     part: PartOfDraws
+    form: Callable[[str], str]  # makes the normal form of an answer
     texts: list[str] = field(default_factory=list)  # first answers
     failure: QuestionError | None = None
     cut: int = 0  # draws that reached the token limit
@@ -684,7 +693,7 @@ class OpenQuestion:
             finished = [draw.finished for draw in sampled.draws]
             self.cut += finished.count(False)
             self.texts += [draw.text for draw in sampled.draws]
-            forms = [normal_form(draw.text) for draw in sampled.draws]
+            forms = [self.form(draw.text) for draw in sampled.draws]
             likely = [draw.log_likelihood for draw in sampled.draws]
             self.part.add(forms, likely, values_read(forms, finished))
 
@@ -742,7 +751,9 @@ def draw_and_decide(
     verdicts = Verdicts(clustering.equivalence)
     decided = [
         OpenQuestion(
-            question, PartOfDraws(question.question, counts, linkage=clustering.linkage, exact=exact)
+            question,
+            PartOfDraws(question.question, counts, linkage=clustering.linkage, exact=exact),
+            form_by(clustering.equivalence),
         )
         for question in questions
     ]

@@ -31,7 +31,7 @@ from semcal.measuring import (
 from semcal.metrics.frequencies import Floats
 from semcal.metrics.probability_maps import FEW, PLENTY, MapCandidate, ProbabilityMap
 from semcal.metrics.thresholds import threshold_sentence
-from semcal.models.equivalence import Equivalence, address_of, names_a_server
+from semcal.models.equivalence import Equivalence, address_of, names_a_server, needs_no_model
 from semcal.models.language_model import PromptConfig, Sampler
 from semcal.models.sampling import default_max_new_tokens
 from semcal.recalibration.attentive import AnyRecalibrator, fingerprint
@@ -632,7 +632,7 @@ def equivalence_of(
                 "would find other meanings; leave it out, or calibrate again with it"
             )
         return equivalence
-    is_name = name in ("exact", *embedded) or names_a_server(name) or is_hub_id(name)
+    is_name = needs_no_model(name) or name in embedded or names_a_server(name) or is_hub_id(name)
     if not is_name and not Path(name).is_dir():
         raise UsageError(
             f"the calibration was made with the NLI model {shown(name)}, which is no directory here; give it "

@@ -65,7 +65,7 @@ from semcal.metrics.probability_maps import (
 )
 from semcal.metrics.thresholds import likeliest_start
 from semcal.models.clustering import Grouping, cluster_missing
-from semcal.models.equivalence import Equivalence, address_of
+from semcal.models.equivalence import Equivalence, ExactMatch, address_of, count_invalid
 from semcal.models.language_model import PromptConfig
 from semcal.models.sampling import Sampling, default_max_new_tokens, row_to_ask
 from semcal.progress import ShowProgress, shown_progress
@@ -537,7 +537,8 @@ def calibrate_rows(
     answered, features, correct = answering[place], features_at[place], correct_at[place]
     answer_rows = rows[answered]
     problems = _problems(labelled, ties, groups, apart)
-    first_lines = _to_say_first(answer_rows, correct[~apart], origin.provenance)
+    first_lines = [*_of_labels(answer_rows, equivalence)]
+    first_lines += _to_say_first(answer_rows, correct[~apart], origin.provenance)
     calibration = Calibration(
         map=learnt.map,
         further=_further(answer_rows, features, correct, ~apart, grader),
@@ -616,6 +617,22 @@ def _needs(chosen: ProbabilityMap, rows: Sequence[Row], answered: float | None, 
     ties = any(row.measured.tied and len(row.measured.confidences) == 1 for row in rows)
     read = any(name.endswith(f" at T={temperature:g}") for name in chosen.candidate.features)
     return read or (ties and temperature < (1.0 if answered is None else answered))
+
+
+def _of_labels(rows: Sequence[Row], equivalence: Equivalence | str) -> Iterator[str]:
+    """How many draws are none of the labels; InputError for a reference that is none."""
+    if not isinstance(equivalence, ExactMatch) or not equivalence.labels:
+        return
+    for row in rows:
+        if unknown := [answer for answer in row.answers if not equivalence.form(answer)]:
+            raise InputError(
+                f"question {row.id!r} has the reference {shown(unknown[0])}, which is none of the labels "
+                f"{', '.join(equivalence.labels)}"
+            )
+    texts = [text for row in rows for text in row.samples]
+    if invalid := count_invalid(equivalence, texts):
+        labels = ", ".join(equivalence.labels)
+        yield f"{invalid} of {len(texts)} draws are none of {labels}, and count as no answer"
 
 
 def _to_say_first(rows: Sequence[Row], correct: Floats, provenance: Provenance | None) -> Iterator[str]:

@@ -18,6 +18,7 @@ from semcal.cli.row_streams import RowResults, as_line, checked, counted, open_q
 from semcal.data.question import Question
 from semcal.errors import QuestionError, RowError, UsageError
 from semcal.files import writing
+from semcal.models.equivalence import needs_no_model
 from semcal.rows import Json, Row, warn_of_cut_draws
 from semcal.steps import Block, run_steps
 
@@ -48,6 +49,7 @@ class AskOptions:
     recalibrator: str | None = opt.RECALIBRATOR
     temperature: float | None = opt.TEMPERATURE
     equivalence: str | None = opt.EQUIVALENCE
+    answers_among: str | None = opt.ANSWERS_AMONG
     linkage: str | None = Option(None, help="components (by default), greedy or complete.")
     compare: bool = Option(False, "--compare", help="Show T = 0.5 beside the fitted T.")
     measure: str | None = Option(
@@ -102,6 +104,7 @@ def command(options: AskOptions, server: opt.ServerOptions) -> int:
     if options.model is None:
         info("ask: the embedded model of an invented world answers; name yours with --model")
         options = replace(options, model=opt.ATLAS)
+    options = replace(options, equivalence=opt.among_labels(options.equivalence, options.answers_among))
     calibration = _calibration(options)
     equivalence = options.equivalence
     if calibration is not None:
@@ -258,7 +261,8 @@ def _write_answer(block: Block, out: Path | None, render: Callable[[Row], str]) 
 def _tell_costs(costs: Counter[str], state: WorkerState, *, several: bool, decide: bool) -> None:
     """Say how many draws were cut, and what clustering or deciding took."""
     warn_of_cut_draws(costs["cut"], costs["draws"])
-    nli = state.equivalence.name != "exact"
+    opt.tell_invalid("ask", state.equivalence.name, costs)
+    nli = not needs_no_model(state.equivalence.name)
     if decide:
         calls = f" and {costs['calls']} NLI calls of {costs['pairs']} ordered pairs" if nli else ""
         info(f"ask: decided with {costs['draws']} of {costs['all']} draws{calls}")

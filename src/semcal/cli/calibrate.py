@@ -54,6 +54,7 @@ class CalibrateOptions:
     out: Path = opt.folder_option("Directory of the calibration.", ...)
     model: str | None = opt.ANSWERING_MODEL
     equivalence: str | None = opt.EQUIVALENCE
+    answers_among: str | None = opt.ANSWERS_AMONG
     risk: list[float] | None = Option(
         None,
         "--risk",
@@ -133,6 +134,9 @@ def command(options: CalibrateOptions, server: opt.ServerOptions) -> int:
     """
     has_samples = holds_kept_samples(options.file)
     options.check(has_samples=has_samples)
+    options = replace(options, equivalence=opt.among_labels(options.equivalence, options.answers_among))
+    if options.answers_among is not None and options.grader == "rules":
+        options = replace(options, grader="exact")
     models = opt.ModelOptions.of(options, server, options.grader.removeprefix("judge:"))
     with BadRows() as bad:
         read = _from_samples if options.model is None or has_samples else _from_model

@@ -21,7 +21,7 @@ from typer import Argument, Option
 
 from semcal.cli.console import debug, info, loading, spending
 from semcal.errors import RowError, UsageError, printable, shown
-from semcal.models.equivalence import DEFAULT, names_a_server
+from semcal.models.equivalence import AMONG, DEFAULT, ExactMatch, names_a_server, needs_no_model
 from semcal.registry import check_name
 
 if TYPE_CHECKING:
@@ -147,11 +147,18 @@ EQUIVALENCE = Option(
     "openai:URL#MODEL asks a language model, http://HOST a cross-encoder behind "
     "text-embeddings-inference.",
 )
+ANSWERS_AMONG = Option(
+    None,
+    "--answers-among",
+    metavar="A,B,…",
+    help="Labels, compared by normal form: any other answer is invalid, counts as none, and is counted.",
+)
 GRADER = Option(
     "rules",
     metavar="GRADER",
-    help="rules; nli (by --equivalence); judge:openai:URL#MODEL, a language model that judges what the "
-    "rules call wrong. Its API key, and that of --equivalence: SEMCAL_JUDGE_API_KEY, else the model's.",
+    help="rules; exact, equality of normal forms (usual with --answers-among); nli (by --equivalence); "
+    "judge:openai:URL#MODEL, a language model that judges what the rules call wrong. Its API key, and that "
+    "of --equivalence: SEMCAL_JUDGE_API_KEY, else the model's.",
 )
 LINKAGE = Option("components", help="components, greedy or complete.")
 MERGE_REFUSALS = Option(False, "--merge-refusals", help="Count all refusals to answer as one meaning.")
@@ -301,8 +308,24 @@ class ModelOptions:
             from semcal.grading.judge import load_judge
 
             return load_judge(name, rules=RuleGrader(rouge=rouge), settings=self.settings, cache=self.cache)
-        nli = check_name(name, GRADERS, what="grader") == "nli"
-        return name if nli else RuleGrader(rouge=rouge)
+        if check_name(name, GRADERS, what="grader") == "nli":
+            return name
+        return RuleGrader(rules=("equality",)) if name == "exact" else RuleGrader(rouge=rouge)
+
+
+def among_labels(equivalence: str | None, labels: str | None) -> str | None:
+    """The name of the equivalence, which --answers-among may say; UsageError where both are given."""
+    if labels is not None and equivalence is not None:
+        raise UsageError("--answers-among compares labels by normal form; leave --equivalence out")
+    return equivalence if labels is None else ExactMatch.among(f"{AMONG}{labels}").name
+
+
+def tell_invalid(label: str, equivalence: str, costs: Mapping[str, int]) -> None:
+    """Say how many draws are none of the labels, where there are some."""
+    if equivalence.startswith(AMONG):
+        labels = equivalence.removeprefix(AMONG).replace(",", ", ")
+        invalid = f"{costs['invalid']} of {costs['draws']} draws are none of {labels}"
+        info(f"{label}: {invalid}, and count as no answer")
 
 
 def equivalence_name(name: str | None) -> str:
@@ -320,7 +343,7 @@ def weights_of(*, model: str | None = None, equivalence: str | None = None) -> i
     if names_a_server(model) or names_a_server(equivalence):
         return None
     places = [] if model is None else [locate(model, LANGUAGE_MODEL)]
-    places += [] if equivalence in (None, "exact") else [locate(equivalence, NLI_MODEL)]
+    places += [] if equivalence is None or needs_no_model(equivalence) else [locate(equivalence, NLI_MODEL)]
     sizes = [on_disk(folder) if (folder := _folder(place)) else 0 for place in places]
     return sum(sizes) if all(sizes) else None
 

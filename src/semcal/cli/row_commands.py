@@ -39,6 +39,7 @@ from semcal.cli.row_streams import (
 )
 from semcal.errors import InputError, ModelError, RowError, ServerError, UsageError, shown
 from semcal.files import dumps, writing
+from semcal.models.equivalence import needs_no_model
 from semcal.models.sampling import BLOCK_QUESTIONS, BLOCK_TOKENS, Sampling, plan_sampling, question_blocks
 from semcal.registry import check_name
 from semcal.rows import Row, warn_of_cut_draws
@@ -229,6 +230,7 @@ def cluster(
     *,
     file: str = opt.ROWS,
     equivalence: str | None = opt.EQUIVALENCE,
+    answers_among: str | None = opt.ANSWERS_AMONG,
     linkage: str = opt.LINKAGE,
     merge_refusals: bool = opt.MERGE_REFUSALS,
     cache: Path | None = opt.CACHE,
@@ -249,7 +251,7 @@ def cluster(
     """
     from semcal.models.clustering import ClusterStep, check_clusterable
 
-    equivalence = opt.equivalence_name(equivalence)
+    equivalence = opt.equivalence_name(opt.among_labels(equivalence, answers_among))
     read = open_rows(file, columns, check_clusterable, fields=CLUSTERED, label="cluster", tables=True)
     rows, n_blocks = opt.peek_blocks(read, BLOCK, limit)
     models = opt.ModelOptions(
@@ -264,7 +266,8 @@ def cluster(
                 costs.update(block.costs)
         code = results.bad.exit_code()
         equivalence_name = load().equivalence.name
-    if equivalence_name != "exact":
+    opt.tell_invalid("cluster", equivalence_name, costs)
+    if not needs_no_model(equivalence_name):
         cached = f", {costs['hits']} of them known from {cache}" if cache else ""
         info(f"cluster: {nli_cost(equivalence_name, costs)}{cached}")
     return code

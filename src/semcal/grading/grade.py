@@ -15,13 +15,13 @@ from semcal.data.splits import question_ties
 from semcal.errors import InputError, UsageError, shown
 from semcal.grading.rules import BatchGrader, Grade, Grader, GradeRequest, RuleGrader, members_to_grade
 from semcal.models.clustering import cluster_answers
-from semcal.models.equivalence import Equivalence, address_of
+from semcal.models.equivalence import Equivalence, ExactMatch, address_of
 from semcal.registry import check_name
 from semcal.rows import Grades, Row
 from semcal.text.normal_form import normal_form
 
 #: The graders that have a name.
-GRADERS = ("rules", "nli", "judge:openai:URL#MODEL")
+GRADERS = ("rules", "exact", "nli", "judge:openai:URL#MODEL")
 Result = TypeVar("Result")
 
 
@@ -75,21 +75,24 @@ def _pairs(_: str, predictions: Sequence[str], references: Sequence[str]) -> Ite
 
 
 def as_grader(grader: Any, equivalence: Equivalence) -> Grader:
-    """Return what grades: "rules" (also for None), "nli" (by `equivalence`), a judge, or it is a grader."""
+    """Return what grades: "rules" (also for None), "exact" (for None, where answers are labels), "nli" (by
+    `equivalence`), a judge, or it is a grader.
+    """
     if hasattr(grader, "grade") and not isinstance(grader, type):
         return cast("Grader", grader)
     if grader is not None and not isinstance(grader, str):
         raise UsageError(
-            f'the grader is {shown(grader)}; give "rules", "nli", "judge:openai:URL#MODEL" or an object with '
-            "the method grade"
+            f'the grader is {shown(grader)}; give "rules", "exact", "nli", "judge:openai:URL#MODEL" or an '
+            "object with the method grade"
         )
     if grader is not None and grader.startswith("judge:"):
         from semcal.grading.judge import load_judge
 
         return load_judge(grader)
-    if check_name(grader or "rules", GRADERS, what="grader") == "rules":
-        return RuleGrader()
-    if equivalence.name == "exact":
+    usual = "exact" if isinstance(equivalence, ExactMatch) and equivalence.labels else "rules"
+    if (name := check_name(grader or usual, GRADERS, what="grader")) != "nli":
+        return RuleGrader(rules=("equality",)) if name == "exact" else RuleGrader()
+    if isinstance(equivalence, ExactMatch):
         raise UsageError('the grader "nli" needs an NLI model; give it as the equivalence (--equivalence)')
     return EntailmentGrader(equivalence)
 
@@ -105,7 +108,9 @@ def grader_record(grader: Grader) -> tuple[str, str | None]:
         return f"judge:{address_of(judge)}", judge.revision
     if isinstance(grader, EntailmentGrader):
         return "nli", grader.equivalence.revision
-    return "rules" if isinstance(grader, RuleGrader) else type(grader).__name__, None
+    if isinstance(grader, RuleGrader):
+        return "exact" if grader.rules == ("equality",) else "rules", None
+    return type(grader).__name__, None
 
 
 def check_gradable(row: Row) -> None:

@@ -17,12 +17,18 @@ from typing import ClassVar
 
 from semcal.errors import InputError
 from semcal.measures import complete
-from semcal.models.equivalence import CachedEquivalence, Equivalence, ExactMatch, Triple
+from semcal.models.equivalence import (
+    CachedEquivalence,
+    Equivalence,
+    ExactMatch,
+    Triple,
+    count_invalid,
+    form_by,
+)
 from semcal.registry import check_name
 from semcal.rows import Clusters, Row
 from semcal.steps import WorkerState
 from semcal.text.first_answer import is_refusal
-from semcal.text.normal_form import normal_form
 from semcal.text.values import values_differ, values_read
 from semcal.workers import Progress
 
@@ -323,6 +329,7 @@ def cluster_rows(
     number of questions that are settled.
     """
     hits = _hits(equivalence)
+    normal_form = form_by(equivalence)
     forms = [[normal_form(text) for text in row.samples] for row in rows]
     values = [values_read(form, row.finished) for row, form in zip(rows, forms)]
     parts = [(number, part) for number, row in enumerate(rows) for part in _by_temperature(row)]
@@ -385,7 +392,11 @@ class ClusterStep:
         )
         n_draws = [len(part) for row in answered for part in _by_temperature(row)]
         models.costs.update(
-            calls=clustered.calls, hits=clustered.hits, pairs=sum(n * (n - 1) for n in n_draws)
+            calls=clustered.calls,
+            hits=clustered.hits,
+            pairs=sum(n * (n - 1) for n in n_draws),
+            draws=sum(n_draws),
+            invalid=sum(count_invalid(models.equivalence, row.samples) for row in answered),
         )
         clustered_rows = iter(clustered.rows)
         return [row if row.failure else next(clustered_rows) for row in rows]

@@ -29,14 +29,15 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from semcal.errors import ModelError, SemcalWarning, StoreError, shown
+from semcal.errors import ModelError, SemcalWarning, StoreError, UsageError, shown
+from semcal.text.normal_form import normal_form
 
 #: The name of the model that comes with the package, which is used where nothing is given.
 DEFAULT = "default"
@@ -72,20 +73,75 @@ class Deciding(Equivalence, Protocol):
         """Decide on distinct triples; `keep` gets each verdict that is worth keeping, in any thread."""
 
 
+#: What the name of an equivalence of labels begins with.
+AMONG = "among:"
+
+
 @dataclass(frozen=True)
 class ExactMatch:
     """Answers mean the same if and only if their normal forms are equal: no model at all.
 
+    With `labels` an answer that is none of them is invalid, and counts as no answer.
+
     >>> ExactMatch().entails([("Capital of Peru?", "lima", "lima"), ("Capital of Peru?", "lima", "cusco")])
     [True, False]
+    >>> ExactMatch(("spam", "not spam")).form("Spam."), ExactMatch(("spam", "not spam")).form("I think so")
+    ('spam', '')
     """
 
-    name: str = "exact"
+    labels: tuple[str, ...] = ()
     revision: str = "1"
+
+    @property
+    def name(self) -> str:
+        """Of any answers "exact"."""
+        return f"{AMONG}{','.join(self.labels)}" if self.labels else "exact"
+
+    @cached_property
+    def forms(self) -> frozenset[str]:
+        """The normal forms of the labels."""
+        return frozenset(map(normal_form, self.labels))
+
+    def form(self, text: str) -> str:
+        """The normal form of an answer; "" of one that is no label."""
+        form = normal_form(text)
+        return form if not self.labels or form in self.forms else ""
 
     def entails(self, triples: Sequence[Triple]) -> list[bool]:
         """Say for each triple whether its two answers are the same string."""
         return [premise == hypothesis for _, premise, hypothesis in triples]
+
+    @classmethod
+    def among(cls, name: str) -> ExactMatch:
+        """Of labels, as `name` lists them; UsageError unless there are two or more, each once.
+
+        >>> ExactMatch.among("among:spam, not spam").labels
+        ('spam', 'not spam')
+        """
+        labels = tuple(label.strip() for label in name.removeprefix(AMONG).split(","))
+        forms = [normal_form(label) for label in labels]
+        if len(labels) < 2 or "" in forms or len(set(forms)) < len(forms):
+            raise UsageError(
+                f"the labels are {shown(', '.join(labels))}; give two or more that differ, such as spam,ham"
+            )
+        return cls(labels)
+
+
+def needs_no_model(name: object) -> bool:
+    """Return whether a name is that of equal normal forms, of any answers or of labels."""
+    return name == "exact" or (isinstance(name, str) and name.startswith(AMONG))
+
+
+def form_by(equivalence: Equivalence) -> Callable[[str], str]:
+    """Return what makes the normal form of an answer, which an equivalence then compares."""
+    return equivalence.form if isinstance(equivalence, ExactMatch) else normal_form
+
+
+def count_invalid(equivalence: Equivalence, texts: Iterable[str]) -> int:
+    """Return how many answers are none of the labels, where there are some."""
+    if not isinstance(equivalence, ExactMatch) or not equivalence.labels:
+        return 0
+    return sum(not equivalence.form(text) for text in texts)
 
 
 def address_of(equivalence: Equivalence) -> str:

@@ -35,6 +35,7 @@ from semcal.models.equivalence import (
     Equivalence,
     ExactMatch,
     names_a_server,
+    needs_no_model,
 )
 
 if TYPE_CHECKING:
@@ -191,6 +192,7 @@ def load_equivalence(
     ----------
     name_or_dir : str or Path
         "default", the model for real text that comes with the package; "exact", equality of normal forms;
+        "among:spam,ham", that of labels, where any other answer is invalid and counts as none;
         "atlas", the NLI model of the invented world; the directory or hub id of a sequence-classification
         checkpoint with a label "entailment" (such as those trained on MNLI); "openai:URL#MODEL", a language
         model that is asked in words; the http or https URL of a cross-encoder behind
@@ -219,8 +221,8 @@ def load_equivalence(
     >>> load_equivalence("exact").name
     'exact'
     """
-    if str(name_or_dir) == "exact":
-        return ExactMatch()
+    if needs_no_model(str(name_or_dir)):
+        return ExactMatch() if str(name_or_dir) == "exact" else ExactMatch.among(str(name_or_dir))
     equivalence: Equivalence
     if str(name_or_dir) == DEFAULT:
         equivalence = EmbeddedEquivalence()
