@@ -3,6 +3,8 @@
     python -m benchmarks.real RUN …                              # all tables as Markdown
     python -m benchmarks.real --table thresholds RUN …           # one of them
     SEMCAL_DATA=FOLDER python -m benchmarks.real --label RUN …   # asks the questions that `labels` needs
+    python -m benchmarks.real --figure docs/real-results.svg RUN …
+    python -m benchmarks.real --keep FOLDER --commit COMMIT RUN …    # docs/real-results/NAME/results.json
 
 A table reads the rows of the test questions of each run; only `--label` asks a model. Scores are those of
 E-SC, the share of the largest meaning; intervals are 95 %, over questions (groups of those on one passage).
@@ -11,7 +13,9 @@ E-SC, the share of the largest meaning; intervals are 95 %, over questions (grou
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
+import random
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -37,7 +41,7 @@ from semcal.experiment.finished import (
 )
 from semcal.experiment.grid_plan import essentials, load_parts
 from semcal.experiment.grid_settings import read_settings, slug
-from semcal.files import write_rows
+from semcal.files import dumps, write_rows
 from semcal.measuring import measure_at
 from semcal.metrics.probability_maps import Labelled, choose_map, part_of, predict_out_of_fold
 from semcal.models.clustering import Grouping
@@ -46,6 +50,7 @@ from semcal.models.sampling import Sampling
 from semcal.recalibration.choosing import sample_candidates
 from semcal.recalibration.temperature import Temperature
 from semcal.rows import Row
+from semcal.text.normal_form import normal_form
 
 MEASURE = "E-SC"
 LOSSES = ("Base", "TS NLL", "TS any")
@@ -326,7 +331,50 @@ def of_labels(labelled: Sequence[Row], rows: Sequence[Row]) -> dict[str, float]:
     return {"gain": gain, "gain less Base's": gain - of_base, "ACE": float(metrics.ace(p, right))}
 
 
-_ALL = (scores, losses, against, thresholds, moved, equivalences, labels, cost)
+def audit(run: FinishedRun) -> TableRows:
+    """A hundred questions, to be read by a person: which different answers of Base count as one meaning."""
+    rng = random.Random(0)
+    sizes = [100 // len(run.datasets) + (i < 100 % len(run.datasets)) for i in range(len(run.datasets))]
+    for cell, size in zip(cells(run), sizes):
+        rows = list(map(Row, run.rows(*cell_names(cell), "Base", 0)))
+        for row in rng.sample(rows, size):
+            groups = [
+                list(dict.fromkeys(normal_form(row.samples[i]) for i in cluster)) for cluster in row.clusters
+            ]
+            joined = " ; ".join(" = ".join(forms) for forms in groups if len(forms) > 1)
+            yield {**place(cell), "question": row.question, "counted as one": joined or None}
+
+
+def draw(runs: Sequence[FinishedRun], path: Path) -> None:
+    """Gain and accuracy of each method, with intervals, a panel for each set."""
+    from matplotlib.figure import Figure
+
+    shown = {
+        (f"{row['model']}, {row['dataset']}", row["method"]): row
+        for run in runs
+        for row in read_results(run.folder)["analyses"]["calibrated"]
+    }
+    panels, methods = (
+        list(dict.fromkeys(panel for panel, _ in shown)),
+        list(dict.fromkeys(m for _, m in shown)),
+    )
+    figure = Figure(figsize=(3.1 * len(panels), 2.9), layout="constrained")
+    for axes, panel in zip(np.atleast_1d(figure.subplots(1, len(panels), sharey=True)), panels):
+        for metric, offset, colour in (("gain", 0.14, "#1b5e8c"), ("accuracy", -0.14, "#b3541e")):
+            entries = [shown[panel, method][metric] for method in methods]
+            means = np.array([entry["mean"] for entry in entries])
+            ends = np.array([entry["interval"] for entry in entries])
+            at = np.arange(len(methods))[::-1] + offset
+            axes.errorbar(means, at, xerr=abs(ends.T - means), fmt="o", ms=4, color=colour, label=metric)
+        axes.axvline(0, color="#888888", linewidth=0.8)
+        axes.set_yticks(np.arange(len(methods))[::-1], methods)
+        axes.set_title(panel, fontsize=10)
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
+    figure.savefig(path)
+    print(path)
+
+
+_ALL = (scores, losses, against, thresholds, moved, equivalences, labels, cost, audit)
 TABLES = {entry.__name__: entry for entry in _ALL}
 
 
@@ -360,6 +408,21 @@ def label(run: FinishedRun) -> None:
             print(path)
 
 
+def keep(run: FinishedRun, folder: Path, commit: str) -> None:
+    """Write results.json without texts of questions, with the bytes of the models and the commit."""
+    results = read_results(run.folder)
+    results["analyses"]["prompts"] = []
+    settings = read_settings(run.folder / "settings.yaml")
+    models = {
+        model.name: hashlib.sha256(Path(model.path).read_bytes()).hexdigest() for model in settings.models
+    }
+    results["made_by"] = {"commit": commit, "sha256": models}
+    path = folder / run.folder.name / "results.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(dumps(results) + "\n", encoding="utf-8")
+    print(path)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.real", description=(__doc__ or "").splitlines()[0]
@@ -367,6 +430,9 @@ def main() -> None:
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN")
     parser.add_argument("--table", choices=TABLES, help="this one alone")
     parser.add_argument("--label", action="store_true", help="ask the labelled questions that `labels` needs")
+    parser.add_argument("--figure", type=Path, metavar="FILE", help="draw gain and accuracy of each method")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="write results.json without texts there")
+    parser.add_argument("--commit", help="of --keep: what made the runs")
     given = parser.parse_args()
     warnings.simplefilter("ignore", SemcalWarning)
     warnings.simplefilter("ignore", UndefinedWarning)
@@ -375,7 +441,16 @@ def main() -> None:
         for run in runs:
             label(run)
         return
-    for name in [given.table] if given.table else TABLES:
+    if given.keep:
+        if given.commit is None:
+            parser.error("--keep needs --commit")
+        for run in runs:
+            keep(run, given.keep, given.commit)
+        return
+    if given.figure:
+        draw(runs, given.figure)
+        return
+    for name in [given.table] if given.table else [name for name in TABLES if name != "audit"]:
         rows = [row for run in runs for row in TABLES[name](run)]
         if rows:
             print(
