@@ -45,17 +45,18 @@ SAMPLES = [
      "log_likelihoods": [-1.0 - n * draw % 5 for draw in range(10)]}
     for n in range(250)
 ]  # fmt: skip
+EXACT = ["--overwrite", "--equivalence", "exact", "--out"]
 #: Name → what Python runs; each of the light commands reads what the one before wrote.
 COMMANDS = {
     "import torch and three classes": ["-c", IMPORTS],
     "load both models": ["-c", MODELS],
     "import numpy": ["-c", "import numpy"],
     "semcal --help": ["-m", "semcal", "--help"],
-    "semcal cluster": ["-m", "semcal", "cluster", "0", "--equivalence", "exact", "--out", "1", "--overwrite"],
+    "semcal cluster": ["-m", "semcal", "cluster", "0", *EXACT, "1"],
     "semcal measure": ["-m", "semcal", "measure", "1", "--out", "2", "--overwrite"],
     "semcal grade": ["-m", "semcal", "grade", "2", "--out", "3", "--overwrite"],
     "semcal metrics": ["-m", "semcal", "metrics", "3"],
-    "semcal calibrate": ["-m", "semcal", *"calibrate samples --equivalence exact --out c --overwrite".split()],
+    "semcal calibrate": ["-m", "semcal", "calibrate", "samples", *EXACT, "c"],
     "semcal ask": ["-m", "semcal", "ask", "Who governed Ruvorkreth?"],
 }
 
