@@ -36,7 +36,7 @@ from semcal.recalibration import (
     paper_schedule,
     tabulate,
 )
-from semcal.recalibration.temperature import mean_loss
+from semcal.recalibration.losses import mean_loss
 
 QUESTIONS, BATCH, PREFIX, PROMPT, ANSWER, ROUNDS = 200, 4, 262, 30, 5, 3
 WIDTH, VOCABULARY = 768, 32_000

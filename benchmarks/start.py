@@ -5,7 +5,8 @@
 Each command runs in a process of its own, with one thread and compiled bytecode, in rounds of all commands;
 medians of the rounds. "of the imports" divides by the CPU time of importing torch and transformers'
 AutoTokenizer, AutoModelForCausalLM and AutoModelForSequenceClassification; "of plain models" by that of
-loading with these classes the two models that `semcal ask` uses. Light commands get four rows.
+loading with these classes the two models that `semcal ask` uses. Light commands get four rows,
+`semcal calibrate` 250 questions with ten draws.
 """
 
 from __future__ import annotations
@@ -37,16 +38,25 @@ ROWS = [
      "answers": "Ana" if n else "Bo"}
     for n in range(4)
 ]  # fmt: skip
+#: Questions whose ten draws are calibrated.
+SAMPLES = [
+    {"id": str(n), "question": f"Who built mill {n}?", "answers": "Ana" if n % 3 else "Bo",
+     "samples": [("Ana", "Bo", "Cy")[n * draw % 7 % 3] for draw in range(10)],
+     "log_likelihoods": [-1.0 - n * draw % 5 for draw in range(10)]}
+    for n in range(250)
+]  # fmt: skip
+EXACT = ["--overwrite", "--equivalence", "exact", "--out"]
 #: Name → what Python runs; each of the light commands reads what the one before wrote.
 COMMANDS = {
     "import torch and three classes": ["-c", IMPORTS],
     "load both models": ["-c", MODELS],
     "import numpy": ["-c", "import numpy"],
     "semcal --help": ["-m", "semcal", "--help"],
-    "semcal cluster": ["-m", "semcal", "cluster", "0", "--equivalence", "exact", "--out", "1", "--overwrite"],
+    "semcal cluster": ["-m", "semcal", "cluster", "0", *EXACT, "1"],
     "semcal measure": ["-m", "semcal", "measure", "1", "--out", "2", "--overwrite"],
     "semcal grade": ["-m", "semcal", "grade", "2", "--out", "3", "--overwrite"],
     "semcal metrics": ["-m", "semcal", "metrics", "3"],
+    "semcal calibrate": ["-m", "semcal", "calibrate", "samples", *EXACT, "c"],
     "semcal ask": ["-m", "semcal", "ask", "Who governed Ruvorkreth?"],
 }
 
@@ -66,7 +76,9 @@ def results() -> list[dict[str, Any]]:
     measured: dict[str, list[tuple[float, float]]] = {name: [] for name in COMMANDS}
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        (folder / "0").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+        stored: dict[str, Sequence[dict[str, Any]]] = {"0": ROWS, "samples": SAMPLES}
+        for name, rows in stored.items():
+            (folder / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
         for counts in [False] + [True] * ROUNDS:  # the first round writes bytecode
             for name, arguments in COMMANDS.items():
                 took = seconds(arguments, folder)

@@ -36,7 +36,7 @@ PAGES = {
 #: How a block begins that is not run, and why.
 NOT_RUN = {
     "python -m venv .venv": "installs semcal, as the tests themselves do",
-    "pip install -e .": "installs semcal, as the tests themselves do",
+    'pip install -e ".[models]"': "installs semcal, as the tests themselves do",
     "python -m tools.atlas.questions": "writes the package's data",
     "python -m tools.atlas.train": "trains for an hour",
     "make bench": "takes the machine for itself, for an hour",

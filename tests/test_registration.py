@@ -29,8 +29,8 @@ from semcal.recalibration import (
     Method,
     from_pretrained,
 )
+from semcal.recalibration.losses import token_losses
 from semcal.recalibration.methods import SERVED
-from semcal.recalibration.temperature import token_losses
 from tests.cli.invoking import semcal, write
 
 pytestmark = pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from semcal.inputs import EquivalenceLike, ModelLike, Questions, Samples
     from semcal.measures import confidence
     from semcal.models.loading import load_equivalence, load_model
-    from semcal.recalibration.fitting import Fit, RecalibratorLike, fit
+    from semcal.recalibration.fitted import Fit, RecalibratorLike
+    from semcal.recalibration.fitting import fit
     from semcal.results import Answer, Results, score
     from semcal.servers.sampler import load_server
     from semcal.uncertainty import SemanticUQ, ask_many
@@ -31,11 +32,11 @@ _ADDRESSES = {
     "Answer": "results",
     "Calibration": "calibration.calibrated",
     "EquivalenceLike": "inputs",
-    "Fit": "recalibration.fitting",
+    "Fit": "recalibration.fitted",
     "ModelLike": "inputs",
     "Question": "data.question",
     "Questions": "inputs",
-    "RecalibratorLike": "recalibration.fitting",
+    "RecalibratorLike": "recalibration.fitted",
     "Results": "results",
     "Samples": "inputs",
     "SemanticUQ": "uncertainty",

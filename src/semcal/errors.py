@@ -20,6 +20,8 @@ SemcalWarning (a UserWarning)
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Iterator
+from contextlib import contextmanager
 from reprlib import Repr
 from typing import Any
 
@@ -42,6 +44,8 @@ __all__ = [
     "shown",
 ]
 
+#: Optional package → the extra of semcal that brings it.
+EXTRAS = {"torch": "models", "transformers": "models", "safetensors": "models", "matplotlib": "figures"}
 #: Longest text of a value in a message.
 WIDTH = 60
 #: What shapes words and does not move the cursor: soft hyphen, joiners, marks of direction.
@@ -130,16 +134,36 @@ class BudgetError(SemcalError):
 
 
 class MissingExtraError(SemcalError, ImportError):
-    """An optional package that is not installed; the `extra` of semcal brings it, if there is one."""
+    """An optional package that is not installed; the `extra` of semcal brings it, if there is one.
 
-    def __init__(self, package: str, extra: str | None = None) -> None:
+    Examples
+    --------
+    >>> print(MissingExtraError("torch", "models", "fit"))
+    fit needs torch, which is not installed; install it with: pip install 'semcal[models]'
+    """
+
+    def __init__(self, package: str, extra: str | None = None, needed_by: str | None = None) -> None:
         requirement = package if extra is None else f"'semcal[{extra}]'"
-        super().__init__(f"{package} is not installed; install it with: pip install {requirement}")
+        start = f"{needed_by} needs {package}, which" if needed_by else package
+        super().__init__(f"{start} is not installed; install it with: pip install {requirement}")
         self.package = package
         self.extra = extra
+        self.needed_by = needed_by
 
-    def __reduce__(self) -> tuple[type[MissingExtraError], tuple[str, str | None]]:
-        return type(self), (self.package, self.extra)
+    def __reduce__(self) -> tuple[type[MissingExtraError], tuple[str, str | None, str | None]]:
+        return type(self), (self.package, self.extra, self.needed_by)
+
+
+@contextmanager
+def naming_extra(needed_by: str) -> Iterator[None]:
+    """Turn the failed import of a package of `EXTRAS` into a MissingExtraError; `needed_by` begins it."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in EXTRAS:
+            raise
+        raise MissingExtraError(package, EXTRAS[package], needed_by) from error
 
 
 class SemcalWarning(UserWarning):

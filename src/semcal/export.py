@@ -10,8 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torch import float32
-
+from semcal.errors import naming_extra
 from semcal.hub_names import LANGUAGE_MODEL, locate, upload
 from semcal.models.loading import as_model_error, read_config, revision_of, silenced, unpacked
 from semcal.recalibration.provenance import Provenance
@@ -136,7 +135,9 @@ class CheckpointSettings:
 
 def read_checkpoint_settings(path_or_id: str | Path) -> CheckpointSettings:
     """Read the settings of a directory, GGUF or hub id, and no weights; ModelError if it is no checkpoint."""
-    from transformers import GenerationConfig
+    with naming_extra("a checkpoint"):
+        from torch import float32
+        from transformers import GenerationConfig
 
     location = locate(path_or_id, LANGUAGE_MODEL)
     failure = f"cannot read the settings of {location.name!r}"
@@ -200,7 +201,8 @@ def push_to_hub(
 
 def __getattr__(name: str) -> Any:
     if name == "TemperatureProcessor":  # its base class takes seconds to import, and only it needs that
-        from semcal.logits_processor import TemperatureProcessor
+        with naming_extra("semcal.export.TemperatureProcessor"):
+            from semcal.logits_processor import TemperatureProcessor
 
         return TemperatureProcessor
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

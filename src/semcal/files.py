@@ -553,6 +553,12 @@ def read_sealed(path: Path) -> JsonObject | None:
     return content if content.pop("checksum", None) == json_checksum(content) else None
 
 
+def file_checksum(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with path.open("rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
 def json_checksum(content: Mapping[str, object]) -> str:
     """Return the SHA-256 of an object as JSON, whatever the order of its keys."""
     return hashlib.sha256(canonical(content).encode()).hexdigest()

@@ -27,8 +27,8 @@ from semcal.measures import MEASURES
 from semcal.recalibration.methods import BUILT_IN, RECALIBRATORS, LineStyle
 
 if TYPE_CHECKING:
+    from semcal.recalibration.attentive import Fitted
     from semcal.recalibration.provenance import GradientSteps
-    from semcal.recalibration.saving import Fitted
     from semcal.recalibration.temperature import TemperatureFit
 
 #: The colours of the methods that come with the package.

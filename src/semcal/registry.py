@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import Any, Protocol, TypeVar
 
-from semcal.errors import UsageError, shown
+from semcal.errors import UsageError, naming_extra, shown
 
 
 class Named(Protocol):
@@ -99,7 +99,8 @@ def attribute(package: str, addresses: Mapping[str, str], name: str) -> Any:
     """
     if name not in addresses:
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
-    module = import_module(f"{package}.{addresses[name] or name}")
+    with naming_extra(f"{package}.{name}"):
+        module = import_module(f"{package}.{addresses[name] or name}")
     value = getattr(module, name) if addresses[name] else module
     setattr(sys.modules[package], name, value)
     return value

@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 import numpy as np
 
 from semcal import inputs, metrics
-from semcal.errors import InputError, MissingExtraError, QuestionError, UndefinedWarning, UsageError, shown
+from semcal.errors import (
+    InputError,
+    MissingExtraError,
+    QuestionError,
+    UndefinedWarning,
+    UsageError,
+    naming_extra,
+    shown,
+)
 from semcal.files import JsonObject
 from semcal.grading.grade import as_grader, grade_row, grade_together
 from semcal.inputs import EquivalenceLike, Samples
@@ -469,7 +477,8 @@ class Results(Sequence[Answer]):
         if ax is not None and not hasattr(ax, "plot"):
             raise UsageError(f"ax is {shown(ax)}; give an Axes of matplotlib, or leave it out")
         if ax is None:
-            from matplotlib import pyplot
+            with naming_extra("a plot"):
+                from matplotlib import pyplot
 
             size = (4.6 * len(kinds), 4.2)
             axes = list(

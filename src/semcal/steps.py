@@ -84,10 +84,9 @@ class WorkerState:
 
         StoreError if what lies in the run folder is damaged or another one.
         """
-        from semcal.recalibration.attentive import fingerprint
         from semcal.recalibration.methods import make_unfitted
         from semcal.recalibration.saving import from_pretrained
-        from semcal.recalibration.temperature import Temperature
+        from semcal.recalibration.temperature import Temperature, fingerprint
 
         if not isinstance(source, RecalibratorSource):
             return source

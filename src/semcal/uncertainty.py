@@ -13,7 +13,7 @@ from itertools import chain, groupby
 from numbers import Real
 from operator import attrgetter
 from pathlib import Path
-from typing import ClassVar, TypedDict, Unpack, cast
+from typing import TYPE_CHECKING, ClassVar, TypedDict, Unpack, cast
 
 import numpy as np
 
@@ -27,20 +27,18 @@ from semcal.calibration.calibrated import (
     equivalence_of,
 )
 from semcal.data.question import Question
-from semcal.errors import QuestionError, SemcalWarning, UsageError, shown
+from semcal.errors import QuestionError, SemcalWarning, UsageError, naming_extra, shown
 from semcal.grading.grade import as_grader
 from semcal.inputs import EquivalenceLike, ModelLike, Questions
 from semcal.measures import MEASURES
 from semcal.measuring import MeasureOptions, likeliest, measure_at, representative
 from semcal.metrics.frequencies import Floats
 from semcal.models.clustering import LINKAGES, Grouping, QuestionSearch, Verdicts, cluster_rows, finish, grow
-from semcal.models.drawing import Truncation
 from semcal.models.equivalence import ExactMatch, count_invalid, form_by
 from semcal.models.language_model import Capabilities, PromptConfig, Sampler, check_likelihoods
 from semcal.models.sampling import Sampled, Sampling, row_to_ask, sample_runs
 from semcal.progress import ShowProgress, shown_progress
-from semcal.recalibration.attentive import AnyRecalibrator
-from semcal.recalibration.fitting import RecalibratorLike, recalibrator_and_prompt
+from semcal.recalibration.fitted import RecalibratorLike, recalibrator_and_prompt
 from semcal.registry import check_name
 from semcal.results import Answer, Meaning, Results, answers_of
 from semcal.rows import (
@@ -56,6 +54,10 @@ from semcal.rows import (
 from semcal.steps import WorkerState
 from semcal.text.values import values_differ, values_read
 from semcal.workers import Progress
+
+if TYPE_CHECKING:
+    from semcal.models.drawing import Truncation
+    from semcal.recalibration.attentive import AnyRecalibrator
 
 #: Fewer draws than this are warned about.
 FEW = 5
@@ -167,8 +169,14 @@ class SemanticUQ:
         self.equivalence = inputs.as_equivalence(equivalence)
         if calibration is not None:
             check_equivalence(calibration, self.equivalence, force=force)
-        if truncation is not None and not isinstance(truncation, Truncation):
-            raise UsageError(f"truncation is {shown(truncation)}; give semcal.models.Truncation(top_p=0.9)")
+        if truncation is not None:
+            with naming_extra("truncation"):
+                from semcal.models.drawing import Truncation
+
+            if not isinstance(truncation, Truncation):
+                raise UsageError(
+                    f"truncation is {shown(truncation)}; give semcal.models.Truncation(top_p=0.9)"
+                )
         self.sampling = Sampling(
             tuple(self.recalibrators.values()), asking, self.m, (seed,), max_new_tokens, truncation
         )

@@ -38,11 +38,11 @@ from pathlib import Path
 import torch, transformers
 import semcal.models.causal_lm, semcal.recalibration.choosing, semcal.cli.fit
 from semcal.cli import main
-from semcal.recalibration import calibration_set
+from semcal.recalibration import feature_store
 from semcal.models import sampling as sample
 
 torch.set_num_threads(1)
-calibration_set.BLOCK, sample.BLOCK_TOKENS = 8, 16
+feature_store.BLOCK, sample.BLOCK_TOKENS = 8, 16
 replace = Path.replace
 
 def run(name, how, seconds, told, arguments):

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from semcal.models.drawing import uniforms
+from semcal.models.uniforms import uniforms
 
 
 @settings(deadline=None)

@@ -22,8 +22,8 @@ from semcal.recalibration import (
     paper_schedule,
     tabulate,
 )
+from semcal.recalibration.losses import mean_loss
 from semcal.recalibration.provenance import learning_rates
-from semcal.recalibration.temperature import mean_loss
 from semcal.recalibration.training import drawn_answers
 
 SHAPE = BlockShape(16, 40, 4, 2, 6)

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 
 from semcal.errors import SemcalError, StoreError
 from semcal.export import push_to_hub
-from semcal.files import json_checksum
+from semcal.files import file_checksum, json_checksum
 from semcal.models.language_model import PromptConfig
 from semcal.recalibration import (
     ATS,
@@ -31,7 +31,6 @@ from semcal.recalibration import (
     solver_of,
     temperature_of,
 )
-from semcal.recalibration.saving import file_checksum
 
 PROMPT = {
     "system": "Answer.",

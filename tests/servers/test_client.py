@@ -24,7 +24,7 @@ from typing import Any
 import httpx
 import pytest
 
-from semcal.errors import MissingExtraError, ServerError
+from semcal.errors import ServerError
 from semcal.servers.client import (
     RequestFailed,
     ServerClient,
@@ -476,12 +476,6 @@ def test_a_client_that_is_dropped_leaves_no_thread_behind() -> None:
         held.set()
         thread.join(10)
         assert threading.active_count() == before + 1
-
-
-def test_without_httpx_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "httpx", None)
-    with pytest.raises(MissingExtraError, match=r"semcal\[api\]"):
-        ServerClient(Endpoint("http://server/v1"), ServerSettings())
 
 
 def test_the_servers_are_imported_without_httpx() -> None:

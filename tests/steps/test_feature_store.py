@@ -16,9 +16,9 @@ from semcal.data.question import chat
 from semcal.errors import StoreError
 from semcal.models.fakes import FakeLanguageModel
 from semcal.models.language_model import Prompt
-from semcal.recalibration import CalibrationFeatures, calibration_set
+from semcal.recalibration import CalibrationFeatures, feature_store
 from semcal.recalibration.attentive import row_counts
-from semcal.recalibration.calibration_set import FeatureStore, Manifest
+from semcal.recalibration.feature_store import FeatureStore, Manifest
 
 QUESTIONS = [f"How far is mill {number}?" for number in range(7)]
 MODEL = FakeLanguageModel({q: {"seven miles": 0.75, "nine": 0.25} for q in QUESTIONS})
@@ -28,7 +28,7 @@ ANSWERS = [[MODEL.encode_answer((), text) for text in ("seven miles", "nine")] f
 
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calibration_set, "BLOCK", 3)
+    monkeypatch.setattr(feature_store, "BLOCK", 3)
 
 
 def manifest(*, whole: bool) -> Manifest:
@@ -235,7 +235,7 @@ class Numbering:
 
 def test_a_passage_of_several_questions_is_stored_once_and_read_by_all(tmp_path: Path) -> None:
     """Questions 2 and 4 read the passages of 0 and 1, all but what is their own; the block size is 3."""
-    length, model = calibration_set.PASSAGE + 6, Numbering()
+    length, model = feature_store.PASSAGE + 6, Numbering()
     prompts, answers = _about_passages(length), [[(1, 2, 3)], [(1, 2)], [(1, 2)], [(1,)], [(1, 2, 3)]]
     wanted = Manifest.of(model, prompts, answers, data_hash="d", prompt_hash="p", whole=True)
     stored = FeatureStore(tmp_path, wanted).fill(model, prompts, answers)
@@ -251,7 +251,7 @@ def test_a_passage_of_several_questions_is_stored_once_and_read_by_all(tmp_path:
 
 
 def test_prompts_that_share_less_than_a_passage_are_stored_whole(tmp_path: Path) -> None:
-    prompts, answers = _about_passages(calibration_set.PASSAGE - 3), [[(1,)]] * 5
+    prompts, answers = _about_passages(feature_store.PASSAGE - 3), [[(1,)]] * 5
     wanted = Manifest.of(Numbering(), prompts, answers, data_hash="d", prompt_hash="p", whole=True)
     assert wanted.rows == 2 + sum(len(prompt.token_ids) - 2 for prompt in prompts)
     assert FeatureStore(tmp_path, wanted).fill(Numbering(), prompts, answers).passage is None

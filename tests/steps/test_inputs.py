@@ -16,7 +16,7 @@ from semcal.files import write_rows
 from semcal.inputs import as_questions
 from semcal.models.fakes import FakeLanguageModel
 from semcal.recalibration.choosing import fit_grid
-from semcal.recalibration.fitting import as_recalibrator
+from semcal.recalibration.fitted import as_recalibrator
 from tests.json_rows import as_sample_rows
 
 pytestmark = pytest.mark.filterwarnings("ignore:semcal.calibrate.samples=")  # the old way, for a release

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, TypeAdapter, ValidationError
@@ -34,10 +34,8 @@ from semcal.metrics.thresholds import threshold_sentence
 from semcal.models.equivalence import Equivalence, address_of, names_a_server, needs_no_model
 from semcal.models.language_model import PromptConfig, Sampler
 from semcal.models.sampling import default_max_new_tokens
-from semcal.recalibration.attentive import AnyRecalibrator, fingerprint
 from semcal.recalibration.provenance import Provenance
 from semcal.recalibration.saving import (
-    Fitted,
     check_provenance,
     from_pretrained,
     not_finite,
@@ -45,7 +43,7 @@ from semcal.recalibration.saving import (
     save_pretrained,
     write_contents,
 )
-from semcal.recalibration.temperature import Temperature, temperature_of
+from semcal.recalibration.temperature import Temperature, fingerprint, temperature_of
 from semcal.rows import (
     RECALIBRATOR,
     SAMPLES,
@@ -57,6 +55,9 @@ from semcal.rows import (
     rows_by_temperature,
 )
 from semcal.store import write_if_new
+
+if TYPE_CHECKING:
+    from semcal.recalibration.attentive import AnyRecalibrator, Fitted
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=0)]

@@ -69,9 +69,8 @@ from semcal.models.equivalence import Equivalence, ExactMatch, address_of, count
 from semcal.models.language_model import PromptConfig
 from semcal.models.sampling import Sampling, default_max_new_tokens, row_to_ask
 from semcal.progress import ShowProgress, shown_progress
-from semcal.recalibration.attentive import AnyRecalibrator
 from semcal.recalibration.provenance import Provenance, check_enough, warn_if_few
-from semcal.recalibration.saving import Fitted, fitted_or_none
+from semcal.recalibration.saving import fitted_or_none
 from semcal.recalibration.temperature import Temperature, temperature_of
 from semcal.rows import (
     SAMPLES,
@@ -86,7 +85,8 @@ from semcal.rows import (
 from semcal.store import Store
 
 if TYPE_CHECKING:
-    from semcal.recalibration.fitting import RecalibratorLike
+    from semcal.recalibration.attentive import AnyRecalibrator, Fitted
+    from semcal.recalibration.fitted import RecalibratorLike
 
 T = TypeVar("T")
 #: Temperatures at which labelled questions are sampled: that of the answer, and a sharper one.
@@ -251,7 +251,7 @@ def calibrate(
     # only now, as stored samples do without transformers
     from semcal.recalibration.calibration_set import provenance_of
     from semcal.recalibration.choosing import sample_candidates
-    from semcal.recalibration.fitting import recalibrator_and_prompt
+    from semcal.recalibration.fitted import recalibrator_and_prompt
 
     model, questions = inputs.as_model(model), inputs.as_questions(labelled, "labelled", labelled=True)
     check_enough(len(questions), of="to calibrate on")

@@ -24,7 +24,7 @@ from typer.core import TyperCommand, TyperGroup
 from semcal.cli import ask, calibrate, console, fit, grid_commands, row_commands, server_commands
 from semcal.cli import options as opt
 from semcal.cli.console import Output, flush, kept_message, output_file, reserved, show, warn
-from semcal.errors import SemcalError, SemcalWarning, UsageError, shown
+from semcal.errors import SemcalError, SemcalWarning, UsageError, naming_extra, shown
 from semcal.files import HALF
 
 Command = Callable[..., int]
@@ -120,7 +120,7 @@ class Terminated(KeyboardInterrupt):
     """SIGTERM, which is cleaned up after in the same way as Ctrl-C."""
 
 
-def _guarded(command: Command, output_of: Callable[..., Output | None]) -> Callable[..., None]:
+def _guarded(name: str, command: Command, output_of: Callable[..., Output | None]) -> Callable[..., None]:
     """Turn what a command returns or raises into an exit code."""
     options_of_output = inspect.signature(output_of).parameters
 
@@ -137,7 +137,7 @@ def _guarded(command: Command, output_of: Callable[..., Output | None]) -> Calla
                 options |= {name: _as_text(name, options[name]) for name in texts}
                 output = output_of(**{name: options.get(name) for name in options_of_output})
                 overwrite, dry_run = (bool(options.get(name)) for name in ("overwrite", "dry_run"))
-                with reserved(output, overwrite=overwrite, dry_run=dry_run):
+                with reserved(output, overwrite=overwrite, dry_run=dry_run), naming_extra(f"semcal {name}"):
                     code = command(**opt.arguments_of(command, options))
             except (SemcalError, KeyboardInterrupt, MemoryError, OSError) as error:
                 code = _report(error, output, options)
@@ -255,4 +255,4 @@ def _show_warning(
 
 
 for _name, _command, _output_of in COMMANDS:
-    app.command(name=_name, cls=_Command)(_guarded(_command, _output_of))
+    app.command(name=_name, cls=_Command)(_guarded(_name, _command, _output_of))

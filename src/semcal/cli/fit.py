@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from semcal.models.equivalence import Equivalence
     from semcal.models.language_model import LanguageModel, PromptConfig, Sampler
     from semcal.models.sampling import Sampling
+    from semcal.recalibration.attentive import Fitted
     from semcal.recalibration.calibration_set import CalibrationSet
     from semcal.recalibration.provenance import Provenance
-    from semcal.recalibration.saving import Fitted
 
 #: A candidate below this share of the best accuracy gives a warning.
 WORTH = 0.8

@@ -18,7 +18,7 @@ from typer import Argument, Option
 from semcal.cli import options as opt
 from semcal.cli.console import Output, debug, info, progress, show, warn
 from semcal.cli.row_streams import ProblemLog
-from semcal.errors import ModelError, UsageError
+from semcal.errors import MissingExtraError, ModelError, UsageError
 from semcal.files import dumps, own_files
 
 if TYPE_CHECKING:
@@ -94,6 +94,8 @@ def demo(
     it was. Its settings are a file for semcal run, src/semcal/demo/demo.yaml (quick.yaml).
     """
     _require_experiment()
+    if find_spec("torch") is None:
+        raise MissingExtraError("torch", "models", "semcal demo")
     from semcal.demo.paths import settings_file
     from semcal.experiment.finished import forget, read_results
     from semcal.experiment.grid_settings import read_settings

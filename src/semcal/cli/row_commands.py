@@ -143,7 +143,7 @@ def sample_output(out: Path | None) -> Output | None:
 
 def _key(model: Sampler, sampling: Sampling, dtype: str | None) -> dict[str, Any]:
     """Everything but the questions that results depend on."""
-    from semcal.recalibration.attentive import fingerprint
+    from semcal.recalibration.temperature import fingerprint
 
     return {
         "model": model.revision,

@@ -21,8 +21,8 @@ from semcal.registry import check_name
 
 if TYPE_CHECKING:
     from semcal.export import CheckpointSettings
+    from semcal.recalibration.attentive import Fitted
     from semcal.recalibration.provenance import Provenance
-    from semcal.recalibration.saving import Fitted
     from semcal.servers.protocol import ServerProfile
 
 #: How servers stop to cut draws that every request asks for in full.

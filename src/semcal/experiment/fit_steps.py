@@ -324,12 +324,11 @@ class FitStep:
     folders: Mapping[str, str]  # candidate → where it is kept, relative to the run folder
 
     def __call__(self, _: object, models: GridState, *__: object) -> list[Row]:
-        from semcal.recalibration.attentive import fingerprint
         from semcal.recalibration.calibration_set import provenance_of
         from semcal.recalibration.choosing import fit_candidate
         from semcal.recalibration.fitting import mean_loss_of
         from semcal.recalibration.saving import save_pretrained
-        from semcal.recalibration.temperature import temperature_of
+        from semcal.recalibration.temperature import fingerprint, temperature_of
 
         calibration, model = models.calibration(self.source), models.language_model
         provenance = provenance_of(

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from semcal.arrays import as_generator, as_numbers, as_option
-from semcal.errors import UsageError
+from semcal.errors import UsageError, naming_extra
 from semcal.metrics.calibration_errors import equal_width_bin, running_sum_at
 from semcal.metrics.frequencies import (
     Floats,
@@ -281,7 +281,8 @@ def _with_legend(ax: Axes, place: Literal["upper left", "lower left"]) -> Axes:
 def _unit_axes(ax: Axes | None, x: str, y: str) -> Axes:
     """Axes from 0 to 1 with labels; of a new figure if none are given."""
     if ax is None:
-        import matplotlib.pyplot as plt
+        with naming_extra("a plot"):
+            import matplotlib.pyplot as plt
 
         ax = plt.subplots(figsize=(4.5, 4.5), layout="constrained")[1]
     ax.set(xlim=(0, 1), ylim=(0, 1.02), xlabel=x, ylabel=y)

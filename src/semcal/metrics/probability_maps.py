@@ -30,6 +30,8 @@ FEW, PLENTY = 5, 10
 SUPPORT, DECIMALS = 10, 9
 #: Weight of half the squared norm of the slopes, beside the summed log loss.
 RIDGE = 3.0
+#: A logistic map is found when no slope of its loss is above this; the most steps to it, and halvings of one.
+FLAT, STEPS, HALVINGS = 1e-9, 100, 40
 #: Gains that differ by less are tied.
 TIE = 1e-12
 
@@ -216,31 +218,16 @@ def _logistic(features: Floats, targets: Floats, *, non_negative: bool) -> tuple
         ).mean()
         return float(value), np.append(residual @ x, residual.sum()) / len(x)
 
-    least = 0.0 if non_negative else None
-    theta = _minimum(loss, targets, [(least, None)] * x.shape[1], ftol=1e-15, gtol=1e-9, maxiter=1000)
-    slopes: Floats = np.where(flat, 0.0, theta[:-1] / np.where(flat, 1.0, scale))
-    return slopes, float(theta[-1] - slopes @ mean)
-
-
-def _minimum(
-    loss: Callable[[Floats], tuple[float, Floats]],
-    targets: Floats,
-    bounds: Sequence[tuple[float | None, float | None]],
-    *,
-    ftol: float,
-    gtol: float,
-    maxiter: int = 15_000,
-) -> Floats:
-    """Slopes, within bounds, and intercept (F + 1,) of the least loss; it begins at the mean target."""
-    start = np.append(np.zeros(len(bounds)), scipy.special.logit(targets.mean()))
-    return scipy.optimize.minimize(
+    theta = scipy.optimize.minimize(
         loss,
-        start,
+        np.append(np.zeros(x.shape[1]), scipy.special.logit(targets.mean())),
         jac=True,
         method="L-BFGS-B",
-        bounds=[*bounds, (None, None)],
-        options={"ftol": ftol, "gtol": gtol, "maxiter": maxiter},
+        bounds=[(0.0 if non_negative else None, None)] * x.shape[1] + [(None, None)],
+        options={"ftol": 1e-15, "gtol": 1e-9, "maxiter": 1000},
     ).x
+    slopes: Floats = np.where(flat, 0.0, theta[:-1] / np.where(flat, 1.0, scale))
+    return slopes, float(theta[-1] - slopes @ mean)
 
 
 # ---- Maps of features --------------------------------------------------------------------------------------
@@ -278,21 +265,60 @@ def _fit_logistic(values: Floats, correct: Floats, directions: Floats) -> tuple[
         correct = np.full(len(correct), (right + 1) / (len(correct) + 2))
     mean, scale = values.mean(0), values.std(0)
     scale = np.where(scale > 1e-9 * np.maximum(1, np.abs(mean)), scale, np.inf)  # a constant has no say
-    z = (values - mean) / scale
+    x = np.column_stack([(values - mean) / scale, np.ones(len(values))])
+    ridge = np.append(np.full(values.shape[1], RIDGE), 0.0)
 
-    def loss(theta: Floats) -> tuple[float, Floats]:
-        score = z @ theta[:-1] + theta[-1]
-        residual = scipy.special.expit(score) - correct
-        value = (np.logaddexp(0, score) - correct * score).sum() + RIDGE / 2 * (theta[:-1] ** 2).sum()
-        return float(value), np.append(residual @ z + RIDGE * theta[:-1], residual.sum())
+    def loss(theta: Floats) -> tuple[float, Floats, Floats]:
+        score = x @ theta
+        q = _expit(score)
+        value = (np.logaddexp(0, score) - correct * score).sum() + (ridge * theta**2).sum() / 2
+        curvature = (x.T * (q * (1 - q))) @ x + np.diag(ridge)
+        return float(value), (q - correct) @ x + ridge * theta, curvature
 
-    bounds = [(0.0 if sign > 0 else None, 0.0 if sign < 0 else None) for sign in directions]
-    theta = _minimum(loss, correct, bounds, ftol=1e-14, gtol=1e-8)
+    start = np.append(np.zeros(len(directions)), _logit(correct.mean()))
+    low = np.append(np.where(directions > 0, 0.0, -np.inf), -np.inf)
+    high = np.append(np.where(directions < 0, 0.0, np.inf), np.inf)
+    theta = _least(loss, start, low, high)
     return theta[:-1] / scale, np.array([theta[-1] - (theta[:-1] / scale) @ mean])
 
 
+def _least(
+    loss: Callable[[Floats], tuple[float, Floats, Floats]], theta: Floats, low: Floats, high: Floats
+) -> Floats:
+    """The minimum within bounds of a strictly convex loss, given its gradient and curvature.
+
+    Projected Newton steps (Bertsekas 1982, doi:10.1137/0320018), halved until the loss falls. L-BFGS-B takes
+    ten times as long, and 0.4 s to import.
+    """
+    value, gradient, curvature = loss(theta)
+    for _ in range(STEPS):
+        free = ~((theta <= low) & (gradient > 0) | (theta >= high) & (gradient < 0))
+        if np.abs(gradient[free]).max(initial=0.0) < FLAT:
+            break
+        step = np.zeros_like(theta)
+        step[free] = -np.linalg.solve(curvature[np.ix_(free, free)], gradient[free])
+        for _ in range(HALVINGS):
+            there = np.clip(theta + step, low, high)
+            reached = loss(there)
+            if reached[0] <= value + 1e-4 * gradient @ (there - theta) + 1e-14 * abs(value):  # and rounding
+                break
+            step /= 2
+        theta, (value, gradient, curvature) = there, reached
+    return theta
+
+
+def _expit(x: Floats) -> Floats:
+    """1 / (1 + exp(-x)), without `scipy.special`, which takes 0.3 s to import."""
+    e = np.exp(-np.abs(x))
+    return np.asarray(np.where(x < 0, e, 1.0) / (1 + e))
+
+
+def _logit(p: Floats) -> Floats:
+    return np.asarray(np.log(p) - np.log1p(-p))
+
+
 def _predict_logistic(values: Floats, parameters: Mapping[str, Floats]) -> Floats:
-    return np.asarray(scipy.special.expit(values @ parameters["slopes"] + parameters["intercept"]))
+    return _expit(values @ parameters["slopes"] + parameters["intercept"])
 
 
 def _fit_beta(values: Floats, correct: Floats, _: Floats) -> tuple[Floats, ...]:
@@ -342,7 +368,7 @@ class MapCandidate:
         columns = [features[name] for name in self.features]
         for place, name in enumerate(self.features):
             if self.kind == "logistic" and name in self.probabilities:
-                columns[place] = scipy.special.logit(SQUEEZE + (1 - 2 * SQUEEZE) * columns[place])
+                columns[place] = _logit(SQUEEZE + (1 - 2 * SQUEEZE) * columns[place])
         return np.stack(columns, axis=1)
 
     def fit(self, features: Features, correct: Floats) -> ProbabilityMap:

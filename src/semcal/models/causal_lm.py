@@ -31,7 +31,7 @@ from semcal.models.decoding import (
     decode,
     unknown_token,
 )
-from semcal.models.drawing import check_at_least_one, check_not_nan, inverse_cdf, most_likely, uniforms
+from semcal.models.drawing import check_not_nan, inverse_cdf, most_likely
 from semcal.models.language_model import (
     Answers,
     Capabilities,
@@ -44,6 +44,7 @@ from semcal.models.language_model import (
 )
 from semcal.models.tokenization import ChatFormat, chat_format
 from semcal.models.tree_cache import ModelOutputs, NewTokens, TreeCache, checked_network, log_probs
+from semcal.models.uniforms import check_at_least_one, uniforms
 from semcal.recalibration.attentive import AnyRecalibrator, BlockShape, CalibrationFeatures
 
 _MIN_BUDGET = 2**26  # bytes of keys and values of a batch

@@ -1,4 +1,4 @@
-"""Drawing tokens from distributions: random numbers, inverse CDF, greedy choice, truncation.
+"""Drawing tokens from distributions: inverse CDF, greedy choice, truncation.
 
 Inverse CDF: with p = exp(log-probabilities) summed up in vocabulary order in float64 to F, a uniform u in
 [0, 1) draws the first token v with F(v) > u * F(last). So u = 0 draws the first possible token, a u exactly
@@ -10,7 +10,6 @@ sum say which token is drawn and how likely it is. So these rows are read once a
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,7 +17,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from semcal.errors import ModelError, UsageError
@@ -35,44 +33,6 @@ _FIRST_RANKED, _WIDEN = 64, 8  # tokens ranked at first where there is no top-k,
 _LEAST = -87.0  # exp(-87) is still a normal float32; a token that much less likely is impossible
 _NOT_FINITE = "the model's probabilities are not finite; try dtype='float32', check the recalibrator"
 _ROWS = 16  # whose weights stay in a processor's cache
-
-
-def check_at_least_one(**options: int) -> None:
-    """Raise UsageError for an option below 1."""
-    for name, value in options.items():
-        if value < 1:
-            raise UsageError(f"{name} is {value}; it must be at least 1")
-
-
-def uniforms(seed: int, question_id: str, *, m: int, steps: int, first: int = 0) -> NDArray[np.float64]:
-    """Uniform numbers in [0, 1) for `m` draws, from number `first` on, of up to `steps` tokens (spec 4).
-
-    Philox, a counter-based generator (Salmon et al. 2011, doi:10.1145/2063384.2063405), is keyed by a hash of
-    the seed and the question id; the draw is a word of its counter and the step a position in its stream. So
-    batches, the order of questions, the number of draws and the temperature do not change any number.
-
-    Returns (m, steps) float64, multiples of 2**-53; asking for more rows or columns changes none of them.
-
-    >>> u = uniforms(0, "q1", m=2, steps=3)
-    >>> bool((uniforms(0, "q1", m=5, steps=9)[:2, :3] == u).all())
-    True
-    >>> bool((uniforms(0, "q1", m=1, steps=3, first=1) == u[1]).all())
-    True
-    """
-    key = _key(seed, question_id)
-    words = np.empty((m, steps), dtype=np.uint64)
-    for draw in range(m):
-        counter = np.array([0, first + draw, 0, 0], dtype=np.uint64)
-        words[draw] = np.random.Philox(key=key, counter=counter).random_raw(steps)
-    return np.ldexp((words >> np.uint64(11)).astype(np.float64), -53)
-
-
-def _key(seed: int, question_id: str) -> NDArray[np.uint64]:
-    """128 bits from the seed and the question id; the seed's length in front keeps the two apart."""
-    number = str(seed)
-    text = f"{len(number)}:{number}:{question_id}"
-    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-    return np.frombuffer(digest, dtype="<u8").astype(np.uint64)
 
 
 def inverse_cdf(log_probs: Tensor, rows: Tensor, u: Tensor) -> Tensor:

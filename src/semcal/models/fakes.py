@@ -28,18 +28,15 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from semcal.data.question import Turn
-from semcal.errors import InputError, QuestionError, UsageError
-from semcal.models.drawing import Choose, check_at_least_one, inverse_cdf, most_likely, uniforms
+from semcal.errors import InputError, QuestionError, UsageError, naming_extra
 from semcal.models.equivalence import FakeEquivalence
 from semcal.models.language_model import (
     Answers,
@@ -50,7 +47,14 @@ from semcal.models.language_model import (
     Prompt,
     SampleRequest,
 )
-from semcal.recalibration.attentive import ATS, AnyRecalibrator, BlockShape, CalibrationFeatures
+from semcal.models.uniforms import check_at_least_one, uniforms
+from semcal.recalibration.temperature import temperature_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from semcal.models.drawing import Truncation
+    from semcal.recalibration.attentive import AnyRecalibrator, BlockShape, CalibrationFeatures
 
 __all__ = ["FakeEquivalence", "FakeLanguageModel"]
 
@@ -58,6 +62,9 @@ BOS, END = 256, 257
 ROLES = {"system": 258, "user": 259, "assistant": 260}
 FIRST_WORD = 261
 _Item = TypeVar("_Item")
+_Floats = NDArray[np.float32]
+#: Log-probabilities (F, V), row of each draw (n,), uniform of each draw (n,) → token of each draw (n,).
+_Choose = Callable[[_Floats, NDArray[np.intp], NDArray[np.float64]], NDArray[np.intp]]
 
 
 class FakeLanguageModel:
@@ -136,6 +143,7 @@ class FakeLanguageModel:
         """Draw what a request asks for: ``[run][recalibrator][prompt][draw]``."""
         check_at_least_one(m=request.m, max_new_tokens=request.max_new_tokens)
         recalibrators, cut = request.recalibrators, request.cut
+        choose = _inverse_cdf if request.truncation is None else _truncated(request.truncation)
         runs: list[list[list[list[Generation]]]] = [[[] for _ in recalibrators] for _ in request.seeds]
         for prompt in _counted(request.prompts, progress):
             for answers, seed in zip(runs, request.seeds):
@@ -143,7 +151,7 @@ class FakeLanguageModel:
                     seed, prompt.question_id, m=request.m, steps=request.max_new_tokens, first=request.first
                 )
                 for by_prompt, recalibrator in zip(answers, recalibrators):
-                    draws = self._decode(prompt, recalibrator, u, request.truncation or inverse_cdf)
+                    draws = self._decode(prompt, recalibrator, u, choose)
                     by_prompt.append(self._rescored(prompt, draws, recalibrator, cut) if cut else draws)
         return runs
 
@@ -159,7 +167,7 @@ class FakeLanguageModel:
         check_at_least_one(max_new_tokens=max_new_tokens)
         unused = np.zeros((1, max_new_tokens))
         answers = (
-            self._decode(prompt, recalibrator, unused, most_likely) for prompt in _counted(prompts, progress)
+            self._decode(prompt, recalibrator, unused, _most_likely) for prompt in _counted(prompts, progress)
         )
         return [answer for (answer,) in answers]
 
@@ -224,16 +232,24 @@ class FakeLanguageModel:
 
         Nothing is predicted inside a prompt: its states are zeros there.
         """
+        with naming_extra("features"):
+            import torch
+
+            from semcal.recalibration.attentive import CalibrationFeatures
+
         before = shared or 0
         lengths = [len(prompt.token_ids) - before for prompt in prompts]
-        states = [torch.empty(0, self.width)]
+        states = [np.empty((0, self.width), np.float32)]
         for prompt, question_answers in _counted(zip(prompts, answers, strict=True), progress):
             question = self._question(prompt)
-            states.append(torch.zeros(len(prompt.token_ids) - before - 1 if whole else 0, self.width))
+            inside = len(prompt.token_ids) - before - 1 if whole else 0
+            states.append(np.zeros((inside, self.width), np.float32))
             states.append(self._state(question, ())[None])
             states += [self._states(question, answer)[1:] for answer in question_answers]
         prefix = torch.zeros(before, self.width) if whole else None
-        return CalibrationFeatures.from_states(torch.cat(states), lengths, answers, prefix=prefix)
+        return CalibrationFeatures.from_states(
+            torch.from_numpy(np.concatenate(states)), lengths, answers, prefix=prefix
+        )
 
     def logits(self, states: Tensor) -> Tensor:
         """Turn last hidden states (N, V) into logits (N, V): the same numbers."""
@@ -275,26 +291,26 @@ class FakeLanguageModel:
             raise InputError(f"the fake model knows no answer to {question!r}; add it to its table")
         return question
 
-    def _state(self, question: str, beginning: Sequence[int]) -> Tensor:
+    def _state(self, question: str, beginning: Sequence[int]) -> _Floats:
         """Logits (V,) of the next token; beginnings that the table does not know end at once."""
         after = self._next[question].get(tuple(beginning), {END: 1.0})
         total = math.fsum(after.values())
-        state = torch.full((self.width,), self.floor)
+        state = np.full(self.width, self.floor, np.float32)
         for token, mass in after.items():
             state[token] = math.log(mass / total)
         return state
 
-    def _states(self, question: str, answer: Sequence[int]) -> Tensor:
-        return torch.stack([self._state(question, answer[:place]) for place in range(len(answer))])
+    def _states(self, question: str, answer: Sequence[int]) -> _Floats:
+        return np.stack([self._state(question, answer[:place]) for place in range(len(answer))])
 
     def _score(
         self, question: str, answer: Sequence[int], recalibrator: AnyRecalibrator
     ) -> tuple[float, ...]:
-        log_probs = _recalibrated(recalibrator, self.logits(self._states(question, answer)))
-        return tuple(log_probs[torch.arange(len(answer)), torch.tensor(answer)].tolist())
+        log_probs = _recalibrated(recalibrator, self._states(question, answer))
+        return tuple(log_probs[np.arange(len(answer)), np.array(answer)].tolist())
 
     def _decode(
-        self, prompt: Prompt, recalibrator: AnyRecalibrator, u: NDArray[np.float64], choose: Choose
+        self, prompt: Prompt, recalibrator: AnyRecalibrator, u: NDArray[np.float64], choose: _Choose
     ) -> list[Generation]:
         """Let each row of uniforms (m, steps) choose tokens until its end of turn."""
         question = self._question(prompt)
@@ -305,10 +321,10 @@ class FakeLanguageModel:
             if not active:
                 break
             nodes = list(dict.fromkeys(tuple(tokens[draw]) for draw in active))
-            states = torch.stack([self._state(question, node) for node in nodes])
-            table = _recalibrated(recalibrator, self.logits(states))
-            rows = torch.tensor([nodes.index(tuple(tokens[draw])) for draw in active])
-            chosen = choose(table, rows, torch.from_numpy(u[active, step]))
+            states = np.stack([self._state(question, node) for node in nodes])
+            table = _recalibrated(recalibrator, states)
+            rows = np.array([nodes.index(tuple(tokens[draw])) for draw in active])
+            chosen = choose(table, rows, u[active, step])
             for draw, token, value in zip(active, chosen.tolist(), table[rows, chosen].tolist()):
                 tokens[draw].append(token)
                 log_probs[draw].append(value)
@@ -344,7 +360,7 @@ class FakeLanguageModel:
         self, question: str, tokens: list[int], log_probs: list[float], recalibrator: AnyRecalibrator
     ) -> list[tuple[list[int], list[float]]]:
         """A beam with every token that the table allows next."""
-        row = _recalibrated(recalibrator, self.logits(self._state(question, tokens)))
+        row = _recalibrated(recalibrator, self._state(question, tokens))
         allowed = self._next[question].get(tuple(tokens), {END: 1.0})
         return [([*tokens, token], [*log_probs, float(row[token])]) for token in allowed]
 
@@ -353,10 +369,45 @@ class FakeLanguageModel:
         return Generation(self._text(tokens), tuple(tokens), tuple(log_probs), finished)
 
 
-def _recalibrated(recalibrator: AnyRecalibrator, logits: Tensor) -> Tensor:
+def _recalibrated(recalibrator: AnyRecalibrator, logits: _Floats) -> _Floats:
+    """Log-probabilities, by NumPy where logits are divided by one temperature, else by the recalibrator."""
+    if (temperature := temperature_of(recalibrator)) is not None:
+        z = (logits / np.float32(temperature)).astype(np.float64)
+        z -= z.max(-1, keepdims=True)
+        normalised: _Floats = (z - np.log(np.exp(z).sum(-1, keepdims=True))).astype(np.float32)
+        return normalised
+    with naming_extra(f"the recalibrator {recalibrator.method}"):
+        import torch
+
+        from semcal.recalibration.attentive import ATS
+
     if isinstance(recalibrator, ATS):
         raise UsageError("ATS reads hidden states, and the fake model has none; use a small real one")
-    return recalibrator.log_probs(logits)
+    log_probs: _Floats = recalibrator.log_probs(torch.from_numpy(logits)).detach().numpy()
+    return log_probs
+
+
+def _inverse_cdf(log_probs: _Floats, rows: NDArray[np.intp], u: NDArray[np.float64]) -> NDArray[np.intp]:
+    """The first token whose cumulative probability is above the uniform, as `drawing.inverse_cdf`."""
+    cumulative = np.exp(log_probs[rows]).cumsum(1, dtype=np.float64)
+    chosen: NDArray[np.intp] = (cumulative <= (u * cumulative[:, -1])[:, None]).sum(1)
+    return chosen
+
+
+def _most_likely(log_probs: _Floats, rows: NDArray[np.intp], _: NDArray[np.float64]) -> NDArray[np.intp]:
+    top: NDArray[np.intp] = log_probs.argmax(1)
+    return top[rows]
+
+
+def _truncated(truncation: Truncation) -> _Choose:
+    """A choice among the tokens that a truncation leaves."""
+    import torch
+
+    def choose(log_probs: _Floats, *rows_and_u: NDArray[Any]) -> NDArray[np.intp]:
+        chosen: NDArray[np.intp] = truncation(*map(torch.from_numpy, (log_probs, *rows_and_u))).numpy()
+        return chosen
+
+    return choose
 
 
 def _words(text: str) -> list[str]:

@@ -25,7 +25,15 @@ from pathlib import Path
 from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Any
 
-from semcal.errors import MissingExtraError, ModelError, SemcalError, SemcalWarning, UsageError, shown
+from semcal.errors import (
+    MissingExtraError,
+    ModelError,
+    SemcalError,
+    SemcalWarning,
+    UsageError,
+    naming_extra,
+    shown,
+)
 from semcal.files import LOCK, atomic_folder, file_lock, own_files, read_sealed, user_cache, write_sealed
 from semcal.hub_names import LANGUAGE_MODEL, NLI_MODEL, Location, llama_cpp_line, locate
 from semcal.models.equivalence import (
@@ -130,11 +138,12 @@ def load_model(
     """
     if names_a_server(path_or_id):
         raise UsageError(f"{shown(path_or_id)} is a server, which semcal.load_server connects to")
-    import torch
-    from transformers import AutoModelForCausalLM, GenerationConfig
+    with naming_extra(f"the language model {shown(str(path_or_id))}"):
+        import torch
+        from transformers import AutoModelForCausalLM, GenerationConfig
 
+        from semcal.models.causal_lm import CausalLanguageModel
     from semcal.data.question import chat
-    from semcal.models.causal_lm import CausalLanguageModel
 
     torch_device = choose_device(device)
     budget = None if memory is None else parse_size(memory)
@@ -236,10 +245,11 @@ def load_equivalence(
 
 
 def _load_cross_encoder(name_or_dir: str | Path, device: str | None, revision: str | None) -> Equivalence:
-    import torch
-    from transformers import AutoModelForSequenceClassification
+    with naming_extra(f"the NLI model {shown(str(name_or_dir))}"):
+        import torch
+        from transformers import AutoModelForSequenceClassification
 
-    from semcal.models.nli import CrossEncoder
+        from semcal.models.nli import CrossEncoder
 
     torch_device = choose_device(device)
     location = locate(name_or_dir, NLI_MODEL, revision=revision)

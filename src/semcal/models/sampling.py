@@ -87,7 +87,7 @@ class Sampling:
 
         What goes by no temperature (None) is named by its fingerprint.
         """
-        from semcal.recalibration.attentive import fingerprint
+        from semcal.recalibration.temperature import fingerprint
 
         untempered = [rule for rule, t in zip(self.recalibrators, temperatures) if t is None]
         by = SampledBy(

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from semcal.recalibration.attentive import CalibrationFeatures as CalibrationFeatures
     from semcal.recalibration.attentive import Fitted as Fitted
     from semcal.recalibration.attentive import Head as Head
-    from semcal.recalibration.attentive import fingerprint as fingerprint
     from semcal.recalibration.attentive import inverse_temperatures as inverse_temperatures
     from semcal.recalibration.exact_fit import LogPartitionTable as LogPartitionTable
     from semcal.recalibration.exact_fit import fit_temperatures as fit_temperatures
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from semcal.recalibration.methods import FitTask as FitTask
     from semcal.recalibration.methods import Method as Method
     from semcal.recalibration.methods import paper_schedule as paper_schedule
+    from semcal.recalibration.optimum import Certificate as Certificate
     from semcal.recalibration.provenance import PAPER_LOSSES as PAPER_LOSSES
     from semcal.recalibration.provenance import GradientSteps as GradientSteps
     from semcal.recalibration.provenance import Provenance as Provenance
@@ -37,33 +37,34 @@ if TYPE_CHECKING:
     from semcal.recalibration.saving import save_pretrained as save_pretrained
     from semcal.recalibration.temperature import SE as SE
     from semcal.recalibration.temperature import Base as Base
-    from semcal.recalibration.temperature import Certificate as Certificate
     from semcal.recalibration.temperature import Contents as Contents
     from semcal.recalibration.temperature import Greedy as Greedy
     from semcal.recalibration.temperature import GridTemperature as GridTemperature
-    from semcal.recalibration.temperature import ModuleContents as ModuleContents
-    from semcal.recalibration.temperature import Platt as Platt
     from semcal.recalibration.temperature import Recalibrator as Recalibrator
     from semcal.recalibration.temperature import Temperature as Temperature
     from semcal.recalibration.temperature import TemperatureFit as TemperatureFit
     from semcal.recalibration.temperature import TemperatureScaling as TemperatureScaling
+    from semcal.recalibration.temperature import fingerprint as fingerprint
     from semcal.recalibration.temperature import single_temperature as single_temperature
     from semcal.recalibration.temperature import solver_of as solver_of
     from semcal.recalibration.temperature import temperature_of as temperature_of
+    from semcal.recalibration.trained import ModuleContents as ModuleContents
+    from semcal.recalibration.trained import Platt as Platt
     from semcal.recalibration.training import Training as Training
     from semcal.recalibration.training import fit_ats as fit_ats
     from semcal.recalibration.training import fit_platt as fit_platt
     from semcal.recalibration.training import fit_ts as fit_ts
 
 _MODULES = {
-    "attentive": "ATS AnyRecalibrator BlockShape CalibrationFeatures Fitted Head fingerprint "
-    "inverse_temperatures",
+    "attentive": "ATS AnyRecalibrator BlockShape CalibrationFeatures Fitted Head inverse_temperatures",
     "exact_fit": "LogPartitionTable fit_temperatures log_partitions tabulate",
     "methods": "RECALIBRATORS FitResult FitTask Method paper_schedule",
     "provenance": "PAPER_LOSSES GradientSteps Provenance Schedule check_enough warn_if_few",
     "saving": "from_pretrained save_pretrained",
-    "temperature": "SE Base Certificate Contents Greedy GridTemperature ModuleContents Platt Recalibrator "
-    "Temperature TemperatureFit TemperatureScaling single_temperature solver_of temperature_of",
+    "optimum": "Certificate",
+    "temperature": "SE Base Contents Greedy GridTemperature Recalibrator Temperature TemperatureFit "
+    "TemperatureScaling fingerprint single_temperature solver_of temperature_of",
+    "trained": "ModuleContents Platt",
     "training": "Training fit_ats fit_platt fit_ts",
 }
 _ADDRESSES = {name: module for module, names in _MODULES.items() for name in names.split()}

@@ -8,7 +8,6 @@ read-out to one number (paper, "Adaptive Temperature Scaling").
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
@@ -20,14 +19,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from semcal.errors import FitError, UsageError
-from semcal.recalibration.temperature import (
-    T_MAX,
-    T_MIN,
-    FittedMap,
-    ModuleContents,
-    Recalibrator,
-    TrainedModule,
-)
+from semcal.recalibration.optimum import T_MAX, T_MIN
+from semcal.recalibration.temperature import FittedMap, Recalibrator
+from semcal.recalibration.trained import ModuleContents, TrainedModule
 
 Head = Callable[[Tensor], Tensor]
 """States (n, d) -> logits (n, V), float32: the model's own head."""
@@ -386,23 +380,6 @@ AnyRecalibrator = Recalibrator | ATS
 """A map of logits alone, or of logits and hidden states."""
 Fitted = FittedMap | ATS
 """What a fit gives: it can be sampled with, and saved."""
-
-
-def fingerprint(recalibrator: AnyRecalibrator) -> str:
-    """Return a text that identifies a recalibrator's distribution on every machine: settings and weights.
-
-    Examples
-    --------
-    >>> from semcal.recalibration import SE
-    >>> fingerprint(SE())
-    'SE(temperature=0.5)'
-    """
-    if not isinstance(recalibrator, TrainedModule):
-        return repr(recalibrator)
-    digest = hashlib.sha256()
-    for name, weight in sorted(recalibrator.state_dict().items()):
-        digest.update(name.encode() + weight.detach().cpu().contiguous().numpy().tobytes())
-    return f"{recalibrator.method}({recalibrator.extra_repr()}, weights={digest.hexdigest()[:32]})"
 
 
 def batch_inverse_temperatures(ats: ATS, batch: SequenceBatch, prefix: Tensor) -> Tensor:

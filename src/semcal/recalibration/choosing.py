@@ -233,7 +233,7 @@ def sample_candidates(
 
 def _key(model: Sampler, sampling: Sampling, clustering: Grouping) -> Json:
     """What the rows depend on beside the questions."""
-    from semcal.recalibration.attentive import fingerprint
+    from semcal.recalibration.temperature import fingerprint
 
     return {
         "m": sampling.m,

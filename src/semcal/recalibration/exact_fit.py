@@ -26,18 +26,10 @@ from torch import Tensor
 from semcal.errors import FitError, InputError, UndefinedWarning
 from semcal.metrics.probability_maps import FOLDS
 from semcal.recalibration.attentive import CalibrationFeatures, Head
+from semcal.recalibration.losses import moments, weight_and_centre
+from semcal.recalibration.optimum import T_MAX, T_MIN, LossSums, certify, check_loss
 from semcal.recalibration.provenance import PAPER_LOSSES, Loss, check_enough
-from semcal.recalibration.temperature import (
-    T_MAX,
-    T_MIN,
-    LossCurve,
-    LossSums,
-    TemperatureFit,
-    certify,
-    check_loss,
-    moments,
-    weight_and_centre,
-)
+from semcal.recalibration.temperature import LossCurve, TemperatureFit
 
 #: Numbers computed together: half a megabyte in a processor's cache, more on a GPU.
 IN_CACHE, ON_DEVICE = 2**17, 2**26

@@ -13,38 +13,32 @@ from base64 import b64decode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from numbers import Real
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
 from numpy.polynomial.chebyshev import chebder, chebfit, chebroots, chebval
 from numpy.typing import NDArray
 
-from semcal.errors import FitError, QuestionError, SemcalWarning, ServerError, UsageError, shown
+from semcal.errors import FitError, QuestionError, SemcalWarning, ServerError, UsageError
 from semcal.inputs import ModelLike, Questions, as_model, as_questions, name_of
-from semcal.models.language_model import LanguageModel, PromptConfig, Sampler, with_states
+from semcal.models.language_model import LanguageModel, PromptConfig, with_states
 from semcal.progress import ShowProgress, shown_progress
 from semcal.recalibration.attentive import ATS, AnyRecalibrator, CalibrationFeatures, inverse_temperatures
 from semcal.recalibration.calibration_set import CalibrationSet, calibration_features, provenance_of
 from semcal.recalibration.exact_fit import clustered_error, clusters_of, fit_temperatures
+from semcal.recalibration.fitted import Fit
+from semcal.recalibration.losses import token_losses
 from semcal.recalibration.methods import FITTED, FitResult, FitTask, paper_schedule, run_fit
-from semcal.recalibration.provenance import Loss, Provenance, check_enough, warn_if_few
-from semcal.recalibration.saving import Fitted, from_pretrained, save_pretrained
+from semcal.recalibration.optimum import T_MAX, T_MIN, LossSums, certify, check_loss
+from semcal.recalibration.provenance import Loss, check_enough, warn_if_few
 from semcal.recalibration.temperature import (
-    T_MAX,
-    T_MIN,
     Base,
     LossCurve,
-    LossSums,
-    Temperature,
     TemperatureFit,
     TemperatureScaling,
-    certify,
-    check_loss,
     temperature_of,
-    token_losses,
 )
 from semcal.recalibration.training import StepProgress
 from semcal.registry import check_name
@@ -70,115 +64,6 @@ MOST_NUMBERS = 2**29
 #: Chebyshev nodes of a window of temperatures, its half width in log T, and how far inside the optimum lies.
 NODES, HALF, INSIDE = np.cos(np.pi * (2 * np.arange(5) + 1) / 10), 0.2, 0.9
 MOST_WINDOWS = 8
-
-
-@dataclass(frozen=True)
-class Fit:
-    """A fitted recalibrator with the model and the prompt that it was fitted with.
-
-    Attributes
-    ----------
-    recalibrator : Fitted
-        Such as TemperatureScaling, ATS or Platt.
-    provenance : Provenance
-        Model, prompt, data and versions; `provenance.check` refuses another model or prompt.
-    asking : PromptConfig
-        The few-shot examples before every question.
-    report : mapping
-        Losses before and after, standard error of T, steps; empty for a fit that was loaded.
-
-    Examples
-    --------
-    >>> from tempfile import mkdtemp
-    >>> from semcal.models.fakes import FakeLanguageModel
-    >>> table = {f"Who built mill {i}?": {"Ana.": 0.9, "Bo.": 0.1} for i in range(60)}
-    >>> labelled = [{"question": q, "answers": "Ana." if i % 3 else "Bo."} for i, q in enumerate(table)]
-    >>> fitted = fit(FakeLanguageModel(table), labelled)
-    >>> again = Fit.from_pretrained(fitted.save_pretrained(mkdtemp()))
-    >>> again.temperature == fitted.temperature, again.asking == fitted.asking
-    (True, True)
-    """
-
-    recalibrator: Fitted
-    provenance: Provenance
-    asking: PromptConfig
-    report: Json = field(default_factory=dict)
-
-    @property
-    def temperature(self) -> float:
-        """The temperature of TS or TS-grid; UsageError for a method that has no single one."""
-        temperature = temperature_of(self.recalibrator)
-        if temperature is None:
-            raise UsageError(f"{self.recalibrator.method} has no single temperature")
-        return temperature
-
-    def save_pretrained(self, directory: str | Path) -> Path:
-        """Write `directory`/calibration.json and return its path."""
-        return save_pretrained(self.recalibrator, directory, provenance=self.provenance)
-
-    @classmethod
-    def from_pretrained(cls, path_or_id: str | Path, *, revision: str | None = None) -> Fit:
-        """Load what `save_pretrained` or `semcal fit` wrote, with its prompt and the check of its model.
-
-        Parameters
-        ----------
-        path_or_id : str or Path
-            A directory, an id on the Hugging Face hub, or "atlas", the embedded model's.
-        revision : str, optional
-            Branch, tag or commit on the hub.
-
-        Raises
-        ------
-        UsageError
-            If there is no recalibrator.
-        StoreError
-            If it is damaged, or the hub cannot be reached.
-        """
-        recalibrator, provenance = from_pretrained(path_or_id, revision=revision)
-        return cls(recalibrator, provenance, PromptConfig.from_description(provenance.prompt))
-
-
-RecalibratorLike: TypeAlias = "Fit | AnyRecalibrator | float | str | Path"
-"""What `semcal.fit` returns or has saved, a recalibrator, or a temperature."""
-
-
-def as_recalibrator(recalibrator: RecalibratorLike | None) -> Fit | AnyRecalibrator:
-    """Return a recalibrator: Base for None, a temperature, what `semcal.fit` has saved, or as it is."""
-    if recalibrator is None:
-        return Base()
-    if isinstance(recalibrator, str | Path):
-        return Fit.from_pretrained(recalibrator)
-    if isinstance(recalibrator, Real) and not isinstance(recalibrator, bool):
-        return Temperature(float(recalibrator))
-    is_one = isinstance(recalibrator, Fit | ATS) or hasattr(recalibrator, "log_probs")
-    if is_one and not isinstance(recalibrator, type):
-        return cast("Fit | AnyRecalibrator", recalibrator)
-    raise UsageError(
-        f"the recalibrator is {shown(recalibrator)}; give a temperature such as 0.7, what semcal.fit "
-        "returns, or the directory that it was saved in"
-    )
-
-
-def recalibrator_and_prompt(
-    model: Sampler,
-    recalibrator: RecalibratorLike | None,
-    few_shot: Questions | None,
-    *,
-    force: bool = False,
-) -> tuple[AnyRecalibrator, PromptConfig]:
-    """Return what to sample under, and after which examples: those of `few_shot`, or else of the fit.
-
-    UsageError if the fit is of another model or prompt, unless `force` is given.
-    """
-    examples = [] if few_shot is None else as_questions(few_shot, "few_shot", labelled=True)
-    asking = PromptConfig(tuple(examples))
-    fit = as_recalibrator(recalibrator)
-    if not isinstance(fit, Fit):
-        return fit, asking
-    asking = fit.asking if few_shot is None else asking
-    if not force:
-        fit.provenance.check(model=model.name, revision=model.revision, prompt_hash=asking.hash(model))
-    return fit.recalibrator, asking
 
 
 def check_method(method: str, solver: str | None, loss: str, alpha: float | None) -> str:

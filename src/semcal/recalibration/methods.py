@@ -194,7 +194,7 @@ RECALIBRATORS = Catalogue(
             line=(0, (3, 1, 1, 1, 1, 1)),
             fit=lambda task: _module("training").fit_all_platt(task),
             solvers=("sgd",),
-            contents=lambda: _module("temperature").PlattContents,
+            contents=lambda: _module("trained").PlattContents,
             needs="Platt scales the logit of every token",
             keeps_top=False,
         ),

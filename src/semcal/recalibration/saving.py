@@ -6,28 +6,24 @@ ranges are checked here when a recalibrator is read.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
 from pydantic import ValidationError
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
-from torch import Tensor
 
-from semcal.errors import StoreError, UsageError, shown
-from semcal.files import dumps, json_checksum, part_folder, read_object, writing
+from semcal.errors import StoreError, UsageError, naming_extra, shown
+from semcal.files import dumps, json_checksum, read_object, writing
 from semcal.hub_names import CALIBRATION, RECALIBRATOR, RECALIBRATOR_FILES, NamedKind, locate, snapshot
-from semcal.recalibration.attentive import Fitted as Fitted
 from semcal.recalibration.methods import SAVED
 from semcal.recalibration.provenance import Provenance
-from semcal.recalibration.temperature import Contents, FitRecord, ModuleContents, TrainedModule
+from semcal.recalibration.temperature import Contents, FitRecord
 from semcal.rows import Json
+
+if TYPE_CHECKING:
+    from semcal.recalibration.attentive import Fitted
 
 FILE, WEIGHTS = RECALIBRATOR_FILES
 SCHEMA = 1
@@ -47,7 +43,8 @@ def contents_of(method: str) -> type[Contents]:
     """What the files of a method hold; UsageError if it is not saved."""
     contents = SAVED[method].contents
     assert contents is not None
-    return contents()
+    with naming_extra(f"the recalibrator {method}"):
+        return contents()
 
 
 def parse_contents(content: Json, path: Path) -> Contents:
@@ -105,14 +102,10 @@ def not_finite(content: Json) -> Iterator[tuple[str, Any]]:
 
 def save_pretrained(recalibrator: Fitted, directory: str | Path, *, provenance: Provenance) -> Path:
     """Write `directory`/calibration.json, for modules with model.safetensors; return the former's path."""
-    content = {"method": recalibrator.method, **contents_of(recalibrator.method).described(recalibrator)}
-    folder = Path(directory)
+    contents, folder = contents_of(recalibrator.method), Path(directory)
+    content = {"method": recalibrator.method, **contents.described(recalibrator)}
     folder.mkdir(parents=True, exist_ok=True)
-    if isinstance(recalibrator, TrainedModule):
-        checksum = write_tensors(folder / WEIGHTS, recalibrator.state_dict())
-        content["weights"] = {"file": WEIGHTS, "sha256": checksum}
-    else:
-        (folder / WEIGHTS).unlink(missing_ok=True)  # of another method that was saved here before
+    content |= contents.write_weights(recalibrator, folder / WEIGHTS)
     if (steps := getattr(recalibrator, "sgd_", None)) is not None:
         content |= {"solver": "sgd", "sgd": asdict(steps)}
     empty = {name for name in ("validation", "server") if not getattr(provenance, name)}
@@ -197,10 +190,8 @@ def from_pretrained(path_or_id: str | Path, *, revision: str | None = None) -> t
         the method is unknown.
     """
     content, path = read_contents(path_or_id, RECALIBRATOR, revision=revision)
-    contents, weights = parse_contents(content, path), path.with_name(WEIGHTS)
-    if isinstance(contents, ModuleContents):
-        return _module(contents, weights), contents.provenance
-    return contents.restored(weights), contents.provenance
+    contents = parse_contents(content, path)
+    return contents.restored(path.with_name(WEIGHTS)), contents.provenance
 
 
 def _refuse_links(directory: Path) -> None:
@@ -230,70 +221,3 @@ def _located(path_or_id: str | Path, kind: NamedKind, revision: str | None) -> P
     if revision is not None:
         raise UsageError(f"{path_or_id} is a directory and has no revision {revision!r}; leave it out")
     return Path(location.source)
-
-
-def _module(contents: ModuleContents, path: Path) -> Fitted:
-    """The module with its weights, which a wrong size costs no memory."""
-    try:
-        with torch.device("meta"):
-            module = contents.module()
-    except (RuntimeError, TypeError, OverflowError) as error:
-        shape = shown(getattr(contents, "shape", None))
-        raise StoreError(
-            f"{path.with_name(FILE)}: shape: no tensors are as large as {shape}; fit again"
-        ) from error
-    if not path.is_file():
-        raise StoreError(f"{path} is missing, the weights that {FILE} beside it belongs to; fit again")
-    if file_checksum(path) != contents.weights.sha256:
-        raise StoreError(
-            f"{path} is damaged or belongs to another fit (its checksum is not the one in {FILE}); fit again"
-        )
-    try:
-        tensors = load_file(path)
-    except (SafetensorError, RuntimeError) as error:
-        raise StoreError(f"{path} is damaged: it holds no tensors; fit again") from error
-    for problem in _problems(tensors, module.state_dict()):
-        raise StoreError(f"{path} does not hold the weights that {FILE} describes: {problem}; fit again")
-    module.to_empty(device="cpu").load_state_dict(tensors)
-    frozen: Fitted = module.freeze(contents.steps)
-    return frozen
-
-
-def _problems(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> Iterator[str]:
-    """What is wrong with tensors: names, shapes, dtypes, NaN or infinite values."""
-    for name in sorted(tensors.keys() ^ expected.keys()):
-        yield f"{shown(name)} is {'not expected' if name in tensors else 'missing'}"
-    for name, model in expected.items():
-        tensor = tensors[name]
-        if (tensor.shape, tensor.dtype) != (model.shape, model.dtype):
-            sizes = list(tensor.shape), list(model.shape)
-            yield f"{name} is {tensor.dtype} of shape {sizes[0]}, not {model.dtype} of {sizes[1]}"
-        elif not bool(tensor.isfinite().all()):
-            yield f"{name} holds NaN or infinite numbers"
-
-
-def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
-    """Write a safetensors file under a temporary name, flush it, rename it; return its checksum.
-
-    StoreError if it cannot be written: the disk is full, say.
-    """
-    try:
-        with part_folder(path) as folder:  # the library makes files that only their owner may read
-            written = folder / path.name
-            save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, written)
-            written.chmod(folder.stat().st_mode & 0o666)
-            with written.open("rb+") as handle:
-                os.fsync(handle.fileno())
-            checksum = file_checksum(written)
-            written.replace(path)
-    except SafetensorError as error:
-        raise StoreError(
-            f"cannot write {path} ({error}); see that there is space, and run the same command again"
-        ) from error
-    return checksum
-
-
-def file_checksum(path: Path) -> str:
-    """Return the SHA-256 of a file."""
-    with path.open("rb") as handle:
-        return hashlib.file_digest(handle, "sha256").hexdigest()

@@ -1,264 +1,32 @@
-"""Recalibrators that treat every position alike, their losses, and what their files hold (spec section 6).
+"""Recalibrators that divide all logits by one temperature, and what their files hold (spec section 6).
 
-Base, SE, TS and TS-grid divide all logits by one temperature; Platt is a diagonal affine map of them.
-
-With logits z and β = 1/T both losses of the paper have the same form for one token,
-
-    loss(β) = w · (logsumexp(β z) − β c),
-
-which is convex in β. NLL has w = 1 and c = z_y. Selective smoothing (paper, equation "ss loss") has
-w = 1 − α and c = z_y where the model's top token is the target, w = α and c = mean(z) where it is not;
-the top token does not change with T, so neither does the case. Newton steps inside a shrinking bracket
-find the minimum; slope and curvature come from one pass over the tokens:
-
-    loss'(β) = Σ w (E_β[z] − c),    loss''(β) = Σ w Var_β[z].
-
-`mean_loss` computes the same losses of any recalibrated distribution, for training by gradient.
+Base, SE, TS and TS-grid. TS is the optimum of a convex loss (`optimum`). Nothing here imports torch before
+there are tensors to recalibrate or to fit to.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, Self
 
 import scipy
-import torch
-from numpy.typing import ArrayLike
 from pydantic import BaseModel, ConfigDict, Field
-from torch import Tensor, nn
 
-from semcal.errors import FitError, InputError, UsageError, shown
+from semcal.errors import FitError, UsageError, naming_extra, shown
 from semcal.measures import MEASURES
+from semcal.recalibration.optimum import T_MAX, T_MIN, Certificate, LossSums, check_loss, minimise
 from semcal.recalibration.provenance import CHOSEN_BY, GradientSteps, Provenance, Schedule
 from semcal.registry import check_name
 from semcal.rows import Json
 
-LOSSES = ("NLL", "SS", "any")
-#: The range of temperatures that a fit may choose.
-T_MIN, T_MAX = 0.05, 20.0
-#: Newton stops when a step moves log T by less than this; quadratic convergence leaves far less.
-TOLERANCE = 1e-8
-MAX_STEPS = 100
-#: Stands for a logit of −inf: exp of it is 0 at every temperature, in float32 too.
-SMALLEST = -1e5
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+    from torch import Tensor
 
-
-@dataclass(frozen=True)
-class TokenTerms:
-    """The terms of a loss for a batch of N tokens, as functions of β."""
-
-    logits: Tensor  # (N, V) float64, less the row maximum: the largest is 0
-    weight: Tensor  # (N,), the factor w
-    centre: Tensor  # (N,), the value c, less the row maximum
-
-
-@dataclass(frozen=True)
-class LossSums:
-    """Sums over tokens at one β: sample weights, weighted loss, and its two derivatives in β."""
-
-    n: float
-    loss: float
-    slope: float
-    curvature: float
-
-    def __add__(self, other: LossSums) -> LossSums:
-        slope, curvature = self.slope + other.slope, self.curvature + other.curvature
-        return LossSums(self.n + other.n, self.loss + other.loss, slope, curvature)
-
-
-@dataclass(frozen=True)
-class Certificate:
-    """Evidence that a fitted temperature is the optimum; losses are means per token (any: per question)."""
-
-    temperature: float  # the minimiser, clipped to [0.05, 20]
-    loss: float  # at the minimiser
-    loss_at_one: float  # at T = 1
-    gradient: float  # first derivative of the mean loss with respect to 1/T at the minimiser
-    curvature: float  # second derivative
-    at_bound: bool  # whether the loss keeps falling beyond the bound at which T was clipped
-    steps: int  # Newton or bisection steps taken
-
-
-def check_loss(loss: str, alpha: float | None, *, exact: bool = False) -> None:
-    """Raise UsageError unless it is "NLL", "SS" with 0 < alpha < 1, or "any" (`exact` TS, local model)."""
-    check_name(loss, LOSSES, what="loss")
-    if loss != "SS" and alpha is not None:
-        raise UsageError(f"{loss} has no alpha, got alpha={alpha}; leave it out or use loss='SS'")
-    if loss == "any" and not exact:
-        raise UsageError(
-            "any is a loss for exact TS of a local model; leave method and solver out, or take NLL"
-        )
-    if loss == "SS" and (alpha is None or not 0 < alpha < 1):
-        raise UsageError(f"SS needs an alpha between 0 and 1 (the paper: 0.1, 0.25, 0.5, 0.75), got {alpha}")
-
-
-def _check_batch(logits: Tensor, targets: Tensor) -> None:
-    if logits.ndim != 2 or targets.shape != logits.shape[:1]:
-        raise InputError(
-            f"expected logits (N, V) and targets (N,), got {tuple(logits.shape)} and {tuple(targets.shape)}"
-        )
-    size = logits.shape[1]
-    outside = (targets < 0) | (targets >= size)
-    if outside.any():
-        row = int(outside.nonzero()[0])
-        raise InputError(f"target {int(targets[row])} of token {row} is outside the vocabulary of {size}")
-    bad = logits.isnan().any(1) | (logits == torch.inf).any(1) | (logits == -torch.inf).all(1)
-    if bad.any():
-        raise InputError(f"the logits of token {int(bad.nonzero()[0])} hold NaN or +inf, or are all -inf")
-
-
-def token_terms(logits: Tensor, targets: Tensor, *, loss: str, alpha: float | None) -> TokenTerms:
-    """Return the terms of a loss for logits (N, V) before recalibration and targets (N,).
-
-    InputError if shapes disagree, a target lies outside the vocabulary or has logit −inf, a logit is NaN or
-    +inf, or SS meets a logit of −inf (its loss is infinite at every temperature).
-    """
-    _check_batch(logits, targets)
-    z = logits.double()
-    z = z - z.amax(1, keepdim=True)
-    target = z.gather(1, targets[:, None])[:, 0]
-    hit = z.argmax(1) == targets
-    weight, centre = weight_and_centre(hit, target, z.mean(1), loss=loss, alpha=alpha)
-    _check_finite(centre, loss)
-    return TokenTerms(z, weight, centre)
-
-
-def weight_and_centre(
-    hit: Tensor, target: Tensor, mean: Tensor, *, loss: str, alpha: float | None
-) -> tuple[Tensor, Tensor]:
-    """Return w and c (N,) from hit (the top token is the target), the target's logit and the mean logit.
-
-    >>> hit, target, mean = torch.tensor([True, False]), torch.tensor([0.0, -2.0]), torch.tensor([-3.0, -4.0])
-    >>> weight_and_centre(hit, target, mean, loss="SS", alpha=0.25)
-    (tensor([0.7500, 0.2500]), tensor([ 0., -4.]))
-    """
-    if loss != "SS":
-        return torch.ones_like(target), target
-    assert alpha is not None
-    return alpha + (1 - 2 * alpha) * hit.to(target.dtype), torch.where(hit, target, mean)
-
-
-def token_losses(log_probs: Tensor, targets: Tensor, *, loss: str, alpha: float | None) -> Tensor:
-    """Return the loss (nats) of each token under a recalibrated distribution (paper, "ce loss", "ss loss").
-
-    `log_probs` (..., V) are recalibrated, `targets` (...) the reference tokens; the case of SS is decided by
-    the top token of `log_probs`. InputError if the loss of a token is infinite: its target has probability 0,
-    or SS meets a miss with some token of probability 0.
-
-    >>> log_probs = torch.tensor([[0.5, 0.25, 0.25]]).log()
-    >>> token_losses(log_probs, torch.tensor([1]), loss="NLL", alpha=None)
-    tensor([1.3863])
-    >>> token_losses(log_probs, torch.tensor([1]), loss="SS", alpha=0.3)
-    tensor([0.3466])
-    """
-    losses = -log_probs.gather(-1, targets[..., None])[..., 0]
-    if loss == "SS":
-        assert alpha is not None
-        hit = log_probs.argmax(-1) == targets
-        losses = torch.where(hit, (1 - alpha) * losses, -alpha * log_probs.mean(-1))
-    _check_finite(losses, loss)
-    return losses
-
-
-def mean_loss(
-    log_probs: Tensor, targets: Tensor, weights: Tensor | None = None, *, loss: str, alpha: float | None
-) -> Tensor:
-    """Return the weighted mean of `token_losses`; positions of weight 0 are skipped, and may hold anything.
-
-    `weights` (...) are non-negative numbers, or a mask that is True where a position counts; by default 1.
-    InputError if all of them are 0, or the loss of a position that counts is infinite.
-    """
-    if weights is None:
-        weights = torch.ones_like(targets)
-    counted = weights > 0
-    if not counted.any():
-        raise InputError("no position counts: the mean loss of nothing is undefined; leave this batch out")
-    losses = token_losses(log_probs[counted], targets[counted], loss=loss, alpha=alpha)
-    w = weights[counted].to(losses.dtype)
-    return (w * losses).sum() / w.sum()
-
-
-def _check_finite(values: Tensor, loss: str) -> None:
-    odd = ~values.flatten().isfinite()
-    if odd.any():
-        raise InputError(
-            f"the {loss} of token {int(odd.nonzero()[0])} is infinite at every T, because a logit that it "
-            "needs is -inf or NaN; leave the token out"
-        )
-
-
-def moments(beta: float, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return logsumexp(β z), E_β[z] and Var_β[z] of each row of logits (N, V), whose largest is 0."""
-    z = logits.masked_fill(logits == -torch.inf, SMALLEST)  # its weight is 0, and 0 times a number is 0
-    weighted = torch.exp(beta * z)
-    total = weighted.sum(1)
-    mean = weighted.mul_(z).sum(1) / total
-    return total.log(), mean, weighted.mul_(z).sum(1) / total - mean.square()
-
-
-def sums_at(beta: float, terms: TokenTerms, sample_weight: Tensor) -> LossSums:
-    """Return the sums of one batch at inverse temperature `beta`."""
-    log_partition, mean, variance = moments(beta, terms.logits)
-    w = terms.weight * sample_weight
-    return LossSums(
-        n=float(sample_weight.sum()),
-        loss=float((w * (log_partition - beta * terms.centre)).sum()),
-        slope=float((w * (mean - terms.centre)).sum()),
-        curvature=float((w * variance).sum()),
-    )
-
-
-def _step(beta: float, sums: LossSums, low: float, high: float) -> float:
-    """A Newton step in log β where it stays inside the bracket, else its geometric middle."""
-    slope, curvature = beta * sums.slope, beta * beta * sums.curvature + beta * sums.slope
-    if curvature > 0:
-        exponent = -slope / curvature
-        if abs(exponent) < 10:
-            proposal = beta * math.exp(exponent)
-            if low < proposal < high:
-                return proposal
-    return math.sqrt(low * high)
-
-
-def minimise(evaluate: Callable[[float], LossSums]) -> Certificate:
-    """Return the temperature in [0.05, 20] that minimises a convex loss, given its sums at any β = 1/T.
-
-    A loss that does not depend on T (all logits of every token equal) leaves T at 1.
-    """
-    at_one = evaluate(1.0)
-    low, high = 1 / T_MAX, 1 / T_MIN
-    beta, sums, steps = 1.0, at_one, 0
-    if at_one.slope == 0:
-        return certify(beta, sums, at_one, at_bound=False, steps=0)
-    bound = high if at_one.slope < 0 else low
-    at_bound = evaluate(bound)
-    if at_bound.slope * at_one.slope > 0:
-        return certify(bound, at_bound, at_one, at_bound=True, steps=1)
-    while steps < MAX_STEPS:
-        low, high = (beta, high) if sums.slope < 0 else (low, beta)
-        proposal = _step(beta, sums, low, high)
-        steps += 1
-        moved = abs(math.log(proposal / beta))
-        beta, sums = proposal, evaluate(proposal)
-        if moved < TOLERANCE or sums.slope == 0:
-            break
-    return certify(beta, sums, at_one, at_bound=False, steps=steps)
-
-
-def certify(beta: float, sums: LossSums, at_one: LossSums, *, at_bound: bool, steps: int) -> Certificate:
-    """Return the certificate of 1 / `beta` from the sums there and at T = 1."""
-    return Certificate(
-        temperature=1 / beta,
-        loss=sums.loss / sums.n,
-        loss_at_one=at_one.loss / at_one.n,
-        gradient=sums.slope / sums.n,
-        curvature=sums.curvature / sums.n,
-        at_bound=at_bound,
-        steps=steps,
-    )
+    from semcal.recalibration.losses import Batch
 
 
 @dataclass(frozen=True)
@@ -318,26 +86,24 @@ class TemperatureFit:
         }
 
 
-#: Logits (N, V), targets (N,) and a weight for each token (N,).
-Batch = tuple[Tensor, Tensor, Tensor]
-#: Logits held in float64 at once while fitting: what stays in a processor's cache.
-CHUNK = 128_000
-
-
 # ---- Recalibrators
 
 
-class Recalibrator(Protocol):
-    """A map from logits to the token distribution that is sampled and scored.
-
-    Every recalibrator keeps two promises: the result is a distribution over the whole vocabulary
-    (its exponentials sum to 1), and a row's result depends on that row alone.
-    """
+class OfMethod(Protocol):
+    """A recalibrator of any kind, of logits alone or of hidden states too."""
 
     @property
     def method(self) -> str:
         """The paper's name of the method: "Base", "SE", "TS"."""
         ...
+
+
+class Recalibrator(OfMethod, Protocol):
+    """A map from logits to the token distribution that is sampled and scored.
+
+    Every recalibrator keeps two promises: the result is a distribution over the whole vocabulary
+    (its exponentials sum to 1), and a row's result depends on that row alone.
+    """
 
     def log_probs(self, logits: Tensor) -> Tensor:
         """Map logits (..., V) of any float dtype to float32 log-probabilities (..., V)."""
@@ -368,6 +134,7 @@ class Temperature:
 
     Examples
     --------
+    >>> import torch
     >>> Temperature(2.0).log_probs(torch.tensor([0.0, 2 * math.log(3)])).exp()
     tensor([0.2500, 0.7500])
     """
@@ -380,7 +147,7 @@ class Temperature:
 
     def log_probs(self, logits: Tensor) -> Tensor:
         """Return log softmax(logits / T) in float32, shape unchanged."""
-        return torch.log_softmax(logits.float() / self.temperature, dim=-1)
+        return (logits.float() / self.temperature).log_softmax(-1)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(temperature={self.temperature:.6g})"
@@ -421,6 +188,7 @@ class Greedy:
 
     Examples
     --------
+    >>> import torch
     >>> Greedy().log_probs(torch.tensor([0.5, 2.0, 1.0])).exp()
     tensor([0., 1., 0.])
     """
@@ -433,7 +201,7 @@ class Greedy:
         log_probs = self.of.log_probs(logits)
         top = log_probs.argmax(-1, keepdim=True)
         sure = log_probs.gather(-1, top)
-        return torch.full_like(log_probs, -torch.inf).scatter_(-1, top, sure - sure)
+        return log_probs.new_full(log_probs.shape, -math.inf).scatter_(-1, top, sure - sure)
 
 
 class TemperatureScaling:
@@ -463,6 +231,7 @@ class TemperatureScaling:
     --------
     A model that says 9 : 1 and is right three times in four is calibrated by T = 2:
 
+    >>> import torch
     >>> logits = torch.tensor([[math.log(9.0), 0.0]] * 4)
     >>> ts = TemperatureScaling(loss="NLL").fit(logits, [0, 0, 0, 1])
     >>> round(ts.temperature_, 6)
@@ -527,25 +296,25 @@ class TemperatureScaling:
         FitError
             If there is no token of positive weight.
         """
-        z, y = torch.as_tensor(logits), _whole(torch.as_tensor(targets))
-        w = torch.ones_like(y, dtype=torch.float64) if weights is None else torch.as_tensor(weights).double()
-        return self.fit_batches(lambda: iter([(z, y, w)]))
+        with naming_extra("TemperatureScaling.fit"):
+            from semcal.recalibration.losses import as_batch
+
+        batch = as_batch(logits, targets, weights)
+        return self.fit_batches(lambda: [batch])
 
     def fit_batches(self, batches: Callable[[], Iterable[Batch]]) -> Self:
         """Fit T to batches of (logits (N, V), targets (N,), weights (N,)), one in memory at a time.
 
         `batches` is called once for each Newton step.
         """
+        with naming_extra("TemperatureScaling.fit_batches"):
+            from semcal.recalibration.losses import sums_of_batches
+
         check_loss(self.loss, self.alpha)
         counted = {"tokens": 0}
 
         def evaluate(beta: float) -> LossSums:
-            total, counted["tokens"] = LossSums(0.0, 0.0, 0.0, 0.0), 0
-            for logits, targets, weights in _chunks(batches()):
-                total += sums_at(
-                    beta, token_terms(logits, targets, loss=self.loss, alpha=self.alpha), weights
-                )
-                counted["tokens"] += int((weights > 0).sum())
+            total, counted["tokens"] = sums_of_batches(beta, batches(), loss=self.loss, alpha=self.alpha)
             if total.n == 0:
                 raise FitError("there is no answer token to fit a temperature to; give labelled questions")
             return total
@@ -568,82 +337,25 @@ class TemperatureScaling:
         return f"TemperatureScaling(loss={self.loss!r}, alpha={self.alpha}{fitted})"
 
 
-def _chunks(batches: Iterable[Batch]) -> Iterator[Batch]:
-    """Cut batches so that the float64 copies of a chunk stay small."""
-    for logits, targets, weights in batches:
-        if weights.shape != targets.shape or not bool(((weights >= 0) & weights.isfinite()).all()):
-            raise InputError("weights must be one finite non-negative number for each token")
-        size = max(1, CHUNK // max(1, logits.shape[-1])) if logits.ndim == 2 else max(1, len(targets))
-        for start in range(0, len(targets), size):
-            stop = start + size
-            yield logits[start:stop], targets[start:stop], weights[start:stop].double()
-
-
-def _whole(targets: Tensor) -> Tensor:
-    """Token ids as int64."""
-    odd = (targets != targets.long()).nonzero()
-    if len(odd):
-        raise InputError(f"target {odd[0].tolist()} is {targets[tuple(odd[0])].item()}, which is no token id")
-    return targets.long()
-
-
-class TrainedModule(nn.Module):
-    """What ATS and Platt share: weights that are trained with a loss, and a record of the training."""
-
-    method: str
-    sgd_: GradientSteps | None = None
-
-    def __init__(self, loss: str, alpha: float | None) -> None:
-        super().__init__()
-        check_loss(loss, alpha)
-        self.loss, self.alpha = loss, alpha
-
-    def freeze(self, sgd: GradientSteps | None) -> Self:
-        """End the training that `sgd` records: weights on the CPU, without gradients."""
-        self.sgd_ = sgd
-        return self.requires_grad_(False).cpu()
-
-
-class Platt(TrainedModule):
-    """softmax(w ⊙ z + b), w = 1 and b = 0 before training.
-
-    A logit of −inf stays −inf whatever w and b are: what the model rules out cannot come back. `weight` and
-    `bias` are w and b, (V,) float32; `loss` and `alpha` are what it is fitted with.
+def fingerprint(recalibrator: OfMethod) -> str:
+    """Return a text that identifies a recalibrator's distribution on every machine: settings and weights.
 
     Examples
     --------
-    >>> platt = Platt(2)
-    >>> _ = platt.bias.data.copy_(torch.tensor([0.0, 3.0]).log1p())
-    >>> platt.log_probs(torch.zeros(2)).exp().detach()
-    tensor([0.2000, 0.8000])
+    >>> fingerprint(SE())
+    'SE(temperature=0.5)'
     """
-
-    method = "Platt"
-
-    def __init__(self, vocabulary: int, *, loss: str = "NLL", alpha: float | None = None) -> None:
-        super().__init__(loss, alpha)
-        self.weight = nn.Parameter(torch.ones(vocabulary))
-        self.bias = nn.Parameter(torch.zeros(vocabulary))
-
-    def log_probs(self, logits: Tensor) -> Tensor:
-        """Return log softmax(w ⊙ logits + b) in float32, shape (..., V) unchanged, on the logits' device."""
-        impossible = logits == -torch.inf
-        weight, bias = self.weight.to(logits.device), self.bias.to(logits.device)
-        z = weight * logits.float().masked_fill(impossible, 0.0) + bias
-        return torch.log_softmax(z.masked_fill(impossible, -torch.inf), dim=-1)
-
-    def extra_repr(self) -> str:
-        """Return what its repr shows."""
-        return f"vocabulary={len(self.weight)}, loss={self.loss!r}, alpha={self.alpha}"
+    of_weights = getattr(recalibrator, "fingerprint", None)
+    return repr(recalibrator) if of_weights is None else of_weights()
 
 
-def temperature_of(recalibrator: Recalibrator | TrainedModule) -> float | None:
+def temperature_of(recalibrator: OfMethod) -> float | None:
     """Return the one T by which a recalibrator divides every logit; None where there is none (yet)."""
     temperature = getattr(recalibrator, "temperature_", getattr(recalibrator, "temperature", None))
     return temperature if isinstance(temperature, float) else None
 
 
-def solver_of(recalibrator: Recalibrator | TrainedModule) -> str | None:
+def solver_of(recalibrator: OfMethod) -> str | None:
     """Return how a recalibrator was fitted, "exact", "sgd" or "grid"; None for one that was not.
 
     Examples
@@ -658,7 +370,7 @@ def solver_of(recalibrator: Recalibrator | TrainedModule) -> str | None:
     return "exact" if isinstance(recalibrator, TemperatureScaling) else None
 
 
-def single_temperature(recalibrator: Recalibrator | TrainedModule) -> float:
+def single_temperature(recalibrator: OfMethod) -> float:
     """Return the one T by which a recalibrator divides every logit.
 
     Raises
@@ -691,23 +403,23 @@ Count = Annotated[int, Field(ge=0, lt=2**63)]
 Text = Annotated[str, Field(min_length=1)]
 
 
-class _Strict(BaseModel):
+class Strict(BaseModel):
     """Strict: 1 is no text, true no number. Unknown keys are ignored."""
 
     model_config = ConfigDict(strict=True, frozen=True)
 
 
-class _Example(_Strict):
+class _Example(Strict):
     question: Text
     answer: Text
     context: str | None = None
 
 
-class _Prompt(_Strict):
+class _Prompt(Strict):
     few_shot: list[_Example] = []
 
 
-class FitRecord(_Strict):
+class FitRecord(Strict):
     """What a recalibrator's provenance must hold so that the prompt in it can be asked with."""
 
     prompt: _Prompt
@@ -715,7 +427,7 @@ class FitRecord(_Strict):
     seed: Count = 0
 
 
-class _Steps(_Strict):
+class _Steps(Strict):
     schedule: Schedule
     steps: Annotated[int, Field(ge=1, lt=2**63)]
     drift_bound: Annotated[float, Field(ge=0)]
@@ -723,12 +435,7 @@ class _Steps(_Strict):
     exact_temperature: Positive | None = None
 
 
-class _Weights(_Strict):
-    file: Literal["model.safetensors"]
-    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-
-
-class Contents(_Strict):
+class Contents(Strict):
     """What the file of a method holds; each method has a class of its own."""
 
     keys: ClassVar[tuple[str, ...]] = ("loss", "alpha")  # those of the recalibrator itself, in their order
@@ -757,6 +464,12 @@ class Contents(_Strict):
     def check(self) -> None:
         """Raise UsageError for what types do not say."""
         check_loss(self.loss, self.alpha)
+
+    @classmethod
+    def write_weights(cls, recalibrator: Any, path: Path) -> Json:  # noqa: ARG003
+        """Write the tensors that a recalibrator has, and return what its file says of theirs."""
+        path.unlink(missing_ok=True)  # of another method that was saved here before
+        return {}
 
     def restored(self, weights: Path) -> Any:
         """The recalibrator; `weights` is the file of its tensors, if it has any."""
@@ -808,32 +521,3 @@ class GridContents(Contents):
     def restored(self, weights: Path) -> GridTemperature:  # noqa: ARG002
         """The temperature as it was chosen."""
         return GridTemperature(self.temperature, measure=self.measure, by=self.loss.lower())
-
-
-class ModuleContents(Contents):
-    """A module whose weights lie in a file of their own."""
-
-    weights: _Weights
-
-    def module(self) -> Any:
-        """The module of these settings, its weights yet to be loaded."""
-        raise NotImplementedError
-
-
-class _Vocabulary(_Strict):
-    vocabulary: Annotated[int, Field(ge=1, lt=2**31)]
-
-
-class PlattContents(ModuleContents):
-    """Platt scaling."""
-
-    shape: _Vocabulary
-
-    @classmethod
-    def described(cls, recalibrator: Platt) -> Json:
-        """The size of the vocabulary, and what it was fitted by."""
-        return {"shape": {"vocabulary": len(recalibrator.weight)}, **super().described(recalibrator)}
-
-    def module(self) -> Platt:
-        """The affine map."""
-        return Platt(self.shape.vocabulary, loss=self.loss, alpha=self.alpha)

@@ -26,23 +26,17 @@ from semcal.recalibration.attentive import (
     batch_inverse_temperatures,
 )
 from semcal.recalibration.exact_fit import LogPartitionTable, tabulate, tabulated_loss
+from semcal.recalibration.losses import mean_loss, token_losses
 from semcal.recalibration.methods import FitResult, FitTask, paper_schedule
+from semcal.recalibration.optimum import T_MAX, T_MIN, certify, check_loss
 from semcal.recalibration.provenance import (
     GradientSteps,
     Schedule,
     check_enough,
     learning_rates,
 )
-from semcal.recalibration.temperature import (
-    T_MAX,
-    T_MIN,
-    Platt,
-    TemperatureScaling,
-    certify,
-    check_loss,
-    mean_loss,
-    token_losses,
-)
+from semcal.recalibration.temperature import TemperatureScaling
+from semcal.recalibration.trained import Platt
 
 #: Logits computed at once for several steps of Platt.
 CHUNK = 8_000_000

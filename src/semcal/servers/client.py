@@ -25,7 +25,7 @@ from email.utils import format_datetime, parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
-from semcal.errors import BudgetError, MissingExtraError, SemcalWarning, ServerError, printable, shown
+from semcal.errors import BudgetError, SemcalWarning, ServerError, printable, shown
 from semcal.rows import Json
 from semcal.servers.settings import KEY_VARIABLE, ROUTES, Endpoint, ServerSettings, key_for
 
@@ -443,11 +443,6 @@ class ServerClient:
         transport: httpx.AsyncBaseTransport | None = None,
         first_wait: float = FIRST_WAIT,
     ) -> None:
-        try:
-            import httpx  # noqa: F401
-            import tenacity  # noqa: F401
-        except ImportError as error:
-            raise MissingExtraError(error.name or "httpx", "api") from error
         self.endpoint = endpoint
         self.settings = settings
         self.api_key = key_for(endpoint, settings.api_key)

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from semcal.errors import SemcalWarning, shown
-from semcal.models.drawing import uniforms
 from semcal.models.language_model import Prompt
+from semcal.models.uniforms import uniforms
 from semcal.rows import Json
 from semcal.servers.client import ServerRequest
 from semcal.text.first_answer import split_thinking

@@ -12,13 +12,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, islice, takewhile
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
 from semcal.data.question import Turn
-from semcal.errors import InputError, QuestionError, SemcalWarning, ServerError, UsageError, shown
-from semcal.models.drawing import check_at_least_one
+from semcal.errors import (
+    InputError,
+    QuestionError,
+    SemcalWarning,
+    ServerError,
+    UsageError,
+    naming_extra,
+    shown,
+)
 from semcal.models.language_model import (
     Capabilities,
     Cut,
@@ -30,7 +37,7 @@ from semcal.models.language_model import (
     with_states,
 )
 from semcal.models.tokenization import ChatFormat, chat_format
-from semcal.recalibration.attentive import AnyRecalibrator
+from semcal.models.uniforms import check_at_least_one
 from semcal.recalibration.methods import needs_of
 from semcal.recalibration.temperature import Greedy, single_temperature
 from semcal.rows import Json
@@ -47,6 +54,9 @@ from semcal.servers.protocol import (
     request_seeds,
 )
 from semcal.servers.settings import Endpoint, ServerSettings, read_api_key
+
+if TYPE_CHECKING:
+    from semcal.recalibration.attentive import AnyRecalibrator
 
 Reading = Literal["given", "on request", "of all"]
 """Log-probabilities at T are what is given, are given on request, or computed from the whole vocabulary."""
@@ -574,7 +584,9 @@ def _chat_of(name: str) -> ChatFormat:
 
     location = locate(name, LANGUAGE_MODEL)
     fault = f"cannot load the tokenizer {location.name!r}"
-    tokenizer, ends = read_tokenizer(fault, unpacked(fault, location, None) if location.gguf else location)
+    with naming_extra(f"the tokenizer {location.name!r}"):
+        files = unpacked(fault, location, None) if location.gguf else location
+        tokenizer, ends = read_tokenizer(fault, files)
     return chat_format(tokenizer, ends)
 
 

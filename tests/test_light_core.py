@@ -1,0 +1,205 @@
+"""What `pip install semcal` brings does without torch, transformers, safetensors and matplotlib."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from semcal.errors import EXTRAS, MissingExtraError, naming_extra
+from semcal.recalibration import Platt, Provenance, TemperatureScaling, save_pretrained
+from tests.cli.invoking import write
+from tests.servers import fake_model
+from tests.servers.fake_server import FakeServer
+
+#: A program that finds none of these packages, as where they are not installed.
+LIGHT = f"""
+import sys
+class Absent:
+    def find_spec(self, name, *_):
+        if name.partition(".")[0] in {sorted(EXTRAS)}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Absent())
+"""
+COMMAND = f"{LIGHT}from semcal.cli.app import app; app(sys.argv[1:])"
+#: The modules that run models, fit or draw figures.
+HEAVY = {
+    *(
+        f"semcal.models.{name}"
+        for name in ("causal_lm", "decoding", "drawing", "network", "nli", "tree_cache")
+    ),
+    *(f"semcal.recalibration.{name}" for name in ("attentive", "exact_fit", "feature_store", "fitting")),
+    *(f"semcal.recalibration.{name}" for name in ("losses", "trained", "training")),
+    *(f"semcal.experiment.report.{name}" for name in ("build", "question_figures", "report_figures")),
+    *(f"semcal.experiment.report.{name}" for name in ("report_tables", "summary")),
+    "semcal.logits_processor",
+    "semcal.plotting",
+}
+ROWS = [
+    {
+        "id": str(i),
+        "question": f"Who built mill {i}?",
+        "samples": ["Ana", "Ana", "Bo"] if i % 3 else ["Bo", "Ana", "Cy"],
+        "log_likelihoods": [-0.5, -0.5, -1.5],
+        "answers": ["Ana"],
+    }
+    for i in range(12)
+]
+PROVENANCE = Provenance("model", "revision", {}, "hash", "data", "hash", 60)
+
+
+def light(code: str, folder: Path) -> str:
+    """What a program prints that finds none of the packages."""
+    done = subprocess.run(
+        [sys.executable, "-c", f"{LIGHT}\n{code}"], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def command(folder: Path, *arguments: str) -> tuple[int, list[dict], str]:
+    """Exit code, rows and messages of a command that finds none of the packages."""
+    done = subprocess.run(
+        [sys.executable, "-c", COMMAND, *arguments], cwd=folder, capture_output=True, text=True, check=False
+    )
+    return done.returncode, [json.loads(line) for line in done.stdout.splitlines()], done.stderr
+
+
+def test_all_modules_but_those_that_run_models_fit_or_draw_are_imported_without_them(tmp_path: Path) -> None:
+    code = """
+import importlib, pkgutil, semcal
+names = [module.name for module in pkgutil.walk_packages(semcal.__path__, "semcal.")]
+heavy = []
+for name in names:
+    if name == "semcal.__main__":
+        continue
+    try:
+        importlib.import_module(name)
+    except ImportError:
+        heavy.append(name)
+print(heavy)"""
+    assert set(ast.literal_eval(light(code, tmp_path))) == HEAVY
+
+
+def test_stored_samples_are_scored_and_calibrated(tmp_path: Path) -> None:
+    code = f"""
+import warnings, semcal
+warnings.simplefilter("ignore")
+for equivalence in ("exact", "default"):
+    scored = semcal.score({ROWS}, equivalence=equivalence)
+    print(len(scored), scored.calibrate().report.n, semcal.metrics.auroc([.9, .1], [True, False]))"""
+    assert light(code, tmp_path).splitlines() == ["12 12 1.0"] * 2
+
+
+def test_commands_of_rows_need_none_of_them(tmp_path: Path) -> None:
+    write(tmp_path / "0", ROWS)
+    steps = {
+        "cluster": ["--equivalence", "default"],
+        "measure": [],
+        "grade": [],
+    }
+    for number, (step, options) in enumerate(steps.items()):
+        code, _, messages = command(tmp_path, step, str(number), "--out", str(number + 1), "-q", *options)
+        assert code == 0, messages
+    assert command(tmp_path, "metrics", "3", "-q")[0] == 0
+    code, rows, messages = command(tmp_path, "calibrate", "0", "--equivalence", "exact", "--out", "c", "-q")
+    assert (code, rows[0]["n"]) == (0, 12), messages
+
+
+def test_a_fake_is_asked_under_a_temperature_that_was_fitted_and_saved(tmp_path: Path) -> None:
+    logits = torch.tensor([[2.0, 0.0]] * 60)
+    ts = TemperatureScaling().fit(logits, [0, 0, 1] * 20)
+    save_pretrained(ts, tmp_path / "ts", provenance=PROVENANCE)
+    code = """
+import semcal
+from semcal.models.fakes import FakeLanguageModel
+from semcal.recalibration import from_pretrained, save_pretrained
+model = FakeLanguageModel({"Who?": {"Ana": 0.99999, "Bo": 0.00001}})
+recalibrator, provenance = from_pretrained("ts")
+save_pretrained(recalibrator, "again", provenance=provenance)
+uq = semcal.SemanticUQ(model, recalibrator=recalibrator, equivalence="exact", m=5)
+print(recalibrator.temperature_, uq.ask("Who?").text)"""
+    assert light(code, tmp_path) == f"{ts.temperature_} Ana"
+    again = (tmp_path / "again" / "calibration.json").read_bytes()
+    assert again == (tmp_path / "ts" / "calibration.json").read_bytes()
+
+
+def test_a_server_answers_is_calibrated_and_judges(tmp_path: Path) -> None:
+    asked = [{"id": f"q{i}", "question": text} for i, text in enumerate(fake_model.ANSWERS)]
+    labelled = [
+        {**row, "id": f"{row['id']}-{k}", "answers": [next(iter(fake_model.ANSWERS[row["question"]]))]}
+        for k in range(4)
+        for row in asked
+    ]
+    write(tmp_path / "asked", asked)
+    write(tmp_path / "labelled", labelled)
+    with FakeServer() as server:
+        of = ("--model", server.name, "--equivalence", "exact", "-q")
+        made = command(tmp_path, "calibrate", "labelled", "--m", "4", "--out", "c", *of)
+        assert (made[0], made[1][0]["n"]) == (0, len(labelled)), made[2]
+        answered = command(tmp_path, "ask", "asked", "--calibration", "c", *of)
+        assert (answered[0], len(answered[1])) == (0, len(asked)), answered[2]
+        judged = command(tmp_path, "grade", "labelled", "--grader", f"judge:{server.name}", "-q")
+        assert judged[0] in (0, 1), judged[2]
+        assert "not installed" not in judged[2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "needed_by"),
+    [
+        (("ask", "Who?", "--equivalence", "exact"), "the language model 'atlas'"),
+        (("sample", "rows", "--model", "atlas", "--out", "out"), "the language model 'atlas'"),
+        (("cluster", "rows", "--equivalence", "atlas", "--out", "out"), "the NLI model 'atlas'"),
+        (("fit", "rows", "--model", "atlas", "--out", "out"), "semcal fit"),
+        (("demo", "--out", "out"), "semcal demo"),
+    ],
+)
+def test_a_command_that_needs_them_names_the_extra(
+    tmp_path: Path, arguments: tuple[str, ...], needed_by: str
+) -> None:
+    write(tmp_path / "rows", ROWS)
+    code, _, messages = command(tmp_path, *arguments)
+    expected = (
+        f"{needed_by} needs torch, which is not installed; install it with: pip install 'semcal[models]'"
+    )
+    assert (code, messages.splitlines().count(f"error: {expected}")) == (1, 1), messages
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        ("semcal.load_model('atlas')", "the language model 'atlas' needs torch"),
+        ("semcal.load_equivalence('atlas')", "the NLI model 'atlas' needs torch"),
+        ("semcal.fit", "semcal.fit needs torch"),
+        ("semcal.recalibration.Platt", "semcal.recalibration.Platt needs torch"),
+        ("semcal.recalibration.from_pretrained('platt')", "the recalibrator Platt needs torch"),
+        (
+            "semcal.recalibration.TemperatureScaling().fit([[1.0, 0.0]], [0])",
+            "TemperatureScaling.fit needs torch",
+        ),
+        ("semcal.metrics.reliability_diagram([0.5], [True]).plot()", "a plot needs matplotlib"),
+    ],
+)
+def test_what_needs_them_in_python_names_the_extra(tmp_path: Path, call: str, message: str) -> None:
+    save_pretrained(Platt(3).freeze(None), tmp_path / "platt", provenance=PROVENANCE)
+    code = f"""
+import semcal
+try:
+    {call}
+except semcal.errors.MissingExtraError as error:
+    print(error)"""
+    assert light(code, tmp_path).startswith(
+        f"{message}, which is not installed; install it with: pip install"
+    )
+
+
+def test_other_modules_that_are_missing_are_not_taken_for_an_extra() -> None:
+    with pytest.raises(ModuleNotFoundError, match="no_such_module") as caught, naming_extra("all"):
+        import no_such_module  # noqa: F401
+    assert not isinstance(caught.value, MissingExtraError)
