@@ -76,7 +76,7 @@ def results() -> list[dict[str, Any]]:
     measured: dict[str, list[tuple[float, float]]] = {name: [] for name in COMMANDS}
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        stored: dict[str, Sequence[dict[str, Any]]] = {"0": ROWS, "samples": SAMPLES}
+        stored: dict[str, list[dict[str, Any]]] = {"0": ROWS, "samples": SAMPLES}
         for name, rows in stored.items():
             (folder / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
         for counts in [False] + [True] * ROUNDS:  # the first round writes bytecode
