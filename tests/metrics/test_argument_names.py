@@ -20,6 +20,7 @@ FURTHER = {
     "bootstrap": {"resamples": 20},
     "reliability_diagram": {"resamples": 20},
     "summary": {"draws": 20},
+    "slices": {"values": ["a", "b", "a", "b", "a"]},
 }
 
 
@@ -38,7 +39,7 @@ def functions() -> dict[str, tuple[str, ...]]:
 def test_all_functions_of_confidence_and_correct_are_known_here() -> None:
     assert {pair[0] for pair in functions().values()} == {"confidence", "score"}
     assert {"ece", "gain", "auroc", "bootstrap", "noise_floor", "summaries", *FURTHER} <= functions().keys()
-    assert len(functions()) == 18
+    assert len(functions()) == 19
 
 
 @pytest.mark.parametrize("name", functions())

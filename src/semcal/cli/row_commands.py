@@ -474,11 +474,10 @@ def show_metrics(results: list[Result]) -> None:
     from rich.console import Console
 
     console = Console()
-    for number, table in enumerate(metrics_tables(results, console.width)):
+    tables = metrics_tables(results, console.width) + [slice_table(one) for one in results if "by" in one]
+    for number, table in enumerate(tables):
         console.print(*([""] if number else []), table, sep="\n", markup=False, highlight=False)
     for result in results:
-        if "by" in result:
-            console.print("", slice_table(result), sep="\n", markup=False, highlight=False)
         if "risk" in result:
             sentence = ": ".join([result["measure"]] * ("measure" in result) + [result["risk"]["sentence"]])
             show(sentence)
