@@ -28,7 +28,7 @@ import numpy as np
 from scipy.special import expit
 from scipy.stats import binomtest
 
-from semcal.calibration.calibrated import AnswerFeatures, candidates_for
+from semcal.calibration.features import AnswerFeatures, candidates_for
 from semcal.calibration.learn import kept_apart, set_threshold, set_thresholds
 from semcal.metrics.probability_maps import Labelled, choose_map, part_of, predict_out_of_fold
 

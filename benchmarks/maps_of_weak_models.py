@@ -22,7 +22,7 @@ from scipy.special import expit
 from scipy.stats import binomtest
 
 from semcal import metrics
-from semcal.calibration.calibrated import AnswerFeatures, candidates_for
+from semcal.calibration.features import AnswerFeatures, candidates_for
 from semcal.metrics.probability_maps import choose_map
 
 WORLDS, FRESH, M = 100, 4000, 10

@@ -8,7 +8,7 @@ from functools import wraps
 from typing import Any
 
 from semcal import inputs, measuring, rows
-from semcal.calibration import calibrated, learn
+from semcal.calibration import calibrated, features, learn
 from semcal.grading import grade
 from semcal.measuring import MeasureOptions
 from semcal.models import clustering as grouping
@@ -66,7 +66,7 @@ grade_row = on_row(grade.grade_row)
 grade_clusters = on_row(grade.grade_clusters)
 answer_of = on_row(answer_of_row)
 measure_at = on_json(measuring.measure_at)
-features_of = on_json(calibrated.features_of)
+features_of = on_json(features.features_of)
 rows_by_temperature = on_json(rows.rows_by_temperature)
 paired_scores = on_json(choosing.paired_scores)
 select_candidates = on_json(choosing.select)

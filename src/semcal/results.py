@@ -36,10 +36,19 @@ from semcal.measuring import (
     representative,
     scores_by_measure,
 )
-from semcal.models.clustering import Grouping, cluster_missing
+from semcal.models.clustering import Grouping, cluster_missing, match_answers
 from semcal.progress import ShowProgress, shown_progress
 from semcal.registry import check_name
-from semcal.rows import CALIBRATED, Decision, Row, RowsAt, rows_by_temperature
+from semcal.rows import (
+    CALIBRATED,
+    STATED,
+    AnswerKind,
+    Decision,
+    Row,
+    RowsAt,
+    as_answer_kind,
+    rows_by_temperature,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -125,6 +134,9 @@ class Answer:
         The labelled questions of the calibration whose answers scored like this one.
     map : str, optional
         What made the probability, such as "logistic(…)"; "none(E-SC)" is the share itself.
+    answer_kind : {"modal", "greedy", "given"}
+        The most frequent meaning of the draws, what the model says at T = 0, or another program's answer; the
+        first of the `meanings` is the answer's, of which there may be no draw.
 
     Examples
     --------
@@ -153,6 +165,7 @@ class Answer:
     decision: str | None = None
     thresholds: Sequence[Mapping[str, Any]] | None = None
     like: LikeAnswers | None = None
+    answer_kind: AnswerKind = "modal"
 
     @property
     def explanation(self) -> str:
@@ -192,11 +205,13 @@ class Answer:
             "abstained": self.abstained,
             "threshold": self.threshold,
             **({} if self.decision is None else {"decision": self.decision, "thresholds": self.thresholds}),
+            "answer_kind": self.answer_kind,
             "explanation": self.explanation,
             "entropy": self.entropy,
             "meanings": [vars(meaning) for meaning in self.meanings],
             "by_measure": {name: best._asdict() for name, best in self.by_measure.items()},
             **{key: self.row.json[key] for key in ("samples", "log_likelihoods", "clusters")},
+            **{key: self.row.json[key] for key in STATED.get(self.answer_kind, ())[1:]},
         }
 
 
@@ -204,7 +219,7 @@ def explain(answer: Answer) -> str:
     """Say how many draws mean what, and how often labelled answers like it were right."""
     counts = [len(meaning.samples) for meaning in answer.meanings]
     m, others = sum(counts), counts[NAMED:]
-    draws = "1 draw says" if m == 1 else f"{counts[0]} of {m} draws {_say(counts[0])}"
+    draws = "1 draw says" if m == 1 else f"{counts[0] or 'none'} of {m} draws {_say(counts[0] or 1)}"
     parts = [f"{draws} {_quoted(answer.meanings[0].text)}"]
     further = zip(answer.meanings[1:NAMED], counts[1:])
     parts += [f"{count} {_say(count)} {_quoted(meaning.text)}" for meaning, count in further]
@@ -232,41 +247,55 @@ def _rounded(value: float | None) -> str:
     return "None" if value is None else f"{value:.3g}"
 
 
-def answer_of(row: Row, measure: str, calibrated: CalibratedAnswer | None, threshold: float | None) -> Answer:
-    """Return the answer of a measured row under a measure, with its probability if that is known."""
+def answer_of(
+    row: Row,
+    measure: str,
+    calibrated: CalibratedAnswer | None,
+    threshold: float | None,
+    kind: AnswerKind = "modal",
+) -> Answer:
+    """Return the answer of a measured row under a measure, with its probability if that is known.
+
+    Of another `kind` it is a text of the row, whose confidence under the measure is its meaning's share.
+    """
     measures, clusters, samples = row.measured, row.clusters, row.samples
     texts = [representative(samples, cluster, row.log_likelihoods) for cluster in clusters]
-    if calibrated is not None:
-        texts[calibrated.meaning] = calibrated.text
     shares = measures.confidences[measure] or [None] * len(texts)
+    top = measures.top_cluster[measure] or 0 if kind == "modal" else row.stated_answer(kind).cluster
+    confidence = measures.confidence[measure]
+    if kind != "modal" and confidence is not None:
+        confidence = 0.0 if top is None else shares[top]
+    text = row.stated_answer(kind).text if top is None or kind != "modal" else texts[top]
+    if calibrated is not None:
+        top, text, confidence = calibrated.meaning, calibrated.text, calibrated.probability
     meanings = [
         Meaning(
-            text,
+            text if k == top else its_text,
             share,
             None if calibrated is None else calibrated.probabilities[k],
             tuple(samples[i] for i in clusters[k]),
         )
-        for k, (text, share) in enumerate(zip(texts, shares))
+        for k, (its_text, share) in enumerate(zip(texts, shares))
     ]
-    top = calibrated.meaning if calibrated else measures.top_cluster[measure] or 0
-    confidence = calibrated.probability if calibrated else measures.confidence[measure]
+    no_draw = Meaning(text, 0.0, None if calibrated is None else calibrated.probability, ())
     abstained = calibrated.abstained if calibrated else None
     if threshold is not None and abstained is None:
         abstained = confidence is None or confidence < threshold
     defined = [share for share in shares if share is not None]
     tied = sum(share >= max(defined) - TIE for share in defined)
+    others = [meaning for k, meaning in enumerate(meanings) if k != top]
     return Answer(
         id=row.id,
         question=row.question,
-        text=texts[top],
+        text=text,
         confidence=confidence,
         measure=CALIBRATED if calibrated else measure,
         abstained=abstained,
         threshold=threshold,
         entropy=measures.semantic_entropy[measure],
         meanings=(
-            meanings[top],
-            *sorted(meanings[:top] + meanings[top + 1 :], key=lambda meaning: -(meaning.share or 0.0)),
+            no_draw if top is None else meanings[top],
+            *sorted(others, key=lambda meaning: -(meaning.share or 0.0)),
         ),
         by_measure={
             name: MeasureAnswer(None if k is None else texts[k], measures.confidence[name])
@@ -278,11 +307,16 @@ def answer_of(row: Row, measure: str, calibrated: CalibratedAnswer | None, thres
         map=calibrated.map if calibrated else None,
         decision=calibrated.decision if calibrated else None,
         like=calibrated.like if calibrated else None,
+        answer_kind=kind,
     )
 
 
 def answers_of(
-    rows: RowsAt, measure: str, calibration: Calibration | None, threshold: float | None = None
+    rows: RowsAt,
+    measure: str,
+    calibration: Calibration | None,
+    threshold: float | None = None,
+    kind: AnswerKind = "modal",
 ) -> list[Answer]:
     """Return the answers of measured rows, by a calibration if there is one.
 
@@ -290,9 +324,10 @@ def answers_of(
     """
     first = next(iter(rows.values()))
     if calibration is None:
-        return [answer_of(row, measure, None, threshold) for row in first]
+        return [answer_of(row, measure, None, threshold, kind) for row in first]
     threshold = threshold if calibration.threshold is None else calibration.limit
-    answers = [answer_of(row, measure, best, threshold) for row, best in zip(first, calibration.apply(rows))]
+    calibrated = zip(first, calibration.apply(rows))
+    answers = [answer_of(row, measure, best, threshold, calibration.answer_kind) for row, best in calibrated]
     return [replace(answer, thresholds=calibration.bands) for answer in answers]
 
 
@@ -356,11 +391,12 @@ class Results(Sequence[Answer]):
         seed: int,
         stored: StoredSamples | None = None,
         failures: Mapping[str, QuestionError] | None = None,
+        kind: AnswerKind = "modal",
     ) -> None:
         self.equivalence = (stored and stored.clustered_by) or clustering.equivalence.name
         self.failures = dict(failures or {})
         self._answers, self._rows_at, self._stored = list(answers), rows, stored
-        self._grader, self._clustering, self._seed = grader, clustering, seed
+        self._grader, self._clustering, self._seed, self._kind = grader, clustering, seed, kind
 
     def __len__(self) -> int:
         return len(self._answers)
@@ -389,7 +425,7 @@ class Results(Sequence[Answer]):
         if answer.measure == CALIBRATED:
             verdict = answer.abstained, answer.decision, answer.thresholds
             row = row.add(Decision(answer.text, answer.confidence, answer.score, answer.threshold, *verdict))
-        return grade_row(row, grader=grader, seed=self._seed) if row.is_labelled else row
+        return grade_row(row, grader=grader, seed=self._seed) if _is_gradable(row, answer) else row
 
     def records(self) -> list[JsonObject]:
         """Return a short dict of each answer: the rows of `to_df`."""
@@ -401,7 +437,7 @@ class Results(Sequence[Answer]):
                 "question": answer.question,
                 "answer": answer.text,
                 "confidence": answer.confidence,
-                **({"correct": _correct(row, answer.measure)} if graded else {}),
+                **({"correct": _correct(row, answer)} if graded else {}),
                 **({"abstained": answer.abstained} if limited else {}),
                 **({} if answer.decision is None else {"decision": answer.decision}),
                 "entropy": answer.entropy,
@@ -447,7 +483,7 @@ class Results(Sequence[Answer]):
     def _graded(self) -> list[int]:
         """The places of the graded rows."""
         rows = enumerate(zip(self, self._graded_rows))
-        return [place for place, (answer, row) in rows if row.is_labelled and not answer.bounds]
+        return [place for place, (answer, row) in rows if _is_gradable(row, answer) and not answer.bounds]
 
     def _scores(self, measure: str | Iterable[str] | None = None, by: str | None = None) -> dict[str, Scores]:
         graded = [self._graded_rows[place] for place in self._graded()]
@@ -502,15 +538,16 @@ class Results(Sequence[Answer]):
         Parameters and errors are those of `semcal.calibrate`; UsageError where a model was asked, which a
         calibration has to know.
         """
-        from semcal.calibration.learn import Learning, calibrate_rows, origin_of
+        from semcal.calibration.learn import Learning, calibrate_rows, is_labelled, origin_of
 
-        learning = Learning(risk, delta, inputs.checked_seed(seed), self._grader)
+        learning = Learning(risk, delta, inputs.checked_seed(seed), self._grader, answer=self._kind)
         if self._stored is None:
             raise UsageError(
                 "these answers were sampled from a model, which a calibration has to know; use "
                 "semcal.calibrate(model, labelled)"
             )
-        places = self._graded()
+        first = next(iter(self._rows_at.values()))
+        places = [place for place, row in enumerate(first) if is_labelled(row, self._kind)]
         inputs.warn_of_rows_left_out(len(self) - len(places), n_rows=len(self))
         graded = {t: [rows[place] for place in places] for t, rows in self._rows_at.items()}
         inputs.check_stored_draws(graded)
@@ -552,11 +589,17 @@ class Results(Sequence[Answer]):
         )
 
 
-def _correct(row: Row, measure: str) -> bool | None:
-    if not row.is_labelled:
+def _is_gradable(row: Row, answer: Answer) -> bool:
+    """Whether it is known what is right: by references, or by a verdict on a calibrated answer."""
+    judged = answer.answer_kind == "given" and answer.row.verdict is not None
+    return row.is_labelled or (judged and answer.measure == CALIBRATED)
+
+
+def _correct(row: Row, answer: Answer) -> bool | None:
+    if not _is_gradable(row, answer):
         return None
     grades = row.graded
-    correct = grades.answer_correct if measure == CALIBRATED else grades.of_measure(measure)
+    correct = grades.answer_correct if answer.measure == CALIBRATED else grades.of_measure(answer.measure)
     return None if correct is None else bool(correct)
 
 
@@ -585,6 +628,7 @@ def score(
     t_alpha: float = 0.5,
     g_alpha: float = 0.5,
     linkage: str | None = None,
+    answer: AnswerKind | None = None,
     seed: int = 0,
     progress: ShowProgress = True,
 ) -> Results:
@@ -601,6 +645,9 @@ def score(
         As in `semcal.calibrate`; by default the embedded model, or the calibration's.
     calibration, measure, t_alpha, g_alpha, linkage : optional
         As in `semcal.SemanticUQ`.
+    answer : {"modal", "greedy", "given"}, optional
+        The most frequent meaning (by default, or that of the calibration), or a text of each row: "given" is
+        its `answer`, "greedy" its `greedy`. Its confidence is the share of the draws that mean the same.
     grader : Grader or {"rules", "nli"}, optional
         As in `semcal.calibrate`; `seed` chooses the members of a cluster that are graded.
     progress : bool or callable
@@ -628,7 +675,9 @@ def score(
 
         calibration = calibrated.as_calibration(calibration)
         calibrated.check_beside(calibration, {"linkage": linkage, "measure": measure})
+        calibrated.check_answer_kind(calibration, answer)
         equivalence, linkage = calibrated.equivalence_of(calibration, equivalence), calibration.linkage
+        answer = calibration.answer_kind
     judge, linkage = inputs.as_equivalence(equivalence), linkage or "components"
     if calibration is not None:
         calibrated.check_equivalence(calibration, judge)
@@ -637,7 +686,10 @@ def score(
     with shown_progress(progress, "score", len(stored)) as update:
         clustered = cluster_missing(stored, equivalence=judge, linkage=linkage, progress=update)
     rows_at = calibrated.draws_for(calibration, clustered) if calibration else rows_by_temperature(clustered)
-    rows = measure_at(rows_at, MeasureOptions(t_alpha, g_alpha))
+    kind = as_answer_kind(answer or "modal")
+    rows: RowsAt = measure_at(rows_at, MeasureOptions(t_alpha, g_alpha))
+    if kind != "modal":
+        rows = {t: match_answers(part, kind, judge) for t, part in rows.items()}
     for row in next(iter(rows.values())) if calibration is None else ():
         if chosen not in row.measured.confidences:
             raise InputError(f"question {row.id!r} has no log-likelihoods, which {chosen} needs; use E-SC")
@@ -648,10 +700,11 @@ def score(
         else f"{judge.name}, and stored clusters of {n_stored} rows"
     )
     return Results(
-        answers_of(rows, chosen, calibration),
+        answers_of(rows, chosen, calibration, kind=kind),
         rows,
         grader=marks,
         clustering=Grouping(judge, linkage),
         seed=seed,
         stored=StoredSamples(samples if isinstance(samples, str | Path) else None, by if n_stored else None),
+        kind=kind,
     )

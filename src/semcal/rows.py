@@ -21,16 +21,27 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias, cast
 
 from semcal.data.question import Question, Ties, group_of, reference_text, ties_of
 from semcal.errors import InputError, QuestionError, RowError, SemcalWarning, shown
 from semcal.files import JsonObject, parse_float
 from semcal.measures.formulas import ABOVE_ZERO
+from semcal.registry import check_name
 
 Json: TypeAlias = Mapping[str, Any]
 """An object of a file."""
 
+AnswerKind: TypeAlias = Literal["modal", "greedy", "given"]
+"""The answer is the most frequent meaning of the draws, what the model says at T = 0, or the row's own."""
+
+ANSWER_KINDS: tuple[AnswerKind, ...] = ("modal", "greedy", "given")
+#: The keys of an answer that is not read of the draws: its text, its log-likelihood, and the cluster of the
+#: draws that mean the same.
+STATED = {
+    "greedy": ("greedy", "greedy_log_likelihood", "greedy_cluster"),
+    "given": ("answer", "answer_log_likelihood", "answer_cluster"),
+}
 #: Key of a row that holds no answers: why a server gave none.
 FAILED = "semcal_error"
 #: What lies beside the file of a calibration: its recalibrator, if there is one, and what was sampled.
@@ -55,6 +66,15 @@ class Draws:
     likelihood: Sequence[str | None] | None = None  # "sampled" or "rescored"
     finished: Sequence[bool] = ()  # whether each ended before the token limit
     temperatures: Sequence[float | None] | None = None  # None where all are under one recalibrator
+
+
+@dataclass(frozen=True)
+class StatedAnswer:
+    """An answer that is not read of the draws: another program's, or the model's own at T = 0."""
+
+    text: str
+    log_likelihood: float | None = None  # under the model, length-normalised (nats a token)
+    cluster: int | None = None  # of the draws that mean the same; None where none does
 
 
 @dataclass(frozen=True)
@@ -400,6 +420,41 @@ class Row(Mapping[str, Any]):
             json["clusters"] = sorted(cluster for cluster in clusters if cluster)
         return Row(json, self.line)
 
+    # ---- An answer that is not read of the draws
+
+    def stated_answer(self, kind: AnswerKind) -> StatedAnswer:
+        """The answer that is "given", or "greedy"; InputError where the row has none, or it is no text."""
+        key, likelihood, cluster = STATED[kind]
+        made_by = (
+            "it is the answer that is checked"
+            if kind == "given"
+            else "it is what the model says at T = 0, as `semcal sample --answer greedy` writes it"
+        )
+        text = _required(self.json, key, made_by)
+        if not isinstance(text, str):
+            raise InputError(f"{key!r} must be a text, got {shown(text)}; {made_by}")
+        value = _number(self.json.get(likelihood), likelihood)
+        if value is not None and not value <= ABOVE_ZERO:
+            raise InputError(f"{likelihood!r} must be the logarithm of a probability (≤ 0), got {value:g}")
+        number = self.json.get(cluster)
+        if number is not None and not (type(number) is int and 0 <= number < len(self.clusters)):
+            raise InputError(f"{cluster!r} must number one of the clusters, or be null, got {shown(number)}")
+        return StatedAnswer(text, value, number)
+
+    def set_stated(self, kind: AnswerKind, answer: StatedAnswer) -> Row:
+        """Return the row with an answer that is not read of the draws."""
+        return self.set(**dict(zip(STATED[kind], (answer.text, answer.log_likelihood, answer.cluster))))
+
+    @property
+    def verdict(self) -> bool | None:
+        """Whether people call the row's own answer right; None where they were not asked."""
+        value = self.json.get("correct")
+        if value is None or isinstance(value, Mapping):
+            return None
+        if value in (0, 1):
+            return bool(value)
+        raise InputError(f"'correct' must say whether 'answer' is right, true or false, got {shown(value)}")
+
     # ---- Meanings and measures
 
     @cached_property
@@ -511,6 +566,11 @@ class Row(Mapping[str, Any]):
         if (grades := self.grades) is None:
             raise InputError(f"question {self.id!r} has no 'correct'; run `semcal grade` first")
         return grades
+
+
+def as_answer_kind(name: str) -> AnswerKind:
+    """Return the name of a kind of answer; UsageError if there is no such."""
+    return cast("AnswerKind", check_name(name, ANSWER_KINDS, what="kind of answer"))
 
 
 def _number(value: Any, key: str) -> float | None:

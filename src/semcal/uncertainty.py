@@ -21,10 +21,12 @@ from semcal import inputs
 from semcal.calibration.calibrated import (
     Calibration,
     as_calibration,
+    check_answer_kind,
     check_beside,
     check_equivalence,
     check_model,
     equivalence_of,
+    match_at,
 )
 from semcal.data.question import Question
 from semcal.errors import QuestionError, SemcalWarning, UsageError, naming_extra, shown
@@ -36,7 +38,7 @@ from semcal.metrics.frequencies import Floats
 from semcal.models.clustering import LINKAGES, Grouping, QuestionSearch, Verdicts, cluster_rows, finish, grow
 from semcal.models.equivalence import ExactMatch, count_invalid, form_by
 from semcal.models.language_model import Capabilities, PromptConfig, Sampler, check_likelihoods
-from semcal.models.sampling import Sampled, Sampling, row_to_ask, sample_runs
+from semcal.models.sampling import Sampled, Sampling, row_to_ask, sample_runs, state_answers
 from semcal.progress import ShowProgress, shown_progress
 from semcal.recalibration.fitted import RecalibratorLike, recalibrator_and_prompt
 from semcal.registry import check_name
@@ -44,8 +46,11 @@ from semcal.results import Answer, Meaning, Results, answers_of
 from semcal.rows import (
     CALIBRATED,
     FAILED,
+    AnswerKind,
     Row,
     RowsAt,
+    StatedAnswer,
+    as_answer_kind,
     check_distinct,
     failures_of,
     warn_of_cut_draws,
@@ -100,6 +105,9 @@ class SemanticUQ:
     force : bool
         Apply a recalibrator or calibration that was made for another model, prompt or revision of the
         equivalence.
+    answer : {"modal", "greedy"}, optional
+        The most frequent meaning of the draws (by default), or what the model says at T = 0, which is one
+        more draw; or that of the calibration. For answers that are given use `check`.
     decide : bool
         Stop sampling, and comparing answers, as soon as what is left cannot change whether a question is
         answered, and with which meaning. The confidence is then known within bounds. Needs a threshold of
@@ -138,6 +146,7 @@ class SemanticUQ:
         t_alpha: float = 0.5,
         g_alpha: float = 0.5,
         force: bool = False,
+        answer: AnswerKind | None = None,
         decide: bool = False,
     ) -> None:
         self.model = model = inputs.as_model(model)
@@ -156,9 +165,12 @@ class SemanticUQ:
                     "abstain_below": abstain_below,
                 },
             )
+            check_answer_kind(calibration, answer)
+            answer = calibration.answer_kind
             m, linkage, max_new_tokens = calibration.m, calibration.linkage, calibration.max_new_tokens
             equivalence = equivalence_of(calibration, equivalence)
         self.calibration = calibration
+        self.answer_kind = as_answer_kind(answer or "modal")
         self.m = _warn_if_few(inputs.checked_draws(10 if m is None else m))
         under, asking = recalibrator_and_prompt(model, recalibrator, few_shot, force=force)
         self.recalibrators: dict[float | None, AnyRecalibrator] = {None: under}  # the first gives the answer
@@ -187,6 +199,11 @@ class SemanticUQ:
         self.options = MeasureOptions(t_alpha, g_alpha)
         check_likelihoods(model, self.recalibrator, self.measure)
         self.rule = None
+        if decide and self.answer_kind != "modal":
+            raise UsageError(
+                f"to decide early, the answer must be the most frequent meaning; {self.answer_kind} answers "
+                "are compared with all draws"
+            )
         if decide:
             self.rule = DecisionRule.of(self.m, self.measure, self.threshold, calibration, self.linkage)
 
@@ -209,6 +226,34 @@ class SemanticUQ:
         (question,) = inputs.as_questions([question], "the question")
         question = question if context is None else replace(question, context=context)
         return self.ask_many([question], progress=False)[0]  # which raises if that failed
+
+    def check(
+        self, question: Question | str | Mapping[str, object], answer: str, *, context: str | None = None
+    ) -> Answer:
+        """Return how likely an answer is right that another program, or a person, has given to a question.
+
+        As `ask`: its confidence is the probability of a calibration that was learnt with ``answer="given"``,
+        else the share of the draws that mean the same, 0 if none does.
+        """
+        (question,) = inputs.as_questions([question], "the question")
+        question = question if context is None else replace(question, context=context)
+        return self.check_many([question], [answer], progress=False)[0]
+
+    def check_many(
+        self, questions: Questions, answers: Sequence[str], *, progress: ShowProgress = True
+    ) -> Results:
+        """Check an answer to each of many questions: `check`, and `ask_many` for the rest."""
+        items, texts = inputs.as_questions(questions), list(answers)
+        if len(texts) != len(items) or not all(isinstance(text, str) for text in texts):
+            raise UsageError(f"give a text to each question: {len(items)} questions, {len(texts)} answers")
+        if self.calibration is None:
+            self.answer_kind = "given"
+        given = [
+            replace(question, extra={**question.extra, "answer": text})
+            for question, text in zip(items, texts)
+        ]
+        check_answer_kind(self.calibration, "given")
+        return self.ask_many(given, progress=progress)
 
     def ask_many(self, questions: Questions, *, progress: ShowProgress = True) -> Results:
         """Ask many questions with distinct ids; open-book and closed-book questions may be mixed.
@@ -237,7 +282,7 @@ class SemanticUQ:
             lacking = [row.id for row in rows[None] if self.measure not in row.measured.confidence]
             failures |= {name: QuestionError(name, why) for name in lacking}
             rows = {None: [row for row in rows[None] if row.id not in failures]}
-        answers = answers_of(rows, self.measure, self.calibration, self.threshold)
+        answers = answers_of(rows, self.measure, self.calibration, self.threshold, self.answer_kind)
         return self._results(answers, rows, failures)
 
     def _results(
@@ -280,7 +325,19 @@ class SemanticUQ:
             for sampled_under in run
             for question, sampled in zip(questions, sampled_under)
         ]
-        failures = failures_of(rows)
+        failures, kind = failures_of(rows), self.answer_kind
+        if kind != "modal":
+            answered = [question for question in questions if question.id not in failures]
+            stated = dict(
+                zip([q.id for q in answered], state_answers(self.model, answered, kind, self.sampling))
+            )
+            failures |= {name: error for name, error in stated.items() if isinstance(error, QuestionError)}
+            rows = [
+                row.set_stated(kind, answer)
+                if isinstance(answer := stated.get(row.id), StatedAnswer)
+                else row
+                for row in rows
+            ]
         clustered = cluster_rows(
             [row for row in rows if row.id not in failures],
             equivalence=self.equivalence,
@@ -292,7 +349,7 @@ class SemanticUQ:
         self.invalid_draws += sum(count_invalid(self.equivalence, row.samples) for row in rows)
         n = len(rows) // len(self.recalibrators)
         split = {t: rows[k * n : (k + 1) * n] for k, t in enumerate(self.recalibrators)}
-        return measure_at(split, self.options), failures
+        return match_at(measure_at(split, self.options), kind, self.equivalence), failures
 
 
 class UQOptions(TypedDict, total=False):
@@ -312,6 +369,7 @@ class UQOptions(TypedDict, total=False):
     t_alpha: float
     g_alpha: float
     force: bool
+    answer: AnswerKind | None
     decide: bool
 
 
@@ -349,6 +407,37 @@ def ask_many(
     if questions is None:
         raise UsageError("no questions; give semcal.ask_many(model, questions)")
     return SemanticUQ(model, **options).ask_many(questions, progress=progress)
+
+
+def check(
+    model: ModelLike,
+    questions: Questions,
+    answers: Sequence[str],
+    *,
+    progress: ShowProgress = True,
+    **options: Unpack[UQOptions],
+) -> Results:
+    """Say how likely answers are right that another program, or a person, has given.
+
+    Parameters
+    ----------
+    model : Sampler, str or Path
+        The witness, whose draws are compared with each answer; as in `semcal.ask_many`.
+    questions, answers : sequences of one length
+        As in `semcal.ask_many`, and a text to each.
+    **options
+        Of `semcal.SemanticUQ`: a `calibration` that was learnt with ``answer="given"``, `equivalence`, `m`, …
+
+    Examples
+    --------
+    >>> from semcal.models.fakes import FakeLanguageModel
+    >>> model = FakeLanguageModel({"Who wrote it?": {"Ana": 0.9, "Bo": 0.1}})
+    >>> for answer in check(model, ["Who wrote it?"] * 2, ["Ana", "Cy"], equivalence="exact"):
+    ...     print(answer, answer.explanation, sep="; ")
+    Answer('Ana', confidence=0.9); 9 of 10 draws say Ana and 1 says Bo
+    Answer('Cy', confidence=0); none of 10 draws says Cy, 9 say Ana and 1 says Bo
+    """
+    return SemanticUQ(model, **options).check_many(questions, answers, progress=progress)
 
 
 def _is_sampler(argument: object) -> bool:

@@ -12,7 +12,8 @@ import pytest
 from made_up_calibration import calibration, threshold
 from scipy.stats import binomtest
 
-from semcal.calibration.calibrated import Calibration, candidates_for
+from semcal.calibration.calibrated import Calibration
+from semcal.calibration.features import candidates_for
 from semcal.calibration.learn import calibrate
 from semcal.data.question import Question
 from semcal.errors import FitError, InputError, SemcalWarning, StoreError, UsageError

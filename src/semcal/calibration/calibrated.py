@@ -1,14 +1,13 @@
 """Calibrated confidence: the probability that an answer is right, and a threshold (spec section 11).
 
-What the samples of a question say about its answer (`features_of`), what was learnt of that (`Calibration`),
-and how it is applied: to stored rows, beside which settings, and to which model.
+What was learnt of the features of answers (`Calibration`), and how it is applied: to stored rows, beside
+which settings, and to which model.
 """
 
 from __future__ import annotations
 
-import math
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field, TypeAdapter, ValidationError
 
+from semcal.calibration.features import FEATURES, ColumnFeature, falling_features, features_of, stem_of
 from semcal.errors import InputError, SemcalWarning, StoreError, UsageError, shown
 from semcal.files import dumps
 from semcal.hub_names import CALIBRATION, NLI_MODEL, is_hub_id
@@ -25,12 +25,10 @@ from semcal.measuring import (
     check_measurable,
     measure_at,
     measure_rows,
-    representative,
-    sharper_draws,
 )
-from semcal.metrics.frequencies import Floats
-from semcal.metrics.probability_maps import FEW, PLENTY, MapCandidate, ProbabilityMap
+from semcal.metrics.probability_maps import ProbabilityMap
 from semcal.metrics.thresholds import threshold_sentence
+from semcal.models.clustering import match_answers
 from semcal.models.equivalence import Equivalence, address_of, names_a_server, needs_no_model
 from semcal.models.language_model import PromptConfig, Sampler
 from semcal.models.sampling import default_max_new_tokens
@@ -47,6 +45,7 @@ from semcal.recalibration.temperature import Temperature, fingerprint, temperatu
 from semcal.rows import (
     RECALIBRATOR,
     SAMPLES,
+    AnswerKind,
     Decision,
     Json,
     Row,
@@ -63,121 +62,6 @@ Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]
 Verdict = Literal["answer", "review", "abstain"]
-
-# ---- What samples say about an answer ----------------------------------------------------------------------
-
-#: Measures whose share of the answer's meaning is a feature.
-SHARES = ("E-SC", "L-SC", "IC-SC")
-#: Right answers, and wrong ones, from which on isotonic calibration is tried.
-ISOTONIC = 50
-#: The features of the answer's own draws; those of further draws have " at T=…" behind them.
-FEATURES = (*SHARES, "entropy", "meanings", "likelihood")
-#: Of these features more is less agreement: they never raise the probability. The others never lower it.
-FALLING = ("entropy", "meanings")
-#: The least log-likelihood that tells answers apart, in nats a token.
-LEAST = -50.0
-
-
-@dataclass(frozen=True)
-class AnswerFeatures:
-    """The answers to N questions and the features of each."""
-
-    answers: tuple[str, ...]
-    meanings: tuple[int, ...]  # the cluster that the answer stands for, among the first draws
-    values: Mapping[str, Floats]  # name → (N,); NaN where a question lacks it
-    probabilities: tuple[str, ...]  # the names of those in [0, 1]
-
-
-def features_of(rows: RowsAt) -> AnswerFeatures:
-    """Return the answer of each question and what its samples say about it.
-
-    The answer is the most frequent meaning of the first draws, `top_cluster` of E-SC, in its commonest
-    wording. Features: its share under E-SC, L-SC and IC-SC; the semantic entropy of E-SC
-    (nats); the logarithm of the number of meanings; the log-likelihood of its likeliest member (nats a
-    token); and for each further temperature the largest share under E-SC and the logarithm of the number of
-    meanings there. Without log-likelihoods only what can be counted.
-    """
-    temperature, *further = rows
-    first = rows[temperature]
-    meanings = [top_meaning(row) for row in first]
-    sharper = sharper_draws(rows, temperature) or [[]] * len(meanings)
-    by_question = [dict(_own_features(row, top)) for row, top in zip(first, meanings)]
-    for t in further:
-        for features, row in zip(by_question, rows[t]):
-            features.update(_features_at(row, t))
-    names = list(dict.fromkeys(name for features in by_question for name in features))
-    return AnswerFeatures(
-        answers=tuple(
-            representative(row.samples, row.clusters[top], row.log_likelihoods, draws)
-            for row, top, draws in zip(first, meanings, sharper)
-        ),
-        meanings=tuple(meanings),
-        values={name: np.array([features.get(name, math.nan) for features in by_question]) for name in names},
-        probabilities=tuple(name for name in names if name.partition(" ")[0] in SHARES),
-    )
-
-
-def top_meaning(row: Row) -> int:
-    """The number of the most frequent meaning."""
-    top = row.measured.top_cluster["E-SC"]
-    assert top is not None
-    return top
-
-
-def _own_features(row: Row, top: int) -> Iterator[tuple[str, float]]:
-    measures = row.measured
-    for measure in SHARES:
-        if values := measures.confidences.get(measure):
-            yield measure, values[top] or 0.0
-    yield "entropy", measures.semantic_entropy["E-SC"] or 0.0
-    yield "meanings", math.log(len(row.clusters))
-    if (likely := row.log_likelihoods) is not None:
-        yield "likelihood", max(LEAST, *(likely[i] for i in row.clusters[top]))
-
-
-def _features_at(row: Row, temperature: float | None) -> Iterator[tuple[str, float]]:
-    where = f"at T={temperature:g}"
-    sizes = [len(cluster) for cluster in row.clusters]
-    yield f"E-SC {where}", max(sizes) / sum(sizes)
-    yield f"meanings {where}", math.log(len(sizes))
-
-
-def falls(feature: str) -> bool:
-    """Whether the feature, at whatever temperature, falls as agreement rises."""
-    return feature.partition(" ")[0] in FALLING
-
-
-def candidates_for(features: AnswerFeatures) -> list[MapCandidate]:
-    """Return what is tried beside a constant, simplest first: no map, maps of one share, regressions.
-
-    From five to nine right or wrong answers only the beta map of E-SC is tried, and a regression takes five
-    right and five wrong ones for each of its features: with fewer it takes chance for a rule. Isotonic
-    calibration, whose steps follow single answers, takes 50 right and 50 wrong ones and must be clearly
-    better than the smooth maps, and what reads further draws clearly better than what does not.
-    """
-    names = [name for name, values in features.values.items() if not np.isnan(values).all()]
-    at_hand = tuple(name for name in names if " at " not in name)
-    shares = tuple(name for name in names if name in features.probabilities)
-
-    def logistic(names: Sequence[str], tier: int = 0) -> MapCandidate:
-        read = tuple(name for name in names if name in shares)
-        falling = tuple(name for name in names if falls(name))
-        rising = tuple(name for name in names if not falls(name))
-        fewest = max(PLENTY, FEW * len(names))
-        return MapCandidate("logistic", tuple(names), read, rising, falling, fewest, tier)
-
-    candidates = [
-        MapCandidate("none", ("E-SC",)),
-        *(
-            MapCandidate("beta", (share,), fewest=FEW if share == "E-SC" else PLENTY)
-            for share in shares
-            if share in at_hand
-        ),
-        logistic(at_hand),
-        MapCandidate("isotonic", ("E-SC",), fewest=ISOTONIC, tier=1),
-    ]
-    return [*candidates, logistic(names, tier=2)] if len(names) > len(at_hand) else candidates
-
 
 # ---- A calibration -----------------------------------------------------------------------------------------
 
@@ -241,7 +125,7 @@ class GradedExample:
 
     question: str
     answer: str
-    reference: str
+    reference: str | None  # None where people have judged the answer
     correct: bool
 
 
@@ -326,8 +210,8 @@ class CalibrationReport:
 class CalibratedAnswer:
     """The answer to a question, and the probability that it is right."""
 
-    text: str  # the commonest wording of the most frequent meaning
-    meaning: int  # its cluster
+    text: str  # the commonest wording of the most frequent meaning, or the answer that is checked
+    meaning: int | None  # its cluster; None where no draw means the same
     probability: float
     probabilities: tuple[float, ...]  # of each meaning; they add up to 1 less that of no meaning being right
     abstained: bool | None  # None without a threshold
@@ -357,10 +241,13 @@ class _Contents:
     grader_revision: str | None = None
     samples_sha256: str | None = None
     thresholds: tuple[Threshold, ...] = ()
+    answer_kind: AnswerKind = "modal"
+    columns: tuple[ColumnFeature, ...] = ()
 
     def check(self) -> None:
         """Raise InputError for what types cannot tell: an unknown feature, a choice that was not tried."""
-        names = {*FEATURES, *(f"{kind} at T={t:g}" for t in self.temperatures for kind in FEATURES)}
+        names = {*FEATURES, *(column.name for column in self.columns)}
+        names |= {f"{name} at T={t:g}" for t in self.temperatures for name in FEATURES}
         unknown = [name for name in self.map.candidate.features if name not in names]
         tried = [candidate.name for candidate in self.report.candidates]
         if unknown or self.report.chosen not in tried:
@@ -370,7 +257,8 @@ class _Contents:
     def warn_if_turned(self, path: Path) -> None:
         """Warn where the map rises as agreement falls, as earlier versions could learn it."""
         slopes = zip(self.map.candidate.features, self.map.parameters.get("slopes", ()))
-        turned = [name for name, slope in slopes if (slope > 0 if falls(name) else slope < 0)]
+        falling = falling_features(self.columns)
+        turned = [name for name, slope in slopes if (slope > 0 if stem_of(name) in falling else slope < 0)]
         if turned:
             text = f"{path}: its map falls as the draws agree more ({', '.join(turned)}); calibrate again"
             warnings.warn(f"{text}, until then it is used as it is", SemcalWarning, stacklevel=3)
@@ -405,6 +293,11 @@ class Calibration(_Contents):
         Where several risks were asked for, the strictest first. Each holds with probability 1 − its `delta`,
         and all together with 1 − the sum of these.
     report : CalibrationReport
+    answer_kind : {"modal", "greedy", "given"}
+        Which answer the probability is of: the most frequent meaning of the draws, what the model says at
+        T = 0, or one that another program gives.
+    columns : tuple of ColumnFeature
+        The columns of the rows that the map reads.
     max_new_tokens : int or None
     provenance : Provenance or None
         Model, prompt and data; None where the samples came from a file.
@@ -468,7 +361,10 @@ class Calibration(_Contents):
                     f"question {row.id!r} has {len(row.samples)} draws, and the calibration was "
                     f"made with {self.m}; sample with --m {self.m}, or calibrate again"
                 )
-        features = features_of({t: rows_at[t] for t in (first, *self.temperatures)})
+        further = [column.feature for column in self.columns]
+        features = features_of(
+            {t: rows_at[t] for t in (first, *self.temperatures)}, self.answer_kind, further
+        )
         lacking = {name: np.full(len(features.answers), np.nan) for name in self.map.candidate.features}
         values = lacking | dict(features.values)
         return [
@@ -519,12 +415,14 @@ class Calibration(_Contents):
             for one in self.thresholds
         ] or None
 
-    def _of_meanings(self, row: Row, meaning: int, p: float) -> tuple[float, ...]:
+    def _of_meanings(self, row: Row, meaning: int | None, p: float) -> tuple[float, ...]:
         """The probability of each meaning: that of the answer, and the others by their shares."""
         shares = np.array([len(cluster) for cluster in row.clusters], dtype=np.float64)
-        shares[meaning] = 0.0
+        if meaning is not None:
+            shares[meaning] = 0.0
         probabilities = (1 - p) * self.further * shares / max(shares.sum(), 1.0)
-        probabilities[meaning] = p
+        if meaning is not None:
+            probabilities[meaning] = p
         return tuple(map(float, probabilities))
 
     def save_pretrained(self, directory: str | Path) -> Path:
@@ -542,8 +440,11 @@ class Calibration(_Contents):
         digest = None if self.samples is None else sha256(self.samples.encode()).hexdigest()
         contents = asdict(replace(self, recalibrator=None, samples=None, samples_sha256=digest))
         del contents["samples"], contents["examples"]
-        if not self.thresholds:
-            del contents["thresholds"]
+        for name in ("thresholds", "columns"):
+            if not contents[name]:
+                del contents[name]
+        if self.answer_kind == "modal":
+            del contents["answer_kind"]
         contents["recalibrator"] = None if self.recalibrator is None else RECALIBRATOR
         return write_contents(folder, CALIBRATION, contents)
 
@@ -612,6 +513,16 @@ def check_beside(calibration: Calibration, settings: Mapping[str, object]) -> No
         raise UsageError(
             f"{', '.join(names)} given beside a calibration, which sets {pronoun} itself; leave {pronoun} "
             f"out, or calibrate again with {pronoun}"
+        )
+
+
+def check_answer_kind(calibration: Calibration | None, kind: AnswerKind | None) -> None:
+    """Raise UsageError if a calibration was learnt for answers of another kind; None is that of it."""
+    learnt = kind if calibration is None else calibration.answer_kind
+    if kind not in (None, learnt):
+        raise UsageError(
+            f"the calibration was learnt for {learnt} answers, not {kind} ones, of which its probabilities "
+            f"do not hold; calibrate again with answer={kind!r} (--answer {kind})"
         )
 
 
@@ -779,15 +690,17 @@ def _sampled_otherwise(row: Row, differs: str) -> UsageError:
     return UsageError(f"question {row.id!r} was sampled with {differs}; use what sampled it, or sample anew")
 
 
-def check_calibratable(row: Row) -> None:
+def check_calibratable(row: Row, kind: AnswerKind = "modal") -> None:
     """Raise InputError unless `CalibrationStep` can measure the row."""
     check_measurable(row)
     _ = row.samples, row.sampled_by
-    if row.has("answer") and not row.has("probability"):
+    if kind != "modal":
+        _ = row.stated_answer(kind)
+    if kind != "given" and row.has("answer") and not row.has("probability"):
         answer = shown(row.json["answer"])
         raise InputError(
             f"'answer' is there already ({answer}), and the calibrated answer would take its place; rename "
-            "it, to 'answers' if it is the reference"
+            "it, to 'answers' if it is the reference; or calibrate for given answers (--answer given)"
         )
 
 
@@ -818,6 +731,14 @@ def draws_for(calibration: Calibration, rows: Sequence[Row]) -> dict[float | Non
     return rows_at
 
 
+def match_at(rows: RowsAt, kind: AnswerKind, equivalence: Equivalence | None) -> RowsAt:
+    """Find the meaning of answers that are not read of the draws among those of each temperature."""
+    if kind == "modal":
+        return rows
+    assert equivalence is not None
+    return {t: match_answers(part, kind, equivalence) for t, part in rows.items()}
+
+
 def decision_of(answer: CalibratedAnswer, calibration: Calibration) -> Decision:
     """Return the part of a row that an answer with its probability is."""
     limit, bands = calibration.limit, calibration.bands
@@ -838,6 +759,7 @@ class CalibrationStep:
     calibration: Calibration
     t_alpha: float = 0.5
     g_alpha: float = 0.5
+    equivalence: Equivalence | None = None  # finds the meaning of an answer that is not read of the draws
 
     def __call__(self, rows: Sequence[Row], *_: object) -> list[Row]:
         """Measure and apply."""
@@ -846,7 +768,8 @@ class CalibrationStep:
             check_sampled_by(row, calibration.provenance, calibration.recalibrator, calibration)
         options = MeasureOptions(self.t_alpha, self.g_alpha, calibration.temperature)
         try:
-            answers = calibration.apply(measure_at(draws_for(calibration, rows), options))
+            rows_at = measure_at(draws_for(calibration, rows), options)
+            answers = calibration.apply(match_at(rows_at, calibration.answer_kind, self.equivalence))
         except InputError as error:
             raise UsageError(str(error)) from error
         return [

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from semcal import inputs, metrics
 from semcal.arrays import as_option
 from semcal.calibration.calibrated import (
-    AnswerFeatures,
     Calibration,
     CalibrationReport,
     CandidateScore,
@@ -29,9 +28,16 @@ from semcal.calibration.calibrated import (
     LikeAnswers,
     TemperatureScore,
     Threshold,
-    candidates_for,
     check_sampled_by,
+    match_at,
+)
+from semcal.calibration.features import (
+    MOST_LACKING,
+    AnswerFeatures,
+    ColumnFeature,
+    candidates_for,
     features_of,
+    lacking_share,
 )
 from semcal.data.question import Question, Ties, data_hash, several
 from semcal.data.splits import question_ties
@@ -66,21 +72,25 @@ from semcal.metrics.probability_maps import (
 from semcal.metrics.thresholds import likeliest_start
 from semcal.models.clustering import Grouping, cluster_missing
 from semcal.models.equivalence import Equivalence, ExactMatch, address_of, count_invalid
-from semcal.models.language_model import PromptConfig
-from semcal.models.sampling import Sampling, default_max_new_tokens, row_to_ask
+from semcal.models.language_model import PromptConfig, Sampler
+from semcal.models.sampling import Sampling, default_max_new_tokens, row_to_ask, state_answers
 from semcal.progress import ShowProgress, shown_progress
 from semcal.recalibration.provenance import Provenance, check_enough, warn_if_few
 from semcal.recalibration.saving import fitted_or_none
 from semcal.recalibration.temperature import Temperature, temperature_of
 from semcal.rows import (
     SAMPLES,
+    AnswerKind,
     Draws,
     Row,
     RowsAt,
     SampledBy,
+    StatedAnswer,
+    as_answer_kind,
     check_distinct,
     rows_by_temperature,
     warn_of_cut_draws,
+    warn_of_failures,
 )
 from semcal.store import Store
 
@@ -99,6 +109,8 @@ PARTS, SUBSETS, FEWEST_LABELS = (0.25, 0.5, 0.75), 4, 25
 LIKE, MOST_LIKE = 20, 10
 #: Below this share of right answers a model is nearly always wrong.
 HARDLY = 0.1
+#: What is kept of a row beside its draws: answers that are not read of them.
+KEPT = ("greedy", "greedy_log_likelihood", "answer_log_likelihood")
 #: Between answers that were written into one cell.
 LISTED = re.compile(r"\S\s*[;|]\s*\S")
 #: What is reported of Base and of the calibrated probability.
@@ -120,10 +132,13 @@ class Learning:
     seed: int = 0  # of the folds, and of what is kept apart
     grader: Grader = field(default_factory=RuleGrader)  # decides whether the answer's one wording is right
     learn_temperature: bool = True  # whether answers may come from other draws than those at T = 1
+    answer: AnswerKind = "modal"  # which answer the probability is of
+    columns: tuple[ColumnFeature, ...] = ()  # of the rows, as further features
 
     def __post_init__(self) -> None:
         for risk in self.risks:
             as_option(risk, "risk", "a share between 0 and 1, such as 0.1", low=0, high=1)
+        as_answer_kind(self.answer)
         as_option(self.delta, "delta", "a share between 0 and 1, such as 0.05", low=0, high=1)
 
     @property
@@ -164,6 +179,8 @@ def calibrate(
     grader: Grader | str | None = None,
     risk: float | Sequence[float] | None = None,
     delta: float = 0.05,
+    answer: AnswerKind = "modal",
+    features: Sequence[str] = (),
     data: str | None = None,
     versions: Mapping[str, str | None] | None = None,
     progress: ShowProgress = True,
@@ -199,6 +216,13 @@ def calibrate(
         Two in five of the questions are kept apart for it. Several risks get a threshold each, and all hold
         together with that probability.
     delta : float
+    answer : {"modal", "greedy", "given"}
+        Which answer the probability is of: the most frequent meaning of the draws; what the model says at
+        T = 0, which is one more draw; or the `answer` of each row, from whatever program. Rows with a given
+        answer may say whether it is `correct` (true or false) in place of reference answers.
+    features : sequence of str
+        Numeric columns of the rows as further features: "NAME", or "NAME:falling" where more of it never
+        raises the probability.
     data, versions, keep : optional
         Where the questions come from and versions of packages, for the record; a store of finished blocks,
         from which the same call resumes with identical results.
@@ -232,7 +256,8 @@ def calibrate(
     (60, 0.667)
     """
     seed = inputs.checked_seed(seed)
-    learning = Learning(risk, delta, seed)
+    columns = tuple(map(ColumnFeature.parse, features))
+    learning = Learning(risk, delta, seed, answer=answer, columns=columns)
     clustering = Grouping(inputs.as_equivalence(equivalence), linkage)
     learning = replace(learning, grader=as_grader(grader, clustering.equivalence))
     if samples is not None:
@@ -242,9 +267,10 @@ def calibrate(
         _refuse_beside_samples(of_a_model)
         text = "semcal.calibrate(samples=...) will go; use semcal.score(samples).calibrate()"
         warnings.warn(text, SemcalWarning, stacklevel=2)
-        sampled, origin = labelled_samples(samples)
+        sampled, origin = labelled_samples(samples, answer)
         with shown_progress(progress, "calibrate", len(sampled)) as update:
-            measured = measure_samples(sampled, clustering, m=m and inputs.checked_draws(m), progress=update)
+            m = m and inputs.checked_draws(m)
+            measured = measure_samples(sampled, clustering, m=m, answer=answer, progress=update)
         return calibrate_rows(measured, clustering.equivalence, linkage, learning, origin)
     if labelled is None:
         raise UsageError("no labelled questions; give calibrate(model, labelled), or score(…).calibrate()")
@@ -253,7 +279,7 @@ def calibrate(
     from semcal.recalibration.choosing import sample_candidates
     from semcal.recalibration.fitted import recalibrator_and_prompt
 
-    model, questions = inputs.as_model(model), inputs.as_questions(labelled, "labelled", labelled=True)
+    model, questions = inputs.as_model(model), labelled_questions(labelled, answer)
     check_enough(len(questions), of="to calibrate on")
     check_distinct(question.id for question in questions)
     m = inputs.checked_draws(10 if m is None else m)
@@ -266,7 +292,7 @@ def calibrate(
     under = first | {t: Temperature(t) for t in further if t != 1.0}
     sampling = Sampling(tuple(under.values()), asking, m, (seed,), max_new_tokens)
     with shown_progress(progress, "calibrate", len(questions)) as update:
-        rows = sample_candidates(
+        rows: RowsAt = sample_candidates(
             model,
             questions,
             under,
@@ -276,6 +302,8 @@ def calibrate(
             keep=keep,
             on_bad_question=on_bad_question,
         )
+        if answer != "modal":
+            rows = _with_stated(rows, model, answer, sampling, on_bad_question)
     finished = [ended for rows_of in rows.values() for row in rows_of for ended in row.finished]
     warn_of_cut_draws(finished.count(False), len(finished))
     answered = {row.id for row in next(iter(rows.values()))}
@@ -293,13 +321,65 @@ def calibrate(
     origin = SamplesOrigin(
         provenance, fitted_or_none(fitted), max_new_tokens, _kept_samples(rows, questions, by)
     )
-    return calibrate_rows(measure_at(rows), clustering.equivalence, linkage, learning, origin)
+    measured = match_at(measure_at(rows), answer, clustering.equivalence)
+    return calibrate_rows(measured, clustering.equivalence, linkage, learning, origin)
+
+
+def _with_stated(
+    rows: RowsAt,
+    model: Sampler,
+    kind: AnswerKind,
+    sampling: Sampling,
+    on_bad_question: Callable[[QuestionError], None] | None,
+) -> RowsAt:
+    """The rows at each temperature with the answers that are not read of their draws."""
+    questions = [row.to_question() for row in next(iter(rows.values()))]
+    stated = state_answers(model, questions, kind, sampling)
+    failures = {error.question_id: error for error in stated if isinstance(error, QuestionError)}
+    if on_bad_question is None:
+        warn_of_failures(failures, len(questions))
+    else:
+        for error in failures.values():
+            on_bad_question(error)
+    return {
+        t: [
+            row.set_stated(kind, answer)
+            for row, answer in zip(part, stated)
+            if isinstance(answer, StatedAnswer)
+        ]
+        for t, part in rows.items()
+    }
+
+
+def labelled_questions(labelled: Questions, answer: AnswerKind) -> list[Question]:
+    """Return questions with reference answers, or with answers of their own that people have judged."""
+    if answer != "given":
+        return inputs.as_questions(labelled, "labelled", labelled=True)
+    questions = inputs.as_questions(labelled, "labelled")
+    for question in questions:
+        try:
+            check_given(Row.of(question))
+        except InputError as error:
+            raise question.error(str(error)) from None
+    return questions
+
+
+def check_given(row: Row) -> None:
+    """Raise InputError unless the row holds an answer, and whether it is right or reference answers."""
+    text = row.stated_answer("given").text
+    if not text.strip():
+        raise InputError("'answer' is empty: give the answer that is checked, or leave the row out")
+    if row.verdict is None and not row.is_labelled:
+        raise InputError(
+            "neither 'correct' (true or false: whether 'answer' is right) nor reference 'answers'; give one"
+        )
 
 
 def _kept_samples(rows: RowsAt, questions: Sequence[Question], by: Sequence[SampledBy]) -> str:
     """What was sampled as rows of JSON Lines, the draws at several temperatures in one row."""
     lines = []
     for question, origin, *parts in zip(questions, by, *rows.values()):
+        stated = {key: value for key in KEPT if (value := parts[0].json.get(key)) is not None}
         draws = [part.draws for part in parts if part.draws is not None]
         joined = Draws(
             samples=[text for draw in draws for text in draw.samples],
@@ -310,7 +390,7 @@ def _kept_samples(rows: RowsAt, questions: Sequence[Question], by: Sequence[Samp
             if len(draws) > 1
             else None,
         )
-        row = row_to_ask(question).add(joined).set(sampled_by=origin.to_json())
+        row = row_to_ask(question).add(joined).set(**stated, sampled_by=origin.to_json())
         lines.append(dumps(row.json) + "\n")
     return "".join(lines)
 
@@ -341,10 +421,10 @@ def _refuse_beside_samples(options: Sequence[object]) -> None:
 # ---- Stored samples ----------------------------------------------------------------------------------------
 
 
-def labelled_samples(samples: Samples) -> tuple[list[Row], SamplesOrigin]:
-    """Those of the stored samples that have reference answers, and what they are from."""
+def labelled_samples(samples: Samples, answer: AnswerKind = "modal") -> tuple[list[Row], SamplesOrigin]:
+    """Those of the stored samples that have reference answers, or verdicts, and what they are from."""
     stored = inputs.as_sample_rows(samples)
-    rows = [row for row in stored if row.has("answers")]
+    rows = [row for row in stored if is_labelled(row, answer)]
     inputs.warn_of_rows_left_out(len(stored) - len(rows), n_rows=len(stored))
     return rows, origin_of(rows, samples if isinstance(samples, str | Path) else None)
 
@@ -407,12 +487,29 @@ def _calibration_beside(source: str | Path | None, text: str | None) -> Calibrat
     return calibration
 
 
-def check_labelled_samples(row: Row) -> None:
-    """Raise InputError unless the row holds samples and the reference answers of its question."""
+def is_labelled(row: Row, answer: AnswerKind = "modal") -> bool:
+    """Whether it is known what is right: reference answers, or a verdict on an answer that is given."""
+    return row.is_labelled or (answer == "given" and row.verdict is not None)
+
+
+def check_labelled_samples(row: Row, answer: AnswerKind = "modal") -> None:
+    """Raise InputError unless the row holds samples, and what is right of its question."""
     _ = row.id
-    answers = row.answers
-    if not any(text.strip() for text in answers):
-        raise InputError(f"'answers' holds no text, got {shown(answers)}: give at least one reference answer")
+    if answer != "modal":
+        _ = row.stated_answer(answer).text
+    if answer == "given":
+        check_given(row)
+    elif not row.is_labelled and row.verdict is not None and row.has("answer"):
+        raise InputError(
+            "'correct' says whether 'answer' is right, and another answer is calibrated; give --answer "
+            "given, or reference 'answers'"
+        )
+    if row.verdict is None or answer != "given":
+        answers = row.answers
+        if not any(text.strip() for text in answers):
+            raise InputError(
+                f"'answers' holds no text, got {shown(answers)}: give at least one reference answer"
+            )
     _ = row.context, row.group, row.samples, row.log_likelihoods, row.temperatures, row.sampled_by
     _ = row.clusters if row.has("clusters") else row.question
 
@@ -423,8 +520,9 @@ def measure_samples(
     *,
     m: int | None = None,
     temperatures: Sequence[float] | None = None,
+    answer: AnswerKind = "modal",
     progress: Callable[[int], None] | None = None,
-) -> dict[float | None, list[Row]]:
+) -> RowsAt:
     """Cluster and measure stored samples of labelled questions, at each temperature by themselves.
 
     Each row has `id`, `question`, `samples` and `answers`; `log_likelihoods` where they are known, and
@@ -435,7 +533,7 @@ def measure_samples(
     """
     for row in rows:
         try:
-            check_labelled_samples(row)
+            check_labelled_samples(row, answer)
         except InputError as error:
             raise InputError(f"question {shown(row.json.get('id'))}: {error}") from None
     inputs.warn_of_clusters(rows, address_of(clustering.equivalence))
@@ -448,7 +546,8 @@ def measure_samples(
         progress=progress and (lambda n_done: progress(n_done // len(rows_at))),
     )
     n = len(rows)
-    return measure_at({t: clustered[k * n : (k + 1) * n] for k, t in enumerate(rows_at)})
+    measured = measure_at({t: clustered[k * n : (k + 1) * n] for k, t in enumerate(rows_at)})
+    return match_at(measured, answer, clustering.equivalence)
 
 
 def _rows_at_stated(rows: Sequence[Row]) -> RowsAt:
@@ -522,8 +621,9 @@ def calibrate_rows(
                 "one number of draws"
             )
     answering = [t for t in rows if t == first or (first == 1.0 and learning.learn_temperature)]
-    features_at = [features_of({t: rows[t], **rows}) for t in answering]
-    correct_at = [_grade(features, labelled, grader) for features in features_at]
+    kind, further = learning.answer, [column.feature for column in learning.columns]
+    features_at = [features_of({t: rows[t], **rows}, kind, further) for t in answering]
+    correct_at = [_grade(features, labelled, learning) for features in features_at]
     grader_name, grader_revision = grader_record(grader)
     ties = [question_ties(row.json) for row in labelled]
     groups = several(ties)
@@ -536,7 +636,7 @@ def calibrate_rows(
     place = learnt.place
     answered, features, correct = answering[place], features_at[place], correct_at[place]
     answer_rows = rows[answered]
-    problems = _problems(labelled, ties, groups, apart)
+    problems = (*_problems(labelled, ties, groups, apart), *_lacking(features))
     first_lines = [*_of_labels(answer_rows, equivalence)]
     first_lines += _to_say_first(answer_rows, correct[~apart], origin.provenance)
     calibration = Calibration(
@@ -558,6 +658,8 @@ def calibrate_rows(
         grader_revision=grader_revision,
         recalibrator=origin.recalibrator,
         samples=origin.samples,
+        answer_kind=kind,
+        columns=tuple(column for column in learning.columns if column.name in learnt.map.candidate.features),
         examples=_examples(answer_rows, features, correct),
     )
     if not learning.risks:
@@ -594,7 +696,9 @@ def _problems(
             f"dependent: one of each group counts for the threshold, {independent} in all, and its promise "
             "is for questions of new groups, each as likely as another"
         )
-    lists = [row for row in rows if len(row.answers) == 1 and LISTED.search(row.answers[0])]
+    lists = [
+        row for row in rows if row.is_labelled and len(row.answers) == 1 and LISTED.search(row.answers[0])
+    ]
     if lists:
         yield (
             f"{len(lists)} reference answers look like several in one ({lists[0].answers[0]!r}, id "
@@ -602,13 +706,21 @@ def _problems(
         )
 
 
+def _lacking(features: AnswerFeatures) -> Iterator[str]:
+    """Which features that were asked for are left out."""
+    for name in features.optional:
+        if (share := lacking_share(features, name)) > MOST_LACKING:
+            yield f"{100 * share:.0f} % of the questions have no {name!r}, which is left out"
+
+
 def _examples(rows: Sequence[Row], features: AnswerFeatures, correct: Floats) -> tuple[GradedExample, ...]:
     """The first answer that is right, the first that is wrong, and the next ones up to three."""
     first = [int(np.argmax(correct == kind)) for kind in (1.0, 0.0) if kind in correct]
     chosen = sorted(list(dict.fromkeys([*first, *range(len(rows))]))[:3])
+    references = [rows[i].answers[0] if rows[i].is_labelled else None for i in chosen]
     return tuple(
-        GradedExample(rows[i].question_or_empty, features.answers[i], rows[i].answers[0], bool(correct[i]))
-        for i in chosen
+        GradedExample(rows[i].question_or_empty, features.answers[i], reference, bool(correct[i]))
+        for i, reference in zip(chosen, references)
     )
 
 
@@ -624,7 +736,8 @@ def _of_labels(rows: Sequence[Row], equivalence: Equivalence | str) -> Iterator[
     if not isinstance(equivalence, ExactMatch) or not equivalence.labels:
         return
     for row in rows:
-        if unknown := [answer for answer in row.answers if not equivalence.form(answer)]:
+        references = row.answers if row.is_labelled else ()
+        if unknown := [answer for answer in references if not equivalence.form(answer)]:
             raise InputError(
                 f"question {row.id!r} has the reference {shown(unknown[0])}, which is none of the labels "
                 f"{', '.join(equivalence.labels)}"
@@ -653,10 +766,17 @@ def _to_say_first(rows: Sequence[Row], correct: Floats, provenance: Provenance |
         yield f"no few-shot examples were given: {helps}, or a model answers in sentences of its own"
 
 
-def _grade(features: AnswerFeatures, rows: Sequence[Row], grader: Grader) -> Floats:
-    answers = [(row.question_or_empty, [text], row.answers) for text, row in zip(features.answers, rows)]
+def _grade(features: AnswerFeatures, rows: Sequence[Row], learning: Learning) -> Floats:
+    """Whether each answer is right: what people say of one that is given, else by its references."""
+
+    def correct(marks: Grader, text: str, row: Row) -> bool:
+        if learning.answer == "given" and row.verdict is not None:
+            return row.verdict
+        return marks.grade(row.question_or_empty, [text], row.answers).correct
+
+    answered = list(zip(features.answers, rows))
     return np.array(
-        grade_together(grader, lambda marks: [float(marks.grade(*answer).correct) for answer in answers])
+        grade_together(learning.grader, lambda marks: [float(correct(marks, *pair)) for pair in answered])
     )
 
 
@@ -746,7 +866,7 @@ def _further(
             for k, cluster in enumerate(row.clusters)
             if k != features.meanings[i]
         ]
-        if texts:
+        if texts and row.is_labelled:
             further.append((row.question_or_empty, texts, row.answers))
     right = grade_together(grader, lambda marks: sum(marks.grade(*answer).correct for answer in further))
     return (right + 1) / (len(further) + 2)

@@ -115,7 +115,9 @@ def grader_record(grader: Grader) -> tuple[str, str | None]:
 
 def check_gradable(row: Row) -> None:
     """Raise InputError unless the row can be graded."""
-    _ = row.id, row.answers, row.decision
+    _ = row.id, row.decision
+    if row.decision is None or row.verdict is None:
+        _ = row.answers
     if row.predictions is None:
         _ = row.samples, row.top_clusters, row.log_likelihoods
 
@@ -144,13 +146,17 @@ def grade_row(row: Row, *, grader: Grader, seed: int = 0, limit: int = 4, likeli
 
     A row with a `prediction` gets a bool and a text. One with `samples`, `clusters` and `top_cluster` gets
     both by measure (null where the measure is), and `cluster_correct`, a bool for each cluster. One with an
-    `answer` and its `probability` gets `answer_correct`, a bool. `seed`, `limit` and `likeliest` are those of
-    `grade_clusters`: which members are looked at depends on the seed, the question's id and the cluster
-    alone.
+    `answer` and its `probability` gets `answer_correct`, a bool: what it had as `correct` if people have
+    judged its answer, for which it needs no reference answers (then there is null by measure). `seed`,
+    `limit` and `likeliest` are those of `grade_clusters`: which members are looked at depends on the seed,
+    the question's id and the cluster alone.
     """
-    question, references, predictions = row.question_or_empty, row.answers, row.predictions
-    answer_correct = None
-    if row.decision is not None:
+    predictions = row.predictions
+    verdict = row.verdict if row.decision is not None and predictions is None else None
+    if verdict is not None and not row.is_labelled:
+        return row.add(Grades(answer_correct=verdict, correct=dict.fromkeys(row.top_clusters)))
+    question, references, answer_correct = row.question_or_empty, row.answers, verdict
+    if row.decision is not None and verdict is None:
         answer_correct = grader.grade(question, [row.decision.answer], references).correct
     if predictions is not None:
         grade = grader.grade(question, predictions, references)

@@ -11,7 +11,7 @@ all equivalent.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import ClassVar
 
@@ -26,7 +26,7 @@ from semcal.models.equivalence import (
     form_by,
 )
 from semcal.registry import check_name
-from semcal.rows import Clusters, Row
+from semcal.rows import AnswerKind, Clusters, Row
 from semcal.steps import WorkerState
 from semcal.text.first_answer import is_refusal
 from semcal.text.values import values_differ, values_read
@@ -363,6 +363,43 @@ def cluster_missing(
     new = [row for row in rows if not row.has("clusters")]
     clustered = iter(cluster_rows(new, equivalence=equivalence, linkage=linkage, progress=progress).rows)
     return [row if row.has("clusters") else next(clustered) for row in rows]
+
+
+def match_answers(rows: Sequence[Row], kind: AnswerKind, equivalence: Equivalence) -> list[Row]:
+    """Find the meaning of an answer that is not read of the draws, "greedy" or "given", among their clusters.
+
+    It is that of the draws of the answer's normal form; else the one most of whose draws are equivalent to
+    the answer, of several the largest and then the first; and none where no draw is. Rows are clustered, of
+    draws at one temperature each.
+    """
+    normal_form, exact = form_by(equivalence), isinstance(equivalence, ExactMatch)
+    answers = [row.stated_answer(kind) for row in rows]
+    forms = [[normal_form(text) for text in row.samples] for row in rows]
+    searches = [
+        QuestionSearch(row.question, _same_as(normal_form(answer.text), of_draws, row.finished, exact=exact))
+        for row, answer, of_draws in zip(rows, answers, forms)
+    ]
+    for _ in finish(searches, Verdicts(equivalence)):
+        pass
+    matched = []
+    for row, answer, of_draws, search in zip(rows, answers, forms, searches):
+        same = set(search.found[0])
+        agree = [sum(of_draws[i] in same for i in cluster) for cluster in row.clusters]
+        best = max(range(len(agree)), key=lambda k: (agree[k], len(row.clusters[k]), -k))
+        matched.append(row.set_stated(kind, replace(answer, cluster=best if agree[best] else None)))
+    return matched
+
+
+def _same_as(form: str, forms: Sequence[str], finished: Sequence[bool], *, exact: bool) -> Search:
+    """Compare a normal form with the others, unless one of them is the same."""
+    if form in forms or exact or not form:
+        yield from ()
+        return [[form]]
+    (value,) = values_read([form], [True])
+    others = dict(zip(forms, values_read(forms, finished)))
+    pairs = [(form, other) for other, read in others.items() if other and not values_differ(value, read)]
+    verdicts = (yield pairs) if pairs else None
+    return [[form, *(other for (_, other), same in zip(pairs, verdicts or []) if same)]]
 
 
 def _by_temperature(row: Row) -> list[list[int]]:

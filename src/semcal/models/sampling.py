@@ -6,10 +6,10 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from semcal.arrays import as_option
-from semcal.data.question import Question
+from semcal.data.question import Question, answer_turn
 from semcal.errors import QuestionError
 from semcal.models.language_model import (
     Generation,
@@ -22,7 +22,7 @@ from semcal.models.language_model import (
     requests_a_question,
 )
 from semcal.progress import Advance, duration
-from semcal.rows import FAILED, OF_DRAWS, Draws, Row, SampledBy, Tokens
+from semcal.rows import FAILED, OF_DRAWS, AnswerKind, Draws, Row, SampledBy, StatedAnswer, Tokens
 from semcal.steps import RecalibratorSource, WorkerState
 from semcal.text.first_answer import first_answer
 from semcal.workers import Progress
@@ -241,6 +241,73 @@ def score_without_passages(
             ]
         )
     return rescored
+
+
+def state_answers(
+    model: Sampler,
+    questions: Sequence[Question],
+    kind: AnswerKind,
+    sampling: Sampling,
+    *,
+    progress: Callable[[int], None] | None = None,
+) -> list[StatedAnswer | QuestionError]:
+    """Return the answer to each question that is "given" in its row, or "greedy", with its log-likelihood.
+
+    Greedy is what the model says at T = 0, a first answer as all draws are. The log-likelihood is that of
+    the model's own distribution (T = 1), length-normalised (nats a token), end of turn included; None of a
+    server that does not tell, or has no states to read a given answer with. QuestionError in place of an
+    answer that a server did not give, or that does not fit the model.
+    """
+    stated: dict[str, StatedAnswer | QuestionError] = {}
+    for open_book in (False, True):
+        group = [question for question in questions if (question.context is not None) == open_book]
+        if group:
+            stated |= _state_group(model, group, kind, sampling, Advance(progress, len(stated)))
+    return [stated[question.id] for question in questions]
+
+
+def _state_group(
+    model: Sampler, questions: Sequence[Question], kind: AnswerKind, sampling: Sampling, progress: Progress
+) -> dict[str, StatedAnswer | QuestionError]:
+    """Those of questions of which all have passages, or none."""
+    from semcal.recalibration.temperature import Temperature
+
+    prompts, own = sampling.asking.prompts(model, questions), Temperature(1.0)
+    stated: dict[str, StatedAnswer | QuestionError] = {}
+    tokens: dict[str, tuple[int, ...]] = {}
+    reader = cast("LanguageModel", model) if model.capabilities.states else None
+    if kind == "given":
+        for question in questions:
+            stated[question.id] = StatedAnswer(Row.of(question).stated_answer("given").text)
+            if reader is not None:
+                turns = sampling.asking.chat(question)
+                content = answer_turn(Row.of(question).stated_answer("given").text).content
+                tokens[question.id] = reader.encode_answer(turns, content)
+    else:
+        limit = sampling.limit(questions[0])
+        answers = model.greedy(prompts, recalibrator=own, max_new_tokens=limit, progress=progress)
+        for prompt, generation in zip(prompts, answers):
+            if isinstance(generation, QuestionError):
+                stated[prompt.question_id] = generation
+                continue
+            start, end = _cut(prompt, generation)
+            draw = _draw(prompt, generation)
+            complete = generation.finished and (start, end) == (0, len(generation.text))
+            stated[prompt.question_id] = StatedAnswer(draw.text, draw.log_likelihood if complete else None)
+            if reader is not None and not complete:
+                tokens[prompt.question_id] = reader.complete(generation, end, start)
+    if reader is None or not tokens:
+        return stated
+    read = [prompt for prompt in prompts if prompt.question_id in tokens]
+    of_each = [[tokens[prompt.question_id]] for prompt in read]
+    unfit = {error.question_id: error for error in reader.invalid_prompts(read, of_each)}
+    fitting = [prompt for prompt in read if prompt.question_id not in unfit]
+    scores = reader.score(fitting, [[tokens[prompt.question_id]] for prompt in fitting], recalibrator=own)
+    for prompt, (log_probs,) in zip(fitting, scores):
+        answer = stated[prompt.question_id]
+        assert isinstance(answer, StatedAnswer)
+        stated[prompt.question_id] = replace(answer, log_likelihood=_mean(log_probs))
+    return stated | unfit
 
 
 def default_max_new_tokens(*, open_book: bool) -> int:
