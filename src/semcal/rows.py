@@ -54,7 +54,7 @@ PER_SAMPLE = (
     *("generations", "token_ids", "token_log_probs"),
 )
 #: Keys that are of draws, beside those that sampling writes anew.
-OF_DRAWS = ("temperatures", "clusters", "normal_forms")
+OF_DRAWS = ("temperatures", "clusters", "normal_forms", *STATED["greedy"], "answer_cluster")
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from semcal.data.question import Question
 from semcal.errors import QuestionError, RowError, UsageError
 from semcal.files import writing
 from semcal.models.equivalence import needs_no_model
-from semcal.rows import Json, Row, warn_of_cut_draws
+from semcal.rows import Json, Row, as_answer_kind, warn_of_cut_draws
 from semcal.steps import Block, run_steps
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ class AskOptions:
     answers_among: str | None = opt.ANSWERS_AMONG
     linkage: str | None = Option(None, help="components (by default), greedy or complete.")
     compare: bool = Option(False, "--compare", help="Show T = 0.5 beside the fitted T.")
+    answer: str | None = opt.ANSWER
     measure: str | None = Option(
         None, help="The measure that chooses the answer and is its confidence: E-SC by default."
     )
@@ -82,7 +83,8 @@ class AskOptions:
 
     def settings(self) -> dict[str, Any]:
         """What `SemanticUQ` is given in any case."""
-        return {name: getattr(self, name) for name in ("seed", "decide", *SETTINGS)}
+        kind = None if self.answer is None else as_answer_kind(self.answer)
+        return {name: getattr(self, name) for name in ("seed", "decide", *SETTINGS)} | {"answer": kind}
 
     def given(self, *names: str) -> dict[str, Any]:
         """The values of options that were given."""
@@ -146,6 +148,8 @@ def _single(options: AskOptions) -> Question | None:
         raise UsageError(f"{text!r} is a folder; name a file of questions in it")
     if not text.strip():
         raise UsageError("the question is empty")
+    if options.answer == "given":
+        raise UsageError("--answer given reads 'answer' of each row; give a file of questions with it, or -")
     if text.endswith(DATA_SUFFIXES) and not any(map(str.isspace, text)):
         raise UsageError(f"there is no file {text!r} (and a question has more than one word)")
     return Question(text, text, (), context)
@@ -173,7 +177,7 @@ def _calibration(options: AskOptions) -> Calibration | None:
         return calibration
     if options.model != opt.ATLAS:
         return None
-    unlike = options.given(*SETTINGS, *DISTRIBUTION, "compare", "context", "decide")
+    unlike = options.given(*SETTINGS, *DISTRIBUTION, "compare", "context", "decide", "answer")
     unlike.pop("abstain_below", None)
     unlike |= {} if options.equivalence in (None, opt.ATLAS) else {"equivalence": options.equivalence}
     if unlike:

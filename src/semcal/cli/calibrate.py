@@ -17,15 +17,17 @@ from typer import Argument, Option
 from semcal.cli import options as opt
 from semcal.cli.console import Output, info, open_unfinished, progress, show, spending, warn
 from semcal.cli.fit import check_apart, folder_output
-from semcal.cli.row_streams import BadRows, good_rows, open_rows, read_labelled
-from semcal.data.question import data_hash
+from semcal.cli.row_streams import BadRows, checked, good_rows, open_questions, open_rows, read_labelled
+from semcal.data.question import Question, data_hash
+from semcal.data.sources import parse_columns
 from semcal.errors import InputError, QuestionError, RowError, UsageError, shown
 from semcal.files import dumps, own_files, read_rows
-from semcal.rows import RECALIBRATOR, SAMPLES, Row
+from semcal.rows import RECALIBRATOR, SAMPLES, AnswerKind, Row, as_answer_kind
 from semcal.store import UnfinishedWork
 
 if TYPE_CHECKING:
     from semcal.calibration.calibrated import Calibration
+    from semcal.calibration.features import ColumnFeature
     from semcal.calibration.learn import SamplesOrigin
     from semcal.grading.rules import Grader
     from semcal.models.equivalence import Equivalence
@@ -35,10 +37,12 @@ if TYPE_CHECKING:
 #: The columns that are read of stored samples.
 FIELDS = (
     *("id", "question", "samples", "log_likelihoods", "temperatures"),
-    *("answers", "clusters", "context", "group"),
+    *("answers", "clusters", "context", "group", "answer", "greedy", "correct"),
 )
 
 
+#: Columns of answers that are given: the answer, and whether it is right.
+OF_GIVEN = ("answer", "correct")
 #: What several thresholds promise together.
 TOGETHER = "all of them hold together with {:.3g} confidence; between the first and the last: review"
 
@@ -62,6 +66,13 @@ class CalibrateOptions:
         help="Also set a threshold: at most this share of the answers from it on is wrong; may be repeated.",
     )
     delta: float = Option(0.05, "--delta", help="Allowed probability that the share is larger after all.")
+    answer: str | None = opt.ANSWER
+    feature: list[str] | None = Option(
+        None,
+        "--feature",
+        metavar="NAME[:rising|:falling]",
+        help="Also learn from this numeric column of the rows; may be repeated.",
+    )
     recalibrator: str | None = opt.RECALIBRATOR
     temperatures: list[float] | None = Option(
         None,
@@ -92,6 +103,18 @@ class CalibrateOptions:
     fresh: bool = opt.FRESH
     force: bool = opt.FORCE
     no_samples: bool = Option(False, "--no-samples", help=f"Do not keep what is sampled (DIR/{SAMPLES}).")
+
+    @property
+    def kind(self) -> AnswerKind:
+        """Which answer the probability is of."""
+        return as_answer_kind(self.answer or "modal")
+
+    @property
+    def features(self) -> tuple[ColumnFeature, ...]:
+        """The columns that are further features."""
+        from semcal.calibration.features import ColumnFeature
+
+        return tuple(map(ColumnFeature.parse, self.feature or ()))
 
     def check(self, *, has_samples: bool) -> None:
         """Raise UsageError for a share that is none, and for what only a model that is asked can do."""
@@ -202,9 +225,8 @@ def _from_samples(options: CalibrateOptions, models: opt.ModelOptions, bad: BadR
     from semcal.grading.grade import as_grader
     from semcal.models.clustering import Grouping
 
-    read = open_rows(
-        options.file, options.columns, check_labelled_samples, fields=FIELDS, label="calibrate", tables=True
-    )
+    check = partial(check_labelled_samples, answer=options.kind)
+    read = open_rows(options.file, options.columns, check, fields=FIELDS, label="calibrate", tables=True)
     rows = list(good_rows(islice(read, options.limit), bad))
     if not rows:
         raise InputError(
@@ -228,11 +250,18 @@ def _from_samples(options: CalibrateOptions, models: opt.ModelOptions, bad: BadR
         seed = kept_seed if options.seed is None else options.seed
         return calibrate_rows(
             measure_samples(
-                rows, clustering, m=options.m, temperatures=options.temperatures, progress=progress
+                rows,
+                clustering,
+                m=options.m,
+                temperatures=options.temperatures,
+                answer=options.kind,
+                progress=progress,
             ),
             clustering.equivalence,
             clustering.linkage,
-            Learning(options.risk, options.delta, seed, grader),
+            Learning(
+                options.risk, options.delta, seed, grader, answer=options.kind, columns=options.features
+            ),
             origin,
         )
 
@@ -275,7 +304,8 @@ def _open_sampling(
 def _from_model(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRows) -> LearningTask | None:
     """Read labelled questions and load the model that answers them; None if that is all to be done."""
     file, m, seed = options.file, options.m or 10, options.seed or 0
-    questions = read_labelled(file, options.columns, bad, label="calibrate", limit=options.limit)
+    read = read_labelled if options.kind != "given" else _read_given
+    questions = read(file, options.columns, bad, label="calibrate", limit=options.limit)
     if any(_is_kept(Row(question.extra)) for question in questions):
         raise UsageError(
             f"{file} holds samples that semcal calibrate kept; give them as a file, samples.jsonl"
@@ -334,12 +364,35 @@ def _from_model(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRow
         grader=grader,
         risk=options.risk,
         delta=options.delta,
+        answer=options.kind,
+        features=options.feature or (),
         data=Path(file).name,
         versions=versions(),
         keep=Store(work.folder),
         on_bad_question=leave_out,
     )
     return LearningTask(learn, equivalence, grader, model, len(questions), work)
+
+
+def _read_given(
+    file: str, columns: Sequence[str] | None, bad: BadRows, *, label: str, limit: int | None
+) -> list[Question]:
+    """Read all questions that have an answer, with whether it is right or references; report the others."""
+    from semcal.calibration.learn import check_given
+
+    own = [pair for pair in columns or () if pair.partition("=")[0].strip() in OF_GIVEN]
+    names = parse_columns(own, OF_GIVEN)
+    read = open_questions(file, [pair for pair in columns or () if pair not in own], label=label)
+    renamed = (
+        row.set(**{ours: row.json.get(theirs) for ours, theirs in names.items()})
+        if isinstance(row, Row)
+        else row
+        for row in islice(read, limit)
+    )
+    questions = [row.to_question() for row in good_rows(checked(renamed, check_given), bad)]
+    if not questions:
+        raise InputError(f"no row of {file} can be used: each needs question, answer, and correct or answers")
+    return questions
 
 
 def _as_json(calibration: Calibration, path: Path) -> str:
@@ -381,8 +434,8 @@ def _in_words(calibration: Calibration, path: Path) -> str:
     lines += ["", f"{len(calibration.examples)} of the answers, as they were graded:"]
     for example in calibration.examples:
         mark = "right" if example.correct else "wrong"
-        answer, reference, question = map(shown, (example.answer, example.reference, example.question))
-        lines.append(f"  {mark}: {answer} to {question}; a reference: {reference}")
+        reference = "" if example.reference is None else f"; a reference: {shown(example.reference)}"
+        lines.append(f"  {mark}: {shown(example.answer)} to {shown(example.question)}{reference}")
     lines += ["", f"written to {path}; semcal ask and measure: --calibration {path.parent}"]
     if calibration.samples is not None:
         lines.append(

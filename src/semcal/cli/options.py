@@ -153,6 +153,13 @@ ANSWERS_AMONG = Option(
     metavar="A,B,…",
     help="Labels, compared by normal form: any other answer is invalid, counts as none, and is counted.",
 )
+ANSWER = Option(
+    None,
+    "--answer",
+    metavar="KIND",
+    help="modal (the most frequent meaning; by default), greedy (what the model says at T = 0), or given "
+    "(the row's 'answer').",
+)
 GRADER = Option(
     "rules",
     metavar="GRADER",

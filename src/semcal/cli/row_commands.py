@@ -42,7 +42,7 @@ from semcal.files import dumps, writing
 from semcal.models.equivalence import needs_no_model
 from semcal.models.sampling import BLOCK_QUESTIONS, BLOCK_TOKENS, Sampling, plan_sampling, question_blocks
 from semcal.registry import check_name
-from semcal.rows import Row, warn_of_cut_draws
+from semcal.rows import Row, as_answer_kind, warn_of_cut_draws
 from semcal.steps import Step
 
 if TYPE_CHECKING:
@@ -76,6 +76,7 @@ def sample(
     temperature: float | None = opt.TEMPERATURE,
     max_new_tokens: int | None = opt.MAX_NEW_TOKENS,
     few_shot: Path | None = opt.FEW_SHOT,
+    answer: str | None = opt.ANSWER,
     force: bool = opt.FORCE,
     columns: list[str] | None = opt.COLUMNS,
     limit: int | None = opt.LIMIT,
@@ -94,7 +95,8 @@ def sample(
 
     Reads questions {id, question, context?} (JSON Lines, CSV, Parquet, SQuAD's JSON) and adds the generations
     with their tokens and log-probabilities, and what is scored: samples (first answers) and log_likelihoods
-    (length-normalised, natural logarithm). Interrupted with --out, it resumes with the same command and gives
+    (length-normalised, natural logarithm); with --answer greedy or given the log-likelihood of that answer
+    too. Interrupted with --out, it resumes with the same command and gives
     identical results.
     """
     models = opt.ModelOptions(
@@ -114,7 +116,8 @@ def sample(
 
         method, asking = under(language_model)
         sampling = Sampling((method,), asking, m, (seed,), max_new_tokens)
-        key = _key(language_model, sampling, dtype)
+        kind = as_answer_kind(answer or "modal")
+        key = _key(language_model, sampling, dtype) | ({} if kind == "modal" else {"answer": kind})
         work = open_unfinished(out, key, fresh=fresh)
         debug(f"sample: {language_model.name} {language_model.revision[:12]}, {key['recalibrator']}")
         ends = Counter[bool]()
@@ -122,7 +125,7 @@ def sample(
         with RowResults("sample", out, limit=limit, total=total) as results:
             for block in results.blocks(
                 fitting,
-                [SampleStep(sampling, full=True)],
+                [SampleStep(sampling, full=True, answer=kind)],
                 workers=executor,
                 cut=partial(question_blocks, language_model, sampling=sampling),
                 store=work,
@@ -276,6 +279,7 @@ def cluster(
 def measure(
     file: str = opt.ROWS,
     calibration: str | None = opt.CALIBRATION,
+    answer: str | None = opt.ANSWER,
     t_alpha: float = opt.TALPHA,
     g_alpha: float = opt.GALPHA,
     columns: list[str] | None = opt.COLUMNS,
@@ -288,8 +292,10 @@ def measure(
 
     Reads rows {id, clusters, log_likelihoods: [number] or null} and adds confidences (per cluster),
     confidence, top_cluster and semantic_entropy, each by measure. Without log-likelihoods only E-SC.
-    With --calibration also answer, the probability that it is right, threshold and abstained.
+    With --calibration also answer, the probability that it is right, threshold and abstained; the answer is
+    what the calibration was learnt for, which --answer names.
     """
+    from semcal.inputs import as_equivalence
     from semcal.measuring import MeasureOptions, MeasureStep, check_measurable
 
     fields: tuple[str, ...] = MEASURED
@@ -301,9 +307,19 @@ def measure(
 
         chosen = opt.open_calibration(calibration)
         untold |= {True, False}
-        check, fields = calibrated.check_calibratable, (*MEASURED, "samples")
+        calibrated.check_answer_kind(chosen, None if answer is None else as_answer_kind(answer))
+        check, fields = (
+            partial(calibrated.check_calibratable, kind=chosen.answer_kind),
+            (*MEASURED, "samples"),
+        )
         at = at if chosen.temperature is None else f"T = {chosen.temperature:g}"
-        step = calibrated.CalibrationStep(chosen, t_alpha, g_alpha)
+        judge = None
+        if chosen.answer_kind != "modal":
+            judge = as_equivalence(calibrated.equivalence_of(chosen))
+            calibrated.check_equivalence(chosen, judge)
+        step = calibrated.CalibrationStep(chosen, t_alpha, g_alpha, judge)
+    elif answer is not None:
+        raise UsageError("--answer is of a calibration; give --calibration DIR, or leave it out")
 
     def check_once(row: Row) -> None:
         """Say once of rows with `sampled_by`, and once of others, what cannot be checked."""

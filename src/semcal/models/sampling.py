@@ -254,8 +254,8 @@ def state_answers(
     """Return the answer to each question that is "given" in its row, or "greedy", with its log-likelihood.
 
     Greedy is what the model says at T = 0, a first answer as all draws are. The log-likelihood is that of
-    the model's own distribution (T = 1), length-normalised (nats a token), end of turn included; None of a
-    server that does not tell, or has no states to read a given answer with. QuestionError in place of an
+    the model's own distribution (T = 1), length-normalised (nats a token), end of turn included; of a server
+    that cannot read a given answer that of the row, if it has one. QuestionError in place of an
     answer that a server did not give, or that does not fit the model.
     """
     stated: dict[str, StatedAnswer | QuestionError] = {}
@@ -273,41 +273,40 @@ def _state_group(
     from semcal.recalibration.temperature import Temperature
 
     prompts, own = sampling.asking.prompts(model, questions), Temperature(1.0)
-    stated: dict[str, StatedAnswer | QuestionError] = {}
-    tokens: dict[str, tuple[int, ...]] = {}
     reader = cast("LanguageModel", model) if model.capabilities.states else None
+    answers, failures = dict[str, StatedAnswer](), dict[str, StatedAnswer | QuestionError]()
+    unread: dict[str, tuple[int, ...]] = {}  # tokens of answers whose likelihood is not known yet
     if kind == "given":
         for question in questions:
-            stated[question.id] = StatedAnswer(Row.of(question).stated_answer("given").text)
+            answer = Row.of(question).without("answer_cluster").stated_answer("given")
+            answers[question.id] = answer
             if reader is not None:
                 turns = sampling.asking.chat(question)
-                content = answer_turn(Row.of(question).stated_answer("given").text).content
-                tokens[question.id] = reader.encode_answer(turns, content)
+                unread[question.id] = reader.encode_answer(turns, answer_turn(answer.text).content)
     else:
         limit = sampling.limit(questions[0])
-        answers = model.greedy(prompts, recalibrator=own, max_new_tokens=limit, progress=progress)
-        for prompt, generation in zip(prompts, answers):
+        greedy = model.greedy(prompts, recalibrator=own, max_new_tokens=limit, progress=progress)
+        for prompt, generation in zip(prompts, greedy):
             if isinstance(generation, QuestionError):
-                stated[prompt.question_id] = generation
+                failures[prompt.question_id] = generation
                 continue
             start, end = _cut(prompt, generation)
-            draw = _draw(prompt, generation)
-            complete = generation.finished and (start, end) == (0, len(generation.text))
-            stated[prompt.question_id] = StatedAnswer(draw.text, draw.log_likelihood if complete else None)
-            if reader is not None and not complete:
-                tokens[prompt.question_id] = reader.complete(generation, end, start)
-    if reader is None or not tokens:
-        return stated
-    read = [prompt for prompt in prompts if prompt.question_id in tokens]
-    of_each = [[tokens[prompt.question_id]] for prompt in read]
-    unfit = {error.question_id: error for error in reader.invalid_prompts(read, of_each)}
-    fitting = [prompt for prompt in read if prompt.question_id not in unfit]
-    scores = reader.score(fitting, [[tokens[prompt.question_id]] for prompt in fitting], recalibrator=own)
-    for prompt, (log_probs,) in zip(fitting, scores):
-        answer = stated[prompt.question_id]
-        assert isinstance(answer, StatedAnswer)
-        stated[prompt.question_id] = replace(answer, log_likelihood=_mean(log_probs))
-    return stated | unfit
+            draw, complete = _draw(prompt, generation), generation.finished and end == len(generation.text)
+            likelihood = draw.log_likelihood if complete and start == 0 else None
+            answers[prompt.question_id] = StatedAnswer(draw.text, likelihood)
+            if reader is not None and likelihood is None:
+                unread[prompt.question_id] = reader.complete(generation, end, start)
+    if reader is not None and unread:
+        read = [prompt for prompt in prompts if prompt.question_id in unread]
+        tokens = [[unread[prompt.question_id]] for prompt in read]
+        failures |= {error.question_id: error for error in reader.invalid_prompts(read, tokens)}
+        fitting = [prompt for prompt in read if prompt.question_id not in failures]
+        tokens = [[unread[prompt.question_id]] for prompt in fitting]
+        scores = reader.score(fitting, tokens, recalibrator=own) if fitting else []
+        for prompt, (log_probs,) in zip(fitting, scores):
+            answer = answers[prompt.question_id]
+            answers[prompt.question_id] = replace(answer, log_likelihood=_mean(log_probs))
+    return answers | failures
 
 
 def default_max_new_tokens(*, open_book: bool) -> int:
@@ -391,7 +390,8 @@ def plan_sampling(model: Sampler, questions: Sequence[Question], sampling: Sampl
 class SampleStep:
     """Samples answers to the questions of rows: `sample_runs`, run after run, and in each by recalibrators.
 
-    With `full` rows hold the tokens, and `sampled_by`; with `names` the key `candidate`, a name for each
+    With `full` rows hold the tokens, and `sampled_by`; and with `answer` "greedy" or "given" that, with its
+    log-likelihood. With `names` the key `candidate`, a name for each
     recalibrator. With `sources`, which a worker makes the recalibrators of, rows have `candidate`, `run` and,
     if there are some, `counts`: numbers of draws that the m are also cut to.
     """
@@ -400,6 +400,7 @@ class SampleStep:
     needs: ClassVar[tuple[str, ...]] = ("model",)
     sampling: Sampling
     full: bool = False
+    answer: AnswerKind = "modal"
     names: tuple[str, ...] = ()
     sources: tuple[RecalibratorSource, ...] = ()
     runs: tuple[int, ...] = (0,)  # one a seed
@@ -415,6 +416,14 @@ class SampleStep:
 
         questions, sampling = [row.to_question() for row in rows], self._sampling(models)
         asked, sampled_rows = list(map(row_to_ask, questions)), list[Row]()
+        if self.answer != "modal":
+            stated = state_answers(models.model, questions, self.answer, sampling)
+            asked = [
+                row.set(**{FAILED: answer.reason})
+                if isinstance(answer, QuestionError)
+                else row.set_stated(self.answer, answer).without("greedy_cluster", "answer_cluster")
+                for row, answer in zip(asked, stated)
+            ]
         for run, sampled in zip(self.runs, sample_runs(models.model, questions, sampling, progress=progress)):
             if self.scored_in == "prompt without passage":
                 sampled = score_without_passages(models.language_model, questions, sampled, sampling)
