@@ -119,7 +119,7 @@ def _question(value: Any, keys: Iterable[str], key: str, *, needed: bool) -> str
     if not needed and value in (None, ""):
         return ""
     if {"role", "content"} <= {*keys}:
-        raise InputError("it is a message, not a row: a chat goes in one list, {\"messages\": [{…}, {…}]}")
+        raise InputError('it is a message, not a row: a chat goes in one list, {"messages": [{…}, {…}]}')
     if value is None:
         remedy = f'give it as "{key}"{_hint(keys)}, or name its column: --columns question=NAME'
         raise InputError(f"no question: {remedy}")

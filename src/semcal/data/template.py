@@ -83,8 +83,12 @@ class Template:
             return f"the number of turns is {len(roles)}, expected {len(expected)} ({', '.join(expected)})"
         if roles != expected:
             return f"the roles are {', '.join(roles)}, expected {', '.join(expected)}"
-        if self.roles or (question is None and other.user == self.user):
+        if (self.roles and (question or other.roles)) or (question is None and other == self):
             return None
+        if self.roles or (other.roles and question is None):
+            return (
+                f"there are {'no ' * (not other.roles)}messages, expected {'no ' * (not self.roles)}messages"
+            )
         form = "Question: {question}" if self.user is None else self.user
         if question is not None and self._fits(question.messages[-1].content):
             return None

@@ -136,6 +136,9 @@ class DrawsAnswers(Protocol[DrawnT, AnswerT]):
     ) -> Sequence[AnswerT]:
         """Answer each prompt with the most likely token at every step."""
 
+    def prompt_text(self, prompt: Prompt) -> str:
+        """What it gets of a prompt, as text to be read."""
+
     def special_tokens_in(self, text: str) -> tuple[str, ...]:
         """The special tokens that a text spells; `encode` and `encode_answer` encode them as plain text."""
 
@@ -345,7 +348,7 @@ class PromptConfig:
         asked = [turn.content for turn in question.messages] or [question.question, question.context]
         _warn_of_special_tokens(model, question.id, *asked)
         turns = self._turns(question)
-        ids = _named(question.id, model.encode, turns)
+        ids = _named(question, model.encode, turns)
         return Prompt(question.id, ids, turns, question=question.question)
 
     def _turns(self, question: Question) -> tuple[Turn, ...]:
@@ -366,7 +369,7 @@ class PromptConfig:
         _warn_of_special_tokens(model, question.id, *question.answers)
         turns = self._turns(question)
         answers = (
-            _named(question.id, model.encode_answer, turns, answer_turn(answer).content)
+            _named(question, model.encode_answer, turns, answer_turn(answer).content)
             for answer in question.answers
         )
         return list(dict.fromkeys(answers))
@@ -380,6 +383,12 @@ class PromptConfig:
         turns = replace(self, template=template).chat(template.probe)
         content = model.encode(turns) or [[turn.role, turn.content] for turn in turns]
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]
+
+    def difference(self, other: PromptConfig) -> str | None:
+        """Return what is other in another prompt; None if they are alike."""
+        one, two = self.template or Template(), other.template or Template()
+        shots = [[turn.content for turn in chat("", few_shot=each.few_shot)] for each in (self, other)]
+        return one.difference(two) or (None if shots[0] == shots[1] else "the few-shot examples are others")
 
     def describe(self) -> dict[str, Any]:
         """Return template and few-shot examples as plain data, for provenance."""
@@ -402,7 +411,9 @@ class PromptConfig:
         if not description:
             return cls()
         template = Template(
-            description.get("system", Template.system), description.get("user"), tuple(description.get("roles", ()))
+            description.get("system", Template.system),
+            description.get("user"),
+            tuple(description.get("roles", ())),
         )
         examples = (
             Question(
@@ -414,12 +425,14 @@ class PromptConfig:
         return cls(tuple(examples), template)
 
 
-def _named(question_id: str, encode: Callable[..., tuple[int, ...]], *texts: Any) -> tuple[int, ...]:
+def _named(question: Question, encode: Callable[..., tuple[int, ...]], *texts: Any) -> tuple[int, ...]:
     """The token ids of texts; what cannot be encoded names its question."""
     try:
         return encode(*texts)
     except (InputError, ModelError) as error:
-        raise QuestionError(question_id, str(error)) from error
+        if isinstance(error, ModelError) and not question.messages:
+            raise
+        raise QuestionError(question.id, str(error)) from error
 
 
 def _warn_of_special_tokens(model: Sampler, question_id: str, *texts: str | None) -> None:
