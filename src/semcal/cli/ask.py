@@ -214,7 +214,7 @@ def _ways(options: AskOptions, calibration: Calibration | None, state: WorkerSta
             for threshold in calibration.thresholds or (calibration.threshold,):
                 info(f"ask: {_promise(threshold)}")
         few_shot = opt.open_few_shot(options.few_shot)
-        brought = {"calibration": calibration, "few_shot": few_shot, "force": options.force}
+        brought: dict[str, Any] = {"calibration": calibration, "few_shot": few_shot, "force": options.force}
         brought |= {"system": options.system, "template": options.template}
         return (cast("UQOptions", options.settings() | brought),)
     from semcal.recalibration.temperature import SE, temperature_of

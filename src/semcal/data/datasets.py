@@ -64,7 +64,8 @@ def question_from_row(
 
     Its keys, or those that `columns` gives for ours, are "id" (text or whole number; by default the row's
     number), "question", "answers" (a text or whole number, a list of them, or an object of the hub),
-    "context" (a text or null) and "messages" (a chat in place of a question). Other keys go to `extra`. With `answers_needed` it is an error to have none.
+    "context" (a text or null) and "messages" (a chat in place of a question). Other keys go to `extra`. With
+    `answers_needed` it is an error to have none.
 
     >>> question_from_row(JsonLine(7, {"question": "Who found it? ", "answers": ["Ada", "Ada "], "level": 2}))
     Question(id='7', question='Who found it?', answers=('Ada',), context=None, extra={'level': 2})

@@ -345,8 +345,8 @@ class PromptConfig:
         if question.messages and not model.capabilities.messages:
             reason = f"{model.name} has no chat template, so it takes no messages"
             raise QuestionError(question.id, f"{reason}; give it a 'question', or use an instruct model")
-        asked = [turn.content for turn in question.messages] or [question.question, question.context]
-        _warn_of_special_tokens(model, question.id, *asked)
+        messages = [turn.content for turn in question.messages]
+        _warn_of_special_tokens(model, question.id, *(messages or (question.question, question.context)))
         turns = self._turns(question)
         ids = _named(question, model.encode, turns)
         return Prompt(question.id, ids, turns, question=question.question)
