@@ -262,6 +262,11 @@ class Row(Mapping[str, Any]):
         return str(self.json.get("question") or "")
 
     @property
+    def title(self) -> str:
+        """What the row asks, to be shown: its question, or the last of its messages."""
+        return self.question_or_empty or "".join(turn.content for turn in self.messages[-1:])
+
+    @property
     def context(self) -> str | None:
         """The row's passage, if it has one."""
         value = self.json.get("context")

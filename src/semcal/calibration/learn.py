@@ -628,7 +628,7 @@ def _examples(rows: Sequence[Row], features: AnswerFeatures, correct: Floats) ->
     first = [int(np.argmax(correct == kind)) for kind in (1.0, 0.0) if kind in correct]
     chosen = sorted(list(dict.fromkeys([*first, *range(len(rows))]))[:3])
     return tuple(
-        GradedExample(rows[i].question_or_empty, features.answers[i], rows[i].answers[0], bool(correct[i]))
+        GradedExample(rows[i].title, features.answers[i], rows[i].answers[0], bool(correct[i]))
         for i in chosen
     )
 

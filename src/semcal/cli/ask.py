@@ -322,7 +322,7 @@ def _page(record: Json, *, titled: bool = False) -> str:
         draws, end = f"{len(record['samples'])} of {record['m']} draws asked", ""
     return "\n".join(
         [
-            *([record.get("question") or record["messages"][-1]["content"]] if titled else []),
+            *([Row(record).title] if titled else []),
             f"{record['answer'] or '(empty answer)'}   {verdict}",
             *([_DISAGREE.format(record["tied"])] if "tied" in record else []),
             *_verdict(record),

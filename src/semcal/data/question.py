@@ -263,7 +263,7 @@ def chat(
     Each of the `few_shot` examples is answered with its first reference. `context` is the passage of a
     question given as a text. Without a `system` message (None) there is no such turn. `user` is the form of
     the user's turn, as of `user_turn`. A question with messages brings all but the examples, which go before
-    its last turn; of an example with messages all but the system message is shown. InputError if an example
+    its last turn; of an example with messages the last is shown. InputError if an example
     has no answer, or a passage is given twice.
 
     >>> example = Question("7", "Who found radium?", ("Marie Curie",))
@@ -289,8 +289,8 @@ def chat(
         form = user
         if question.messages:
             form = "{question}" if example.context is None else "{context}\n\n{question}"
-        asked = [turn for turn in example.messages if turn.role != "system"] or [user_turn(example, form)]
-        turns += [*asked, answer_turn(example.answers[0])]
+        asked = example.messages[-1] if example.messages else user_turn(example, form)
+        turns += [asked, answer_turn(example.answers[0])]
     return (*turns, last)
 
 
