@@ -40,8 +40,10 @@ ModelLike: TypeAlias = "Sampler | str | Path"
 """A model of `semcal.load_model`, or its name, directory or address."""
 EquivalenceLike: TypeAlias = "Equivalence | str | Path"
 """What decides which answers mean the same: "default", "exact", or an NLI model's name or directory."""
-Questions: TypeAlias = "str | Path | Table | Iterable[Question | str | Mapping[str, object]]"
-"""A file, a DataFrame, dicts, texts or `semcal.Question` objects."""
+Questions: TypeAlias = (
+    "str | Path | Table | Iterable[Question | str | Mapping[str, object] | Sequence[Mapping[str, object]]]"
+)
+"""A file, a DataFrame, dicts, texts, lists of messages or `semcal.Question` objects."""
 Samples: TypeAlias = "str | Path | Table | Iterable[Mapping[str, object]]"
 """A file, a DataFrame or dicts, a row a question, with `samples`."""
 
@@ -154,6 +156,7 @@ def as_questions(questions: object, name: str = "questions", *, labelled: bool =
         argument.check_path()
         return load_questions(questions, answers_needed=labelled, labelled=True)
     items = argument.items("texts, dicts or Questions", may_be_empty=labelled)
+    items = [{"messages": item} if _are_messages(item) else item for item in items]
     texts = [item for item in items if isinstance(item, str)]
     if items and len(texts) == len(items):
         if labelled:
@@ -167,6 +170,10 @@ def as_questions(questions: object, name: str = "questions", *, labelled: bool =
         return ready
     rows = questions_from_rows(argument.rows(items), answers_needed=labelled, labelled=True)
     return list(map(argument.usable, rows))
+
+
+def _are_messages(item: object) -> bool:
+    return isinstance(item, list | tuple) and bool(item) and all(isinstance(turn, Mapping) for turn in item)
 
 
 def as_sample_rows(samples: object, name: str = "samples") -> list[Row]:

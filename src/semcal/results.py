@@ -192,7 +192,7 @@ class Answer:
         early = {} if self.bounds is None else {"confidence_bounds": list(self.bounds), "m": self.m}
         return {
             "id": self.id,
-            "question": self.question,
+            **({"question": self.question} if self.question or not self.row.messages else {}),
             "method": recalibrator.method,
             "temperature": temperature_of(recalibrator),
             "solver": solver_of(recalibrator),

@@ -19,11 +19,11 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal, TypeAlias, cast
 
-from semcal.data.question import Question, Ties, group_of, reference_text, ties_of
+from semcal.data.question import Question, Ties, Turn, group_of, reference_text, ties_of, turns_of
 from semcal.errors import InputError, QuestionError, RowError, SemcalWarning, shown
 from semcal.files import JsonObject, parse_float
 from semcal.measures.formulas import ABOVE_ZERO
@@ -251,11 +251,18 @@ class Row(Mapping[str, Any]):
 
     @property
     def question(self) -> str:
-        """The row's question."""
+        """The row's question; it may be empty where there are messages."""
+        if self.json.get("question") in (None, "") and self.messages:
+            return ""
         value = _required(self.json, "question", "every row needs its question")
         if not isinstance(value, str) or not value.strip():
             raise InputError(f"'question' must be a text that is not empty, got {shown(value)}")
         return value
+
+    @cached_property
+    def messages(self) -> tuple[Turn, ...]:
+        """The chat that the row brings, if it does."""
+        return turns_of(self.json.get("messages"))
 
     @classmethod
     def of(cls, question: Question) -> Row:
@@ -264,14 +271,20 @@ class Row(Mapping[str, Any]):
 
     def to_question(self) -> Question:
         """The question that the row asks."""
-        extra = self.without("id", "question", "context", "answers").json
+        extra = self.without("id", "question", "context", "answers", "messages").json
         answers = tuple(self.answers) if self.is_labelled else ()
-        return Question(self.id, self.question, answers, self.context, extra, self.line)
+        question = Question(self.id, self.question, answers, self.context, extra, self.line)
+        return replace(question, messages=self.messages) if self.messages else question
 
     @property
     def question_or_empty(self) -> str:
         """The question, for who can do without."""
-        return str(self.json.get("question", ""))
+        return str(self.json.get("question") or "")
+
+    @property
+    def title(self) -> str:
+        """What the row asks, to be shown: its question, or the last of its messages."""
+        return self.question_or_empty or "".join(turn.content for turn in self.messages[-1:])
 
     @property
     def context(self) -> str | None:

@@ -29,6 +29,7 @@ from semcal.calibration.calibrated import (
     match_at,
 )
 from semcal.data.question import Question
+from semcal.data.template import TemplateLike
 from semcal.errors import QuestionError, SemcalWarning, UsageError, naming_extra, shown
 from semcal.grading.grade import as_grader
 from semcal.inputs import EquivalenceLike, ModelLike, Questions
@@ -86,6 +87,10 @@ class SemanticUQ:
         ("among:spam,ham"), or an NLI model or its directory.
     few_shot : file, DataFrame, dicts or Questions, optional
         Answered examples before every question; by default those that the recalibrator was fitted with.
+    system : str, optional
+        A system message in place of the built-in one; "" for none.
+    template : file, dict or Template, optional
+        `system`, and `user` with {question} and {context}: the form of the prompt.
     m : int, optional
         Draws per question, at least 2; 10 by default.
     seed : int
@@ -136,6 +141,8 @@ class SemanticUQ:
         recalibrator: RecalibratorLike | None = None,
         equivalence: EquivalenceLike | None = None,
         few_shot: Questions | None = None,
+        system: str | None = None,
+        template: TemplateLike | None = None,
         m: int | None = None,
         seed: int = 0,
         max_new_tokens: int | None = None,
@@ -162,6 +169,8 @@ class SemanticUQ:
                     "truncation": truncation,
                     "measure": measure,
                     "few_shot": few_shot,
+                    "system": system,
+                    "template": template,
                     "abstain_below": abstain_below,
                 },
             )
@@ -172,11 +181,14 @@ class SemanticUQ:
         self.calibration = calibration
         self.answer_kind = as_answer_kind(answer or "modal")
         self.m = _warn_if_few(inputs.checked_draws(10 if m is None else m))
-        under, asking = recalibrator_and_prompt(model, recalibrator, few_shot, force=force)
+        under, asking = recalibrator_and_prompt(
+            model, recalibrator, few_shot, system=system, template=template, force=force
+        )
         self.recalibrators: dict[float | None, AnyRecalibrator] = {None: under}  # the first gives the answer
         if calibration is not None:
             check_model(calibration, model, force=force)
-            asking = calibration.asking if few_shot is None else asking
+            if few_shot is None and asking.template is None:
+                asking = replace(calibration.asking, force=force)
             self.recalibrators = calibration.recalibrators
         self.equivalence = inputs.as_equivalence(equivalence)
         if calibration is not None:
@@ -209,7 +221,7 @@ class SemanticUQ:
 
     @property
     def asking(self) -> PromptConfig:
-        """The few-shot examples before every question."""
+        """The template of the prompt, and the few-shot examples before every question."""
         return self.sampling.asking
 
     @property
@@ -217,8 +229,13 @@ class SemanticUQ:
         """What the answer is sampled under."""
         return next(iter(self.recalibrators.values()))
 
-    def ask(self, question: Question | str | Mapping[str, object], *, context: str | None = None) -> Answer:
-        """Ask one question, a text with its passage if there is one, a dict or a `Question`.
+    def ask(
+        self,
+        question: Question | str | Mapping[str, object] | Sequence[Mapping[str, object]],
+        *,
+        context: str | None = None,
+    ) -> Answer:
+        """Ask one question, a text with its passage if there is one, messages, a dict or a `Question`.
 
         The random numbers are derived from the seed and the question's text: the same question gets
         the same answer again.
@@ -359,6 +376,8 @@ class UQOptions(TypedDict, total=False):
     recalibrator: RecalibratorLike | None
     equivalence: EquivalenceLike | None
     few_shot: Questions | None
+    system: str | None
+    template: TemplateLike | None
     m: int | None
     seed: int
     max_new_tokens: int | None

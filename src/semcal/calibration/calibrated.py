@@ -17,6 +17,7 @@ import numpy as np
 from pydantic import Field, TypeAdapter, ValidationError
 
 from semcal.calibration.features import FEATURES, ColumnFeature, falling_features, features_of, stem_of
+from semcal.data.template import Template
 from semcal.errors import InputError, SemcalWarning, StoreError, UsageError, shown
 from semcal.files import dumps
 from semcal.hub_names import CALIBRATION, NLI_MODEL, is_hub_id
@@ -501,7 +502,7 @@ def check_beside(calibration: Calibration, settings: Mapping[str, object]) -> No
     are free where the calibration is of stored samples and does not know them, and so is `abstain_below`
     where it has no threshold.
     """
-    free = {"few_shot"} if calibration.provenance is None else set()
+    free = {"few_shot", "system", "template"} if calibration.provenance is None else set()
     free |= {"abstain_below"} if calibration.threshold is None else set()
     names = [
         name
@@ -660,7 +661,7 @@ def check_sampled_by(
             differs = f"{_revision(by.model, by.revision)}, and {reference} is of "
             differs += _revision(provenance.model, provenance.revision)
             if by.revision == provenance.revision:
-                differs = f"another prompt (system message, few-shot examples or template) than {reference}"
+                differs = f"another prompt ({_difference(row, provenance)}) than {reference}"
             raise _sampled_otherwise(row, differs) from None
     expected: dict[str, object] = {}
     if calibration is not None:
@@ -680,6 +681,13 @@ def check_sampled_by(
         if stated != value:
             differs = f"{OPTIONS.get(key, key)} {shown(stated)}, and {reference} is of {shown(value)}"
             raise _sampled_otherwise(row, differs)
+
+
+def _difference(row: Row, provenance: Provenance) -> str:
+    """What is other in the template of a row's messages than in a prompt, as far as one knows."""
+    question, template = row.to_question(), PromptConfig.from_description(provenance.prompt).template
+    told = template and question.messages and template.difference(Template.of(question), question)
+    return told or "system message, few-shot examples or template"
 
 
 def _revision(model: str, revision: str) -> str:

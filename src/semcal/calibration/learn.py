@@ -41,6 +41,7 @@ from semcal.calibration.features import (
 )
 from semcal.data.question import Question, Ties, data_hash, several
 from semcal.data.splits import question_ties
+from semcal.data.template import TemplateLike
 from semcal.errors import (
     FitError,
     InputError,
@@ -172,6 +173,8 @@ def calibrate(
     temperatures: Sequence[float] | float | None = None,
     recalibrator: RecalibratorLike | None = None,
     few_shot: Questions | None = None,
+    system: str | None = None,
+    template: TemplateLike | None = None,
     m: int | None = None,
     seed: int = 0,
     max_new_tokens: int | None = None,
@@ -207,6 +210,10 @@ def calibrate(
         Takes the place of T = 1: a temperature, or what `semcal.fit` has made or saved.
     few_shot : file, DataFrame, dicts or Questions, optional
         Answered examples before every question; by default those of the recalibrator.
+    system : str, optional
+        A system message in place of the built-in one; "" for none.
+    template : file, dict or Template, optional
+        `system`, and `user` with {question} and {context}: the form of the prompt.
     m, max_new_tokens, linkage
         As in `semcal.SemanticUQ`; `seed` is also that of the folds, and of what is kept apart.
     grader : Grader, {"rules", "nli"} or "judge:openai:URL#MODEL", optional
@@ -263,7 +270,17 @@ def calibrate(
     if samples is not None:
         if model is not None or labelled is not None:
             raise UsageError("give samples, or a model with labelled questions, and not both")
-        of_a_model = temperatures, few_shot, recalibrator, max_new_tokens, data, versions, keep
+        of_a_model = (
+            temperatures,
+            few_shot,
+            system,
+            template,
+            recalibrator,
+            max_new_tokens,
+            data,
+            versions,
+            keep,
+        )
         _refuse_beside_samples(of_a_model)
         text = "semcal.calibrate(samples=...) will go; use semcal.score(samples).calibrate()"
         warnings.warn(text, SemcalWarning, stacklevel=2)
@@ -284,7 +301,8 @@ def calibrate(
     check_distinct(question.id for question in questions)
     m = inputs.checked_draws(10 if m is None else m)
     further = inputs.checked_temperatures(TEMPERATURES if temperatures is None else temperatures)
-    fitted, asking = recalibrator_and_prompt(model, recalibrator, few_shot)
+    fitted, asking = recalibrator_and_prompt(model, recalibrator, few_shot, system=system, template=template)
+    asking, questions = asking.settled(questions, on_bad_question)
     first: dict[float | None, AnyRecalibrator] = {1.0: Temperature(1.0)}
     if recalibrator is not None:
         fixed = fitted_or_none(fitted) is None and temperature_of(fitted)
@@ -406,7 +424,10 @@ def _joined(lists: Sequence[Sequence[T] | None]) -> list[T] | None:
 
 
 #: Options of `calibrate` that only a model reads.
-OF_A_MODEL = ("temperatures", "few_shot", "recalibrator", "max_new_tokens", "data", "versions", "keep")
+OF_A_MODEL = (
+    *("temperatures", "few_shot", "system", "template", "recalibrator", "max_new_tokens"),
+    *("data", "versions", "keep"),
+)
 
 
 def _refuse_beside_samples(options: Sequence[object]) -> None:
@@ -719,7 +740,7 @@ def _examples(rows: Sequence[Row], features: AnswerFeatures, correct: Floats) ->
     chosen = sorted(list(dict.fromkeys([*first, *range(len(rows))]))[:3])
     references = [rows[i].answers[0] if rows[i].is_labelled else None for i in chosen]
     return tuple(
-        GradedExample(rows[i].question_or_empty, features.answers[i], reference, bool(correct[i]))
+        GradedExample(rows[i].title, features.answers[i], reference, bool(correct[i]))
         for i, reference in zip(chosen, references)
     )
 

@@ -133,7 +133,7 @@ def _guarded(name: str, command: Command, output_of: Callable[..., Output | None
         output = None
         with _sigterm_raises():
             try:
-                texts = {"question", "context", "columns"} & options.keys()
+                texts = {"question", "context", "system", "columns"} & options.keys()
                 options |= {name: _as_text(name, options[name]) for name in texts}
                 output = output_of(**{name: options.get(name) for name in options_of_output})
                 overwrite, dry_run = (bool(options.get(name)) for name in ("overwrite", "dry_run"))

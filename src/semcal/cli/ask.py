@@ -14,7 +14,7 @@ from typer import Argument, Option
 
 from semcal.cli import options as opt
 from semcal.cli.console import as_shown, info, nli_cost
-from semcal.cli.row_streams import RowResults, as_line, checked, counted, open_questions
+from semcal.cli.row_streams import BadRows, RowResults, as_line, checked, counted, good_rows, open_questions
 from semcal.data.question import Question
 from semcal.errors import QuestionError, RowError, UsageError
 from semcal.files import writing
@@ -25,7 +25,7 @@ from semcal.steps import Block, run_steps
 if TYPE_CHECKING:
     from semcal.calibration.calibrated import Calibration, Threshold
     from semcal.steps import WorkerState
-    from semcal.uncertainty import UQOptions
+    from semcal.uncertainty import SemanticUQ, UQOptions
 
 #: Questions of a file that are asked together.
 BLOCK = 256
@@ -35,7 +35,7 @@ _DISAGREE = "the draws do not agree on any answer: {} meanings are equally frequ
 DATA_SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
 #: Options of `SemanticUQ`; a calibration brings them, and the distribution.
 SETTINGS = ("m", "linkage", "max_new_tokens", "measure", "abstain_below")
-DISTRIBUTION = ("recalibrator", "temperature", "few_shot")
+DISTRIBUTION = ("recalibrator", "temperature", "few_shot", "system", "template")
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,9 @@ class AskOptions:
     seed: int = opt.SEED
     max_new_tokens: int | None = opt.MAX_NEW_TOKENS
     few_shot: Path | None = opt.FEW_SHOT
+    system: str | None = opt.SYSTEM
+    template: Path | None = opt.TEMPLATE
+    show_prompt: bool = opt.SHOW_PROMPT
     force: bool = opt.FORCE
     cache: Path | None = opt.CACHE
     columns: list[str] | None = opt.COLUMNS
@@ -122,6 +125,8 @@ def command(options: AskOptions, server: opt.ServerOptions) -> int:
         state = load()
         ways = _ways(options, calibration, state)
         step, costs, render = AskStep(ways), Counter[str](), _render(options, titled=single is None)
+        if options.show_prompt:
+            return _show_prompt(state, ways[-1], questions)
         check = _checker(state, ways[-1])
         if single is not None:
             for block in run_steps([Row.of(single)], [step], workers=executor):
@@ -196,8 +201,8 @@ def _embedded(options: AskOptions) -> str | None:
     """The recalibrator that comes with the embedded model, unless the options name another distribution."""
     if options.recalibrator is not None or options.temperature is not None:
         return options.recalibrator
-    if options.few_shot is not None:
-        info("ask: the embedded temperature goes with its own examples; with yours T = 1 is used")
+    if options.given("few_shot", "system", "template"):
+        info("ask: the embedded temperature goes with its own prompt; with yours T = 1 is used")
         return None
     return opt.ATLAS
 
@@ -213,20 +218,25 @@ def _ways(options: AskOptions, calibration: Calibration | None, state: WorkerSta
             for threshold in calibration.thresholds or (calibration.threshold,):
                 info(f"ask: {_promise(threshold)}")
         few_shot = opt.open_few_shot(options.few_shot)
-        brought = {"calibration": calibration, "few_shot": few_shot, "force": options.force}
+        brought: dict[str, Any] = {"calibration": calibration, "few_shot": few_shot, "force": options.force}
+        brought |= {"system": options.system, "template": options.template}
         return (cast("UQOptions", options.settings() | brought),)
     from semcal.recalibration.temperature import SE, temperature_of
 
     method, asking = opt.open_recalibrator(
-        state.model, options.recalibrator, options.temperature, options.few_shot, force=options.force
+        *(state.model, options.recalibrator, options.temperature, options.few_shot),
+        system=options.system,
+        template=options.template,
+        force=options.force,
     )
+    prompt = {"few_shot": asking.few_shot, "template": asking.template, "force": options.force}
     if not asking.few_shot:
         info("ask: no few-shot examples: models answer in sentences without them; give some ten (--few-shot)")
     usual = (SE(),) if options.compare and temperature_of(method) != SE().temperature else ()
     if options.compare and not usual:
         info("ask: T = 0.5 is asked for already; there is nothing to compare it with")
     return tuple(
-        cast("UQOptions", options.settings() | {"recalibrator": recalibrator, "few_shot": asking.few_shot})
+        cast("UQOptions", options.settings() | prompt | {"recalibrator": recalibrator})
         for recalibrator in (*usual, method)
     )
 
@@ -247,11 +257,24 @@ def _promise(limit: Threshold) -> str:
 def _checker(models: WorkerState, way: UQOptions) -> Callable[[Row], None]:
     """Refuse contradictory options now, and return what refuses a question that does not fit the model."""
     from semcal.models.sampling import check_question
+
+    uq = _asker(models, way)
+    return lambda row: check_question(uq.model, row.to_question(), uq.sampling)
+
+
+def _asker(models: WorkerState, way: UQOptions) -> SemanticUQ:
     from semcal.uncertainty import SemanticUQ
 
     common: UQOptions = {"equivalence": models.equivalence}
-    uq = SemanticUQ(models.model, **way | common)
-    return lambda row: check_question(uq.model, row.to_question(), uq.sampling)
+    return SemanticUQ(models.model, **way | common)
+
+
+def _show_prompt(models: WorkerState, way: UQOptions, rows: Iterator[Row | RowError]) -> int:
+    """Print the prompt of the first question."""
+    with BadRows() as bad:
+        uq = _asker(models, way)
+        opt.show_prompt(uq.model, uq.asking, (row.to_question() for row in good_rows(rows, bad)))
+        return bad.exit_code()
 
 
 def _write_answer(block: Block, out: Path | None, render: Callable[[Row], str]) -> None:
@@ -303,7 +326,7 @@ def _page(record: Json, *, titled: bool = False) -> str:
         draws, end = f"{len(record['samples'])} of {record['m']} draws asked", ""
     return "\n".join(
         [
-            *([record["question"]] if titled else []),
+            *([Row(record).title] if titled else []),
             f"{record['answer'] or '(empty answer)'}   {verdict}",
             *([_DISAGREE.format(record["tied"])] if "tied" in record else []),
             *_verdict(record),

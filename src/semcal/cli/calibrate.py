@@ -89,6 +89,9 @@ class CalibrateOptions:
     linkage: str = opt.LINKAGE
     max_new_tokens: int | None = opt.MAX_NEW_TOKENS
     few_shot: Path | None = opt.FEW_SHOT
+    system: str | None = opt.SYSTEM
+    template: Path | None = opt.TEMPLATE
+    show_prompt: bool = opt.SHOW_PROMPT
     grader: str = opt.GRADER
     cache: Path | None = opt.CACHE
     seed: int | None = opt.KEPT_SEED
@@ -125,7 +128,8 @@ class CalibrateOptions:
         if self.model is not None and not has_samples:
             return
         refused = ["max_new_tokens", "fresh", "no_samples"]
-        refused += ["recalibrator", "few_shot"] if self.model is None else []
+        prompt = ["few_shot", "system", "template", "show_prompt"]
+        refused += ["recalibrator", *prompt] if self.model is None else []
         refused += [] if has_samples else ["temperatures"]
         for name in refused:
             if getattr(self, name):
@@ -297,7 +301,11 @@ def _open_sampling(
     """The model, what it is sampled under, and the prompt."""
     model = models.open_model()
     return model, *opt.open_recalibrator(
-        model, options.recalibrator, few_shot=options.few_shot, force=options.force
+        *(model, options.recalibrator),
+        few_shot=options.few_shot,
+        system=options.system,
+        template=options.template,
+        force=options.force,
     )
 
 
@@ -318,6 +326,15 @@ def _from_model(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRow
     from semcal.store import Store
 
     model, recalibrator, asking = _open_sampling(options, models)
+    if options.show_prompt:
+        opt.show_prompt(model, asking, questions)
+        return None
+    by_id = {question.id: question for question in questions}
+
+    def leave_out(error: QuestionError) -> None:
+        bad.report(by_id[error.question_id].error(error.reason))
+
+    asking, questions = asking.settled(questions, leave_out)
     temperatures = tuple(dict.fromkeys((1.0, *(options.temperatures or TEMPERATURES))))
     if options.dry_run:
         under = ", ".join(f"{t:g}" for t in temperatures)
@@ -342,13 +359,8 @@ def _from_model(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRow
         "recalibrator": options.recalibrator,
     }
     work = open_unfinished(options.out, key, fresh=options.fresh)
-    by_id = {question.id: question for question in questions}
     equivalence = models.open_equivalence()
     grader = models.open_grader(options.grader)
-
-    def leave_out(error: QuestionError) -> None:
-        bad.report(by_id[error.question_id].error(error.reason))
-
     learn = partial(
         calibrate,
         model,
@@ -357,6 +369,7 @@ def _from_model(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRow
         temperatures=temperatures,
         recalibrator=recalibrator if options.recalibrator else None,
         few_shot=asking.few_shot,
+        template=asking.template,
         m=m,
         seed=seed,
         max_new_tokens=options.max_new_tokens,

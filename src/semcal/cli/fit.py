@@ -98,6 +98,9 @@ class FitOptions:
     m: int = opt.SAMPLES
     max_new_tokens: int | None = opt.MAX_NEW_TOKENS
     few_shot: Path | None = opt.FEW_SHOT
+    system: str | None = opt.SYSTEM
+    template: Path | None = opt.TEMPLATE
+    show_prompt: bool = opt.SHOW_PROMPT
     seed: int = opt.SEED
     columns: list[str] | None = opt.COLUMNS
     limit: int | None = opt.LIMIT
@@ -195,6 +198,9 @@ def command(options: FitOptions, server: opt.ServerOptions) -> int:
     options.check()
     with BadRows() as bad:
         work = FitWork.read(options, server, bad)
+        if options.show_prompt:
+            opt.show_prompt(work.model, work.asking, work.questions)
+            return bad.exit_code()
         if options.dry_run:
             work.show_plan()
             return bad.exit_code()
@@ -255,9 +261,11 @@ class FitWork:
     @classmethod
     def read(cls, options: FitOptions, server: opt.ServerOptions, bad: BadRows) -> FitWork:
         """Read the questions, keep them apart from the examples, and load the model."""
+        from semcal.data.template import as_template
         from semcal.models.language_model import PromptConfig
 
         examples = opt.open_few_shot(options.few_shot) or ()
+        asking = PromptConfig(examples, as_template(options.template, options.system))
         questions = read_labelled(options.file, options.columns, bad, label="fit", limit=options.limit)
         check_apart(questions, examples, roles="a few-shot example and a question to fit on")
         validation = options.validation
@@ -265,7 +273,14 @@ class FitWork:
         check_apart(questions, held_out, roles="a validation question and one to fit to")
         models = opt.ModelOptions.of(options, server)
         model = models.open_model()
-        work = cls(options, models, model, questions, held_out, PromptConfig(examples), bad)
+        by_id = {question.id: question for question in (*held_out, *questions)}
+
+        def leave_out(error: QuestionError) -> None:
+            bad.report(by_id[error.question_id].error(error.reason))
+
+        asking, questions = asking.settled(questions, leave_out)
+        asking, held_out = asking.settled(held_out, leave_out)
+        work = cls(options, models, model, questions, held_out, asking, bad)
         if work.over_server:
             options.check_server(model.name)
             if options.from_samples:
@@ -363,6 +378,7 @@ class FitWork:
                 self.model,
                 self.questions,
                 few_shot=self.asking.few_shot,
+                template=self.asking.template,
                 method=options.method,
                 solver=options.solver,
                 loss=options.loss,

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import typer
 from typer import Argument, Option
 
-from semcal.cli.console import debug, info, loading, spending
-from semcal.errors import RowError, UsageError, printable, shown
+from semcal.cli.console import debug, info, loading, show, spending
+from semcal.errors import InputError, RowError, UsageError, printable, shown
 from semcal.models.equivalence import AMONG, DEFAULT, ExactMatch, names_a_server, needs_no_model
 from semcal.registry import check_name
 
@@ -172,6 +172,18 @@ MERGE_REFUSALS = Option(False, "--merge-refusals", help="Count all refusals to a
 CACHE = Option(None, "--cache", metavar="FILE", help="Keep NLI verdicts in this file, for later runs.")
 FEW_SHOT = Option(
     None, "--few-shot", metavar="FILE", help="Answered questions that are put before each question."
+)
+SYSTEM = Option(
+    None, "--system", metavar="TEXT", help='A system message in place of the built-in one; "" for none.'
+)
+TEMPLATE = Option(
+    None,
+    "--template",
+    metavar="FILE",
+    help="The form of the prompt: YAML with user, which holds {question} and {context}, and system.",
+)
+SHOW_PROMPT = Option(
+    False, "--show-prompt", help="Print what the model gets for the first question, and ask nothing."
 )
 MAX_NEW_TOKENS = Option(
     None,
@@ -395,6 +407,8 @@ def open_recalibrator(
     temperature: float | None = None,
     few_shot: Path | None = None,
     *,
+    system: str | None = None,
+    template: Path | None = None,
     force: bool,
 ) -> tuple[AnyRecalibrator, PromptConfig]:
     """Return the recalibrator that the options name, checked against the model, and the prompt to use."""
@@ -403,7 +417,18 @@ def open_recalibrator(
     if name is not None and temperature is not None:
         raise UsageError("give --recalibrator or --temperature, not both")
     recalibrator = temperature if name is None else name
-    return recalibrator_and_prompt(model, recalibrator, open_few_shot(few_shot), force=force)
+    return recalibrator_and_prompt(
+        model, recalibrator, open_few_shot(few_shot), system=system, template=template, force=force
+    )
+
+
+def show_prompt(model: Sampler, asking: PromptConfig, questions: Iterable[Question]) -> None:
+    """Print what the model gets for the first question; InputError if there is none."""
+    first = next(iter(questions), None)
+    if first is None:
+        raise InputError("there is no question to show the prompt of; give one")
+    (prompt,) = asking.prompts(model, [first])
+    show(model.prompt_text(prompt))
 
 
 # ---- Workers -----------------------------------------------------------------------------------------------

@@ -77,6 +77,9 @@ def sample(
     max_new_tokens: int | None = opt.MAX_NEW_TOKENS,
     few_shot: Path | None = opt.FEW_SHOT,
     answer: str | None = opt.ANSWER,
+    system: str | None = opt.SYSTEM,
+    template: Path | None = opt.TEMPLATE,
+    show_prompt: bool = opt.SHOW_PROMPT,
     force: bool = opt.FORCE,
     columns: list[str] | None = opt.COLUMNS,
     limit: int | None = opt.LIMIT,
@@ -104,8 +107,20 @@ def sample(
     )
     read, total = counted(file, open_questions(file, columns, label="sample"))
     under = partial(
-        opt.open_recalibrator, name=recalibrator, temperature=temperature, few_shot=few_shot, force=force
+        opt.open_recalibrator,
+        name=recalibrator,
+        temperature=temperature,
+        few_shot=few_shot,
+        system=system,
+        template=template,
+        force=force,
     )
+    if show_prompt:
+        language_model = models.open_model()
+        with BadRows() as bad:
+            first = (row.to_question() for row in good_rows(read, bad))
+            opt.show_prompt(language_model, under(language_model)[1], first)
+            return bad.exit_code()
     if dry_run:
         return _plan_sampling(islice(read, limit), models, under, m=m, max_new_tokens=max_new_tokens)
     block_size = min(BLOCK_QUESTIONS, max(1, BLOCK_TOKENS // (10 * m)))

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from semcal.data.question import Question, group_of, reference_text
+from semcal.data.question import Question, Turn, group_of, reference_text, turns_of
 from semcal.data.sources import (
     ATLAS,
     BUILT_IN,
@@ -31,7 +31,7 @@ from semcal.errors import InputError, RowError, UsageError, shown
 from semcal.files import JsonLine, fault
 from semcal.registry import check_name
 
-FIELDS = ("id", "question", "answers", "context")
+FIELDS = ("id", "question", "answers", "context", "messages")
 ATLAS_SPLITS = ("few_shot", "calibration_train", "validation", "test")
 _NO_COLUMNS: Mapping[str, str] = MappingProxyType({})
 _DISAMBIGUATION = re.compile(r"\s*\(disambiguation\)$", re.IGNORECASE)
@@ -63,8 +63,9 @@ def question_from_row(
     """Return the question in a row; RowError if it holds none that can be used.
 
     Its keys, or those that `columns` gives for ours, are "id" (text or whole number; by default the row's
-    number), "question", "answers" (a text or whole number, a list of them, or an object of the hub) and
-    "context" (a text or null). Other keys go to `extra`. With `answers_needed` it is an error to have none.
+    number), "question", "answers" (a text or whole number, a list of them, or an object of the hub),
+    "context" (a text or null) and "messages" (a chat in place of a question). Other keys go to `extra`. With
+    `answers_needed` it is an error to have none.
 
     >>> question_from_row(JsonLine(7, {"question": "Who found it? ", "answers": ["Ada", "Ada "], "level": 2}))
     Question(id='7', question='Who found it?', answers=('Ada',), context=None, extra={'level': 2})
@@ -74,14 +75,16 @@ def question_from_row(
     try:
         if reason := fault(row.data):
             raise InputError(reason)
+        messages = _messages(values["messages"], names["messages"])
         question = Question(
             id=_id(values["id"]) if names["id"] in row.data else str(row.line),
-            question=_question(values["question"], row.data, names["question"]),
+            question=_question(values["question"], row.data, names["question"], needed=not messages),
             answers=references_of(values["answers"], names["answers"]),
             context=_context(values["context"], names["context"]),
             extra={k: v for k, v in row.data.items() if k not in names and k not in names.values()},
             line=row.line,
             numbered=names["id"] not in row.data,
+            messages=messages,
         )
         if answers_needed and not question.answers:
             raise InputError(f'no answers: give "{names["answers"]}" at least one text{_hint(row.data)}')
@@ -108,7 +111,16 @@ def _id(value: Any) -> str:
     raise InputError(f'"id" must be a text or a whole number, got {shown(value)}: name the question')
 
 
-def _question(value: Any, keys: Iterable[str], key: str) -> str:
+def _messages(value: Any, key: str) -> tuple[Turn, ...]:
+    """The turns in a cell, which may hold their JSON."""
+    return turns_of(parse_list(value) if isinstance(value, str) and value.strip() else value or None, key)
+
+
+def _question(value: Any, keys: Iterable[str], key: str, *, needed: bool) -> str:
+    if not needed and value in (None, ""):
+        return ""
+    if {"role", "content"} <= {*keys}:
+        raise InputError('it is a message, not a row: a chat goes in one list, {"messages": [{…}, {…}]}')
     if value is None:
         remedy = f'give it as "{key}"{_hint(keys)}, or name its column: --columns question=NAME'
         raise InputError(f"no question: {remedy}")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +18,19 @@ from semcal.files import dumps
 
 #: The field of a row that names its group.
 GROUP = "group"
+Role = Literal["system", "user", "assistant"]
 RowData = Mapping[str, Any]
 """The keys of a row of a file, with what JSON can hold."""
 Ties = tuple[Any, ...]
 """What ties a question to others of its group: values, of which one in common is enough."""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One message of a chat."""
+
+    role: Role
+    content: str
 
 
 @dataclass(frozen=True)
@@ -29,7 +39,8 @@ class Question:
 
     `id` is unique in its data set. `answers` are the references without duplicates, in the order of the
     source (few-shot examples show the first), `context` the passage, exactly as given, and `extra` the other
-    keys of the row.
+    keys of the row. `messages` are the whole chat that asks it, where the row brings one; `question` may then
+    be empty.
 
     >>> Question("q1", "Who wrote it?", ("Ana Velis",)).row()
     {'id': 'q1', 'question': 'Who wrote it?', 'answers': ['Ana Velis']}
@@ -42,12 +53,22 @@ class Question:
     extra: RowData = field(default_factory=dict, hash=False)
     line: int | None = field(default=None, compare=False, repr=False)  # in its file, for messages
     numbered: bool = field(default=False, compare=False, repr=False)  # whether that line is its id
+    messages: tuple[Turn, ...] = field(default=(), repr=False)  # the last is the user's
 
     def row(self) -> dict[str, Any]:
         """Return the question as a row of a file, without the passage or answers that it lacks."""
         context = {} if self.context is None else {"context": self.context}
         answers = {"answers": list(self.answers)} if self.answers else {}
-        return {"id": self.id, "question": self.question, **context, **answers, **self.extra}
+        asked: dict[str, Any] = {"question": self.question} if self.question or not self.messages else {}
+        if self.messages:
+            asked["messages"] = [vars(turn) for turn in self.messages]
+        return {"id": self.id, **asked, **context, **answers, **self.extra}
+
+    @property
+    def text(self) -> str:
+        """What is asked, for who compares questions: the messages but for the system's, or the question."""
+        turns = [turn.content for turn in self.messages if turn.role != "system"]
+        return "\n".join(turns) or self.question
 
     def error(self, reason: str) -> RowError | QuestionError:
         """Return the error that a model cannot be asked it, with its line, if known, and its id."""
@@ -70,10 +91,52 @@ def reference_text(value: Any, key: str = "answers") -> str:
     raise InputError(f'"{key}" must hold texts or whole numbers, got {shown(value)}: write it in quotes')
 
 
+def turns_of(value: Any, key: str = "messages") -> tuple[Turn, ...]:
+    """Return the turns that a row holds, none for null; InputError unless they end in the user's.
+
+    >>> turns_of([{"role": "user", "content": "Who built it?"}])
+    (Turn(role='user', content='Who built it?'),)
+    """
+    if value is None:
+        return ()
+    if not isinstance(value, list | tuple) or not value:
+        raise InputError(f'"{key}" must be a list like {_MESSAGES}, got {shown(value)}')
+    turns = [_turn(item, f'"{key}"[{place}]') for place, item in enumerate(value)]
+    if any(turn.role == "system" for turn in turns[1:]):
+        raise InputError(
+            f'"{key}" has a system message that is not the first: put it first, or make it a user turn'
+        )
+    if turns[-1].role != "user":
+        raise InputError(
+            f'the last of "{key}" is of the {turns[-1].role}: end with what the user says, to be answered'
+        )
+    return tuple(turns)
+
+
+_MESSAGES = '[{"role": "user", "content": "Who?"}]'
+
+
+def _turn(item: Any, place: str) -> Turn:
+    if not isinstance(item, Mapping) or not {"role", "content"} <= item.keys():
+        raise InputError(f"{place} must be an object of role and content, got {shown(item)}")
+    if further := [name for name in item if name not in ("role", "content") and item[name] is not None]:
+        raise InputError(f"{place} has {shown(further[0])}, which no model would be told: leave it out")
+    role, content = item["role"], item["content"]
+    if role not in (roles := get_args(Role)):
+        raise InputError(f"the role of {place} is {shown(role)}; expected one of {', '.join(roles)}")
+    if not isinstance(content, str) or not content.strip():
+        raise InputError(f"the content of {place} must be a text that is not empty, got {shown(content)}")
+    return Turn(role, content)
+
+
 def data_hash(questions: Sequence[Question]) -> str:
-    """Return the hash of ids, questions, passages, reference answers and groups (if any), in order."""
+    """Return the hash of ids, questions, passages, answers, groups and messages (if any), in order."""
     content = [
-        [q.id, q.question, q.context, list(q.answers), *([q.extra[GROUP]] if GROUP in q.extra else [])]
+        [
+            *(q.id, q.question, q.context, list(q.answers)),
+            *([q.extra[GROUP]] if GROUP in q.extra else []),
+            *([[[turn.role, turn.content] for turn in q.messages]] if q.messages else []),
+        ]
         for q in questions
     ]
     return hashlib.sha256(dumps(content).encode()).hexdigest()[:32]
@@ -147,24 +210,35 @@ SYSTEM_MESSAGE = (
 """The default system message."""
 
 
-@dataclass(frozen=True)
-class Turn:
-    """One message of a chat."""
-
-    role: Literal["system", "user", "assistant"]
-    content: str
-
-
-def user_turn(question: Question) -> Turn:
+def user_turn(question: Question, form: str | None = None) -> Turn:
     """Return the turn that asks `question`, with its passage where it has one.
+
+    `form` is a text with {question} and, for questions with passages, {context}; InputError if one of the two
+    has a passage and the other none.
 
     >>> user_turn(Question("1", "Who built it?")).content
     'Question: Who built it?'
     >>> user_turn(Question("1", "Who built it?", context="Ada built it.")).content
     'Context: Ada built it.\\n\\nQuestion: Who built it?'
     """
-    passage = "" if question.context is None else f"Context: {question.context}\n\n"
-    return Turn("user", f"{passage}Question: {question.question}")
+    if form is None:
+        form = (
+            "Question: {question}"
+            if question.context is None
+            else "Context: {context}\n\nQuestion: {question}"
+        )
+    if (question.context is not None) != ("{context}" in form):
+        missing = (
+            "{context}, which the template has"
+            if question.context is None
+            else "no {context} in the template"
+        )
+        raise InputError(
+            f"the template and the question differ in the passage: {missing}; give each question its "
+            "'context' and the template {context}, or neither"
+        )
+    texts = {"question": question.question, "context": question.context or ""}
+    return Turn("user", re.sub(r"\{(question|context)\}", lambda match: texts[match[1]], form))
 
 
 def answer_turn(answer: str) -> Turn:
@@ -182,12 +256,15 @@ def chat(
     few_shot: Sequence[Question] = (),
     context: str | None = None,
     system: str | None = SYSTEM_MESSAGE,
+    user: str | None = None,
 ) -> tuple[Turn, ...]:
     """Return the whole chat that asks one question, ending in the user's turn.
 
     Each of the `few_shot` examples is answered with its first reference. `context` is the passage of a
-    question given as a text. Without a `system` message (None) there is no such turn. InputError if an
-    example has no answer, or a passage is given twice.
+    question given as a text. Without a `system` message (None) there is no such turn. `user` is the form of
+    the user's turn, as of `user_turn`. A question with messages brings all but the examples, which go before
+    its last turn; of an example with messages the last is shown. InputError if an example
+    has no answer, or a passage is given twice.
 
     >>> example = Question("7", "Who found radium?", ("Marie Curie",))
     >>> for turn in chat("Who built it?", few_shot=[example], system="Be brief."):
@@ -202,11 +279,19 @@ def chat(
     elif context is not None:
         raise InputError(f"question {question.id!r} brings its own passage: leave `context` out")
     turns = [] if system is None else [Turn("system", system)]
+    if question.messages:
+        *turns, last = question.messages
+    else:
+        last = user_turn(question, user)
     for example in few_shot:
         if not example.answers:
             raise InputError(f"few-shot example {example.id!r} has no answer: give it one, or leave it out")
-        turns += [user_turn(example), answer_turn(example.answers[0])]
-    return (*turns, user_turn(question))
+        form = user
+        if question.messages:
+            form = "{question}" if example.context is None else "{context}\n\n{question}"
+        asked = example.messages[-1] if example.messages else user_turn(example, form)
+        turns += [asked, answer_turn(example.answers[0])]
+    return (*turns, last)
 
 
 def plain_text(turns: Sequence[Turn]) -> str:

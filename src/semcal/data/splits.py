@@ -22,7 +22,16 @@ from hashlib import blake2b
 
 from rapidfuzz.fuzz import ratio
 
-from semcal.data.question import Question, RowData, Ties, group_labels, group_ties, passage_key, ties_of
+from semcal.data.question import (
+    Question,
+    RowData,
+    Ties,
+    group_labels,
+    group_ties,
+    passage_key,
+    ties_of,
+    turns_of,
+)
 from semcal.errors import InputError, SemcalWarning
 
 Group = list[Question]
@@ -93,7 +102,7 @@ def _content(question: str) -> list[str]:
 def near_duplicates(parts: Mapping[str, Sequence[Question]]) -> tuple[tuple[str, str], ...]:
     """Return the ids of near-duplicates in different parts, that of the earlier part first.
 
-    Questions with a passage are ignored: the same words with another passage are another question.
+    Questions with a passage or messages are ignored: the same words with others are another question.
 
     >>> train = [Question("1", "What's the capital of Freedonia?"), Question("2", "Who found it in 1901?")]
     >>> test = [Question("3", "What is the capital of Fredonia?"), Question("4", "Who found it in 1902?")]
@@ -104,7 +113,7 @@ def near_duplicates(parts: Mapping[str, Sequence[Question]]) -> tuple[tuple[str,
     pairs: dict[tuple[str, str], None] = {}
     for number, questions in enumerate(parts.values()):
         for question in questions:
-            if question.context is not None:
+            if question.context is not None or question.messages:
                 continue
             for key, word in dict.fromkeys(_keys(_content(question.question))):
                 for part, id, spelling in entries[key]:
@@ -131,19 +140,22 @@ def _keys(content: Sequence[str]) -> Iterator[tuple[tuple[int, str], str]]:
 def question_key(question: Question) -> str:
     """Return a key that equal questions share: words without case and punctuation, and the passage.
 
+    Of messages they are the words of all turns.
+
     >>> a, b = Question("1", "Who  wrote “Moonfleet”?"), Question("2", "who wrote moonfleet")
     >>> question_key(a) == question_key(b)
     True
     """
-    return f"{' '.join(words(question.question)) or question.question}\n{passage_key(question.context)}"
+    return f"{' '.join(words(question.text)) or question.text}\n{passage_key(question.context)}"
 
 
 def question_ties(row: RowData) -> Ties:
     """Return what ties a row to others: its passage, its group, and the question itself."""
-    question, context = row.get("question"), row.get("context")
-    if not isinstance(question, str):
+    question, context, messages = row.get("question"), row.get("context"), turns_of(row.get("messages"))
+    if not isinstance(question, str) and not messages:
         return ties_of(row)
-    key = question_key(Question("", question, (), context if isinstance(context, str) else None))
+    passage = context if isinstance(context, str) else None
+    key = question_key(Question("", question or "", (), passage, messages=messages))
     return (*ties_of(row), ("question", key))
 
 

@@ -149,6 +149,11 @@ def _usable(dataset: DataSet, source: str, split: str | None, problems: list[Pro
     ):
         if isinstance(row, RowError):
             problems.append(Problem(dataset.name, row.line, row.reason, row_id=row.row_id))
+        elif row.messages:
+            reason = (
+                "a grid puts questions in its own prompt, and the row has 'messages'; give 'question' alone"
+            )
+            problems.append(Problem(dataset.name, row.line, reason, row_id=row.id))
         elif (length := len(row.question) + len(row.context or "")) > LONGEST:
             reason = f"{length} characters are more than any model reads; cut the passage"
             problems.append(Problem(dataset.name, row.line, reason, row_id=row.id))

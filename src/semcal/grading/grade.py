@@ -193,7 +193,7 @@ class GradeStep:
 
 def check_auditable(row: Row) -> None:
     """Raise InputError unless the row has a prediction, answers, a human label, and an id or a question."""
-    _ = row.question if row.has("question") else row.id
+    _ = row.question if row.has("question") or row.has("messages") else row.id
     _ = row.answers, row.group
     if row.predictions is None:
         raise InputError("no 'prediction'; it is the answer that was labelled (--columns prediction=answer)")
@@ -226,7 +226,7 @@ def judge_rows(rows: Sequence[Row], grader: Grader) -> list[Judgement]:
 
 def _ties(row: Row) -> Ties:
     ties = question_ties(row.json)
-    return tuple(ties) if row.has("question") else (*ties, ("id", row.id))
+    return tuple(ties) if row.has("question") or row.has("messages") else (*ties, ("id", row.id))
 
 
 def audit(judgements: Sequence[Judgement], *, seed: int = 0) -> dict[str, Any]:

@@ -85,8 +85,6 @@ class CausalLanguageModel:
         If the attention cannot be replaced, so that sampling takes more time and memory (see `attention`).
     """
 
-    capabilities = Capabilities()
-
     def __init__(
         self,
         model: Any,
@@ -103,6 +101,7 @@ class CausalLanguageModel:
         self.tokenizer = tokenizer
         self.network = checked_network(model, checkpoint)
         self.format = chat_format(tokenizer, self.network.end_of_text(tokenizer))
+        self.capabilities = Capabilities(messages=self.format.takes_messages)
         weights = sum(weight.numel() * weight.element_size() for weight in model.parameters())
         self.memory_budget = memory_budget or max(_MIN_BUDGET, weights // 4)
         self._planner = BatchPlanner(self.network, budget=self.memory_budget, strict=refuse_larger)
@@ -265,6 +264,10 @@ class CausalLanguageModel:
             for i in batch.questions:
                 scores[i] = [tuple(next(values) for _ in answer) for answer in answers[i]]
         return scores
+
+    def prompt_text(self, prompt: Prompt) -> str:
+        """The text of a prompt's tokens, special ones included."""
+        return self.format.prompt_text(prompt.token_ids)
 
     def special_tokens_in(self, text: str) -> tuple[str, ...]:
         """The special tokens that a text spells; `encode` and `encode_answer` encode them as plain text."""

@@ -160,8 +160,10 @@ def side_of(question: str, answer: str) -> str:
     >>> print(side_of(" Who? ", "ada"))
     Question: Who?
     Answer: ada
+    >>> side_of("", "ada")
+    'ada'
     """
-    return f"Question: {question.strip()}\nAnswer: {answer}"
+    return f"Question: {question.strip()}\nAnswer: {answer}" if question else answer
 
 
 class FakeEquivalence:

@@ -207,6 +207,10 @@ class FakeLanguageModel:
         """Raises UsageError: this model has no block."""
         raise UsageError("ATS reads hidden states, and the fake model has none; use a small real one")
 
+    def prompt_text(self, prompt: Prompt) -> str:
+        """The turns of a prompt, each behind its role."""
+        return "\n".join(f"{turn.role}: {turn.content}" for turn in prompt.chat)
+
     def special_tokens_in(self, text: str) -> tuple[str, ...]:  # noqa: ARG002
         """None: its special tokens have no spelling."""
         return ()

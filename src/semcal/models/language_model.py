@@ -7,11 +7,12 @@ import json
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, cast
 
-from semcal.data.question import SYSTEM_MESSAGE, Question, Turn, answer_turn, chat
-from semcal.errors import InputError, QuestionError, SemcalWarning, UsageError
+from semcal.data.question import Question, Turn, answer_turn, chat, turns_of
+from semcal.data.template import Template
+from semcal.errors import InputError, ModelError, QuestionError, SemcalWarning, UsageError
 
 if TYPE_CHECKING:
     import torch
@@ -92,6 +93,7 @@ class Capabilities:
     max_temperature: float | None = None  # the largest that is drawn at; None: no limit
     truncated_to: str | None = None  # how it cuts the distribution although the whole is asked for
     answers_a_request: int | None = None  # to one question in one request; None: there are no requests
+    messages: bool = True  # it takes whole chats; a base model takes text alone
 
 
 DrawnT = TypeVar("DrawnT", covariant=True)
@@ -133,6 +135,9 @@ class DrawsAnswers(Protocol[DrawnT, AnswerT]):
         progress: Progress | None = None,
     ) -> Sequence[AnswerT]:
         """Answer each prompt with the most likely token at every step."""
+
+    def prompt_text(self, prompt: Prompt) -> str:
+        """What it gets of a prompt, as text to be read."""
 
     def special_tokens_in(self, text: str) -> tuple[str, ...]:
         """The special tokens that a text spells; `encode` and `encode_answer` encode them as plain text."""
@@ -271,13 +276,44 @@ def shared_length(prompts: Sequence[Prompt]) -> int:
 
 @dataclass(frozen=True)
 class PromptConfig:
-    """How questions are put to a model: after few-shot examples, of which the first answer is shown."""
+    """How questions are put to a model: in a template, after examples, of which the first answer is shown."""
 
     few_shot: tuple[Question, ...] = ()  # fixed for all methods
+    template: Template | None = None  # of every prompt; None: each question has its own, or the built-in one
+    force: bool = field(default=False, compare=False)  # take messages of another template all the same
+
+    def template_of(self, question: Question) -> Template:
+        """Return the template that a question is put in; InputError if its messages are of another one."""
+        if self.template is None or (self.force and (question.messages or self.template.roles)):
+            return Template.of(question)
+        self.template.check(question)
+        return self.template
+
+    def settled(
+        self, questions: Sequence[Question], on_bad_question: Callable[[QuestionError], None] | None = None
+    ) -> tuple[PromptConfig, list[Question]]:
+        """Return this with one template, that of the first question by default, and the questions of it.
+
+        QuestionErrors of the others go to `on_bad_question`; without it the first is raised.
+        """
+        asking, alike = self, list[Question]()
+        if self.template is None and questions:
+            asking = replace(self, template=Template.of(questions[0]))
+        for question in questions:
+            try:
+                asking.template_of(question)
+            except InputError as error:
+                if on_bad_question is None:
+                    raise question.error(str(error)) from None
+                on_bad_question(QuestionError(question.id, str(error)))
+            else:
+                alike.append(question)
+        return asking, alike
 
     def chat(self, question: Question) -> tuple[Turn, ...]:
         """Return the turns that ask `question`."""
-        return chat(question, few_shot=self.few_shot)
+        template = self.template_of(question)
+        return chat(question, few_shot=self.few_shot, system=template.system, user=template.user)
 
     def prompts(self, model: Sampler, questions: Sequence[Question]) -> list[Prompt]:
         """Encode the prompt of each question."""
@@ -285,8 +321,12 @@ class PromptConfig:
         prompts = [self._prompt(model, question) for question in questions]
         if not self.few_shot:
             return prompts
-        other_ids = model.encode(self.chat(Question("", "Which?")))
-        return [replace(prompt, examples=common_prefix([prompt.token_ids, other_ids])) for prompt in prompts]
+        probes = list(map(self.template_of, questions))
+        others = {template: model.encode(self.chat(template.probe)) for template in dict.fromkeys(probes)}
+        return [
+            replace(prompt, examples=common_prefix([prompt.token_ids, others[template]]))
+            for prompt, template in zip(prompts, probes)
+        ]
 
     def read(
         self, model: AnswerReader, questions: Sequence[Question]
@@ -302,63 +342,97 @@ class PromptConfig:
         return labelled, errors
 
     def _prompt(self, model: Sampler, question: Question) -> Prompt:
-        _warn_of_special_tokens(model, question.id, question.question, question.context)
-        turns = self.chat(question)
-        ids = _named(question.id, model.encode, turns)
+        if question.messages and not model.capabilities.messages:
+            reason = f"{model.name} has no chat template, so it takes no messages"
+            raise QuestionError(question.id, f"{reason}; give it a 'question', or use an instruct model")
+        messages = [turn.content for turn in question.messages]
+        _warn_of_special_tokens(model, question.id, *(messages or (question.question, question.context)))
+        turns = self._turns(question)
+        ids = _named(question, model.encode, turns)
         return Prompt(question.id, ids, turns, question=question.question)
+
+    def _turns(self, question: Question) -> tuple[Turn, ...]:
+        """The chat; an error names the question."""
+        try:
+            return self.chat(question)
+        except InputError as error:
+            raise QuestionError(question.id, str(error)) from None
 
     def _warn_of_examples(self, model: Sampler) -> None:
         for example in self.few_shot:
             texts = (example.question, example.context, *example.answers[:1])
+            texts += tuple(turn.content for turn in example.messages)
             _warn_of_special_tokens(model, example.id, *texts)
 
     def answers(self, model: AnswerReader, question: Question) -> list[tuple[int, ...]]:
         """Encode the distinct reference answers of `question` as answer turns, end of turn included."""
         _warn_of_special_tokens(model, question.id, *question.answers)
-        turns = self.chat(question)
+        turns = self._turns(question)
         answers = (
-            _named(question.id, model.encode_answer, turns, answer_turn(answer).content)
+            _named(question, model.encode_answer, turns, answer_turn(answer).content)
             for answer in question.answers
         )
         return list(dict.fromkeys(answers))
 
-    def hash(self, model: Sampler) -> str:
+    def hash(self, model: Sampler, question: Question | None = None) -> str:
         """Hash of the token ids of one fixed question: system message, few-shot examples and template.
 
-        Of its turns, where a server encodes them.
+        Of its turns, where a server encodes them; of those of the template of `question`, if it is given.
         """
-        turns = self.chat(Question("", "Which?"))
+        template = self.template or Template() if question is None else self.template_of(question)
+        turns = replace(self, template=template).chat(template.probe)
         content = model.encode(turns) or [[turn.role, turn.content] for turn in turns]
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]
 
+    def difference(self, other: PromptConfig) -> str | None:
+        """Return what is other in another prompt; None if they are alike."""
+        one, two = self.template or Template(), other.template or Template()
+        shots = [[turn.content for turn in chat("", few_shot=each.few_shot)] for each in (self, other)]
+        return one.difference(two) or (None if shots[0] == shots[1] else "the few-shot examples are others")
+
     def describe(self) -> dict[str, Any]:
-        """Return the few-shot examples as plain data, for provenance."""
+        """Return template and few-shot examples as plain data, for provenance."""
+        template = self.template or Template()
         return {
-            "system": SYSTEM_MESSAGE,
+            "system": template.system,
             "few_shot": [
                 {"question": q.question, "answer": q.answers[0]}
                 | ({"context": q.context} if q.context else {})
+                | ({"messages": [vars(turn) for turn in q.messages]} if q.messages else {})
                 for q in self.few_shot
             ],
+            **({} if template.user is None else {"user": template.user}),
+            **({"roles": list(template.roles)} if template.roles else {}),
         }
 
     @classmethod
     def from_description(cls, description: Mapping[str, Any]) -> PromptConfig:
-        """Return the few-shot examples that `describe` wrote."""
-        return cls(
-            tuple(
-                Question(f"few-shot-{number}", item["question"], (item["answer"],), item.get("context"))
-                for number, item in enumerate(description.get("few_shot", []))
-            )
+        """Return the template and the few-shot examples that `describe` wrote; no template of nothing."""
+        if not description:
+            return cls()
+        template = Template(
+            description.get("system", Template.system),
+            description.get("user"),
+            tuple(description.get("roles", ())),
         )
+        examples = (
+            Question(
+                *(f"few-shot-{number}", item["question"], (item["answer"],), item.get("context")),
+                messages=turns_of(item.get("messages")),
+            )
+            for number, item in enumerate(description.get("few_shot", []))
+        )
+        return cls(tuple(examples), template)
 
 
-def _named(question_id: str, encode: Callable[..., tuple[int, ...]], *texts: Any) -> tuple[int, ...]:
+def _named(question: Question, encode: Callable[..., tuple[int, ...]], *texts: Any) -> tuple[int, ...]:
     """The token ids of texts; what cannot be encoded names its question."""
     try:
         return encode(*texts)
-    except InputError as error:
-        raise QuestionError(question_id, str(error)) from error
+    except (InputError, ModelError) as error:
+        if isinstance(error, ModelError) and not question.messages:
+            raise
+        raise QuestionError(question.id, str(error)) from error
 
 
 def _warn_of_special_tokens(model: Sampler, question_id: str, *texts: str | None) -> None:

@@ -93,14 +93,22 @@ class Sampling:
         by = SampledBy(
             model=model.name,
             revision=model.revision,
-            prompt_hash=self.asking.hash(model),
             temperature=temperatures[0] if len(temperatures) == 1 else None,
             recalibrator=fingerprint(untempered[0]) if untempered else None,
             command=command,
             m=self.m,
             seed=self.seeds[0],
         )
-        return [replace(by, max_new_tokens=self.limit(question)) for question in questions]
+        templates = {self.asking.template_of(question): question for question in questions}
+        hashes = {template: self.asking.hash(model, question) for template, question in templates.items()}
+        return [
+            replace(
+                by,
+                prompt_hash=hashes[self.asking.template_of(question)],
+                max_new_tokens=self.limit(question),
+            )
+            for question in questions
+        ]
 
 
 @dataclass(frozen=True)
@@ -220,7 +228,8 @@ def score_without_passages(
     So does the paper's published code. Their `prompt` is still the one that was asked.
     """
     bare = [replace(question, context=None) for question in questions]
-    examples = PromptConfig(tuple(replace(example, context=None) for example in sampling.asking.few_shot))
+    few_shot = tuple(replace(example, context=None) for example in sampling.asking.few_shot)
+    examples = replace(sampling.asking, few_shot=few_shot)
     prompts = examples.prompts(model, bare)
 
     def tokens(prompt: Prompt, generation: Generation) -> tuple[int, ...]:
@@ -327,6 +336,7 @@ def question_blocks(model: Sampler, rows: Iterable[Row], sampling: Sampling) -> 
     for row in rows:
         size = sampling.m * ways * sampling.limit(row)
         size += len(row.question + (row.context or "")) // CHARACTERS
+        size += sum(len(turn.content) for turn in row.messages) // CHARACTERS
         if block and (len(block) == most or tokens + size > budget):
             yield block
             block, tokens = [], 0

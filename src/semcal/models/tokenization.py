@@ -24,6 +24,7 @@ import json
 import re
 import secrets
 import sys
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -36,8 +37,8 @@ from typing import Any
 from jinja2.exceptions import TemplateError
 from tokenizers import AddedToken, Tokenizer
 
-from semcal.data.question import Turn, plain_text
-from semcal.errors import InputError, ModelError
+from semcal.data.question import SYSTEM_MESSAGE, Turn, plain_text
+from semcal.errors import InputError, ModelError, SemcalWarning
 from semcal.models.language_model import Generation
 
 _Ids = tuple[int, ...]
@@ -305,6 +306,8 @@ def chat_format(tokenizer: Any, eos: Iterable[int]) -> ChatFormat:
 class ChatFormat(ABC):
     """Chats, answers and ends of turn in the tokens of one model; `eos` are the tokens that end a text."""
 
+    takes_messages = True  # whether any chat can be put to the model
+
     def __init__(self, tokenizer: Any, eos: frozenset[int]) -> None:
         self.tokenizer = tokenizer
         self.eos = eos
@@ -331,6 +334,13 @@ class ChatFormat(ABC):
     @abstractmethod
     def _closed(self, tokens: _Ids, text: str, /) -> _Ids:
         """Sampled tokens, whose text is `text`, and the end of turn."""
+
+    def prompt_text(self, token_ids: Sequence[int]) -> str:
+        """The text of a prompt's tokens, special ones included."""
+        text: str = self.tokenizer.decode(
+            list(token_ids), skip_special_tokens=False, clean_up_tokenization_spaces=False
+        )
+        return text
 
     def text(self, token_ids: Sequence[int]) -> str:
         """The text of drawn tokens, without special tokens and without the end of turn."""
@@ -431,6 +441,7 @@ class TemplateFormat(ChatFormat):
     def __init__(self, tokenizer: Any, eos: frozenset[int]) -> None:
         super().__init__(tokenizer, eos)
         check_template(tokenizer)
+        self._told_of_system = False
         self._prompt = lru_cache(_MAX_PROMPTS)(lambda chat: self._one_bos(self._render(chat, ask=True)))
 
     def encode(self, turns: Sequence[Turn]) -> _Ids:
@@ -526,8 +537,16 @@ class TemplateFormat(ChatFormat):
         turns = list(turns)
         if len(turns) < 2 or turns[0].role != "system" or self._takes_system:
             return turns
-        system, first, *later_turns = turns
-        return [Turn(first.role, f"{system.content}\n\n{first.content}"), *later_turns]
+        system, *turns = turns
+        place = next(place for place, turn in enumerate(turns) if turn.role == "user")
+        turns[place] = Turn("user", f"{system.content}\n\n{turns[place].content}")
+        if system.content != SYSTEM_MESSAGE and not self._told_of_system:
+            self._told_of_system = True
+            message = (
+                "the model's chat template has no system message: yours begins the first user turn instead"
+            )
+            warnings.warn(message, SemcalWarning, stacklevel=2)
+        return turns
 
     def _one_bos(self, ids: _Ids) -> _Ids:
         if (bos := self._bos) is None:
@@ -539,6 +558,8 @@ class TemplateFormat(ChatFormat):
 
 class PlainFormat(ChatFormat):
     """Chats as plain text for base models: the turn ends with the newline after the answer."""
+
+    takes_messages = False
 
     def encode(self, turns: Sequence[Turn]) -> _Ids:
         """What the tokenizer puts in front of any text (one BOS at most), and the plain text."""

@@ -86,7 +86,8 @@ def provenance_of(
     versions: Mapping[str, str | None],
     server: Mapping[str, Any] | None = None,
 ) -> Provenance:
-    """What a recalibrator or calibration made with these questions is valid for."""
+    """What a recalibrator or calibration made with these questions, all of one template, is valid for."""
+    asking, _ = asking.settled(questions)
     return Provenance(
         model=model.name,
         revision=model.revision,

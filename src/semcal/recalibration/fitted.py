@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, cast
 
+from semcal.data.template import TemplateLike, as_template
 from semcal.errors import UsageError, shown
 from semcal.inputs import Questions, as_questions
 from semcal.models.language_model import PromptConfig, Sampler
@@ -30,7 +31,7 @@ class Fit:
     provenance : Provenance
         Model, prompt, data and versions; `provenance.check` refuses another model or prompt.
     asking : PromptConfig
-        The few-shot examples before every question.
+        The template of the prompt, and the few-shot examples before every question.
     report : mapping
         Losses before and after, standard error of T, steps; empty for a fit that was loaded.
 
@@ -112,18 +113,39 @@ def recalibrator_and_prompt(
     recalibrator: RecalibratorLike | None,
     few_shot: Questions | None,
     *,
+    system: str | None = None,
+    template: TemplateLike | None = None,
     force: bool = False,
 ) -> tuple[AnyRecalibrator, PromptConfig]:
-    """Return what to sample under, and after which examples: those of `few_shot`, or else of the fit.
+    """Return what to sample under, and in which prompt: after the examples of `few_shot`, or else of the fit.
 
-    UsageError if the fit is of another model or prompt, unless `force` is given.
+    So is the template that of `system` or `template`, or else of the fit. UsageError if the fit is of another
+    model or prompt, unless `force` is given.
     """
-    examples = [] if few_shot is None else as_questions(few_shot, "few_shot", labelled=True)
-    asking = PromptConfig(tuple(examples))
+    asking = prompt_config(few_shot, system=system, template=template, force=force)
     fit = as_recalibrator(recalibrator)
     if not isinstance(fit, Fit):
         return fit, asking
-    asking = fit.asking if few_shot is None else asking
+    asking = replace(asking, template=asking.template or fit.asking.template)
+    if few_shot is None:
+        asking = replace(asking, few_shot=fit.asking.few_shot)
     if not force:
-        fit.provenance.check(model=model.name, revision=model.revision, prompt_hash=asking.hash(model))
+        fit.provenance.check(
+            model=model.name,
+            revision=model.revision,
+            prompt_hash=asking.hash(model),
+            difference=fit.asking.difference(asking),
+        )
     return fit.recalibrator, asking
+
+
+def prompt_config(
+    few_shot: Questions | None,
+    *,
+    system: str | None = None,
+    template: TemplateLike | None = None,
+    force: bool = False,
+) -> PromptConfig:
+    """Return the prompt of these examples, in a template or with a system message."""
+    examples = [] if few_shot is None else as_questions(few_shot, "few_shot", labelled=True)
+    return PromptConfig(tuple(examples), as_template(template, system), force)

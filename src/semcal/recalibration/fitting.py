@@ -21,14 +21,15 @@ import torch
 from numpy.polynomial.chebyshev import chebder, chebfit, chebroots, chebval
 from numpy.typing import NDArray
 
+from semcal.data.template import TemplateLike
 from semcal.errors import FitError, QuestionError, SemcalWarning, ServerError, UsageError
 from semcal.inputs import ModelLike, Questions, as_model, as_questions, name_of
-from semcal.models.language_model import LanguageModel, PromptConfig, with_states
+from semcal.models.language_model import LanguageModel, with_states
 from semcal.progress import ShowProgress, shown_progress
 from semcal.recalibration.attentive import ATS, AnyRecalibrator, CalibrationFeatures, inverse_temperatures
 from semcal.recalibration.calibration_set import CalibrationSet, calibration_features, provenance_of
 from semcal.recalibration.exact_fit import clustered_error, clusters_of, fit_temperatures
-from semcal.recalibration.fitted import Fit
+from semcal.recalibration.fitted import Fit, prompt_config
 from semcal.recalibration.losses import token_losses
 from semcal.recalibration.methods import FITTED, FitResult, FitTask, paper_schedule, run_fit
 from semcal.recalibration.optimum import T_MAX, T_MIN, LossSums, certify, check_loss
@@ -83,6 +84,8 @@ def fit(
     method: str = "TS",
     solver: str | None = None,
     few_shot: Questions = (),
+    system: str | None = None,
+    template: TemplateLike | None = None,
     loss: str = "NLL",
     alpha: float | None = None,
     weight_decay: float = 0.0,
@@ -110,6 +113,10 @@ def fit(
         Which recalibrator, or one that was registered (`semcal.recalibration.RECALIBRATORS`).
     solver : {"exact", "sgd"}, optional
         exact for TS by default; the paper's schedule of gradient steps is sgd, the only one of the others.
+    system : str, optional
+        A system message in place of the built-in one; "" for none.
+    template : file, dict or Template, optional
+        `system`, and `user` with {question} and {context}: the form of the prompt.
     few_shot : file, DataFrame, dicts or Questions
         Examples that stand before every question, while fitting and afterwards.
     loss : {"NLL", "SS", "any"}
@@ -167,8 +174,9 @@ def fit(
     chosen = check_method(method, solver, loss, alpha)
     kind = FITTED[method]
     model = as_model(model)
-    asking = PromptConfig(tuple(as_questions(few_shot, "few_shot", labelled=True)))
-    with_answers = as_questions(questions, labelled=True)
+    asking, with_answers = prompt_config(few_shot, system=system, template=template).settled(
+        as_questions(questions, labelled=True), on_bad_question
+    )
     local = model.capabilities.states or not (kind.over_server and chosen == "exact" and store is None)
     if local:
         reader = with_states(model, "ATS, Platt, sgd and a store of features read hidden states")

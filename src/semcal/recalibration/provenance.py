@@ -45,9 +45,17 @@ class Provenance:
     server: Mapping[str, Any] = field(default_factory=dict)  # which one it was fitted over, how, T's error
 
     def check(
-        self, *, model: str, revision: str, prompt_hash: str | None = None, what: str = "recalibrator"
+        self,
+        *,
+        model: str,
+        revision: str,
+        prompt_hash: str | None = None,
+        what: str = "recalibrator",
+        difference: str | None = None,
     ) -> None:
         """Raise UsageError unless it was fitted on these weights (and with this prompt, if given).
+
+        `difference` is that of the prompts, as far as it is known.
 
         A server's weights are not seen: where server, model and what is sent are the same, and its version
         alone is another, that is warned about.
@@ -66,8 +74,8 @@ class Provenance:
             )
         if prompt_hash is not None and self.prompt_hash != prompt_hash:
             raise UsageError(
-                f"the {what} was fitted with another prompt (system message, few-shot examples "
-                f"or template); {_ADVICE}"
+                f"the {what} was fitted with another prompt "
+                f"({difference or 'system message, few-shot examples or template'}); {_ADVICE}"
             )
 
 

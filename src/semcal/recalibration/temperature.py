@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, Self
 
 import scipy
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from semcal.data.question import Role
 from semcal.errors import FitError, UsageError, naming_extra, shown
 from semcal.measures import MEASURES
 from semcal.recalibration.optimum import T_MAX, T_MIN, Certificate, LossSums, check_loss, minimise
@@ -409,14 +410,29 @@ class Strict(BaseModel):
     model_config = ConfigDict(strict=True, frozen=True)
 
 
+class _Message(Strict):
+    role: Role
+    content: Text
+
+
 class _Example(Strict):
-    question: Text
+    question: str
     answer: Text
     context: str | None = None
+    messages: list[_Message] = []
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if not (self.question or self.messages):
+            raise ValueError("an example holds a question or messages")
+        return self
 
 
 class _Prompt(Strict):
     few_shot: list[_Example] = []
+    system: str | None = None
+    user: str | None = None
+    roles: list[Role] = []
 
 
 class FitRecord(Strict):

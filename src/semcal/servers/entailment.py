@@ -63,7 +63,8 @@ class Task:
     def chat(self, triple: Triple, *, stricter: bool = False) -> tuple[Turn, ...]:
         """The prompt about a triple, `stricter` for one word."""
         question, first, second = triple
-        text = self.prompt.format(question=question.strip(), first=first, second=second)
+        prompt = self.prompt if question else self.prompt.replace("Question: {question}\n", "")
+        text = prompt.format(question=question.strip(), first=first, second=second)
         if stricter:
             text += f"\nReply with exactly one of these words and nothing else: {', '.join(self.labels)}."
         return (Turn("user", text),)

@@ -5,6 +5,7 @@ All requests about one question stand together, so that the server finds their c
 
 from __future__ import annotations
 
+import json
 import math
 import warnings
 from base64 import b64encode
@@ -197,6 +198,7 @@ class ServerModel:
             max_temperature=profile.max_temperature,
             truncated_to=profile.truncated_to,
             answers_a_request=profile.together,
+            messages=self.format is None or self.format.takes_messages,
         )
 
     def encode(self, chat: Sequence[Turn]) -> tuple[int, ...]:
@@ -216,6 +218,12 @@ class ServerModel:
     ) -> list[QuestionError]:
         """The prompts known to be too long for the server with their longest answers."""
         return self._too_long(prompts, [max(map(len, of_prompt), default=0) for of_prompt in answers])
+
+    def prompt_text(self, prompt: Prompt) -> str:
+        """The messages that are sent, as JSON; or with a tokenizer the text of the token ids that are."""
+        if self.format is not None:
+            return self.format.prompt_text(prompt.token_ids)
+        return json.dumps([vars(turn) for turn in prompt.chat], ensure_ascii=False, indent=2)
 
     def special_tokens_in(self, text: str) -> tuple[str, ...]:
         """The special tokens that a text spells; none without a tokenizer, for then the server knows."""

@@ -1,0 +1,164 @@
+"""The template of a prompt: its system message, and the form of its user's turns or the roles of messages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from semcal.data.question import SYSTEM_MESSAGE, Question, Role, Turn, user_turn
+from semcal.errors import InputError, UsageError, shown
+
+#: What the user's turn may hold, beside text.
+PLACEHOLDERS = ("question", "context")
+_PLACEHOLDER = re.compile(r"\{([^\W\d]\w*)\}")
+_EXAMPLE = "such as 'user: \"{context}\\n\\n{question}\"'"
+
+
+@dataclass(frozen=True)
+class Template:
+    """What all prompts of one kind have in common but for the few-shot examples.
+
+    In `user` {question} and {context} are replaced, and nothing else: other braces stand as they are. None is
+    the built-in form.
+
+    >>> Template.of(Question("1", "", messages=(Turn("system", "Be brief."), Turn("user", "Who?"))))
+    Template(system='Be brief.', user=None, roles=('user',))
+    """
+
+    system: str | None = SYSTEM_MESSAGE
+    user: str | None = None
+    roles: tuple[Role, ...] = ()  # of rows with messages, the system's left out; none: rows have a question
+
+    def __post_init__(self) -> None:
+        if self.user is None:
+            return
+        names = _PLACEHOLDER.findall(self.user)
+        if unknown := [name for name in names if name not in PLACEHOLDERS]:
+            raise UsageError(
+                f"the template has the placeholder {{{unknown[0]}}}, and only {{question}} and {{context}} "
+                f"are filled in: use these, or write {{ {unknown[0]} }} where that is text"
+            )
+        if "question" not in names:
+            raise UsageError(f"the user's text of the template has no {{question}}: put it in, {_EXAMPLE}")
+
+    @classmethod
+    def of(cls, question: Question) -> Template:
+        """Return the template of a question: of its messages, or the built-in one."""
+        if not question.messages:
+            return cls()
+        first, *_ = question.messages
+        system = first.content if first.role == "system" else None
+        return cls(system, None, tuple(turn.role for turn in question.messages if turn.role != "system"))
+
+    @property
+    def probe(self) -> Question:
+        """A question that is the same for all templates, to compare them by."""
+        if not self.roles:
+            return Question("", "Which?", context="That." if "{context}" in (self.user or "") else None)
+        system = [] if self.system is None else [Turn("system", self.system)]
+        return Question("", "Which?", messages=(*system, *(Turn(role, "Which?") for role in self.roles)))
+
+    def check(self, question: Question) -> None:
+        """Raise InputError, which names what differs, if a question is of another template."""
+        if question.messages and (difference := self.difference(Template.of(question), question)):
+            raise InputError(f"its messages are of another template: {difference}")
+        if self.roles and not question.messages:
+            raise InputError(
+                f"it has no 'messages', and the prompt is of rows with {_turns(self.roles)}: give it "
+                "'messages'"
+            )
+
+    def difference(self, other: Template, question: Question | None = None) -> str | None:
+        """Return what is other in another template, or in a question of it; None if they are alike."""
+        if other.system != self.system:
+            return f"the system message is {_quoted(other.system)}, expected {_quoted(self.system)}"
+        roles, expected = other.roles or ("user",), self.roles or ("user",)
+        if len(roles) != len(expected):
+            return f"the number of turns is {len(roles)}, expected {len(expected)} ({', '.join(expected)})"
+        if roles != expected:
+            return f"the roles are {', '.join(roles)}, expected {', '.join(expected)}"
+        if (self.roles and (question or other.roles)) or (question is None and other == self):
+            return None
+        if self.roles or (other.roles and question is None):
+            return (
+                f"there are {'no ' * (not other.roles)}messages, expected {'no ' * (not self.roles)}messages"
+            )
+        form = "Question: {question}" if self.user is None else self.user
+        if question is not None and self._fits(question.messages[-1].content):
+            return None
+        was = _quoted(other.user if question is None else question.messages[-1].content)
+        return f"the user's turn is {was}, expected the form {shown(form)}"
+
+    def _fits(self, content: str) -> bool:
+        """Whether a text may be the user's turn."""
+        forms = [self.user] if self.user else [user_turn(_OPEN).content, user_turn(_CLOSED).content]
+        patterns = (".+".join(map(re.escape, re.split(r"\{(?:question|context)\}", form))) for form in forms)
+        return any(re.fullmatch(pattern, content, re.DOTALL) for pattern in patterns)
+
+
+_OPEN, _CLOSED = Question("", "{question}", context="{context}"), Question("", "{question}")
+
+
+def _turns(roles: tuple[Role, ...]) -> str:
+    return f"{len(roles)} turn{'s' if len(roles) > 1 else ''} ({', '.join(roles)})"
+
+
+def _quoted(text: str | None) -> str:
+    return "none" if text is None else shown(text)
+
+
+TemplateLike: TypeAlias = "Template | Mapping[str, str | None] | str | Path"
+"""A template, its `system` and `user` texts, or a YAML file of these."""
+
+
+def as_template(template: TemplateLike | None, system: str | None = None) -> Template | None:
+    """Return a template from what names it, or a system message alone ("" for none); None for neither.
+
+    UsageError for both, a file that cannot be read, another key, or a user's text without {question}.
+
+    >>> as_template({"system": "Be brief.", "user": "{question} Reply as {\\"name\\": …}."}).system
+    'Be brief.'
+    """
+    if template is not None and system is not None:
+        raise UsageError("give a system message or a template, which has its own, not both")
+    if system is not None:
+        return Template(system or None)
+    if template is None or isinstance(template, Template):
+        return template
+    source = "the template"
+    if isinstance(template, str | Path):
+        source, template = f"the template {template}", _read(Path(template))
+    if not isinstance(template, Mapping):
+        raise UsageError(
+            f"{source} must have a key 'user', {_EXAMPLE}, and may have 'system'; got {shown(template)}"
+        )
+    if unknown := [key for key in template if key not in ("system", "user")]:
+        raise UsageError(f"{source} has the key {shown(unknown[0])}; its keys are 'system' and 'user'")
+    user, system = template.get("user"), template.get("system")
+    if not isinstance(user, str):
+        raise UsageError(f"{source}: 'user' must be a text with {{question}}, {_EXAMPLE}, got {shown(user)}")
+    if not isinstance(system, str | None):
+        raise UsageError(f"{source}: 'system' must be a text, or null for none, got {shown(system)}")
+    try:
+        return Template(system or None, user)
+    except UsageError as error:
+        raise UsageError(str(error).replace("the template", source, 1)) from None
+
+
+def _read(path: Path) -> Any:
+    """What a YAML file says."""
+    try:
+        return YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(
+            f"the template {path} cannot be read ({error.strerror}); give a YAML file"
+        ) from error
+    except (YAMLError, UnicodeError, RecursionError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise UsageError(f"the template {path} is no YAML in UTF-8 ({reason}); {_EXAMPLE}") from error

@@ -1,0 +1,180 @@
+"""Commands on rows with messages, and with --system, --template and --show-prompt."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny_models
+from typer.testing import CliRunner
+
+import semcal
+from semcal.calibration.calibrated import Calibration
+from semcal.cli.app import app
+from semcal.data.question import Question, Turn
+from semcal.errors import InputError, QuestionError, SemcalWarning, UsageError
+from semcal.models import load_equivalence
+from semcal.models.equivalence import side_of
+from semcal.models.fakes import FakeLanguageModel
+from semcal.models.language_model import PromptConfig
+from semcal.models.tokenization import chat_format
+from tests.cli.invoking import semcal as command
+from tests.cli.invoking import write
+from tests.servers.fake_chat import model_of
+from tests.servers.fake_server import FakeServer
+
+SYSTEM = {"role": "system", "content": "Answer with a name alone."}
+TEXTS = [f"Ana built mill {n}. Who built mill {n}?" for n in range(30)]
+TABLE = {text: {"Ana.": 0.7, "Bo.": 0.3} for text in TEXTS}
+
+
+def messages(text: str, *start: dict[str, str]) -> dict[str, Any]:
+    return {"messages": [*start, {"role": "user", "content": text}]}
+
+
+ROWS = [messages(text, SYSTEM) | {"answers": "Ana" if n % 3 else "Bo"} for n, text in enumerate(TEXTS)]
+
+
+@pytest.fixture
+def base_model(tmp_path: Path) -> Path:
+    """A checkpoint without a chat template."""
+    return tiny_models.save(tmp_path / "base", template=None)
+
+
+@pytest.fixture
+def chat_model(tmp_path: Path) -> Path:
+    return tiny_models.save(tmp_path / "chat")
+
+
+def shown(*arguments: Any) -> str:
+    result = CliRunner().invoke(app, [*map(str, arguments), "--show-prompt"])
+    assert result.exit_code == 0, result.stderr
+    return result.stdout
+
+
+@pytest.mark.filterwarnings("ignore:.*reached the token limit")
+def test_rows_with_messages_pass_the_whole_pipe(tmp_path: Path, chat_model: Path) -> None:
+    file = write(tmp_path / "rows.jsonl", [*ROWS[:3], {"messages": []}, {"messages": [SYSTEM]}])
+    code, rows, said = command("sample", file, "--model", chat_model, "--m", 3, "--max-new-tokens", 4)
+    assert (code, len(rows), [row["id"] for row in rows]) == (1, 3, ["1", "2", "3"])
+    assert 'line 5: the last of "messages" is of the system' in said
+    assert len({row["sampled_by"]["prompt_hash"] for row in rows}) == 1
+    for name in (("cluster",), ("measure",), ("grade",)):
+        code, rows, said = command(*name, "-", stdin="".join(json.dumps(row) + "\n" for row in rows))
+        assert code == 0, said
+    assert rows[0]["messages"] == ROWS[0]["messages"]
+    assert "question" not in rows[0]
+    code, (row, *_), _ = command("metrics", "-", stdin="".join(json.dumps(row) + "\n" for row in rows))
+    assert (code, row["n"]) == (0, 3)
+
+
+def test_a_calibration_of_messages_refuses_other_templates_by_name() -> None:
+    model = FakeLanguageModel(TABLE)
+    calibration = semcal.calibrate(model, ROWS, equivalence="exact", m=5, progress=False)
+    assert calibration.provenance is not None
+    assert calibration.provenance.prompt["roles"] == ["user"]
+    uq = semcal.SemanticUQ(model, calibration=calibration)
+    answer = uq.ask(ROWS[0]["messages"])
+    assert (answer.question, answer.measure) == ("", "Calibrated")
+    with pytest.raises(
+        QuestionError, match=r"the system message is none, expected 'Answer with a name alone.'"
+    ):
+        uq.ask(messages(TEXTS[0])["messages"])
+    with pytest.raises(QuestionError, match="it has no 'messages'"):
+        uq.ask(TEXTS[0])
+    with pytest.raises(UsageError, match="system given beside a calibration"):
+        semcal.SemanticUQ(model, calibration=calibration, system="Be brief.")
+    with pytest.raises(InputError, match="of another template: the system message is none"):
+        semcal.calibrate(model, [*ROWS[:9], messages(TEXTS[9]) | {"answers": "Ana"}], equivalence="exact")
+
+
+def test_a_calibration_brings_its_template_to_plain_questions(tmp_path: Path) -> None:
+    model = FakeLanguageModel(TABLE)
+    template = {"system": SYSTEM["content"], "user": "{question}"}
+    plain = [{"question": text, "answers": row["answers"]} for text, row in zip(TEXTS, ROWS)]
+    made = semcal.calibrate(model, plain, template=template, equivalence="exact", m=5, progress=False)
+    made.save_pretrained(tmp_path / "made")
+    uq = semcal.SemanticUQ(model, calibration=Calibration.from_pretrained(tmp_path / "made"))
+    assert [turn.content for turn in uq.asking.chat(Question("1", "Who?"))] == [SYSTEM["content"], "Who?"]
+    assert uq.ask(TEXTS[0]).text == "Ana"
+    assert uq.ask(ROWS[0]["messages"]).text == "Ana"  # of the same template
+
+
+def test_a_fit_keeps_its_template(tmp_path: Path) -> None:
+    model = FakeLanguageModel(TABLE)
+    semcal.fit(model, ROWS).save_pretrained(tmp_path / "fit")
+    uq = semcal.SemanticUQ(model, recalibrator=tmp_path / "fit", equivalence="exact")
+    assert uq.ask(ROWS[0]["messages"]).text == "Ana"
+    with pytest.raises(QuestionError, match="it has no 'messages'"):
+        uq.ask(TEXTS[0])
+    with pytest.raises(UsageError, match=r"the system message is 'Be brief.', expected 'Answer with a name"):
+        semcal.SemanticUQ(model, recalibrator=tmp_path / "fit", system="Be brief.")
+
+
+def test_a_base_model_refuses_messages_and_takes_templates(tmp_path: Path, base_model: Path) -> None:
+    file = write(tmp_path / "rows.jsonl", ROWS[:1])
+    code, _, said = command("sample", file, "--model", base_model)
+    assert code == 1
+    assert (
+        "has no chat template, so it takes no messages; give it a 'question', or use an instruct model"
+        in said
+    )
+    assert "Be brief.\n\nQuestion: Who?\nAnswer:" in shown(
+        "ask", "Who?", "--model", base_model, "--system", "Be brief."
+    )
+
+
+def test_the_prompt_is_shown_as_the_model_gets_it(tmp_path: Path, chat_model: Path) -> None:
+    file = write(tmp_path / "rows.jsonl", ROWS)
+    (tmp_path / "form.yaml").write_text("user: 'Say {question}'\n")
+    for name in (
+        ("sample",),
+        ("ask",),
+        ("calibrate", "--out", tmp_path / "a"),
+        ("fit", "--out", tmp_path / "b"),
+    ):
+        text = shown(name[0], file, "--model", chat_model, *name[1:])
+        assert SYSTEM["content"] in text
+        assert TEXTS[0] in text
+        assert TEXTS[1] not in text
+    text = shown("ask", "Who?", "--model", chat_model, "--template", tmp_path / "form.yaml")
+    assert "Say Who?" in text
+    assert "Question:" not in text
+    assert not (tmp_path / "a").exists()
+
+
+def test_a_server_gets_messages_as_they_are() -> None:
+    row = messages(
+        "Who built mill 1?", SYSTEM, {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "?"}
+    )
+    with FakeServer() as server:
+        model = model_of(server)
+        (prompt,) = PromptConfig().prompts(model, semcal.inputs.as_questions([row]))
+        assert json.loads(model.prompt_text(prompt)) == row["messages"]
+        semcal.ask_many(model, [row], equivalence="exact", progress=False)
+        assert server.requests[-1][1]["messages"] == row["messages"]
+
+
+def test_a_system_message_without_a_place_begins_the_first_user_turn_and_is_told_once() -> None:
+    template = "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no') }}{% endif %}" + (
+        "{{ m.role }}: {{ m.content }}\n{% endfor %}"
+    )
+    form = chat_format(tiny_models.tokenizer(template=template), [2])
+    turns = [Turn("system", "Be brief."), Turn("assistant", "Yes?"), Turn("user", "a"), Turn("user", "b")]
+    with pytest.warns(SemcalWarning, match="no system message: yours begins the first user turn") as told:
+        ids = [form.encode(turns[:k]) for k in (3, 4)]
+    assert len(told) == 1
+    assert ids[0] == form.encode([turns[1], Turn("user", "Be brief.\n\na")])
+
+
+def test_pairs_without_a_question_are_of_bare_answers() -> None:
+    assert side_of("", "ana") == "ana"
+    embedded = load_equivalence("default")
+    assert embedded.entails([("", "may 3 1987", "3 may 1987"), ("", "paris", "lyon")]) == [True, False]
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEMCAL_CACHE", str(tmp_path / "cache"))
