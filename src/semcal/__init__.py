@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from semcal.recalibration.fitting import fit
     from semcal.results import Answer, Results, score
     from semcal.servers.sampler import load_server
-    from semcal.uncertainty import SemanticUQ, ask_many
+    from semcal.uncertainty import SemanticUQ, ask_many, check
 
 __version__ = "0.1.0"
 
@@ -42,6 +42,7 @@ _ADDRESSES = {
     "SemanticUQ": "uncertainty",
     "ask_many": "uncertainty",
     "calibrate": "calibration.learn",
+    "check": "uncertainty",
     "confidence": "measures",
     "confidences": "measures",  # the old name, for a release
     "errors": "",
@@ -69,6 +70,7 @@ __all__ = [
     "__version__",
     "ask_many",
     "calibrate",
+    "check",
     "confidence",
     "errors",
     "fit",

@@ -145,16 +145,19 @@ def checked_temperatures(temperatures: Any) -> list[float]:
     ]
 
 
-def as_questions(questions: object, name: str = "questions", *, labelled: bool = False) -> list[Question]:
+def as_questions(
+    questions: object, name: str = "questions", *, labelled: bool = False, given: bool = False
+) -> list[Question]:
     """Return questions from a file, texts (which are their ids), dicts, `Question`s or a DataFrame.
 
     `name` is that of the argument in errors, which name the first bad row and what to do. `labelled`
     questions need answers; none at all, and `Question`s without, are left to who says how many are needed.
+    With `given` the key "answer" is no reference, but an answer that is checked.
     """
     argument = _Argument(questions, name)
     if isinstance(questions, str | Path):
         argument.check_path()
-        return load_questions(questions, answers_needed=labelled, labelled=True)
+        return load_questions(questions, answers_needed=labelled, labelled=not given)
     items = argument.items("texts, dicts or Questions", may_be_empty=labelled)
     items = [{"messages": item} if _are_messages(item) else item for item in items]
     texts = [item for item in items if isinstance(item, str)]
@@ -168,7 +171,7 @@ def as_questions(questions: object, name: str = "questions", *, labelled: bool =
     ready = [item for item in items if isinstance(item, Question)]
     if len(ready) == len(items):
         return ready
-    rows = questions_from_rows(argument.rows(items), answers_needed=labelled, labelled=True)
+    rows = questions_from_rows(argument.rows(items), answers_needed=labelled, labelled=not given)
     return list(map(argument.usable, rows))
 
 

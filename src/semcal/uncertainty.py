@@ -263,14 +263,18 @@ class SemanticUQ:
         items, texts = inputs.as_questions(questions), list(answers)
         if len(texts) != len(items) or not all(isinstance(text, str) for text in texts):
             raise UsageError(f"give a text to each question: {len(items)} questions, {len(texts)} answers")
-        if self.calibration is None:
-            self.answer_kind = "given"
+        check_answer_kind(self.calibration, "given")
+        if self.rule is not None:
+            raise UsageError("to check answers, leave decide out: they are compared with all draws")
         given = [
             replace(question, extra={**question.extra, "answer": text})
             for question, text in zip(items, texts)
         ]
-        check_answer_kind(self.calibration, "given")
-        return self.ask_many(given, progress=progress)
+        kind, self.answer_kind = self.answer_kind, "given"
+        try:
+            return self.ask_many(given, progress=progress)
+        finally:
+            self.answer_kind = kind
 
     def ask_many(self, questions: Questions, *, progress: ShowProgress = True) -> Results:
         """Ask many questions with distinct ids; open-book and closed-book questions may be mixed.
@@ -314,6 +318,7 @@ class SemanticUQ:
             clustering=clustering,
             seed=seed,
             failures=failures,
+            kind=self.answer_kind,
         )
 
     def _decide(

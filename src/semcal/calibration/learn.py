@@ -373,7 +373,7 @@ def labelled_questions(labelled: Questions, answer: AnswerKind) -> list[Question
     """Return questions with reference answers, or with answers of their own that people have judged."""
     if answer != "given":
         return inputs.as_questions(labelled, "labelled", labelled=True)
-    questions = inputs.as_questions(labelled, "labelled")
+    questions = inputs.as_questions(labelled, "labelled", given=True)
     for question in questions:
         try:
             check_given(Row.of(question))

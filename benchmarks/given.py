@@ -1,0 +1,137 @@
+"""Answers that are given: how likely one of another system is right, by draws of a model or of other systems.
+
+    semcal calibrate QUESTIONS --model MODEL --out DIR     # draws of the witness: DIR/samples.jsonl
+    SEMCAL_DATA=... python -m benchmarks given --samples DIR/samples.jsonl [--greedy MODEL]
+
+EVOUNA's five systems have answers to the same questions of TriviaQA, with human verdicts, which are the
+labels. (Its half of Natural Questions is left out: the embedded equivalence was trained on answers of it.)
+`--questions` writes those that the draws are taken of: the first 500 of TriviaQA that all systems answer and
+that are well posed. Figures are out of fold. With `--greedy` the model's greedy answers beside modal ones.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from semcal.calibration.calibrated import Calibration, match_at
+from semcal.calibration.learn import Learning, calibrate_rows, measure_samples
+from semcal.errors import SemcalWarning
+from semcal.inputs import as_equivalence
+from semcal.models.clustering import Grouping
+from semcal.models.loading import load_model
+from semcal.models.sampling import Sampling, state_answers
+from semcal.recalibration.temperature import Temperature
+from semcal.rows import AnswerKind, Row, RowsAt, StatedAnswer
+
+SYSTEMS = {"fid": "FiD", "gpt35": "GPT-3.5", "chatgpt": "ChatGPT", "gpt4": "GPT-4", "newbing": "Bing Chat"}
+N = 500
+HEAD = ("answers of", "compared with", "right", "says", "ACE", "by chance", "AUROC", "gain", "share's gain")
+
+
+def judged() -> dict[str, dict[str, Any]]:
+    """Question → system → its answer with a human verdict: the first 500 that all of them answer."""
+    path = Path(os.environ["SEMCAL_DATA"]) / "evouna_a.jsonl.gz"
+    by_question: dict[str, dict[str, Any]] = {}
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        for row in map(json.loads, lines):
+            if row["dataset"] == "triviaqa":
+                by_question.setdefault(row["id"].rpartition("-")[0], {})[row["system"]] = row
+    usable = [
+        (name, rows)
+        for name, rows in by_question.items()
+        if len(rows) == len(SYSTEMS) and not any(row["improper"] for row in rows.values())
+    ]
+    return dict(usable[:N])
+
+
+def calibrate(rows: RowsAt, kind: AnswerKind, equivalence: Any) -> Calibration:
+    """Learn from rows whose answers are stated."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SemcalWarning)
+        matched = match_at(rows, kind, equivalence)
+        return calibrate_rows(matched, equivalence, learning=Learning(answer=kind))
+
+
+def given(rows: RowsAt, answers: Mapping[str, Any]) -> RowsAt:
+    """The rows with a system's answers, and whether people call them right."""
+    return {
+        t: [
+            row.set(correct=answers[row.id]["human_correct"]).set_stated(
+                "given", StatedAnswer(answers[row.id]["answer"])
+            )
+            for row in part
+        ]
+        for t, part in rows.items()
+    }
+
+
+def figures(name: str, witness: str, calibration: Calibration) -> list[str]:
+    """A row of the table."""
+    base, calibrated = calibration.report.base, calibration.report.calibrated
+    keys = ("accuracy", "mean_confidence", "ace", "ace_floor_95", "auroc", "gain")
+    values = [calibrated[key] for key in keys] + [base["gain"]]
+    return [name, witness, *("–" if value is None else f"{value:.3f}" for value in values)]
+
+
+def main(arguments: Sequence[str] = ()) -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks given", description=__doc__)
+    parser.add_argument("--samples", type=Path, help="the draws of the witness")
+    parser.add_argument("--questions", type=Path, help="write the questions to this file, and nothing else")
+    parser.add_argument("--greedy", metavar="MODEL", help="also its greedy answers")
+    options = parser.parse_args(arguments)
+    if "SEMCAL_DATA" not in os.environ or not (options.samples or options.questions):
+        raise SystemExit("it needs SEMCAL_DATA, and --samples or --questions")
+    systems = judged()
+    if options.questions is not None:
+        lines = (
+            json.dumps({"id": name, "question": row["question"], "answers": row["answers"]}) + "\n"
+            for name, (row, *_) in ((name, list(rows.values())) for name, rows in systems.items())
+        )
+        options.questions.write_text("".join(lines), encoding="utf-8")
+        return
+    equivalence = as_equivalence(None)
+    clustering = Grouping(equivalence)
+    draws = [Row(json.loads(line)) for line in options.samples.read_text(encoding="utf-8").splitlines()]
+    rows = measure_samples(draws, clustering)
+    table = [figures("the witness: modal", "its draws", calibrate(rows, "modal", equivalence))]
+    if options.greedy:
+        questions = [row.to_question() for row in draws]
+        stated = state_answers(load_model(options.greedy), questions, "greedy", Sampling((Temperature(1.0),)))
+        greedy = {
+            t: [row.set_stated("greedy", answer) for row, answer in zip(part, stated)]  # type: ignore[arg-type]
+            for t, part in rows.items()
+        }
+        table.append(figures("the witness: greedy", "its draws", calibrate(greedy, "greedy", equivalence)))
+    for system, name in SYSTEMS.items():
+        answers = {question: of_question[system] for question, of_question in systems.items()}
+        table.append(
+            figures(name, "the witness's draws", calibrate(given(rows, answers), "given", equivalence))
+        )
+        others = [
+            Row(
+                {
+                    "id": question,
+                    "question": of_question[system]["question"],
+                    "answers": of_question[system]["answers"],
+                    "samples": [of_question[other]["answer"] for other in SYSTEMS if other != system],
+                }
+            )
+            for question, of_question in systems.items()
+        ]
+        by_others = given(measure_samples(others, clustering), answers)
+        table.append(figures(name, "the four others", calibrate(by_others, "given", equivalence)))
+    print(f"| {' | '.join(HEAD)} |\n| {' | '.join(['---', '---'] + ['---:'] * (len(HEAD) - 2))} |")
+    for row in table:
+        print(f"| {' | '.join(row)} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,257 @@
+"""An answer that is given or greedy: its meaning among the draws, its probability, verdicts as labels."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given as examples
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+import semcal
+from semcal.calibration.calibrated import Calibration
+from semcal.calibration.features import FEATURES, ColumnFeature, Feature, features_of
+from semcal.calibration.learn import Learning, calibrate_rows, measure_samples
+from semcal.cli.app import app
+from semcal.data.question import Question
+from semcal.errors import InputError, SemcalWarning, UsageError
+from semcal.measuring import measure_at
+from semcal.models.clustering import Grouping, cluster_rows, match_answers
+from semcal.models.equivalence import ExactMatch
+from semcal.models.fakes import FakeEquivalence, FakeLanguageModel
+from semcal.models.sampling import Sampling, state_answers
+from semcal.recalibration.temperature import Temperature
+from semcal.rows import Row
+
+EXACT = Grouping(ExactMatch())
+
+
+def stored(n: int = 120, *, verdicts: bool = True) -> list[dict[str, Any]]:
+    """Rows whose given answer is right as often as draws agree with it."""
+    rng = np.random.default_rng(4)
+    rows = []
+    for number in range(n):
+        agree = int(rng.integers(0, 11))
+        samples = ["Ana"] * agree + [f"Bo {k}" for k in range(10 - agree)]
+        right = bool(rng.random() < (agree + 0.5) / 11)
+        label: dict[str, Any] = {"correct": right} if verdicts else {"answers": ["Ana" if right else "Di"]}
+        rows.append({"id": str(number), "question": "Who?", "samples": samples, "answer": "Ana", **label})
+    return [{**row, "question": f"Who built mill {row['id']}?"} for row in rows]
+
+
+def calibrated(rows: list[dict[str, Any]], **options: Any) -> Calibration:
+    measured = measure_samples(list(map(Row, rows)), EXACT, answer="given")
+    return calibrate_rows(measured, ExactMatch(), learning=Learning(answer="given", **options))
+
+
+@pytest.mark.parametrize(
+    ("answer", "cluster"),
+    [("Ana.", 0), ("the Bo", 1), ("", 3), ("Cy", None), ("ANA VELIS", 0), ("Bo Tarn", 1)],
+)
+def test_an_answer_means_what_most_of_the_draws_do_that_it_is_equivalent_to(
+    answer: str, cluster: int | None
+) -> None:
+    """By normal form, then by the equivalence; the empty answer means the empty draws alone."""
+    synonyms = FakeEquivalence([{"ana velis", "ana"}, {"bo tarn", "bo"}])
+    row = Row({"id": "1", "question": "Who?", "samples": ["Ana", "Bo", "Di", "", "Bo"], "answer": answer})
+    clustered = cluster_rows([row], equivalence=synonyms).rows
+    (matched,) = match_answers(clustered, "given", synonyms)
+    assert matched["answer_cluster"] == cluster
+    assert matched.stated_answer("given").text == answer
+
+
+@examples(st.lists(st.sampled_from("abcdef"), min_size=2, max_size=12), st.data())
+def test_a_given_draw_has_the_share_of_its_meaning(samples: list[str], data: st.DataObject) -> None:
+    answer = data.draw(st.sampled_from([*samples, "none of them"]))
+    row = Row({"id": "1", "question": "Who?", "samples": samples, "answer": answer, "answers": ["a"]})
+    rows = measure_samples([row], EXACT, answer="given")
+    values = features_of(rows, "given").values
+    assert values["E-SC"] == pytest.approx([samples.count(answer) / len(samples)])
+    others = [samples.count(text) for text in set(samples) - {answer}]
+    assert values["rival"] == pytest.approx([max(others, default=0) / len(samples)])
+    assert values["second"] == [
+        float(answer in samples and sum(n > samples.count(answer) for n in others) == 1)
+    ]
+
+
+def test_human_verdicts_are_labels_and_the_probability_is_of_the_given_answer() -> None:
+    calibration = calibrated(stored())
+    assert (calibration.answer_kind, calibration.report.n) == ("given", 120)
+    assert calibration.report.base["accuracy"] == pytest.approx(
+        np.mean([row["correct"] for row in stored()]), abs=1e-3
+    )
+    results = semcal.score(stored(), "exact", calibration=calibration)
+    assert {answer.text for answer in results} == {"Ana"}
+    by_share = sorted((answer.score, answer.confidence) for answer in results)
+    assert [p for _, p in by_share] == sorted(p for _, p in by_share)
+    assert results.metrics()["Calibrated"]["n"] == 120
+    no_draw = next(answer for answer in results if answer.score == 0)
+    assert no_draw.meanings[0].samples == ()
+    assert no_draw.explanation.startswith("none of 10 draws says Ana, 1 says Bo")
+    assert sum(meaning.probability or 0 for meaning in no_draw.meanings) <= 1
+
+
+def test_references_and_verdicts_that_agree_learn_the_same_map() -> None:
+    assert calibrated(stored()).map == calibrated(stored(verdicts=False)).map
+
+
+def test_a_given_calibration_is_kept_and_refused_for_other_answers(tmp_path: Path) -> None:
+    calibration = calibrated(stored())
+    calibration.save_pretrained(tmp_path / "given")
+    loaded = Calibration.from_pretrained(tmp_path / "given")
+    assert loaded.answer_kind == "given"
+    with pytest.raises(UsageError, match="learnt for given answers, not modal ones"):
+        semcal.score(stored(), "exact", calibration=loaded, answer="modal")
+    modal = calibrate_rows(
+        measure_samples([Row({**row, "answers": ["Ana"]}) for row in stored()], EXACT), ExactMatch()
+    )
+    modal.save_pretrained(tmp_path / "modal")
+    assert "answer_kind" not in json.loads((tmp_path / "modal" / "calibration.json").read_text())
+    with pytest.raises(UsageError, match="learnt for modal answers, not given ones"):
+        semcal.score(stored(), "exact", calibration=modal, answer="given")
+
+
+@pytest.mark.parametrize(
+    ("row", "error"),
+    [
+        ({"answer": None}, "'answer' must be a text"),
+        ({"answer": " "}, "'answer' is empty"),
+        ({"correct": "yes"}, "'correct' must say whether 'answer' is right"),
+        ({"correct": None}, "neither 'correct'"),
+        ({"answer_log_likelihood": 0.5}, "at most|≤ 0"),
+    ],
+)
+def test_a_bad_given_row_is_named(row: dict[str, Any], error: str) -> None:
+    rows = stored(20)
+    rows[3] |= row
+    with pytest.raises(InputError, match=error) as caught:
+        measure_samples(list(map(Row, rows)), EXACT, answer="given")
+    assert "'3'" in str(caught.value)
+
+
+def test_verdicts_are_no_labels_of_other_answers() -> None:
+    with pytest.raises(InputError, match="--answer given"):
+        measure_samples([Row(row) for row in stored(20)], EXACT)
+
+
+QUESTIONS = {f"Who built mill {i}?": {"Ana.": 0.7, "Bo.": 0.3} for i in range(60)}
+
+
+def test_a_greedy_answer_is_the_likeliest_with_its_likelihood() -> None:
+    model = FakeLanguageModel(QUESTIONS)
+    questions = [Question(str(n), text) for n, text in enumerate(QUESTIONS)]
+    stated = state_answers(model, questions[:3], "greedy", Sampling((Temperature(1.0),)))
+    assert [answer.text for answer in stated] == ["Ana"] * 3  # type: ignore[union-attr]
+    labelled = [
+        {"question": question, "answers": "Ana" if n % 3 else "Bo"} for n, question in enumerate(QUESTIONS)
+    ]
+    calibration = semcal.calibrate(model, labelled, equivalence="exact", answer="greedy", progress=False)
+    assert calibration.answer_kind == "greedy"
+    answer = semcal.SemanticUQ(model, calibration=calibration).ask("Who built mill 1?")
+    assert (answer.text, answer.answer_kind) == ("Ana", "greedy")
+    assert answer.row["greedy_log_likelihood"] <= 0
+    assert json.loads(calibration.samples.splitlines()[0])["greedy"] == "Ana"  # type: ignore[union-attr]
+    with pytest.raises(UsageError, match="decide early"):
+        semcal.SemanticUQ(model, answer="greedy", equivalence="exact", abstain_below=0.5, decide=True)
+
+
+def test_answers_are_checked_in_python_with_and_without_a_calibration() -> None:
+    model = FakeLanguageModel(QUESTIONS)
+    texts = [text for n in range(60) for text in (["Ana"] if n % 2 else ["Cy"])]
+    uq = semcal.SemanticUQ(model, equivalence="exact")
+    assert uq.check("Who built mill 0?", "Cy").confidence == 0
+    assert uq.ask("Who built mill 0?").answer_kind == "modal"
+    labelled = [
+        {"question": question, "answer": text, "correct": text == "Ana"}
+        for question, text in zip(QUESTIONS, texts)
+    ]
+    calibration = semcal.calibrate(model, labelled, equivalence="exact", answer="given", progress=False)
+    results = semcal.check(model, list(QUESTIONS), texts, calibration=calibration, progress=False)
+    right, wrong = results[1].confidence, results[0].confidence
+    assert right is not None
+    assert wrong is not None
+    assert right > 0.8 > 0.2 > wrong
+    with pytest.raises(UsageError, match="60 questions, 1 answers"):
+        semcal.check(model, list(QUESTIONS), ["Ana"], equivalence="exact")
+    with pytest.raises(InputError, match="no 'answer'"):
+        semcal.SemanticUQ(model, calibration=calibration).ask("Who built mill 0?")
+
+
+def test_a_column_is_a_feature_that_must_be_clearly_better() -> None:
+    """One that tells right from wrong is taken, and then needed; noise is not."""
+    rng = np.random.default_rng(1)
+    rows = [
+        {**row, "distance": float(not row["correct"]) + rng.normal(0, 0.3), "noise": rng.normal()}
+        for row in stored(200)
+    ]
+    calibration = calibrated(rows, columns=tuple(map(ColumnFeature.parse, ("distance:falling", "noise"))))
+    assert [column.name for column in calibration.columns] == ["distance"]
+    p = [answer.confidence for answer in semcal.score(rows, "exact", calibration=calibration)]
+    assert np.corrcoef(p, [row["correct"] for row in rows])[0, 1] > 0.8
+    with pytest.raises(InputError, match="has no 'distance'"):
+        semcal.score(
+            [{k: v for k, v in rows[0].items() if k != "distance"}], "exact", calibration=calibration
+        )
+
+
+def test_a_column_that_a_fifth_of_the_rows_lack_is_left_out_and_said() -> None:
+    rows = [{**row, "score": None if n % 4 else 1.0} for n, row in enumerate(stored(100))]
+    with pytest.warns(SemcalWarning, match="75 % of the questions have no 'score'"):
+        assert calibrated(rows, columns=(ColumnFeature("score"),)).columns == ()
+
+
+def test_a_feature_from_outside_is_one_entry() -> None:
+    rows = measure_at({1.0: cluster_rows(list(map(Row, stored(5))), equivalence=ExactMatch()).rows})
+    entry = FEATURES.register(Feature("longest", lambda it: float(max(map(len, it.row.samples)))))
+    try:
+        longest = [float(max(map(len, row["samples"]))) for row in stored(5)]
+        assert features_of(rows).values["longest"].tolist() == longest
+    finally:
+        del FEATURES[entry.name]
+
+
+def test_the_commands_check_given_answers(tmp_path: Path) -> None:
+    """calibrate --answer given, then measure, grade and metrics of its rows; a renamed column of verdicts."""
+    run = CliRunner()
+    rows = [{("human" if key == "correct" else key): value for key, value in row.items()} for row in stored()]
+    samples, folder = tmp_path / "samples.jsonl", tmp_path / "calibration"
+    samples.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    options = [
+        "--answer",
+        "given",
+        "--columns",
+        "correct=human",
+        "--equivalence",
+        "exact",
+        "--out",
+        str(folder),
+    ]
+    made = run.invoke(app, ["calibrate", str(samples), *options, "--json"])
+    assert made.exit_code == 0, made.output
+    clustered, measured, graded = (tmp_path / f"{name}.jsonl" for name in ("clustered", "measured", "graded"))
+    samples.write_text("".join(json.dumps(row) + "\n" for row in stored()))
+    for command in (
+        ["cluster", str(samples), "--equivalence", "exact", "--out", str(clustered)],
+        [
+            "measure",
+            str(clustered),
+            "--calibration",
+            str(folder),
+            "--answer",
+            "given",
+            "--out",
+            str(measured),
+        ],
+        ["grade", str(measured), "--out", str(graded)],
+    ):
+        result = run.invoke(app, command)
+        assert result.exit_code == 0, result.output
+    first = json.loads(graded.read_text().splitlines()[0])
+    assert (first["answer"], first["answer_correct"]) == ("Ana", stored()[0]["correct"])
+    assert 0 < first["probability"] < 1
+    result = run.invoke(app, ["measure", str(clustered), "--calibration", str(folder), "--answer", "modal"])
+    assert result.exit_code == 2
