@@ -54,7 +54,7 @@ def shown(*arguments: Any) -> str:
     return result.stdout
 
 
-@pytest.mark.filterwarnings("ignore:.*reached the token limit")
+@pytest.mark.filterwarnings("ignore:.*reached the token limit", "ignore:AUROC and PRR are undefined")
 def test_rows_with_messages_pass_the_whole_pipe(tmp_path: Path, chat_model: Path) -> None:
     file = write(tmp_path / "rows.jsonl", [*ROWS[:3], {"messages": []}, {"messages": [SYSTEM]}])
     code, rows, said = command("sample", file, "--model", chat_model, "--m", 3, "--max-new-tokens", 4)
