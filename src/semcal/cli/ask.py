@@ -111,6 +111,10 @@ def command(options: AskOptions, server: opt.ServerOptions) -> int:
         options = replace(options, model=opt.ATLAS)
     options = replace(options, equivalence=opt.among_labels(options.equivalence, options.answers_among))
     calibration = _calibration(options)
+    if single is not None and "given" in (options.answer, calibration and calibration.answer_kind):
+        raise UsageError(
+            "a given answer is read from 'answer' of a row; give a file of questions with it, or -"
+        )
     equivalence = options.equivalence
     if calibration is not None:
         equivalence = str(equivalence_of(calibration, equivalence))
@@ -153,8 +157,6 @@ def _single(options: AskOptions) -> Question | None:
         raise UsageError(f"{text!r} is a folder; name a file of questions in it")
     if not text.strip():
         raise UsageError("the question is empty")
-    if options.answer == "given":
-        raise UsageError("--answer given reads 'answer' of each row; give a file of questions with it, or -")
     if text.endswith(DATA_SUFFIXES) and not any(map(str.isspace, text)):
         raise UsageError(f"there is no file {text!r} (and a question has more than one word)")
     return Question(text, text, (), context)
