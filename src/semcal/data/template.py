@@ -8,9 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
-
 from semcal.data.question import SYSTEM_MESSAGE, Question, Role, Turn, user_turn
 from semcal.errors import InputError, UsageError, shown
 
@@ -153,6 +150,9 @@ def as_template(template: TemplateLike | None, system: str | None = None) -> Tem
 
 def _read(path: Path) -> Any:
     """What a YAML file says."""
+    from ruamel.yaml import YAML  # only now, as most commands read none
+    from ruamel.yaml.error import YAMLError
+
     try:
         return YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
     except OSError as error:

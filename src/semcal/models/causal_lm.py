@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from itertools import chain
 from typing import Any
 
@@ -101,10 +102,14 @@ class CausalLanguageModel:
         self.tokenizer = tokenizer
         self.network = checked_network(model, checkpoint)
         self.format = chat_format(tokenizer, self.network.end_of_text(tokenizer))
-        self.capabilities = Capabilities(messages=self.format.takes_messages)
         weights = sum(weight.numel() * weight.element_size() for weight in model.parameters())
         self.memory_budget = memory_budget or max(_MIN_BUDGET, weights // 4)
         self._planner = BatchPlanner(self.network, budget=self.memory_budget, strict=refuse_larger)
+
+    @cached_property
+    def capabilities(self) -> Capabilities:
+        """What its tokenizer's chat template allows."""
+        return Capabilities(messages=self.format.takes_messages, system=self.format.takes_system)
 
     def __repr__(self) -> str:
         return f"CausalLanguageModel({self.name!r}, revision={self.revision!r}, attention={self.attention!r})"

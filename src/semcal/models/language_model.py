@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, cast
 
-from semcal.data.question import Question, Turn, answer_turn, chat, turns_of
+from semcal.data.question import SYSTEM_MESSAGE, Question, Turn, answer_turn, chat, turns_of
 from semcal.data.template import Template
 from semcal.errors import InputError, ModelError, QuestionError, SemcalWarning, UsageError
 
@@ -94,6 +94,7 @@ class Capabilities:
     truncated_to: str | None = None  # how it cuts the distribution although the whole is asked for
     answers_a_request: int | None = None  # to one question in one request; None: there are no requests
     messages: bool = True  # it takes whole chats; a base model takes text alone
+    system: bool = True  # a system message has a place of its own, not before the first user turn
 
 
 DrawnT = TypeVar("DrawnT", covariant=True)
@@ -349,6 +350,10 @@ class PromptConfig:
         _warn_of_special_tokens(model, question.id, *(messages or (question.question, question.context)))
         turns = self._turns(question)
         ids = _named(question, model.encode, turns)
+        if turns[0].role == "system" and turns[0].content != SYSTEM_MESSAGE and not model.capabilities.system:
+            place = "yours begins the first user turn"
+            text = f"the chat template of {model.name} has no system message: {place}"
+            warnings.warn(text, SemcalWarning, stacklevel=3)
         return Prompt(question.id, ids, turns, question=question.question)
 
     def _turns(self, question: Question) -> tuple[Turn, ...]:

@@ -24,7 +24,6 @@ import json
 import re
 import secrets
 import sys
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -37,8 +36,8 @@ from typing import Any
 from jinja2.exceptions import TemplateError
 from tokenizers import AddedToken, Tokenizer
 
-from semcal.data.question import SYSTEM_MESSAGE, Turn, plain_text
-from semcal.errors import InputError, ModelError, SemcalWarning
+from semcal.data.question import Turn, plain_text
+from semcal.errors import InputError, ModelError
 from semcal.models.language_model import Generation
 
 _Ids = tuple[int, ...]
@@ -308,6 +307,11 @@ class ChatFormat(ABC):
 
     takes_messages = True  # whether any chat can be put to the model
 
+    @property
+    def takes_system(self) -> bool:
+        """Whether a system message has a place of its own."""
+        return True
+
     def __init__(self, tokenizer: Any, eos: frozenset[int]) -> None:
         self.tokenizer = tokenizer
         self.eos = eos
@@ -441,7 +445,6 @@ class TemplateFormat(ChatFormat):
     def __init__(self, tokenizer: Any, eos: frozenset[int]) -> None:
         super().__init__(tokenizer, eos)
         check_template(tokenizer)
-        self._told_of_system = False
         self._prompt = lru_cache(_MAX_PROMPTS)(lambda chat: self._one_bos(self._render(chat, ask=True)))
 
     def encode(self, turns: Sequence[Turn]) -> _Ids:
@@ -505,7 +508,7 @@ class TemplateFormat(ChatFormat):
         return segment_cache_for(self.tokenizer)
 
     @cached_property
-    def _takes_system(self) -> bool:
+    def takes_system(self) -> bool:
         """Whether the template renders a system message; some refuse it, some drop it silently."""
         turns = [{"role": "system", "content": "Tell me."}, {"role": "user", "content": "a"}]
         try:
@@ -535,17 +538,11 @@ class TemplateFormat(ChatFormat):
     def _roles(self, turns: Sequence[Turn]) -> list[Turn]:
         """The turns; a system message that the template does not render joins the first user turn."""
         turns = list(turns)
-        if len(turns) < 2 or turns[0].role != "system" or self._takes_system:
+        if len(turns) < 2 or turns[0].role != "system" or self.takes_system:
             return turns
         system, *turns = turns
         place = next(place for place, turn in enumerate(turns) if turn.role == "user")
         turns[place] = Turn("user", f"{system.content}\n\n{turns[place].content}")
-        if system.content != SYSTEM_MESSAGE and not self._told_of_system:
-            self._told_of_system = True
-            message = (
-                "the model's chat template has no system message: yours begins the first user turn instead"
-            )
-            warnings.warn(message, SemcalWarning, stacklevel=2)
         return turns
 
     def _one_bos(self, ids: _Ids) -> _Ids:

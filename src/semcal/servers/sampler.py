@@ -199,6 +199,7 @@ class ServerModel:
             truncated_to=profile.truncated_to,
             answers_a_request=profile.together,
             messages=self.format is None or self.format.takes_messages,
+            system=self.format is None or self.format.takes_system,
         )
 
     def encode(self, chat: Sequence[Turn]) -> tuple[int, ...]:
