@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
@@ -32,14 +31,18 @@ from semcal.calibration.calibrated import (
     match_at,
 )
 from semcal.calibration.features import (
-    MOST_LACKING,
     AnswerFeatures,
     ColumnFeature,
     candidates_for,
     features_of,
-    lacking_share,
 )
-from semcal.data.question import Question, Ties, data_hash, several
+from semcal.calibration.problems import (
+    problems_of_features,
+    problems_of_labels,
+    problems_of_rows,
+    what_to_do_first,
+)
+from semcal.data.question import Question, data_hash, several
 from semcal.data.splits import question_ties
 from semcal.data.template import TemplateLike
 from semcal.errors import (
@@ -72,8 +75,8 @@ from semcal.metrics.probability_maps import (
 )
 from semcal.metrics.thresholds import likeliest_start
 from semcal.models.clustering import Grouping, cluster_missing
-from semcal.models.equivalence import Equivalence, ExactMatch, address_of, count_invalid
-from semcal.models.language_model import PromptConfig, Sampler
+from semcal.models.equivalence import Equivalence, address_of
+from semcal.models.language_model import Sampler
 from semcal.models.sampling import Sampling, default_max_new_tokens, row_to_ask, state_answers
 from semcal.progress import ShowProgress, shown_progress
 from semcal.recalibration.provenance import Provenance, check_enough, warn_if_few
@@ -657,9 +660,9 @@ def calibrate_rows(
     place = learnt.place
     answered, features, correct = answering[place], features_at[place], correct_at[place]
     answer_rows = rows[answered]
-    problems = (*_problems(labelled, ties, groups, apart), *_lacking(features))
-    first_lines = [*_of_labels(answer_rows, equivalence)]
-    first_lines += _to_say_first(answer_rows, correct[~apart], origin.provenance)
+    problems = (*problems_of_rows(labelled, ties, groups, apart), *problems_of_features(features))
+    first_lines = [*problems_of_labels(answer_rows, equivalence)]
+    first_lines += what_to_do_first(answer_rows, correct[~apart], origin.provenance)
     calibration = Calibration(
         map=learnt.map,
         further=_further(answer_rows, features, correct, ~apart, grader),
@@ -699,41 +702,6 @@ def calibrate_rows(
     return replace(calibration, threshold=thresholds[-1], thresholds=several_risks)
 
 
-def _problems(
-    rows: Sequence[Row], ties: Sequence[Ties], groups: Groups | None, apart: NDArray[np.bool_]
-) -> Iterator[str]:
-    """What looks wrong with the labelled rows, and with those `apart` for a threshold."""
-    keys = Counter(tie for row_ties in ties for tie in row_ties if tie[0] == "question")
-    repeated = sum(count for count in keys.values() if count > 1)
-    if repeated:
-        yield (
-            f"{repeated} of {len(rows)} labelled questions are asked more than once: they count as fewer; "
-            "take the copies out"
-        )
-    independent = int(apart.sum()) if groups is None else len(np.unique(groups[apart]))
-    if independent < apart.sum():
-        yield (
-            f"of the {apart.sum()} questions kept apart some share a passage or group, which makes them "
-            f"dependent: one of each group counts for the threshold, {independent} in all, and its promise "
-            "is for questions of new groups, each as likely as another"
-        )
-    lists = [
-        row for row in rows if row.is_labelled and len(row.answers) == 1 and LISTED.search(row.answers[0])
-    ]
-    if lists:
-        yield (
-            f"{len(lists)} reference answers look like several in one ({lists[0].answers[0]!r}, id "
-            f"{lists[0].id!r}): write them as a list, or right answers are graded as wrong"
-        )
-
-
-def _lacking(features: AnswerFeatures) -> Iterator[str]:
-    """Which features that were asked for are left out."""
-    for name in features.optional:
-        if (share := lacking_share(features, name)) > MOST_LACKING:
-            yield f"{100 * share:.0f} % of the questions have no {name!r}, which is left out"
-
-
 def _examples(rows: Sequence[Row], features: AnswerFeatures, correct: Floats) -> tuple[GradedExample, ...]:
     """The first answer that is right, the first that is wrong, and the next ones up to three."""
     first = [int(np.argmax(correct == kind)) for kind in (1.0, 0.0) if kind in correct]
@@ -750,41 +718,6 @@ def _needs(chosen: ProbabilityMap, rows: Sequence[Row], answered: float | None, 
     ties = any(row.measured.tied and len(row.measured.confidences) == 1 for row in rows)
     read = any(name.endswith(f" at T={temperature:g}") for name in chosen.candidate.features)
     return read or (ties and temperature < (1.0 if answered is None else answered))
-
-
-def _of_labels(rows: Sequence[Row], equivalence: Equivalence | str) -> Iterator[str]:
-    """How many draws are none of the labels; InputError for a reference that is none."""
-    if not isinstance(equivalence, ExactMatch) or not equivalence.labels:
-        return
-    for row in rows:
-        references = row.answers if row.is_labelled else ()
-        if unknown := [answer for answer in references if not equivalence.form(answer)]:
-            raise InputError(
-                f"question {row.id!r} has the reference {shown(unknown[0])}, which is none of the labels "
-                f"{', '.join(equivalence.labels)}"
-            )
-    texts = [text for row in rows for text in row.samples]
-    if invalid := count_invalid(equivalence, texts):
-        labels = ", ".join(equivalence.labels)
-        yield f"{invalid} of {len(texts)} draws are none of {labels}, and count as no answer"
-
-
-def _to_say_first(rows: Sequence[Row], correct: Floats, provenance: Provenance | None) -> Iterator[str]:
-    """What a user should know before any figure, and what to do: a line each."""
-    n, right = len(correct), int(correct.sum())
-    helps = "give few-shot examples (--few-shot)"
-    if right < HARDLY * n:
-        yield f"the model is nearly always wrong ({right} of {n} are right): {helps}, or a larger model"
-    differ = sum(len(row.clusters) == len(row.samples) for row in rows)
-    if 2 * differ > len(rows):
-        text = f"all draws differ on {differ} of {len(rows)} questions, so that shares say little"
-        yield f"{text}: {helps}, or an equivalence model (--equivalence)"
-    finished = [ended for row in rows if row.has("finished") for ended in row.finished]
-    if 2 * finished.count(False) > len(finished):
-        cut = f"{finished.count(False)} of {len(finished)} draws were cut at the token limit"
-        yield f"{cut}: {helps} with short answers, or more tokens (--max-new-tokens)"
-    if provenance is not None and not PromptConfig.from_description(provenance.prompt).few_shot:
-        yield f"no few-shot examples were given: {helps}, or a model answers in sentences of its own"
 
 
 def _grade(features: AnswerFeatures, rows: Sequence[Row], learning: Learning) -> Floats:

@@ -1,0 +1,94 @@
+"""What looks wrong with labelled rows, and what to know before any figure: a sentence each."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from semcal.calibration.features import MOST_LACKING, AnswerFeatures, lacking_share
+from semcal.data.question import Ties
+from semcal.errors import InputError, shown
+from semcal.metrics.frequencies import Floats, Groups
+from semcal.models.equivalence import Equivalence, ExactMatch, count_invalid
+from semcal.models.language_model import PromptConfig
+from semcal.recalibration.provenance import Provenance
+from semcal.rows import Row
+
+#: Below this share of right answers a model is nearly always wrong.
+HARDLY = 0.1
+#: Between answers that were written into one cell.
+LISTED = re.compile(r"\S\s*[;|]\s*\S")
+
+
+def problems_of_rows(
+    rows: Sequence[Row], ties: Sequence[Ties], groups: Groups | None, apart: NDArray[np.bool_]
+) -> Iterator[str]:
+    """What looks wrong with the labelled rows, and with those `apart` for a threshold."""
+    keys = Counter(tie for row_ties in ties for tie in row_ties if tie[0] == "question")
+    repeated = sum(count for count in keys.values() if count > 1)
+    if repeated:
+        yield (
+            f"{repeated} of {len(rows)} labelled questions are asked more than once: they count as fewer; "
+            "take the copies out"
+        )
+    independent = int(apart.sum()) if groups is None else len(np.unique(groups[apart]))
+    if independent < apart.sum():
+        yield (
+            f"of the {apart.sum()} questions kept apart some share a passage or group, which makes them "
+            f"dependent: one of each group counts for the threshold, {independent} in all, and its promise "
+            "is for questions of new groups, each as likely as another"
+        )
+    lists = [
+        row for row in rows if row.is_labelled and len(row.answers) == 1 and LISTED.search(row.answers[0])
+    ]
+    if lists:
+        yield (
+            f"{len(lists)} reference answers look like several in one ({lists[0].answers[0]!r}, id "
+            f"{lists[0].id!r}): write them as a list, or right answers are graded as wrong"
+        )
+
+
+def problems_of_features(features: AnswerFeatures) -> Iterator[str]:
+    """Which features that were asked for are left out."""
+    for name in features.optional:
+        if (share := lacking_share(features, name)) > MOST_LACKING:
+            yield f"{100 * share:.0f} % of the questions have no {name!r}, which is left out"
+
+
+def problems_of_labels(rows: Sequence[Row], equivalence: Equivalence | str) -> Iterator[str]:
+    """How many draws are none of the labels; InputError for a reference that is none."""
+    if not isinstance(equivalence, ExactMatch) or not equivalence.labels:
+        return
+    for row in rows:
+        references = row.answers if row.is_labelled else ()
+        if unknown := [answer for answer in references if not equivalence.form(answer)]:
+            raise InputError(
+                f"question {row.id!r} has the reference {shown(unknown[0])}, which is none of the labels "
+                f"{', '.join(equivalence.labels)}"
+            )
+    texts = [text for row in rows for text in row.samples]
+    if invalid := count_invalid(equivalence, texts):
+        labels = ", ".join(equivalence.labels)
+        yield f"{invalid} of {len(texts)} draws are none of {labels}, and count as no answer"
+
+
+def what_to_do_first(rows: Sequence[Row], correct: Floats, provenance: Provenance | None) -> Iterator[str]:
+    """What a user should know before any figure, and what to do: a line each."""
+    n, right = len(correct), int(correct.sum())
+    helps = "give few-shot examples (--few-shot)"
+    if right < HARDLY * n:
+        yield f"the model is nearly always wrong ({right} of {n} are right): {helps}, or a larger model"
+    differ = sum(len(row.clusters) == len(row.samples) for row in rows)
+    if 2 * differ > len(rows):
+        text = f"all draws differ on {differ} of {len(rows)} questions, so that shares say little"
+        yield f"{text}: {helps}, or an equivalence model (--equivalence)"
+    finished = [ended for row in rows if row.has("finished") for ended in row.finished]
+    if 2 * finished.count(False) > len(finished):
+        cut = f"{finished.count(False)} of {len(finished)} draws were cut at the token limit"
+        yield f"{cut}: {helps} with short answers, or more tokens (--max-new-tokens)"
+    if provenance is not None and not PromptConfig.from_description(provenance.prompt).few_shot:
+        yield f"no few-shot examples were given: {helps}, or a model answers in sentences of its own"
