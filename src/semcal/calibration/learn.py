@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -111,12 +110,8 @@ APART = 0.4
 PARTS, SUBSETS, FEWEST_LABELS = (0.25, 0.5, 0.75), 4, 25
 #: Labelled questions that are counted together as like each other: at least so many, in at most ten groups.
 LIKE, MOST_LIKE = 20, 10
-#: Below this share of right answers a model is nearly always wrong.
-HARDLY = 0.1
 #: What is kept of a row beside its draws: answers that are not read of them.
 KEPT = ("greedy", "greedy_log_likelihood", "answer_log_likelihood")
-#: Between answers that were written into one cell.
-LISTED = re.compile(r"\S\s*[;|]\s*\S")
 #: What is reported of Base and of the calibrated probability.
 FIGURES = ("accuracy", "mean_confidence", "ace", "ace_floor", "ace_floor_95", "brier", "auroc", "gain")
 
