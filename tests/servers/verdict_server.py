@@ -19,7 +19,7 @@ from tests.servers.fake_server import FakeServer, Json, Refused
 Pair = tuple[str, str]
 _ENTAILMENT = re.compile(r"Answer A: (.*?)\nAnswer B: (.*)\n\nReply", re.DOTALL)
 _JUDGEMENT = re.compile(r"Reference answers:\n((?:- .*\n)+)Answer: (.*)\n")
-_SIDE = re.compile(r"Question: (.*?)\nAnswer: (.*)", re.DOTALL)
+_SIDE = re.compile(r"(?:Question: (.*?)\nAnswer: )?(.*)", re.DOTALL)
 
 
 class VerdictServer(FakeServer):
