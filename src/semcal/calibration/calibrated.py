@@ -686,8 +686,8 @@ def check_sampled_by(
 def _difference(row: Row, provenance: Provenance) -> str:
     """What is other in the template of a row's messages than in a prompt, as far as one knows."""
     question, template = row.to_question(), PromptConfig.from_description(provenance.prompt).template
-    told = template and question.messages and template.difference(Template.of(question), question)
-    return told or "system message, few-shot examples or template"
+    difference = template and question.messages and template.difference(Template.of(question), question)
+    return difference or "system message, few-shot examples or template"
 
 
 def _revision(model: str, revision: str) -> str:

@@ -59,10 +59,10 @@ class Question:
         """Return the question as a row of a file, without the passage or answers that it lacks."""
         context = {} if self.context is None else {"context": self.context}
         answers = {"answers": list(self.answers)} if self.answers else {}
-        asked: dict[str, Any] = {"question": self.question} if self.question or not self.messages else {}
+        prompt: dict[str, Any] = {"question": self.question} if self.question or not self.messages else {}
         if self.messages:
-            asked["messages"] = [vars(turn) for turn in self.messages]
-        return {"id": self.id, **asked, **context, **answers, **self.extra}
+            prompt["messages"] = [vars(turn) for turn in self.messages]
+        return {"id": self.id, **prompt, **context, **answers, **self.extra}
 
     @property
     def text(self) -> str:
@@ -289,8 +289,8 @@ def chat(
         form = user
         if question.messages:
             form = "{question}" if example.context is None else "{context}\n\n{question}"
-        asked = example.messages[-1] if example.messages else user_turn(example, form)
-        turns += [asked, answer_turn(example.answers[0])]
+        example_turn = example.messages[-1] if example.messages else user_turn(example, form)
+        turns += [example_turn, answer_turn(example.answers[0])]
     return (*turns, last)
 
 

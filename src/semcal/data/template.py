@@ -89,8 +89,8 @@ class Template:
         form = "Question: {question}" if self.user is None else self.user
         if question is not None and self._fits(question.messages[-1].content):
             return None
-        was = _quoted(other.user if question is None else question.messages[-1].content)
-        return f"the user's turn is {was}, expected the form {shown(form)}"
+        actual = _quoted(other.user if question is None else question.messages[-1].content)
+        return f"the user's turn is {actual}, expected the form {shown(form)}"
 
     def _fits(self, content: str) -> bool:
         """Whether a text may be the user's turn."""

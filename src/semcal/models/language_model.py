@@ -391,9 +391,11 @@ class PromptConfig:
 
     def difference(self, other: PromptConfig) -> str | None:
         """Return what is other in another prompt; None if they are alike."""
-        one, two = self.template or Template(), other.template or Template()
-        shots = [[turn.content for turn in chat("", few_shot=each.few_shot)] for each in (self, other)]
-        return one.difference(two) or (None if shots[0] == shots[1] else "the few-shot examples are others")
+        template, other_template = self.template or Template(), other.template or Template()
+        examples = [[turn.content for turn in chat("", few_shot=each.few_shot)] for each in (self, other)]
+        return template.difference(other_template) or (
+            None if examples[0] == examples[1] else "the few-shot examples are others"
+        )
 
     def describe(self) -> dict[str, Any]:
         """Return template and few-shot examples as plain data, for provenance."""
