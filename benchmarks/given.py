@@ -72,12 +72,13 @@ def given(rows: RowsAt, answers: Mapping[str, Any]) -> RowsAt:
     }
 
 
-def figures(name: str, witness: str, calibration: Calibration) -> list[str]:
-    """A row of the table."""
+def show(name: str, witness: str, calibration: Calibration) -> None:
+    """Print a row of the table."""
     base, calibrated = calibration.report.base, calibration.report.calibrated
     keys = ("accuracy", "mean_confidence", "ace", "ace_floor_95", "auroc", "gain")
     values = [calibrated[key] for key in keys] + [base["gain"]]
-    return [name, witness, *("–" if value is None else f"{value:.3f}" for value in values)]
+    cells = [name, witness, *("–" if value is None else f"{value:.3f}" for value in values)]
+    print(f"| {' | '.join(cells)} |", flush=True)
 
 
 def main(arguments: Sequence[str] = ()) -> None:
@@ -101,7 +102,8 @@ def main(arguments: Sequence[str] = ()) -> None:
     clustering = Grouping(equivalence)
     draws = [Row(json.loads(line)) for line in options.samples.read_text(encoding="utf-8").splitlines()]
     rows = measure_samples(draws, clustering)
-    table = [figures("the witness: modal", "its draws", calibrate(rows, "modal", equivalence))]
+    print(f"| {' | '.join(HEAD)} |\n| {' | '.join(['---', '---'] + ['---:'] * (len(HEAD) - 2))} |")
+    show("the witness: modal", "its draws", calibrate(rows, "modal", equivalence))
     if options.greedy:
         questions = [row.to_question() for row in draws]
         stated = state_answers(load_model(options.greedy), questions, "greedy", Sampling((Temperature(1.0),)))
@@ -109,12 +111,10 @@ def main(arguments: Sequence[str] = ()) -> None:
             t: [row.set_stated("greedy", answer) for row, answer in zip(part, stated)]  # type: ignore[arg-type]
             for t, part in rows.items()
         }
-        table.append(figures("the witness: greedy", "its draws", calibrate(greedy, "greedy", equivalence)))
+        show("the witness: greedy", "its draws", calibrate(greedy, "greedy", equivalence))
     for system, name in SYSTEMS.items():
         answers = {question: of_question[system] for question, of_question in systems.items()}
-        table.append(
-            figures(name, "the witness's draws", calibrate(given(rows, answers), "given", equivalence))
-        )
+        show(name, "the witness's draws", calibrate(given(rows, answers), "given", equivalence))
         others = [
             Row(
                 {
@@ -127,10 +127,7 @@ def main(arguments: Sequence[str] = ()) -> None:
             for question, of_question in systems.items()
         ]
         by_others = given(measure_samples(others, clustering), answers)
-        table.append(figures(name, "the four others", calibrate(by_others, "given", equivalence)))
-    print(f"| {' | '.join(HEAD)} |\n| {' | '.join(['---', '---'] + ['---:'] * (len(HEAD) - 2))} |")
-    for row in table:
-        print(f"| {' | '.join(row)} |")
+        show(name, "the four others", calibrate(by_others, "given", equivalence))
 
 
 if __name__ == "__main__":
