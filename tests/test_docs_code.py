@@ -107,6 +107,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         {**row, "answer": row["samples"][0], "human_correct": n % 3 > 0} for n, row in enumerate(samples)
     )
     write_rows(tmp_path / "judged.jsonl", judged)
+    checked = [
+        {"question": q.question, "answer": q.answers[0] if n % 3 else "Nobody", "correct": n % 3 > 0}
+        for n, q in enumerate(atlas.calibration_train[:30])
+    ]
+    write_rows(tmp_path / "checked.jsonl", checked)
+    write_rows(tmp_path / "unchecked.jsonl", checked[:2])
     (tmp_path / "grid.yaml").write_text(
         "models: [{name: atlas, path: atlas}]\n"
         "datasets: [{name: mine, source: train.jsonl, validation: 6, test: 6, calibration_train: 40}]\n"
