@@ -20,11 +20,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from semcal.calibration.calibrated import Calibration, match_at
+from semcal.calibration.calibrated import Calibration
 from semcal.calibration.learn import Learning, calibrate_rows, measure_samples
 from semcal.errors import SemcalWarning
 from semcal.inputs import as_equivalence
-from semcal.models.clustering import Grouping
+from semcal.models.clustering import Grouping, match_at
 from semcal.models.loading import load_model
 from semcal.models.sampling import Sampling, state_answers
 from semcal.recalibration.temperature import Temperature

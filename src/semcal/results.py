@@ -36,7 +36,7 @@ from semcal.measuring import (
     representative,
     scores_by_measure,
 )
-from semcal.models.clustering import Grouping, cluster_missing, match_answers
+from semcal.models.clustering import Grouping, cluster_missing, match_at
 from semcal.progress import ShowProgress, shown_progress
 from semcal.registry import check_name
 from semcal.rows import (
@@ -538,7 +538,7 @@ class Results(Sequence[Answer]):
         Parameters and errors are those of `semcal.calibrate`; UsageError where a model was asked, which a
         calibration has to know.
         """
-        from semcal.calibration.learn import Learning, calibrate_rows, is_labelled, origin_of
+        from semcal.calibration.learn import Learning, calibrate_rows, origin_of
 
         learning = Learning(risk, delta, inputs.checked_seed(seed), self._grader, answer=self._kind)
         if self._stored is None:
@@ -547,7 +547,7 @@ class Results(Sequence[Answer]):
                 "semcal.calibrate(model, labelled)"
             )
         first = next(iter(self._rows_at.values()))
-        places = [place for place, row in enumerate(first) if is_labelled(row, self._kind)]
+        places = [place for place, row in enumerate(first) if row.has_label(self._kind)]
         inputs.warn_of_rows_left_out(len(self) - len(places), n_rows=len(self))
         graded = {t: [rows[place] for place in places] for t, rows in self._rows_at.items()}
         inputs.check_stored_draws(graded)
@@ -591,8 +591,7 @@ class Results(Sequence[Answer]):
 
 def _is_gradable(row: Row, answer: Answer) -> bool:
     """Whether it is known what is right: by references, or by a verdict on a calibrated answer."""
-    judged = answer.answer_kind == "given" and answer.row.verdict is not None
-    return row.is_labelled or (judged and answer.measure == CALIBRATED)
+    return row.is_labelled or (answer.measure == CALIBRATED and answer.row.has_label(answer.answer_kind))
 
 
 def _correct(row: Row, answer: Answer) -> bool | None:
@@ -687,9 +686,7 @@ def score(
         clustered = cluster_missing(stored, equivalence=judge, linkage=linkage, progress=update)
     rows_at = calibrated.draws_for(calibration, clustered) if calibration else rows_by_temperature(clustered)
     kind = as_answer_kind(answer or "modal")
-    rows: RowsAt = measure_at(rows_at, MeasureOptions(t_alpha, g_alpha))
-    if kind != "modal":
-        rows = {t: match_answers(part, kind, judge) for t, part in rows.items()}
+    rows = match_at(measure_at(rows_at, MeasureOptions(t_alpha, g_alpha)), kind, judge)
     for row in next(iter(rows.values())) if calibration is None else ():
         if chosen not in row.measured.confidences:
             raise InputError(f"question {row.id!r} has no log-likelihoods, which {chosen} needs; use E-SC")

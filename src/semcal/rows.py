@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, ClassVar, Literal, TypeAlias, cast
 
@@ -273,8 +273,9 @@ class Row(Mapping[str, Any]):
         """The question that the row asks."""
         extra = self.without("id", "question", "context", "answers", "messages").json
         answers = tuple(self.answers) if self.is_labelled else ()
-        question = Question(self.id, self.question, answers, self.context, extra, self.line)
-        return replace(question, messages=self.messages) if self.messages else question
+        return Question(
+            self.id, self.question, answers, self.context, extra, self.line, messages=self.messages
+        )
 
     @property
     def question_or_empty(self) -> str:
@@ -458,6 +459,10 @@ class Row(Mapping[str, Any]):
         """Return the row with an answer that is not read of the draws."""
         return self.set(**dict(zip(STATED[kind], (answer.text, answer.log_likelihood, answer.cluster))))
 
+    def has_label(self, kind: AnswerKind) -> bool:
+        """Whether it is known what is right: by references, or by a verdict on an answer that is given."""
+        return self.is_labelled or (kind == "given" and self.verdict is not None)
+
     @property
     def verdict(self) -> bool | None:
         """Whether people call the row's own answer right; None where they were not asked."""
@@ -579,6 +584,17 @@ class Row(Mapping[str, Any]):
         if (grades := self.grades) is None:
             raise InputError(f"question {self.id!r} has no 'correct'; run `semcal grade` first")
         return grades
+
+
+def stated_answers(rows: Iterable[Row], kind: AnswerKind) -> list[StatedAnswer]:
+    """The answer of each row that is not read of its draws; the InputError of a bad one names the row."""
+    answers = []
+    for row in rows:
+        try:
+            answers.append(row.stated_answer(kind))
+        except InputError as error:
+            raise row.error(str(error)) from None
+    return answers
 
 
 def as_answer_kind(name: str) -> AnswerKind:

@@ -26,7 +26,6 @@ from semcal.calibration.calibrated import (
     check_equivalence,
     check_model,
     equivalence_of,
-    match_at,
 )
 from semcal.data.question import Question
 from semcal.data.template import TemplateLike
@@ -36,10 +35,19 @@ from semcal.inputs import EquivalenceLike, ModelLike, Questions
 from semcal.measures import MEASURES
 from semcal.measuring import MeasureOptions, likeliest, measure_at, representative
 from semcal.metrics.frequencies import Floats
-from semcal.models.clustering import LINKAGES, Grouping, QuestionSearch, Verdicts, cluster_rows, finish, grow
+from semcal.models.clustering import (
+    LINKAGES,
+    Grouping,
+    QuestionSearch,
+    Verdicts,
+    cluster_rows,
+    finish,
+    grow,
+    match_at,
+)
 from semcal.models.equivalence import ExactMatch, count_invalid, form_by
 from semcal.models.language_model import Capabilities, PromptConfig, Sampler, check_likelihoods
-from semcal.models.sampling import Sampled, Sampling, row_to_ask, sample_runs, state_answers
+from semcal.models.sampling import Sampled, Sampling, add_stated_answers, row_to_ask, sample_runs
 from semcal.progress import ShowProgress, shown_progress
 from semcal.recalibration.fitted import RecalibratorLike, recalibrator_and_prompt
 from semcal.registry import check_name
@@ -50,7 +58,6 @@ from semcal.rows import (
     AnswerKind,
     Row,
     RowsAt,
-    StatedAnswer,
     as_answer_kind,
     check_distinct,
     failures_of,
@@ -270,11 +277,7 @@ class SemanticUQ:
             replace(question, extra={**question.extra, "answer": text})
             for question, text in zip(items, texts)
         ]
-        kind, self.answer_kind = self.answer_kind, "given"
-        try:
-            return self.ask_many(given, progress=progress)
-        finally:
-            self.answer_kind = kind
+        return self._ask_many(given, "given", progress)
 
     def ask_many(self, questions: Questions, *, progress: ShowProgress = True) -> Results:
         """Ask many questions with distinct ids; open-book and closed-book questions may be mixed.
@@ -282,32 +285,42 @@ class SemanticUQ:
         Questions and `progress` are those of `semcal.ask_many`. Questions to which a server gave no answers
         are left out with a warning, and stand in the results' `failures`.
         """
+        return self._ask_many(questions, self.answer_kind, progress)
+
+    def _ask_many(self, questions: Questions, kind: AnswerKind, progress: ShowProgress) -> Results:
         cut, draws = self.cut_draws, self.draws
-        results = self.answer_all(questions, progress=progress)
+        results = self.answer_all(questions, progress=progress, kind=kind)
         warn_of_cut_draws(self.cut_draws - cut, self.draws - draws)
         warn_of_failures(results.failures, len(results) + len(results.failures))
         return results
 
-    def answer_all(self, questions: Questions, *, progress: ShowProgress = True) -> Results:
-        """As `ask_many`, without a warning; no answers at all are no error."""
+    def answer_all(
+        self, questions: Questions, *, progress: ShowProgress = True, kind: AnswerKind | None = None
+    ) -> Results:
+        """As `ask_many`, without a warning; no answers at all are no error. `kind` is that of the answers."""
+        kind = kind or self.answer_kind
         questions = inputs.as_questions(questions)
         check_distinct(question.id for question in questions)
         with shown_progress(progress, "ask", len(questions)) as update:
             if self.rule is not None:
                 answers, failures = self._decide(questions, self.rule, update)
-                return self._results(answers, {None: [answer.row for answer in answers]}, failures)
+                return self._results(answers, {None: [answer.row for answer in answers]}, failures, kind)
             (run,) = sample_runs(self.model, questions, self.sampling, progress=update)
-            rows, failures = self._measured(questions, run)
+            rows, failures = self._measured(questions, run, kind)
         if self.calibration is None:
             why = f"a draw has no likelihood, which {self.measure} reads; E-SC needs none (--measure E-SC)"
             lacking = [row.id for row in rows[None] if self.measure not in row.measured.confidence]
             failures |= {name: QuestionError(name, why) for name in lacking}
             rows = {None: [row for row in rows[None] if row.id not in failures]}
-        answers = answers_of(rows, self.measure, self.calibration, self.threshold, self.answer_kind)
-        return self._results(answers, rows, failures)
+        answers = answers_of(rows, self.measure, self.calibration, self.threshold, kind)
+        return self._results(answers, rows, failures, kind)
 
     def _results(
-        self, answers: Sequence[Answer], rows: RowsAt, failures: Mapping[str, QuestionError]
+        self,
+        answers: Sequence[Answer],
+        rows: RowsAt,
+        failures: Mapping[str, QuestionError],
+        kind: AnswerKind,
     ) -> Results:
         (seed,) = self.sampling.seeds
         clustering = Grouping(self.equivalence, self.linkage)
@@ -318,7 +331,7 @@ class SemanticUQ:
             clustering=clustering,
             seed=seed,
             failures=failures,
-            kind=self.answer_kind,
+            kind=kind,
         )
 
     def _decide(
@@ -339,7 +352,7 @@ class SemanticUQ:
         self.pairs += n_questions * self.m * (self.m - 1)
 
     def _measured(
-        self, questions: Sequence[Question], run: Sequence[Sequence[Sampled]]
+        self, questions: Sequence[Question], run: Sequence[Sequence[Sampled]], kind: AnswerKind
     ) -> tuple[RowsAt, dict[str, QuestionError]]:
         """The draws of ``[recalibrator][question]``, clustered apart and measured; and those that failed."""
         rows = [
@@ -347,19 +360,9 @@ class SemanticUQ:
             for sampled_under in run
             for question, sampled in zip(questions, sampled_under)
         ]
-        failures, kind = failures_of(rows), self.answer_kind
         if kind != "modal":
-            answered = [question for question in questions if question.id not in failures]
-            stated = dict(
-                zip([q.id for q in answered], state_answers(self.model, answered, kind, self.sampling))
-            )
-            failures |= {name: error for name, error in stated.items() if isinstance(error, QuestionError)}
-            rows = [
-                row.set_stated(kind, answer)
-                if isinstance(answer := stated.get(row.id), StatedAnswer)
-                else row
-                for row in rows
-            ]
+            rows = add_stated_answers(self.model, rows, kind, self.sampling)
+        failures = failures_of(rows)
         clustered = cluster_rows(
             [row for row in rows if row.id not in failures],
             equivalence=self.equivalence,

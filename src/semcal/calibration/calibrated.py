@@ -29,7 +29,7 @@ from semcal.measuring import (
 )
 from semcal.metrics.probability_maps import ProbabilityMap
 from semcal.metrics.thresholds import threshold_sentence
-from semcal.models.clustering import match_answers
+from semcal.models.clustering import match_at
 from semcal.models.equivalence import Equivalence, address_of, names_a_server, needs_no_model
 from semcal.models.language_model import PromptConfig, Sampler
 from semcal.models.sampling import default_max_new_tokens
@@ -50,7 +50,6 @@ from semcal.rows import (
     Decision,
     Json,
     Row,
-    RowsAt,
     as_rows,
     rows_by_temperature,
 )
@@ -737,14 +736,6 @@ def draws_for(calibration: Calibration, rows: Sequence[Row]) -> dict[float | Non
                 )
             chosen_rows.append(split[chosen][0])
     return rows_at
-
-
-def match_at(rows: RowsAt, kind: AnswerKind, equivalence: Equivalence | None) -> RowsAt:
-    """Find the meaning of answers that are not read of the draws among those of each temperature."""
-    if kind == "modal":
-        return rows
-    assert equivalence is not None
-    return {t: match_answers(part, kind, equivalence) for t, part in rows.items()}
 
 
 def decision_of(answer: CalibratedAnswer, calibration: Calibration) -> Decision:

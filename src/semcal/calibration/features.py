@@ -1,7 +1,7 @@
 """What the draws of a question say about its answer: the features that a calibration reads (spec section 11).
 
 A feature is one entry of `FEATURES`; the answer is the most frequent meaning, or one that is given
-(`semcal.rows.ANSWER_KINDS`). Columns of the rows and signals of `calibration.signals` are further features.
+(`semcal.rows.ANSWER_KINDS`). Columns of the rows are further features.
 """
 
 from __future__ import annotations
@@ -36,6 +36,17 @@ class AnsweredRow:
     row: Row
     kind: AnswerKind
     meaning: int | None  # the cluster that means the same; None where no draw does
+
+    @classmethod
+    def of(cls, row: Row, kind: AnswerKind) -> AnsweredRow:
+        """That of a measured row: its most frequent meaning, or what `match_answers` has found."""
+        top = row.measured.top_cluster["E-SC"] if kind == "modal" else row.stated_answer(kind).cluster
+        return cls(row, kind, top)
+
+    @property
+    def text(self) -> str:
+        """The answer as it was given."""
+        return self.row.stated_answer(self.kind).text
 
     @property
     def log_likelihood(self) -> float | None:
@@ -189,18 +200,21 @@ def features_of(rows: RowsAt, kind: AnswerKind = "modal", further: Sequence[Feat
     meaning, and whether theirs is the second. Without log-likelihoods only what can be counted.
     """
     temperature, *others = rows
-    first = rows[temperature]
-    answered = [AnsweredRow(row, kind, answer_meaning(row, kind)) for row in first]
+    answered = [AnsweredRow.of(row, kind) for row in rows[temperature]]
     features = [entry for entry in (*FEATURES.values(), *further) if kind in entry.kinds]
     by_name = {entry.name: entry for entry in features}
     values = {entry.name: list(map(entry.read, answered)) for entry in features}
     for t in others:
-        at = [AnsweredRow(row, kind, answer_meaning(row, kind)) for row in rows[t]]
+        at = [AnsweredRow.of(row, kind) for row in rows[t]]
         for entry in features:
             if entry.of_further:
                 name = f"{entry.name} at T={t:g}"
                 values[name], by_name[name] = list(map(entry.read, at)), entry
-    columns = {name: np.array(column, float) for name, column in values.items() if any(_known(column))}
+    columns = {
+        name: np.array(column, float)
+        for name, column in values.items()
+        if any(value is not None for value in column)
+    }
     return AnswerFeatures(
         answers=tuple(_texts(rows, temperature, answered)),
         meanings=tuple(one.meaning for one in answered),
@@ -208,10 +222,6 @@ def features_of(rows: RowsAt, kind: AnswerKind = "modal", further: Sequence[Feat
         probabilities=tuple(name for name in columns if by_name[name].is_share),
         further=tuple(further),
     )
-
-
-def _known(column: Iterable[float | None]) -> Iterator[bool]:
-    return (value is not None for value in column)
 
 
 def _texts(rows: RowsAt, temperature: float | None, answered: Sequence[AnsweredRow]) -> Iterator[str]:
@@ -222,12 +232,7 @@ def _texts(rows: RowsAt, temperature: float | None, answered: Sequence[AnsweredR
             cluster = one.row.clusters[one.meaning or 0]
             yield representative(one.row.samples, cluster, one.row.log_likelihoods, draws)
         else:
-            yield one.row.stated_answer(one.kind).text
-
-
-def answer_meaning(row: Row, kind: AnswerKind) -> int | None:
-    """The number of the meaning of the answer; None where no draw means the same."""
-    return row.measured.top_cluster["E-SC"] if kind == "modal" else row.stated_answer(kind).cluster
+            yield one.text
 
 
 def stem_of(name: str) -> str:
@@ -254,10 +259,11 @@ def candidates_for(features: AnswerFeatures) -> list[MapCandidate]:
     optional = [name for name in features.optional if lacking_share(features, name) <= MOST_LACKING]
     at_hand = [name for name in names if stem_of(name) == name]
     shares = [name for name in at_hand if name in SHARES]
+    never_raise = set(features.falling)
 
     def logistic(names: Sequence[str], tier: int = 0) -> MapCandidate:
         read = tuple(name for name in names if name in features.probabilities)
-        falling = tuple(name for name in names if name in features.falling)
+        falling = tuple(name for name in names if name in never_raise)
         rising = tuple(name for name in names if name not in falling)
         fewest = max(PLENTY, FEW * len(names))
         return MapCandidate("logistic", tuple(names), read, rising, falling, fewest, tier)

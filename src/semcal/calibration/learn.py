@@ -27,7 +27,6 @@ from semcal.calibration.calibrated import (
     TemperatureScore,
     Threshold,
     check_sampled_by,
-    match_at,
 )
 from semcal.calibration.features import (
     AnswerFeatures,
@@ -73,24 +72,25 @@ from semcal.metrics.probability_maps import (
     predict_out_of_fold,
 )
 from semcal.metrics.thresholds import likeliest_start
-from semcal.models.clustering import Grouping, cluster_missing
+from semcal.models.clustering import Grouping, cluster_missing, match_at
 from semcal.models.equivalence import Equivalence, address_of
 from semcal.models.language_model import Sampler
-from semcal.models.sampling import Sampling, default_max_new_tokens, row_to_ask, state_answers
+from semcal.models.sampling import Sampling, add_stated_answers, default_max_new_tokens, row_to_ask
 from semcal.progress import ShowProgress, shown_progress
 from semcal.recalibration.provenance import Provenance, check_enough, warn_if_few
 from semcal.recalibration.saving import fitted_or_none
 from semcal.recalibration.temperature import Temperature, temperature_of
 from semcal.rows import (
     SAMPLES,
+    STATED,
     AnswerKind,
     Draws,
     Row,
     RowsAt,
     SampledBy,
-    StatedAnswer,
     as_answer_kind,
     check_distinct,
+    failures_of,
     rows_by_temperature,
     warn_of_cut_draws,
     warn_of_failures,
@@ -111,7 +111,7 @@ PARTS, SUBSETS, FEWEST_LABELS = (0.25, 0.5, 0.75), 4, 25
 #: Labelled questions that are counted together as like each other: at least so many, in at most ten groups.
 LIKE, MOST_LIKE = 20, 10
 #: What is kept of a row beside its draws: answers that are not read of them.
-KEPT = ("greedy", "greedy_log_likelihood", "answer_log_likelihood")
+KEPT = (*STATED["greedy"][:2], STATED["given"][1])
 #: What is reported of Base and of the calibrated probability.
 FIGURES = ("accuracy", "mean_confidence", "ace", "ace_floor", "ace_floor_95", "brier", "auroc", "gain")
 
@@ -348,23 +348,17 @@ def _with_stated(
     sampling: Sampling,
     on_bad_question: Callable[[QuestionError], None] | None,
 ) -> RowsAt:
-    """The rows at each temperature with the answers that are not read of their draws."""
-    questions = [row.to_question() for row in next(iter(rows.values()))]
-    stated = state_answers(model, questions, kind, sampling)
-    failures = {error.question_id: error for error in stated if isinstance(error, QuestionError)}
+    """The rows with the answers that are not read of their draws; those of failures are left out."""
+    added = iter(add_stated_answers(model, [row for part in rows.values() for row in part], kind, sampling))
+    stated = {t: [next(added) for _ in part] for t, part in rows.items()}
+    first = next(iter(stated.values()))
+    failures = failures_of(first)
     if on_bad_question is None:
-        warn_of_failures(failures, len(questions))
+        warn_of_failures(failures, len(first))
     else:
         for error in failures.values():
             on_bad_question(error)
-    return {
-        t: [
-            row.set_stated(kind, answer)
-            for row, answer in zip(part, stated)
-            if isinstance(answer, StatedAnswer)
-        ]
-        for t, part in rows.items()
-    }
+    return {t: [row for row in part if row.id not in failures] for t, part in stated.items()}
 
 
 def labelled_questions(labelled: Questions, answer: AnswerKind) -> list[Question]:
@@ -382,10 +376,9 @@ def labelled_questions(labelled: Questions, answer: AnswerKind) -> list[Question
 
 def check_given(row: Row) -> None:
     """Raise InputError unless the row holds an answer, and whether it is right or reference answers."""
-    text = row.stated_answer("given").text
-    if not text.strip():
+    if not row.stated_answer("given").text.strip():
         raise InputError("'answer' is empty: give the answer that is checked, or leave the row out")
-    if row.verdict is None and not row.is_labelled:
+    if not row.has_label("given"):
         raise InputError(
             "neither 'correct' (true or false: whether 'answer' is right) nor reference 'answers'; give one"
         )
@@ -443,7 +436,7 @@ def _refuse_beside_samples(options: Sequence[object]) -> None:
 def labelled_samples(samples: Samples, answer: AnswerKind = "modal") -> tuple[list[Row], SamplesOrigin]:
     """Those of the stored samples that have reference answers, or verdicts, and what they are from."""
     stored = inputs.as_sample_rows(samples)
-    rows = [row for row in stored if is_labelled(row, answer)]
+    rows = [row for row in stored if row.has_label(answer)]
     inputs.warn_of_rows_left_out(len(stored) - len(rows), n_rows=len(stored))
     return rows, origin_of(rows, samples if isinstance(samples, str | Path) else None)
 
@@ -506,16 +499,11 @@ def _calibration_beside(source: str | Path | None, text: str | None) -> Calibrat
     return calibration
 
 
-def is_labelled(row: Row, answer: AnswerKind = "modal") -> bool:
-    """Whether it is known what is right: reference answers, or a verdict on an answer that is given."""
-    return row.is_labelled or (answer == "given" and row.verdict is not None)
-
-
 def check_labelled_samples(row: Row, answer: AnswerKind = "modal") -> None:
     """Raise InputError unless the row holds samples, and what is right of its question."""
     _ = row.id
-    if answer != "modal":
-        _ = row.stated_answer(answer).text
+    if answer == "greedy":
+        _ = row.stated_answer(answer)
     if answer == "given":
         check_given(row)
     elif not row.is_labelled and row.verdict is not None and row.has("answer"):

@@ -14,7 +14,7 @@ from typer import Argument, Option
 
 from semcal.cli import options as opt
 from semcal.cli.console import as_shown, info, nli_cost
-from semcal.cli.row_streams import BadRows, RowResults, as_line, checked, counted, good_rows, open_questions
+from semcal.cli.row_streams import RowResults, as_line, checked, counted, open_questions, show_first_prompt
 from semcal.data.question import Question
 from semcal.errors import QuestionError, RowError, UsageError
 from semcal.files import writing
@@ -130,7 +130,8 @@ def command(options: AskOptions, server: opt.ServerOptions) -> int:
         ways = _ways(options, calibration, state)
         step, costs, render = AskStep(ways), Counter[str](), _render(options, titled=single is None)
         if options.show_prompt:
-            return _show_prompt(state, ways[-1], questions)
+            uq = _asker(state, ways[-1])
+            return show_first_prompt(uq.model, uq.asking, questions)
         check = _checker(state, ways[-1])
         if single is not None:
             for block in run_steps([Row.of(single)], [step], workers=executor):
@@ -269,14 +270,6 @@ def _asker(models: WorkerState, way: UQOptions) -> SemanticUQ:
 
     common: UQOptions = {"equivalence": models.equivalence}
     return SemanticUQ(models.model, **way | common)
-
-
-def _show_prompt(models: WorkerState, way: UQOptions, rows: Iterator[Row | RowError]) -> int:
-    """Print the prompt of the first question."""
-    with BadRows() as bad:
-        uq = _asker(models, way)
-        opt.show_prompt(uq.model, uq.asking, (row.to_question() for row in good_rows(rows, bad)))
-        return bad.exit_code()
 
 
 def _write_answer(block: Block, out: Path | None, render: Callable[[Row], str]) -> None:

@@ -20,7 +20,7 @@ from semcal.cli.fit import check_apart, folder_output
 from semcal.cli.row_streams import BadRows, checked, good_rows, open_questions, open_rows, read_labelled
 from semcal.data.question import Question, data_hash
 from semcal.data.sources import parse_columns
-from semcal.errors import InputError, QuestionError, RowError, UsageError, shown
+from semcal.errors import InputError, RowError, UsageError, shown
 from semcal.files import dumps, own_files, read_rows
 from semcal.rows import RECALIBRATOR, SAMPLES, AnswerKind, Row, as_answer_kind
 from semcal.store import UnfinishedWork
@@ -329,11 +329,7 @@ def _from_model(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRow
     if options.show_prompt:
         opt.show_prompt(model, asking, questions)
         return None
-    by_id = {question.id: question for question in questions}
-
-    def leave_out(error: QuestionError) -> None:
-        bad.report(by_id[error.question_id].error(error.reason))
-
+    leave_out = bad.reporter(questions)
     asking, questions = asking.settled(questions, leave_out)
     temperatures = tuple(dict.fromkeys((1.0, *(options.temperatures or TEMPERATURES))))
     if options.dry_run:

@@ -273,11 +273,7 @@ class FitWork:
         check_apart(questions, held_out, roles="a validation question and one to fit to")
         models = opt.ModelOptions.of(options, server)
         model = models.open_model()
-        by_id = {question.id: question for question in (*held_out, *questions)}
-
-        def leave_out(error: QuestionError) -> None:
-            bad.report(by_id[error.question_id].error(error.reason))
-
+        leave_out = bad.reporter((*held_out, *questions))
         asking, questions = asking.settled(questions, leave_out)
         asking, held_out = asking.settled(held_out, leave_out)
         work = cls(options, models, model, questions, held_out, asking, bad)
@@ -514,8 +510,7 @@ class FitWork:
 
     def _leave_out(self, error: QuestionError) -> None:
         """Report a question that does not fit the model, by its line and id."""
-        question = next(question for question in self.questions if question.id == error.question_id)
-        self.bad.report(question.error(error.reason))
+        self.bad.reporter(self.questions)(error)
 
 
 def _lost_accuracy(table: Sequence[Json], by: str) -> Iterator[str]:

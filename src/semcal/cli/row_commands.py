@@ -36,6 +36,7 @@ from semcal.cli.row_streams import (
     listed,
     open_questions,
     open_rows,
+    show_first_prompt,
 )
 from semcal.errors import InputError, ModelError, RowError, ServerError, UsageError, shown
 from semcal.files import dumps, writing
@@ -117,10 +118,7 @@ def sample(
     )
     if show_prompt:
         language_model = models.open_model()
-        with BadRows() as bad:
-            first = (row.to_question() for row in good_rows(read, bad))
-            opt.show_prompt(language_model, under(language_model)[1], first)
-            return bad.exit_code()
+        return show_first_prompt(language_model, under(language_model)[1], read)
     if dry_run:
         return _plan_sampling(islice(read, limit), models, under, m=m, max_new_tokens=max_new_tokens)
     block_size = min(BLOCK_QUESTIONS, max(1, BLOCK_TOKENS // (10 * m)))
@@ -323,10 +321,8 @@ def measure(
         chosen = opt.open_calibration(calibration)
         untold |= {True, False}
         calibrated.check_answer_kind(chosen, None if answer is None else as_answer_kind(answer))
-        check, fields = (
-            partial(calibrated.check_calibratable, kind=chosen.answer_kind),
-            (*MEASURED, "samples"),
-        )
+        check = partial(calibrated.check_calibratable, kind=chosen.answer_kind)
+        fields = (*MEASURED, "samples")
         at = at if chosen.temperature is None else f"T = {chosen.temperature:g}"
         judge = None
         if chosen.answer_kind != "modal":

@@ -9,8 +9,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from semcal.cli import options as opt
 from semcal.cli.console import info, progress, warn
 from semcal.data.datasets import FIELDS, load_questions, read_questions
 from semcal.data.question import Question
@@ -21,6 +22,9 @@ from semcal.rows import Row
 from semcal.steps import Block, Cut, Step, WorkerState, located, run_steps
 from semcal.store import Stage
 from semcal.workers import Executor, SerialExecutor
+
+if TYPE_CHECKING:
+    from semcal.models.language_model import PromptConfig, Sampler
 
 #: Runs of lines, and ids, that a message about many rows names.
 NAMED = 3
@@ -146,6 +150,13 @@ def good_rows(rows: Iterable[Row | InputError], bad: BadRows) -> Iterator[Row]:
         else:
             bad.flush()
             yield row
+
+
+def show_first_prompt(model: Sampler, asking: PromptConfig, rows: Iterable[Row | InputError]) -> int:
+    """Print the prompt of the first good row, report bad ones before it, and return the exit code."""
+    with BadRows() as bad:
+        opt.show_prompt(model, asking, (row.to_question() for row in good_rows(rows, bad)))
+        return bad.exit_code()
 
 
 class RowResults:
@@ -280,6 +291,11 @@ class BadRows(ProblemLog):
             self.add(error.reason, row_id=error.question_id)
         else:
             self.add(str(error))
+
+    def reporter(self, questions: Iterable[Question]) -> Callable[[QuestionError], None]:
+        """What reports the errors of some questions with their lines."""
+        by_id = {question.id: question for question in questions}
+        return lambda error: self.report(by_id[error.question_id].error(error.reason))
 
     def exit_code(self) -> int:
         """0 when every row was good, else 1 with a count on stderr."""

@@ -26,7 +26,7 @@ from semcal.models.equivalence import (
     form_by,
 )
 from semcal.registry import check_name
-from semcal.rows import AnswerKind, Clusters, Row
+from semcal.rows import AnswerKind, Clusters, Row, RowsAt, stated_answers
 from semcal.steps import WorkerState
 from semcal.text.first_answer import is_refusal
 from semcal.text.values import values_differ, values_read
@@ -373,7 +373,7 @@ def match_answers(rows: Sequence[Row], kind: AnswerKind, equivalence: Equivalenc
     draws at one temperature each.
     """
     normal_form, exact = form_by(equivalence), isinstance(equivalence, ExactMatch)
-    answers = [row.stated_answer(kind) for row in rows]
+    answers = stated_answers(rows, kind)
     forms = [[normal_form(text) for text in row.samples] for row in rows]
     searches = [
         QuestionSearch(row.question, _same_as(normal_form(answer.text), of_draws, row.finished, exact=exact))
@@ -388,6 +388,15 @@ def match_answers(rows: Sequence[Row], kind: AnswerKind, equivalence: Equivalenc
         best = max(range(len(agree)), key=lambda k: (agree[k], len(row.clusters[k]), -k))
         matched.append(row.set_stated(kind, replace(answer, cluster=best if agree[best] else None)))
     return matched
+
+
+def match_at(rows: RowsAt, kind: AnswerKind, equivalence: Equivalence | None) -> RowsAt:
+    """`match_answers` at each temperature, each pair decided once; "modal" rows as they are."""
+    if kind == "modal":
+        return rows
+    assert equivalence is not None
+    matched = iter(match_answers([row for part in rows.values() for row in part], kind, equivalence))
+    return {t: [next(matched) for _ in part] for t, part in rows.items()}
 
 
 def _same_as(form: str, forms: Sequence[str], finished: Sequence[bool], *, exact: bool) -> Search:

@@ -322,11 +322,11 @@ class PromptConfig:
         prompts = [self._prompt(model, question) for question in questions]
         if not self.few_shot:
             return prompts
-        probes = list(map(self.template_of, questions))
-        others = {template: model.encode(self.chat(template.probe)) for template in dict.fromkeys(probes)}
+        templates = list(map(self.template_of, questions))
+        others = {template: model.encode(self.chat(template.probe)) for template in dict.fromkeys(templates)}
         return [
             replace(prompt, examples=common_prefix([prompt.token_ids, others[template]]))
-            for prompt, template in zip(prompts, probes)
+            for prompt, template in zip(prompts, templates)
         ]
 
     def read(

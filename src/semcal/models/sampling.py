@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from semcal.arrays import as_option
-from semcal.data.question import Question, answer_turn
+from semcal.data.question import Question
 from semcal.errors import QuestionError
 from semcal.models.language_model import (
     Generation,
@@ -22,7 +22,17 @@ from semcal.models.language_model import (
     requests_a_question,
 )
 from semcal.progress import Advance, duration
-from semcal.rows import FAILED, OF_DRAWS, AnswerKind, Draws, Row, SampledBy, StatedAnswer, Tokens
+from semcal.rows import (
+    FAILED,
+    OF_DRAWS,
+    AnswerKind,
+    Draws,
+    Row,
+    SampledBy,
+    StatedAnswer,
+    Tokens,
+    stated_answers,
+)
 from semcal.steps import RecalibratorSource, WorkerState
 from semcal.text.first_answer import first_answer
 from semcal.workers import Progress
@@ -198,10 +208,7 @@ def sample_runs(
     """
     by_id: list[list[dict[str, Sampled]]] = [[{} for _ in sampling.recalibrators] for _ in sampling.seeds]
     n_done = 0
-    for open_book in (False, True):
-        group = [question for question in questions if (question.context is not None) == open_book]
-        if not group:
-            continue
+    for group in _by_passage(questions):
         prompts = sampling.asking.prompts(model, group)
         runs = model.sample(sampling.request(prompts, group[0]), Advance(progress, n_done))
         truncated_to = model.capabilities.truncated_to
@@ -215,6 +222,12 @@ def sample_runs(
                     )
         n_done += len(group)
     return [[[sampled[question.id] for question in questions] for sampled in run] for run in by_id]
+
+
+def _by_passage(questions: Sequence[Question]) -> list[list[Question]]:
+    """The questions without passages, and those with: each have one limit, and a prefix in common."""
+    groups = [[q for q in questions if (q.context is not None) == open_book] for open_book in (False, True)]
+    return [group for group in groups if group]
 
 
 def score_without_passages(
@@ -268,10 +281,8 @@ def state_answers(
     answer that a server did not give, or that does not fit the model.
     """
     stated: dict[str, StatedAnswer | QuestionError] = {}
-    for open_book in (False, True):
-        group = [question for question in questions if (question.context is not None) == open_book]
-        if group:
-            stated |= _state_group(model, group, kind, sampling, Advance(progress, len(stated)))
+    for group in _by_passage(questions):
+        stated |= _state_group(model, group, kind, sampling, Advance(progress, len(stated)))
     return [stated[question.id] for question in questions]
 
 
@@ -283,15 +294,15 @@ def _state_group(
 
     prompts, own = sampling.asking.prompts(model, questions), Temperature(1.0)
     reader = cast("LanguageModel", model) if model.capabilities.states else None
-    answers, failures = dict[str, StatedAnswer](), dict[str, StatedAnswer | QuestionError]()
+    answers, failures = dict[str, StatedAnswer](), dict[str, QuestionError]()
     unread: dict[str, tuple[int, ...]] = {}  # tokens of answers whose likelihood is not known yet
     if kind == "given":
-        for question in questions:
-            answer = Row.of(question).without("answer_cluster").stated_answer("given")
+        rows = [Row.of(question).without("answer_cluster") for question in questions]
+        for question, answer in zip(questions, stated_answers(rows, kind)):
             answers[question.id] = answer
             if reader is not None:
-                turns = sampling.asking.chat(question)
-                unread[question.id] = reader.encode_answer(turns, answer_turn(answer.text).content)
+                answered = replace(question, answers=(answer.text,))
+                (unread[question.id],) = sampling.asking.answers(reader, answered)
     else:
         limit = sampling.limit(questions[0])
         greedy = model.greedy(prompts, recalibrator=own, max_new_tokens=limit, progress=progress)
@@ -315,7 +326,22 @@ def _state_group(
         for prompt, (log_probs,) in zip(fitting, scores):
             answer = answers[prompt.question_id]
             answers[prompt.question_id] = replace(answer, log_likelihood=_mean(log_probs))
-    return answers | failures
+    return {**answers, **failures}
+
+
+def add_stated_answers(
+    model: Sampler, rows: Sequence[Row], kind: AnswerKind, sampling: Sampling
+) -> list[Row]:
+    """Add `state_answers` to rows, of which several may ask one question; or the failure."""
+    questions = {row.id: row.to_question() for row in rows if row.failure is None}
+    stated = dict(zip(questions, state_answers(model, list(questions.values()), kind, sampling)))
+    return [_add_stated(row, kind, stated[row.id]) if row.id in stated else row for row in rows]
+
+
+def _add_stated(row: Row, kind: AnswerKind, answer: StatedAnswer | QuestionError) -> Row:
+    if isinstance(answer, QuestionError):
+        return row.set(**{FAILED: answer.reason})
+    return row.set_stated(kind, answer)
 
 
 def default_max_new_tokens(*, open_book: bool) -> int:
@@ -427,13 +453,8 @@ class SampleStep:
         questions, sampling = [row.to_question() for row in rows], self._sampling(models)
         asked, sampled_rows = list(map(row_to_ask, questions)), list[Row]()
         if self.answer != "modal":
-            stated = state_answers(models.model, questions, self.answer, sampling)
-            asked = [
-                row.set(**{FAILED: answer.reason})
-                if isinstance(answer, QuestionError)
-                else row.set_stated(self.answer, answer).without("greedy_cluster", "answer_cluster")
-                for row, answer in zip(asked, stated)
-            ]
+            added = add_stated_answers(models.model, asked, self.answer, sampling)
+            asked = [row.without("greedy_cluster", "answer_cluster") for row in added]
         for run, sampled in zip(self.runs, sample_runs(models.model, questions, sampling, progress=progress)):
             if self.scored_in == "prompt without passage":
                 sampled = score_without_passages(models.language_model, questions, sampled, sampling)
