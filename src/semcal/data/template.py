@@ -86,7 +86,7 @@ class Template:
             return (
                 f"there are {'no ' * (not other.roles)}messages, expected {'no ' * (not self.roles)}messages"
             )
-        form = "Question: {question}" if self.user is None else self.user
+        form = user_turn(_CLOSED).content if self.user is None else self.user
         if question is not None and self._fits(question.messages[-1].content):
             return None
         actual = _quoted(other.user if question is None else question.messages[-1].content)
