@@ -531,16 +531,28 @@ class Results(Sequence[Answer]):
         return Plots(axes)
 
     def calibrate(
-        self, *, risk: float | Sequence[float] | None = None, delta: float = 0.05, seed: int = 0
+        self,
+        *,
+        risk: float | Sequence[float] | None = None,
+        delta: float = 0.05,
+        seed: int = 0,
+        features: Sequence[str] = (),
+        signals: Sequence[str] = (),
     ) -> Calibration:
         """Learn the probability that an answer is right from the graded rows of stored samples.
 
         Parameters and errors are those of `semcal.calibrate`; UsageError where a model was asked, which a
         calibration has to know.
         """
+        from semcal.calibration.features import ColumnFeature
         from semcal.calibration.learn import Learning, calibrate_rows, origin_of
 
-        learning = Learning(risk, delta, inputs.checked_seed(seed), self._grader, answer=self._kind)
+        learning = Learning(
+            *(risk, delta, inputs.checked_seed(seed), self._grader),
+            answer=self._kind,
+            columns=tuple(map(ColumnFeature.parse, features)),
+            signals=tuple(signals),
+        )
         if self._stored is None:
             raise UsageError(
                 "these answers were sampled from a model, which a calibration has to know; use "

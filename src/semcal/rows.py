@@ -36,12 +36,14 @@ AnswerKind: TypeAlias = Literal["modal", "greedy", "given"]
 """The answer is the most frequent meaning of the draws, what the model says at T = 0, or the row's own."""
 
 ANSWER_KINDS: tuple[AnswerKind, ...] = ("modal", "greedy", "given")
-#: The keys of an answer that is not read of the draws: its text, its log-likelihood, and the cluster of the
-#: draws that mean the same.
+#: The keys of an answer that is not read of the draws: its text, its log-likelihood, the cluster of the draws
+#: that mean the same, and its token scores.
 STATED = {
-    "greedy": ("greedy", "greedy_log_likelihood", "greedy_cluster"),
-    "given": ("answer", "answer_log_likelihood", "answer_cluster"),
+    "greedy": ("greedy", "greedy_log_likelihood", "greedy_cluster", "greedy_token_scores"),
+    "given": ("answer", "answer_log_likelihood", "answer_cluster", "answer_token_scores"),
 }
+#: The key of what a model says of its answers: a list of {answer, signal: number or null}.
+SIGNALS_KEY = "signals"
 #: Key of a row that holds no answers: why a server gave none.
 FAILED = "semcal_error"
 #: What lies beside the file of a calibration: its recalibrator, if there is one, and what was sampled.
@@ -50,11 +52,17 @@ RECALIBRATOR, SAMPLES = "recalibrator", "samples.jsonl"
 CALIBRATED = "Calibrated"
 #: The fields of a row with one entry a sample.
 PER_SAMPLE = (
-    *("samples", "log_likelihoods", "normal_forms", "likelihood", "finished"),
+    *("samples", "log_likelihoods", "normal_forms", "likelihood", "finished", "token_scores"),
     *("generations", "token_ids", "token_log_probs"),
 )
 #: Keys that are of draws, beside those that sampling writes anew.
-OF_DRAWS = ("temperatures", "clusters", "normal_forms", *STATED["greedy"], "answer_cluster")
+OF_DRAWS = (
+    *("temperatures", "clusters", "normal_forms", SIGNALS_KEY, "token_scores"),
+    *(*STATED["greedy"], *STATED["given"][2:]),
+)
+
+TokenScores: TypeAlias = tuple[float, float]
+"""The smallest and the mean probability of the tokens of an answer, its end of turn included."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +74,7 @@ class Draws:
     likelihood: Sequence[str | None] | None = None  # "sampled" or "rescored"
     finished: Sequence[bool] = ()  # whether each ended before the token limit
     temperatures: Sequence[float | None] | None = None  # None where all are under one recalibrator
+    token_scores: Sequence[TokenScores] | None = None
 
 
 @dataclass(frozen=True)
@@ -75,6 +84,7 @@ class StatedAnswer:
     text: str
     log_likelihood: float | None = None  # under the model, length-normalised (nats a token)
     cluster: int | None = None  # of the draws that mean the same; None where none does
+    token_scores: TokenScores | None = None
 
 
 @dataclass(frozen=True)
@@ -138,7 +148,7 @@ Part: TypeAlias = Draws | Tokens | Clusters | Measures | Decision | Grades
 #: Fields of parts that are left out of a row where they are None.
 _LEFT_OUT = (
     *("tied", "rule", "answer_correct", "cluster_correct", "temperatures", "truncated_to"),
-    *("decision", "thresholds"),
+    *("decision", "thresholds", "token_scores"),
 )
 
 
@@ -356,7 +366,10 @@ class Row(Mapping[str, Any]):
         if "samples" not in self.json:
             return None
         likelihood = self.json.get("likelihood")
-        return Draws(self.samples, self.log_likelihoods, likelihood, self.finished, self.temperatures)
+        return Draws(
+            *(self.samples, self.log_likelihoods, likelihood, self.finished, self.temperatures),
+            token_scores=self.token_scores,
+        )
 
     @cached_property
     def log_likelihoods(self) -> list[float] | None:
@@ -380,6 +393,12 @@ class Row(Mapping[str, Any]):
             expected = f"'finished' must hold true or false for each of {m} samples, or be left out"
             raise InputError(f"{expected}; got {shown(value)}")
         return value
+
+    @cached_property
+    def token_scores(self) -> list[TokenScores] | None:
+        """The token scores of each draw; None where the row has none."""
+        value = self._numbers("token_scores", self.m)
+        return None if value is None else [_token_scores(item, "token_scores") for item in value]
 
     @cached_property
     def temperatures(self) -> list[float | None] | None:
@@ -438,7 +457,7 @@ class Row(Mapping[str, Any]):
 
     def stated_answer(self, kind: AnswerKind) -> StatedAnswer:
         """The answer that is "given", or "greedy"; InputError where the row has none, or it is no text."""
-        key, likelihood, cluster = STATED[kind]
+        key, likelihood, cluster, scores = STATED[kind]
         made_by = (
             "it is the answer that is checked"
             if kind == "given"
@@ -453,11 +472,30 @@ class Row(Mapping[str, Any]):
         number = self.json.get(cluster)
         if number is not None and not (type(number) is int and 0 <= number < len(self.clusters)):
             raise InputError(f"{cluster!r} must number one of the clusters, or be null, got {shown(number)}")
-        return StatedAnswer(text, value, number)
+        scored = self.json.get(scores)
+        return StatedAnswer(text, value, number, None if scored is None else _token_scores(scored, scores))
 
     def set_stated(self, kind: AnswerKind, answer: StatedAnswer) -> Row:
         """Return the row with an answer that is not read of the draws."""
-        return self.set(**dict(zip(STATED[kind], (answer.text, answer.log_likelihood, answer.cluster))))
+        key, likelihood, cluster, scores = STATED[kind]
+        row = self.set(**{key: answer.text, likelihood: answer.log_likelihood, cluster: answer.cluster})
+        return row if answer.token_scores is None else row.set(**{scores: answer.token_scores})
+
+    def signals_of(self, answer: str) -> Json:
+        """What a model said of an answer, by signal (None where that failed); nothing of others."""
+        value = self.json.get(SIGNALS_KEY) or []
+        if not isinstance(value, list) or not all(isinstance(item, Mapping) for item in value):
+            raise InputError(
+                f"{SIGNALS_KEY!r} must be a list of objects, as `semcal calibrate` writes them, "
+                f"got {shown(value)}"
+            )
+        of_answer = [item for item in value if item.get("answer") == answer]
+        return {name: item[name] for item in of_answer for name in item if name != "answer"}
+
+    def add_signals(self, answer: str, values: Json) -> Row:
+        """Return the row with what a model says of an answer."""
+        others = [item for item in self.json.get(SIGNALS_KEY) or [] if item.get("answer") != answer]
+        return self.set(**{SIGNALS_KEY: [*others, {"answer": answer, **self.signals_of(answer), **values}]})
 
     def has_label(self, kind: AnswerKind) -> bool:
         """Whether it is known what is right: by references, or by a verdict on an answer that is given."""
@@ -607,6 +645,16 @@ def _number(value: Any, key: str) -> float | None:
         return parse_float(value)
     except InputError as error:
         raise InputError(f"{key!r}: {error}") from None
+
+
+def _token_scores(value: Any, key: str) -> TokenScores:
+    if isinstance(value, list | tuple) and len(value) == 2:
+        low, mean = (_number(item, key) for item in value)
+        if low is not None and mean is not None and 0 <= low <= mean + ABOVE_ZERO and mean <= 1 + ABOVE_ZERO:
+            return low, mean
+    raise InputError(
+        f"{key!r} must hold the smallest and the mean probability of an answer's tokens, got {shown(value)}"
+    )
 
 
 def _temperature(value: Any) -> float:

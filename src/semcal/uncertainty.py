@@ -27,6 +27,7 @@ from semcal.calibration.calibrated import (
     check_model,
     equivalence_of,
 )
+from semcal.calibration.signals import add_signals, signals_named
 from semcal.data.question import Question
 from semcal.data.template import TemplateLike
 from semcal.errors import QuestionError, SemcalWarning, UsageError, naming_extra, shown
@@ -197,6 +198,8 @@ class SemanticUQ:
             if few_shot is None and asking.template is None:
                 asking = replace(calibration.asking, force=force)
             self.recalibrators = calibration.recalibrators
+            for signal in signals_named(calibration.signals):
+                signal.check(model)
         self.equivalence = inputs.as_equivalence(equivalence)
         if calibration is not None:
             check_equivalence(calibration, self.equivalence, force=force)
@@ -374,7 +377,10 @@ class SemanticUQ:
         self.invalid_draws += sum(count_invalid(self.equivalence, row.samples) for row in rows)
         n = len(rows) // len(self.recalibrators)
         split = {t: rows[k * n : (k + 1) * n] for k, t in enumerate(self.recalibrators)}
-        return match_at(measure_at(split, self.options), kind, self.equivalence), failures
+        measured = match_at(measure_at(split, self.options), kind, self.equivalence)
+        if self.calibration is not None:
+            measured = add_signals(measured, self.calibration.signals, self.model, self.asking, kind)
+        return measured, failures
 
 
 class UQOptions(TypedDict, total=False):

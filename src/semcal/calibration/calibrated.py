@@ -16,7 +16,16 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field, TypeAdapter, ValidationError
 
-from semcal.calibration.features import FEATURES, ColumnFeature, falling_features, features_of, stem_of
+from semcal.calibration.features import (
+    FEATURES,
+    ColumnFeature,
+    Feature,
+    answered_rows,
+    falling_features,
+    features_of,
+    stem_of,
+)
+from semcal.calibration.signals import check_signals, signals_named
 from semcal.data.template import Template
 from semcal.errors import InputError, SemcalWarning, StoreError, UsageError, shown
 from semcal.files import dumps
@@ -221,6 +230,17 @@ class CalibratedAnswer:
     like: LikeAnswers | None = None  # labelled questions whose answers scored like this one
 
 
+def requested_features(columns: Sequence[ColumnFeature], signals: Sequence[str]) -> list[Feature]:
+    """The features that columns of the rows and signals are; UsageError for a name that stands twice."""
+    features = [column.feature for column in columns]
+    features += [feature for signal in signals_named(signals) for feature in signal.features]
+    names = [feature.name for feature in features]
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"the feature {shown(name)} is asked for twice; rename the column")
+    return features
+
+
 @dataclass(frozen=True)
 class _Contents:
     """What the file of a calibration holds."""
@@ -243,10 +263,16 @@ class _Contents:
     thresholds: tuple[Threshold, ...] = ()
     answer_kind: AnswerKind = "modal"
     columns: tuple[ColumnFeature, ...] = ()
+    signals: tuple[str, ...] = ()
+
+    @property
+    def requested(self) -> list[Feature]:
+        """The features that were asked for: columns of the rows, and signals."""
+        return requested_features(self.columns, self.signals)
 
     def check(self) -> None:
         """Raise InputError for what types cannot tell: an unknown feature, a choice that was not tried."""
-        names = {*FEATURES, *(column.name for column in self.columns)}
+        names = {*FEATURES, *(feature.name for feature in self.requested)}
         names |= {f"{name} at T={t:g}" for t in self.temperatures for name in FEATURES}
         unknown = [name for name in self.map.candidate.features if name not in names]
         tried = [candidate.name for candidate in self.report.candidates]
@@ -257,7 +283,7 @@ class _Contents:
     def warn_if_turned(self, path: Path) -> None:
         """Warn where the map rises as agreement falls, as earlier versions could learn it."""
         slopes = zip(self.map.candidate.features, self.map.parameters.get("slopes", ()))
-        falling = falling_features(self.columns)
+        falling = falling_features(self.requested)
         turned = [name for name, slope in slopes if (slope > 0 if stem_of(name) in falling else slope < 0)]
         if turned:
             text = f"{path}: its map falls as the draws agree more ({', '.join(turned)}); calibrate again"
@@ -296,8 +322,8 @@ class Calibration(_Contents):
     answer_kind : {"modal", "greedy", "given"}
         Which answer the probability is of: the most frequent meaning of the draws, what the model says at
         T = 0, or one that another program gives.
-    columns : tuple of ColumnFeature
-        The columns of the rows that the map reads.
+    columns, signals : tuple of ColumnFeature, tuple of str
+        The columns of the rows that the map reads, and the signals.
     max_new_tokens : int or None
     provenance : Provenance or None
         Model, prompt and data; None where the samples came from a file.
@@ -361,10 +387,9 @@ class Calibration(_Contents):
                     f"question {row.id!r} has {len(row.samples)} draws, and the calibration was "
                     f"made with {self.m}; sample with --m {self.m}, or calibrate again"
                 )
-        further = [column.feature for column in self.columns]
-        features = features_of(
-            {t: rows_at[t] for t in (first, *self.temperatures)}, self.answer_kind, further
-        )
+        rows_at = {t: rows_at[t] for t in (first, *self.temperatures)}
+        check_signals(self.signals, answered_rows(rows_at, self.answer_kind) if self.signals else ())
+        features = features_of(rows_at, self.answer_kind, self.requested)
         lacking = {name: np.full(len(features.answers), np.nan) for name in self.map.candidate.features}
         values = lacking | dict(features.values)
         return [
@@ -440,7 +465,7 @@ class Calibration(_Contents):
         digest = None if self.samples is None else sha256(self.samples.encode()).hexdigest()
         contents = asdict(replace(self, recalibrator=None, samples=None, samples_sha256=digest))
         del contents["samples"], contents["examples"]
-        for name in ("thresholds", "columns"):
+        for name in ("thresholds", "columns", "signals"):
             if not contents[name]:
                 del contents[name]
         if self.answer_kind == "modal":

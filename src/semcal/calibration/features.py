@@ -7,7 +7,7 @@ A feature is one entry of `FEATURES`; the answer is the most frequent meaning, o
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +17,7 @@ from semcal.measuring import representative, sharper_draws
 from semcal.metrics.frequencies import Floats
 from semcal.metrics.probability_maps import FEW, PLENTY, MapCandidate
 from semcal.registry import Catalogue, check_name
-from semcal.rows import ANSWER_KINDS, AnswerKind, Row, RowsAt
+from semcal.rows import ANSWER_KINDS, AnswerKind, Row, RowsAt, TokenScores
 
 #: Measures whose share of the answer's meaning is a feature.
 SHARES = ("E-SC", "L-SC", "IC-SC")
@@ -36,25 +36,42 @@ class AnsweredRow:
     row: Row
     kind: AnswerKind
     meaning: int | None  # the cluster that means the same; None where no draw does
+    text: str  # its commonest wording, or as it was given
 
     @classmethod
-    def of(cls, row: Row, kind: AnswerKind) -> AnsweredRow:
-        """That of a measured row: its most frequent meaning, or what `match_answers` has found."""
-        top = row.measured.top_cluster["E-SC"] if kind == "modal" else row.stated_answer(kind).cluster
-        return cls(row, kind, top)
+    def of(cls, row: Row, kind: AnswerKind, sharper: Sequence[str] = ()) -> AnsweredRow:
+        """That of a measured row: its most frequent meaning, or what `match_answers` has found.
 
-    @property
-    def text(self) -> str:
-        """The answer as it was given."""
-        return self.row.stated_answer(self.kind).text
+        Of equally common wordings without likelihoods the `sharper` draws choose.
+        """
+        if kind != "modal":
+            stated = row.stated_answer(kind)
+            return cls(row, kind, stated.cluster, stated.text)
+        top = row.measured.top_cluster["E-SC"]
+        cluster = row.clusters[top or 0]
+        return cls(row, kind, top, representative(row.samples, cluster, row.log_likelihoods, sharper))
 
     @property
     def log_likelihood(self) -> float | None:
         """Of the answer, length-normalised (nats a token): of the likeliest draw that says it, or its own."""
         if self.kind != "modal":
             return self.row.stated_answer(self.kind).log_likelihood
+        likely, place = self.row.log_likelihoods, self.likeliest_draw
+        return None if likely is None or place is None else likely[place]
+
+    @property
+    def likeliest_draw(self) -> int | None:
+        """The number of the likeliest draw that says the answer; None where likelihoods are unknown."""
         likely = self.row.log_likelihoods
-        return None if likely is None else max(likely[i] for i in self.row.clusters[self.meaning or 0])
+        return None if likely is None else max(self.row.clusters[self.meaning or 0], key=likely.__getitem__)
+
+    @property
+    def token_scores(self) -> TokenScores | None:
+        """Of the answer: those of the likeliest draw that says it, or its own."""
+        if self.kind != "modal":
+            return self.row.stated_answer(self.kind).token_scores
+        scores, place = self.row.token_scores, self.likeliest_draw
+        return None if scores is None or place is None else scores[place]
 
     @property
     def rivals(self) -> list[int]:
@@ -199,8 +216,7 @@ def features_of(rows: RowsAt, kind: AnswerKind = "modal", further: Sequence[Feat
     logarithm of the number of meanings there; of answers that are given the share of the most frequent other
     meaning, and whether theirs is the second. Without log-likelihoods only what can be counted.
     """
-    temperature, *others = rows
-    answered = [AnsweredRow.of(row, kind) for row in rows[temperature]]
+    answered, others = answered_rows(rows, kind), list(rows)[1:]
     features = [entry for entry in (*FEATURES.values(), *further) if kind in entry.kinds]
     by_name = {entry.name: entry for entry in features}
     values = {entry.name: list(map(entry.read, answered)) for entry in features}
@@ -210,13 +226,14 @@ def features_of(rows: RowsAt, kind: AnswerKind = "modal", further: Sequence[Feat
             if entry.of_further:
                 name = f"{entry.name} at T={t:g}"
                 values[name], by_name[name] = list(map(entry.read, at)), entry
+    requested = [entry.name for entry in further]
     columns = {
         name: np.array(column, float)
         for name, column in values.items()
-        if any(value is not None for value in column)
+        if name in requested or any(value is not None for value in column)
     }
     return AnswerFeatures(
-        answers=tuple(_texts(rows, temperature, answered)),
+        answers=tuple(one.text for one in answered),
         meanings=tuple(one.meaning for one in answered),
         values=columns,
         probabilities=tuple(name for name in columns if by_name[name].is_share),
@@ -224,15 +241,11 @@ def features_of(rows: RowsAt, kind: AnswerKind = "modal", further: Sequence[Feat
     )
 
 
-def _texts(rows: RowsAt, temperature: float | None, answered: Sequence[AnsweredRow]) -> Iterator[str]:
-    """The answer to each question: its commonest wording, or as it was given."""
-    sharper = sharper_draws(rows, temperature) or [[]] * len(answered)
-    for one, draws in zip(answered, sharper):
-        if one.kind == "modal":
-            cluster = one.row.clusters[one.meaning or 0]
-            yield representative(one.row.samples, cluster, one.row.log_likelihoods, draws)
-        else:
-            yield one.text
+def answered_rows(rows: RowsAt, kind: AnswerKind) -> list[AnsweredRow]:
+    """Return the answer to each question, read of the first draws."""
+    temperature, first = next(iter(rows.items()))
+    sharper = sharper_draws(rows, temperature) or [[]] * len(first)
+    return [AnsweredRow.of(row, kind, draws) for row, draws in zip(first, sharper)]
 
 
 def stem_of(name: str) -> str:

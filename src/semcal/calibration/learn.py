@@ -27,10 +27,12 @@ from semcal.calibration.calibrated import (
     TemperatureScore,
     Threshold,
     check_sampled_by,
+    requested_features,
 )
 from semcal.calibration.features import (
     AnswerFeatures,
     ColumnFeature,
+    answered_rows,
     candidates_for,
     features_of,
 )
@@ -40,6 +42,7 @@ from semcal.calibration.problems import (
     problems_of_rows,
     what_to_do_first,
 )
+from semcal.calibration.signals import add_signals, check_any_signals, signals_read
 from semcal.data.question import Question, data_hash, several
 from semcal.data.splits import question_ties
 from semcal.data.template import TemplateLike
@@ -82,6 +85,7 @@ from semcal.recalibration.saving import fitted_or_none
 from semcal.recalibration.temperature import Temperature, temperature_of
 from semcal.rows import (
     SAMPLES,
+    SIGNALS_KEY,
     STATED,
     AnswerKind,
     Draws,
@@ -111,7 +115,7 @@ PARTS, SUBSETS, FEWEST_LABELS = (0.25, 0.5, 0.75), 4, 25
 #: Labelled questions that are counted together as like each other: at least so many, in at most ten groups.
 LIKE, MOST_LIKE = 20, 10
 #: What is kept of a row beside its draws: answers that are not read of them.
-KEPT = (*STATED["greedy"][:2], STATED["given"][1])
+KEPT = (*STATED["greedy"][:2], STATED["greedy"][3], STATED["given"][1], STATED["given"][3])
 #: What is reported of Base and of the calibrated probability.
 FIGURES = ("accuracy", "mean_confidence", "ace", "ace_floor", "ace_floor_95", "brier", "auroc", "gain")
 
@@ -133,11 +137,13 @@ class Learning:
     learn_temperature: bool = True  # whether answers may come from other draws than those at T = 1
     answer: AnswerKind = "modal"  # which answer the probability is of
     columns: tuple[ColumnFeature, ...] = ()  # of the rows, as further features
+    signals: tuple[str, ...] = ()  # as further features, too
 
     def __post_init__(self) -> None:
         for risk in self.risks:
             as_option(risk, "risk", "a share between 0 and 1, such as 0.1", low=0, high=1)
         as_answer_kind(self.answer)
+        _ = requested_features(self.columns, self.signals)
         as_option(self.delta, "delta", "a share between 0 and 1, such as 0.05", low=0, high=1)
 
     @property
@@ -182,6 +188,7 @@ def calibrate(
     delta: float = 0.05,
     answer: AnswerKind = "modal",
     features: Sequence[str] = (),
+    signals: Sequence[str] = (),
     data: str | None = None,
     versions: Mapping[str, str | None] | None = None,
     progress: ShowProgress = True,
@@ -228,6 +235,8 @@ def calibrate(
     features : sequence of str
         Numeric columns of the rows as further features: "NAME", or "NAME:falling" where more of it never
         raises the probability.
+    signals : sequence of {"self-assessment", "p-true", "verbalised", "token-scores"}
+        What the model says of its answer, as further features (`semcal.calibration.signals`).
     data, versions, keep : optional
         Where the questions come from and versions of packages, for the record; a store of finished blocks,
         from which the same call resumes with identical results.
@@ -262,7 +271,7 @@ def calibrate(
     """
     seed = inputs.checked_seed(seed)
     columns = tuple(map(ColumnFeature.parse, features))
-    learning = Learning(risk, delta, seed, answer=answer, columns=columns)
+    learning = Learning(risk, delta, seed, answer=answer, columns=columns, signals=tuple(signals))
     clustering = Grouping(inputs.as_equivalence(equivalence), linkage)
     learning = replace(learning, grader=as_grader(grader, clustering.equivalence))
     if samples is not None:
@@ -325,6 +334,12 @@ def calibrate(
     answered = {row.id for row in next(iter(rows.values()))}
     questions = [question for question in questions if question.id in answered]
     check_enough(len(questions), of="with answers to calibrate on")
+    measured = match_at(measure_at(rows), answer, clustering.equivalence)
+    measured = add_signals(
+        *(measured, learning.signals, model, asking, answer),
+        temperatures=_answering(measured, learning),
+        keep=keep,
+    )
     provenance = provenance_of(
         model,
         questions,
@@ -335,9 +350,8 @@ def calibrate(
     )
     by = sampling.sampled_by(model, questions, "calibrate", list(under))
     origin = SamplesOrigin(
-        provenance, fitted_or_none(fitted), max_new_tokens, _kept_samples(rows, questions, by)
+        provenance, fitted_or_none(fitted), max_new_tokens, _kept_samples(measured, questions, by)
     )
-    measured = match_at(measure_at(rows), answer, clustering.equivalence)
     return calibrate_rows(measured, clustering.equivalence, linkage, learning, origin)
 
 
@@ -389,12 +403,15 @@ def _kept_samples(rows: RowsAt, questions: Sequence[Question], by: Sequence[Samp
     lines = []
     for question, origin, *parts in zip(questions, by, *rows.values()):
         stated = {key: value for key in KEPT if (value := parts[0].json.get(key)) is not None}
+        if said := [item for part in parts for item in part.json.get(SIGNALS_KEY, ())]:
+            stated[SIGNALS_KEY] = list({item["answer"]: item for item in said}.values())
         draws = [part.draws for part in parts if part.draws is not None]
         joined = Draws(
             samples=[text for draw in draws for text in draw.samples],
             log_likelihoods=_joined([draw.log_likelihoods for draw in draws]),
             likelihood=_joined([draw.likelihood for draw in draws]),
             finished=[ended for draw in draws for ended in draw.finished],
+            token_scores=_joined([draw.token_scores for draw in draws]),
             temperatures=[t for t, draw in zip(rows, draws) for _ in draw.samples]
             if len(draws) > 1
             else None,
@@ -615,7 +632,7 @@ def calibrate_rows(
     """
     learning = learning or Learning()
     grader, seed = learning.grader, learning.seed
-    first, labelled = next(iter(rows.items()))
+    labelled = next(iter(rows.values()))
     n = len(labelled)
     check_distinct(row.id for row in labelled)
     check_enough(n, of="to calibrate on")
@@ -627,9 +644,11 @@ def calibrate_rows(
                 f"question {row.id!r} has {len(row.samples)} draws and others have {m}; a calibration is for "
                 "one number of draws"
             )
-    answering = [t for t in rows if t == first or (first == 1.0 and learning.learn_temperature)]
-    kind, further = learning.answer, [column.feature for column in learning.columns]
-    features_at = [features_of({t: rows[t], **rows}, kind, further) for t in answering]
+    answering, kind = _answering(rows, learning), learning.answer
+    requested = requested_features(learning.columns, learning.signals)
+    for t in answering:
+        check_any_signals(learning.signals, answered_rows({t: rows[t], **rows}, kind))
+    features_at = [features_of({t: rows[t], **rows}, kind, requested) for t in answering]
     correct_at = [_grade(features, labelled, learning) for features in features_at]
     grader_name, grader_revision = grader_record(grader)
     ties = [question_ties(row.json) for row in labelled]
@@ -667,6 +686,7 @@ def calibrate_rows(
         samples=origin.samples,
         answer_kind=kind,
         columns=tuple(column for column in learning.columns if column.name in learnt.map.candidate.features),
+        signals=signals_read(learning.signals, learnt.map.candidate.features),
         examples=_examples(answer_rows, features, correct),
     )
     if not learning.risks:
@@ -683,6 +703,12 @@ def calibrate_rows(
     )
     several_risks = thresholds if len(thresholds) > 1 else ()
     return replace(calibration, threshold=thresholds[-1], thresholds=several_risks)
+
+
+def _answering(rows: RowsAt, learning: Learning) -> list[float | None]:
+    """The temperatures that the answer may come from."""
+    first = next(iter(rows))
+    return [t for t in rows if t == first or (first == 1.0 and learning.learn_temperature)]
 
 
 def _examples(rows: Sequence[Row], features: AnswerFeatures, correct: Floats) -> tuple[GradedExample, ...]:

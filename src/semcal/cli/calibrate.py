@@ -73,6 +73,13 @@ class CalibrateOptions:
         metavar="NAME[:rising|:falling]",
         help="Also learn from this numeric column of the rows; may be repeated.",
     )
+    signal: list[str] | None = Option(
+        None,
+        "--signal",
+        metavar="NAME",
+        help="Also learn from what the model says of its answer: self-assessment, p-true, verbalised or "
+        "token-scores; may be repeated.",
+    )
     recalibrator: str | None = opt.RECALIBRATOR
     temperatures: list[float] | None = Option(
         None,
@@ -264,7 +271,10 @@ def _from_samples(options: CalibrateOptions, models: opt.ModelOptions, bad: BadR
             clustering.equivalence,
             clustering.linkage,
             Learning(
-                options.risk, options.delta, seed, grader, answer=options.kind, columns=options.features
+                *(options.risk, options.delta, seed, grader),
+                answer=options.kind,
+                columns=options.features,
+                signals=tuple(options.signal or ()),
             ),
             origin,
         )
@@ -375,6 +385,7 @@ def _from_model(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRow
         delta=options.delta,
         answer=options.kind,
         features=options.feature or (),
+        signals=options.signal or (),
         data=Path(file).name,
         versions=versions(),
         keep=Store(work.folder),

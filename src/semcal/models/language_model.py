@@ -95,6 +95,7 @@ class Capabilities:
     answers_a_request: int | None = None  # to one question in one request; None: there are no requests
     messages: bool = True  # it takes whole chats; a base model takes text alone
     system: bool = True  # a system message has a place of its own, not before the first user turn
+    next_tokens: bool = True  # log-probabilities of the tokens that an answer may begin with
 
 
 DrawnT = TypeVar("DrawnT", covariant=True)
@@ -156,6 +157,13 @@ class GivesSomeLikelihoods(Protocol):
 
     def check_likelihoods(self, recalibrator: AnyRecalibrator, measure: str) -> None:
         """Raise UsageError, with the remedy, if a measure reads likelihoods and they cannot be known."""
+
+
+class ListsTokens(Protocol):
+    """What lists the tokens that an answer may begin with: a server with log-probabilities."""
+
+    def next_tokens(self, prompts: Sequence[Prompt]) -> list[dict[str, float] | QuestionError]:
+        """Log-probabilities (nats, T = 1) of the likeliest first tokens of an answer, by their text."""
 
 
 class ReadsAnswers(Protocol):

@@ -31,6 +31,7 @@ from semcal.rows import (
     SampledBy,
     StatedAnswer,
     Tokens,
+    TokenScores,
     stated_answers,
 )
 from semcal.steps import RecalibratorSource, WorkerState
@@ -130,6 +131,7 @@ class Draw:
     log_likelihood: float | None  # length-normalised, of the first answer and end of turn (nats per token)
     likelihood: str | None  # "sampled", or "rescored": of what the generation was cut to, with an end of turn
     finished: bool = True  # whether it ended before the token limit
+    token_scores: TokenScores | None = None
 
 
 @dataclass(frozen=True)
@@ -141,10 +143,10 @@ class Sampled:
     failure: QuestionError | None = None
     truncated_to: str | None = None  # how a server has cut the distribution, where that is accepted
 
-    def add_to(self, row: Row, *, tokens: bool = False) -> Row:
+    def add_to(self, row: Row, *, tokens: bool = False, scores: bool = True) -> Row:
         """Add first answers and their likelihoods, which are null unless all are known; or the failure.
 
-        With `tokens` also the generations; null where a server tells nothing.
+        With `tokens` also the generations; null where a server tells nothing. With `scores` those of tokens.
         """
         if self.failure is not None:
             return row.set(**{FAILED: self.failure.reason})
@@ -154,6 +156,9 @@ class Sampled:
             log_likelihoods=[draw.log_likelihood for draw in self.draws] if scored else None,
             likelihood=[draw.likelihood for draw in self.draws] if scored else None,
             finished=[draw.finished for draw in self.draws],
+            token_scores=[draw.token_scores for draw in self.draws if draw.token_scores]
+            if scored and scores
+            else None,
         )
         if not tokens:
             return row.add(draws)
@@ -170,6 +175,14 @@ class Sampled:
             ),
             draws,
         )
+
+
+def _token_scores(log_probs: Sequence[float]) -> TokenScores | None:
+    """The smallest and the mean probability of tokens; None of none."""
+    probabilities = [math.exp(log_prob) for log_prob in log_probs]
+    if not probabilities:
+        return None
+    return min(probabilities), math.fsum(probabilities) / len(probabilities)
 
 
 def _mean(log_probs: Sequence[float]) -> float | None:
@@ -191,7 +204,8 @@ def _draw(prompt: Prompt, generation: Generation) -> Draw:
     likelihood = "sampled" if generation.rescored is None else "rescored"
     scores = generation.token_log_probs if generation.rescored is None else generation.rescored
     finished = generation.finished or answer.closed
-    return Draw(generation, answer.text, _mean(scores[generation.lead :]), likelihood, finished)
+    scores = scores[generation.lead :]
+    return Draw(generation, answer.text, _mean(scores), likelihood, finished, _token_scores(scores))
 
 
 def sample_runs(
@@ -250,7 +264,9 @@ def score_without_passages(
         return model.complete(generation, end, start)
 
     def rescore(draw: Draw, scores: Sequence[float]) -> Draw:
-        return replace(draw, log_likelihood=_mean(scores[draw.generation.lead :]), likelihood="rescored")
+        scores = scores[draw.generation.lead :]
+        likely = _mean(scores), "rescored", draw.finished, _token_scores(scores)
+        return Draw(draw.generation, draw.text, *likely)
 
     rescored = []
     for recalibrator, answered in zip(sampling.recalibrators, sampled):
@@ -312,8 +328,10 @@ def _state_group(
                 continue
             start, end = _cut(prompt, generation)
             draw, complete = _draw(prompt, generation), generation.finished and end == len(generation.text)
-            likelihood = draw.log_likelihood if complete and start == 0 else None
-            answers[prompt.question_id] = StatedAnswer(draw.text, likelihood)
+            likelihood, scores = draw.log_likelihood, draw.token_scores
+            if not complete or start:
+                likelihood = scores = None
+            answers[prompt.question_id] = StatedAnswer(draw.text, likelihood, token_scores=scores)
             if reader is not None and likelihood is None:
                 unread[prompt.question_id] = reader.complete(generation, end, start)
     if reader is not None and unread:
@@ -322,10 +340,10 @@ def _state_group(
         failures |= {error.question_id: error for error in reader.invalid_prompts(read, tokens)}
         fitting = [prompt for prompt in read if prompt.question_id not in failures]
         tokens = [[unread[prompt.question_id]] for prompt in fitting]
-        scores = reader.score(fitting, tokens, recalibrator=own) if fitting else []
-        for prompt, (log_probs,) in zip(fitting, scores):
-            answer = answers[prompt.question_id]
-            answers[prompt.question_id] = replace(answer, log_likelihood=_mean(log_probs))
+        read_scores = reader.score(fitting, tokens, recalibrator=own) if fitting else []
+        for prompt, (log_probs,) in zip(fitting, read_scores):
+            likely = {"log_likelihood": _mean(log_probs), "token_scores": _token_scores(log_probs)}
+            answers[prompt.question_id] = replace(answers[prompt.question_id], **likely)  # type: ignore[arg-type]
     return {**answers, **failures}
 
 
@@ -460,7 +478,10 @@ class SampleStep:
                 sampled = score_without_passages(models.language_model, questions, sampled, sampling)
             for place, (recalibrator, draws) in enumerate(zip(sampling.recalibrators, sampled)):
                 origin = self._origin(place, run)
-                made = [one.add_to(row, tokens=self.full).set(**origin) for row, one in zip(asked, draws)]
+                made = [
+                    one.add_to(row, tokens=self.full, scores=not self.sources).set(**origin)
+                    for row, one in zip(asked, draws)
+                ]
                 if self.full:
                     made_with = replace(sampling, recalibrators=(recalibrator,))
                     by = made_with.sampled_by(

@@ -29,7 +29,14 @@ from semcal.models.language_model import Prompt
 from semcal.rows import Json
 from semcal.servers.client import RequestFailed, ServerClient, ServerRequest
 from semcal.servers.probing import stored_profile
-from semcal.servers.protocol import AnswerRequest, ServerProfile, parse_choices, request_for
+from semcal.servers.protocol import (
+    AnswerRequest,
+    ServerProfile,
+    listed_tokens,
+    parse_choices,
+    request_for,
+    without_ids,
+)
 from semcal.servers.settings import JUDGE_KEY_VARIABLE, PREFIX, Endpoint, ServerSettings, read_api_key
 
 #: Tokens of a reply: a label, and at the second try what may be thought before it.
@@ -38,12 +45,8 @@ LABEL, ROOM = 10, 1024
 ALTERNATIVES = 20
 #: Verdicts that stay in memory: more than the answers of a block have pairs.
 REMEMBERED = 50_000
-#: How far above 0 a log-probability may lie by rounding.
-ROUNDING = 1e-4
 #: What may stand around a label.
 _AROUND = string.whitespace + string.punctuation + "▁Ġ“”‘’„«»…"
-#: Fields that would put a number in the place of a token's text.
-_IDS = ("return_tokens_as_token_ids", "return_token_ids")
 Keep = Callable[[Triple, bool], None]
 
 
@@ -192,7 +195,7 @@ class PromptedVerdicts(ServerVerdicts):
         if stricter:
             answer = AnswerRequest(0.0, room, log_probs=False)
         request = request_for(self.profile, Prompt("", (), self.task.chat(triple, stricter=stricter)), answer)
-        return request.with_fields(dict.fromkeys(_IDS))
+        return without_ids(request)
 
 
 def read_label(reply: Json, labels: Sequence[str]) -> str | None:
@@ -216,12 +219,8 @@ def _by_text(text: str, labels: Sequence[str]) -> str | None:
 def _by_log_probs(reply: Json, labels: Sequence[str]) -> str | None:
     """The label whose first tokens have most, if what is not listed could not change that."""
     try:
-        token = reply["choices"][0]["logprobs"]["content"][0]
-        entries = (token, *(token.get("top_logprobs") or ()))
-        listed = {entry["token"]: float(entry["logprob"]) for entry in entries}
-    except (TypeError, KeyError, IndexError, ValueError, AttributeError):
-        return None
-    if not all(log_prob <= ROUNDING for log_prob in listed.values()):  # NaN is not
+        listed = listed_tokens(reply)
+    except ValueError:
         return None
     shares = dict.fromkeys(labels, 0.0)
     for text, log_prob in listed.items():

@@ -259,6 +259,27 @@ def _choice(choice: Json, *, log_probs: bool) -> Choice:
     return Choice(text, reason in _ENDED, entries=entries, tokens=tokens, token_ids=token_ids)
 
 
+def without_ids(request: ServerRequest) -> ServerRequest:
+    """The request without the fields that would put a number in the place of a token's text."""
+    return request.with_fields(dict.fromkeys(("return_tokens_as_token_ids", "return_token_ids")))
+
+
+def listed_tokens(reply: Json) -> dict[str, float]:
+    """The log-probabilities of the tokens that a chat's answer may begin with, by their text.
+
+    Of tokens with one text the likelier counts. ValueError where they are damaged, or none are listed.
+    """
+    try:
+        first = reply["choices"][0]["logprobs"]["content"][0]
+        entries = (first, *(first.get("top_logprobs") or ()))
+        listed = [(str(entry["token"]), float(entry["logprob"])) for entry in entries]
+    except (TypeError, KeyError, IndexError, ValueError, AttributeError) as error:
+        raise ValueError(f"the first token of the answer has no listed alternatives ({error!r})") from None
+    if not all(log_prob <= _ROUNDING for _, log_prob in listed):  # NaN is not
+        raise ValueError(f"a log-probability is above 0: {shown(listed)}")
+    return {text: min(0.0, log_prob) for text, log_prob in sorted(listed, key=lambda item: item[1])}
+
+
 def _is_complete(choice: Choice, *, adds_up: bool) -> bool:
     """Whether no token has lost its entry, as one that is half a character does (llama.cpp).
 

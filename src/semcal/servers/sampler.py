@@ -50,9 +50,11 @@ from semcal.servers.protocol import (
     ServerProfile,
     ThinkingCount,
     TokenEntry,
+    listed_tokens,
     parse_choices,
     request_for,
     request_seeds,
+    without_ids,
 )
 from semcal.servers.settings import Endpoint, ServerSettings, read_api_key
 
@@ -117,8 +119,8 @@ def why_unknown(profile: ServerProfile, temperature: float) -> str:
     return f"{alone}; to have likelihoods, {flag}" if flag else alone
 
 
-#: Alternatives that are asked for before all of them are.
-_SOME = 200
+#: Alternatives that are asked for before all of them are, and of the first token of an answer.
+_SOME, _LISTED = 200, 20
 #: Times that all of them are: where the token drawn is half a character, its entry is lost (llama.cpp).
 _TRIES = 4
 
@@ -200,6 +202,7 @@ class ServerModel:
             answers_a_request=profile.together,
             messages=self.format is None or self.format.takes_messages,
             system=self.format is None or self.format.takes_system,
+            next_tokens=profile.log_probs is not None and profile.top_log_probs > 1,
         )
 
     def encode(self, chat: Sequence[Turn]) -> tuple[int, ...]:
@@ -286,6 +289,23 @@ class ServerModel:
         request = SampleRequest(prompts, [Greedy()], m=1, max_new_tokens=max_new_tokens)
         ((answers,),) = self.sample(request, progress)
         return [draws if isinstance(draws, QuestionError) else draws[0] for draws in answers]
+
+    def next_tokens(self, prompts: Sequence[Prompt]) -> list[dict[str, float] | QuestionError]:
+        """Log-probabilities (nats, T = 1) of the likeliest first tokens of an answer, by their text.
+
+        Prompts are sent as messages. A prompt whose request failed, or whose reply lists no tokens, has the
+        reason.
+        """
+        answer = AnswerRequest(1.0, 1, seed=1, alternatives=min(self.profile.top_log_probs, _LISTED))
+        requests = [
+            without_ids(request_for(self.profile, replace(prompt, token_ids=()), answer))
+            for prompt in prompts
+        ]
+        replies = self.client.send_all(requests, listed_tokens)
+        return [
+            QuestionError(prompt.question_id, reply.reason) if isinstance(reply, RequestFailed) else reply
+            for prompt, reply in zip(prompts, replies)
+        ]
 
     def check_likelihoods(self, recalibrator: AnyRecalibrator, measure: str) -> None:
         """Raise UsageError, with the remedy, if a measure reads likelihoods and they cannot be known."""

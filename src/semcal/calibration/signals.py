@@ -1,0 +1,355 @@
+"""What a model says of an answer when it is asked, as features of a calibration (spec section 11).
+
+A signal is one entry of `SIGNALS`. Most ask the model once or twice more for each question; their values are
+kept in the row under `signals`, with the answer that they are about. `token-scores` reads the draws alone.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from string import ascii_uppercase
+from typing import ClassVar, cast
+
+from semcal.calibration.features import AnsweredRow, Feature, answered_rows
+from semcal.data.question import Turn
+from semcal.errors import InputError, QuestionError, SemcalWarning, UsageError, shown
+from semcal.measuring import representative
+from semcal.models.language_model import (
+    LanguageModel,
+    ListsTokens,
+    Progress,
+    Prompt,
+    PromptConfig,
+    Sampler,
+    common_prefix,
+)
+from semcal.registry import Catalogue, check_name
+from semcal.rows import AnswerKind, Row, RowsAt
+from semcal.steps import WorkerState, run_steps
+from semcal.store import Stage, Store
+from semcal.workers import SerialExecutor
+
+#: The most meanings that are options of one question, the most frequent first.
+MOST_OPTIONS = 10
+#: The longest reply that a probability is read of, in tokens, and what it must be.
+REPLY_TOKENS = 8
+PERCENTAGE = re.compile(r"(\d{1,3}(?:\.\d+)?)\s*%?\.?")
+#: Questions that are asked about before their values are kept.
+BLOCK = 64
+NONE_OF_THESE = "none of these"
+
+
+@dataclass(frozen=True)
+class Assessment:
+    """An answer that a model is asked about."""
+
+    row: Row
+    turns: tuple[Turn, ...]  # the chat that asks the question, without examples
+    answer: str
+    others: tuple[str, ...]  # the other meanings of the draws, the most frequent first
+
+    def prompt(self, model: Sampler, text: str) -> Prompt:
+        """The prompt that goes on with a text where the question ends."""
+        *before, last = self.turns
+        turns = (*before, replace(last, content=f"{last.content}\n\n{text}"))
+        return Prompt(self.row.id, model.encode(turns), turns)
+
+
+Ask = Callable[[Sampler, Sequence[Assessment]], list[float | None]]
+"""Return the value of each answer, in [0, 1]; None where it failed."""
+
+
+@dataclass(frozen=True)
+class Signal:
+    """A signal, and the features that it makes."""
+
+    name: str
+    features: tuple[Feature, ...]
+    ask: Ask | None = None  # None: it is read of the draws
+    reads_letters: bool = False  # it needs log-probabilities of an answer's first token
+
+    def check(self, model: Sampler) -> None:
+        """Raise UsageError if the model cannot be asked."""
+        if self.reads_letters and not model.capabilities.next_tokens:
+            raise UsageError(
+                f"--signal {self.name} reads log-probabilities of the letters of options, and {model.name} "
+                "gives none; --signal verbalised needs none"
+            )
+
+    def is_in(self, answered: AnsweredRow) -> bool:
+        """Whether the row holds it for the answer, be it null; what is read of the draws, as likelihoods."""
+        if self.ask is None:
+            return answered.token_scores is not None or answered.log_likelihood is None
+        return self.name in answered.row.signals_of(answered.text)
+
+    @property
+    def made_by(self) -> str:
+        """What writes it, for messages."""
+        return "`semcal ask` computes it" if self.ask else "`semcal sample` writes it as 'token_scores'"
+
+
+#: All signals by name.
+SIGNALS: Catalogue[Signal] = Catalogue("signal")
+
+
+def signals_named(names: Iterable[str]) -> tuple[Signal, ...]:
+    """Return the signals of these names, each once; UsageError if there is no such."""
+    return tuple(SIGNALS[check_name(name, SIGNALS, what="signal")] for name in dict.fromkeys(names))
+
+
+# ---- The signals
+
+
+def _first_letters(
+    model: Sampler, prompts: Sequence[Prompt], counts: Sequence[int]
+) -> list[list[float] | None]:
+    """The probability that the answer is each of the first letters, among these alone; None where unknown."""
+    if not model.capabilities.states:
+        listed = cast("ListsTokens", model).next_tokens(prompts)
+        return [
+            None if isinstance(tokens, QuestionError) else _normalised(_letters_of(tokens, count))
+            for tokens, count in zip(listed, counts)
+        ]
+    from semcal.recalibration.temperature import Temperature
+
+    reader = cast("LanguageModel", model)
+    answers = [
+        [reader.encode_answer(prompt.chat, letter) for letter in ascii_uppercase[:count]]
+        for prompt, count in zip(prompts, counts)
+    ]
+    long = {error.question_id for error in reader.invalid_prompts(prompts, answers)}
+    fitting = [k for k, prompt in enumerate(prompts) if prompt.question_id not in long]
+    scores = reader.score(
+        [prompts[k] for k in fitting], [answers[k] for k in fitting], recalibrator=Temperature(1.0)
+    )
+    probabilities: list[list[float] | None] = [None] * len(prompts)
+    for k, of_letters in zip(fitting, scores):
+        end = common_prefix(answers[k]) + 1  # up to the token that tells the letters apart
+        probabilities[k] = _normalised([math.fsum(log_probs[:end]) for log_probs in of_letters])
+    return probabilities
+
+
+def _letters_of(tokens: Mapping[str, float], count: int) -> list[float]:
+    """The log-probability of each letter; that of one that is not listed is −inf."""
+    log_probs = dict.fromkeys(ascii_uppercase[:count], 0.0)
+    for text, log_prob in tokens.items():
+        if (letter := text.strip("\u0120\u2581 \n")) in log_probs:
+            log_probs[letter] += math.exp(log_prob)
+    return [math.log(p) if p else -math.inf for p in log_probs.values()]
+
+
+def _normalised(log_probs: Sequence[float]) -> list[float] | None:
+    peak = max(log_probs)
+    if peak == -math.inf:
+        return None
+    weights = [math.exp(log_prob - peak) for log_prob in log_probs]
+    return [weight / math.fsum(weights) for weight in weights]
+
+
+def _choose(
+    model: Sampler,
+    assessments: Sequence[Assessment],
+    options_of: Callable[[Assessment], Sequence[str]],
+    text: str,
+) -> list[float | None]:
+    """The probability of the first option of a multiple-choice question, averaged over two orders."""
+    by_order: list[list[float | None]] = []
+    for backwards in (False, True):
+        options = [list(options_of(item)) for item in assessments]
+        prompts = []
+        for item, of_item in zip(assessments, options):
+            order = of_item[::-1] if backwards else of_item
+            listed = "\n".join(f"{letter}) {option}" for letter, option in zip(ascii_uppercase, order))
+            others = "; ".join(item.others[: MOST_OPTIONS - 1]) or "none"
+            prompts.append(item.prompt(model, text.format(answer=item.answer, others=others, options=listed)))
+        letters = _first_letters(model, prompts, [len(of_item) for of_item in options])
+        place = -1 if backwards else 0
+        by_order.append([None if p is None else p[place] for p in letters])
+    return [None if a is None or b is None else (a + b) / 2 for a, b in zip(*by_order)]
+
+
+def ask_self_assessment(model: Sampler, assessments: Sequence[Assessment]) -> list[float | None]:
+    """Return the probability that the model chooses the answer among all meanings (arXiv 2606.03846).
+
+    The meanings and "none of these" are options of one multiple-choice question, asked in two orders.
+    """
+
+    def options_of(item: Assessment) -> list[str]:
+        return [item.answer, *item.others[: MOST_OPTIONS - 1], NONE_OF_THESE]
+
+    text = "Which of these answers is right?\n{options}\nReply with its letter alone."
+    return _choose(model, assessments, options_of, text)
+
+
+def ask_p_true(model: Sampler, assessments: Sequence[Assessment]) -> list[float | None]:
+    """Return the probability that the model calls the answer right, not wrong (arXiv 2207.05221).
+
+    It is shown the other meanings; the two options are asked about in both orders.
+    """
+    text = (
+        "Proposed answer: {answer}\nOther answers that were given: {others}\n"
+        "Is the proposed answer right?\n{options}\nReply with its letter alone."
+    )
+    return _choose(model, assessments, lambda _: ("yes", "no"), text)
+
+
+def ask_verbalised(model: Sampler, assessments: Sequence[Assessment]) -> list[float | None]:
+    """Return the probability that the model states in percent; None unless its reply is one such number."""
+    from semcal.recalibration.temperature import Temperature
+
+    text = (
+        "Proposed answer: {answer}\nHow likely is it that the proposed answer is right? "
+        "Reply with a whole number from 0 to 100 alone."
+    )
+    prompts = [item.prompt(model, text.format(answer=item.answer)) for item in assessments]
+    replies = model.greedy(prompts, recalibrator=Temperature(1.0), max_new_tokens=REPLY_TOKENS)
+    return [None if isinstance(reply, QuestionError) else parse_percentage(reply.text) for reply in replies]
+
+
+def parse_percentage(text: str) -> float | None:
+    """Return the probability that a text states in percent; None unless it is one number from 0 to 100.
+
+    >>> parse_percentage(" 85%."), parse_percentage("85 or so"), parse_percentage("120")
+    (0.85, None, None)
+    """
+    stated = PERCENTAGE.fullmatch(text.strip())
+    percent = float(stated[1]) if stated else math.nan
+    return percent / 100 if 0 <= percent <= 100 else None
+
+
+def _register(name: str, ask: Ask, *, reads_letters: bool) -> None:
+    def read(answered: AnsweredRow) -> float | None:
+        return cast("float | None", answered.row.signals_of(answered.text).get(name))
+
+    SIGNALS.register(Signal(name, (Feature(name, read, is_share=True),), ask, reads_letters))
+
+
+_register("self-assessment", ask_self_assessment, reads_letters=True)
+_register("p-true", ask_p_true, reads_letters=True)
+_register("verbalised", ask_verbalised, reads_letters=False)
+SIGNALS.register(
+    Signal(
+        "token-scores",
+        (
+            Feature("smallest-token", lambda it: it.token_scores and it.token_scores[0], is_share=True),
+            Feature("mean-token", lambda it: it.token_scores and it.token_scores[1], is_share=True),
+        ),
+    )
+)
+
+# ---- Asking for them
+
+
+@dataclass(frozen=True)
+class SignalStep:
+    """Asks a model about the `answer` of rows beside their `others`, and adds the values as `signals`."""
+
+    name: ClassVar[str] = "signals"
+    signals: tuple[str, ...]
+    asking: PromptConfig
+
+    def __call__(self, rows: Sequence[Row], models: WorkerState, progress: Progress) -> list[Row]:
+        """Ask."""
+        asking = replace(self.asking, few_shot=())
+        assessments = [
+            Assessment(row, asking.chat(row.to_question()), row["answer"], tuple(row["others"]))
+            for row in rows
+        ]
+        columns = {
+            signal.name: signal.ask(models.model, assessments)
+            for signal in signals_named(self.signals)
+            if signal.ask is not None
+        }
+        progress(len(rows))
+        return [
+            row.set(signals=dict(zip(columns, values))) for row, values in zip(rows, zip(*columns.values()))
+        ]
+
+
+def add_signals(
+    rows: RowsAt,
+    names: Sequence[str],
+    model: Sampler,
+    asking: PromptConfig,
+    kind: AnswerKind = "modal",
+    *,
+    temperatures: Sequence[float | None] | None = None,
+    keep: Store | None = None,
+) -> RowsAt:
+    """Ask a model about the answers to measured rows, and return the rows with what it says.
+
+    The answers are read of the draws at each of some `temperatures`, by default those of the first. Finished
+    blocks are kept in `keep`. A value is None where a server failed, the prompt was too long or the reply was
+    none; a warning says how many are. UsageError if the model cannot be asked.
+    """
+    asked = [signal for signal in signals_named(names) if signal.ask is not None]
+    for signal in asked:
+        signal.check(model)
+    if not asked:
+        return rows
+    step = SignalStep(tuple(signal.name for signal in asked), asking)
+    key = {"signals": step.signals, "model": model.revision, "prompt": asking.hash(model)} if keep else {}
+    values: dict[tuple[str, str], Mapping[str, float | None]] = {}
+    added = dict(rows)
+    for t in [next(iter(rows))] if temperatures is None else temperatures:
+        answered = answered_rows({t: rows[t], **rows}, kind)
+        pending = [_to_assess(item) for item in answered if (item.row.id, item.text) not in values]
+        for block in run_steps(
+            pending,
+            [step],
+            workers=SerialExecutor(WorkerState(model)),
+            cut=BLOCK,
+            store=Stage(keep, "signals", key),
+        ):
+            values |= {(row.id, row["answer"]): row["signals"] for row in block.rows}
+        added[t] = [item.row.add_signals(item.text, values[item.row.id, item.text]) for item in answered]
+    for name in step.signals:
+        if lacking := sum(of_answer[name] is None for of_answer in values.values()):
+            text = f"{lacking} of {len(values)} answers have no {name!r}: no reply of the model can be read"
+            warnings.warn(text, SemcalWarning, stacklevel=3)
+    return added
+
+
+def _to_assess(answered: AnsweredRow) -> Row:
+    """The question alone, with the answer and the other meanings of its draws."""
+    row = answered.row
+    others = [cluster for number, cluster in enumerate(row.clusters) if number != answered.meaning]
+    texts = [
+        representative(row.samples, cluster, row.log_likelihoods)
+        for cluster in sorted(others, key=len, reverse=True)
+    ]
+    question = {name: row[name] for name in ("id", "question", "context", "messages") if row.has(name)}
+    return Row({**question, "answer": answered.text, "others": texts}, row.line)
+
+
+def check_signals(names: Sequence[str], answered: Sequence[AnsweredRow]) -> None:
+    """Raise InputError for a row that lacks a signal of its answer."""
+    for signal in signals_named(names):
+        for item in answered:
+            if not signal.is_in(item):
+                raise InputError(
+                    f"question {item.row.id!r} has no signal {signal.name!r} of its answer "
+                    f"{shown(item.text)}, which the calibration reads; {signal.made_by}"
+                )
+
+
+def check_any_signals(names: Sequence[str], answered: Sequence[AnsweredRow]) -> None:
+    """Raise UsageError for a signal that no row holds of its answer."""
+    for signal in signals_named(names):
+        if not any(signal.is_in(item) for item in answered):
+            remedy = "calibrate with --model, which is asked" if signal.ask else signal.made_by
+            raise UsageError(f"no row holds the signal {signal.name!r} of its answer: {remedy}")
+
+
+def signals_read(names: Sequence[str], features: Iterable[str]) -> tuple[str, ...]:
+    """The signals that some features are of."""
+    read = set(features)
+    return tuple(
+        signal.name
+        for signal in signals_named(names)
+        if any(feature.name in read for feature in signal.features)
+    )
