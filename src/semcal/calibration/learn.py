@@ -42,7 +42,7 @@ from semcal.calibration.problems import (
     problems_of_rows,
     what_to_do_first,
 )
-from semcal.calibration.signals import add_signals, check_any_signals, signals_read
+from semcal.calibration.signals import add_signals, asks_a_model, check_any_signals, signals_read
 from semcal.data.question import Question, data_hash, several
 from semcal.data.splits import question_ties
 from semcal.data.template import TemplateLike
@@ -241,7 +241,8 @@ def calibrate(
         Where the questions come from and versions of packages, for the record; a store of finished blocks,
         from which the same call resumes with identical results.
     progress : bool or callable
-        A bar on a terminal or in a notebook, or a function of the number of questions that were sampled.
+        A bar on a terminal or in a notebook, or a function of the number of questions that were sampled, and
+        then, on top of these, of those that were asked about (`signals`).
     on_bad_question : callable, optional
         Gets each question to which a server gave no answers, which is left out; by default a warning names
         them.
@@ -316,7 +317,8 @@ def calibrate(
         first = {fixed or None: fitted}
     under = first | {t: Temperature(t) for t in further if t != 1.0}
     sampling = Sampling(tuple(under.values()), asking, m, (seed,), max_new_tokens)
-    with shown_progress(progress, "calibrate", len(questions)) as update:
+    passes = 2 if asks_a_model(signals) else 1
+    with shown_progress(progress, "calibrate", passes * len(questions)) as update:
         rows: RowsAt = sample_candidates(
             model,
             questions,
@@ -329,17 +331,18 @@ def calibrate(
         )
         if answer != "modal":
             rows = _with_stated(rows, model, answer, sampling, on_bad_question)
+        measured = match_at(measure_at(rows), answer, clustering.equivalence)
+        measured = add_signals(
+            *(measured, learning.signals, model, asking, answer),
+            temperatures=_answering(measured, learning),
+            keep=keep,
+            progress=update and (lambda n_asked: update(len(questions) + n_asked)),
+        )
     finished = [ended for rows_of in rows.values() for row in rows_of for ended in row.finished]
     warn_of_cut_draws(finished.count(False), len(finished))
     answered = {row.id for row in next(iter(rows.values()))}
     questions = [question for question in questions if question.id in answered]
     check_enough(len(questions), of="with answers to calibrate on")
-    measured = match_at(measure_at(rows), answer, clustering.equivalence)
-    measured = add_signals(
-        *(measured, learning.signals, model, asking, answer),
-        temperatures=_answering(measured, learning),
-        keep=keep,
-    )
     provenance = provenance_of(
         model,
         questions,

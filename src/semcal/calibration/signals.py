@@ -279,12 +279,14 @@ def add_signals(
     *,
     temperatures: Sequence[float | None] | None = None,
     keep: Store | None = None,
+    progress: Progress | None = None,
 ) -> RowsAt:
     """Ask a model about the answers to measured rows, and return the rows with what it says.
 
     The answers are read of the draws at each of some `temperatures`, by default those of the first. Finished
-    blocks are kept in `keep`. A value is None where a server failed, the prompt was too long or the reply was
-    none; a warning says how many are. UsageError if the model cannot be asked.
+    blocks are kept in `keep`; `progress` gets the number of questions whose first answer is done. A value is
+    None where a server failed, the prompt was too long or the reply was none; a warning says how many are.
+    UsageError if the model cannot be asked.
     """
     asked = [signal for signal in signals_named(names) if signal.ask is not None]
     for signal in asked:
@@ -304,6 +306,7 @@ def add_signals(
             workers=SerialExecutor(WorkerState(model)),
             cut=BLOCK,
             store=Stage(keep, "signals", key),
+            progress=progress if progress and not values else lambda _: None,
         ):
             values |= {(row.id, row["answer"]): row["signals"] for row in block.rows}
         added[t] = [item.row.add_signals(item.text, values[item.row.id, item.text]) for item in answered]
@@ -343,6 +346,11 @@ def check_any_signals(names: Sequence[str], answered: Sequence[AnsweredRow]) -> 
         if not any(signal.is_in(item) for item in answered):
             remedy = "calibrate with --model, which is asked" if signal.ask else signal.made_by
             raise UsageError(f"no row holds the signal {signal.name!r} of its answer: {remedy}")
+
+
+def asks_a_model(names: Sequence[str]) -> bool:
+    """Whether some signals ask the model."""
+    return any(signal.ask is not None for signal in signals_named(names))
 
 
 def signals_read(names: Sequence[str], features: Iterable[str]) -> tuple[str, ...]:

@@ -330,6 +330,7 @@ def _from_model(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRow
         )
     # only now, as it takes seconds
     from semcal.calibration.learn import TEMPERATURES, calibrate
+    from semcal.calibration.signals import asks_a_model
     from semcal.installation import versions
     from semcal.models.sampling import Sampling, plan_sampling
     from semcal.recalibration.temperature import Temperature
@@ -391,7 +392,8 @@ def _from_model(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRow
         keep=Store(work.folder),
         on_bad_question=leave_out,
     )
-    return LearningTask(learn, equivalence, grader, model, len(questions), work)
+    passes = 2 if asks_a_model(options.signal or ()) else 1
+    return LearningTask(learn, equivalence, grader, model, passes * len(questions), work)
 
 
 def _read_given(

@@ -1,0 +1,129 @@
+"""Signals: what a calibration gains from what a model says of its answers, with ten draws and with two.
+
+    semcal calibrate QUESTIONS --model MODEL --few-shot FILE --temperatures 1 --out DIR
+    python -m benchmarks signals --model MODEL --calibration DIR [--keep FOLDER]
+
+The draws are those of DIR/samples.jsonl; with two of them the first two. The model is asked about the answers
+of each number of draws; finished blocks stay in FOLDER. Gain and AUROC of the calibrated probability are out
+of fold, with features that are read whatever cross-validation says; 95 % intervals of the difference to no
+signal are bootstrapped over questions. "chosen" is what `semcal calibrate` takes by itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from semcal import metrics
+from semcal.calibration.calibrated import Calibration, requested_features
+from semcal.calibration.features import AnswerFeatures, candidates_for, features_of
+from semcal.calibration.learn import Learning, calibrate_rows, measure_samples
+from semcal.calibration.signals import SIGNALS, add_signals
+from semcal.errors import SemcalWarning
+from semcal.grading.rules import RuleGrader
+from semcal.inputs import as_equivalence
+from semcal.metrics.frequencies import Floats
+from semcal.metrics.probability_maps import Labelled, MapCandidate, predict_out_of_fold
+from semcal.models.clustering import Grouping
+from semcal.models.loading import load_model
+from semcal.rows import Row
+from semcal.store import Store
+
+NUMBERS = (10, 2)
+RESAMPLES = 2000
+HEAD = ("draws", "signal", "gain", "above none", "AUROC", "above none", "known")
+
+
+def with_all(candidates: Sequence[MapCandidate], requested: Sequence[str]) -> list[MapCandidate]:
+    """Those that read all the features that were asked for, and what they may fall back to."""
+    plain = [candidate for candidate in candidates if not set(candidate.features) & set(requested)]
+    reading = [candidate for candidate in candidates if set(requested) <= set(candidate.features)]
+    return [plain[0], *reading] if requested else plain
+
+
+def out_of_fold(features: AnswerFeatures, correct: Floats, requested: Sequence[str]) -> Floats:
+    """The probabilities of a calibration that reads these features."""
+    labelled = Labelled(features.values, correct, with_all(candidates_for(features), requested))
+    return predict_out_of_fold([labelled])[0]
+
+
+def interval(p: Floats, rival: Floats, correct: Floats) -> tuple[list[float], list[float]]:
+    """95 % intervals over questions of the differences of gain and AUROC."""
+    rng, differences = np.random.default_rng(0), []
+    for _ in range(RESAMPLES):
+        chosen = rng.integers(len(correct), size=len(correct))
+        if 0 < correct[chosen].sum() < len(chosen):
+            pair = [
+                (metrics.gain(q[chosen], correct[chosen]), metrics.auroc(q[chosen], correct[chosen]))
+                for q in (p, rival)
+            ]
+            differences.append(np.subtract(*pair))
+    low, high = np.percentile(differences, [2.5, 97.5], axis=0)
+    return [low[0], high[0]], [low[1], high[1]]
+
+
+def show(m: int, name: str, p: Floats, none: Floats, correct: Floats, known: float) -> None:
+    """Print a row of the table."""
+    gain, auroc = interval(p, none, correct)
+    values = metrics.gain(p, correct), metrics.auroc(p, correct)
+    above = [
+        value - rival
+        for value, rival in zip(values, (metrics.gain(none, correct), metrics.auroc(none, correct)))
+    ]
+    cells = [
+        f"{values[0]:.3f}",
+        f"{above[0]:+.3f} [{gain[0]:.3f}, {gain[1]:.3f}]",
+        f"{values[1]:.3f}",
+        f"{above[1]:+.3f} [{auroc[0]:.3f}, {auroc[1]:.3f}]",
+        f"{known:.2f}",
+    ]
+    print(f"| {m} | {name} | {' | '.join(cells)} |", flush=True)
+
+
+def main(arguments: Sequence[str] = ()) -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks signals", description=__doc__)
+    parser.add_argument("--model", help="what gave the draws, and is asked about its answers")
+    parser.add_argument("--calibration", type=Path, help="the folder with samples.jsonl")
+    parser.add_argument("--keep", type=Path, default=Path("runs/bench-signals"), help="finished blocks")
+    options = parser.parse_args(arguments)
+    if not (options.model and options.calibration):
+        raise SystemExit("it needs --model and --calibration")
+    warnings.simplefilter("ignore", SemcalWarning)
+    model, equivalence = load_model(options.model), as_equivalence(None)
+    asking = Calibration.from_pretrained(options.calibration).asking
+    lines = (options.calibration / "samples.jsonl").read_text(encoding="utf-8").splitlines()
+    draws = [Row(json.loads(line)) for line in lines]
+    print(f"| {' | '.join(HEAD)} |\n| ---: | --- | {' | '.join(['---:'] * (len(HEAD) - 2))} |")
+    for m in NUMBERS:
+        rows = measure_samples(draws, Grouping(equivalence), m=m, temperatures=[])
+        rows = add_signals(rows, list(SIGNALS), model, asking, keep=Store(options.keep))
+        grader = RuleGrader()
+        first = next(iter(rows.values()))
+        groups = {name: (name,) for name in SIGNALS} | {"all": tuple(SIGNALS)}
+        every = features_of(rows, "modal")
+        answers = zip(first, every.answers)
+        correct = np.array(
+            [grader.grade(row.question, [text], row.answers).correct for row, text in answers], float
+        )
+        none = out_of_fold(every, correct, ())
+        show(m, "none", none, none, correct, 1.0)
+        for name, signals in groups.items():
+            requested = requested_features((), signals)
+            features = features_of(rows, "modal", requested)
+            names = [feature.name for feature in requested]
+            known = min(1 - float(np.isnan(features.values[feature]).mean()) for feature in names)
+            p = out_of_fold(features, correct, [feature for feature in names if feature in features.values])
+            show(m, name, p, none, correct, known)
+        chosen = calibrate_rows(rows, equivalence, learning=Learning(signals=tuple(SIGNALS)))
+        about = f"{len(correct)} questions, {correct.mean():.3f} right"
+        print(f"\nChosen with {m} draws ({about}): {chosen.report.chosen}\n", flush=True)
+
+
+if __name__ == "__main__":
+    main()
