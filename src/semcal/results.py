@@ -41,6 +41,7 @@ from semcal.progress import ShowProgress, shown_progress
 from semcal.registry import check_name
 from semcal.rows import (
     CALIBRATED,
+    SIGNALS_KEY,
     STATED,
     AnswerKind,
     Decision,
@@ -185,6 +186,11 @@ class Answer:
             confidence = " to ".join(map(_rounded, self.bounds))
         return f"Answer({self.text!r}, confidence={confidence}{abstained})"
 
+    @property
+    def _of_answer(self) -> tuple[str, ...]:
+        """The keys of a row that say more of the answer."""
+        return *STATED.get(self.answer_kind, ())[1:], SIGNALS_KEY
+
     def record(self, recalibrator: AnyRecalibrator) -> JsonObject:
         """The answer as `semcal ask` writes it."""
         from semcal.recalibration.temperature import solver_of, temperature_of
@@ -211,7 +217,7 @@ class Answer:
             "meanings": [vars(meaning) for meaning in self.meanings],
             "by_measure": {name: best._asdict() for name, best in self.by_measure.items()},
             **{key: self.row.json[key] for key in ("samples", "log_likelihoods", "clusters")},
-            **{key: self.row.json[key] for key in STATED.get(self.answer_kind, ())[1:]},
+            **{key: self.row.json[key] for key in self._of_answer if key in self.row.json},
         }
 
 

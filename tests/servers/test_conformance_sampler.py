@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pytest
 
+from semcal.calibration.signals import first_letters
 from semcal.data.question import chat
 from semcal.errors import UsageError
 from semcal.models.fakes import FakeLanguageModel
@@ -232,3 +234,32 @@ def test_progress_ends_at_the_number_of_questions(case: Case, prompts: list[Prom
 
 def test_nothing_is_invalid_that_fits(case: Case, prompts: list[Prompt]) -> None:
     assert case.sampler.invalid_prompts_for_sampling(SampleRequest(prompts, recalibrators=[Base()])) == []
+
+
+def test_letters_of_options_have_probabilities_among_themselves(case: Case, prompts: list[Prompt]) -> None:
+    """Those of the answer's first token; a server may list none of them."""
+    for count in (2, 5):
+        for letters in first_letters(case.sampler, prompts, [count] * len(prompts)):
+            if letters is None:
+                assert not case.sampler.capabilities.states
+            else:
+                assert len(letters) == count
+                assert sum(letters) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("token_ids", [False, True])
+def test_a_server_lists_the_tokens_that_an_answer_may_begin_with(token_ids: bool) -> None:
+    """By their text, with the probabilities of the model at T = 1, whichever way prompts are sent."""
+    with FakeServer(log_probs="scaled") as server:
+        model = model_of(server, token_ids=token_ids, log_probs="scaled")
+        chats = [chat(question) for question in ANSWERS]
+        asked = [Prompt(f"id-{i}", model.encode(turns), turns) for i, turns in enumerate(chats)]
+        for turns, tokens in zip(chats, model.next_tokens(asked)):
+            assert isinstance(tokens, dict)
+            rendered = fake_model.render([{"role": turn.role, "content": turn.content} for turn in turns])
+            exact = np.exp(fake_model.next_log_probs(rendered))
+            likeliest = np.argsort(-exact)[:2]
+            assert [math.exp(tokens[fake_model.decode([int(k)])]) for k in likeliest] == pytest.approx(
+                exact[likeliest].tolist(), abs=1e-3
+            )
+        model.client.close()

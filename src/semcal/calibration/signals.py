@@ -37,7 +37,7 @@ from semcal.workers import SerialExecutor
 MOST_OPTIONS = 10
 #: The longest reply that a probability is read of, in tokens, and what it must be.
 REPLY_TOKENS = 8
-PERCENTAGE = re.compile(r"(\d{1,3}(?:\.\d+)?)\s*%?\.?")
+PERCENTAGE = re.compile(r"([0-9]{1,3}(?:\.[0-9]+)?)\s*%?\.?")
 #: Questions that are asked about before their values are kept.
 BLOCK = 64
 NONE_OF_THESE = "none of these"
@@ -104,7 +104,7 @@ def signals_named(names: Iterable[str]) -> tuple[Signal, ...]:
 # ---- The signals
 
 
-def _first_letters(
+def first_letters(
     model: Sampler, prompts: Sequence[Prompt], counts: Sequence[int]
 ) -> list[list[float] | None]:
     """The probability that the answer is each of the first letters, among these alone; None where unknown."""
@@ -166,7 +166,7 @@ def _choose(
             listed = "\n".join(f"{letter}) {option}" for letter, option in zip(ascii_uppercase, order))
             others = "; ".join(item.others[: MOST_OPTIONS - 1]) or "none"
             prompts.append(item.prompt(model, text.format(answer=item.answer, others=others, options=listed)))
-        letters = _first_letters(model, prompts, [len(of_item) for of_item in options])
+        letters = first_letters(model, prompts, [len(of_item) for of_item in options])
         place = -1 if backwards else 0
         by_order.append([None if p is None else p[place] for p in letters])
     return [None if a is None or b is None else (a + b) / 2 for a, b in zip(*by_order)]

@@ -1,0 +1,349 @@
+"""Signals: what a model says of its answer, as features of a calibration."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+import semcal
+from semcal.calibration.calibrated import Calibration
+from semcal.calibration.features import AnsweredRow, Feature, features_of
+from semcal.calibration.learn import Learning, calibrate_rows, labelled_samples, measure_samples
+from semcal.calibration.signals import SIGNALS, Signal, add_signals, parse_percentage
+from semcal.cli.app import app
+from semcal.data.question import Question
+from semcal.errors import InputError, SemcalWarning, UsageError
+from semcal.models.clustering import Grouping
+from semcal.models.equivalence import ExactMatch
+from semcal.models.fakes import FakeLanguageModel
+from semcal.models.language_model import Capabilities, Generation, Prompt, PromptConfig
+from semcal.models.sampling import Sampling, sample_runs
+from semcal.recalibration.temperature import Temperature
+from semcal.rows import Row
+from semcal.store import Store
+
+#: Draws at one temperature.
+OPTIONS: Any = {"equivalence": "exact", "progress": False, "temperatures": [1.0], "m": 10}
+EXACT = Grouping(ExactMatch())
+#: Questions of which the answer "Ana" is right in every other one, whatever the draws say.
+TABLE = {f"Who built mill {i}?": {"Ana.": 0.75, "Bo.": 0.25} for i in range(160)}
+LABELLED = [{"question": text, "answers": "Ana" if i % 2 else "Cy"} for i, text in enumerate(TABLE)]
+
+
+class AskedModel(FakeLanguageModel):
+    """A model that also answers what it is asked of its answers: `belief` of an option, and a `reply`."""
+
+    def __init__(
+        self, belief: Callable[[str, str], float], reply: Callable[[str], str] = lambda _: "50"
+    ) -> None:
+        super().__init__(TABLE)
+        self.belief, self.reply, self.asked = belief, reply, list[str]()
+
+    def score(self, prompts: Sequence[Prompt], answers: Any, **options: Any) -> Any:
+        if not prompts or "Reply with its letter alone" not in prompts[0].chat[-1].content:
+            return super().score(prompts, answers, **options)
+        scores = []
+        for prompt, letters in zip(prompts, answers):
+            text = prompt.chat[-1].content
+            self.asked.append(text)
+            listed = dict(re.findall(r"^([A-Z])\) (.*)$", text, re.MULTILINE))
+            assert len(letters) == len(listed)
+            # the first letter is twice as likely as it should be, which two orders even out
+            weights = [self.belief(text, option) * (1 + (k == 0)) for k, option in enumerate(listed.values())]
+            scores.append([(math.log(weight), -1.0 - k) for k, weight in enumerate(weights)])
+        return scores
+
+    def greedy(self, prompts: Sequence[Prompt], **options: Any) -> list[Generation]:
+        if not prompts or "Reply with a whole number" not in prompts[0].chat[-1].content:
+            return super().greedy(prompts, **options)
+        return [Generation(self.reply(prompt.chat[-1].content), (), (), True) for prompt in prompts]
+
+
+def knows(text: str, option: str) -> float:
+    """The belief of a model that knows in which questions Ana is right."""
+    right = numbered(text) % 2 == 1 and "Proposed answer: Bo" not in text
+    sure = {"yes": right, "no": not right, "Ana": right, "Bo": False, "none of these": not right}[option]
+    return 0.9 if sure else 0.1
+
+
+def numbered(text: str) -> int:
+    return int(re.findall(r"mill (\d+)", text)[0])
+
+
+def rows_of(model: FakeLanguageModel, n: int = 6, **sampling: Any) -> Any:
+    questions = [Question(str(i), text, ("Ana",)) for i, text in enumerate(list(TABLE)[:n])]
+    ((sampled,),) = sample_runs(model, questions, Sampling((Temperature(1.0),), **sampling))
+    rows = [one.add_to(Row.of(question)) for question, one in zip(questions, sampled)]
+    return measure_samples(rows, EXACT)
+
+
+def test_p_true_is_the_mean_over_both_orders_of_the_options() -> None:
+    model = AskedModel(lambda _, option: 0.75 if option == "yes" else 0.25)
+    rows = add_signals(rows_of(model), ["p-true"], model, PromptConfig())
+    first, second = 0.75 * 2 / (0.75 * 2 + 0.25), 0.75 / (0.75 + 0.25 * 2)
+    for row in rows[None]:
+        (item,) = row["signals"]
+        assert item["p-true"] == pytest.approx((first + second) / 2)
+    assert len(model.asked) == 12
+    assert [text.index("A) yes") > 0 for text in model.asked[:6]] == [True] * 6
+    assert all("A) no" in text for text in model.asked[6:])
+    assert "Other answers that were given: Bo" in model.asked[0]
+
+
+def test_self_assessment_has_every_meaning_and_none_of_them_as_options() -> None:
+    model = AskedModel(lambda _, option: {"Ana": 0.5, "Bo": 0.3}.get(option, 0.2))
+    rows = add_signals(rows_of(model), ["self-assessment"], model, PromptConfig())
+    assert "A) Ana\nB) Bo\nC) none of these" in model.asked[0]
+    assert "A) none of these\nB) Bo\nC) Ana" in model.asked[6]
+    expected = (0.5 * 2 / 1.5 + 0.5 / 1.2) / 2
+    assert rows[None][0].signals_of("Ana") == {"self-assessment": pytest.approx(expected)}
+    assert rows[None][0].signals_of("Bo") == {}
+
+
+def test_the_prompt_is_the_question_s_own_without_examples() -> None:
+    """A system message and passages stay; the turn that asks goes on with the question about the answer."""
+    model = AskedModel(knows)
+    asking = PromptConfig((Question("f", "Who?", ("Di",)),))
+    add_signals(rows_of(model, 1), ["verbalised"], model, asking)
+    turns = asking.chat(Question("0", "Who built mill 0?"))
+    prompt = Prompt("0", (), turns)
+    assert len(prompt.chat) == 4
+
+    class Kept(AskedModel):
+        def greedy(self, prompts: Sequence[Prompt], **options: Any) -> list[Generation]:
+            self.chats = [prompt.chat for prompt in prompts]
+            return super().greedy(prompts, **options)
+
+    kept = Kept(knows)
+    add_signals(rows_of(kept, 1), ["verbalised"], kept, asking)
+    ((system, user),) = kept.chats
+    assert (system, user.role) == (turns[0], "user")
+    assert user.content.startswith("Question: Who built mill 0?\n\nProposed answer: Ana\nHow likely")
+
+
+@given(st.integers(0, 100), st.sampled_from(["{}", "{}%", " {} %.", "{}.\n", "{}.0"]))
+def test_a_stated_percentage_is_read(percent: int, form: str) -> None:
+    assert parse_percentage(form.format(percent)) == pytest.approx(percent / 100)
+
+
+@given(st.text(max_size=12))
+def test_what_is_read_is_a_probability(text: str) -> None:
+    p = parse_percentage(text)
+    assert p is None or 0 <= p <= 1
+
+
+@pytest.mark.parametrize("text", ["", "high", "80 to 90", "101", "-5", "0.8 or so", "85/100", "1e2", "٣"])
+def test_other_replies_are_none(text: str) -> None:
+    assert parse_percentage(text) is None
+
+
+def test_a_signal_that_knows_is_chosen_and_then_asked_for() -> None:
+    """Shares tell nothing here; the model's own word tells all, and another answer is never asked about."""
+    model = AskedModel(knows)
+    calibration = semcal.calibrate(model, LABELLED, **OPTIONS, signals=["p-true", "verbalised"])
+    assert calibration.signals == ("p-true",)
+    assert "p-true" in calibration.map.candidate.features
+    assert calibration.report.calibrated["auroc"] > 0.99  # type: ignore[operator]
+    uq = semcal.SemanticUQ(model, calibration=calibration)
+    right, wrong = (uq.ask(f"Who built mill {i}?") for i in (1, 2))
+    assert right.confidence > 0.8 > 0.2 > wrong.confidence  # type: ignore[operator]
+    assert right.row.signals_of("Ana") == {"p-true": pytest.approx(0.9, abs=0.1)}
+    assert right.record(Temperature(1.0))["signals"][0]["answer"] == "Ana"
+
+
+def test_no_signal_is_taken_unless_it_is_clearly_better() -> None:
+    model = AskedModel(lambda _, option: 0.6 if option == "yes" else 0.4)
+    calibration = semcal.calibrate(model, LABELLED, **OPTIONS, signals=["p-true"])
+    assert calibration.signals == ()
+    asked = len(model.asked)
+    semcal.SemanticUQ(model, calibration=calibration).ask("Who built mill 1?")
+    assert len(model.asked) == asked
+
+
+def test_what_was_said_is_kept_and_read_again_without_the_model(tmp_path: Path) -> None:
+    model = AskedModel(knows)
+    calibration = semcal.calibrate(model, LABELLED, signals=["p-true"], **OPTIONS)
+    calibration.save_pretrained(tmp_path)
+    loaded = Calibration.from_pretrained(tmp_path)
+    assert loaded.signals == ("p-true",)
+    rows, origin = labelled_samples(tmp_path / "samples.jsonl")
+    measured = measure_samples(rows, EXACT)
+    again = calibrate_rows(measured, "exact", learning=Learning(signals=("p-true",)), origin=origin)
+    assert again.map == calibration.map
+    with pytest.raises(UsageError, match=r"no row holds the signal 'verbalised'.*--model"):
+        calibrate_rows(measured, "exact", learning=Learning(signals=("verbalised",)), origin=origin)
+    bare = {t: [row.without("signals") for row in part] for t, part in measured.items()}
+    with pytest.raises(InputError, match="question '1' has no signal 'p-true' of its answer 'Ana'"):
+        loaded.apply(bare)
+    other = {
+        t: [row.set(signals=[{"answer": "Bo", "p-true": 0.5}]) for row in part] for t, part in bare.items()
+    }
+    with pytest.raises(InputError, match="no signal 'p-true' of its answer 'Ana'"):
+        loaded.apply(other)
+
+
+def test_a_signal_that_fails_is_null_and_over_a_fifth_is_left_out() -> None:
+    model = AskedModel(knows, lambda text: "no idea" if numbered(text) % 3 else "70")
+    with (
+        pytest.warns(SemcalWarning, match="answers have no 'verbalised'"),
+        pytest.warns(SemcalWarning, match="6. % of the questions have no 'verbalised', which is left out"),
+    ):
+        calibration = semcal.calibrate(model, LABELLED, **OPTIONS, signals=["verbalised"])
+    assert calibration.signals == ()
+    first = json.loads((calibration.samples or "").splitlines()[1])
+    assert first["signals"] == [{"answer": "Ana", "verbalised": None}]
+
+
+def test_finished_blocks_are_not_asked_about_again(tmp_path: Path) -> None:
+    model, rows = AskedModel(knows), rows_of(AskedModel(knows))
+    first = add_signals(rows, ["p-true"], model, PromptConfig(), keep=Store(tmp_path))
+    asked = len(model.asked)
+    again = add_signals(rows, ["p-true"], model, PromptConfig(), keep=Store(tmp_path))
+    assert (len(model.asked), again) == (asked, first)
+    add_signals(rows, ["self-assessment"], model, PromptConfig(), keep=Store(tmp_path))
+    assert len(model.asked) == 2 * asked
+
+
+@pytest.mark.parametrize("name", ["p-true", "self-assessment"])
+def test_a_server_without_log_probabilities_is_refused_by_name(name: str) -> None:
+    model = AskedModel(knows)
+    model.capabilities = Capabilities(states=False, next_tokens=False)  # type: ignore[misc]
+    with pytest.raises(UsageError, match=f"--signal {name} reads log-probabilities.*verbalised needs none"):
+        add_signals(rows_of(AskedModel(knows)), [name], model, PromptConfig())
+
+
+def test_an_unknown_signal_and_a_column_of_a_signal_s_name_are_refused() -> None:
+    with pytest.raises(UsageError, match="did you mean 'p-true'"):
+        Learning(signals=("ptrue",))
+    with pytest.raises(UsageError, match="'p-true' is asked for twice"):
+        semcal.calibrate(AskedModel(knows), LABELLED, features=["p-true"], signals=["p-true"])
+
+
+def test_a_given_answer_is_asked_about_in_its_own_words() -> None:
+    model = AskedModel(lambda text, option: 0.9 if (option == "yes") == ("answer: Cy" in text) else 0.1)
+    labelled = [
+        {"question": text, "answer": "Cy" if i % 2 else "Ana", "correct": bool(i % 2)}
+        for i, text in enumerate(TABLE)
+    ]
+    calibration = semcal.calibrate(model, labelled, **OPTIONS, answer="given", signals=["p-true"])
+    uq = semcal.SemanticUQ(model, calibration=calibration)
+    cy = uq.check("Who built mill 1?", "Cy")
+    assert cy.row.signals_of("Cy").keys() <= {"p-true"}
+    assert cy.confidence > 0.7  # type: ignore[operator]
+
+
+# ---- Token scores
+
+
+@given(st.integers(2, 8))
+def test_token_scores_are_the_smallest_and_the_mean_probability(m: int) -> None:
+    model = FakeLanguageModel({"Who built mill 0?": {"Ana Velis": 0.5, "Ana Tarn": 0.2, "Bo": 0.3}})
+    ((sampled,),) = sample_runs(
+        model, [Question("0", "Who built mill 0?")], Sampling((Temperature(1.0),), m=m)
+    )
+    ((row),) = [one.add_to(Row({"id": "0"}), tokens=True) for one in sampled]
+    for log_probs, (low, mean) in zip(row["token_log_probs"], row["token_scores"]):
+        p = np.exp(log_probs)
+        assert (low, mean) == (pytest.approx(p.min()), pytest.approx(p.mean()))
+    assert Row(json.loads(json.dumps(row.to_json()))).token_scores == row["token_scores"]
+
+
+def test_token_scores_are_features_of_the_likeliest_draw_of_the_answer() -> None:
+    row = Row(
+        {
+            "id": "1",
+            "question": "Who?",
+            "answers": ["a"],
+            "samples": ["a", "b", "a"],
+            "log_likelihoods": [-2.0, -0.1, -1.0],
+            "token_scores": [[0.1, 0.2], [0.8, 0.9], [0.3, 0.4]],
+        }
+    )
+    rows = measure_samples([row], EXACT)
+    values = features_of(rows, "modal", SIGNALS["token-scores"].features).values
+    assert (values["smallest-token"], values["mean-token"]) == ([0.3], [0.4])
+
+
+@pytest.mark.parametrize(
+    "scores", [[[0.5, 0.2]], [[0.1, 1.5]], [[-0.1, 0.5]], [[0.5]], [0.5], [["a", 0.5]], [[None, 0.5]]]
+)
+def test_token_scores_that_make_no_sense_are_named(scores: Any) -> None:
+    row = Row({"id": "1", "samples": ["a"], "token_scores": scores})
+    with pytest.raises(InputError, match="'token_scores'"):
+        _ = row.token_scores
+
+
+def scored_rows() -> list[dict[str, Any]]:
+    """Rows whose tokens' probabilities tell right from wrong, and whose shares do not."""
+    rng = np.random.default_rng(0)
+    return [
+        {
+            "id": str(i),
+            "question": f"Who built {i}?",
+            "samples": ["Ana", "Ana", "Bo", "Cy"] if rng.random() < 0.5 else ["Ana", "Bo", "Cy", "Di"],
+            "answers": ["Ana" if i % 2 else "Ed"],
+            "log_likelihoods": [-1.0, -2.0, -2.0, -2.0],
+            "token_scores": [[0.9, 0.95] if i % 2 else [0.1, 0.4]] * 4,
+        }
+        for i in range(100)
+    ]
+
+
+def test_samples_without_token_scores_are_refused_where_likelihoods_are_known() -> None:
+    rows = scored_rows()
+    results = semcal.score(rows, "exact")
+    calibration = results.calibrate(signals=["token-scores"])
+    assert calibration.signals == ("token-scores",)
+    bare = [{key: value for key, value in row.items() if key != "token_scores"} for row in rows]
+    with pytest.raises(InputError, match=r"no signal 'token-scores'.*`semcal sample` writes it"):
+        semcal.score(bare, "exact", calibration=calibration)
+    unknown = [{**row, "log_likelihoods": None} for row in bare]
+    assert len(semcal.score(unknown, "exact", calibration=calibration)) == 100
+    with pytest.raises(UsageError, match="no row holds the signal 'token-scores'"):
+        semcal.score(bare, "exact").calibrate(signals=["token-scores"])
+
+
+# ---- One entry
+
+
+def test_a_signal_from_outside_is_one_entry() -> None:
+    """Registered, it is asked for, kept, chosen and applied like the others."""
+
+    def ask(_: Any, assessments: Sequence[Any]) -> list[float | None]:
+        return [0.9 if numbered(item.turns[-1].content) % 2 else 0.1 for item in assessments]
+
+    def read(answered: AnsweredRow) -> float | None:
+        return answered.row.signals_of(answered.text)["parity"]
+
+    entry = SIGNALS.register(Signal("parity", (Feature("parity", read, is_share=True),), ask))
+    try:
+        model = AskedModel(knows)
+        calibration = semcal.calibrate(model, LABELLED, **OPTIONS, signals=["parity"])
+        assert calibration.signals == ("parity",)
+        assert semcal.SemanticUQ(model, calibration=calibration).ask("Who built mill 1?").confidence > 0.8  # type: ignore[operator]
+    finally:
+        del SIGNALS[entry.name]
+
+
+def test_the_command_learns_from_a_signal(tmp_path: Path) -> None:
+    """Of stored samples only what they hold; the others name the model that must be asked."""
+    run, samples = CliRunner(), tmp_path / "samples.jsonl"
+    samples.write_text("".join(json.dumps(row) + "\n" for row in scored_rows()))
+    command = ["calibrate", str(samples), "--equivalence", "exact", "--out", str(tmp_path / "out"), "--json"]
+    made = run.invoke(app, [*command, "--signal", "token-scores"])
+    assert made.exit_code == 0, made.output
+    assert "-token" in json.loads(made.stdout)["chosen"]
+    assert json.loads((tmp_path / "out" / "calibration.json").read_text())["signals"] == ["token-scores"]
+    refused = run.invoke(app, [*command, "--overwrite", "--signal", "p-true"])
+    assert refused.exit_code == 2
+    assert "--model" in refused.output
