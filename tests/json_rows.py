@@ -9,6 +9,7 @@ from typing import Any
 
 from semcal import inputs, measuring, rows
 from semcal.calibration import calibrated, features, learn
+from semcal.calibration import samples as stored
 from semcal.grading import grade
 from semcal.measuring import MeasureOptions
 from semcal.models import clustering as grouping
@@ -106,7 +107,7 @@ def calibrate_samples(
 ) -> Any:
     """`measure_samples`, then `calibrate_rows`."""
     clustering = Grouping(equivalence, linkage)
-    measured = learn.measure_samples(
+    measured = stored.measure_samples(
         as_rows(objects), clustering, m=m, temperatures=temperatures, progress=progress
     )
     return calibrate_rows(measured, equivalence=equivalence, linkage=linkage, **options)
@@ -116,8 +117,8 @@ def calibrate_rows(
     rows_at: Mapping[Any, Any], *, equivalence: Any, linkage: str = "components", **options: Any
 ) -> Any:
     """`calibrate_rows`, with the fields of `SamplesOrigin` and `Learning` as options."""
-    of_origin = options.keys() & {field.name for field in fields(learn.SamplesOrigin)}
-    origin = learn.SamplesOrigin(**{name: options.pop(name) for name in of_origin})
+    of_origin = options.keys() & {field.name for field in fields(stored.SamplesOrigin)}
+    origin = stored.SamplesOrigin(**{name: options.pop(name) for name in of_origin})
     learning = learn.Learning(**{name: value for name, value in options.items() if value is not None})
     return learn.calibrate_rows(as_rows(rows_at), equivalence, linkage, learning, origin)
 

@@ -551,7 +551,8 @@ class Results(Sequence[Answer]):
         calibration has to know.
         """
         from semcal.calibration.features import ColumnFeature
-        from semcal.calibration.learn import Learning, calibrate_rows, origin_of
+        from semcal.calibration.learn import Learning, calibrate_rows
+        from semcal.calibration.samples import origin_of
 
         learning = Learning(
             *(risk, delta, inputs.checked_seed(seed), self._grader),

@@ -18,7 +18,8 @@ from typer.testing import CliRunner
 import semcal
 from semcal.calibration.calibrated import Calibration
 from semcal.calibration.features import AnsweredRow, Feature, features_of
-from semcal.calibration.learn import Learning, calibrate_rows, labelled_samples, measure_samples
+from semcal.calibration.learn import Learning, calibrate_rows
+from semcal.calibration.samples import labelled_samples, measure_samples
 from semcal.calibration.signals import SIGNALS, Signal, add_signals, parse_percentage
 from semcal.cli.app import app
 from semcal.data.question import Question

@@ -1,6 +1,6 @@
 """Learn from labelled questions the probability that an answer is right (spec section 11).
 
-`calibrate` asks a model; `measure_samples` takes stored samples; `calibrate_rows` learns from what both give.
+`calibrate` asks a model; `calibrate_rows` learns from what it says, or from stored samples (`samples`).
 """
 
 from __future__ import annotations
@@ -8,9 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from hashlib import sha256
-from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +24,6 @@ from semcal.calibration.calibrated import (
     LikeAnswers,
     TemperatureScore,
     Threshold,
-    check_sampled_by,
     requested_features,
 )
 from semcal.calibration.features import (
@@ -42,8 +39,16 @@ from semcal.calibration.problems import (
     problems_of_rows,
     what_to_do_first,
 )
+from semcal.calibration.samples import (
+    NOWHERE,
+    SamplesOrigin,
+    check_given,
+    keep_samples,
+    labelled_samples,
+    measure_samples,
+)
 from semcal.calibration.signals import add_signals, asks_a_model, check_any_signals, signals_read
-from semcal.data.question import Question, data_hash, several
+from semcal.data.question import Question, several
 from semcal.data.splits import question_ties
 from semcal.data.template import TemplateLike
 from semcal.errors import (
@@ -53,12 +58,9 @@ from semcal.errors import (
     SemcalWarning,
     UndefinedWarning,
     UsageError,
-    shown,
 )
-from semcal.files import dumps
 from semcal.grading.grade import as_grader, grade_together, grader_record
 from semcal.grading.rules import Grader, RuleGrader
-from semcal.hub_names import CALIBRATION
 from semcal.inputs import EquivalenceLike, ModelLike, Questions, Samples
 from semcal.measuring import measure_at, representative
 from semcal.metrics.frequencies import Floats, Groups
@@ -75,37 +77,30 @@ from semcal.metrics.probability_maps import (
     predict_out_of_fold,
 )
 from semcal.metrics.thresholds import likeliest_start
-from semcal.models.clustering import Grouping, cluster_missing, match_at
+from semcal.models.clustering import Grouping, match_at
 from semcal.models.equivalence import Equivalence, address_of
 from semcal.models.language_model import Sampler
-from semcal.models.sampling import Sampling, add_stated_answers, default_max_new_tokens, row_to_ask
+from semcal.models.sampling import Sampling, add_stated_answers
 from semcal.progress import ShowProgress, shown_progress
-from semcal.recalibration.provenance import Provenance, check_enough, warn_if_few
+from semcal.recalibration.provenance import check_enough, warn_if_few
 from semcal.recalibration.saving import fitted_or_none
 from semcal.recalibration.temperature import Temperature, temperature_of
 from semcal.rows import (
-    SAMPLES,
-    SIGNALS_KEY,
-    STATED,
     AnswerKind,
-    Draws,
     Row,
     RowsAt,
-    SampledBy,
     as_answer_kind,
     check_distinct,
     failures_of,
-    rows_by_temperature,
     warn_of_cut_draws,
     warn_of_failures,
 )
 from semcal.store import Store
 
 if TYPE_CHECKING:
-    from semcal.recalibration.attentive import AnyRecalibrator, Fitted
+    from semcal.recalibration.attentive import AnyRecalibrator
     from semcal.recalibration.fitted import RecalibratorLike
 
-T = TypeVar("T")
 #: Temperatures at which labelled questions are sampled: that of the answer, and a sharper one.
 TEMPERATURES = (1.0, 0.5)
 #: The share of the labelled questions that is kept apart for a threshold.
@@ -114,8 +109,6 @@ APART = 0.4
 PARTS, SUBSETS, FEWEST_LABELS = (0.25, 0.5, 0.75), 4, 25
 #: Labelled questions that are counted together as like each other: at least so many, in at most ten groups.
 LIKE, MOST_LIKE = 20, 10
-#: What is kept of a row beside its draws: answers that are not read of them.
-KEPT = (*STATED["greedy"][:2], STATED["greedy"][3], STATED["given"][1], STATED["given"][3])
 #: What is reported of Base and of the calibrated probability.
 FIGURES = ("accuracy", "mean_confidence", "ace", "ace_floor", "ace_floor_95", "brier", "auroc", "gain")
 
@@ -152,20 +145,6 @@ class Learning:
         if isinstance(self.risk, Sequence) and not isinstance(self.risk, str):
             return tuple(sorted(set(self.risk)))
         return () if self.risk is None else (self.risk,)
-
-
-@dataclass(frozen=True)
-class SamplesOrigin:
-    """What is known of where samples are from, and their rows as text if that is to be kept."""
-
-    provenance: Provenance | None = None
-    recalibrator: Fitted | None = None
-    max_new_tokens: int | None = None
-    samples: str | None = None
-
-
-#: Of samples of which nothing is known.
-NOWHERE = SamplesOrigin()
 
 
 def calibrate(
@@ -353,7 +332,7 @@ def calibrate(
     )
     by = sampling.sampled_by(model, questions, "calibrate", list(under))
     origin = SamplesOrigin(
-        provenance, fitted_or_none(fitted), max_new_tokens, _kept_samples(measured, questions, by)
+        provenance, fitted_or_none(fitted), max_new_tokens, keep_samples(measured, questions, by)
     )
     return calibrate_rows(measured, clustering.equivalence, linkage, learning, origin)
 
@@ -391,49 +370,6 @@ def labelled_questions(labelled: Questions, answer: AnswerKind) -> list[Question
     return questions
 
 
-def check_given(row: Row) -> None:
-    """Raise InputError unless the row holds an answer, and whether it is right or reference answers."""
-    if not row.stated_answer("given").text.strip():
-        raise InputError("'answer' is empty: give the answer that is checked, or leave the row out")
-    if not row.has_label("given"):
-        raise InputError(
-            "neither 'correct' (true or false: whether 'answer' is right) nor reference 'answers'; give one"
-        )
-
-
-def _kept_samples(rows: RowsAt, questions: Sequence[Question], by: Sequence[SampledBy]) -> str:
-    """What was sampled as rows of JSON Lines, the draws at several temperatures in one row."""
-    lines = []
-    for question, origin, *parts in zip(questions, by, *rows.values()):
-        stated = {key: value for key in KEPT if (value := parts[0].json.get(key)) is not None}
-        if said := [item for part in parts for item in part.json.get(SIGNALS_KEY, ())]:
-            stated[SIGNALS_KEY] = list({item["answer"]: item for item in said}.values())
-        draws = [part.draws for part in parts if part.draws is not None]
-        joined = Draws(
-            samples=[text for draw in draws for text in draw.samples],
-            log_likelihoods=_joined([draw.log_likelihoods for draw in draws]),
-            likelihood=_joined([draw.likelihood for draw in draws]),
-            finished=[ended for draw in draws for ended in draw.finished],
-            token_scores=_joined([draw.token_scores for draw in draws]),
-            temperatures=[t for t, draw in zip(rows, draws) for _ in draw.samples]
-            if len(draws) > 1
-            else None,
-        )
-        row = row_to_ask(question).add(joined).set(**stated, sampled_by=origin.to_json())
-        lines.append(dumps(row.json) + "\n")
-    return "".join(lines)
-
-
-def _joined(lists: Sequence[Sequence[T] | None]) -> list[T] | None:
-    """One list of several; None where one is not known."""
-    joined: list[T] = []
-    for values in lists:
-        if values is None:
-            return None
-        joined += values
-    return joined
-
-
 #: Options of `calibrate` that only a model reads.
 OF_A_MODEL = (
     *("temperatures", "few_shot", "system", "template", "recalibrator", "max_new_tokens"),
@@ -448,167 +384,6 @@ def _refuse_beside_samples(options: Sequence[object]) -> None:
             f"{', '.join(names)} given beside samples, which no model is asked for; leave "
             f"{'it' if len(names) == 1 else 'them'} out, or give a model with labelled questions"
         )
-
-
-# ---- Stored samples ----------------------------------------------------------------------------------------
-
-
-def labelled_samples(samples: Samples, answer: AnswerKind = "modal") -> tuple[list[Row], SamplesOrigin]:
-    """Those of the stored samples that have reference answers, or verdicts, and what they are from."""
-    stored = inputs.as_sample_rows(samples)
-    rows = [row for row in stored if row.has_label(answer)]
-    inputs.warn_of_rows_left_out(len(stored) - len(rows), n_rows=len(stored))
-    return rows, origin_of(rows, samples if isinstance(samples, str | Path) else None)
-
-
-def origin_of(
-    rows: Sequence[Row],
-    source: str | Path | None,
-    *,
-    provenance: Callable[[Sequence[Question]], Provenance] | None = None,
-    recalibrator: AnyRecalibrator | None = None,
-    seed: int | None = None,
-) -> SamplesOrigin:
-    """What the rows of the file `source` are from: nothing is known unless `semcal calibrate` sampled them.
-
-    Then the calibration beside the file tells; or the `provenance` of their questions, of a model that is
-    given, which must be what sampled the rows. UsageError otherwise.
-    """
-    n_sampled_here = sum(row.sampled_by.command == "calibrate" for row in rows)
-    if not n_sampled_here:
-        return NOWHERE
-    if n_sampled_here < len(rows):
-        raise UsageError(
-            f"{n_sampled_here} of {len(rows)} rows were sampled by semcal calibrate, and the others were "
-            "not; give them in files of their own"
-        )
-    questions = inputs.as_questions([row.json for row in rows], "samples", labelled=True)
-    is_file = source is not None and Path(source).is_file()
-    text = Path(source or "").read_text(encoding="utf-8", errors="replace") if is_file else None
-    if provenance is None:
-        beside = _calibration_beside(source, text)
-        assert beside.provenance is not None
-        stored = replace(
-            beside.provenance,
-            data_hash=data_hash(questions),
-            n_questions=len(questions),
-            seed=beside.provenance.seed if seed is None else seed,
-        )
-        return SamplesOrigin(stored, beside.recalibrator, beside.max_new_tokens, text)
-    of_model = provenance(questions)
-    for row in rows:
-        check_sampled_by(row, of_model, recalibrator, reference="what is given")
-    limits = {row.sampled_by.max_new_tokens or 0 for row in rows}
-    usual = {default_max_new_tokens(open_book=question.context is not None) for question in questions}
-    fitted = fitted_or_none(recalibrator)
-    return SamplesOrigin(of_model, fitted, None if limits <= {0, *usual} else max(limits), text)
-
-
-def _calibration_beside(source: str | Path | None, text: str | None) -> Calibration:
-    """The calibration that kept the samples; UsageError if it is not there, or kept others."""
-    name = "name the model that sampled them (--model, and --few-shot as then)"
-    folder = Path("" if source is None else source).parent
-    if text is None or not (folder / CALIBRATION.file).is_file():
-        raise UsageError(
-            f"semcal calibrate kept these samples, and no {CALIBRATION.file} that knows their prompt stands "
-            f"beside them; give the file {SAMPLES} in the directory of their calibration, or {name}"
-        )
-    calibration = Calibration.from_pretrained(folder)
-    if calibration.samples_sha256 != sha256(text.encode()).hexdigest():
-        raise UsageError(f"{source} is not what {folder / CALIBRATION.file} was made with; {name}")
-    return calibration
-
-
-def check_labelled_samples(row: Row, answer: AnswerKind = "modal") -> None:
-    """Raise InputError unless the row holds samples, and what is right of its question."""
-    _ = row.id
-    if answer == "greedy":
-        _ = row.stated_answer(answer)
-    if answer == "given":
-        check_given(row)
-    elif not row.is_labelled and row.verdict is not None and row.has("answer"):
-        raise InputError(
-            "'correct' says whether 'answer' is right, and another answer is calibrated; give --answer "
-            "given, or reference 'answers'"
-        )
-    if row.verdict is None or answer != "given":
-        answers = row.answers
-        if not any(text.strip() for text in answers):
-            raise InputError(
-                f"'answers' holds no text, got {shown(answers)}: give at least one reference answer"
-            )
-    _ = row.context, row.group, row.samples, row.log_likelihoods, row.temperatures, row.sampled_by
-    _ = row.clusters if row.has("clusters") else row.question
-
-
-def measure_samples(
-    rows: Sequence[Row],
-    clustering: Grouping,
-    *,
-    m: int | None = None,
-    temperatures: Sequence[float] | None = None,
-    answer: AnswerKind = "modal",
-    progress: Callable[[int], None] | None = None,
-) -> RowsAt:
-    """Cluster and measure stored samples of labelled questions, at each temperature by themselves.
-
-    Each row has `id`, `question`, `samples` and `answers`; `log_likelihoods` where they are known, and
-    `temperatures`, one a sample, where samples were drawn at several. Those that hold `clusters` are not
-    clustered again: a warning, if the equivalence is another than "exact". Of each temperature the first `m`
-    draws are taken, by default all; of `temperatures` beside the answer's, those that are named. `progress`
-    gets the number of questions that are clustered. UsageError for one draw a question, or fewer than `m`.
-    """
-    for row in rows:
-        try:
-            check_labelled_samples(row, answer)
-        except InputError as error:
-            raise InputError(f"question {shown(row.json.get('id'))}: {error}") from None
-    inputs.warn_of_clusters(rows, address_of(clustering.equivalence))
-    rows_at = _first_draws(_chosen_temperatures(_rows_at_stated(rows), temperatures), m)
-    inputs.check_stored_draws(rows_at)
-    clustered = cluster_missing(
-        [row for split in rows_at.values() for row in split],
-        equivalence=clustering.equivalence,
-        linkage=clustering.linkage,
-        progress=progress and (lambda n_done: progress(n_done // len(rows_at))),
-    )
-    n = len(rows)
-    measured = measure_at({t: clustered[k * n : (k + 1) * n] for k, t in enumerate(rows_at)})
-    return match_at(measured, answer, clustering.equivalence)
-
-
-def _rows_at_stated(rows: Sequence[Row]) -> RowsAt:
-    """The rows of each temperature; of one, that which all of them were sampled at as far as they say."""
-    rows_at = rows_by_temperature(rows)
-    stated = {row.sampled_by.temperature for row in rows}
-    if list(rows_at) == [None] and len(stated) == 1 and isinstance(t := stated.pop(), float):
-        return {t: rows_at[None]}
-    return rows_at
-
-
-def _chosen_temperatures(rows_at: RowsAt, temperatures: Sequence[float] | None) -> RowsAt:
-    """The draws of the answer, and those at the temperatures that are named."""
-    if temperatures is None:
-        return rows_at
-    for t in temperatures:
-        if t not in rows_at:
-            held = ", ".join("none" if at is None else f"{at:g}" for at in rows_at)
-            raise UsageError(f"the samples have no draws at T = {t:g}, but at {held}; name some of these")
-    first = next(iter(rows_at))
-    return {t: rows for t, rows in rows_at.items() if t == first or t in temperatures}
-
-
-def _first_draws(rows_at: RowsAt, m: int | None) -> RowsAt:
-    """The first m draws of each row at each temperature; all of them without m."""
-    if m is None:
-        return rows_at
-    for row in (row for rows in rows_at.values() for row in rows):
-        if len(row.samples) < m:
-            raise UsageError(
-                f"question {row.id!r} has {len(row.samples)} draws at a temperature, and m is {m}; "
-                "give a smaller m, or sample anew"
-            )
-    return {t: [row.take(range(m)) for row in rows] for t, rows in rows_at.items()}
 
 
 # ---- Learning ----------------------------------------------------------------------------------------------

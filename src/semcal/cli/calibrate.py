@@ -28,7 +28,7 @@ from semcal.store import UnfinishedWork
 if TYPE_CHECKING:
     from semcal.calibration.calibrated import Calibration
     from semcal.calibration.features import ColumnFeature
-    from semcal.calibration.learn import SamplesOrigin
+    from semcal.calibration.samples import SamplesOrigin
     from semcal.grading.rules import Grader
     from semcal.models.equivalence import Equivalence
     from semcal.models.language_model import PromptConfig, Sampler
@@ -232,7 +232,8 @@ def output_of(out: Path) -> Output:
 
 def _from_samples(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRows) -> LearningTask | None:
     """Read stored samples; None if that is all that is to be done."""
-    from semcal.calibration.learn import Learning, calibrate_rows, check_labelled_samples, measure_samples
+    from semcal.calibration.learn import Learning, calibrate_rows
+    from semcal.calibration.samples import check_labelled_samples, measure_samples
     from semcal.grading.grade import as_grader
     from semcal.models.clustering import Grouping
 
@@ -284,7 +285,7 @@ def _from_samples(options: CalibrateOptions, models: opt.ModelOptions, bad: BadR
 
 def _origin(rows: Sequence[Row], options: CalibrateOptions, models: opt.ModelOptions) -> SamplesOrigin:
     """What stored samples are from, as the calibration beside them or the model that is named tells."""
-    from semcal.calibration.learn import origin_of
+    from semcal.calibration.samples import origin_of
 
     if options.model is None:
         return origin_of(rows, options.file, seed=options.seed)
@@ -400,7 +401,7 @@ def _read_given(
     file: str, columns: Sequence[str] | None, bad: BadRows, *, label: str, limit: int | None
 ) -> list[Question]:
     """Read all questions that have an answer, with whether it is right or references; report the others."""
-    from semcal.calibration.learn import check_given
+    from semcal.calibration.samples import check_given
 
     own = [pair for pair in columns or () if pair.partition("=")[0].strip() in OF_GIVEN]
     names = parse_columns(own, OF_GIVEN)
