@@ -19,7 +19,7 @@ from semcal.models.clustering import check_clusterable
 from semcal.models.equivalence import DEFAULT, Equivalence, names_a_server, needs_no_model
 from semcal.models.language_model import Capabilities
 from semcal.models.loading import load_equivalence, load_model
-from semcal.rows import Json, Row, RowsAt, check_distinct
+from semcal.rows import AnswerKind, Json, Row, RowsAt, check_distinct
 
 if TYPE_CHECKING:
     from semcal.models.language_model import Sampler
@@ -91,21 +91,24 @@ def as_equivalence(equivalence: object) -> Equivalence:
     return cast("Equivalence", equivalence)
 
 
-def checked_draws(m: Any) -> int:
-    """Return a number of draws; UsageError unless it is a whole number of 2 or more."""
+def checked_draws(m: Any, answer: AnswerKind = "modal") -> int:
+    """Return a number of draws; UsageError unless it is a whole number of 2 or more.
+
+    With one draw an `answer` that is not read of it may be compared.
+    """
     number = int(as_option(m, "m", "a whole number of draws, such as 10", whole=True))
-    if number < FEWEST:
+    if number < (FEWEST if answer == "modal" else 1):
         raise UsageError(
             f"m = {m}: one draw has a share of 1 whatever it says; sample at least {FEWEST}, better 10"
         )
     return number
 
 
-def check_stored_draws(rows: RowsAt) -> None:
+def check_stored_draws(rows: RowsAt, answer: AnswerKind = "modal") -> None:
     """Raise UsageError if rows hold one draw a question, as `checked_draws` would of a model."""
     first = next(iter(rows.values()))
     if first:
-        checked_draws(len(first[0].samples))
+        checked_draws(len(first[0].samples), answer)
 
 
 def warn_of_clusters(rows: Sequence[Row], equivalence: str) -> None:

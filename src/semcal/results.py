@@ -569,7 +569,7 @@ class Results(Sequence[Answer]):
         places = [place for place, row in enumerate(first) if row.has_label(self._kind)]
         inputs.warn_of_rows_left_out(len(self) - len(places), n_rows=len(self))
         graded = {t: [rows[place] for place in places] for t, rows in self._rows_at.items()}
-        inputs.check_stored_draws(graded)
+        inputs.check_stored_draws(graded, self._kind)
         origin = origin_of(next(iter(graded.values())), self._stored.source)
         return calibrate_rows(
             graded, self._clustering.equivalence, self._clustering.linkage, learning, origin

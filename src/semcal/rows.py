@@ -61,7 +61,7 @@ OF_DRAWS = (
     *(*STATED["greedy"], *STATED["given"][2:]),
 )
 
-TokenScores: TypeAlias = tuple[float, float]
+TokenScores: TypeAlias = list[float]
 """The smallest and the mean probability of the tokens of an answer, its end of turn included."""
 
 
@@ -651,7 +651,7 @@ def _token_scores(value: Any, key: str) -> TokenScores:
     if isinstance(value, list | tuple) and len(value) == 2:
         low, mean = (_number(item, key) for item in value)
         if low is not None and mean is not None and 0 <= low <= mean + ABOVE_ZERO and mean <= 1 + ABOVE_ZERO:
-            return low, mean
+            return [low, mean]
     raise InputError(
         f"{key!r} must hold the smallest and the mean probability of an answer's tokens, got {shown(value)}"
     )

@@ -188,7 +188,9 @@ class SemanticUQ:
             equivalence = equivalence_of(calibration, equivalence)
         self.calibration = calibration
         self.answer_kind = as_answer_kind(answer or "modal")
-        self.m = _warn_if_few(inputs.checked_draws(10 if m is None else m))
+        if calibration is None:
+            m = _warn_if_few(inputs.checked_draws(10 if m is None else m))
+        self.m = inputs.checked_draws(m, self.answer_kind)
         under, asking = recalibrator_and_prompt(
             model, recalibrator, few_shot, system=system, template=template, force=force
         )

@@ -74,6 +74,7 @@ def test_a_row_holds_what_the_file_contract_says() -> None:
         "samples",
         "log_likelihoods",
         "likelihood",
+        "token_scores",
         "finished",
     }
     assert set(fields) == per_draw | {"prompt_token_ids"}

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 import semcal
 from semcal.calibration.calibrated import Calibration
+from semcal.calibration.draws_curve import draws_curve
 from semcal.calibration.features import AnsweredRow, Feature, features_of
 from semcal.calibration.learn import Learning, calibrate_rows
 from semcal.calibration.samples import labelled_samples, measure_samples
@@ -348,3 +349,90 @@ def test_the_command_learns_from_a_signal(tmp_path: Path) -> None:
     refused = run.invoke(app, [*command, "--overwrite", "--signal", "p-true"])
     assert refused.exit_code == 2
     assert "--model" in refused.output
+
+
+# ---- Fewer draws
+
+
+def drawn_rows(n: int = 150, m: int = 6) -> list[dict[str, Any]]:
+    """Rows whose draws agree as often as the first is right, with likelihoods that say nothing."""
+    rng = np.random.default_rng(3)
+    rows = []
+    for i in range(n):
+        sure = rng.random() < 0.5
+        samples = [
+            "Ana" if rng.random() < (0.95 if sure else 0.4) else f"Bo {rng.integers(5)}" for _ in range(m)
+        ]
+        row = {
+            "id": str(i),
+            "question": f"Who built {i}?",
+            "samples": samples,
+            "answers": ["Ana" if sure else "Ed"],
+        }
+        rows.append({**row, "log_likelihoods": [-1.0] * m})
+    return rows
+
+
+def test_the_gain_by_draws_is_that_of_calibrations_of_the_first_draws() -> None:
+    """Each point is the out-of-fold gain that `calibrate --m` reports of so many draws."""
+    rows = drawn_rows()
+    learning = Learning()
+    curve = draws_curve({None: list(map(Row, rows))}, EXACT, learning)
+    assert [point.m for point in curve] == [1, 2, 3, 5, 6]
+    assert (curve[-1].above, curve[-1].standard_error) == (0, 0)
+    for point in curve[1:]:
+        measured = measure_samples(list(map(Row, rows)), EXACT, m=point.m)
+        report = calibrate_rows(measured, ExactMatch(), learning=learning).report
+        assert report.calibrated["gain"] == pytest.approx(point.gain)
+    assert curve[0].above < -2 * curve[0].standard_error  # one draw agrees with itself, whatever it says
+
+
+def test_fewer_draws_are_clustered_anew_and_no_pair_is_asked_about_twice() -> None:
+    """The draw that links two others may be among those that are left out."""
+
+    class Linking:
+        name, revision = "linking", "1"
+
+        def __init__(self) -> None:
+            self.asked: list[Any] = []
+
+        def entails(self, triples: Sequence[Any]) -> list[bool]:
+            self.asked += triples
+            return [abs(ord(a[0]) - ord(b[0])) <= 1 for _, a, b in triples]
+
+    linking = Linking()
+    row = {"question": "Who?", "answers": ["a"], "samples": ["a", "c", "b"]}
+    rows = [Row({**row, "id": str(i), "question": f"Who built {i}?"}) for i in range(20)]
+    draws_curve({None: rows}, Grouping(linking), Learning())
+    assert len(linking.asked) == len(set(linking.asked))
+
+
+def test_one_draw_is_enough_for_an_answer_that_is_not_read_of_it_and_says_what_it_loses() -> None:
+    rows = [{**row, "answer": "Ana", "correct": row["answers"] == ["Ana"]} for row in drawn_rows()]
+    measured = measure_samples(list(map(Row, rows)), EXACT, m=1, answer="given")
+    calibration = calibrate_rows(measured, ExactMatch(), learning=Learning(answer="given"))
+    assert calibration.m == 1
+    assert any("one draw a question" in line for line in calibration.report.first)
+    with pytest.raises(UsageError, match="one draw has a share of 1"):
+        measure_samples(list(map(Row, rows)), EXACT, m=1)
+
+
+def test_the_command_says_what_fewer_draws_would_gain(tmp_path: Path) -> None:
+    samples = tmp_path / "samples.jsonl"
+    samples.write_text("".join(json.dumps(row) + "\n" for row in drawn_rows()))
+    command = [
+        "calibrate",
+        str(samples),
+        "--equivalence",
+        "exact",
+        "--m-curve",
+        "--out",
+        str(tmp_path / "out"),
+    ]
+    made = CliRunner().invoke(app, [*command, "--json"])
+    assert made.exit_code == 0, made.output
+    assert [point["m"] for point in json.loads(made.stdout)["draws_curve"]] == [1, 2, 3, 5, 6]
+    advice = Calibration.from_pretrained(tmp_path / "out").report.advice
+    assert any(
+        line.startswith("Gain by draws, from the first of each temperature (6 at hand") for line in advice
+    )

@@ -7,7 +7,7 @@ which settings, and to which model.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
@@ -129,6 +129,16 @@ class CurvePoint:
 
 
 @dataclass(frozen=True)
+class DrawsPoint:
+    """The cross-validated gain with the first draws of each temperature."""
+
+    m: int
+    gain: float
+    above: float  # that of all draws
+    standard_error: float
+
+
+@dataclass(frozen=True)
 class GradedExample:
     """A labelled question as it was graded."""
 
@@ -164,6 +174,14 @@ class CalibrationReport:
     temperatures: tuple[TemperatureScore, ...] = ()
     first: tuple[str, ...] = ()  # what to know and do before anything else
     like: tuple[LikeAnswers, ...] = ()  # ascending; all labelled questions that the map was fitted to
+    draws_curve: tuple[DrawsPoint, ...] = ()  # where it was asked for; the last is of all draws
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as an object of a file, without what was not asked for."""
+        contents = asdict(self)
+        if not self.draws_curve:
+            del contents["draws_curve"]
+        return contents
 
     def like_answers(self, score: float) -> LikeAnswers | None:
         """The labelled questions whose answers scored like this one; None of an earlier version."""
@@ -203,7 +221,24 @@ class CalibrationReport:
 
     @property
     def advice(self) -> tuple[str, ...]:
-        """What further labels would bring, if there are enough to say."""
+        """What further labels would bring, if there are enough to say; and what fewer draws would cost."""
+        return (*self._advice_on_labels, *self._advice_on_draws)
+
+    @property
+    def _advice_on_draws(self) -> Iterator[str]:
+        if not self.draws_curve:
+            return
+        *fewer, full = self.draws_curve
+        yield (
+            f"Gain by draws, from the first of each temperature ({full.m} at hand, {full.gain:.3f}): "
+            + ", ".join(f"{p.m}: {p.above:+.3f} ± {p.standard_error:.3f}" for p in fewer)
+        )
+        enough = next((p.m for p in fewer if p.above > -p.standard_error), None)
+        if enough is not None:
+            yield f"{enough} draws lose no more than a standard error (--m {enough})."
+
+    @property
+    def _advice_on_labels(self) -> tuple[str, ...]:
         halves = [point for point in self.learning_curve if point.labels <= self.n / 2]
         if not halves:
             return ()
@@ -247,7 +282,7 @@ class _Contents:
 
     map: ProbabilityMap
     further: Share
-    m: Annotated[int, Field(ge=2, lt=2**31)]
+    m: Annotated[int, Field(ge=1, lt=2**31)]
     temperature: Positive | None
     temperatures: tuple[Positive, ...]
     equivalence: str
@@ -345,6 +380,10 @@ class Calibration(_Contents):
     recalibrator: Fitted | None = field(default=None, compare=False)
     samples: str | None = field(default=None, compare=False)
     examples: tuple[GradedExample, ...] = field(default=(), compare=False)
+
+    def with_draws_curve(self, curve: tuple[DrawsPoint, ...]) -> Calibration:
+        """Return the calibration with a curve in its report."""
+        return replace(self, report=replace(self.report, draws_curve=curve))
 
     def __repr__(self) -> str:
         limit = "" if self.threshold is None else f", threshold={self.threshold.threshold}"
@@ -465,6 +504,7 @@ class Calibration(_Contents):
         digest = None if self.samples is None else sha256(self.samples.encode()).hexdigest()
         contents = asdict(replace(self, recalibrator=None, samples=None, samples_sha256=digest))
         del contents["samples"], contents["examples"]
+        contents["report"] = self.report.to_json()
         for name in ("thresholds", "columns", "signals"):
             if not contents[name]:
                 del contents[name]

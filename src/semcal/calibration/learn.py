@@ -109,6 +109,11 @@ APART = 0.4
 PARTS, SUBSETS, FEWEST_LABELS = (0.25, 0.5, 0.75), 4, 25
 #: Labelled questions that are counted together as like each other: at least so many, in at most ten groups.
 LIKE, MOST_LIKE = 20, 10
+#: What is said of one draw a question.
+OF_ONE_DRAW = (
+    "one draw a question: the answer is compared with it alone, and the rest is told by likelihoods; "
+    "calibrate with ten, and --m-curve says what one loses"
+)
 #: What is reported of Base and of the calibrated probability.
 FIGURES = ("accuracy", "mean_confidence", "ace", "ace_floor", "ace_floor_95", "brier", "auroc", "gain")
 
@@ -168,6 +173,7 @@ def calibrate(
     answer: AnswerKind = "modal",
     features: Sequence[str] = (),
     signals: Sequence[str] = (),
+    m_curve: bool = False,
     data: str | None = None,
     versions: Mapping[str, str | None] | None = None,
     progress: ShowProgress = True,
@@ -216,6 +222,8 @@ def calibrate(
         raises the probability.
     signals : sequence of {"self-assessment", "p-true", "verbalised", "token-scores"}
         What the model says of its answer, as further features (`semcal.calibration.signals`).
+    m_curve : bool
+        Also report what fewer draws would gain (`semcal.calibration.draws_curve`).
     data, versions, keep : optional
         Where the questions come from and versions of packages, for the record; a store of finished blocks,
         from which the same call resumes with identical results.
@@ -273,7 +281,7 @@ def calibrate(
         warnings.warn(text, SemcalWarning, stacklevel=2)
         sampled, origin = labelled_samples(samples, answer)
         with shown_progress(progress, "calibrate", len(sampled)) as update:
-            m = m and inputs.checked_draws(m)
+            m = m and inputs.checked_draws(m, answer)
             measured = measure_samples(sampled, clustering, m=m, answer=answer, progress=update)
         return calibrate_rows(measured, clustering.equivalence, linkage, learning, origin)
     if labelled is None:
@@ -286,7 +294,7 @@ def calibrate(
     model, questions = inputs.as_model(model), labelled_questions(labelled, answer)
     check_enough(len(questions), of="to calibrate on")
     check_distinct(question.id for question in questions)
-    m = inputs.checked_draws(10 if m is None else m)
+    m = inputs.checked_draws(10 if m is None else m, answer)
     further = inputs.checked_temperatures(TEMPERATURES if temperatures is None else temperatures)
     fitted, asking = recalibrator_and_prompt(model, recalibrator, few_shot, system=system, template=template)
     asking, questions = asking.settled(questions, on_bad_question)
@@ -313,7 +321,7 @@ def calibrate(
         measured = match_at(measure_at(rows), answer, clustering.equivalence)
         measured = add_signals(
             *(measured, learning.signals, model, asking, answer),
-            temperatures=_answering(measured, learning),
+            temperatures=answering_temperatures(measured, learning),
             keep=keep,
             progress=update and (lambda n_asked: update(len(questions) + n_asked)),
         )
@@ -334,7 +342,13 @@ def calibrate(
     origin = SamplesOrigin(
         provenance, fitted_or_none(fitted), max_new_tokens, keep_samples(measured, questions, by)
     )
-    return calibrate_rows(measured, clustering.equivalence, linkage, learning, origin)
+    calibration = calibrate_rows(measured, clustering.equivalence, linkage, learning, origin)
+    if not m_curve:
+        return calibration
+    from semcal.calibration.draws_curve import draws_curve  # which learns itself
+
+    bare = {t: [row.without("clusters") for row in part] for t, part in measured.items()}
+    return calibration.with_draws_curve(draws_curve(bare, clustering, learning))
 
 
 def _with_stated(
@@ -422,12 +436,12 @@ def calibrate_rows(
                 f"question {row.id!r} has {len(row.samples)} draws and others have {m}; a calibration is for "
                 "one number of draws"
             )
-    answering, kind = _answering(rows, learning), learning.answer
+    answering, kind = answering_temperatures(rows, learning), learning.answer
     requested = requested_features(learning.columns, learning.signals)
     for t in answering:
         check_any_signals(learning.signals, answered_rows({t: rows[t], **rows}, kind))
     features_at = [features_of({t: rows[t], **rows}, kind, requested) for t in answering]
-    correct_at = [_grade(features, labelled, learning) for features in features_at]
+    correct_at = [grade_answers(features, labelled, learning) for features in features_at]
     grader_name, grader_revision = grader_record(grader)
     ties = [question_ties(row.json) for row in labelled]
     groups = several(ties)
@@ -442,6 +456,8 @@ def calibrate_rows(
     answer_rows = rows[answered]
     problems = (*problems_of_rows(labelled, ties, groups, apart), *problems_of_features(features))
     first_lines = [*problems_of_labels(answer_rows, equivalence)]
+    if m == 1:
+        first_lines.append(OF_ONE_DRAW)
     first_lines += what_to_do_first(answer_rows, correct[~apart], origin.provenance)
     calibration = Calibration(
         map=learnt.map,
@@ -483,8 +499,8 @@ def calibrate_rows(
     return replace(calibration, threshold=thresholds[-1], thresholds=several_risks)
 
 
-def _answering(rows: RowsAt, learning: Learning) -> list[float | None]:
-    """The temperatures that the answer may come from."""
+def answering_temperatures(rows: RowsAt, learning: Learning) -> list[float | None]:
+    """Return the temperatures that the answer may come from."""
     first = next(iter(rows))
     return [t for t in rows if t == first or (first == 1.0 and learning.learn_temperature)]
 
@@ -507,8 +523,8 @@ def _needs(chosen: ProbabilityMap, rows: Sequence[Row], answered: float | None, 
     return read or (ties and temperature < (1.0 if answered is None else answered))
 
 
-def _grade(features: AnswerFeatures, rows: Sequence[Row], learning: Learning) -> Floats:
-    """Whether each answer is right: what people say of one that is given, else by its references."""
+def grade_answers(features: AnswerFeatures, rows: Sequence[Row], learning: Learning) -> Floats:
+    """Return whether each answer is right: what people say of one that is given, else by its references."""
 
     def correct(marks: Grader, text: str, row: Row) -> bool:
         if learning.answer == "given" and row.verdict is not None:

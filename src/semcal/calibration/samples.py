@@ -166,8 +166,8 @@ def measure_samples(
         except InputError as error:
             raise InputError(f"question {shown(row.json.get('id'))}: {error}") from None
     inputs.warn_of_clusters(rows, address_of(clustering.equivalence))
-    rows_at = _first_draws(_chosen_temperatures(_rows_at_stated(rows), temperatures), m)
-    inputs.check_stored_draws(rows_at)
+    rows_at = _first_draws(rows_at_temperatures(rows, temperatures), m)
+    inputs.check_stored_draws(rows_at, answer)
     clustered = cluster_missing(
         [row for split in rows_at.values() for row in split],
         equivalence=clustering.equivalence,
@@ -177,6 +177,11 @@ def measure_samples(
     n = len(rows)
     measured = measure_at({t: clustered[k * n : (k + 1) * n] for k, t in enumerate(rows_at)})
     return match_at(measured, answer, clustering.equivalence)
+
+
+def rows_at_temperatures(rows: Sequence[Row], temperatures: Sequence[float] | None) -> RowsAt:
+    """Return the rows at each temperature: that of the answer, and those that are named, by default all."""
+    return _chosen_temperatures(_rows_at_stated(rows), temperatures)
 
 
 def _rows_at_stated(rows: Sequence[Row]) -> RowsAt:

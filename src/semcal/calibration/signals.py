@@ -234,9 +234,13 @@ _register("verbalised", ask_verbalised, reads_letters=False)
 SIGNALS.register(
     Signal(
         "token-scores",
-        (
-            Feature("smallest-token", lambda it: it.token_scores and it.token_scores[0], is_share=True),
-            Feature("mean-token", lambda it: it.token_scores and it.token_scores[1], is_share=True),
+        tuple(
+            Feature(
+                name,
+                lambda it, place=place: None if it.token_scores is None else it.token_scores[place],  # type: ignore[misc]
+                is_share=True,
+            )
+            for place, name in enumerate(("smallest-token", "mean-token"))
         ),
     )
 )

@@ -93,6 +93,7 @@ class CalibrateOptions:
         callback=opt.countable,
         help="Answers to sample for each question, 10 by default; of samples the first of each temperature.",
     )
+    m_curve: bool = Option(False, "--m-curve", help="Also say what fewer of the draws would gain.")
     linkage: str = opt.LINKAGE
     max_new_tokens: int | None = opt.MAX_NEW_TOKENS
     few_shot: Path | None = opt.FEW_SHOT
@@ -232,8 +233,9 @@ def output_of(out: Path) -> Output:
 
 def _from_samples(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRows) -> LearningTask | None:
     """Read stored samples; None if that is all that is to be done."""
+    from semcal.calibration.draws_curve import draws_curve
     from semcal.calibration.learn import Learning, calibrate_rows
-    from semcal.calibration.samples import check_labelled_samples, measure_samples
+    from semcal.calibration.samples import check_labelled_samples, measure_samples, rows_at_temperatures
     from semcal.grading.grade import as_grader
     from semcal.models.clustering import Grouping
 
@@ -259,26 +261,24 @@ def _from_samples(options: CalibrateOptions, models: opt.ModelOptions, bad: BadR
     grader = as_grader(models.open_grader(options.grader), clustering.equivalence)
 
     def learn(progress: Callable[[int], None]) -> Calibration:
-        seed = kept_seed if options.seed is None else options.seed
-        return calibrate_rows(
-            measure_samples(
-                rows,
-                clustering,
-                m=options.m,
-                temperatures=options.temperatures,
-                answer=options.kind,
-                progress=progress,
-            ),
-            clustering.equivalence,
-            clustering.linkage,
-            Learning(
-                *(options.risk, options.delta, seed, grader),
-                answer=options.kind,
-                columns=options.features,
-                signals=tuple(options.signal or ()),
-            ),
-            origin,
+        learning = Learning(
+            *(options.risk, options.delta, kept_seed if options.seed is None else options.seed, grader),
+            answer=options.kind,
+            columns=options.features,
+            signals=tuple(options.signal or ()),
         )
+        measured = measure_samples(
+            *(rows, clustering),
+            m=options.m,
+            temperatures=options.temperatures,
+            answer=options.kind,
+            progress=progress,
+        )
+        calibration = calibrate_rows(measured, clustering.equivalence, clustering.linkage, learning, origin)
+        if not options.m_curve:
+            return calibration
+        stored = rows_at_temperatures(rows, options.temperatures)
+        return calibration.with_draws_curve(draws_curve(stored, clustering, learning))
 
     return LearningTask(learn, clustering.equivalence, grader)
 
@@ -388,6 +388,7 @@ def _from_model(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRow
         answer=options.kind,
         features=options.feature or (),
         signals=options.signal or (),
+        m_curve=options.m_curve,
         data=Path(file).name,
         versions=versions(),
         keep=Store(work.folder),
@@ -423,7 +424,7 @@ def _as_json(calibration: Calibration, path: Path) -> str:
     bands = {"thresholds": list(map(asdict, calibration.thresholds))} if calibration.thresholds else {}
     examples = {"examples": list(map(asdict, calibration.examples)), "m": calibration.m}
     return dumps(
-        {**asdict(calibration.report), **examples, "threshold": threshold, **bands, "path": str(path)}
+        {**calibration.report.to_json(), **examples, "threshold": threshold, **bands, "path": str(path)}
     )
 
 

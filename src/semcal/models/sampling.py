@@ -182,7 +182,7 @@ def _token_scores(log_probs: Sequence[float]) -> TokenScores | None:
     probabilities = [math.exp(log_prob) for log_prob in log_probs]
     if not probabilities:
         return None
-    return min(probabilities), math.fsum(probabilities) / len(probabilities)
+    return [min(probabilities), math.fsum(probabilities) / len(probabilities)]
 
 
 def _mean(log_probs: Sequence[float]) -> float | None:

@@ -1,0 +1,92 @@
+"""What fewer draws would cost: the gain of a calibrated probability by the number of draws."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+
+from semcal.calibration.calibrated import DrawsPoint, requested_features
+from semcal.calibration.features import answered_rows, candidates_for, features_of
+from semcal.calibration.learn import Learning, answering_temperatures, grade_answers
+from semcal.calibration.signals import SIGNALS
+from semcal.data.question import several
+from semcal.data.splits import question_ties
+from semcal.errors import SemcalWarning
+from semcal.measuring import measure_at
+from semcal.metrics.frequencies import Floats, Groups
+from semcal.metrics.probability_maps import Labelled, paired_difference, predict_out_of_fold
+from semcal.models.clustering import Grouping, cluster_missing, match_at
+from semcal.models.equivalence import Equivalence, ExactMatch, Triple
+from semcal.rows import RowsAt
+
+
+class _Remembering:
+    """An equivalence that is not asked twice: fewer draws have pairs of the others."""
+
+    def __init__(self, equivalence: Equivalence) -> None:
+        self.name, self.revision = equivalence.name, equivalence.revision
+        self._equivalence = equivalence
+        self._verdicts: dict[Triple, bool] = {}
+
+    def entails(self, triples: Sequence[Triple]) -> list[bool]:
+        """Say for each (question, premise, hypothesis) whether the premise entails the hypothesis."""
+        missing = [triple for triple in dict.fromkeys(triples) if triple not in self._verdicts]
+        self._verdicts |= zip(missing, self._equivalence.entails(missing))
+        return [self._verdicts[triple] for triple in triples]
+
+
+#: Numbers of draws that are tried, as far as the draws go.
+NUMBERS = (1, 2, 3, 5, 10)
+TOKEN_SCORES = SIGNALS["token-scores"]
+
+
+def draws_curve(rows: RowsAt, clustering: Grouping, learning: Learning) -> tuple[DrawsPoint, ...]:
+    """Return the gain out of fold with the first 1, 2, 3, 5 and 10 draws of each temperature, and with all.
+
+    Rows of labelled questions hold all their draws, and no `clusters` unless these are to be kept: each
+    number of draws is clustered, answered, graded and learnt from anew, with the probabilities of tokens
+    (`token-scores`) as features where they are known. `above` is the paired difference to all draws,
+    with its standard error over questions or groups of them.
+    """
+    first = next(iter(rows.values()))
+    groups, m = several([question_ties(row.json) for row in first]), min(row.m for row in first)
+    numbers = [*(n for n in NUMBERS if n < m), m]
+    if not isinstance(clustering.equivalence, ExactMatch):
+        clustering = replace(clustering, equivalence=_Remembering(clustering.equivalence))
+    gains = [_gains(rows, n, clustering, learning, groups) for n in numbers[::-1]][::-1]
+    return tuple(
+        DrawsPoint(n, float(of_n.mean()), *paired_difference(of_n, gains[-1], groups))
+        for n, of_n in zip(numbers, gains)
+    )
+
+
+def _gains(rows: RowsAt, n: int, clustering: Grouping, learning: Learning, groups: Groups | None) -> Floats:
+    """The gain of each question (N,) with its first n draws of each temperature."""
+    taken = [row.take(range(n)) for part in rows.values() for row in part]
+    clustered = iter(cluster_missing(taken, equivalence=clustering.equivalence, linkage=clustering.linkage))
+    measured = match_at(
+        measure_at({t: [next(clustered) for _ in part] for t, part in rows.items()}),
+        learning.answer,
+        clustering.equivalence,
+    )
+    labels = []
+    for t in answering_temperatures(measured, learning):
+        at = {t: measured[t], **measured}
+        signals = _with_token_scores(at, learning)
+        features = features_of(at, learning.answer, requested_features(learning.columns, signals))
+        correct = grade_answers(features, measured[t], learning)
+        labels.append(Labelled(features.values, correct, candidates_for(features)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SemcalWarning)
+        p, places = predict_out_of_fold(labels, groups=groups, seed=learning.seed)
+    correct = labels[0].correct.copy()
+    for place, of_place in enumerate(labels):
+        correct[places == place] = of_place.correct[places == place]
+    return p * (2 * correct - p)
+
+
+def _with_token_scores(rows: RowsAt, learning: Learning) -> Sequence[str]:
+    known = any(item.token_scores is not None for item in answered_rows(rows, learning.answer))
+    names = [name for name in learning.signals if name != TOKEN_SCORES.name]
+    return [*names, TOKEN_SCORES.name] if known else names
