@@ -53,6 +53,13 @@ def out_of_fold(features: AnswerFeatures, correct: Floats, requested: Sequence[s
     return predict_out_of_fold([labelled])[0]
 
 
+def learnable(features: AnswerFeatures, correct: Floats, requested: Sequence[str]) -> bool:
+    """Whether four of five parts of the answers suffice for a map that reads these features."""
+    reading = [trial for trial in candidates_for(features) if set(requested) <= set(trial.features)]
+    rarer = 0.8 * min(correct.sum(), (1 - correct).sum())
+    return any(trial.fewest <= rarer for trial in reading)
+
+
 def interval(p: Floats, rival: Floats, correct: Floats) -> tuple[list[float], list[float]]:
     """95 % intervals over questions of the differences of gain and AUROC."""
     rng, differences = np.random.default_rng(0), []
@@ -118,6 +125,9 @@ def main(arguments: Sequence[str] = ()) -> None:
             requested = requested_features((), signals)
             features = features_of(rows, "modal", requested)
             names = [feature.name for feature in requested]
+            if not learnable(features, correct, names):
+                print(f"| {m} | {name} | too few right or wrong answers for so many features |", flush=True)
+                continue
             known = min(1 - float(np.isnan(features.values[feature]).mean()) for feature in names)
             p = out_of_fold(features, correct, [feature for feature in names if feature in features.values])
             show(m, name, p, none, correct, known)
