@@ -22,12 +22,11 @@ import hashlib
 import json
 import os
 import sqlite3
-import time
 import warnings
 import weakref
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -36,6 +35,15 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from semcal.databases import (
+    LOCK_TIMEOUT,
+    UNUSABLE,
+    close_whole,
+    layout_of,
+    tables_of,
+    transaction,
+    write_ahead,
+)
 from semcal.errors import ModelError, SemcalWarning, StoreError, UsageError, shown
 from semcal.text.normal_form import normal_form
 
@@ -320,18 +328,10 @@ def _batches(encoded: Sequence[tuple[list[int], int]]) -> Iterator[list[int]]:
 #: Identify our files ("smcl" in ASCII) and their layout.
 APPLICATION_ID = 0x736D636C
 SCHEMA = 1
-#: Seconds to wait for other processes that write.
-LOCK_TIMEOUT = 60.0
 #: Triples looked up by one statement; SQLite allows at least 999 parameters.
 CHUNK = 300
 #: Verdicts of a server that are written by one transaction.
 KEPT_TOGETHER = 32
-#: Errors of SQLite that do not mean a damaged file; all others do.
-UNUSABLE = {
-    *(sqlite3.SQLITE_PERM, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM),
-    *(sqlite3.SQLITE_READONLY, sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL),
-    *(sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PROTOCOL),
-}
 
 _CREATE = """\
 CREATE TABLE verdicts (
@@ -364,7 +364,7 @@ class CachedEquivalence:
         self._prepare()
         with self._as_store_error():  # an idle connection stays open as long as this object exists
             anchor = sqlite3.connect(self.path, timeout=LOCK_TIMEOUT, check_same_thread=False)
-            weakref.finalize(self, _close, anchor)
+            weakref.finalize(self, close_whole, anchor)
             anchor.execute("PRAGMA user_version").fetchone()  # opens the file
 
     @property
@@ -421,7 +421,7 @@ class CachedEquivalence:
 
     def _add(self, verdicts: dict[Triple, bool]) -> None:
         rows = [(self._key, *triple, int(entails)) for triple, entails in verdicts.items()]
-        with self._open() as database, _writing(database):
+        with self._open() as database, transaction(database):
             database.executemany("INSERT OR IGNORE INTO verdicts VALUES (?, ?, ?, ?, ?)", rows)
 
     def _prepare(self) -> None:
@@ -431,21 +431,20 @@ class CachedEquivalence:
         except OSError as error:
             raise StoreError(f"cannot make the folder of the verdict cache {self.path}: {error}") from error
         with self._open() as database:
-            is_new = not _tables(database)
+            is_new = not tables_of(database)
             if not is_new:
                 self._check(database)
-            _write_ahead(database)
+            write_ahead(database)
             if is_new:
-                with _writing(database):
-                    if not _tables(database):  # no other process was faster
+                with transaction(database):
+                    if not tables_of(database):  # no other process was faster
                         database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
                         database.execute(f"PRAGMA user_version = {SCHEMA}")
                         database.execute(_CREATE)
                 self._check(database)
 
     def _check(self, database: sqlite3.Connection) -> None:
-        (owner,) = database.execute("PRAGMA application_id").fetchone()
-        (schema,) = database.execute("PRAGMA user_version").fetchone()
+        owner, schema = layout_of(database)
         if owner != APPLICATION_ID:
             raise StoreError(
                 f"{self.path} is a database of another program; give the cache a file of its own"
@@ -454,7 +453,7 @@ class CachedEquivalence:
             raise StoreError(
                 f"{self.path} has layout {schema}, this version reads {SCHEMA}; give the cache a new file"
             )
-        if _tables(database) != [("table", "verdicts", _CREATE)]:
+        if tables_of(database) != [("table", "verdicts", _CREATE)]:
             raise sqlite3.DatabaseError("its table is not the one that was made")
         (state,) = database.execute("PRAGMA integrity_check(1)").fetchone()
         if state != "ok":
@@ -488,37 +487,3 @@ class CachedEquivalence:
                 f"the verdict cache {self.path} is damaged ({error}); {remedy}, "
                 "and its verdicts will be computed anew"
             ) from error
-
-
-def _close(database: sqlite3.Connection) -> None:
-    """Close with all verdicts in the file itself, which SQLite leaves undone where two close at once."""
-    with suppress(sqlite3.Error):
-        database.execute("PRAGMA busy_timeout = 1000")
-        database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    database.close()
-
-
-def _tables(database: sqlite3.Connection) -> list[tuple[str, str, str]]:
-    """Everything that a database declares: type, name and statement."""
-    return database.execute("SELECT type, name, sql FROM sqlite_master").fetchall()
-
-
-@contextmanager
-def _writing(database: sqlite3.Connection) -> Iterator[None]:
-    """One transaction, started when no other process writes."""
-    database.execute("BEGIN IMMEDIATE")
-    with database:
-        yield
-
-
-def _write_ahead(database: sqlite3.Connection) -> None:
-    """Allow readers beside a writer; SQLite does not wait for locks when switching to WAL, so we do."""
-    deadline = time.monotonic() + LOCK_TIMEOUT
-    while True:
-        try:
-            database.execute("PRAGMA journal_mode = WAL")
-            return
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
-                raise
-        time.sleep(0.01)

@@ -1,0 +1,58 @@
+"""SQLite files of ours: who made them, their layout, transactions, and readers beside a writer."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+#: Seconds to wait for other processes that write.
+LOCK_TIMEOUT = 60.0
+#: Errors of SQLite that do not mean a damaged file; all others do.
+UNUSABLE = {
+    *(sqlite3.SQLITE_PERM, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM),
+    *(sqlite3.SQLITE_READONLY, sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL),
+    *(sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PROTOCOL),
+}
+
+
+def close_whole(database: sqlite3.Connection) -> None:
+    """Close with everything in the file itself, which SQLite leaves undone where two close at once."""
+    with suppress(sqlite3.Error):
+        database.execute("PRAGMA busy_timeout = 1000")
+        database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    database.close()
+
+
+def tables_of(database: sqlite3.Connection) -> list[tuple[str, str, str]]:
+    """Everything that a database declares by a statement: type, name and statement."""
+    return database.execute("SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall()
+
+
+def layout_of(database: sqlite3.Connection) -> tuple[int, int]:
+    """Which program made a database, and in which layout."""
+    (owner,) = database.execute("PRAGMA application_id").fetchone()
+    (schema,) = database.execute("PRAGMA user_version").fetchone()
+    return owner, schema
+
+
+@contextmanager
+def transaction(database: sqlite3.Connection) -> Iterator[None]:
+    """One transaction, started when no other process writes."""
+    database.execute("BEGIN IMMEDIATE")
+    with database:
+        yield
+
+
+def write_ahead(database: sqlite3.Connection) -> None:
+    """Allow readers beside a writer; SQLite does not wait for locks when switching to WAL, so we do."""
+    deadline = time.monotonic() + LOCK_TIMEOUT
+    while True:
+        try:
+            database.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+        time.sleep(0.01)

@@ -1,0 +1,1 @@
+"""`semcal serve`: answers with calibrated probabilities behind the interface of OpenAI's chat completions."""

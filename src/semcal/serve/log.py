@@ -1,0 +1,276 @@
+"""The log of what was answered, and of which answers proved right: one SQLite file, in WAL.
+
+A reply is in the file before its client has it, so that a kill loses none (a power cut may lose the last).
+Labels stand in their order of arrival, which is what a watch on the promise reads. Times are for people
+alone: nothing is ordered by them, so that a clock that is put back changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+import time
+import weakref
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from semcal.databases import (
+    LOCK_TIMEOUT,
+    UNUSABLE,
+    close_whole,
+    layout_of,
+    tables_of,
+    transaction,
+    write_ahead,
+)
+from semcal.errors import InputError, StoreError, shown
+from semcal.files import dumps
+
+#: Identify our files ("smlg" in ASCII) and their layout.
+APPLICATION_ID = 0x736D6C67
+SCHEMA = 1
+#: Rows that are read at a time.
+PAGE = 1000
+
+_REPLIES = """\
+CREATE TABLE replies (
+    number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, time REAL NOT NULL, template TEXT NOT NULL,
+    features TEXT NOT NULL, answer TEXT, probability REAL, threshold REAL, abstained INTEGER NOT NULL,
+    route TEXT NOT NULL, cost REAL, audited INTEGER NOT NULL, texts TEXT
+)
+"""
+_LABELS = """\
+CREATE TABLE labels (
+    number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE REFERENCES replies (id), correct INTEGER NOT NULL,
+    time REAL NOT NULL
+)
+"""
+_LABELLED = """\
+SELECT labels.number, replies.id, probability, threshold, abstained, correct, audited
+FROM labels JOIN replies ON replies.id = labels.id WHERE labels.number > ? ORDER BY labels.number LIMIT ?
+"""
+_PROBABILITIES = """\
+SELECT number, probability FROM replies WHERE number > ? AND probability IS NOT NULL ORDER BY number LIMIT ?
+"""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What is kept of one reply.
+
+    Attributes
+    ----------
+    id : str
+        That of the reply, by which it is labelled.
+    time : float
+        Seconds since 1970 by the clock of the machine.
+    template : str
+        The hash of the prompt's template.
+    features : mapping of str to float or None
+        What the calibration read of the answer; empty without one.
+    answer : str or None
+        The normal form of the answer; None where answers are not kept.
+    probability : float or None
+        None where the calibration does not cover the request.
+    threshold : float or None
+        The one that decided.
+    abstained : bool
+        Whether the answer was held back.
+    route : str
+        The model that answered.
+    cost : float or None
+        What the model server charged, where its prices are known.
+    audited : bool
+        Whether it is to be labelled in any case.
+    texts : mapping, optional
+        The messages and the meanings, with ``--log-texts``.
+    """
+
+    id: str
+    time: float
+    template: str
+    features: Mapping[str, float | None]
+    answer: str | None
+    probability: float | None
+    threshold: float | None
+    abstained: bool
+    route: str
+    cost: float | None = None
+    audited: bool = False
+    texts: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class LabelledReply:
+    """What a watch reads of a reply and its label."""
+
+    id: str
+    probability: float | None
+    threshold: float | None
+    abstained: bool
+    correct: bool
+    audited: bool
+
+
+class ReplyLog:
+    """Replies and their labels in a file, which is made where there is none; of all threads.
+
+    StoreError if the file is damaged, no log of replies, or cannot be written.
+
+    Examples
+    --------
+    >>> from tempfile import mkdtemp
+    >>> log = ReplyLog(Path(mkdtemp()) / "log.sqlite")
+    >>> log.add(Reply("a", 0.0, "f00", {"E-SC": 1.0}, "paris", 0.9, 0.5, False, "model"))
+    >>> log.label("a", True)
+    >>> list(log.labelled()), list(log.probabilities())
+    ([LabelledReply(id='a', probability=0.9, threshold=0.5, abstained=False, correct=True, ...)], [0.9])
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = Path(path)
+        self._lock = threading.Lock()
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(f"cannot make the folder of the log {self.path}: {error}") from error
+        with self._as_store_error():
+            self._database = self._connect()
+            self._close = weakref.finalize(self, close_whole, self._database)
+            self._prepare()
+
+    def add(self, reply: Reply) -> None:
+        """Write a reply down; StoreError if that cannot be done."""
+        values = vars(reply) | {
+            "features": dumps(dict(reply.features)),
+            "texts": None if reply.texts is None else dumps(dict(reply.texts)),
+        }
+        columns = ", ".join(values)
+        places = ", ".join(f":{name}" for name in values)
+        with self._writing() as database:
+            database.execute(f"INSERT INTO replies ({columns}) VALUES ({places})", values)
+
+    def label(self, id: str, correct: bool) -> None:
+        """Write down whether an answer proved right.
+
+        The first label of a reply stands: the same again changes nothing, and another is an InputError, as it
+        is where no reply has the id.
+        """
+        with self._writing() as database:
+            (there,) = database.execute("SELECT count(*) FROM replies WHERE id = ?", [id]).fetchone()
+            if not there:
+                raise InputError(f"no reply in the log has the id {shown(id)}; give the 'id' of a reply")
+            earlier = database.execute("SELECT correct FROM labels WHERE id = ?", [id]).fetchone()
+            if earlier is not None and bool(earlier[0]) != correct:
+                raise InputError(
+                    f"the reply {shown(id)} is labelled {'right' if earlier[0] else 'wrong'} already, and a "
+                    "label stands once it was given"
+                )
+            if earlier is None:
+                values = (id, int(correct), time.time())
+                database.execute("INSERT INTO labels (id, correct, time) VALUES (?, ?, ?)", values)
+
+    def reply(self, id: str) -> Reply | None:
+        """The reply with an id; None if there is none."""
+        with self._reading() as database:
+            names = list(Reply.__dataclass_fields__)
+            row = database.execute(f"SELECT {', '.join(names)} FROM replies WHERE id = ?", [id]).fetchone()
+        if row is None:
+            return None
+        values = dict(zip(names, row))
+        values |= {name: bool(values[name]) for name in ("abstained", "audited")}
+        values |= {name: json.loads(values[name]) for name in ("features", "texts") if values[name]}
+        return Reply(**values)
+
+    def is_labelled(self, id: str) -> bool:
+        """Whether a reply has its label."""
+        with self._reading() as database:
+            return database.execute("SELECT 1 FROM labels WHERE id = ?", [id]).fetchone() is not None
+
+    def labelled(self) -> Iterator[LabelledReply]:
+        """The replies that are labelled, in the order in which their labels came."""
+        for id, probability, threshold, abstained, correct, audited in self._pages(_LABELLED):
+            yield LabelledReply(id, probability, threshold, bool(abstained), bool(correct), bool(audited))
+
+    def probabilities(self) -> Iterator[float]:
+        """The probabilities of all replies that have one, in the order of the replies."""
+        for (probability,) in self._pages(_PROBABILITIES):
+            yield probability
+
+    def close(self) -> None:
+        """Close with everything in the file itself."""
+        with self._lock:
+            self._close()
+
+    def _pages(self, statement: str) -> Iterator[tuple[Any, ...]]:
+        """The rows of a statement, without the number that they are ordered by."""
+        last = 0
+        while True:
+            with self._reading() as database:
+                page = database.execute(statement, (last, PAGE)).fetchall()
+            for row in page:
+                yield row[1:]
+            if len(page) < PAGE:
+                return
+            last = page[-1][0]
+
+    def _connect(self) -> sqlite3.Connection:
+        database = sqlite3.connect(
+            self.path, timeout=LOCK_TIMEOUT, isolation_level=None, check_same_thread=False
+        )
+        database.execute("PRAGMA synchronous = NORMAL")
+        return database
+
+    def _prepare(self) -> None:
+        """Create the tables where there are none, and check that it is a whole log."""
+        database = self._database
+        if not tables_of(database):
+            write_ahead(database)
+            with transaction(database):
+                if not tables_of(database):  # no other process was faster
+                    database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+                    database.execute(f"PRAGMA user_version = {SCHEMA}")
+                    database.execute(_REPLIES)
+                    database.execute(_LABELS)
+        owner, schema = layout_of(database)
+        if owner != APPLICATION_ID:
+            raise StoreError(f"{self.path} is a database of another program; give the log a file of its own")
+        if schema != SCHEMA:
+            raise StoreError(
+                f"{self.path} has layout {schema}, this version reads {SCHEMA}; give the log a new file"
+            )
+        if tables_of(database) != [
+            ("table", "replies", _REPLIES.strip()),
+            ("table", "labels", _LABELS.strip()),
+        ]:
+            raise sqlite3.DatabaseError("its tables are not those that were made")
+        (state,) = database.execute("PRAGMA integrity_check(1)").fetchone()
+        if state != "ok":
+            raise sqlite3.DatabaseError(" ".join(state.split()))
+        write_ahead(database)
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        with self._lock, self._as_store_error(), transaction(self._database):
+            yield self._database
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        with self._as_store_error(), closing(self._connect()) as database:
+            yield database
+
+    @contextmanager
+    def _as_store_error(self) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter for texts that are not UTF-8
+            if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF in UNUSABLE:
+                raise StoreError(
+                    f"cannot use the log {self.path}: {error}; see that there is space and that it may be "
+                    "written to"
+                ) from error
+            raise StoreError(f"the log {self.path} is damaged ({error}); give the log a new file") from error

@@ -1,0 +1,142 @@
+"""The log of replies: what goes in comes out, in order, from any number of threads, whatever happens."""
+
+import sqlite3
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from semcal.errors import InputError, StoreError
+from semcal.serve import log as log_module
+from semcal.serve.log import LabelledReply, Reply, ReplyLog
+
+
+def reply_of(id: str, probability: float | None = 0.75, **values: object) -> Reply:
+    fields = {
+        "id": id,
+        "time": 12.5,
+        "template": "f00",
+        "features": {"E-SC": 0.7, "likelihood": None},
+        "answer": "paris",
+        "probability": probability,
+        "threshold": 0.5,
+        "abstained": False,
+        "route": "model",
+    }
+    return Reply(**(fields | values))
+
+
+def test_a_reply_comes_back_as_it_was_written(tmp_path: Path) -> None:
+    log = ReplyLog(tmp_path / "new" / "log.sqlite")
+    replies = [
+        reply_of("a", texts={"question": "Wo?"}, cost=0.25, audited=True),
+        reply_of("b", None, answer=None, threshold=None, abstained=True),
+    ]
+    for reply in replies:
+        log.add(reply)
+    assert [log.reply("a"), log.reply("b"), log.reply("c")] == [*replies, None]
+    log.close()
+    assert ReplyLog(log.path).reply("a") == replies[0]
+
+
+def test_labels_stand_in_order_of_arrival_and_probabilities_in_that_of_replies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_module, "PAGE", 2)
+    log = ReplyLog(tmp_path / "log.sqlite")
+    for number, id in enumerate("abcde"):
+        log.add(reply_of(id, None if id == "b" else number / 8, time=-number))
+    for id, correct in (("d", True), ("a", False), ("b", True)):
+        log.label(id, correct)
+    assert list(log.labelled()) == [
+        LabelledReply("d", 3 / 8, 0.5, False, True, False),
+        LabelledReply("a", 0.0, 0.5, False, False, False),
+        LabelledReply("b", None, 0.5, False, True, False),
+    ]
+    assert list(log.probabilities()) == [0.0, 2 / 8, 3 / 8, 4 / 8]
+
+
+@settings(max_examples=20, deadline=None)
+@given(labels=st.lists(st.tuples(st.sampled_from("abcx"), st.booleans()), max_size=12))
+def test_the_first_label_of_a_reply_stands(
+    labels: list[tuple[str, bool]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    log = ReplyLog(tmp_path_factory.mktemp("log") / "log.sqlite")
+    for id in "abc":
+        log.add(reply_of(id))
+    first: dict[str, bool] = {}
+    for id, correct in labels:
+        if id == "x" or first.get(id, correct) != correct:
+            with pytest.raises(InputError, match="no reply" if id == "x" else "labelled"):
+                log.label(id, correct)
+        else:
+            log.label(id, correct)
+            first.setdefault(id, correct)
+    assert {reply.id: reply.correct for reply in log.labelled()} == first
+    assert [log.is_labelled(id) for id in "abcx"] == [id in first for id in "abcx"]
+
+
+def test_many_threads_write_and_nothing_is_lost(tmp_path: Path) -> None:
+    log = ReplyLog(tmp_path / "log.sqlite")
+
+    def write(thread: int) -> None:
+        for number in range(50):
+            log.add(reply_of(f"{thread}-{number}"))
+            log.label(f"{thread}-{number}", number % 2 == 0)
+
+    threads = [threading.Thread(target=write, args=(thread,)) for thread in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(list(log.labelled())) == len(list(log.probabilities())) == 200
+
+
+def test_an_id_is_taken_once(tmp_path: Path) -> None:
+    log = ReplyLog(tmp_path / "log.sqlite")
+    log.add(reply_of("a"))
+    with pytest.raises(StoreError, match="UNIQUE"):
+        log.add(reply_of("a"))
+    assert len(list(log.probabilities())) == 1
+
+
+def test_a_file_that_is_no_log_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "log.sqlite"
+    sqlite3.connect(path).execute("CREATE TABLE others (x)").connection.close()
+    with pytest.raises(StoreError, match="another program"):
+        ReplyLog(path)
+    path.write_bytes(b"no database at all" * 100)
+    with pytest.raises(StoreError, match="damaged"):
+        ReplyLog(path)
+
+
+def test_a_log_with_other_tables_is_damaged(tmp_path: Path) -> None:
+    ReplyLog(path := tmp_path / "log.sqlite").close()
+    database = sqlite3.connect(path)
+    database.execute("DROP TABLE labels")
+    database.close()
+    with pytest.raises(StoreError, match=r"damaged \(its tables"):
+        ReplyLog(path)
+
+
+def test_a_log_of_a_later_version_is_refused(tmp_path: Path) -> None:
+    ReplyLog(path := tmp_path / "log.sqlite").close()
+    database = sqlite3.connect(path)
+    database.execute("PRAGMA user_version = 9")
+    database.close()
+    with pytest.raises(StoreError, match="layout 9"):
+        ReplyLog(path)
+
+
+def test_a_full_disk_is_said_and_passes(tmp_path: Path) -> None:
+    log = ReplyLog(tmp_path / "log.sqlite")
+    log.add(reply_of("a"))
+    (pages,) = log._database.execute("PRAGMA page_count").fetchone()
+    log._database.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(StoreError, match="space"):
+        log.add(reply_of("b", texts={"question": "?" * 10**5}))
+    log._database.execute("PRAGMA max_page_count = 100000")
+    log.add(reply_of("c"))
+    assert [log.reply(id) is not None for id in "abc"] == [True, False, True]
