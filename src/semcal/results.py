@@ -371,6 +371,8 @@ class Results(Sequence[Answer]):
         clusters".
     failures : dict of str to QuestionError
         Why a server gave no answers, by the id of a question; such questions have no answer here.
+    rows_at : mapping of temperature to rows
+        The draws at each temperature, clustered and measured; first those that the answers come from.
 
     Examples
     --------
@@ -401,7 +403,7 @@ class Results(Sequence[Answer]):
     ) -> None:
         self.equivalence = (stored and stored.clustered_by) or clustering.equivalence.name
         self.failures = dict(failures or {})
-        self._answers, self._rows_at, self._stored = list(answers), rows, stored
+        self._answers, self.rows_at, self._stored = list(answers), rows, stored
         self._grader, self._clustering, self._seed, self._kind = grader, clustering, seed, kind
 
     def __len__(self) -> int:
@@ -565,10 +567,10 @@ class Results(Sequence[Answer]):
                 "these answers were sampled from a model, which a calibration has to know; use "
                 "semcal.calibrate(model, labelled)"
             )
-        first = next(iter(self._rows_at.values()))
+        first = next(iter(self.rows_at.values()))
         places = [place for place, row in enumerate(first) if row.has_label(self._kind)]
         inputs.warn_of_rows_left_out(len(self) - len(places), n_rows=len(self))
-        graded = {t: [rows[place] for place in places] for t, rows in self._rows_at.items()}
+        graded = {t: [rows[place] for place in places] for t, rows in self.rows_at.items()}
         inputs.check_stored_draws(graded, self._kind)
         origin = origin_of(next(iter(graded.values())), self._stored.source)
         return calibrate_rows(

@@ -21,7 +21,16 @@ from typing import Annotated, Any, TextIO
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from semcal.cli import ask, calibrate, console, fit, grid_commands, row_commands, server_commands
+from semcal.cli import (
+    ask,
+    calibrate,
+    console,
+    fit,
+    grid_commands,
+    row_commands,
+    serve_command,
+    server_commands,
+)
 from semcal.cli import options as opt
 from semcal.cli.console import Output, flush, kept_message, output_file, reserved, show, warn
 from semcal.errors import SemcalError, SemcalWarning, UsageError, naming_extra, shown
@@ -45,6 +54,7 @@ COMMANDS: tuple[tuple[str, Command, Callable[..., Output | None]], ...] = (
     ("report", grid_commands.report, grid_commands.report_output),
     ("export", server_commands.export, server_commands.export_output),
     ("probe", server_commands.probe, output_file),
+    ("serve", serve_command.command, output_file),
     ("env", server_commands.env, output_file),
 )
 _IN_PROCESSES = "semcal run CONFIG --workers N works in N processes, --ray ADDRESS on a cluster"

@@ -1,1 +1,170 @@
 """`semcal serve`: answers with calibrated probabilities behind the interface of OpenAI's chat completions."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+from typer import Option
+
+from semcal.cli import options as opt
+from semcal.cli.console import info
+from semcal.errors import MissingExtraError, UsageError
+
+if TYPE_CHECKING:
+    from semcal.serve.service import Service
+    from semcal.serve.settings import ServeSettings
+
+
+@dataclass(frozen=True)
+class ServeOptions:
+    """The options of `semcal serve`; each may stand in a file (--config) or in SEMCAL_SERVE_NAME as well."""
+
+    model: str | None = opt.ANSWERING_MODEL
+    calibration: str | None = opt.CALIBRATION
+    host: str | None = Option(None, help="Where to listen: 127.0.0.1 by default; other hosts need a key.")
+    port: int | None = Option(None, help="8000 by default; 0 takes a free one.")
+    config: Path | None = Option(None, "--config", metavar="FILE", help="YAML with any of these options.")
+    keys: Path | None = Option(
+        None, "--keys", metavar="FILE", help="Keys that clients send, one a line; else SEMCAL_SERVE_KEYS."
+    )
+    log: Path | None = Option(None, "--log", metavar="FILE", help="Write replies and labels down (SQLite).")
+    no_answers: bool = Option(False, "--no-answers", help="Do not log the normal form of answers.")
+    log_texts: bool = Option(False, "--log-texts", help="Log questions and draws as well.")
+    audit: float | None = Option(
+        None, metavar="SHARE", help="Mark this share of the replies to be labelled, such as 0.05."
+    )
+    abstain: str | None = Option(
+        None,
+        help="How an abstention is said: sentence (by default), refusal, pass (with the answer) or error.",
+    )
+    abstain_text: str | None = Option(None, help="The sentence of an abstention.")
+    uncovered: str | None = Option(
+        None,
+        help="What the calibration does not cover: refuse (by default), or answer without a probability.",
+    )
+    on_alarm: str | None = Option(
+        None, "--on-alarm", help="During an alarm of the watch: abstain (by default), or flag alone."
+    )
+    cors: list[str] | None = Option(None, "--cors", metavar="ORIGIN", help="Pages that may ask; repeatable.")
+    queue: int | None = Option(None, metavar="N", help="Questions that wait at most: 1000 by default.")
+    request_timeout: float | None = Option(
+        None, "--request-timeout", metavar="SECONDS", help="How long a request may take: 120 by default."
+    )
+    grace: float | None = Option(
+        None, metavar="SECONDS", help="How long running requests have after SIGTERM: 120 by default."
+    )
+    max_body: int | None = Option(None, metavar="BYTES", help="Of one request: 1000000 by default.")
+    max_messages: int | None = Option(None, metavar="N", help="Of one request: 100 by default.")
+    max_characters: int | None = Option(None, metavar="N", help="Of all its messages: 100000 by default.")
+    equivalence: str | None = opt.EQUIVALENCE
+    few_shot: Path | None = opt.FEW_SHOT
+    system: str | None = opt.SYSTEM
+    template: Path | None = opt.TEMPLATE
+    seed: int | None = Option(None, min=0, help="Random seed, as of semcal ask: 0 by default.")
+    force: bool = opt.FORCE
+    cache: Path | None = opt.CACHE
+    device: str | None = opt.DEVICE
+    nli_device: str | None = opt.NLI_DEVICE
+    dtype: str | None = opt.DTYPE
+    memory: str | None = opt.MEMORY
+
+
+def command(options: ServeOptions, server: opt.ServerOptions) -> int:
+    """Answer the chat completions of OpenAI's clients, with the probability that an answer is right.
+
+    The reply's object semcal says how likely the answer is right, and whether to abstain; what the
+    calibration does not cover is refused. Without --model the embedded Atlas model answers.
+    """
+    try:
+        from semcal.serve.app import listening, serve
+        from semcal.serve.settings import merged
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in ("fastapi", "uvicorn", "prometheus_client", "starlette"):
+            raise
+        raise MissingExtraError(package, "serve", "semcal serve") from error
+    values = merged(_values(options) | _values(server), _kinds(), options.config)
+    options = ServeOptions(**{field.name: values[field.name] for field in fields(ServeOptions)})
+    server = opt.ServerOptions(**{field.name: values[field.name] for field in fields(opt.ServerOptions)})
+    settings = _settings(options)
+    _log_to_stderr()
+    with listening(settings) as bound:
+        service = _service(options, server, settings)
+        host, port = bound.getsockname()[:2]
+        host = f"[{host}]" if ":" in host else host
+        info(f"serve: {' and '.join(service.models)} at http://{host}:{port}/v1")
+        serve(service, bound)
+    info("serve: stopped; what was asked is answered")
+    return 0
+
+
+def _values(options: Any) -> dict[str, Any]:
+    return {field.name: getattr(options, field.name) for field in fields(options)}
+
+
+def _kinds() -> dict[str, Any]:
+    """The types of all options but --config."""
+    kinds = get_type_hints(ServeOptions) | get_type_hints(opt.ServerOptions)
+    return {name: kind for name, kind in kinds.items() if name != "config"}
+
+
+def _settings(options: ServeOptions) -> ServeSettings:
+    """What the server is told; what was not given is as it is by default."""
+    from semcal.serve.settings import ServeSettings, read_keys
+
+    names = {field.name for field in fields(ServeSettings)} - {"keys"}
+    given: Mapping[str, Any] = {name: value for name, value in asdict(options).items() if value is not None}
+    chosen = {name: value for name, value in given.items() if name in names}
+    if options.cors:
+        chosen["cors"] = tuple(options.cors)
+    return ServeSettings(**chosen, answers=not options.no_answers, keys=read_keys(options.keys))
+
+
+def _service(options: ServeOptions, server: opt.ServerOptions, settings: ServeSettings) -> Service:
+    """The model with its calibration."""
+    from semcal.calibration.calibrated import equivalence_of
+    from semcal.serve.log import ReplyLog
+    from semcal.serve.service import Service
+    from semcal.uncertainty import SemanticUQ
+
+    if options.model is None and options.calibration is None:
+        info("serve: the embedded model of an invented world answers; name yours with --model")
+        options = replace(options, model=opt.ATLAS, calibration=opt.ATLAS)
+    if options.model is None or options.calibration is None:
+        raise UsageError(
+            "give --model and --calibration: a probability is that of one model; `semcal calibrate "
+            "LABELLED --model MODEL --out DIR` learns it"
+        )
+    log = None if options.log is None else ReplyLog(options.log)
+    calibration = opt.open_calibration(options.calibration)
+    equivalence = equivalence_of(calibration, options.equivalence)
+    models = opt.ModelOptions.of(replace(options, equivalence=str(equivalence)), server)
+    state = models()
+    for line in calibration.report.first:
+        info(f"serve: {line}")
+    uq = SemanticUQ(
+        state.model,
+        calibration=calibration,
+        equivalence=state.equivalence,
+        few_shot=opt.open_few_shot(options.few_shot),
+        system=options.system,
+        template=options.template,
+        seed=options.seed or 0,
+        force=options.force,
+    )
+    model = opt.ATLAS if options.model == opt.ATLAS else uq.model.name
+    names = (model, Path(options.calibration).name or "calibration")
+    return Service(uq, settings, names=names, log=log)
+
+
+def _log_to_stderr() -> None:
+    """Write the log of requests to stderr, a line of JSON each."""
+    logger = logging.getLogger("semcal.serve")
+    logger.handlers = [logging.StreamHandler(sys.stderr)]
+    logger.setLevel(logging.INFO)
+    logger.propagate = False

@@ -92,11 +92,27 @@ class Template:
         actual = _quoted(other.user if question is None else question.messages[-1].content)
         return f"the user's turn is {actual}, expected the form {shown(form)}"
 
+    def read(self, content: str) -> dict[str, str] | None:
+        """Return what a user's turn puts in the place of {question} and {context}; None of any other text.
+
+        >>> Template().read("Question: Who built it?"), Template().read("Who built it?")
+        ({'question': 'Who built it?'}, None)
+        """
+        forms = [self.user] if self.user else [user_turn(_OPEN).content, user_turn(_CLOSED).content]
+        for form in forms:
+            literal, *rest = re.split(r"\{(question|context)\}", form)
+            pattern, names = re.escape(literal), set[str]()
+            for name, literal in zip(rest[::2], rest[1::2]):
+                pattern += f"(?P={name})" if name in names else f"(?P<{name}>.+)"
+                pattern += re.escape(literal)
+                names.add(name)
+            if (match := re.fullmatch(pattern, content, re.DOTALL)) is not None:
+                return match.groupdict()
+        return None
+
     def _fits(self, content: str) -> bool:
         """Whether a text may be the user's turn."""
-        forms = [self.user] if self.user else [user_turn(_OPEN).content, user_turn(_CLOSED).content]
-        patterns = (".+".join(map(re.escape, re.split(r"\{(?:question|context)\}", form))) for form in forms)
-        return any(re.fullmatch(pattern, content, re.DOTALL) for pattern in patterns)
+        return self.read(content) is not None
 
 
 _OPEN, _CLOSED = Question("", "{question}", context="{context}"), Question("", "{question}")

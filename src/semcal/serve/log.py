@@ -186,10 +186,11 @@ class ReplyLog:
         values |= {name: json.loads(values[name]) for name in ("features", "texts") if values[name]}
         return Reply(**values)
 
-    def is_labelled(self, id: str) -> bool:
-        """Whether a reply has its label."""
+    def label_of(self, id: str) -> bool | None:
+        """What the label of a reply says; None where it has none."""
         with self._reading() as database:
-            return database.execute("SELECT 1 FROM labels WHERE id = ?", [id]).fetchone() is not None
+            row = database.execute("SELECT correct FROM labels WHERE id = ?", [id]).fetchone()
+        return None if row is None else bool(row[0])
 
     def labelled(self) -> Iterator[LabelledReply]:
         """The replies that are labelled, in the order in which their labels came."""

@@ -1,0 +1,285 @@
+"""The HTTP interface of `semcal serve`: the paths of OpenAI's that clients use, and semcal's own."""
+
+from __future__ import annotations
+
+import signal
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.exceptions import RequestValidationError
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import JSONResponse, Response, StreamingResponse
+
+from semcal import __version__
+from semcal.errors import UsageError
+from semcal.files import dumps
+from semcal.registry import check_name
+from semcal.serve.guard import Guard
+from semcal.serve.protocol import ApiError, ChatRequest, CheckRequest, Label, Options, error_of_body
+from semcal.serve.replies import Served
+from semcal.serve.service import ClientGone, Service
+from semcal.serve.settings import ServeSettings
+
+CHAT, CHECK, LABELS = "/v1/chat/completions", "/v1/semcal/check", "/v1/semcal/labels"
+#: What stands for the status of a reply that nobody waits for any more.
+CLIENT_GONE = 499
+#: The bodies of paths, for what is said of an unknown key.
+_BODIES: Mapping[str, type[BaseModel]] = {CHAT: ChatRequest, CHECK: CheckRequest, LABELS: Label}
+
+
+class _Error(BaseModel):
+    """An error in OpenAI's shape."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str
+
+
+class _Errors(BaseModel):
+    error: _Error
+
+
+_FAULTS: dict[int | str, dict[str, Any]] = {
+    status: {"model": _Errors} for status in (400, 401, 403, 404, 409, 413, 415, 422, 500, 502, 503, 504)
+}
+
+
+class Json(JSONResponse):
+    """A reply as all of semcal's JSON is written: infinities as texts, undefined numbers as null."""
+
+    def render(self, content: Any) -> bytes:
+        """The bytes."""
+        return dumps(content).encode()
+
+
+def make_app(service: Service) -> FastAPI:
+    """The application of a service."""
+    app = FastAPI(title="semcal", version=__version__, docs_url=None, redoc_url=None, responses=_FAULTS)
+    _take_errors(app, service)
+    _add_answers(app, service)
+    _add_state(app, service)
+    if service.settings.cors:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=list(service.settings.cors),
+            allow_methods=["GET", "POST"],
+            allow_headers=["authorization", "content-type", "x-request-id"],
+            expose_headers=["x-request-id", *(f"x-semcal-{name}" for name in ("probability", "abstained"))],
+        )
+    app.add_middleware(Guard, settings=service.settings)
+    return app
+
+
+def _add_answers(app: FastAPI, service: Service) -> None:
+    """The paths that answer questions and take labels."""
+
+    @app.post(CHAT, response_class=Json, response_model=None)
+    async def chat(request: Request, body: ChatRequest) -> Response:
+        """Answer the last message, with the probability that the answer is right, or abstain."""
+        served = await service.chat(body, lambda: _gone(request))
+        _check_style(served)
+        _note(request, served)
+        if not body.stream:
+            return Json(served.completion(), headers=served.headers)
+        include_usage = bool(body.stream_options and body.stream_options.include_usage)
+        events = served.events(include_usage=include_usage)
+        return StreamingResponse(events, headers=served.headers, media_type="text/event-stream")
+
+    @app.post(CHECK, response_class=Json, response_model=None)
+    async def check(request: Request, body: CheckRequest) -> Response:
+        """Say how likely a given answer is right."""
+        served = await service.check(body, lambda: _gone(request))
+        _note(request, served)
+        content = {"id": served.id, "object": "semcal.check", "semcal": served.semcal, "usage": served.usage}
+        return Json(content, headers=served.headers)
+
+    @app.post(LABELS, response_class=Json, response_model=None)
+    async def label(body: Label | list[Label]) -> Response:
+        """Take whether answers were right, by the ids of their replies: one, or a list of them."""
+        labels = body if isinstance(body, list) else [body]
+        return Json({"object": "list", "data": await run_in_threadpool(service.label, labels)})
+
+
+def _add_state(app: FastAPI, service: Service) -> None:
+    """The paths that say what there is, and how it is."""
+
+    def described(name: str) -> dict[str, Any]:
+        return {"id": name, "object": "model", "created": 0, "owned_by": "semcal"}
+
+    @app.get("/v1/models", response_class=Json, response_model=None)
+    async def models() -> Response:
+        """List the names that a request may give as its model."""
+        return Json({"object": "list", "data": [described(name) for name in service.models]})
+
+    @app.get("/v1/models/{name:path}", response_class=Json, response_model=None)
+    async def model(name: str) -> Response:
+        """Describe a model."""
+        service.check_model(name)
+        return Json(described(name))
+
+    @app.get("/health", response_class=Json, response_model=None)
+    async def health() -> Response:
+        """Say that the server runs."""
+        return Json({"status": "ok"})
+
+    @app.get("/ready", response_class=Json, response_model=None)
+    async def ready() -> Response:
+        """Say whether questions are answered, and whether replies are written down."""
+        status = "draining" if service.draining else "ready" if service.engine.is_alive else "failed"
+        log = "off" if service.log is None else "cannot be written" if service.log_fault else "ok"
+        alarm = service.watch is not None and service.watch.alarm
+        content = {"status": status, "log": log, "alarm": alarm, "waiting": service.engine.n_waiting}
+        return Json(content, status_code=200 if status == "ready" else 503)
+
+    @app.get("/version", response_class=Json, response_model=None)
+    async def version() -> Response:
+        """Name the versions of semcal, the model and the calibration."""
+        content = {
+            "semcal": __version__,
+            "model": service.route,
+            "revision": service.revision,
+            "calibration": service.calibration_id,
+            "answer_kind": service.calibration.answer_kind,
+        }
+        return Json(content)
+
+    @app.get("/metrics", response_class=Response, response_model=None)
+    async def metrics() -> Response:
+        """Give figures to Prometheus."""
+        return Response(generate_latest(service.metrics.registry), media_type=CONTENT_TYPE_LATEST)
+
+
+def _take_errors(app: FastAPI, service: Service) -> None:
+    """Send all errors in OpenAI's shape, and count them."""
+
+    def count(path: str, outcome: str) -> None:
+        if path in (CHAT, CHECK):
+            service.metrics.requests.labels(outcome).inc()
+
+    def sent(request: Request, error: ApiError) -> Response:
+        count(request.url.path, error.code if error.status >= 500 else "refused")
+        _noted(request)["code"] = error.code
+        return Json(error.body, status_code=error.status, headers=error.headers)
+
+    @app.exception_handler(ApiError)
+    async def api_error(request: Request, error: ApiError) -> Response:
+        return sent(request, error)
+
+    @app.exception_handler(ClientGone)
+    async def client_gone(request: Request, error: ClientGone) -> Response:
+        del error
+        count(request.url.path, "cancelled")
+        return Response(status_code=CLIENT_GONE)
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid_body(request: Request, error: RequestValidationError) -> Response:
+        models: dict[str, type[BaseModel]] = {"": _BODIES.get(request.url.path, Label), "semcal": Options}
+        return sent(request, error_of_body(error.errors(), models))
+
+    @app.exception_handler(HTTPException)
+    async def no_path(request: Request, error: HTTPException) -> Response:
+        path, paths = request.url.path, list(app.openapi()["paths"])
+        message, code = str(error.detail), "invalid_request"
+        if error.status_code == 404:
+            code = "unknown_path"
+            try:
+                check_name(path if path.startswith("/v1") else f"/v1{path}", paths, what="path")
+            except UsageError as reason:
+                message = str(reason)
+            else:
+                message = f"there is no {path}; the base URL of clients ends in /v1"
+        elif error.status_code == 405:
+            message, code = f"{request.method} is not for {path}", "method_not_allowed"
+        refusal = ApiError(error.status_code, message, code=code, headers=error.headers)
+        return sent(request, refusal)
+
+
+def _check_style(served: Served) -> None:
+    """ApiError for an abstention where that is an error."""
+    if served.style == "error" and served.verdict.abstained:
+        raise ApiError(
+            422,
+            f"abstained: {served.sentence}",
+            code="abstained",
+            headers=served.headers,
+            further={"id": served.id, "semcal": served.semcal},
+        )
+
+
+async def _gone(request: Request) -> None:
+    """Return when the client of a request whose body was read goes away."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _noted(request: Request) -> dict[str, Any]:
+    """What the log of requests says further of this one."""
+    noted: dict[str, Any] = request.scope["state"].setdefault("noted", {})
+    return noted
+
+
+def _note(request: Request, served: Served) -> None:
+    verdict = served.verdict
+    _noted(request).update(id=served.id, probability=verdict.probability, abstained=verdict.abstained)
+
+
+# ---- The server
+
+
+class Server(uvicorn.Server):
+    """Ends at SIGTERM or Ctrl-C when what runs is answered; at once at a second Ctrl-C."""
+
+    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+        super().__init__(config)
+        self._service = service
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Take a signal; none is raised again at the end, which is a good one."""
+        del frame
+        self._service.draining = True
+        self.force_exit = self.should_exit and sig == signal.SIGINT
+        self.should_exit = True
+
+
+@contextmanager
+def listening(settings: ServeSettings) -> Iterator[socket.socket]:
+    """A socket at the address of the settings; UsageError where it cannot be had."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    try:
+        bound = socket.create_server((settings.host, settings.port), family=family, backlog=2048)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise UsageError(
+            f"cannot listen on {settings.host}, port {settings.port}: {reason}; give another --port or --host"
+        ) from error
+    with bound:
+        yield bound
+
+
+def serve(
+    service: Service, bound: socket.socket, *, started: Callable[[Server], None] = lambda _: None
+) -> None:
+    """Answer requests until a signal, or `should_exit` of the server that `started` is told."""
+    config = uvicorn.Config(
+        make_app(service),
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=round(service.settings.grace),
+    )
+    server = Server(config, service)
+    started(server)
+    try:
+        server.run(sockets=[bound])
+    finally:
+        service.close()

@@ -1,0 +1,318 @@
+"""What answers: threads that take what waits in one queue, and ask as `semcal ask` does.
+
+A model on this machine has one thread, and what waits when it is free enters the next pass together. Over a
+server each thread has connections of its own and takes one question at a time: so what a question costs is
+known, and what was given up is no longer asked for.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import CancelledError, Future
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+from semcal.calibration.calibrated import Calibration
+from semcal.calibration.features import features_of
+from semcal.data.question import Question
+from semcal.errors import InputError, QuestionError
+from semcal.models.equivalence import EmbeddedEquivalence, Equivalence, ExactMatch, Triple, form_by
+from semcal.models.language_model import Sampler, requests_a_question
+from semcal.results import Answer, Results, score
+from semcal.rows import AnswerKind
+from semcal.servers.client import ServerClient
+from semcal.servers.sampler import ServerModel
+from semcal.uncertainty import SemanticUQ
+
+#: Questions that enter one pass at most; that of a block of `semcal ask`.
+BATCH = 256
+
+
+class QueueFull(Exception):
+    """There is no place for another question; `seconds` may be waited before the next try."""
+
+    def __init__(self, seconds: int) -> None:
+        super().__init__(seconds)
+        self.seconds = seconds
+
+
+class BackendFailed(Exception):
+    """A model server gave no answer to a question."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The answer to a question, and what it took."""
+
+    answer: Answer
+    features: Mapping[str, float | None]
+    form: str  # the normal form of the answer
+    prompt_tokens: int
+    completion_tokens: int  # of all draws
+    seconds: float  # of drawing
+    cost: float | None
+
+
+@dataclass(eq=False)
+class Job:
+    """A question that waits for its answer; with `samples` the draws that there are already."""
+
+    question: Question
+    kind: AnswerKind
+    samples: Mapping[str, Any] | None = None
+    future: Future[Outcome] = field(default_factory=Future)
+
+    def joins(self, batch: Mapping[str, list[Job]], first: Job) -> bool:
+        """Whether it can be asked in one pass with others: ids are distinct, or questions the same."""
+        if self.kind != first.kind or self.samples is not None or first.samples is not None:
+            return self is first
+        same_id = batch.get(self.question.id)
+        return len(batch) < BATCH if same_id is None else same_id[0].question == self.question
+
+
+class _Timed:
+    """A model, and the seconds that were spent drawing from it."""
+
+    def __init__(self, model: Sampler) -> None:
+        self.model, self.seconds = model, 0.0
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self.model, name)
+        return self._timed(value) if name in ("sample", "greedy", "score") else value
+
+    def _timed(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*arguments: Any, **options: Any) -> Any:
+            start = time.monotonic()
+            try:
+                return call(*arguments, **options)
+            finally:
+                self.seconds += time.monotonic() - start
+
+        return timed
+
+
+class _OneAtATime:
+    """An equivalence that several threads share and that is asked by one of them at a time."""
+
+    def __init__(self, equivalence: Equivalence) -> None:
+        self._equivalence, self._lock = equivalence, threading.Lock()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._equivalence, name)
+
+    def entails(self, triples: Sequence[Triple]) -> list[bool]:
+        """As the equivalence does."""
+        with self._lock:
+            return self._equivalence.entails(triples)
+
+
+class Asker:
+    """What asks in one thread: `SemanticUQ` on a model of its own."""
+
+    def __init__(self, uq: SemanticUQ, model: Sampler) -> None:
+        self._timed = _Timed(model)
+        self._uq = copy.copy(uq)
+        self._uq.model = cast("Sampler", self._timed)
+        # what is of another template is told apart before, and the answer to it gets no probability
+        self._uq.sampling = replace(uq.sampling, asking=replace(uq.asking, force=True))
+        self._client: ServerClient | None = getattr(model, "client", None)
+
+    def outcomes(self, jobs: Sequence[Job]) -> dict[str, Outcome | BackendFailed]:
+        """The answers to distinct questions of one kind by their ids, or why a server gave none."""
+        uq, first = self._uq, jobs[0]
+        seconds, (tokens_in, tokens_out, cost) = self._timed.seconds, self._spent()
+        results = self._asked(first, [job.question for job in jobs])
+        if self._client is not None and first.samples is None:
+            after_in, after_out, after_cost = self._spent()
+            spent = (after_in - tokens_in, after_out - tokens_out)
+            cost = None if after_cost is None or cost is None else after_cost - cost
+        else:
+            spent, cost = None, None
+        features = _features(results, uq.calibration)
+        rows = {t: {row.id: row for row in part} for t, part in results.rows_at.items()}
+        outcomes: dict[str, Outcome | BackendFailed] = {}
+        for number, answer in enumerate(results):
+            own = [part[answer.id].json for part in rows.values()]
+            tokens = spent or (
+                len(own[0].get("prompt_token_ids") or ()),
+                sum(len(ids) for row in own for ids in row.get("token_ids") or ()),
+            )
+            outcomes[answer.id] = Outcome(
+                answer,
+                {name: values[number] for name, values in features.items()},
+                form_by(uq.equivalence)(answer.text),
+                *tokens,
+                self._timed.seconds - seconds,
+                cost,
+            )
+        failures = {name: BackendFailed(error.reason) for name, error in results.failures.items()}
+        return outcomes | failures
+
+    def give_up(self) -> None:
+        """End what is asked of a server now; of a model on this machine a pass ends by itself."""
+        if self._client is not None:
+            self._client.close()
+
+    def _asked(self, first: Job, questions: Sequence[Question]) -> Results:
+        if first.samples is None:
+            return self._uq.answer_all(questions, progress=False, kind=first.kind)
+        row = {**first.question.row(), **first.samples}
+        return score([row], self._uq.equivalence, calibration=self._uq.calibration, progress=False)
+
+    def _spent(self) -> tuple[int, int, float | None]:
+        if self._client is None:
+            return 0, 0, None
+        usage = self._client.usage
+        return usage.tokens_in, usage.tokens_out, usage.cost
+
+
+def _features(results: Results, calibration: Calibration | None) -> dict[str, list[float | None]]:
+    """What the map of a calibration reads of each answer."""
+    if calibration is None or not len(results):
+        return {}
+    values = features_of(results.rows_at, calibration.answer_kind).values
+    return {
+        name: [None if value != value else value for value in column.tolist()]
+        for name, column in values.items()
+        if name in calibration.map.candidate.features
+    }
+
+
+def make_askers(uq: SemanticUQ) -> list[Asker]:
+    """One for a model on this machine; for a server as many as keep its concurrency busy."""
+    model = uq.model
+    if not isinstance(model, ServerModel):
+        return [Asker(uq, model)]
+    if not isinstance(uq.equivalence, ExactMatch | EmbeddedEquivalence) and not hasattr(
+        uq.equivalence, "client"
+    ):
+        uq.equivalence = cast("Equivalence", _OneAtATime(uq.equivalence))
+    settings = model.client.settings
+    requests = requests_a_question(model, uq.m, len(uq.recalibrators))
+    n_threads = max(1, settings.concurrency // max(1, requests))
+    own = replace(settings, concurrency=min(settings.concurrency, max(1, requests)))
+    clients = [ServerClient(model.client.endpoint, own) for _ in range(n_threads)]
+    return [Asker(uq, ServerModel(client, model.profile, chat=model.format)) for client in clients]
+
+
+class Engine:
+    """The queue and the threads that empty it."""
+
+    def __init__(self, askers: Sequence[Asker], *, most: int) -> None:
+        self._askers, self._most = askers, most
+        self._waiting: deque[Job] = deque()
+        self._under_way: dict[Asker, list[Job]] = {}
+        self._changed = threading.Condition()
+        self._closing = False
+        self._seconds = 1.0  # that a pass takes, by the last ones
+        self._threads = [
+            threading.Thread(target=self._work, args=(asker,), name=f"semcal-engine-{number}", daemon=True)
+            for number, asker in enumerate(askers)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def n_waiting(self) -> int:
+        """How many questions wait."""
+        return len(self._waiting)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether all threads work."""
+        return all(thread.is_alive() for thread in self._threads)
+
+    def submit(self, job: Job) -> None:
+        """Let a question wait for its turn; QueueFull if too many do."""
+        with self._changed:
+            if self._closing or len(self._waiting) >= self._most:
+                passes = 1 + len(self._waiting) / (len(self._askers) * self._batch)
+                raise QueueFull(min(60, max(1, round(passes * self._seconds))))
+            self._waiting.append(job)
+            self._changed.notify()
+
+    def withdraw(self, job: Job) -> None:
+        """Give a question up: it leaves the queue, and what only it needs is no longer asked of a server."""
+        job.future.cancel()
+        idle = []
+        with self._changed:
+            if job in self._waiting:
+                self._waiting.remove(job)
+            for asker, jobs in self._under_way.items():
+                if job in jobs:
+                    jobs.remove(job)
+                    idle += [asker] if not jobs else []
+        for asker in idle:
+            asker.give_up()
+
+    def close(self) -> None:
+        """Answer what waits, and end the threads."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join()
+        for asker in self._askers:
+            asker.give_up()
+
+    @property
+    def _batch(self) -> int:
+        return BATCH if len(self._askers) == 1 else 1
+
+    def _work(self, asker: Asker) -> None:
+        while batch := self._next(asker):
+            start = time.monotonic()
+            self._answer(asker, batch)
+            with self._changed:
+                self._under_way.pop(asker, None)
+            self._seconds += (time.monotonic() - start - self._seconds) / 4
+
+    def _next(self, asker: Asker) -> dict[str, list[Job]]:
+        """What enters the next pass, by the ids of questions; empty once all is done and it is closing."""
+        with self._changed:
+            while not self._waiting:
+                if self._closing:
+                    return {}
+                self._changed.wait()
+            first, batch, passed = self._waiting[0], dict[str, list[Job]](), deque[Job]()
+            while self._waiting and len(batch) < self._batch:
+                job = self._waiting.popleft()
+                if job.joins(batch, first):
+                    batch.setdefault(job.question.id, []).append(job)
+                else:
+                    passed.append(job)
+            self._waiting.extendleft(reversed(passed))
+            self._under_way[asker] = [job for jobs in batch.values() for job in jobs]
+            return batch
+
+    def _answer(self, asker: Asker, batch: Mapping[str, list[Job]]) -> None:
+        """Answer each question; if a pass fails for one of them, each by itself."""
+        try:
+            outcomes = asker.outcomes([jobs[0] for jobs in batch.values()])
+        except CancelledError:  # its connections were closed for a question that had been answered just then
+            if any(not job.future.cancelled() for jobs in batch.values() for job in jobs):
+                self._answer(asker, batch)
+            return
+        except Exception as error:  # noqa: BLE001 - whatever it is, who waits is told, and the thread goes on
+            if isinstance(error, InputError) and len(batch) > 1:
+                for name, jobs in batch.items():
+                    self._answer(asker, {name: jobs})
+                return
+            outcomes = dict.fromkeys(batch, cast("Any", error))
+        for name, jobs in batch.items():
+            for job in jobs:
+                _resolve(job, outcomes.get(name) or QuestionError(name, "no answer"))
+
+
+def _resolve(job: Job, outcome: Outcome | Exception) -> None:
+    """Tell who waits, unless that was given up."""
+    if not job.future.set_running_or_notify_cancel():
+        return
+    if isinstance(outcome, Exception):
+        job.future.set_exception(outcome)
+    else:
+        job.future.set_result(outcome)

@@ -1,0 +1,349 @@
+"""Requests in the shape of OpenAI's chat completions: what they ask, and what a calibration covers of it.
+
+A probability holds for answers that are drawn as those of the labelled questions were. So what would draw
+them otherwise is refused, or set aside and named where the operator allows it; what would change the form of
+a reply is refused in any case.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from semcal.calibration.calibrated import Calibration
+from semcal.data.question import Question, Turn, turns_of
+from semcal.data.template import Template
+from semcal.errors import InputError, UsageError, shown
+from semcal.models.sampling import Sampling
+from semcal.recalibration.temperature import temperature_of
+from semcal.registry import check_name
+
+#: How far a temperature may be from that of the calibration.
+_CLOSE = 1e-9
+#: Digits of the hash that tells chats with the same last turn apart.
+_DIGITS = 16
+
+
+class ApiError(Exception):
+    """A request that gets an error in OpenAI's shape; the message says what to do."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        code: str,
+        param: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        further: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status, self.message, self.code, self.param = status, message, code, param
+        self.headers, self.further = dict(headers or {}), dict(further or {})
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """What is sent."""
+        kind = "invalid_request_error" if self.status < 500 else "server_error"
+        error = {"message": self.message, "type": kind, "param": self.param, "code": self.code}
+        return {"error": error, **self.further}
+
+
+# ---- Bodies
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+
+
+class Part(_Body):
+    """A part of a message."""
+
+    model_config = ConfigDict(extra="allow")
+    type: str
+    text: str | None = None
+
+
+class Message(_Body):
+    """A message of a chat."""
+
+    model_config = ConfigDict(extra="allow")
+    role: str
+    content: str | list[Part] | None = None
+
+
+class Options(_Body):
+    """What semcal is asked for beside the answer."""
+
+    risk: float | None = None  # one of the certified ones
+    meanings: int | None = Field(default=None, ge=1)  # how many are listed
+    samples: bool = False  # whether the draws are
+
+
+class StreamOptions(_Body):
+    """Options of a stream."""
+
+    include_usage: bool | None = None
+    include_obfuscation: bool | None = None
+
+
+class ChatRequest(_Body):
+    """A request to /v1/chat/completions."""
+
+    model: str
+    messages: list[Message] = Field(min_length=1)
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    max_tokens: int | None = Field(default=None, ge=1)
+    max_completion_tokens: int | None = Field(default=None, ge=1)
+    semcal: Options | None = None
+    # what would draw otherwise
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    repetition_penalty: float | None = None
+    logit_bias: dict[str, float] | None = None
+    stop: str | list[str] | None = None
+    tools: list[dict[str, Any]] | None = None
+    functions: list[dict[str, Any]] | None = None
+    reasoning_effort: str | None = None
+    verbosity: str | None = None
+    web_search_options: dict[str, Any] | None = None
+    # what would change the form of the reply
+    n: int | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
+    response_format: dict[str, Any] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    function_call: str | dict[str, Any] | None = None
+    modalities: list[str] | None = None
+    audio: dict[str, Any] | None = None
+    prediction: dict[str, Any] | None = None
+    # what changes nothing here
+    seed: int | None = None
+    user: str | None = None
+    metadata: dict[str, Any] | None = None
+    store: bool | None = None
+    service_tier: str | None = None
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
+    prompt_cache_retention: str | None = None
+    parallel_tool_calls: bool | None = None
+
+
+class CheckRequest(_Body):
+    """A request to /v1/semcal/check: an answer, and its question or messages."""
+
+    model: str | None = None
+    messages: list[Message] | None = Field(default=None, min_length=1)
+    question: str | None = None
+    context: str | None = None
+    answer: str
+    samples: list[str] | None = None  # draws that there are already
+    log_likelihoods: list[float] | None = None
+    semcal: Options | None = None
+
+
+class Label(_Body):
+    """Whether the answer of a reply is right, or what would be."""
+
+    id: str
+    correct: bool | None = None
+    reference: str | list[str] | None = None
+
+
+#: What would draw other answers → the values that do not, beside null.
+DRAWING: dict[str, tuple[Any, ...]] = {
+    "top_p": (1,),
+    "top_k": (0, -1),
+    "min_p": (0,),
+    "presence_penalty": (0,),
+    "frequency_penalty": (0,),
+    "repetition_penalty": (1,),
+    "logit_bias": ({},),
+    "stop": ([],),
+    "tools": ([],),
+    "functions": ([],),
+    "reasoning_effort": (),
+    "verbosity": (),
+    "web_search_options": (),
+}
+#: What would change the form of a reply → the values that do not, beside null.
+FORM: dict[str, tuple[Any, ...]] = {
+    "n": (1,),
+    "logprobs": (False,),
+    "top_logprobs": (0,),
+    "response_format": ({"type": "text"},),
+    "tool_choice": ("none", "auto"),
+    "function_call": ("none", "auto"),
+    "modalities": (["text"],),
+    "audio": (),
+    "prediction": (),
+}
+
+
+# ---- What is asked
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The question of a request, and what of it the calibration does not cover (empty: all is covered)."""
+
+    question: Question
+    uncovered: tuple[tuple[str, str], ...] = ()  # names of parameters, and a sentence each
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """What a calibration covers: its template, and how answers are drawn."""
+
+    calibration: Calibration
+    template: Template
+    sampling: Sampling
+
+    @property
+    def temperature(self) -> float | None:
+        """That of the draws that answers come from; None where they are drawn under no single one."""
+        return temperature_of(self.sampling.recalibrators[0])
+
+    def read(self, request: ChatRequest) -> Asked:
+        """What a request asks; ApiError for what no reply could hold."""
+        for name, neutral in FORM.items():
+            if (value := getattr(request, name)) is not None and value not in neutral:
+                raise ApiError(
+                    400,
+                    f"{name} {shown(value)} asks for another form of reply than one text; leave it out",
+                    code="unsupported_parameter",
+                    param=name,
+                )
+        asked = self.question(request.messages)
+        return replace(asked, uncovered=(*asked.uncovered, *self._drawn_otherwise(request, asked.question)))
+
+    def question(self, messages: Sequence[Message]) -> Asked:
+        """The question of messages; ApiError if they hold something else than texts."""
+        try:
+            turns = turns_of([_plain(message, place) for place, message in enumerate(messages)])
+        except InputError as error:
+            raise ApiError(400, str(error), code="invalid_messages", param="messages") from error
+        question = Question(_id_of(turns), "", messages=turns)
+        if not self.template.roles:
+            *before, last = turns
+            if before in ([], [Turn("system", self.template.system or "")]):
+                fields = self.template.read(last.content)
+                if fields is None and "{context}" not in (self.template.user or ""):
+                    fields = {"question": last.content}
+                if fields is not None:
+                    text = fields["question"]
+                    return Asked(Question(text, text, context=fields.get("context")))
+        difference = self.template.difference(Template.of(question), question)
+        if difference is None:
+            return Asked(question)
+        learnt = f"the calibration was learnt with another prompt: {difference}; send such messages"
+        return Asked(question, (("messages", f"{learnt}, or calibrate with yours"),))
+
+    def plain(self, text: str, context: str | None) -> Asked:
+        """A question without messages, in the calibration's template."""
+        question = Question(text, text, context=context)
+        if not text.strip():
+            raise ApiError(400, "the question is empty", code="invalid_request", param="question")
+        if self.template.roles:
+            reason = f"the calibration is of messages ({', '.join(self.template.roles)}); send 'messages'"
+            return Asked(question, (("question", reason),))
+        if self.template.user is not None and ("{context}" in self.template.user) != (context is not None):
+            reason = "no 'context', which was there" if context is None else "a 'context', and there was none"
+            return Asked(question, (("context", f"there is {reason} when the calibration was learnt"),))
+        return Asked(question)
+
+    def _drawn_otherwise(self, request: ChatRequest, question: Question) -> list[tuple[str, str]]:
+        uncovered = []
+        temperature, limit = self.temperature, self.sampling.limit(question)
+        value = request.temperature
+        if value is not None and (temperature is None or abs(value - temperature) > _CLOSE):
+            at = "under its recalibrator" if temperature is None else f"at {temperature:g}"
+            uncovered.append(("temperature", f"answers are drawn {at}, not at temperature {value:g}"))
+        for name, neutral in DRAWING.items():
+            if (value := getattr(request, name)) is not None and value not in neutral:
+                uncovered.append((name, f"answers are drawn without {name} {shown(value)}"))
+        for name in ("max_tokens", "max_completion_tokens"):
+            if (value := getattr(request, name)) is not None and value < limit:
+                reason = f"answers have up to {limit} tokens, and {name} {value} would cut some short"
+                uncovered.append((name, reason))
+        return uncovered
+
+    def check_risk(self, options: Options) -> None:
+        """ApiError unless the risk of a request is one for which there is a threshold."""
+        if options.risk is None:
+            return
+        risks = [band.risk_limit for band in thresholds_of(self.calibration)]
+        if not any(abs(options.risk - risk) <= _CLOSE for risk in risks):
+            certified = ", ".join(f"{risk:g}" for risk in risks)
+            remedy = f"the certified ones are {certified}" if risks else "calibrate with --risk"
+            raise ApiError(
+                400,
+                f"the calibration has no threshold for the risk {options.risk:g}; {remedy}",
+                code="unknown_risk",
+                param="semcal.risk",
+            )
+
+
+def thresholds_of(calibration: Calibration) -> tuple[Any, ...]:
+    """The thresholds of a calibration, the strictest first; none where no risk was asked for."""
+    return calibration.thresholds or ((calibration.threshold,) if calibration.threshold else ())
+
+
+def _id_of(turns: Sequence[Turn]) -> str:
+    """The last turn, with a hash of what came before it: from it the random numbers are derived."""
+    *before, last = turns
+    if not before:
+        return last.content
+    content = json.dumps([[turn.role, turn.content] for turn in before])
+    return f"{last.content} ({hashlib.sha256(content.encode()).hexdigest()[:_DIGITS]})"
+
+
+def _plain(message: Message, place: int) -> dict[str, Any]:
+    """A message as semcal's rows hold it: developers speak as the system, parts of text are one text."""
+    further = {name: value for name, value in (message.model_extra or {}).items() if value not in (None, [])}
+    role = "system" if message.role == "developer" else message.role
+    content = message.content
+    if isinstance(content, list):
+        for part in content:
+            if part.type != "text" or part.text is None:
+                raise InputError(
+                    f'"messages"[{place}] holds a part of type {shown(part.type)}; the calibration covers '
+                    "text alone"
+                )
+        content = "\n".join(part.text or "" for part in content)
+    return {"role": role, "content": content, **further}
+
+
+# ---- Errors of bodies
+
+
+def error_of_body(errors: Sequence[Mapping[str, Any]], models: Mapping[str, type[BaseModel]]) -> ApiError:
+    """The error of a body that is none, as pydantic finds it; of an unknown key with the nearest one."""
+    first = next((error for error in errors if error["type"] == "extra_forbidden"), errors[0])
+    place = [str(part) for part in first["loc"] if part != "body"]
+    param = ".".join(place) or None
+    if first["type"] == "json_invalid":
+        return ApiError(400, f"the body is no JSON: {first['ctx']['error']}", code="invalid_json")
+    if first["type"] == "extra_forbidden":
+        known = models["semcal" if place[:1] == ["semcal"] and len(place) > 1 else ""]
+        try:
+            check_name(place[-1], known.model_fields, what="key")
+        except UsageError as error:
+            return ApiError(400, f"{param}: {error}", code="unknown_parameter", param=param)
+    text = first["msg"][:1].lower() + first["msg"][1:]
+    got = "" if first["type"] == "missing" else f", got {shown(first.get('input'))}"
+    return ApiError(400, f"{param or 'the body'}: {text}{got}", code="invalid_request", param=param)
+
+
+Style = Literal["sentence", "refusal", "pass", "error"]
+"""How an abstention is said."""

@@ -1,0 +1,225 @@
+"""Replies in the shape of OpenAI's chat completions, with what semcal says of the answer beside it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+from semcal.calibration.calibrated import Calibration
+from semcal.files import dumps
+from semcal.recalibration.temperature import fingerprint
+from semcal.serve.engine import Outcome
+from semcal.serve.protocol import Options, Style, thresholds_of
+
+#: Letters of the id of a calibration.
+_LETTERS = 12
+
+
+def calibration_id(calibration: Calibration) -> str:
+    """What tells a calibration from others: a hash of what it has learnt."""
+    content = {
+        "map": vars(calibration.map) | {"candidate": vars(calibration.map.candidate)},
+        "thresholds": [vars(threshold) for threshold in thresholds_of(calibration)],
+        "m": calibration.m,
+        "temperatures": [calibration.temperature, *calibration.temperatures],
+        "equivalence": [calibration.equivalence, calibration.equivalence_revision, calibration.linkage],
+        "answer_kind": calibration.answer_kind,
+        "prompt": calibration.provenance and calibration.provenance.prompt_hash,
+        "recalibrator": calibration.recalibrator and fingerprint(calibration.recalibrator),
+    }
+    return sha256(dumps(_plain(content)).encode()).hexdigest()[:_LETTERS]
+
+
+def _plain(value: Any) -> Any:
+    """A value of dataclasses and arrays as JSON has it."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if hasattr(value, "tolist"):
+        return _plain(value.tolist())
+    return _plain(vars(value)) if hasattr(value, "__dataclass_fields__") else value
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is said of an answer: its probability, and whether it is held back."""
+
+    probability: float | None
+    threshold: float | None
+    abstained: bool | None  # None where no risk was certified
+    decision: str | None = None
+    uncovered: tuple[str, ...] = ()  # the parameters that the calibration does not cover
+
+    @classmethod
+    def of(
+        cls,
+        outcome: Outcome,
+        calibration: Calibration,
+        options: Options,
+        *,
+        uncovered: tuple[str, ...] = (),
+        alarm: bool = False,
+    ) -> Verdict:
+        """That of an answer: none where the calibration does not cover it, abstention during an alarm."""
+        answer = outcome.answer
+        if uncovered:
+            return cls(None, None, False, uncovered=uncovered)
+        threshold, abstained, decision = answer.threshold, answer.abstained, answer.decision
+        if options.risk is not None:
+            bands = thresholds_of(calibration)
+            band = min(bands, key=lambda band: abs(band.risk_limit - (options.risk or 0.0)))
+            constant = calibration.map.candidate.kind == "constant"
+            score = answer.score if constant else answer.confidence
+            threshold, decision = band.threshold, None
+            abstained = threshold is None or score is None or score < threshold
+        if alarm:
+            return cls(None, threshold, True, "abstain" if decision else None)
+        return cls(answer.confidence, threshold, abstained, decision)
+
+
+@dataclass(frozen=True)
+class Served:
+    """An answer as it is sent.
+
+    Attributes
+    ----------
+    id, model : str
+        Of the reply, and as the request named it.
+    outcome, verdict : Outcome, Verdict
+    options : Options
+        What of it is listed.
+    calibration : str
+        The id of the calibration.
+    route : str
+        The model that answered.
+    style, sentence : str
+        How an abstention is said.
+    overhead : float
+        Seconds in which nothing was drawn.
+    audited : bool
+        Whether it is to be labelled in any case.
+    """
+
+    id: str
+    model: str
+    outcome: Outcome
+    verdict: Verdict
+    options: Options
+    calibration: str
+    route: str
+    style: Style
+    sentence: str
+    overhead: float
+    audited: bool = False
+
+    @property
+    def semcal(self) -> dict[str, Any]:
+        """The object `semcal` of a reply: keys of `semcal ask --json`, and who answered."""
+        answer, verdict = self.outcome.answer, self.verdict
+        known = verdict.probability is not None
+        return {
+            "id": self.id,
+            "answer": answer.text,
+            "confidence": verdict.probability,
+            "score": answer.score,
+            "abstained": verdict.abstained,
+            "threshold": verdict.threshold,
+            "thresholds": answer.thresholds,
+            "decision": verdict.decision,
+            "entropy": answer.entropy,
+            "meanings": [
+                {
+                    "text": meaning.text,
+                    "share": meaning.share,
+                    "probability": meaning.probability if known else None,
+                    **({"samples": list(meaning.samples)} if self.options.samples else {}),
+                }
+                for meaning in answer.meanings[: self.options.meanings]
+            ],
+            "m": len(answer.row.samples),
+            "tied": answer.tied,
+            "answer_kind": answer.answer_kind,
+            "calibration": self.calibration,
+            "explanation": answer.explanation,
+            "route": self.route,
+            **({"uncovered": list(verdict.uncovered)} if verdict.uncovered else {}),
+            **({"audit": True} if self.audited else {}),
+        }
+
+    @property
+    def message(self) -> dict[str, Any]:
+        """What the assistant says."""
+        if not self.verdict.abstained or self.style == "pass":
+            return {"role": "assistant", "content": self.outcome.answer.text, "refusal": None}
+        if self.style == "refusal":
+            return {"role": "assistant", "content": None, "refusal": self.sentence}
+        return {"role": "assistant", "content": self.sentence, "refusal": None}
+
+    @property
+    def usage(self) -> dict[str, Any]:
+        """The tokens of all draws."""
+        tokens_in, tokens_out = self.outcome.prompt_tokens, self.outcome.completion_tokens
+        return {
+            "prompt_tokens": tokens_in,
+            "completion_tokens": tokens_out,
+            "total_tokens": tokens_in + tokens_out,
+            "semcal": {"probability": self.verdict.probability, "abstained": self.verdict.abstained},
+        }
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What clients see that keep nothing else."""
+        p = self.verdict.probability
+        return {
+            "x-semcal-probability": "null" if p is None else f"{p:.6g}",
+            "x-semcal-abstained": "true" if self.verdict.abstained else "false",
+            "x-semcal-calibration": self.calibration,
+            "x-semcal-overhead-ms": f"{1000 * self.overhead:.1f}",
+        }
+
+    def completion(self) -> dict[str, Any]:
+        """The whole reply."""
+        choice = {"index": 0, "message": self.message, "finish_reason": "stop", "logprobs": None}
+        return {
+            **self._frame("chat.completion"),
+            "choices": [choice],
+            "usage": self.usage,
+            "semcal": self.semcal,
+        }
+
+    def events(self, *, include_usage: bool) -> Iterator[bytes]:
+        """The reply as a stream of events: who speaks, what is said, its end, and with `include_usage` that.
+
+        `semcal` stands in the first and in the last of a choice.
+        """
+        frame, message, semcal = self._frame("chat.completion.chunk"), self.message, {"semcal": self.semcal}
+        part = "content" if message["refusal"] is None else "refusal"
+        first = {"role": "assistant", "content": "" if part == "content" else None}
+        usage = {"usage": None} if include_usage else {}
+        for delta, reason, further in (
+            (first, None, semcal),
+            ({part: message[part]}, None, {}),
+            ({}, "stop", semcal),
+        ):
+            choice = {"index": 0, "delta": delta, "finish_reason": reason, "logprobs": None}
+            yield _event({**frame, "choices": [choice], **usage, **further})
+        if include_usage:
+            yield _event({**frame, "choices": [], "usage": self.usage})
+        yield b"data: [DONE]\n\n"
+
+    def _frame(self, kind: str) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "object": kind,
+            "created": int(time.time()),
+            "model": self.model,
+            "system_fingerprint": f"semcal-{self.calibration}",
+        }
+
+
+def _event(content: Mapping[str, Any]) -> bytes:
+    return b"data: " + dumps(content).encode() + b"\n\n"

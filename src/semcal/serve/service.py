@@ -1,0 +1,401 @@
+"""What `semcal serve` does with a request, but for HTTP: ask, decide, write down, take labels."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cached_property
+from hashlib import sha256
+from typing import Any, Protocol
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from semcal.data.question import Question
+from semcal.data.template import Template
+from semcal.errors import (
+    BudgetError,
+    InputError,
+    ModelError,
+    ServerError,
+    StoreError,
+    UsageError,
+    shown,
+)
+from semcal.grading.grade import as_grader
+from semcal.registry import check_name
+from semcal.serve.engine import BackendFailed, Engine, Job, Outcome, QueueFull, make_askers
+from semcal.serve.guard import note
+from semcal.serve.log import LabelledReply, Reply, ReplyLog
+from semcal.serve.protocol import (
+    ApiError,
+    Asked,
+    ChatRequest,
+    CheckRequest,
+    Coverage,
+    Label,
+    Message,
+    Options,
+)
+from semcal.serve.replies import Served, Verdict, calibration_id
+from semcal.serve.settings import ServeSettings
+from semcal.uncertainty import SemanticUQ
+
+#: Buckets of the histogram of seconds.
+BUCKETS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100)
+
+
+class Watch(Protocol):
+    """What watches whether the promise still holds."""
+
+    def update(self, reply: LabelledReply) -> None:
+        """Take the label of a reply, in order of arrival."""
+
+    @property
+    def alarm(self) -> bool:
+        """Whether the promise does not hold any more."""
+
+
+class Metrics:
+    """What Prometheus reads."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.registry = registry = CollectorRegistry()
+        self.requests = Counter(
+            "semcal_requests", "Requests by what came of them", ["outcome"], registry=registry
+        )
+        self.seconds = Histogram(
+            "semcal_seconds", "From a request to its reply", buckets=BUCKETS, registry=registry
+        )
+        self.draws = Counter("semcal_draws", "Answers drawn", registry=registry)
+        self.cost = Counter("semcal_cost", "What model servers charged, by their prices", registry=registry)
+        self.labels = Counter("semcal_labels", "Labels by what they say", ["correct"], registry=registry)
+        self.unlogged = Counter(
+            "semcal_unlogged", "Replies that could not be written down", registry=registry
+        )
+        self.queue = Gauge("semcal_queue", "Questions that wait", registry=registry)
+        self.queue.set_function(lambda: engine.n_waiting)
+
+
+@dataclass(frozen=True)
+class ClientGone(Exception):
+    """Nobody waits for the reply any more."""
+
+
+class Service:
+    """A model with its calibration, as it answers requests.
+
+    `uq` needs a calibration that reads nothing but draws; UsageError otherwise. `names` are what requests
+    call the model and the calibration.
+    """
+
+    def __init__(
+        self,
+        uq: SemanticUQ,
+        settings: ServeSettings,
+        *,
+        names: tuple[str, str] | None = None,
+        log: ReplyLog | None = None,
+        watch: Watch | None = None,
+    ) -> None:
+        assert uq.calibration is not None
+        if uq.calibration.columns:
+            names = ", ".join(column.name for column in uq.calibration.columns)
+            raise UsageError(
+                f"the calibration reads {names} of each row, which requests do not hold; calibrate without "
+                "--feature"
+            )
+        self.uq, self.calibration, self.settings = uq, uq.calibration, settings
+        self.log, self.watch = log, watch
+        model, calibration = names or (uq.model.name, "calibration")
+        self.models = (model, f"{model}@{calibration}")
+        self.calibration_id = calibration_id(uq.calibration)
+        self.route, self.revision = model, uq.model.revision
+        self.coverage = Coverage(uq.calibration, uq.asking.template or Template(), uq.sampling)
+        self.engine = Engine(make_askers(uq), most=settings.queue)
+        self.metrics = Metrics(self.engine)
+        self.draining = False
+        self.log_fault: str | None = None
+        self._templates: dict[Template, str] = {}
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="semcal-log")
+        self._labelling = threading.Lock()
+
+    def close(self) -> None:
+        """Answer what waits, and close the log."""
+        self.engine.close()
+        self._writer.shutdown()
+        if self.log is not None:
+            self.log.close()
+
+    # ---- Requests
+
+    async def chat(self, request: ChatRequest, gone: Callable[[], Awaitable[None]]) -> Served:
+        """The reply to a request; ApiError for what is refused, ClientGone where `gone` returns before it."""
+        start, options = time.monotonic(), request.semcal or Options()
+        self.check_model(request.model)
+        self._check_size(request.messages)
+        if self.calibration.answer_kind == "given":
+            raise ApiError(
+                400,
+                "the calibration is of given answers; ask how likely one is right at /v1/semcal/check",
+                code="wrong_calibration",
+            )
+        self.coverage.check_risk(options)
+        asked = self.coverage.read(request)
+        self._check_covered(asked)
+        job = Job(asked.question, self.calibration.answer_kind)
+        outcome = await self._outcome(job, gone)
+        return await self._served(request.model, asked, outcome, options, start)
+
+    async def check(self, request: CheckRequest, gone: Callable[[], Awaitable[None]]) -> Served:
+        """The probability of a given answer."""
+        start, options = time.monotonic(), request.semcal or Options()
+        if request.model is not None:
+            self.check_model(request.model)
+        if self.calibration.answer_kind != "given":
+            raise ApiError(
+                400,
+                f"the calibration is of {self.calibration.answer_kind} answers, not of given ones; calibrate "
+                "with --answer given",
+                code="wrong_calibration",
+            )
+        self.coverage.check_risk(options)
+        if (request.messages is None) == (request.question is None):
+            raise ApiError(400, "give 'messages' or 'question', one of them", code="invalid_request")
+        texts = (request.question, request.context, request.answer, *(request.samples or ()))
+        self._check_size(request.messages or (), *(text for text in texts if text))
+        if not request.answer.strip():
+            raise ApiError(400, "the answer is empty; there is nothing to check", code="invalid_request")
+        if request.messages is None:
+            asked = self.coverage.plain(request.question or "", request.context)
+        elif request.context is None:
+            asked = self.coverage.question(request.messages)
+        else:
+            reason = "'context' goes with a 'question'; put it into the messages"
+            raise ApiError(400, reason, code="invalid_request", param="context")
+        self._check_covered(asked)
+        question = replace(asked.question, extra={"answer": request.answer})
+        outcome = await self._outcome(Job(question, "given", _draws_of(request)), gone)
+        return await self._served(request.model or self.models[0], asked, outcome, options, start)
+
+    def check_model(self, name: str) -> None:
+        """ApiError unless a request may name this model."""
+        try:
+            check_name(name, self.models, what="model")
+        except UsageError as error:
+            raise ApiError(404, str(error), code="model_not_found", param="model") from None
+
+    def _check_size(self, messages: Sequence[Message], *further: str) -> None:
+        limit = self.settings.max_characters
+        if len(messages) > self.settings.max_messages:
+            reason = f"{len(messages)} messages are more than {self.settings.max_messages}; send fewer"
+            raise ApiError(400, reason, code="too_many_messages", param="messages")
+        texts = [message.content for message in messages] + list(further)
+        size = sum(
+            len(text) if isinstance(text, str) else sum(len(part.text or "") for part in text or ())
+            for text in texts
+        )
+        if size > limit:
+            reason = f"the texts have {size} characters, more than {limit}; shorten them"
+            raise ApiError(400, reason, code="too_long", param="messages")
+
+    def _check_covered(self, asked: Asked) -> None:
+        """ApiError for what the calibration does not cover, unless that is answered without a probability."""
+        if asked.uncovered and self.settings.uncovered == "refuse":
+            param, reason = asked.uncovered[0]
+            remedy = "" if param == "messages" else "; leave it out"
+            raise ApiError(
+                400,
+                f"{reason}{remedy} (an operator may answer it without a probability: --uncovered answer)",
+                code="not_covered",
+                param=param,
+            )
+
+    async def _outcome(self, job: Job, gone: Callable[[], Awaitable[None]]) -> Outcome:
+        """The answer of the engine; what nobody waits for any more, or takes too long, is given up."""
+        try:
+            self.engine.submit(job)
+        except QueueFull as error:
+            raise ApiError(
+                503,
+                f"{self.settings.queue} questions wait already; try again in {error.seconds} s",
+                code="overloaded",
+                headers={"retry-after": str(error.seconds)},
+            ) from None
+        future = asyncio.wrap_future(job.future)
+        leaving = asyncio.ensure_future(gone())
+        either: set[asyncio.Future[Any]] = {future, leaving}
+        try:
+            timeout = self.settings.request_timeout
+            await asyncio.wait(either, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+            if future.done():
+                return future.result()
+            if leaving.done():
+                raise ClientGone
+            raise ApiError(504, f"no answer within {timeout:g} s; try again later", code="timeout")
+        except (InputError, UsageError) as error:
+            raise ApiError(400, str(error), code="invalid_request") from error
+        except (ServerError, BackendFailed, BudgetError, ModelError) as error:
+            note("backend", type=type(error).__name__)
+            reason = f": {error}" if isinstance(error, BackendFailed) else ""
+            raise ApiError(
+                502, f"the model server gave no answer{reason}; try again later", code="backend_failed"
+            ) from error
+        finally:
+            leaving.cancel()
+            if not future.done():
+                await asyncio.shield(asyncio.to_thread(self.engine.withdraw, job))
+
+    async def _served(
+        self, model: str, asked: Asked, outcome: Outcome, options: Options, start: float
+    ) -> Served:
+        """The reply, written down."""
+        alarm = self.watch is not None and self.watch.alarm and self.settings.on_alarm == "abstain"
+        names = tuple(name for name, _ in asked.uncovered)
+        reply_id = f"chatcmpl-{uuid.uuid4().hex}"
+        served = Served(
+            id=reply_id,
+            model=model,
+            outcome=outcome,
+            verdict=Verdict.of(outcome, self.calibration, options, uncovered=names, alarm=alarm),
+            options=options,
+            calibration=self.calibration_id,
+            route=self.route,
+            style=self.settings.abstain,
+            sentence=self.settings.abstain_text,
+            overhead=max(0.0, time.monotonic() - start - outcome.seconds),
+            audited=_is_audited(reply_id, self.settings.audit),
+        )
+        if self.log is not None:
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(self._writer, self._write, self._reply(served, asked.question))
+        self.metrics.draws.inc(len(outcome.answer.row.samples) * len(self.uq.recalibrators))
+        self.metrics.cost.inc(max(0.0, outcome.cost or 0.0))
+        self.metrics.seconds.observe(time.monotonic() - start)
+        self.metrics.requests.labels("abstained" if served.verdict.abstained else "answered").inc()
+        return served
+
+    # ---- The log
+
+    def _reply(self, served: Served, question: Question) -> Reply:
+        outcome, verdict = served.outcome, served.verdict
+        texts: dict[str, Any] | None = None
+        if self.settings.log_texts:
+            asked = {key: value for key, value in question.row().items() if key != "id"}
+            meanings = [vars(meaning) for meaning in outcome.answer.meanings]
+            texts = {**asked, "answer": outcome.answer.text, "meanings": meanings}
+        return Reply(
+            id=served.id,
+            time=time.time(),
+            template=self._template_hash(question),
+            features=outcome.features,
+            answer=outcome.form if self.settings.answers else None,
+            probability=verdict.probability,
+            threshold=verdict.threshold,
+            abstained=bool(verdict.abstained),
+            route=served.route,
+            cost=outcome.cost,
+            audited=served.audited,
+            texts=texts,
+        )
+
+    def _template_hash(self, question: Question) -> str:
+        template = Template.of(question) if question.messages else self.coverage.template
+        if len(self._templates) > 1000:  # of a client that changes its system message each time
+            self._templates.clear()
+        if template not in self._templates:
+            asking = replace(self.uq.asking, template=template)
+            self._templates[template] = asking.hash(self.uq.model)
+        return self._templates[template]
+
+    def _write(self, reply: Reply) -> None:
+        """Write a reply down; where that fails replies go on, and it is counted and said."""
+        assert self.log is not None
+        try:
+            self.log.add(reply)
+        except StoreError as error:
+            if self.log_fault is None:
+                note("log", fault=str(error))
+            self.log_fault = str(error)
+            self.metrics.unlogged.inc()
+        else:
+            self.log_fault = None
+
+    # ---- Labels
+
+    @cached_property
+    def _grader(self) -> Any:
+        """What graded the labelled answers of the calibration."""
+        name = self.calibration.grader
+        return as_grader("rules" if name == "RuleGrader" else name, self.uq.equivalence)
+
+    def label(self, labels: Sequence[Label]) -> list[dict[str, Any]]:
+        """Write labels down, all or none of them, and tell the watch."""
+        if self.log is None:
+            raise ApiError(409, "nothing is logged here; start with --log FILE", code="no_log")
+        with self._labelling:
+            verdicts = dict[str, bool]()
+            for place, label in enumerate(labels):
+                correct = self._correct(label, f"labels.{place}")
+                if verdicts.setdefault(label.id, correct) != correct:
+                    reason = f"the reply {shown(label.id)} is labelled twice, and differently; send one"
+                    raise ApiError(400, reason, code="invalid_request")
+            for reply_id, correct in verdicts.items():
+                self._label(reply_id, correct)
+        return [{"id": label.id, "correct": verdicts[label.id]} for label in labels]
+
+    def _label(self, reply_id: str, correct: bool) -> None:
+        assert self.log is not None
+        reply = self.log.reply(reply_id)
+        if reply is None or self.log.label_of(reply_id) is not None:
+            return
+        self.log.label(reply_id, correct)
+        self.metrics.labels.labels(str(correct).lower()).inc()
+        if self.watch is not None:
+            known = (reply.probability, reply.threshold, reply.abstained)
+            self.watch.update(LabelledReply(reply_id, *known, correct, reply.audited))
+
+    def _correct(self, label: Label, param: str) -> bool:
+        """What a label says; ApiError where it says nothing, or cannot be taken."""
+        assert self.log is not None
+        if (label.correct is None) == (label.reference is None):
+            raise ApiError(
+                400, "give 'correct' or 'reference', one of them", code="invalid_request", param=param
+            )
+        reply = self.log.reply(label.id)
+        if reply is None:
+            reason = f"there is no reply with the id {shown(label.id)} in the log; give the 'id' of a reply"
+            raise ApiError(404, reason, code="unknown_reply", param=param)
+        correct = label.correct
+        if correct is None:
+            if reply.answer is None:
+                reason = "answers are not kept here, so none can be graded; send 'correct'"
+                raise ApiError(409, reason, code="no_answers", param=param)
+            references = [label.reference] if isinstance(label.reference, str) else label.reference or []
+            question = str((reply.texts or {}).get("question", ""))
+            correct = bool(self._grader.grade(question, [reply.answer], references).correct)
+        earlier = self.log.label_of(label.id)
+        if earlier is not None and earlier != correct:
+            was = "right" if earlier else "wrong"
+            reason = f"the reply {shown(label.id)} is labelled {was} already, and the first label stands"
+            raise ApiError(409, reason, code="labelled_already", param=param)
+        return correct
+
+
+def _draws_of(request: CheckRequest) -> dict[str, Any] | None:
+    """The draws that a request brings; None where they are to be drawn."""
+    if request.samples is None:
+        if request.log_likelihoods is not None:
+            raise ApiError(400, "'log_likelihoods' go with 'samples'; send both", code="invalid_request")
+        return None
+    likelihoods = {} if request.log_likelihoods is None else {"log_likelihoods": request.log_likelihoods}
+    return {"samples": request.samples, **likelihoods}
+
+
+def _is_audited(reply_id: str, share: float) -> bool:
+    """Whether a reply is to be labelled in any case: a share of all are, by the hash of their random ids."""
+    return int.from_bytes(sha256(reply_id.encode()).digest()[:6]) < share * 2**48

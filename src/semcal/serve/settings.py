@@ -1,0 +1,160 @@
+"""Settings of `semcal serve`: of the command line, then of the environment, then of a YAML file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from hmac import compare_digest
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from pydantic import TypeAdapter, ValidationError
+
+from semcal.arrays import as_option
+from semcal.errors import UsageError, shown
+from semcal.registry import check_name
+from semcal.serve.protocol import Style
+
+#: How variables of the environment begin; SEMCAL_SERVE_KEYS holds the keys themselves, and no file's name.
+PREFIX = "SEMCAL_SERVE_"
+KEYS = f"{PREFIX}KEYS"
+#: The shortest key: shorter ones are guessed.
+_SHORTEST = 16
+
+
+@dataclass(frozen=True)
+class ServeSettings:
+    """How `semcal serve` listens, what it keeps, and what it does with what it should not answer."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    keys: tuple[str, ...] = field(default=(), repr=False)  # hashes of them
+    cors: tuple[str, ...] = ()  # origins of pages that may ask
+    abstain: Style = "sentence"
+    abstain_text: str = "I am not sure enough to answer this."
+    uncovered: Literal["refuse", "answer"] = "refuse"
+    on_alarm: Literal["abstain", "flag"] = "abstain"
+    answers: bool = True  # whether the normal form of an answer is logged
+    log_texts: bool = False
+    audit: float = 0.0  # the share of the replies that is marked to be labelled
+    queue: int = 1000  # questions that wait at most
+    request_timeout: float = 120.0  # seconds
+    grace: float = 120.0  # seconds that running requests have after SIGTERM
+    max_body: int = 10**6  # bytes
+    max_messages: int = 100
+    max_characters: int = 10**5  # of all messages
+
+    def __post_init__(self) -> None:
+        for name, kinds in (("abstain", Style), ("uncovered", None), ("on_alarm", None)):
+            names = get_args(kinds) if kinds else _CHOICES[name]
+            check_name(getattr(self, name), names, what=f"--{name.replace('_', '-')}")
+        if not 0 <= self.port < 2**16:
+            raise UsageError(f"--port must be from 0 to 65535, got {self.port}")
+        if not 0 <= self.audit <= 1:
+            raise UsageError(f"--audit must be a share from 0 to 1, such as 0.05, got {shown(self.audit)}")
+        for name in ("queue", "max_body", "max_messages", "max_characters"):
+            as_option(getattr(self, name), _option(name), "a positive whole number", low=0, whole=True)
+        for name in ("request_timeout", "grace"):
+            as_option(getattr(self, name), _option(name), "a positive number of seconds", low=0)
+        if not self.abstain_text.strip():
+            raise UsageError("--abstain-text is empty; give a sentence")
+        if not self.keys and not self.is_loopback:
+            raise UsageError(
+                f"--host {self.host} can be reached from other machines, and anybody there could ask: set a "
+                f"key ({KEYS}, or a file with --keys), or listen on 127.0.0.1"
+            )
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can reach it."""
+        try:
+            return self.host == "localhost" or ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    def admits(self, key: str) -> bool:
+        """Whether it is one of the keys; it takes as long whichever it is."""
+        digest = hashed(key)
+        return sum(compare_digest(digest, known) for known in self.keys) > 0
+
+
+_CHOICES = {"uncovered": ("refuse", "answer"), "on_alarm": ("abstain", "flag")}
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def hashed(key: str) -> str:
+    """What is kept of a key."""
+    return sha256(key.encode(errors="surrogateescape")).hexdigest()
+
+
+def read_keys(file: Path | None, environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """The hashes of the keys in a file, one a line, or else in SEMCAL_SERVE_KEYS, with commas between them.
+
+    UsageError, which never shows one, where the file cannot be read or holds none, or a key is short.
+    """
+    source = KEYS if file is None else f"--keys {file}"
+    try:
+        text = environment.get(KEYS, "").replace(",", "\n") if file is None else file.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise UsageError(f"{source} cannot be read: {reason}") from None
+    lines = [line.strip() for line in text.splitlines()]
+    keys = [line for line in lines if line and not line.startswith("#")]
+    if file is not None and not keys:
+        raise UsageError(f"{source} holds no key; write one a line")
+    if any(len(key) < _SHORTEST or not key.isascii() or not key.isprintable() for key in keys):
+        raise UsageError(
+            f"{source} holds a key that is shorter than {_SHORTEST} letters, or not of ASCII; make one with: "
+            "python -c 'import secrets; print(secrets.token_urlsafe())'"
+        )
+    return tuple(map(hashed, keys))
+
+
+def merged(
+    options: Mapping[str, Any],
+    kinds: Mapping[str, Any],
+    file: Path | None,
+    environment: Mapping[str, str] = os.environ,
+) -> dict[str, Any]:
+    """The options that were given (None and False were not), then those of the environment, then of a file.
+
+    `kinds` are the types of all that there are. UsageError for another name, or a wrong value.
+    """
+    values = {} if file is None else _read(file)
+    sources = dict.fromkeys(values, f"--config {file}")
+    for name in values:
+        check_name(name, kinds, what=f"setting in {file}")
+    for name in kinds:
+        variable = PREFIX + name.upper()
+        if variable in environment and variable != KEYS:
+            values[name], sources[name] = environment[variable], variable
+    for name, value in values.items():
+        try:
+            values[name] = TypeAdapter(kinds[name]).validate_python(value)
+        except ValidationError as error:
+            reason = error.errors()[0]["msg"].removeprefix("Input ").removeprefix("Value error, ")
+            raise UsageError(f"{name} in {sources[name]}: {reason}, got {shown(value)}") from None
+    given = {name: value for name, value in options.items() if value is not None and value is not False}
+    return {**options, **values, **given}
+
+
+def _read(file: Path) -> dict[str, Any]:
+    """What a YAML file says, with "-" in names as "_"."""
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
+    try:
+        content = YAML(typ="safe", pure=True).load(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"--config {file} cannot be read: {error.strerror}") from error
+    except (YAMLError, UnicodeError, RecursionError) as error:
+        raise UsageError(f"--config {file} is no YAML: {' '.join(str(error).split())[:200]}") from error
+    if not isinstance(content, dict):
+        raise UsageError(f"--config {file} must hold names and values, such as 'port: 8000'")
+    return {str(name).replace("-", "_"): value for name, value in content.items()}
