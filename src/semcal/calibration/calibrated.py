@@ -414,6 +414,8 @@ class Calibration(_Contents):
             If a row has not `m` draws, or a temperature is missing.
         """
         first, rows_at = next(iter(rows)), {t: as_rows(part) for t, part in rows.items()}
+        if not rows_at[first]:  # a server gave no answers at all
+            return []
         missing = [t for t in self.temperatures if t not in rows_at]
         if missing:
             raise InputError(

@@ -188,6 +188,8 @@ def _take_errors(app: FastAPI, service: Service) -> None:
 
     @app.exception_handler(HTTPException)
     async def no_path(request: Request, error: HTTPException) -> Response:
+        if isinstance(error.__cause__, ApiError):  # of a body that is too large
+            return sent(request, error.__cause__)
         path, paths = request.url.path, list(app.openapi()["paths"])
         message, code = str(error.detail), "invalid_request"
         if error.status_code == 404:
@@ -198,6 +200,8 @@ def _take_errors(app: FastAPI, service: Service) -> None:
                 message = str(reason)
             else:
                 message = f"there is no {path}; the base URL of clients ends in /v1"
+        elif error.status_code == 400:
+            message, code = "the body is no JSON, or nested too deeply", "invalid_json"
         elif error.status_code == 405:
             message, code = f"{request.method} is not for {path}", "method_not_allowed"
         refusal = ApiError(error.status_code, message, code=code, headers=error.headers)

@@ -77,9 +77,9 @@ class Guard:
             await self.app(scope, limited, answer)
         except ApiError as error:
             await _refuse(answer, error, status)
-        except RecursionError:
-            deep = ApiError(400, "the body is nested too deeply; send it flat", code="invalid_json")
-            await _refuse(answer, deep, status)
+        except UnicodeEncodeError:
+            half = ApiError(400, "a text holds half a character, which is no text", code="invalid_request")
+            await _refuse(answer, half, status)
         except Exception as error:  # noqa: BLE001 - the client gets no trace, and the log no text
             places = [f"{frame.name}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)]
             note("error", request_id=request_id, type=type(error).__name__, trace=places[-8:])

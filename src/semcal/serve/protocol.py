@@ -76,6 +76,12 @@ class Message(_Body):
     role: str
     content: str | list[Part] | None = None
 
+    @property
+    def text(self) -> str:
+        """Its text, of several parts in lines."""
+        parts = self.content if isinstance(self.content, list) else []
+        return self.content if isinstance(self.content, str) else "\n".join(part.text or "" for part in parts)
+
 
 class Options(_Body):
     """What semcal is asked for beside the answer."""
@@ -234,6 +240,7 @@ class Coverage:
         except InputError as error:
             raise ApiError(400, str(error), code="invalid_messages", param="messages") from error
         question = Question(_id_of(turns), "", messages=turns)
+        template = Template.of(question)
         if not self.template.roles:
             *before, last = turns
             if before in ([], [Turn("system", self.template.system or "")]):
@@ -243,7 +250,9 @@ class Coverage:
                 if fields is not None:
                     text = fields["question"]
                     return Asked(Question(text, text, context=fields.get("context")))
-        difference = self.template.difference(Template.of(question), question)
+            if turns[0].role != "system":  # the calibration's own goes before a question alone
+                template = replace(template, system=self.template.system)
+        difference = self.template.difference(template, question)
         if difference is None:
             return Asked(question)
         learnt = f"the calibration was learnt with another prompt: {difference}; send such messages"
@@ -312,16 +321,11 @@ def _plain(message: Message, place: int) -> dict[str, Any]:
     """A message as semcal's rows hold it: developers speak as the system, parts of text are one text."""
     further = {name: value for name, value in (message.model_extra or {}).items() if value not in (None, [])}
     role = "system" if message.role == "developer" else message.role
-    content = message.content
-    if isinstance(content, list):
-        for part in content:
-            if part.type != "text" or part.text is None:
-                raise InputError(
-                    f'"messages"[{place}] holds a part of type {shown(part.type)}; the calibration covers '
-                    "text alone"
-                )
-        content = "\n".join(part.text or "" for part in content)
-    return {"role": role, "content": content, **further}
+    for part in message.content if isinstance(message.content, list) else ():
+        if part.type != "text" or part.text is None:
+            reason = f"holds a part of type {shown(part.type)}; the calibration covers text alone"
+            raise InputError(f'"messages"[{place}] {reason}')
+    return {"role": role, "content": message.text, **further}
 
 
 # ---- Errors of bodies
@@ -330,7 +334,7 @@ def _plain(message: Message, place: int) -> dict[str, Any]:
 def error_of_body(errors: Sequence[Mapping[str, Any]], models: Mapping[str, type[BaseModel]]) -> ApiError:
     """The error of a body that is none, as pydantic finds it; of an unknown key with the nearest one."""
     first = next((error for error in errors if error["type"] == "extra_forbidden"), errors[0])
-    place = [str(part) for part in first["loc"] if part != "body"]
+    place = [str(part) for part in first["loc"] if part not in ("body", "Label", "list[Label]")]
     param = ".".join(place) or None
     if first["type"] == "json_invalid":
         return ApiError(400, f"the body is no JSON: {first['ctx']['error']}", code="invalid_json")

@@ -190,17 +190,15 @@ class Service:
             raise ApiError(404, str(error), code="model_not_found", param="model") from None
 
     def _check_size(self, messages: Sequence[Message], *further: str) -> None:
+        """ApiError for more messages, or longer texts, than are taken; UnicodeEncodeError for no text."""
         limit = self.settings.max_characters
         if len(messages) > self.settings.max_messages:
             reason = f"{len(messages)} messages are more than {self.settings.max_messages}; send fewer"
             raise ApiError(400, reason, code="too_many_messages", param="messages")
-        texts = [message.content for message in messages] + list(further)
-        size = sum(
-            len(text) if isinstance(text, str) else sum(len(part.text or "") for part in text or ())
-            for text in texts
-        )
-        if size > limit:
-            reason = f"the texts have {size} characters, more than {limit}; shorten them"
+        text = "".join((*(message.text for message in messages), *further))
+        text.encode()
+        if len(text) > limit:
+            reason = f"the texts have {len(text)} characters, more than {limit}; shorten them"
             raise ApiError(400, reason, code="too_long", param="messages")
 
     def _check_covered(self, asked: Asked) -> None:

@@ -1,0 +1,107 @@
+"""A service behind a real uvicorn on loopback, in a thread of its own, and what it is made of."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+from openai import OpenAI
+
+from semcal.models.fakes import FakeLanguageModel
+from semcal.models.language_model import SampleRequest
+from semcal.serve.app import Server, listening, serve
+from semcal.serve.log import ReplyLog
+from semcal.serve.service import Service, Watch
+from semcal.serve.settings import ServeSettings
+from semcal.uncertainty import SemanticUQ
+from tests.steps.made_up_calibration import calibration, provenance, threshold
+
+#: The answers to each question, and their probabilities.
+TABLE = {
+    "Who wrote it?": {"Ana Velis": 0.9, "Bo Tarn": 0.1},
+    "Who sang it?": {"Cy Orn": 0.5, "Di Ase": 0.3, "Ed Vin": 0.2},
+    "Where is it?": {"Mirna": 1.0},
+}
+WROTE, SANG, WHERE = TABLE
+
+
+class SlowModel(FakeLanguageModel):
+    """A model that waits for `go` in each pass, and lists the questions of each."""
+
+    def __init__(self) -> None:
+        super().__init__(TABLE)
+        self.passes: list[list[str]] = []
+        self.begun, self.go = threading.Semaphore(0), threading.Event()
+
+    def sample(self, request: SampleRequest, progress: Any = None) -> Any:
+        self.passes.append([prompt.question_id for prompt in request.prompts])
+        self.begun.release()
+        assert self.go.wait(30)
+        return super().sample(request, progress)
+
+
+def uq_of(model: Any = None, **changed: Any) -> SemanticUQ:
+    """A model with a calibration of 10 draws: p = .1 + .6 share, and where a `limit` is given a threshold."""
+    model = model or FakeLanguageModel(TABLE)
+    asking = changed.pop("asking", None)
+    if (limit := changed.pop("limit", 0.6)) is not None:
+        changed.setdefault("threshold", threshold(limit))
+    changed.setdefault("provenance", provenance(model, asking))
+    return SemanticUQ(model, calibration=calibration(**changed))
+
+
+@dataclass
+class Running:
+    """A server that runs."""
+
+    service: Service
+    server: Server
+    url: str
+    client: OpenAI
+
+    def post(self, path: str, body: Any, **options: Any) -> httpx.Response:
+        return httpx.post(f"{self.url}{path}", json=body, timeout=30, **options)
+
+    def get(self, path: str, **options: Any) -> httpx.Response:
+        return httpx.get(f"{self.url}{path}", timeout=30, **options)
+
+    def chat(self, text: str | Sequence[dict[str, Any]], **body: Any) -> httpx.Response:
+        messages = [{"role": "user", "content": text}] if isinstance(text, str) else list(text)
+        model = self.service.models[0]
+        return self.post("/v1/chat/completions", {"model": model, "messages": messages, **body})
+
+
+@contextmanager
+def running(
+    uq: SemanticUQ | None = None,
+    *,
+    log: ReplyLog | None = None,
+    watch: Watch | None = None,
+    **settings: Any,
+) -> Iterator[Running]:
+    """Serve while the block runs."""
+    chosen = ServeSettings(**{"port": 0, "grace": 10.0, **settings})
+    with listening(chosen) as bound:
+        service = Service(uq or uq_of(), chosen, log=log, watch=watch)
+        host, port = bound.getsockname()[:2]
+        servers: list[Server] = []
+        begun = threading.Event()
+
+        def started(server: Server) -> None:
+            servers.append(server)
+            begun.set()
+
+        thread = threading.Thread(target=serve, args=(service, bound), kwargs={"started": started})
+        thread.start()
+        begun.wait()
+        url = f"http://{host}:{port}"
+        try:
+            with OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
+                yield Running(service, servers[0], url, client)
+        finally:
+            servers[0].should_exit = True
+            thread.join()

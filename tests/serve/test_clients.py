@@ -1,0 +1,234 @@
+"""What the official client sees: sync, async, streaming, errors; and what stands beside the answer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+
+import httpx
+import openai
+import pytest
+
+import semcal
+from semcal.models.fakes import FakeLanguageModel
+from tests.serve.serving import SANG, TABLE, WHERE, WROTE, Running, running, uq_of
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Running]:
+    with running() as one:
+        yield one
+
+
+def asked(text: str) -> list[dict[str, str]]:
+    return [{"role": "user", "content": text}]
+
+
+def test_a_completion_is_the_answer_of_ask_with_its_probability(server: Running) -> None:
+    reply = server.client.chat.completions.create(model="fake", messages=asked(WROTE))
+    expected = uq_of().ask(WROTE)
+    assert reply.choices[0].message.content == expected.text == "Ana Velis"
+    assert reply.choices[0].finish_reason == "stop"
+    beside = reply.semcal
+    assert beside["confidence"] == expected.confidence == pytest.approx(0.1 + 0.6 * expected.score)
+    assert beside["explanation"] == expected.explanation
+    assert [meaning["text"] for meaning in beside["meanings"]] == [it.text for it in expected.meanings]
+    assert "samples" not in beside["meanings"][0]
+    assert (beside["abstained"], beside["threshold"], beside["m"]) == (False, 0.6, 10)
+    assert reply.usage.semcal == {"probability": expected.confidence, "abstained": False}
+    draws = expected.row.json["token_ids"]
+    assert reply.usage.completion_tokens == sum(map(len, draws))
+    assert reply.usage.prompt_tokens == len(expected.row.json["prompt_token_ids"])
+    assert reply.usage.total_tokens == reply.usage.prompt_tokens + reply.usage.completion_tokens
+
+
+def test_headers_say_what_clients_see_that_keep_nothing_else(server: Running) -> None:
+    raw = server.client.chat.completions.with_raw_response.create(model="fake", messages=asked(SANG))
+    beside = raw.parse().semcal
+    assert float(raw.headers["x-semcal-probability"]) == pytest.approx(beside["confidence"], rel=1e-5)
+    assert raw.headers["x-semcal-abstained"] == "true"
+    assert raw.headers["x-semcal-calibration"] == beside["calibration"]
+    assert float(raw.headers["x-semcal-overhead-ms"]) >= 0
+    assert raw.headers["x-request-id"]
+    assert raw.headers["x-content-type-options"] == "nosniff"
+    assert "access-control-allow-origin" not in raw.headers
+
+
+def test_an_abstention_is_a_good_reply_of_one_sentence(server: Running) -> None:
+    reply = server.client.chat.completions.create(model="fake@calibration", messages=asked(SANG))
+    assert reply.choices[0].message.content == "I am not sure enough to answer this."
+    assert reply.choices[0].message.refusal is None
+    assert reply.semcal["abstained"] is True
+    assert reply.semcal["answer"] == uq_of().ask(SANG).text
+
+
+@pytest.mark.parametrize("style", ["refusal", "pass", "error"])
+def test_an_abstention_can_be_said_in_other_ways(style: str) -> None:
+    with running(abstain=style, abstain_text="No.") as server:
+        if style == "error":
+            with pytest.raises(openai.UnprocessableEntityError) as caught:
+                server.client.chat.completions.create(model="fake", messages=asked(SANG), stream=True)
+            assert caught.value.code == "abstained"
+            assert caught.value.response.json()["semcal"]["abstained"] is True
+        else:
+            reply = server.client.chat.completions.create(model="fake", messages=asked(SANG))
+            message = reply.choices[0].message
+            said = (message.content, message.refusal)
+            answer = (uq_of().ask(SANG).text, None)
+            assert said == ((None, "No.") if style == "refusal" else answer)
+            assert reply.semcal["abstained"] is True
+        good = server.client.chat.completions.create(model="fake", messages=asked(WHERE))
+        assert good.choices[0].message.content == "Mirna"
+
+
+def test_a_stream_says_the_same_in_pieces(server: Running) -> None:
+    whole = server.client.chat.completions.create(model="fake", messages=asked(WROTE))
+    chunks = list(
+        server.client.chat.completions.create(
+            model="fake", messages=asked(WROTE), stream=True, stream_options={"include_usage": True}
+        )
+    )
+    said = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+    assert said == whole.choices[0].message.content
+    *_, last, usage = chunks
+    assert last.choices[0].finish_reason == "stop"
+    assert chunks[0].semcal == last.semcal
+    assert last.semcal["confidence"] == whole.semcal["confidence"]
+    assert usage.choices == []
+    assert usage.usage.total_tokens == whole.usage.total_tokens
+    assert len({chunk.id for chunk in chunks}) == 1
+
+
+def test_a_stream_without_usage_has_none(server: Running) -> None:
+    chunks = list(server.client.chat.completions.create(model="fake", messages=asked(WROTE), stream=True))
+    assert all(chunk.choices and chunk.usage is None for chunk in chunks)
+
+
+def test_the_streaming_helper_of_the_client_ends_with_the_whole_reply(server: Running) -> None:
+    with server.client.chat.completions.stream(model="fake", messages=asked(WROTE)) as stream:
+        for _ in stream:
+            pass
+        final = stream.get_final_completion()
+    assert final.choices[0].message.content == "Ana Velis"
+
+
+def test_a_refusal_streams_as_one() -> None:
+    with (
+        running(abstain="refusal") as server,
+        server.client.chat.completions.stream(model="fake", messages=asked(SANG)) as stream,
+    ):
+        final = stream.get_final_completion()
+    assert final.choices[0].message.refusal == "I am not sure enough to answer this."
+    assert not final.choices[0].message.content
+
+
+def test_many_at_once_by_the_async_client_each_get_their_own_answer(server: Running) -> None:
+    questions = [WROTE, SANG, WHERE] * 12
+    expected = {text: uq_of().ask(text) for text in (WROTE, SANG, WHERE)}
+
+    async def ask_all() -> list[openai.types.chat.ChatCompletion]:
+        async with openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="none") as client:
+            return await asyncio.gather(
+                *(client.chat.completions.create(model="fake", messages=asked(text)) for text in questions)
+            )
+
+    replies = asyncio.run(ask_all())
+    assert len({reply.id for reply in replies}) == len(questions)
+    for text, reply in zip(questions, replies):
+        assert reply.semcal["answer"] == expected[text].text
+        assert reply.semcal["confidence"] == expected[text].confidence
+
+
+def test_options_of_one_request_choose_what_is_listed(server: Running) -> None:
+    reply = server.client.chat.completions.create(
+        model="fake", messages=asked(SANG), extra_body={"semcal": {"meanings": 2, "samples": True}}
+    )
+    expected = uq_of().ask(SANG)
+    listed = reply.semcal["meanings"]
+    assert [meaning["samples"] for meaning in listed] == [list(it.samples) for it in expected.meanings[:2]]
+
+
+def test_the_risk_of_a_request_is_one_of_the_certified(server: Running) -> None:
+    reply = server.chat(WROTE, semcal={"risk": 0.1}).json()
+    assert reply["semcal"]["threshold"] == 0.6
+    refused = server.chat(WROTE, semcal={"risk": 0.2})
+    assert refused.status_code == 400
+    assert "certified ones are 0.1" in refused.json()["error"]["message"]
+
+
+def test_models_are_listed_with_and_without_the_calibration(server: Running) -> None:
+    assert [model.id for model in server.client.models.list()] == ["fake", "fake@calibration"]
+    assert server.client.models.retrieve("fake@calibration").id == "fake@calibration"
+    with pytest.raises(openai.NotFoundError, match="did you mean 'fake'"):
+        server.client.models.retrieve("fakes")
+
+
+def test_errors_have_the_shape_of_openai_and_name_the_nearest_remedy(server: Running) -> None:
+    with pytest.raises(openai.NotFoundError, match="did you mean 'fake'") as caught:
+        server.client.chat.completions.create(model="fakee", messages=asked(WROTE))
+    assert (caught.value.code, caught.value.param) == ("model_not_found", "model")
+    cases = [
+        ({"temprature": 1}, "temprature", "did you mean 'temperature'"),
+        ({"semcal": {"riks": 0.1}}, "semcal.riks", "did you mean 'risk'"),
+        ({"semcal": {"meanings": 0}}, "semcal.meanings", "greater than or equal to 1"),
+        ({"stream": "yes"}, "stream", "valid boolean"),
+        ({"messages": []}, "messages", "at least 1"),
+        ({"messages": [{"role": "user", "content": " "}]}, "messages", "not empty"),
+        ({"messages": [{"role": "assistant", "content": "Hm"}]}, "messages", "end with what the user says"),
+        ({"messages": [{"role": "tool", "content": "3"}]}, "messages", "expected one of"),
+        ({"messages": [{"role": "user", "content": "\ud800"}]}, "None", "half a character"),
+    ]
+    for body, param, words in cases:
+        content = json.dumps({"model": "fake", "messages": asked(WROTE), **body})
+        reply = _sent(server, content)
+        assert reply.status_code == 400, body
+        error = reply.json()["error"]
+        assert error["type"] == "invalid_request_error"
+        assert str(error["param"]).startswith(param)
+        assert words in error["message"]
+
+
+def _sent(server: Running, content: str) -> httpx.Response:
+    headers = {"content-type": "application/json"}
+    return httpx.post(f"{server.url}/v1/chat/completions", content=content, headers=headers, timeout=30)
+
+
+def test_what_is_no_json_or_nested_too_deeply_is_said_so(server: Running) -> None:
+    for content in ("{", "[" * 100_000):
+        reply = _sent(server, content)
+        assert (reply.status_code, reply.json()["error"]["code"]) == (400, "invalid_json")
+
+
+def test_a_path_without_v1_is_named(server: Running) -> None:
+    reply = server.post("/chat/completions", {})
+    assert reply.status_code == 404
+    assert "ends in /v1" in reply.json()["error"]["message"]
+    assert "did you mean '/v1/models'" in server.get("/v1/model").json()["error"]["message"]
+    assert server.get("/v1/chat/completions").status_code == 405
+
+
+def test_state_is_told_in_the_usual_places(server: Running) -> None:
+    assert server.get("/health").json() == {"status": "ok"}
+    assert server.get("/ready").json() == {"status": "ready", "log": "off", "alarm": False, "waiting": 0}
+    version = server.get("/version").json()
+    assert version["semcal"] == semcal.__version__
+    assert version["revision"] == FakeLanguageModel(TABLE).revision
+    assert set(server.get("/openapi.json").json()["paths"]) >= {"/v1/chat/completions", "/v1/semcal/check"}
+
+
+def test_metrics_count_requests_by_what_came_of_them() -> None:
+    with running() as server:
+        for text in (WROTE, SANG, SANG):
+            server.chat(text)
+        server.chat(WROTE, n=2)
+        lines = server.get("/metrics").text.splitlines()
+    for line in (
+        'semcal_requests_total{outcome="answered"} 1.0',
+        'semcal_requests_total{outcome="abstained"} 2.0',
+        'semcal_requests_total{outcome="refused"} 1.0',
+        "semcal_draws_total 30.0",
+        "semcal_seconds_count 3.0",
+        "semcal_queue 0.0",
+    ):
+        assert line in lines

@@ -1,0 +1,239 @@
+"""What a calibration does not cover is refused by name, or answered without a probability."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from semcal.data.question import SYSTEM_MESSAGE, Question, Turn, user_turn
+from semcal.data.template import Template
+from semcal.models.fakes import FakeLanguageModel
+from semcal.models.language_model import PromptConfig
+from semcal.serve.protocol import DRAWING, FORM, ApiError, ChatRequest, Coverage, Message
+from tests.serve.serving import TABLE, WHERE, WROTE, Running, running, uq_of
+
+#: Every option of a request that would draw otherwise, with a value that is not covered.
+OTHERWISE: dict[str, Any] = {
+    "temperature": 0.2,
+    "max_tokens": 2,
+    "max_completion_tokens": 9,
+    "top_p": 0.9,
+    "top_k": 40,
+    "min_p": 0.05,
+    "presence_penalty": 0.5,
+    "frequency_penalty": -1,
+    "repetition_penalty": 1.1,
+    "logit_bias": {"50256": -100},
+    "stop": ["\n"],
+    "tools": [{"type": "function", "function": {"name": "look"}}],
+    "functions": [{"name": "look"}],
+    "reasoning_effort": "low",
+    "verbosity": "low",
+    "web_search_options": {"a": 1},
+}
+#: Every option that would change the form of a reply.
+OTHER_FORM: dict[str, Any] = {
+    "n": 2,
+    "logprobs": True,
+    "top_logprobs": 3,
+    "response_format": {"type": "json_object"},
+    "tool_choice": "required",
+    "function_call": {"name": "look"},
+    "modalities": ["text", "audio"],
+    "audio": {"voice": "a"},
+    "prediction": {"type": "content"},
+}
+NEUTRAL: dict[str, Any] = {
+    **{name: values[0] for name, values in (DRAWING | FORM).items() if values},
+    "temperature": 1,
+    "max_tokens": 10,
+    "max_completion_tokens": 4000,
+    "seed": 7,
+    "user": "u",
+    "metadata": {"a": "b"},
+    "store": False,
+    "service_tier": "auto",
+    "parallel_tool_calls": True,
+}
+SYSTEM = {"role": "system", "content": SYSTEM_MESSAGE}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Running]:
+    with running() as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def lenient() -> Iterator[Running]:
+    with running(uncovered="answer") as one:
+        yield one
+
+
+def test_each_option_is_in_the_tables() -> None:
+    taken = {"model", "messages", "stream", "stream_options", "semcal", "seed", "user", "metadata", "store"}
+    taken |= {"service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"}
+    taken |= {"parallel_tool_calls"}
+    assert {*OTHERWISE} - {"temperature", "max_tokens", "max_completion_tokens"} == {*DRAWING}
+    assert {*OTHER_FORM} == {*FORM}
+    assert {*ChatRequest.model_fields} == taken | {*OTHERWISE} | {*OTHER_FORM}
+
+
+@pytest.mark.parametrize("name", OTHERWISE)
+def test_what_would_draw_otherwise_is_refused_or_set_aside_and_named(
+    name: str, server: Running, lenient: Running
+) -> None:
+    refused = server.chat(WROTE, **{name: OTHERWISE[name]})
+    error = refused.json()["error"]
+    assert (refused.status_code, error["code"], error["param"]) == (400, "not_covered", name)
+    assert "leave it out" in error["message"]
+    reply = lenient.chat(WROTE, **{name: OTHERWISE[name]}).json()
+    assert reply["choices"][0]["message"]["content"] == "Ana Velis"
+    beside = reply["semcal"]
+    assert (beside["confidence"], beside["abstained"], beside["uncovered"]) == (None, False, [name])
+    assert all(meaning["probability"] is None for meaning in beside["meanings"])
+
+
+@pytest.mark.parametrize("name", OTHER_FORM)
+def test_what_would_change_the_form_of_a_reply_is_always_refused(
+    name: str, server: Running, lenient: Running
+) -> None:
+    for one in (server, lenient):
+        error = one.chat(WROTE, **{name: OTHER_FORM[name]}).json()["error"]
+        assert (error["code"], error["param"]) == ("unsupported_parameter", name)
+
+
+@pytest.mark.parametrize("name", NEUTRAL)
+def test_values_that_change_nothing_are_taken(name: str, server: Running) -> None:
+    for value in (NEUTRAL[name], None):
+        reply = server.chat(WROTE, **{name: value})
+        assert reply.status_code == 200, reply.text
+        assert reply.json()["semcal"]["confidence"] == uq_of().ask(WROTE).confidence
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [{"role": "system", "content": "Be brief."}, {"role": "user", "content": WROTE}],
+        [
+            {"role": "user", "content": "Hello"},
+            {"role": "assistant", "content": "Yes?"},
+            {"role": "user", "content": WROTE},
+        ],
+    ],
+)
+def test_another_template_is_refused_by_what_differs_or_answered_without_a_probability(
+    messages: list[dict[str, str]], server: Running, lenient: Running
+) -> None:
+    error = server.chat(messages).json()["error"]
+    assert (error["code"], error["param"]) == ("not_covered", "messages")
+    assert ("system message" if len(messages) == 2 else "number of turns is 3") in error["message"]
+    reply = lenient.chat(messages)
+    assert reply.status_code == 200
+    assert reply.json()["semcal"]["confidence"] is None
+    assert reply.headers["x-semcal-probability"] == "null"
+
+
+def test_images_are_refused_in_any_case(server: Running, lenient: Running) -> None:
+    image = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:"}}]}]
+    for one in (server, lenient):
+        assert "covers text alone" in one.chat(image).json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [{"role": "user", "content": [{"type": "text", "text": WROTE}]}],
+        [{"role": "user", "content": f"Question: {WROTE}"}],
+        [SYSTEM, {"role": "user", "content": WROTE}],
+        [{**SYSTEM, "role": "developer"}, {"role": "user", "content": f"Question: {WROTE}"}],
+        [{"role": "user", "content": WROTE, "refusal": None, "tool_calls": []}],
+    ],
+)
+def test_all_ways_to_say_the_same_prompt_are_covered(messages: list[Any], server: Running) -> None:
+    assert server.chat(messages).json()["semcal"]["confidence"] == uq_of().ask(WROTE).confidence
+
+
+CHAT = [
+    {"role": "system", "content": "Answer with a name."},
+    {"role": "user", "content": "I have a question."},
+    {"role": "assistant", "content": "Which?"},
+    {"role": "user", "content": WROTE},
+]
+
+
+def test_a_calibration_of_chats_covers_such_chats() -> None:
+    asking = PromptConfig(template=Template("Answer with a name.", None, ("user", "assistant", "user")))
+    with running(uq_of(FakeLanguageModel(TABLE), asking=asking)) as server:
+        reply = server.chat(CHAT)
+        assert reply.status_code == 200, reply.text
+        assert reply.json()["semcal"]["confidence"] is not None
+        for other in (CHAT[1:], CHAT[-1:], [*CHAT[:3], CHAT[3], CHAT[2], CHAT[3]]):
+            assert server.chat(other).json()["error"]["code"] == "not_covered"
+        assert server.post("/v1/semcal/check", {"question": WROTE, "answer": "Bo"}).status_code == 400
+
+
+def coverage(template: Template) -> Coverage:
+    uq = uq_of(asking=PromptConfig(template=template))
+    assert uq.calibration is not None
+    return Coverage(uq.calibration, template, uq.sampling)
+
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20).filter(str.strip)
+
+
+@given(text=TEXT)
+def test_a_question_alone_is_its_own_id_and_in_the_form_of_the_template_the_same(text: str) -> None:
+    cover = coverage(Template())
+    turn = user_turn(Question("", text)).content
+    asked = cover.question([Message(role="user", content=turn)])
+    assert (asked.question.id, asked.question.question, asked.uncovered) == (text, text, ())
+
+
+@given(text=TEXT, passage=TEXT)
+def test_a_passage_in_the_form_of_the_template_is_read(text: str, passage: str) -> None:
+    form = "P {context} Q {question} E"
+    cover = coverage(Template("Read.", form))
+    content = form.replace("{context}", passage, 1).replace("{question}", text, 1)
+    asked = cover.question([Message(role="user", content=content)])
+    chat = PromptConfig(template=cover.template).chat(asked.question)
+    assert (chat[-1].content, asked.uncovered) == (content, ())
+    bare = cover.question([Message(role="user", content="Who?")])
+    assert "expected the form" in bare.uncovered[0][1]
+
+
+@given(first=TEXT, text=TEXT, other=TEXT)
+def test_the_id_of_a_chat_depends_on_what_came_before(first: str, text: str, other: str) -> None:
+    cover = coverage(Template(None, None, ("user", "assistant", "user")))
+
+    def id_of(*contents: str) -> str:
+        roles = ("user", "assistant", "user")
+        return cover.question(
+            [Message(role=role, content=content) for role, content in zip(roles, contents)]
+        ).question.id
+
+    assert id_of(first, "Yes?", text) == id_of(first, "Yes?", text)
+    assert id_of(first, "Yes?", text).startswith(text)
+    assert (id_of(first, "Yes?", text) == id_of(other, "Yes?", text)) == (first == other)
+
+
+def test_nan_is_no_temperature() -> None:
+    with pytest.raises(ApiError):
+        coverage(Template()).read(
+            ChatRequest.model_validate({"model": "m", "messages": [{"role": "user"}], "n": 1})
+        )
+    with pytest.raises(ValueError, match="finite"):
+        ChatRequest.model_validate(json.loads('{"model": "m", "messages": [{"role": "user"}], "top_p": NaN}'))
+
+
+def test_turns_of_the_built_in_template_are_read_as_they_were_written() -> None:
+    question = Question("", WHERE, context="Mirna lies there.")
+    content = user_turn(question).content
+    asked = coverage(Template()).question([Message(role="user", content=content)])
+    assert (asked.question.question, asked.question.context) == (WHERE, "Mirna lies there.")
+    assert PromptConfig().chat(asked.question)[-1] == Turn("user", content)

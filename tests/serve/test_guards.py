@@ -1,0 +1,423 @@
+"""Keys, limits, the queue, clients that go away, time-outs, damaged back ends: each with its stated end."""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from semcal.errors import UsageError
+from semcal.serve.engine import make_askers
+from semcal.serve.log import ReplyLog
+from semcal.serve.settings import ServeSettings, hashed, merged, read_keys
+from semcal.servers.client import ServerClient
+from semcal.servers.settings import Endpoint, ServerSettings
+from semcal.uncertainty import SemanticUQ
+from tests.serve.serving import SANG, WHERE, WROTE, Running, SlowModel, running, uq_of
+from tests.servers import fake_model
+from tests.servers.fake_chat import model_of
+from tests.servers.fake_server import FakeServer
+from tests.servers.fault_proxy import FaultProxy
+from tests.steps.made_up_calibration import calibration
+
+KEYS = ("a-key-of-sixteen-letters", "another-key-of-letters")
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Wait until it holds; fail after half a minute."""
+    for _ in range(3000):
+        if holds():
+            return
+        time.sleep(0.01)
+    pytest.fail("it never came true")
+
+
+# ---- Keys and hosts
+
+
+def test_a_key_is_needed_for_all_but_health() -> None:
+    with running(keys=tuple(map(hashed, KEYS))) as server:
+        for path in ("/health", "/ready"):
+            assert server.get(path).status_code == 200
+        for path in ("/v1/models", "/metrics", "/version", "/openapi.json", "/nothing"):
+            assert server.get(path).status_code == 401
+        for key in KEYS:
+            headers = {"authorization": f"Bearer {key}"}
+            assert server.get("/v1/models", headers=headers).status_code == 200
+        for wrong in ("Bearer no", f"Basic {KEYS[0]}", f"Bearer {KEYS[0]}x", "Bearer \xff"):
+            reply = server.get("/v1/models", headers={"authorization": wrong.encode("latin-1")})
+            assert (reply.status_code, reply.json()["error"]["code"]) == (401, "invalid_api_key")
+            assert reply.headers["www-authenticate"] == "Bearer"
+            assert KEYS[0] not in reply.text
+
+
+def test_other_machines_need_a_key() -> None:
+    for host in ("0.0.0.0", "::", "192.168.0.7", "example.org"):
+        with pytest.raises(UsageError, match="SEMCAL_SERVE_KEYS"):
+            ServeSettings(host=host)
+        assert not ServeSettings(host=host, keys=("f00",)).is_loopback
+    for host in ("127.0.0.1", "::1", "localhost", "127.8.0.3"):
+        assert ServeSettings(host=host).is_loopback
+
+
+def test_without_a_key_pages_of_other_hosts_are_refused() -> None:
+    with running() as server:
+        for host in ("evil.example", "localhost.evil.example", "evil.example:8000"):
+            assert server.get("/v1/models", headers={"host": host}).status_code == 403
+        for host in ("localhost", "127.0.0.1:80", "[::1]:9"):
+            assert server.get("/v1/models", headers={"host": host}).status_code == 200
+
+
+def test_keys_are_read_from_a_file_or_the_environment_and_never_shown(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text(f"# of the team\n{KEYS[0]}\n\n{KEYS[1]}\n")
+    assert read_keys(file, {}) == read_keys(None, {"SEMCAL_SERVE_KEYS": ",".join(KEYS)})
+    assert read_keys(None, {}) == ()
+    settings = ServeSettings(keys=read_keys(file, {}))
+    assert settings.admits(KEYS[1])
+    assert not settings.admits("a-key-of-sixteen-letter")
+    assert KEYS[0] not in repr(settings)
+    for text, words in (("", "no key"), ("kurz", "shorter"), ("é" * 20, "ASCII")):
+        file.write_text(text)
+        with pytest.raises(UsageError, match=words) as caught:
+            read_keys(file, {})
+        assert not text or text not in str(caught.value)
+    with pytest.raises(UsageError, match="cannot be read"):
+        read_keys(tmp_path / "none", {})
+
+
+def test_cross_origin_pages_may_ask_only_where_they_are_named() -> None:
+    ask = {"origin": "https://app.example", "access-control-request-method": "POST"}
+    path = "/v1/chat/completions"
+    with running() as server:
+        reply = httpx.options(f"{server.url}{path}", headers=ask)
+        assert "access-control-allow-origin" not in reply.headers
+    with running(cors=("https://app.example",), keys=(hashed(KEYS[0]),)) as server:
+        reply = httpx.options(f"{server.url}{path}", headers=ask)
+        assert reply.headers["access-control-allow-origin"] == "https://app.example"
+        other = httpx.options(f"{server.url}{path}", headers={**ask, "origin": "https://evil.example"})
+        assert "access-control-allow-origin" not in other.headers
+
+
+# ---- Limits
+
+
+@pytest.fixture(scope="module")
+def small() -> Iterator[Running]:
+    with running(max_body=2000, max_messages=3, max_characters=500) as one:
+        yield one
+
+
+def test_bodies_messages_and_texts_are_limited(small: Running) -> None:
+    turns = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}] * 2
+    assert small.chat([*turns, turns[0]]).json()["error"]["code"] == "too_many_messages"
+    assert small.chat("x" * 501).json()["error"]["code"] == "too_long"
+    assert small.chat([{"role": "user", "content": [{"type": "text", "text": "x" * 501}]}]).status_code == 400
+    assert (small.chat("x" * 3000).status_code, small.chat(WROTE).status_code) == (413, 200)
+
+
+def test_a_body_without_a_length_is_limited_as_well(small: Running) -> None:
+    def pieces() -> Iterator[bytes]:
+        for _ in range(100):
+            yield b" " * 100
+
+    headers = {"content-type": "application/json"}
+    url = f"{small.url}/v1/chat/completions"
+    reply = httpx.post(url, content=pieces(), headers=headers, timeout=30)
+    assert (reply.status_code, reply.json()["error"]["code"]) == (413, "body_too_large")
+
+
+def test_what_is_not_sent_as_json_is_refused(small: Running) -> None:
+    for kind in ("text/plain", "application/x-www-form-urlencoded", ""):
+        headers = {"content-type": kind}
+        reply = httpx.post(f"{small.url}/v1/chat/completions", content=b"{}", headers=headers, timeout=30)
+        assert reply.status_code == 415
+
+
+def test_the_id_of_a_request_is_echoed_unless_it_is_none(small: Running) -> None:
+    assert small.get("/health", headers={"x-request-id": "req-7"}).headers["x-request-id"] == "req-7"
+    for odd in ("a b", "x" * 200):
+        assert small.get("/health", headers={"x-request-id": odd}).headers["x-request-id"] != odd
+
+
+def test_settings_out_of_range_are_refused_by_name() -> None:
+    for name, value in (
+        ("port", 70000),
+        ("audit", 1.5),
+        ("queue", 0),
+        ("request_timeout", 0),
+        ("abstain", "sentense"),
+        ("uncovered", "yes"),
+        ("on_alarm", "shout"),
+        ("abstain_text", " "),
+    ):
+        with pytest.raises(UsageError, match=f"--{name.replace('_', '-')}"):
+            ServeSettings(**{name: value})
+
+
+def test_settings_come_from_the_command_line_then_the_environment_then_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "serve.yaml"
+    file.write_text("port: 1\nabstain: refusal\nlog-texts: true\ncors: [a, b]\nqueue: 7\n")
+    kinds: dict[str, Any] = {
+        "port": int | None,
+        "abstain": str | None,
+        "log_texts": bool,
+        "cors": list[str] | None,
+        "queue": int | None,
+        "keys": Path | None,
+    }
+    options = {
+        "port": None,
+        "abstain": "error",
+        "log_texts": False,
+        "cors": None,
+        "queue": None,
+        "keys": None,
+    }
+    environment = {"SEMCAL_SERVE_PORT": "2", "SEMCAL_SERVE_ABSTAIN": "pass", "SEMCAL_SERVE_KEYS": "k" * 20}
+    values = merged(options, kinds, file, environment)
+    expected = {
+        "port": 2,
+        "abstain": "error",
+        "log_texts": True,
+        "cors": ["a", "b"],
+        "queue": 7,
+        "keys": None,
+    }
+    assert values == expected
+    for text, words in (
+        ("prot: 1", "did you mean 'port'"),
+        ("port: many", "port in --config .*valid integer"),
+        ("- port", "names and values"),
+        ("a: [", "no YAML"),
+    ):
+        file.write_text(text)
+        with pytest.raises(UsageError, match=words):
+            merged(options, kinds, file, {})
+    with pytest.raises(UsageError, match="SEMCAL_SERVE_QUEUE"):
+        merged(options, kinds, None, {"SEMCAL_SERVE_QUEUE": "x"})
+
+
+# ---- The queue
+
+
+def test_what_waits_enters_the_next_pass_together_and_the_same_question_once() -> None:
+    model = SlowModel()
+    with running(uq_of(model)) as server, ThreadPoolExecutor(8) as pool:
+        first = pool.submit(server.chat, WHERE)
+        assert model.begun.acquire(timeout=30)
+        others = [pool.submit(server.chat, text) for text in (WROTE, SANG, WROTE, WROTE)]
+        until(lambda: server.service.engine.n_waiting == 4)
+        model.go.set()
+        replies = [future.result() for future in (first, *others)]
+    assert [len(asked) for asked in model.passes] == [1, 2]
+    assert {*model.passes[1]} == {WROTE, SANG}
+    assert len({reply.json()["id"] for reply in replies}) == 5
+    assert [reply.json()["semcal"]["answer"] for reply in replies[1:]].count("Ana Velis") == 3
+
+
+def test_a_full_queue_is_said_with_when_to_come_again() -> None:
+    model = SlowModel()
+    with running(uq_of(model), queue=1) as server, ThreadPoolExecutor(4) as pool:
+        first = pool.submit(server.chat, WHERE)
+        assert model.begun.acquire(timeout=30)
+        second = pool.submit(server.chat, WROTE)
+        until(lambda: server.service.engine.n_waiting == 1)
+        third = server.chat(SANG)
+        assert (third.status_code, third.json()["error"]["code"]) == (503, "overloaded")
+        assert 1 <= int(third.headers["retry-after"]) <= 60
+        model.go.set()
+        assert [first.result().status_code, second.result().status_code] == [200, 200]
+        assert 'outcome="overloaded"} 1.0' in server.get("/metrics").text
+
+
+def leaving(server: Running, text: str) -> socket.socket:
+    """Ask, and keep the connection to close it."""
+    body = json.dumps({"model": "fake", "messages": [{"role": "user", "content": text}]}).encode()
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n"
+    address = server.url.removeprefix("http://").split(":")
+    connection = socket.create_connection((address[0], int(address[1])))
+    connection.sendall(head.encode() + b"content-type: application/json\r\n\r\n" + body)
+    return connection
+
+
+def test_a_client_that_goes_leaves_the_queue_and_the_pass_goes_on(tmp_path: Path) -> None:
+    model, log = SlowModel(), ReplyLog(tmp_path / "log.sqlite")
+    with running(uq_of(model), log=log) as server:
+        drawn = leaving(server, WHERE)
+        assert model.begun.acquire(timeout=30)
+        waiting = leaving(server, WROTE)
+        until(lambda: server.service.engine.n_waiting == 1)
+        waiting.close()
+        until(lambda: server.service.engine.n_waiting == 0)
+        drawn.close()
+        until(lambda: 'outcome="cancelled"} 2.0' in server.get("/metrics").text)
+        model.go.set()
+        assert server.chat(SANG).status_code == 200
+    assert [asked for asked in model.passes if WROTE in asked] == []
+    assert len(list(ReplyLog(log.path).probabilities())) == 1
+
+
+def test_a_client_that_goes_while_it_is_streamed_to_harms_nobody() -> None:
+    with running() as server:
+        for _ in range(5):
+            with httpx.stream(
+                "POST",
+                f"{server.url}/v1/chat/completions",
+                json={"model": "fake", "stream": True, "messages": [{"role": "user", "content": WROTE}]},
+            ) as reply:
+                next(reply.iter_bytes())
+        assert server.chat(WROTE).status_code == 200
+
+
+def test_what_takes_too_long_is_given_up() -> None:
+    model = SlowModel()
+    with running(uq_of(model), request_timeout=0.3) as server:
+        reply = server.chat(WROTE)
+        assert (reply.status_code, reply.json()["error"]["code"]) == (504, "timeout")
+        model.go.set()
+        assert server.chat(SANG).status_code == 200
+
+
+def test_what_runs_is_answered_when_the_server_is_asked_to_stop() -> None:
+    model = SlowModel()
+    with running(uq_of(model)) as server, ThreadPoolExecutor(2) as pool:
+        first = pool.submit(server.chat, WHERE)
+        assert model.begun.acquire(timeout=30)
+        second = pool.submit(server.chat, WROTE)
+        until(lambda: server.service.engine.n_waiting == 1)
+        with httpx.Client() as kept:
+            assert kept.get(f"{server.url}/ready").status_code == 200
+            server.server.handle_exit(15, None)
+            until(lambda: not is_ready(kept, server))
+        model.go.set()
+        assert [first.result().status_code, second.result().status_code] == [200, 200]
+
+
+def is_ready(client: httpx.Client, server: Running) -> bool:
+    try:
+        return client.get(f"{server.url}/ready").status_code == 200
+    except httpx.TransportError:  # it does not listen any more
+        return False
+
+
+def test_an_error_of_ours_shows_no_trace_and_logs_no_text(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.INFO, logger="semcal.serve")
+    with running() as server:
+
+        def broken(*_: object) -> None:
+            raise ZeroDivisionError("the secret question")
+
+        monkeypatch.setattr(server.service, "_reply", broken)
+        monkeypatch.setattr(server.service, "log", object())
+        reply = server.chat(WROTE)
+        assert (reply.status_code, reply.json()["error"]["code"]) == (500, "internal_error")
+        assert "Traceback" not in reply.text
+        assert reply.headers["x-request-id"] in reply.text
+        monkeypatch.undo()
+        assert server.chat(WROTE).status_code == 200
+    lines = [json.loads(record.message) for record in caplog.records if record.name == "semcal.serve"]
+    (error,) = [line for line in lines if line["event"] == "error"]
+    assert error["type"] == "ZeroDivisionError"
+    assert error["request_id"] == reply.headers["x-request-id"]
+    assert [line["status"] for line in lines if line["event"] == "request"] == [500, 200]
+    logged = json.dumps(lines)
+    assert "secret" not in logged
+    assert WROTE not in logged
+    assert "Ana" not in logged
+
+
+# ---- Model servers
+
+
+QUESTION = "Who wrote The Salt Year?"
+
+
+def served(server: Any, **settings: Any) -> SemanticUQ:
+    model = model_of(server, settings=ServerSettings(**settings), log_probs="scaled", max_n=10)
+    return SemanticUQ(model, calibration=calibration(max_new_tokens=8))
+
+
+@pytest.mark.filterwarnings("ignore:the calibration was made from stored samples")
+class TestOverAServer:
+    def test_answers_are_those_of_ask_and_their_cost_is_told(self, tmp_path: Path) -> None:
+        log = ReplyLog(tmp_path / "log.sqlite")
+        prices = {"price_in": 1000.0, "price_out": 2000.0}
+        with FakeServer(log_probs="scaled") as backend:
+            expected = {text: served(backend).ask(text) for text in fake_model.ANSWERS}
+            with running(served(backend, **prices), log=log) as server, ThreadPoolExecutor(12) as pool:
+                questions = [*fake_model.ANSWERS] * 3
+                replies = [reply.json() for reply in pool.map(server.chat, questions)]
+            for text, reply in zip(questions, replies):
+                assert reply["semcal"]["confidence"] == expected[text].confidence
+                usage = reply["usage"]
+                assert usage["prompt_tokens"] > 0
+                cost = ReplyLog(log.path).reply(reply["id"]).cost
+                spent = usage["prompt_tokens"] * 1000 + usage["completion_tokens"] * 2000
+                assert cost == pytest.approx(spent / 1e6)
+
+    def test_as_many_threads_ask_as_keep_the_server_busy(self) -> None:
+        with FakeServer(log_probs="scaled") as backend:
+            model = model_of(backend, settings=ServerSettings(concurrency=8), log_probs="scaled", max_n=5)
+            uq = SemanticUQ(model, calibration=calibration())
+            askers = make_askers(uq)
+            assert len(askers) == 4
+            for asker in askers:
+                asker.give_up()
+
+    def test_a_damaged_reply_is_asked_again(self) -> None:
+        with FakeServer(log_probs="scaled") as backend:
+            expected = served(backend).ask(QUESTION)
+            uq = served(backend)
+            with FaultProxy(backend.port, share=0.5, at_most=3) as proxy:
+                endpoint, settings = Endpoint(proxy.url, "fake"), ServerSettings(retries=8)
+                uq.model.client = ServerClient(endpoint, settings)
+                with running(uq) as server:
+                    replies = [server.chat(QUESTION) for _ in range(3)]
+            assert sum(proxy.faults.values()) > 0
+        for reply in replies:
+            assert reply.json()["semcal"]["confidence"] == expected.confidence
+
+    def test_a_server_that_is_gone_is_said_without_its_address(self) -> None:
+        with FakeServer(log_probs="scaled") as backend:
+            uq = served(backend, retries=0)
+        with running(uq) as server:
+            reply = server.chat(QUESTION)
+            assert (reply.status_code, reply.json()["error"]["code"]) == (502, "backend_failed")
+            assert str(backend.port) not in reply.text
+            assert server.get("/health").status_code == 200
+
+    def test_a_question_that_the_server_refuses_fails_alone(self) -> None:
+        questions = [f"Who built mill {n}?" for n in range(10)]
+        with FakeServer(log_probs="scaled", refused=("mill 7?",)) as backend:
+            uq = served(backend, retries=0)
+            with running(uq) as server, ThreadPoolExecutor(8) as pool:
+                codes = [reply.status_code for reply in pool.map(server.chat, questions)]
+        assert codes == [502 if n == 7 else 200 for n in range(10)]
+
+    def test_what_a_client_gave_up_is_no_longer_asked_for(self) -> None:
+        with FakeServer(log_probs="scaled", delay=60.0) as backend, running(served(backend)) as server:
+            connection = leaving(server, QUESTION)
+            until(lambda: len(backend.requests) == 1)
+            connection.close()
+            until(lambda: 'outcome="cancelled"} 1.0' in server.get("/metrics").text)
+            backend.quirks.delay = 0.0
+            assert server.chat(QUESTION).status_code == 200
+
+
+def test_threads_end_with_the_server() -> None:
+    before = threading.active_count()
+    with running() as server:
+        server.chat(WROTE)
+    until(lambda: threading.active_count() <= before + 1)  # the pool of the client's event loop may stay

@@ -1,0 +1,235 @@
+"""Checks of given answers, labels of replies, the log, and where the watch is told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import semcal
+from semcal.calibration.calibrated import Calibration
+from semcal.errors import StoreError
+from semcal.models.fakes import FakeLanguageModel
+from semcal.serve.log import LabelledReply, Reply, ReplyLog
+from tests.serve.serving import SANG, TABLE, WHERE, WROTE, running, uq_of
+
+CHECK, LABELS = "/v1/semcal/check", "/v1/semcal/labels"
+
+
+def test_a_given_answer_gets_the_probability_of_check() -> None:
+    uq = uq_of(answer_kind="given", limit=0.6)
+    with running(uq) as server:
+        for answer in ("Ana Velis", "ana velis.", "Cy"):
+            expected = uq_of(answer_kind="given", limit=0.6).check(WROTE, answer)
+            for asked in ({"question": WROTE}, {"messages": [{"role": "user", "content": WROTE}]}):
+                reply = server.post(CHECK, {**asked, "answer": answer})
+                beside = reply.json()["semcal"]
+                assert beside["confidence"] == expected.confidence
+                assert beside["abstained"] == expected.abstained
+                assert (beside["answer"], beside["explanation"]) == (answer, expected.explanation)
+                assert float(reply.headers["x-semcal-probability"]) == pytest.approx(expected.confidence)
+        refused = server.chat(WROTE)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (400, "wrong_calibration")
+        assert CHECK in refused.json()["error"]["message"]
+
+
+def test_draws_that_there_are_already_take_the_place_of_new_ones() -> None:
+    uq = uq_of(answer_kind="given")
+    draws = ["Ana Velis"] * 7 + ["Bo Tarn"] * 3
+    assert uq.calibration is not None
+    (expected,) = semcal.score(
+        [{"question": WROTE, "samples": draws, "answer": "Bo Tarn"}],
+        calibration=uq.calibration,
+        progress=False,
+    )
+    with running(uq) as server:
+        reply = server.post(CHECK, {"question": WROTE, "answer": "Bo Tarn", "samples": draws}).json()
+        assert reply["semcal"]["confidence"] == expected.confidence == pytest.approx(0.1 + 0.6 * 0.3)
+        few = server.post(CHECK, {"question": WROTE, "answer": "Bo Tarn", "samples": draws[:4]})
+        assert few.status_code == 400
+        assert "4 draws" in few.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"answer": "Ana"}, "one of them"),
+        ({"question": WROTE, "messages": [{"role": "user", "content": WROTE}], "answer": "A"}, "one of them"),
+        ({"question": WROTE, "answer": " "}, "empty"),
+        ({"question": " ", "answer": "A"}, "empty"),
+        ({"question": WROTE}, "answer: field required"),
+        ({"question": WROTE, "answer": "A", "log_likelihoods": [-1.0]}, "go with 'samples'"),
+        ({"question": WROTE, "answer": "A", "sample": []}, "did you mean 'samples'"),
+    ],
+)
+def test_what_cannot_be_checked_is_refused(body: dict[str, Any], words: str) -> None:
+    with running(uq_of(answer_kind="given")) as server:
+        reply = server.post(CHECK, body)
+    assert reply.status_code == 400
+    assert words in reply.json()["error"]["message"]
+
+
+def test_a_calibration_of_other_answers_checks_none() -> None:
+    with running() as server:
+        error = server.post(CHECK, {"question": WROTE, "answer": "Ana"}).json()["error"]
+    assert (error["code"], "--answer given" in error["message"]) == ("wrong_calibration", True)
+
+
+def test_each_reply_is_in_the_log_before_it_is_sent(tmp_path: Path) -> None:
+    log = ReplyLog(tmp_path / "log.sqlite")
+    with running(log=log) as server:
+        for text in (WROTE, SANG):
+            reply = server.chat(text).json()
+            expected = uq_of().ask(text)
+            assert log.reply(reply["id"]) == Reply(
+                id=reply["id"],
+                time=log.reply(reply["id"]).time,
+                template=uq_of().calibration.provenance.prompt_hash,
+                features={"E-SC": expected.score},
+                answer=expected.text.lower(),
+                probability=expected.confidence,
+                threshold=0.6,
+                abstained=bool(expected.abstained),
+                route="fake",
+            )
+
+
+def test_texts_are_logged_only_where_that_is_asked_for_and_answers_unless_it_is_not(tmp_path: Path) -> None:
+    with running(log=ReplyLog(tmp_path / "a.sqlite"), answers=False) as server:
+        reply = server.chat(WROTE).json()
+        refused = server.post(LABELS, {"id": reply["id"], "reference": "Ana Velis"})
+        assert (refused.status_code, refused.json()["error"]["code"]) == (409, "no_answers")
+        assert server.post(LABELS, {"id": reply["id"], "correct": True}).status_code == 200
+    stored = (tmp_path / "a.sqlite").read_bytes()
+    assert b"Ana" not in stored
+    assert b"ana velis" not in stored
+    assert WROTE.encode() not in stored
+    with running(log=ReplyLog(tmp_path / "b.sqlite"), log_texts=True) as server:
+        reply = server.chat(WROTE).json()
+        texts = server.service.log.reply(reply["id"]).texts
+    assert (texts["question"], texts["answer"]) == (WROTE, "Ana Velis")
+    assert len(texts["meanings"][0]["samples"]) > 5
+
+
+@dataclass
+class RecordingWatch:
+    """A watch that keeps what it is told."""
+
+    alarm: bool = False
+    told: list[LabelledReply] = field(default_factory=list)
+
+    def update(self, reply: LabelledReply) -> None:
+        self.told.append(reply)
+
+
+def test_labels_are_graded_kept_in_order_and_told_to_the_watch(tmp_path: Path) -> None:
+    watch, log = RecordingWatch(), ReplyLog(tmp_path / "log.sqlite")
+    with running(log=log, watch=watch) as server:
+        ids = [server.chat(text).json()["id"] for text in (WROTE, SANG, WHERE)]
+        one = server.post(LABELS, {"id": ids[2], "reference": ["Sel", "mirna"]})
+        assert one.json()["data"] == [{"id": ids[2], "correct": True}]
+        both = [{"id": ids[0], "correct": False}, {"id": ids[1], "reference": "Di Ase"}]
+        assert [it["id"] for it in server.post(LABELS, both).json()["data"]] == ids[:2]
+        again = server.post(LABELS, {"id": ids[0], "correct": False})
+        assert again.status_code == 200
+        assert [reply.id for reply in watch.told] == [ids[2], ids[0], ids[1]]
+        assert list(log.labelled()) == watch.told
+        assert 'semcal_labels_total{correct="false"}' in server.get("/metrics").text
+
+
+def test_labels_that_cannot_be_taken_change_nothing(tmp_path: Path) -> None:
+    log = ReplyLog(tmp_path / "log.sqlite")
+    with running(log=log) as server:
+        reply = server.chat(WROTE).json()["id"]
+        for body, status, words in (
+            ([{"id": reply, "correct": True}, {"id": "no", "correct": True}], 404, "no reply"),
+            ([{"id": reply, "correct": True}, {"id": reply, "correct": False}], 400, "twice"),
+            ({"id": reply}, 400, "one of them"),
+            ({"id": reply, "correct": True, "reference": "x"}, 400, "one of them"),
+            ({"id": reply, "corect": True}, 400, "corect: unknown key 'corect'; did you mean 'correct'"),
+            ({"id": reply, "correct": "yes"}, 400, "boolean"),
+        ):
+            refused = server.post(LABELS, body)
+            assert (refused.status_code, words in refused.json()["error"]["message"]) == (status, True), body
+        assert list(log.labelled()) == []
+        assert server.post(LABELS, {"id": reply, "correct": True}).status_code == 200
+        assert server.post(LABELS, {"id": reply, "correct": False}).status_code == 409
+    with running() as server:
+        assert server.post(LABELS, {"id": reply, "correct": True}).json()["error"]["code"] == "no_log"
+
+
+@pytest.mark.parametrize("on_alarm", ["abstain", "flag"])
+def test_during_an_alarm_no_probability_is_given_unless_it_only_flags(on_alarm: str) -> None:
+    watch = RecordingWatch(alarm=True)
+    with running(watch=watch, on_alarm=on_alarm) as server:
+        beside = server.chat(WROTE).json()["semcal"]
+        flagged = server.get("/ready").json()
+        watch.alarm = False
+        assert server.chat(WROTE).json()["semcal"]["confidence"] == uq_of().ask(WROTE).confidence
+    assert (flagged["status"], flagged["alarm"]) == ("ready", True)
+    expected = (None, True) if on_alarm == "abstain" else (uq_of().ask(WROTE).confidence, False)
+    assert (beside["confidence"], beside["abstained"]) == expected
+
+
+def test_about_the_share_that_is_audited_is_marked_and_the_log_says_so(tmp_path: Path) -> None:
+    log = ReplyLog(tmp_path / "log.sqlite")
+    with running(log=log, audit=0.5) as server:
+        replies = [server.chat(text).json() for text in (WROTE, SANG) * 20]
+    marked = [reply.get("semcal").get("audit", False) for reply in replies]
+    assert 5 <= sum(marked) <= 35  # 40 draws of ½: outside with p < 2e-6
+    log = ReplyLog(tmp_path / "log.sqlite")
+    assert [log.reply(reply["id"]).audited for reply in replies] == marked
+
+
+class FullLog(ReplyLog):
+    """A log whose disk can be filled."""
+
+    full = False
+
+    def add(self, reply: Reply) -> None:
+        if self.full:
+            raise StoreError("cannot use the log: database or disk is full")
+        super().add(reply)
+
+
+def test_on_a_full_disk_replies_go_on_and_are_counted(tmp_path: Path) -> None:
+    log = FullLog(tmp_path / "log.sqlite")
+    with running(log=log) as server:
+        log.full = True
+        for _ in range(2):
+            assert server.chat(WROTE).json()["semcal"]["confidence"] is not None
+        ready = server.get("/ready")
+        assert (ready.status_code, ready.json()["log"]) == (200, "cannot be written")
+        assert "semcal_unlogged_total 2.0" in server.get("/metrics").text
+        log.full = False
+        kept = server.chat(WROTE).json()["id"]
+        assert server.get("/ready").json()["log"] == "ok"
+        assert log.reply(kept) is not None
+
+
+def test_a_calibration_that_reads_columns_cannot_be_served() -> None:
+    from semcal.calibration.features import ColumnFeature
+    from semcal.errors import UsageError
+
+    uq = uq_of(columns=(ColumnFeature("distance"),))
+    with pytest.raises(UsageError, match="distance"), running(uq):
+        pass
+
+
+def test_several_risks_give_a_decision_and_one_of_them_can_be_chosen() -> None:
+    from dataclasses import replace
+
+    from tests.steps.made_up_calibration import threshold
+
+    strict, loose = replace(threshold(0.65), risk_limit=0.05), replace(threshold(0.4), risk_limit=0.2)
+    uq = uq_of(threshold=loose, thresholds=(strict, loose))
+    assert isinstance(uq.calibration, Calibration)
+    with running(uq) as server:
+        beside = server.chat(WROTE).json()["semcal"]
+        assert (beside["decision"], beside["abstained"], beside["threshold"]) == ("review", False, 0.4)
+        assert [band["risk"] for band in beside["thresholds"]] == [0.05, 0.2]
+        strictly = server.chat(WROTE, semcal={"risk": 0.05}).json()["semcal"]
+        assert (strictly["abstained"], strictly["threshold"]) == (True, 0.65)
+    assert uq.model.name == FakeLanguageModel(TABLE).name
