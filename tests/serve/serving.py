@@ -13,10 +13,10 @@ from openai import OpenAI
 
 from semcal.models.fakes import FakeLanguageModel
 from semcal.models.language_model import SampleRequest
-from semcal.serve.app import Server, listening, serve
+from semcal.serve.configuration import ServeSettings
+from semcal.serve.endpoints import Server, listening, serve
 from semcal.serve.log import ReplyLog
 from semcal.serve.service import Service, Watch
-from semcal.serve.settings import ServeSettings
 from semcal.uncertainty import SemanticUQ
 from tests.steps.made_up_calibration import calibration, provenance, threshold
 

@@ -14,7 +14,7 @@ from semcal.data.question import SYSTEM_MESSAGE, Question, Turn, user_turn
 from semcal.data.template import Template
 from semcal.models.fakes import FakeLanguageModel
 from semcal.models.language_model import PromptConfig
-from semcal.serve.protocol import DRAWING, FORM, ApiError, ChatRequest, Coverage, Message
+from semcal.serve.requests import DRAWING, FORM, ApiError, ChatRequest, Coverage, Message
 from tests.serve.serving import TABLE, WHERE, WROTE, Running, running, uq_of
 
 #: Every option of a request that would draw otherwise, with a value that is not covered.

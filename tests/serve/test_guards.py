@@ -16,9 +16,9 @@ import httpx
 import pytest
 
 from semcal.errors import UsageError
+from semcal.serve.configuration import ServeSettings, hashed, merged, read_keys
 from semcal.serve.engine import make_askers
 from semcal.serve.log import ReplyLog
-from semcal.serve.settings import ServeSettings, hashed, merged, read_keys
 from semcal.servers.client import ServerClient
 from semcal.servers.settings import Endpoint, ServerSettings
 from semcal.uncertainty import SemanticUQ

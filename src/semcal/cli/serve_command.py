@@ -16,8 +16,8 @@ from semcal.cli.console import info
 from semcal.errors import MissingExtraError, UsageError
 
 if TYPE_CHECKING:
+    from semcal.serve.configuration import ServeSettings
     from semcal.serve.service import Service
-    from semcal.serve.settings import ServeSettings
 
 
 @dataclass(frozen=True)
@@ -81,8 +81,8 @@ def command(options: ServeOptions, server: opt.ServerOptions) -> int:
     calibration does not cover is refused. Without --model the embedded Atlas model answers.
     """
     try:
-        from semcal.serve.app import listening, serve
-        from semcal.serve.settings import merged
+        from semcal.serve.configuration import merged
+        from semcal.serve.endpoints import listening, serve
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in ("fastapi", "uvicorn", "prometheus_client", "starlette"):
@@ -115,7 +115,7 @@ def _kinds() -> dict[str, Any]:
 
 def _settings(options: ServeOptions) -> ServeSettings:
     """What the server is told; what was not given is as it is by default."""
-    from semcal.serve.settings import ServeSettings, read_keys
+    from semcal.serve.configuration import ServeSettings, read_keys
 
     names = {field.name for field in fields(ServeSettings)} - {"keys"}
     given: Mapping[str, Any] = {name: value for name, value in asdict(options).items() if value is not None}

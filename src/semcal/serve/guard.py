@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, TypeAlias
 
 from semcal.files import dumps
-from semcal.serve.protocol import ApiError
-from semcal.serve.settings import ServeSettings
+from semcal.serve.configuration import ServeSettings
+from semcal.serve.requests import ApiError
 
 Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]

@@ -12,7 +12,7 @@ from semcal.calibration.calibrated import Calibration
 from semcal.files import dumps
 from semcal.recalibration.temperature import fingerprint
 from semcal.serve.engine import Outcome
-from semcal.serve.protocol import Options, Style, thresholds_of
+from semcal.serve.requests import Options, Style, thresholds_of
 
 #: Letters of the id of a calibration.
 _LETTERS = 12

@@ -28,10 +28,12 @@ from semcal.errors import (
 )
 from semcal.grading.grade import as_grader
 from semcal.registry import check_name
+from semcal.serve.configuration import ServeSettings
 from semcal.serve.engine import BackendFailed, Engine, Job, Outcome, QueueFull, make_askers
 from semcal.serve.guard import note
 from semcal.serve.log import LabelledReply, Reply, ReplyLog
-from semcal.serve.protocol import (
+from semcal.serve.replies import Served, Verdict, calibration_id
+from semcal.serve.requests import (
     ApiError,
     Asked,
     ChatRequest,
@@ -41,8 +43,6 @@ from semcal.serve.protocol import (
     Message,
     Options,
 )
-from semcal.serve.replies import Served, Verdict, calibration_id
-from semcal.serve.settings import ServeSettings
 from semcal.uncertainty import SemanticUQ
 
 #: Buckets of the histogram of seconds.
@@ -111,8 +111,8 @@ class Service:
             )
         self.uq, self.calibration, self.settings = uq, uq.calibration, settings
         self.log, self.watch = log, watch
-        model, calibration = names or (uq.model.name, "calibration")
-        self.models = (model, f"{model}@{calibration}")
+        model, learnt = names or (uq.model.name, "calibration")
+        self.models = (model, f"{model}@{learnt}")
         self.calibration_id = calibration_id(uq.calibration)
         self.route, self.revision = model, uq.model.revision
         self.coverage = Coverage(uq.calibration, uq.asking.template or Template(), uq.sampling)

@@ -23,11 +23,11 @@ from semcal import __version__
 from semcal.errors import UsageError
 from semcal.files import dumps
 from semcal.registry import check_name
+from semcal.serve.configuration import ServeSettings
 from semcal.serve.guard import Guard
-from semcal.serve.protocol import ApiError, ChatRequest, CheckRequest, Label, Options, error_of_body
 from semcal.serve.replies import Served
+from semcal.serve.requests import ApiError, ChatRequest, CheckRequest, Label, Options, error_of_body
 from semcal.serve.service import ClientGone, Service
-from semcal.serve.settings import ServeSettings
 
 CHAT, CHECK, LABELS = "/v1/chat/completions", "/v1/semcal/check", "/v1/semcal/labels"
 #: What stands for the status of a reply that nobody waits for any more.

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from semcal.arrays import as_option
 from semcal.errors import UsageError, shown
 from semcal.registry import check_name
-from semcal.serve.protocol import Style
+from semcal.serve.requests import Style
 
 #: How variables of the environment begin; SEMCAL_SERVE_KEYS holds the keys themselves, and no file's name.
 PREFIX = "SEMCAL_SERVE_"

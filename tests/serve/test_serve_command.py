@@ -1,0 +1,204 @@
+"""`semcal serve` as a process: the embedded model answers as `ask FILE` does, and a signal ends it well."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from semcal.demo.questions import load_set
+from semcal.serve.log import ReplyLog
+from tests.cli.invoking import semcal, write
+
+#: So many questions are compared in the default suite, and with -m serve.
+FEW, MANY = 40, 500
+
+
+@dataclass
+class Process:
+    """A server in a process of its own."""
+
+    popen: subprocess.Popen[bytes]
+    url: str
+    said: Path
+
+    def chat(self, text: str, **options: Any) -> httpx.Response:
+        messages = [{"role": "user", "content": text}]
+        body = {"model": "atlas", "messages": messages, "semcal": {"samples": True}}
+        return httpx.post(f"{self.url}/chat/completions", json=body, timeout=120, **options)
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        self.popen.send_signal(number)
+        return self.popen.wait(60)
+
+
+@contextmanager
+def process(folder: Path, *arguments: Any, **environment: str) -> Iterator[Process]:
+    """Start `semcal serve` on a free port, and wait until it answers."""
+    said = folder / "said.txt"
+    command = [sys.executable, "-m", "semcal", "serve", "--port", "0", *map(str, arguments)]
+    with said.open("wb") as stream:
+        popen = subprocess.Popen(command, stderr=stream, env={**os.environ, **environment}, cwd=folder)
+    try:
+        for _ in range(1200):
+            if (address := re.search(r"at (http://\S+/v1)", said.read_text())) is not None:
+                break
+            assert popen.poll() is None, said.read_text()
+            time.sleep(0.1)
+        assert address is not None, said.read_text()
+        yield Process(popen, address[1], said)
+    finally:
+        popen.kill()
+        popen.wait()
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """What `ask FILE` says to the test questions of Atlas, whose texts are their ids."""
+    questions = [question.question for question in load_set("atlas-trivia").test[:FEW]]
+    return by_file(tmp_path_factory.mktemp("ask"), questions)
+
+
+def by_file(folder: Path, questions: list[str]) -> dict[str, dict[str, Any]]:
+    file = write(folder / "q.jsonl", [{"id": text, "question": text} for text in questions])
+    code, rows, said = semcal("ask", file, "--model", "atlas", "--calibration", "atlas")
+    assert code == 0, said
+    return {row["id"]: row for row in rows}
+
+
+def compare(reply: httpx.Response, row: dict[str, Any]) -> bool:
+    """Whether the draws are the same, and then all else is; with one other draw the answer still is.
+
+    In a pass with other questions the model's float32 numbers differ in the seventh digit, which moves a draw
+    in some thousands across the border between two tokens.
+    """
+    assert reply.status_code == 200, reply.text
+    beside = reply.json()["semcal"]
+    assert beside["answer"] == row["answer"], row["id"]
+    draws = [
+        sorted(text for meaning in it["meanings"] for text in meaning["samples"]) for it in (beside, row)
+    ]
+    if draws[0] != draws[1]:
+        return False
+    for key in ("abstained", "threshold", "tied", "explanation"):
+        assert beside[key] == row.get(key), row["id"]
+    assert beside["confidence"] == pytest.approx(row["confidence"], abs=1e-5)
+    assert [meaning["text"] for meaning in beside["meanings"]] == [one["text"] for one in row["meanings"]]
+    return True
+
+
+def test_answers_and_probabilities_are_those_of_ask_and_sigterm_ends_it_well(
+    answers: dict[str, dict[str, Any]], tmp_path: Path
+) -> None:
+    log = tmp_path / "log.sqlite"
+    with process(tmp_path, "--log", log) as server:
+        with ThreadPoolExecutor(8) as pool:
+            replies = dict(zip(answers, pool.map(server.chat, answers)))
+            again = server.chat(next(iter(answers)))
+        assert server.stop() == 0
+        said = server.said.read_text()
+    same = [compare(reply, answers[text]) for text, reply in replies.items()]
+    assert sum(same) >= len(same) - 1
+    compare(again, answers[next(iter(answers))])
+    assert again.json()["id"] != replies[next(iter(answers))].json()["id"]
+    kept = ReplyLog(log)
+    for reply in replies.values():
+        assert kept.reply(reply.json()["id"]).probability == reply.json()["semcal"]["confidence"]
+    lines = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+    assert [line["status"] for line in lines] == [200] * (len(answers) + 1)
+    assert said.endswith("serve: stopped; what was asked is answered\n")
+    assert not [text for text in answers if text in said]
+
+
+@pytest.mark.slow
+@pytest.mark.serve
+def test_five_hundred_answers_are_those_of_ask(tmp_path: Path) -> None:
+    expected = by_file(tmp_path, [question.question for question in load_set("atlas-trivia").test[:MANY]])
+    with process(tmp_path) as server, ThreadPoolExecutor(50) as pool:
+        replies = list(pool.map(server.chat, expected))
+    assert len(replies) == MANY
+    assert sum(compare(reply, row) for row, reply in zip(expected.values(), replies)) >= MANY - 5
+
+
+@pytest.mark.slow
+@pytest.mark.serve
+def test_each_reply_that_a_client_got_is_in_the_log_after_a_kill_under_load(tmp_path: Path) -> None:
+    log = tmp_path / "log.sqlite"
+    got: list[str] = []
+    for _ in range(5):
+        with process(tmp_path, "--log", log) as server:
+            stop = threading.Event()
+
+            def ask(number: int, server: Process = server, stop: threading.Event = stop) -> None:
+                while not stop.is_set():
+                    try:
+                        got.append(server.chat(f"Who wrote book {number}?").json()["id"])
+                    except (httpx.TransportError, json.JSONDecodeError):
+                        return
+
+            threads = [threading.Thread(target=ask, args=(number,)) for number in range(8)]
+            for thread in threads:
+                thread.start()
+            time.sleep(1)
+            assert server.stop(signal.SIGKILL) == -signal.SIGKILL
+            stop.set()
+            for thread in threads:
+                thread.join()
+        state = sqlite3.connect(log).execute("PRAGMA integrity_check").fetchone()
+        assert state == ("ok",)
+        kept = ReplyLog(log)
+        assert [reply for reply in got if kept.reply(reply) is None] == []
+        kept.close()
+    assert got
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--model", "atlas"), "give --model and --calibration"),
+        (("--host", "0.0.0.0"), "SEMCAL_SERVE_KEYS"),
+        (("--abstain", "refuse"), "did you mean 'refusal'"),
+        (("--model", "atlas", "--calibration", "nowhere"), "nowhere"),
+        (("--config", "none.yaml"), "cannot be read"),
+        (("--timeout", "3"), "for a model behind a server"),
+        (("--host", "203.0.113.1", "--keys", "keys"), "cannot listen"),
+    ],
+)
+def test_wrong_options_end_it_before_it_listens(
+    arguments: tuple[str, ...], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "keys").write_text("a-key-of-sixteen-letters\n")
+    code, _, said = semcal("serve", "--port", 0, *arguments)
+    assert (code, words in said) == (2, True), said
+
+
+def test_a_port_in_use_is_said(tmp_path: Path) -> None:
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        code, _, said = semcal("serve", "--port", taken.getsockname()[1])
+    assert (code, "give another --port" in said) == (2, True)
+
+
+def test_without_the_extra_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("semcal.serve")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    code, _, said = semcal("serve")
+    assert (code, "pip install 'semcal[serve]'" in said) == (1, True)
