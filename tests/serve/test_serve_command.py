@@ -81,6 +81,10 @@ def by_file(folder: Path, questions: list[str]) -> dict[str, dict[str, Any]]:
     return {row["id"]: row for row in rows}
 
 
+def draws_of(row: dict[str, Any]) -> list[str]:
+    return sorted(text for meaning in row["meanings"] for text in meaning["samples"])
+
+
 def compare(reply: httpx.Response, row: dict[str, Any]) -> bool:
     """Whether the draws are the same, and then all else is; with one other draw the answer still is.
 
@@ -90,10 +94,7 @@ def compare(reply: httpx.Response, row: dict[str, Any]) -> bool:
     assert reply.status_code == 200, reply.text
     beside = reply.json()["semcal"]
     assert beside["answer"] == row["answer"], row["id"]
-    draws = [
-        sorted(text for meaning in it["meanings"] for text in meaning["samples"]) for it in (beside, row)
-    ]
-    if draws[0] != draws[1]:
+    if draws_of(beside) != draws_of(row):
         return False
     for key in ("abstained", "threshold", "tied", "explanation"):
         assert beside[key] == row.get(key), row["id"]
