@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
@@ -118,8 +117,8 @@ def _settings(options: ServeOptions) -> ServeSettings:
     from semcal.serve.configuration import ServeSettings, read_keys
 
     names = {field.name for field in fields(ServeSettings)} - {"keys"}
-    given: Mapping[str, Any] = {name: value for name, value in asdict(options).items() if value is not None}
-    chosen = {name: value for name, value in given.items() if name in names}
+    values = asdict(options)
+    chosen = {name: values[name] for name in names & values.keys() if values[name] is not None}
     if options.cors:
         chosen["cors"] = tuple(options.cors)
     return ServeSettings(**chosen, answers=not options.no_answers, keys=read_keys(options.keys))

@@ -78,7 +78,7 @@ class ServeSettings:
     def admits(self, key: str) -> bool:
         """Whether it is one of the keys; it takes as long whichever it is."""
         digest = hashed(key)
-        return sum(compare_digest(digest, known) for known in self.keys) > 0
+        return sum(compare_digest(digest, key_digest) for key_digest in self.keys) > 0
 
 
 _CHOICES = {"uncovered": ("refuse", "answer"), "on_alarm": ("abstain", "flag")}
@@ -140,8 +140,8 @@ def merged(
         except ValidationError as error:
             reason = error.errors()[0]["msg"].removeprefix("Input ").removeprefix("Value error, ")
             raise UsageError(f"{name} in {sources[name]}: {reason}, got {shown(value)}") from None
-    given = {name: value for name, value in options.items() if value is not None and value is not False}
-    return {**options, **values, **given}
+    chosen = {name: value for name, value in options.items() if value is not None and value is not False}
+    return {**options, **values, **chosen}
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -266,7 +266,7 @@ def listening(settings: ServeSettings) -> Iterator[socket.socket]:
         raise UsageError(
             f"cannot listen on {settings.host}, port {settings.port}: {reason}; give another --port or --host"
         ) from error
-    # of connections too: head and body are sent apart, and the second would wait for the first to be confirmed
+    # of connections too: head and body are sent apart, and the body would wait until the head is confirmed
     bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     with bound:
         yield bound

@@ -125,7 +125,7 @@ class Asker:
         """The answers to distinct questions of one kind by their ids, or why a server gave none."""
         uq, first = self._uq, jobs[0]
         seconds, (tokens_in, tokens_out, cost) = self._timed.seconds, self._spent()
-        results = self._asked(first, [job.question for job in jobs])
+        results = self._results(first, [job.question for job in jobs])
         if self._client is not None and first.samples is None:
             after_in, after_out, after_cost = self._spent()
             spent = (after_in - tokens_in, after_out - tokens_out)
@@ -136,10 +136,10 @@ class Asker:
         rows = {t: {row.id: row for row in part} for t, part in results.rows_at.items()}
         outcomes: dict[str, Outcome | BackendFailed] = {}
         for number, answer in enumerate(results):
-            own = [part[answer.id].json for part in rows.values()]
+            rows_of_answer = [part[answer.id].json for part in rows.values()]
             tokens = spent or (
-                len(own[0].get("prompt_token_ids") or ()),
-                sum(len(ids) for row in own for ids in row.get("token_ids") or ()),
+                len(rows_of_answer[0].get("prompt_token_ids") or ()),
+                sum(len(ids) for row in rows_of_answer for ids in row.get("token_ids") or ()),
             )
             outcomes[answer.id] = Outcome(
                 answer,
@@ -157,7 +157,7 @@ class Asker:
         if self._client is not None:
             self._client.close()
 
-    def _asked(self, first: Job, questions: Sequence[Question]) -> Results:
+    def _results(self, first: Job, questions: Sequence[Question]) -> Results:
         if first.samples is None:
             return self._uq.answer_all(questions, progress=False, kind=first.kind)
         row = {**first.question.row(), **first.samples}
@@ -194,8 +194,8 @@ def make_askers(uq: SemanticUQ) -> list[Asker]:
     settings = model.client.settings
     requests = requests_a_question(model, uq.m, len(uq.recalibrators))
     n_threads = max(1, settings.concurrency // max(1, requests))
-    own = replace(settings, concurrency=min(settings.concurrency, max(1, requests)))
-    clients = [ServerClient(model.client.endpoint, own) for _ in range(n_threads)]
+    thread_settings = replace(settings, concurrency=min(settings.concurrency, max(1, requests)))
+    clients = [ServerClient(model.client.endpoint, thread_settings) for _ in range(n_threads)]
     return [Asker(uq, ServerModel(client, model.profile, chat=model.format)) for client in clients]
 
 

@@ -51,8 +51,8 @@ class Guard:
             await self.app(scope, receive, send)
             return
         start, headers = time.monotonic(), _headers(scope)
-        asked = headers.get("x-request-id", "")
-        request_id = asked if _ID.fullmatch(asked) else uuid.uuid4().hex
+        client_id = headers.get("x-request-id", "")
+        request_id = client_id if _ID.fullmatch(client_id) else uuid.uuid4().hex
         scope.setdefault("state", {})["request_id"] = request_id
         status, size, limit = 0, 0, self.settings.max_body
 
@@ -87,8 +87,8 @@ class Guard:
             await _refuse(answer, ApiError(500, reason, code="internal_error"), status)
         finally:
             seconds = round(time.monotonic() - start, 4)
-            known = {"request_id": request_id, "method": scope["method"], "path": scope["path"][:100]}
-            note("request", **known, status=status, seconds=seconds, **scope["state"].get("noted", {}))
+            request = {"request_id": request_id, "method": scope["method"], "path": scope["path"][:100]}
+            note("request", **request, status=status, seconds=seconds, **scope["state"].get("noted", {}))
 
     def _check(self, scope: Message, headers: dict[str, str]) -> None:
         """ApiError for a request without a key, of another page, or whose body is too large or no JSON."""

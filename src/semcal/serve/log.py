@@ -60,48 +60,20 @@ SELECT number, probability FROM replies WHERE number > ? AND probability IS NOT 
 
 @dataclass(frozen=True)
 class Reply:
-    """What is kept of one reply.
+    """What is kept of one reply."""
 
-    Attributes
-    ----------
-    id : str
-        That of the reply, by which it is labelled.
-    time : float
-        Seconds since 1970 by the clock of the machine.
-    template : str
-        The hash of the prompt's template.
-    features : mapping of str to float or None
-        What the calibration read of the answer; empty without one.
-    answer : str or None
-        The normal form of the answer; None where answers are not kept.
-    probability : float or None
-        None where the calibration does not cover the request.
-    threshold : float or None
-        The one that decided.
-    abstained : bool
-        Whether the answer was held back.
-    route : str
-        The model that answered.
-    cost : float or None
-        What the model server charged, where its prices are known.
-    audited : bool
-        Whether it is to be labelled in any case.
-    texts : mapping, optional
-        The messages and the meanings, with ``--log-texts``.
-    """
-
-    id: str
-    time: float
-    template: str
-    features: Mapping[str, float | None]
-    answer: str | None
-    probability: float | None
-    threshold: float | None
+    id: str  # that of the reply, by which it is labelled
+    time: float  # seconds since 1970 by the clock of the machine
+    template: str  # the hash of the prompt's template
+    features: Mapping[str, float | None]  # what the calibration read of the answer
+    answer: str | None  # its normal form; None where answers are not kept
+    probability: float | None  # None where the calibration does not cover the request
+    threshold: float | None  # the one that decided
     abstained: bool
-    route: str
-    cost: float | None = None
-    audited: bool = False
-    texts: Mapping[str, Any] | None = None
+    route: str  # the model that answered
+    cost: float | None = None  # by the prices of the model server; None where they are not known
+    audited: bool = False  # whether it is to be labelled in any case
+    texts: Mapping[str, Any] | None = None  # the question and the draws, with --log-texts
 
 
 @dataclass(frozen=True)

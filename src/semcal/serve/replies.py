@@ -83,44 +83,25 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Served:
-    """An answer as it is sent.
+    """An answer as it is sent."""
 
-    Attributes
-    ----------
-    id, model : str
-        Of the reply, and as the request named it.
-    outcome, verdict : Outcome, Verdict
-    options : Options
-        What of it is listed.
-    calibration : str
-        The id of the calibration.
-    route : str
-        The model that answered.
-    style, sentence : str
-        How an abstention is said.
-    overhead : float
-        Seconds in which nothing was drawn.
-    audited : bool
-        Whether it is to be labelled in any case.
-    """
-
-    id: str
-    model: str
+    id: str  # of the reply
+    model: str  # as the request named it
     outcome: Outcome
     verdict: Verdict
     options: Options
-    calibration: str
-    route: str
-    style: Style
+    calibration: str  # its id
+    route: str  # the model that answered
+    style: Style  # how an abstention is said
     sentence: str
-    overhead: float
-    audited: bool = False
+    overhead: float  # seconds in which nothing was drawn
+    audited: bool = False  # whether it is to be labelled in any case
 
     @property
     def semcal(self) -> dict[str, Any]:
         """The object `semcal` of a reply: keys of `semcal ask --json`, and who answered."""
         answer, verdict = self.outcome.answer, self.verdict
-        known = verdict.probability is not None
+        has_probability = verdict.probability is not None
         return {
             "id": self.id,
             "answer": answer.text,
@@ -135,7 +116,7 @@ class Served:
                 {
                     "text": meaning.text,
                     "share": meaning.share,
-                    "probability": meaning.probability if known else None,
+                    "probability": meaning.probability if has_probability else None,
                     **({"samples": list(meaning.samples)} if self.options.samples else {}),
                 }
                 for meaning in answer.meanings[: self.options.meanings]

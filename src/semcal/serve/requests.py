@@ -200,7 +200,7 @@ FORM: dict[str, tuple[Any, ...]] = {
 
 
 @dataclass(frozen=True)
-class Asked:
+class Query:
     """The question of a request, and what of it the calibration does not cover (empty: all is covered)."""
 
     question: Question
@@ -220,7 +220,7 @@ class Coverage:
         """That of the draws that answers come from; None where they are drawn under no single one."""
         return temperature_of(self.sampling.recalibrators[0])
 
-    def read(self, request: ChatRequest) -> Asked:
+    def read(self, request: ChatRequest) -> Query:
         """What a request asks; ApiError for what no reply could hold."""
         for name, neutral in FORM.items():
             if (value := getattr(request, name)) is not None and value not in neutral:
@@ -230,10 +230,10 @@ class Coverage:
                     code="unsupported_parameter",
                     param=name,
                 )
-        asked = self.question(request.messages)
-        return replace(asked, uncovered=(*asked.uncovered, *self._drawn_otherwise(request, asked.question)))
+        query = self.question(request.messages)
+        return replace(query, uncovered=(*query.uncovered, *self._drawn_otherwise(request, query.question)))
 
-    def question(self, messages: Sequence[Message]) -> Asked:
+    def question(self, messages: Sequence[Message]) -> Query:
         """The question of messages; ApiError if they hold something else than texts."""
         try:
             turns = turns_of([_plain(message, place) for place, message in enumerate(messages)])
@@ -249,27 +249,27 @@ class Coverage:
                     fields = {"question": last.content}
                 if fields is not None:
                     text = fields["question"]
-                    return Asked(Question(text, text, context=fields.get("context")))
+                    return Query(Question(text, text, context=fields.get("context")))
             if turns[0].role != "system":  # the calibration's own goes before a question alone
                 template = replace(template, system=self.template.system)
         difference = self.template.difference(template, question)
         if difference is None:
-            return Asked(question)
+            return Query(question)
         learnt = f"the calibration was learnt with another prompt: {difference}; send such messages"
-        return Asked(question, (("messages", f"{learnt}, or calibrate with yours"),))
+        return Query(question, (("messages", f"{learnt}, or calibrate with yours"),))
 
-    def plain(self, text: str, context: str | None) -> Asked:
+    def plain(self, text: str, context: str | None) -> Query:
         """A question without messages, in the calibration's template."""
         question = Question(text, text, context=context)
         if not text.strip():
             raise ApiError(400, "the question is empty", code="invalid_request", param="question")
         if self.template.roles:
             reason = f"the calibration is of messages ({', '.join(self.template.roles)}); send 'messages'"
-            return Asked(question, (("question", reason),))
+            return Query(question, (("question", reason),))
         if self.template.user is not None and ("{context}" in self.template.user) != (context is not None):
             reason = "no 'context', which was there" if context is None else "a 'context', and there was none"
-            return Asked(question, (("context", f"there is {reason} when the calibration was learnt"),))
-        return Asked(question)
+            return Query(question, (("context", f"there is {reason} when the calibration was learnt"),))
+        return Query(question)
 
     def _drawn_otherwise(self, request: ChatRequest, question: Question) -> list[tuple[str, str]]:
         uncovered = []
@@ -339,9 +339,9 @@ def error_of_body(errors: Sequence[Mapping[str, Any]], models: Mapping[str, type
     if first["type"] == "json_invalid":
         return ApiError(400, f"the body is no JSON: {first['ctx']['error']}", code="invalid_json")
     if first["type"] == "extra_forbidden":
-        known = models["semcal" if place[:1] == ["semcal"] and len(place) > 1 else ""]
+        model = models["semcal" if place[:1] == ["semcal"] and len(place) > 1 else ""]
         try:
-            check_name(place[-1], known.model_fields, what="key")
+            check_name(place[-1], model.model_fields, what="key")
         except UsageError as error:
             return ApiError(400, f"{param}: {error}", code="unknown_parameter", param=param)
     text = first["msg"][:1].lower() + first["msg"][1:]

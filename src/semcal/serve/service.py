@@ -35,13 +35,13 @@ from semcal.serve.log import LabelledReply, Reply, ReplyLog
 from semcal.serve.replies import Served, Verdict, calibration_id
 from semcal.serve.requests import (
     ApiError,
-    Asked,
     ChatRequest,
     CheckRequest,
     Coverage,
     Label,
     Message,
     Options,
+    Query,
 )
 from semcal.uncertainty import SemanticUQ
 
@@ -104,9 +104,9 @@ class Service:
     ) -> None:
         assert uq.calibration is not None
         if uq.calibration.columns:
-            names = ", ".join(column.name for column in uq.calibration.columns)
+            columns = ", ".join(column.name for column in uq.calibration.columns)
             raise UsageError(
-                f"the calibration reads {names} of each row, which requests do not hold; calibrate without "
+                f"the calibration reads {columns} of each row, which requests do not hold; calibrate without "
                 "--feature"
             )
         self.uq, self.calibration, self.settings = uq, uq.calibration, settings
@@ -145,11 +145,11 @@ class Service:
                 code="wrong_calibration",
             )
         self.coverage.check_risk(options)
-        asked = self.coverage.read(request)
-        self._check_covered(asked)
-        job = Job(asked.question, self.calibration.answer_kind)
+        query = self.coverage.read(request)
+        self._check_covered(query)
+        job = Job(query.question, self.calibration.answer_kind)
         outcome = await self._outcome(job, gone)
-        return await self._served(request.model, asked, outcome, options, start)
+        return await self._served(request.model, query, outcome, options, start)
 
     async def check(self, request: CheckRequest, gone: Callable[[], Awaitable[None]]) -> Served:
         """The probability of a given answer."""
@@ -171,16 +171,16 @@ class Service:
         if not request.answer.strip():
             raise ApiError(400, "the answer is empty; there is nothing to check", code="invalid_request")
         if request.messages is None:
-            asked = self.coverage.plain(request.question or "", request.context)
+            query = self.coverage.plain(request.question or "", request.context)
         elif request.context is None:
-            asked = self.coverage.question(request.messages)
+            query = self.coverage.question(request.messages)
         else:
             reason = "'context' goes with a 'question'; put it into the messages"
             raise ApiError(400, reason, code="invalid_request", param="context")
-        self._check_covered(asked)
-        question = replace(asked.question, extra={"answer": request.answer})
+        self._check_covered(query)
+        question = replace(query.question, extra={"answer": request.answer})
         outcome = await self._outcome(Job(question, "given", _draws_of(request)), gone)
-        return await self._served(request.model or self.models[0], asked, outcome, options, start)
+        return await self._served(request.model or self.models[0], query, outcome, options, start)
 
     def check_model(self, name: str) -> None:
         """ApiError unless a request may name this model."""
@@ -201,10 +201,10 @@ class Service:
             reason = f"the texts have {len(text)} characters, more than {limit}; shorten them"
             raise ApiError(400, reason, code="too_long", param="messages")
 
-    def _check_covered(self, asked: Asked) -> None:
+    def _check_covered(self, query: Query) -> None:
         """ApiError for what the calibration does not cover, unless that is answered without a probability."""
-        if asked.uncovered and self.settings.uncovered == "refuse":
-            param, reason = asked.uncovered[0]
+        if query.uncovered and self.settings.uncovered == "refuse":
+            param, reason = query.uncovered[0]
             remedy = "" if param == "messages" else "; leave it out"
             raise ApiError(
                 400,
@@ -249,11 +249,11 @@ class Service:
                 await asyncio.shield(asyncio.to_thread(self.engine.withdraw, job))
 
     async def _served(
-        self, model: str, asked: Asked, outcome: Outcome, options: Options, start: float
+        self, model: str, query: Query, outcome: Outcome, options: Options, start: float
     ) -> Served:
         """The reply, written down."""
         alarm = self.watch is not None and self.watch.alarm and self.settings.on_alarm == "abstain"
-        names = tuple(name for name, _ in asked.uncovered)
+        names = tuple(name for name, _ in query.uncovered)
         reply_id = f"chatcmpl-{uuid.uuid4().hex}"
         served = Served(
             id=reply_id,
@@ -270,7 +270,7 @@ class Service:
         )
         if self.log is not None:
             loop = asyncio.get_running_loop()
-            await loop.run_in_executor(self._writer, self._write, self._reply(served, asked.question))
+            await loop.run_in_executor(self._writer, self._write, self._reply(served, query.question))
         self.metrics.draws.inc(len(outcome.answer.row.samples) * len(self.uq.recalibrators))
         self.metrics.cost.inc(max(0.0, outcome.cost or 0.0))
         self.metrics.seconds.observe(time.monotonic() - start)
@@ -283,9 +283,9 @@ class Service:
         outcome, verdict = served.outcome, served.verdict
         texts: dict[str, Any] | None = None
         if self.settings.log_texts:
-            asked = {key: value for key, value in question.row().items() if key != "id"}
+            row = {key: value for key, value in question.row().items() if key != "id"}
             meanings = [vars(meaning) for meaning in outcome.answer.meanings]
-            texts = {**asked, "answer": outcome.answer.text, "meanings": meanings}
+            texts = {**row, "answer": outcome.answer.text, "meanings": meanings}
         return Reply(
             id=served.id,
             time=time.time(),
@@ -354,8 +354,8 @@ class Service:
         self.log.label(reply_id, correct)
         self.metrics.labels.labels(str(correct).lower()).inc()
         if self.watch is not None:
-            known = (reply.probability, reply.threshold, reply.abstained)
-            self.watch.update(LabelledReply(reply_id, *known, correct, reply.audited))
+            verdict = (reply.probability, reply.threshold, reply.abstained)
+            self.watch.update(LabelledReply(reply_id, *verdict, correct, reply.audited))
 
     def _correct(self, label: Label, param: str) -> bool:
         """What a label says; ApiError where it says nothing, or cannot be taken."""
