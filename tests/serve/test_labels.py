@@ -11,6 +11,7 @@ import pytest
 import semcal
 from semcal.calibration.calibrated import Calibration
 from semcal.errors import StoreError
+from semcal.metrics.probability_maps import MapCandidate, ProbabilityMap
 from semcal.models.fakes import FakeLanguageModel
 from semcal.serve.log import LabelledReply, Reply, ReplyLog
 from tests.serve.serving import SANG, TABLE, WHERE, WROTE, running, uq_of
@@ -233,3 +234,17 @@ def test_several_risks_give_a_decision_and_one_of_them_can_be_chosen() -> None:
         strictly = server.chat(WROTE, semcal={"risk": 0.05}).json()["semcal"]
         assert (strictly["abstained"], strictly["threshold"]) == (True, 0.65)
     assert uq.model.name == FakeLanguageModel(TABLE).name
+
+
+def test_signals_that_a_calibration_reads_are_read_and_logged(tmp_path: Path) -> None:
+    read = MapCandidate("logistic", ("E-SC", "mean-token"))
+    said = ProbabilityMap(read, {"slopes": (1.0, 1.0), "intercept": (0.0,)}, (0.5, 0.5))
+    uq = uq_of(map=said, signals=("token-scores",), limit=None)
+    expected = uq.ask(WROTE)
+    log = ReplyLog(tmp_path / "log.sqlite")
+    with running(uq, log=log) as server:
+        reply = server.chat(WROTE).json()
+        assert reply["semcal"]["confidence"] == pytest.approx(expected.confidence)
+        features = log.reply(reply["id"]).features
+    assert {*features} == {"E-SC", "mean-token"}
+    assert 0 < features["mean-token"] <= 1

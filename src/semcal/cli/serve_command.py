@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
@@ -91,8 +93,7 @@ def command(options: ServeOptions, server: opt.ServerOptions) -> int:
     options = ServeOptions(**{field.name: values[field.name] for field in fields(ServeOptions)})
     server = opt.ServerOptions(**{field.name: values[field.name] for field in fields(opt.ServerOptions)})
     settings = _settings(options)
-    _log_to_stderr()
-    with listening(settings) as bound:
+    with _logging_to_stderr(), listening(settings) as bound:
         service = _service(options, server, settings)
         host, port = bound.getsockname()[:2]
         host = f"[{host}]" if ":" in host else host
@@ -161,9 +162,15 @@ def _service(options: ServeOptions, server: opt.ServerOptions, settings: ServeSe
     return Service(uq, settings, names=names, log=log)
 
 
-def _log_to_stderr() -> None:
+@contextmanager
+def _logging_to_stderr() -> Iterator[None]:
     """Write the log of requests to stderr, a line of JSON each."""
-    logger = logging.getLogger("semcal.serve")
-    logger.handlers = [logging.StreamHandler(sys.stderr)]
+    logger, handler = logging.getLogger("semcal.serve"), logging.StreamHandler(sys.stderr)
+    logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = True

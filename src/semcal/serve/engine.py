@@ -82,7 +82,7 @@ class _Timed:
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self.model, name)
-        return self._timed(value) if name in ("sample", "greedy", "score") else value
+        return self._timed(value) if name in ("sample", "greedy", "score", "next_tokens") else value
 
     def _timed(self, call: Callable[..., Any]) -> Callable[..., Any]:
         def timed(*arguments: Any, **options: Any) -> Any:
@@ -174,7 +174,7 @@ def _features(results: Results, calibration: Calibration | None) -> dict[str, li
     """What the map of a calibration reads of each answer."""
     if calibration is None or not len(results):
         return {}
-    values = features_of(results.rows_at, calibration.answer_kind).values
+    values = features_of(results.rows_at, calibration.answer_kind, calibration.requested).values
     return {
         name: [None if value != value else value for value in column.tolist()]
         for name, column in values.items()
