@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from semcal.calibration.calibrated import Calibration
-from semcal.calibration.learn import Learning, calibrate_rows
+from semcal.calibration.learn import calibrate_rows
+from semcal.calibration.learning import Learning
 from semcal.calibration.samples import measure_samples
 from semcal.errors import SemcalWarning
 from semcal.inputs import as_equivalence

@@ -28,7 +28,8 @@ from benchmarks.calibrate import graded
 from semcal import load_equivalence, load_model, metrics
 from semcal.calibration.calibrated import Calibration
 from semcal.calibration.features import AnswerFeatures, candidates_for, features_of
-from semcal.calibration.learn import Learning, calibrate_rows, kept_apart, set_threshold
+from semcal.calibration.learn import calibrate_rows, kept_apart, set_threshold
+from semcal.calibration.learning import Learning
 from semcal.calibration.samples import measure_samples
 from semcal.data.question import several
 from semcal.data.splits import question_ties

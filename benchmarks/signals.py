@@ -22,7 +22,8 @@ import numpy as np
 from semcal import metrics
 from semcal.calibration.calibrated import Calibration, requested_features
 from semcal.calibration.features import AnswerFeatures, candidates_for, features_of
-from semcal.calibration.learn import Learning, calibrate_rows
+from semcal.calibration.learn import calibrate_rows
+from semcal.calibration.learning import Learning
 from semcal.calibration.samples import measure_samples
 from semcal.calibration.signals import SIGNALS, add_signals
 from semcal.errors import SemcalWarning

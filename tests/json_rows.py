@@ -10,6 +10,7 @@ from typing import Any
 from semcal import inputs, measuring, rows
 from semcal.calibration import calibrated, features, learn
 from semcal.calibration import samples as stored
+from semcal.calibration.learning import Learning
 from semcal.grading import grade
 from semcal.measuring import MeasureOptions
 from semcal.models import clustering as grouping
@@ -119,7 +120,7 @@ def calibrate_rows(
     """`calibrate_rows`, with the fields of `SamplesOrigin` and `Learning` as options."""
     of_origin = options.keys() & {field.name for field in fields(stored.SamplesOrigin)}
     origin = stored.SamplesOrigin(**{name: options.pop(name) for name in of_origin})
-    learning = learn.Learning(**{name: value for name, value in options.items() if value is not None})
+    learning = Learning(**{name: value for name, value in options.items() if value is not None})
     return learn.calibrate_rows(as_rows(rows_at), equivalence, linkage, learning, origin)
 
 

@@ -553,7 +553,8 @@ class Results(Sequence[Answer]):
         calibration has to know.
         """
         from semcal.calibration.features import ColumnFeature
-        from semcal.calibration.learn import Learning, calibrate_rows
+        from semcal.calibration.learn import calibrate_rows
+        from semcal.calibration.learning import Learning
         from semcal.calibration.samples import origin_of
 
         learning = Learning(

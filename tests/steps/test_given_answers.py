@@ -15,7 +15,8 @@ from typer.testing import CliRunner
 import semcal
 from semcal.calibration.calibrated import Calibration
 from semcal.calibration.features import FEATURES, ColumnFeature, Feature, features_of
-from semcal.calibration.learn import Learning, calibrate_rows
+from semcal.calibration.learn import calibrate_rows
+from semcal.calibration.learning import Learning
 from semcal.calibration.samples import measure_samples
 from semcal.cli.app import app
 from semcal.data.question import Question

@@ -19,7 +19,8 @@ import semcal
 from semcal.calibration.calibrated import Calibration
 from semcal.calibration.draws_curve import draws_curve
 from semcal.calibration.features import AnsweredRow, Feature, features_of
-from semcal.calibration.learn import Learning, calibrate_rows
+from semcal.calibration.learn import calibrate_rows
+from semcal.calibration.learning import Learning
 from semcal.calibration.samples import labelled_samples, measure_samples
 from semcal.calibration.signals import SIGNALS, Signal, add_signals, parse_percentage
 from semcal.cli.app import app

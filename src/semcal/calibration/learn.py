@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from semcal import inputs, metrics
-from semcal.arrays import as_option
 from semcal.calibration.calibrated import (
     Calibration,
     CalibrationReport,
@@ -26,6 +25,7 @@ from semcal.calibration.calibrated import (
     Threshold,
     requested_features,
 )
+from semcal.calibration.draws_curve import draws_curve
 from semcal.calibration.features import (
     AnswerFeatures,
     ColumnFeature,
@@ -33,6 +33,7 @@ from semcal.calibration.features import (
     candidates_for,
     features_of,
 )
+from semcal.calibration.learning import Learning, answering_temperatures, grade_answers
 from semcal.calibration.problems import (
     problems_of_features,
     problems_of_labels,
@@ -60,7 +61,7 @@ from semcal.errors import (
     UsageError,
 )
 from semcal.grading.grade import as_grader, grade_together, grader_record
-from semcal.grading.rules import Grader, RuleGrader
+from semcal.grading.rules import Grader
 from semcal.inputs import EquivalenceLike, ModelLike, Questions, Samples
 from semcal.measuring import measure_at, representative
 from semcal.metrics.frequencies import Floats, Groups
@@ -89,7 +90,6 @@ from semcal.rows import (
     AnswerKind,
     Row,
     RowsAt,
-    as_answer_kind,
     check_distinct,
     failures_of,
     warn_of_cut_draws,
@@ -116,40 +116,6 @@ OF_ONE_DRAW = (
 )
 #: What is reported of Base and of the calibrated probability.
 FIGURES = ("accuracy", "mean_confidence", "ace", "ace_floor", "ace_floor_95", "brier", "auroc", "gain")
-
-
-@dataclass(frozen=True)
-class Learning:
-    """How a probability is learnt, and the risk that a threshold keeps to; UsageError if a share is none.
-
-    With `risk`, two in five of the questions (whole groups of them) are kept apart, and the loosest
-    threshold is set on them whose error rate is shown to be at most `risk`, with probability 1 − `delta`.
-    One question of each group counts there, since those of one group are not independent. Several risks get a
-    threshold each, with probability 1 − `delta` for all together.
-    """
-
-    risk: float | Sequence[float] | None = None
-    delta: float = 0.05
-    seed: int = 0  # of the folds, and of what is kept apart
-    grader: Grader = field(default_factory=RuleGrader)  # decides whether the answer's one wording is right
-    learn_temperature: bool = True  # whether answers may come from other draws than those at T = 1
-    answer: AnswerKind = "modal"  # which answer the probability is of
-    columns: tuple[ColumnFeature, ...] = ()  # of the rows, as further features
-    signals: tuple[str, ...] = ()  # as further features, too
-
-    def __post_init__(self) -> None:
-        for risk in self.risks:
-            as_option(risk, "risk", "a share between 0 and 1, such as 0.1", low=0, high=1)
-        as_answer_kind(self.answer)
-        _ = requested_features(self.columns, self.signals)
-        as_option(self.delta, "delta", "a share between 0 and 1, such as 0.05", low=0, high=1)
-
-    @property
-    def risks(self) -> tuple[float, ...]:
-        """The risks that are asked for, the strictest first."""
-        if isinstance(self.risk, Sequence) and not isinstance(self.risk, str):
-            return tuple(sorted(set(self.risk)))
-        return () if self.risk is None else (self.risk,)
 
 
 def calibrate(
@@ -345,8 +311,6 @@ def calibrate(
     calibration = calibrate_rows(measured, clustering.equivalence, linkage, learning, origin)
     if not m_curve:
         return calibration
-    from semcal.calibration.draws_curve import draws_curve  # which learns itself
-
     bare = {t: [row.without("clusters") for row in part] for t, part in measured.items()}
     return calibration.with_draws_curve(draws_curve(bare, clustering, learning))
 
@@ -499,12 +463,6 @@ def calibrate_rows(
     return replace(calibration, threshold=thresholds[-1], thresholds=several_risks)
 
 
-def answering_temperatures(rows: RowsAt, learning: Learning) -> list[float | None]:
-    """Return the temperatures that the answer may come from."""
-    first = next(iter(rows))
-    return [t for t in rows if t == first or (first == 1.0 and learning.learn_temperature)]
-
-
 def _examples(rows: Sequence[Row], features: AnswerFeatures, correct: Floats) -> tuple[GradedExample, ...]:
     """The first answer that is right, the first that is wrong, and the next ones up to three."""
     first = [int(np.argmax(correct == kind)) for kind in (1.0, 0.0) if kind in correct]
@@ -521,20 +479,6 @@ def _needs(chosen: ProbabilityMap, rows: Sequence[Row], answered: float | None, 
     ties = any(row.measured.tied and len(row.measured.confidences) == 1 for row in rows)
     read = any(name.endswith(f" at T={temperature:g}") for name in chosen.candidate.features)
     return read or (ties and temperature < (1.0 if answered is None else answered))
-
-
-def grade_answers(features: AnswerFeatures, rows: Sequence[Row], learning: Learning) -> Floats:
-    """Return whether each answer is right: what people say of one that is given, else by its references."""
-
-    def correct(marks: Grader, text: str, row: Row) -> bool:
-        if learning.answer == "given" and row.verdict is not None:
-            return row.verdict
-        return marks.grade(row.question_or_empty, [text], row.answers).correct
-
-    answered = list(zip(features.answers, rows))
-    return np.array(
-        grade_together(learning.grader, lambda marks: [float(correct(marks, *pair)) for pair in answered])
-    )
 
 
 def kept_apart(n: int, groups: Groups | None, seed: int) -> NDArray[np.bool_]:

@@ -234,7 +234,8 @@ def output_of(out: Path) -> Output:
 def _from_samples(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRows) -> LearningTask | None:
     """Read stored samples; None if that is all that is to be done."""
     from semcal.calibration.draws_curve import draws_curve
-    from semcal.calibration.learn import Learning, calibrate_rows
+    from semcal.calibration.learn import calibrate_rows
+    from semcal.calibration.learning import Learning
     from semcal.calibration.samples import check_labelled_samples, measure_samples, rows_at_temperatures
     from semcal.grading.grade import as_grader
     from semcal.models.clustering import Grouping

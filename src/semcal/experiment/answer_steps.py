@@ -498,7 +498,8 @@ class CalibrateStep:
 
     def __call__(self, rows: Rows, models: WorkerState, *_: object) -> list[Row]:
         """Learn from the first of the questions."""
-        from semcal.calibration.learn import Learning, calibrate_rows
+        from semcal.calibration.learn import calibrate_rows
+        from semcal.calibration.learning import Learning
         from semcal.calibration.samples import SamplesOrigin
         from semcal.recalibration.provenance import Provenance
 
