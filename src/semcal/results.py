@@ -138,6 +138,8 @@ class Answer:
     answer_kind : {"modal", "greedy", "given"}
         The most frequent meaning of the draws, what the model says at T = 0, or another program's answer; the
         first of the `meanings` is the answer's, of which there may be no draw.
+    calibration : str, optional
+        The id of the calibration that made the probability (`Calibration.id`).
 
     Examples
     --------
@@ -167,6 +169,7 @@ class Answer:
     thresholds: Sequence[Mapping[str, Any]] | None = None
     like: LikeAnswers | None = None
     answer_kind: AnswerKind = "modal"
+    calibration: str | None = None
 
     @property
     def explanation(self) -> str:
@@ -212,6 +215,7 @@ class Answer:
             "threshold": self.threshold,
             **({} if self.decision is None else {"decision": self.decision, "thresholds": self.thresholds}),
             "answer_kind": self.answer_kind,
+            **({} if self.calibration is None else {"calibration": self.calibration}),
             "explanation": self.explanation,
             "entropy": self.entropy,
             "meanings": [vars(meaning) for meaning in self.meanings],
@@ -334,7 +338,7 @@ def answers_of(
     threshold = threshold if calibration.threshold is None else calibration.limit
     calibrated = zip(first, calibration.apply(rows))
     answers = [answer_of(row, measure, best, threshold, calibration.answer_kind) for row, best in calibrated]
-    return [replace(answer, thresholds=calibration.bands) for answer in answers]
+    return [replace(answer, thresholds=calibration.bands, calibration=calibration.id) for answer in answers]
 
 
 class Plots(list[Any]):
@@ -431,7 +435,7 @@ class Results(Sequence[Answer]):
         if answer.bounds is not None:
             row = row.set(prediction=answer.text)
         if answer.measure == CALIBRATED:
-            verdict = answer.abstained, answer.decision, answer.thresholds
+            verdict = answer.abstained, answer.decision, answer.thresholds, answer.calibration
             row = row.add(Decision(answer.text, answer.confidence, answer.score, answer.threshold, *verdict))
         return grade_row(row, grader=grader, seed=self._seed) if _is_gradable(row, answer) else row
 

@@ -128,6 +128,7 @@ class Decision:
     abstained: bool | None  # None without a threshold
     decision: str | None = None  # "answer", "review" or "abstain", where there are several thresholds
     thresholds: Sequence[Json] | None = None  # {risk, delta, threshold, n} of each, the strictest first
+    calibration: str | None = None  # the id of what made the probability
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,7 +149,7 @@ Part: TypeAlias = Draws | Tokens | Clusters | Measures | Decision | Grades
 #: Fields of parts that are left out of a row where they are None.
 _LEFT_OUT = (
     *("tied", "rule", "answer_correct", "cluster_correct", "temperatures", "truncated_to"),
-    *("decision", "thresholds", "token_scores"),
+    *("decision", "thresholds", "calibration", "token_scores"),
 )
 
 

@@ -349,7 +349,9 @@ class SemanticUQ:
         self._count(len(decided), sum(len(item.texts) for item in decided), sum(item.cut for item in decided))
         self.invalid_draws += sum(count_invalid(self.equivalence, item.texts) for item in decided)
         failures = {item.question.id: item.failure for item in decided if item.failure is not None}
-        return [item.answer(rule) for item in decided if item.failure is None], failures
+        name = None if self.calibration is None else self.calibration.id
+        answers = [replace(item.answer(rule), calibration=name) for item in decided if item.failure is None]
+        return answers, failures
 
     def _count(self, n_questions: int, draws: int, cut_draws: int) -> None:
         self.draws += draws

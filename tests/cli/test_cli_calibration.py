@@ -37,7 +37,7 @@ def folder(known: Calibration, tmp_path: Path) -> Path:
 
 
 def test_a_calibration_sets_everything_and_gives_a_probability(
-    model: str, folder: Path, tmp_path: Path
+    model: str, known: Calibration, folder: Path, tmp_path: Path
 ) -> None:
     file = write(tmp_path / "q.jsonl", QUESTIONS)
     code, rows, _ = semcal("ask", file, "--model", model, "--calibration", folder)
@@ -50,6 +50,7 @@ def test_a_calibration_sets_everything_and_gives_a_probability(
         assert row["confidence"] == pytest.approx(0.1 + 0.6 * other["confidence"])
         assert row["meanings"][0]["probability"] == row["confidence"]
         assert row["by_measure"] == other["by_measure"]
+        assert (row["calibration"], "calibration" in other) == (known.id, False)
         assert (row["answer"], row["abstained"], row["threshold"]) == (other["answer"], None, None)
 
 
@@ -269,6 +270,7 @@ def test_a_pipe_carries_the_probability_to_the_metrics(folder: Path, tmp_path: P
         assert code == 0
         assert stderr.count("measure: the rows do not tell") == (command[0] == "measure")
         rows = write(tmp_path / f"{command[0]}.jsonl", out)
+    assert {row["calibration"] for row in out} == {Calibration.from_pretrained(folder).id}
     assert [row["answer"] for row in out] == ["Bo"] * 3 + ["Ana"] * 3
     assert [row["answer_correct"] for row in out] == [False] * 3 + [True] * 3
     assert [row["probability"] for row in out] == pytest.approx([0.7, 0.58, 0.46, 0.46, 0.58, 0.7])

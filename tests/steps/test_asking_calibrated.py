@@ -48,6 +48,7 @@ def test_the_confidence_is_the_calibrated_probability_of_the_commonest_meaning(m
     assert (answer.text, answer.row["samples"]) == (plain.text, plain.row["samples"])
     assert answer.confidence == pytest.approx(0.1 + 0.6 * plain.confidence)
     assert (answer.measure, answer.entropy, answer.abstained) == ("Calibrated", plain.entropy, None)
+    assert (answer.calibration, plain.calibration) == (known.id, None)
     first, *others = answer.meanings
     assert (first.text, first.share, first.probability) == (answer.text, plain.confidence, answer.confidence)
     left = 0.2 * (1 - answer.confidence)

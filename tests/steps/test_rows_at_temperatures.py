@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from made_up_calibration import OF_ANOTHER_TEMPERATURE, calibration, threshold
 
+from semcal.calibration.calibrated import Calibration
+from semcal.calibration.features import ColumnFeature
 from semcal.errors import InputError, UndefinedWarning, UsageError
 from semcal.grading.rules import RuleGrader
 from semcal.models.equivalence import ExactMatch
 from semcal.models.fakes import FakeEquivalence
-from semcal.recalibration import TemperatureScaling
+from semcal.recalibration import SE, TemperatureScaling
 from tests.json_rows import (
     calibrated_rows,
     check_calibratable,
@@ -163,14 +167,48 @@ def test_draws_at_another_temperature_than_the_answers_are_wrong_usage() -> None
 
 def test_a_row_to_calibrate_needs_its_samples() -> None:
     row = clustered(ALONE)
-    check_calibratable(row)
+    check_calibratable(row, FOUR)
     with pytest.raises(InputError, match="no 'samples'"):
-        check_calibratable({key: value for key, value in row.items() if key != "samples"})
+        check_calibratable({key: value for key, value in row.items() if key != "samples"}, FOUR)
     with pytest.raises(InputError, match="every sample index from 0 to 4 once"):
-        check_calibratable({**row, "samples": [*row["samples"], "Di"], "log_likelihoods": None})
+        check_calibratable({**row, "samples": [*row["samples"], "Di"], "log_likelihoods": None}, FOUR)
     with pytest.raises(InputError, match=r"'answer' is there already .*to 'answers' if it is the"):
-        check_calibratable({**row, "answer": "Ana"})  # grade would take the calibrated answer for it
-    check_calibratable(calibrated_rows([row], FOUR)[0])  # measured before
+        check_calibratable({**row, "answer": "Ana"}, FOUR)  # grade would take the calibrated answer for it
+    check_calibratable(calibrated_rows([row], FOUR)[0], FOUR)  # measured before
+
+
+def test_a_probability_of_another_calibration_is_not_replaced() -> None:
+    (row,) = calibrated_rows([clustered(ALONE)], FOUR)
+    assert row["calibration"] == FOUR.id
+    other = replace(FOUR, further=0.25)
+    with pytest.raises(InputError, match=f"'{FOUR.id}', and this is {other.id}; measure the rows as they"):
+        check_calibratable(row, other)
+    check_calibratable({key: value for key, value in row.items() if key != "calibration"}, other)  # older
+    check_calibratable(row, replace(other, answer_kind="given"))  # the answer stays
+
+
+def test_the_id_of_a_calibration_follows_what_decides_probabilities_and_nothing_else(tmp_path: Path) -> None:
+    assert re.fullmatch("[0-9a-f]{12}", FOUR.id)
+    FOUR.save_pretrained(tmp_path)
+    assert Calibration.from_pretrained(tmp_path).id == FOUR.id
+    others = {
+        "further": 0.25,
+        "m": 5,
+        "temperature": 0.7,
+        "equivalence": "default",
+        "linkage": "greedy",
+        "threshold": threshold(0.6),
+        "thresholds": (threshold(0.6), threshold(0.5)),
+        "answer_kind": "greedy",
+        "columns": (ColumnFeature("score"),),
+        "signals": ("verbalised",),
+        "max_new_tokens": 7,
+        "recalibrator": SE(),
+    }
+    ids = [FOUR.id, *(replace(FOUR, **{name: value}).id for name, value in others.items())]
+    assert len(set(ids)) == len(ids)
+    told = replace(FOUR, report=replace(FOUR.report, warnings=("few",)), grader="rules", samples="{}\n")
+    assert told.id == FOUR.id
 
 
 def test_the_answer_beside_a_probability_is_graded_on_its_one_wording() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -28,7 +29,7 @@ from semcal.calibration.features import (
 from semcal.calibration.signals import check_signals, signals_named
 from semcal.data.template import Template
 from semcal.errors import InputError, SemcalWarning, StoreError, UsageError, shown
-from semcal.files import dumps
+from semcal.files import dumps, json_checksum
 from semcal.hub_names import CALIBRATION, NLI_MODEL, is_hub_id
 from semcal.measuring import (
     MeasureOptions,
@@ -71,6 +72,12 @@ Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]
 Verdict = Literal["answer", "review", "abstain"]
+#: What decides an answer, its probability and whether it is given, and the letters of a hash of it.
+DECISIVE = (
+    *("map", "further", "m", "temperature", "temperatures", "equivalence", "equivalence_revision", "linkage"),
+    *("threshold", "thresholds", "answer_kind", "columns", "signals", "max_new_tokens"),
+)
+ID_LETTERS = 12
 
 # ---- A calibration -----------------------------------------------------------------------------------------
 
@@ -388,6 +395,18 @@ class Calibration(_Contents):
     def __repr__(self) -> str:
         limit = "" if self.threshold is None else f", threshold={self.threshold.threshold}"
         return f"Calibration({self.report.chosen}, {self.report.n} labelled questions, m={self.m}{limit})"
+
+    @cached_property
+    def id(self) -> str:
+        """What tells it from others: a hash of all that decides answers, probabilities and abstention."""
+        contents = _CONTENTS.dump_python(self, include=set(DECISIVE), mode="json")
+        return json_checksum(
+            {
+                **contents,
+                "model": self.provenance and [self.provenance.revision, self.provenance.prompt_hash],
+                "recalibrator": self.recalibrator and fingerprint(self.recalibrator),
+            }
+        )[:ID_LETTERS]
 
     @property
     def recalibrators(self) -> dict[float | None, AnyRecalibrator]:
@@ -764,8 +783,9 @@ def _sampled_otherwise(row: Row, differs: str) -> UsageError:
     return UsageError(f"question {row.id!r} was sampled with {differs}; use what sampled it, or sample anew")
 
 
-def check_calibratable(row: Row, kind: AnswerKind = "modal") -> None:
+def check_calibratable(row: Row, calibration: Calibration) -> None:
     """Raise InputError unless `CalibrationStep` can measure the row."""
+    kind, calibration_id = calibration.answer_kind, calibration.id
     check_measurable(row)
     _ = row.samples, row.sampled_by
     if kind != "modal":
@@ -775,6 +795,16 @@ def check_calibratable(row: Row, kind: AnswerKind = "modal") -> None:
         raise InputError(
             f"'answer' is there already ({answer}), and the calibrated answer would take its place; rename "
             "it, to 'answers' if it is the reference; or calibrate for given answers (--answer given)"
+        )
+    if (
+        kind != "given"
+        and row.has("probability")
+        and row.get("calibration", calibration_id) != calibration_id
+    ):
+        raise InputError(
+            f"'answer' and 'probability' are there already, of the calibration {shown(row['calibration'])}, "
+            f"and this is {calibration_id}; measure the rows as they were clustered, or rename 'answer' and "
+            "'probability'"
         )
 
 
@@ -807,9 +837,11 @@ def draws_for(calibration: Calibration, rows: Sequence[Row]) -> dict[float | Non
 
 def decision_of(answer: CalibratedAnswer, calibration: Calibration) -> Decision:
     """Return the part of a row that an answer with its probability is."""
-    limit, bands = calibration.limit, calibration.bands
     return Decision(
-        answer.text, answer.probability, answer.score, limit, answer.abstained, answer.decision, bands
+        *(answer.text, answer.probability, answer.score, calibration.limit, answer.abstained),
+        decision=answer.decision,
+        thresholds=calibration.bands,
+        calibration=calibration.id,
     )
 
 

@@ -321,7 +321,7 @@ def measure(
         chosen = opt.open_calibration(calibration)
         untold |= {True, False}
         calibrated.check_answer_kind(chosen, None if answer is None else as_answer_kind(answer))
-        check = partial(calibrated.check_calibratable, kind=chosen.answer_kind)
+        check = partial(calibrated.check_calibratable, calibration=chosen)
         fields = (*MEASURED, "samples")
         at = at if chosen.temperature is None else f"T = {chosen.temperature:g}"
         judge = None
