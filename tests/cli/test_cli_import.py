@@ -484,6 +484,179 @@ def test_a_log_probability_that_is_none_leaves_the_likelihood_out(tmp_path, logp
     assert "log_likelihoods" not in row
 
 
+# --answer: the log's own answer
+
+
+def test_what_a_filter_of_lm_eval_leaves_is_the_given_answer_with_the_first_metric_as_verdict(tmp_path):
+    lines = [lm_eval_line("0", filtered_resps=["Ilka Soren. He"]), lm_eval_line("1", exact_match=0.0)]
+    file = write(tmp_path / "samples.jsonl", lines)
+    code, rows, _ = semcal("import", "lm-eval", file, "--answer", "given")
+    _, plain, _ = semcal("import", "lm-eval", file)
+    assert code == 0
+    assert [(row.pop("answer"), row.pop("correct")) for row in rows] == [
+        ("Ilka Soren", True),
+        ("The Sull", False),
+    ]
+    assert rows == plain
+
+
+@pytest.mark.parametrize(
+    ("changed", "correct"),
+    [
+        ({"metrics": ["f1", "exact_match"], "f1": 0.4}, None),
+        ({"metrics": []}, None),
+        ({"metrics": None}, None),
+        ({"metrics": ["other"]}, None),
+        ({"exact_match": "1"}, None),
+        ({"exact_match": True}, True),
+        ({"exact_match": 0}, False),
+    ],
+)
+def test_only_a_metric_of_0_or_1_is_a_verdict(tmp_path, changed, correct):
+    file = write(tmp_path / "samples.jsonl", [lm_eval_line("0", **changed)])
+    (row,) = semcal("import", "lm-eval", file, "--answer", "given")[1]
+    assert row.get("correct") is correct
+
+
+@pytest.mark.parametrize("texts", [None, [], ["a", "b"], [["a", "b"]], [3]])
+def test_a_filter_that_leaves_no_one_text_is_a_bad_row(tmp_path, texts):
+    file = write(tmp_path / "samples.jsonl", [lm_eval_line("0", filtered_resps=texts), lm_eval_line("1")])
+    code, rows, stderr = semcal("import", "lm-eval", file, "--answer", "given")
+    assert (code, [row["id"] for row in rows]) == (1, ["1"])
+    assert "'filtered_resps' is no one text but" in stderr
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"resps": [["Bo."]]}, {"arguments": {"gen_args_0": {"arg_0": "?", "arg_1": {"temperature": 0}}}}],
+)
+@pytest.mark.filterwarnings("ignore:all 20 answers have the same share")
+def test_an_answer_alone_or_at_0_comes_without_draws_and_can_be_calibrated(tmp_path, changed):
+    lines = [
+        lm_eval_line("0", doc={"question": f"Who built mill {n}?"}, exact_match=float(n % 3 > 0), **changed)
+        | {"doc_id": n, "filtered_resps": ["Ana" if n % 3 else "Bo"]}
+        for n in range(20)
+    ]
+    file = write(tmp_path / "samples.jsonl", lines)
+    rows = tmp_path / "rows.jsonl"
+    code, _, _ = semcal("import", "lm-eval", file, "--answer", "given", "--out", rows)
+    assert code == 0
+    read = [json.loads(line) for line in rows.read_text().splitlines()]
+    assert set(read[0]) == {"id", "question", "answers", "answer", "correct"}
+    options = (
+        "--model",
+        "atlas",
+        "--answer",
+        "given",
+        "--m",
+        "2",
+        "--temperatures",
+        "1",
+        "--equivalence",
+        "exact",
+    )
+    code, (report,), stderr = semcal("calibrate", rows, *options, "--out", tmp_path / "made")
+    assert (code, report["n"]) == (0, 20), stderr
+    assert report["base"]["accuracy"] == pytest.approx(0.65)
+
+
+@pytest.mark.parametrize(
+    ("value", "correct"),
+    [
+        ("C", True),
+        ("I", False),
+        ("N", False),
+        ("P", None),
+        (1, True),
+        (0.0, False),
+        (0.5, None),
+        ({"a": 1}, None),
+    ],
+)
+def test_the_first_epoch_of_inspect_is_the_given_answer_and_its_first_score_the_verdict(
+    tmp_path, value, correct
+):
+    samples = inspect_samples()
+    for sample in samples:
+        sample["scores"] = {"match": {"value": value if sample["epoch"] == 1 else "P"}, "f1": {"value": 1}}
+    log = json_file(tmp_path / "log.json", samples[::-1], temperature=1.0)
+    code, rows, _ = semcal("import", "inspect", log, "--answer", "given")
+    assert code == 0
+    assert {row["id"]: row["answer"] for row in rows} == {"0": "Ilka Soren", "1": "The Sull"}
+    assert [row.get("correct") for row in rows] == [correct] * 2
+    assert [len(row["samples"]) for row in rows] == [4, 4]
+
+
+@pytest.mark.parametrize("scores", [None, {}, {"match": None}, []])
+def test_an_epoch_without_a_score_has_no_verdict(tmp_path, scores):
+    log = json_file(tmp_path / "log.json", [inspect_sample("0", 1, "Bo.", scores=scores)], temperature=0)
+    code, rows, _ = semcal("import", "inspect", log, "--answer", "given")
+    question, answers, _ = ASKED["0"]
+    assert (code, rows) == (0, [{"id": "0", "question": question, "answers": answers, "answer": "Bo"}])
+
+
+@pytest.mark.parametrize(("kind", "ending"), [("given", "answer"), ("greedy", "greedy")])
+@pytest.mark.parametrize("first", [True, False])
+def test_a_request_of_a_batch_that_is_named_so_is_the_answer(tmp_path, kind, ending, first):
+    def with_answers(lines: list[Any], answers: list[Any]) -> list[Any]:
+        return answers + lines if first else lines + answers
+
+    lines = [
+        reply(f"{name}#{i}", text) for name, (*_, texts) in ASKED.items() for i, text in enumerate(texts)
+    ]
+    lines = with_answers(lines, [reply(f"{name}#{ending}", "Ana. She") for name in ASKED])
+    asked = [request(f"{name}#{i}", ASKED[name][0], temperature=1) for name in ASKED for i in range(4)]
+    zero = [request(f"{name}#{ending}", ASKED[name][0], temperature=0) for name in ASKED]
+    files = (
+        write(tmp_path / "output.jsonl", lines),
+        "--requests",
+        write(tmp_path / "requests.jsonl", with_answers(asked, zero)),
+    )
+    code, rows, _ = semcal("import", "openai-batch", *files, "--answer", kind)
+    assert code == 0
+    for row, (name, (question, _, texts)) in zip(sorted(rows, key=lambda row: row["id"]), ASKED.items()):
+        assert (row["id"], row["question"], row["samples"]) == (name, question, first_answers(texts))
+        assert row["answer" if kind == "given" else "greedy"] == "Ana"
+        assert row["temperatures"] == [1] * 4
+    code, rows, stderr = semcal("import", "openai-batch", *files)
+    assert (code, {row["id"] for row in rows}) == (1, set(ASKED))
+    assert "decoded greedily" in stderr
+
+
+def test_an_answer_of_a_batch_that_is_missing_twice_there_or_not_greedy_is_a_bad_row(tmp_path):
+    draws = [reply(f"{name}#{i}", "Sull.") for name in ("a", "b", "c", "d") for i in range(2)]
+    answers = [
+        reply("b#greedy", "x"),
+        reply("b#greedy", "y"),
+        reply("c#greedy", None),
+        reply("d#greedy", "x"),
+    ]
+    alone = [reply("e#greedy", "x")]
+    asked = [request(f"{name}#{i}", "Who?", temperature=1) for name in ("a", "b", "c", "d") for i in range(2)]
+    at = {"b": 0, "c": 0, "d": 1, "e": 0}
+    asked += [request(f"{name}#greedy", "Who?", temperature=t) for name, t in at.items()]
+    output = write(tmp_path / "output.jsonl", draws + answers + alone)
+    options = ("--requests", write(tmp_path / "requests.jsonl", asked), "--answer", "greedy")
+    code, rows, stderr = semcal("import", "openai-batch", output, *options)
+    assert (code, rows) == (1, [])
+    for reason in (
+        "no answer of its own: expected a reply to ID#greedy",
+        "the answer is there twice",
+        "request 'c#greedy': expected a text, got None",
+        "request 'd#greedy' asks something else than the draws, or not at T = 0",
+        "there is no draw beside the answer",
+    ):
+        assert reason in stderr
+
+
+@pytest.mark.parametrize("form", ["lm-eval", "inspect"])
+def test_a_greedy_answer_beside_draws_is_in_no_log_of_these(tmp_path, form):
+    file = write(tmp_path / "log.json", [lm_eval_line("0")])
+    code, _, stderr = semcal("import", form, file, "--answer", "greedy")
+    assert code == 2
+    assert f"a log of {form} holds no answer at T = 0 beside draws" in stderr
+
+
 # --questions: by id, or by text where no question has an id
 
 

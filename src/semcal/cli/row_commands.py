@@ -206,6 +206,12 @@ def import_rows(
     questions: str | None = Option(
         None, metavar="FILE", help="Questions {id?, question, answers}, by id or text."
     ),
+    answer: str | None = Option(
+        None,
+        metavar="KIND",
+        help="Also the log's own answer: given ('answer', and 'correct' where the log says so), or greedy "
+        "('greedy', a batch's q#greedy).",
+    ),
     limit: int | None = opt.LIMIT,
     out: Path | None = opt.OUT,
     overwrite: bool = opt.OVERWRITE,
@@ -214,20 +220,28 @@ def import_rows(
     """Turn sampled answers that another program recorded into rows for semcal cluster.
 
     Writes {id, question, answers, generations, samples}; samples are first answers, as of semcal sample. Adds
-    log_likelihoods only where the file says at which T and how they were computed.
+    log_likelihoods only where the file says at which T and how they were computed. With --answer given also
+    rows {id, question, answers, answer, correct} of answers without draws, for calibrate --answer given.
     """
     from semcal.data.recorded import FORMATS, read_recorded
     from semcal.models.clustering import check_clusterable
 
     chosen = FORMATS[check_name(format, FORMATS, what="format")]
     without = several = repeated = 0
-    lines = read_recorded(file, format, requests=requests, questions=questions)
+    kind = as_answer_kind(answer or "modal")
+    lines = read_recorded(file, format, requests=requests, questions=questions, answer=kind)
     read = (line if isinstance(line, InputError) else Row(line.data, line.line) for line in lines)
+
+    def check(row: Row) -> None:
+        if row.has("samples"):
+            check_clusterable(row)
+
     with RowResults("import", out, limit=limit) as results:
-        for block in results.blocks(checked(read, check_clusterable), []):
+        for block in results.blocks(checked(read, check), []):
             results.write(block)
-            without += sum(not row.has("log_likelihoods") for row in block.rows)
-            texts = [row["generations"] for row in block.rows if len(row["generations"]) > 1]
+            drawn = [row for row in block.rows if row.has("samples")]
+            without += sum(not row.has("log_likelihoods") for row in drawn)
+            texts = [row["generations"] for row in drawn if len(row["generations"]) > 1]
             several += len(texts)
             repeated += sum(len(set(generations)) == 1 for generations in texts)
     code = results.bad.exit_code()

@@ -3,6 +3,10 @@
 A log-likelihood is taken over where the file states T = 1 and top_p = 1 (log-probabilities are then the same
 raw and scaled) and nothing else that bends the distribution, and lists all tokens of an answer and its end of
 turn. A question of which an answer is missing is a bad row.
+
+A log may hold an answer of its own beside the draws, or alone: what lm-eval's filter made of them and its
+metric judged, the first epoch of inspect with its score, a request of a batch that is named so. It can be
+taken as the answer that is "given", or as "greedy" where it was asked for at T = 0 beside the draws.
 """
 
 from __future__ import annotations
@@ -43,6 +47,8 @@ _LAST_QUESTION = re.compile(r"(?:^|\n)(?:Question|Q):\s*(\S[^\n]*)\n(?:Answer|A)
 _BEGINNING = re.compile(r"\A|[:>\]\n]\s*|[.!?]\s+")
 _ENDING = 2000
 _DRAW = re.compile(r"(.+)#(\d{1,9})")
+#: The key of a log's own answer by its kind; behind # it ends the custom_id of a batch's request for it.
+_KEYS: Mapping[str, str] = {"given": "answer", "greedy": "greedy"}
 #: Settings that leave the distribution as the model has it; a temperature and top_p must be stated.
 _PLAIN: Mapping[str, tuple[Any, ...]] = {
     **dict.fromkeys(("temperature", "top_p"), (1,)),
@@ -63,6 +69,7 @@ class _Answers:
     context: str | None = None
     settings: RowData = field(default_factory=dict)  # temperature, top_p, …, as far as the file says
     draws: dict[tuple[int, int], tuple[str, float | None]] = field(default_factory=dict)  # (request, choice)
+    stated: dict[int, tuple[str, bool | None]] = field(default_factory=dict)  # own answer, verdict by request
     fault: str | None = None  # why it cannot be used
     is_prompt: bool = True  # whether the question may stand at the end of a prompt
 
@@ -76,26 +83,71 @@ class _Answers:
             text = _text(_at(choice, "message", "content") or _at(choice, "text"), stored)
             self.draws[request, number] = text, _log_likelihood(choice, text, self.settings)
 
-    def row(self, name: str) -> JsonLine | RowError:
-        """The row, with whatever of it is known."""
-        temperature = self.settings.get("temperature")
-        if temperature == 0:
-            self.fault = self.fault or "decoded greedily (T = 0): such answers are no draws; sample at T > 0"
+    def state(self, choices: Any) -> None:
+        """Take a reply that is the answer; InputError if there is none, or it has no text."""
+        if self.stated:
+            raise InputError("the answer is there twice: keep one")
+        reply = _Answers(self.line)
+        reply.add(0, choices, {})
+        self.stated[0] = reply.draws[0, 0][0], None
+
+    def row(self, name: str, kind: str) -> JsonLine | RowError:
+        """The row, with whatever of it is known, and the log's own answer unless `kind` is "modal"."""
+        stated = {} if kind == "modal" else self._own_answer(kind)
+        alone = kind == "given" and (len(self.draws) <= 1 or self.settings.get("temperature") == 0)
+        draws = {} if alone or self.fault is not None else self._drawn()
         if self.fault is not None:
             return RowError(self.line, self.fault, name)
-        texts, likelihoods = zip(*(self.draws[key] for key in sorted(self.draws)))
         row = {
             "id": name,
             "question": self.question,
             "prompt": self.question if self.is_prompt else None,
             "context": self.context,
             "answers": self.answers or None,
+            **stated,
+            **draws,
+        }
+        return row_of(self.line, {key: value for key, value in row.items() if value is not None})
+
+    def _drawn(self) -> RowData:
+        """The draws, with whatever is known of them."""
+        temperature = self.settings.get("temperature")
+        if temperature == 0:
+            self.fault = (
+                "decoded greedily (T = 0): such answers are no draws; sample at T > 0, or import them "
+            )
+            self.fault += "as answers to check (--answer given)"
+        if not self.draws:
+            self.fault = "there is no draw beside the answer; sample some at T > 0"
+            return {}
+        texts, likelihoods = zip(*(self.draws[key] for key in sorted(self.draws)))
+        return {
             "generations": list(texts),
-            "samples": [first_answer(split_thinking(text)[1]).text for text in texts],
+            "samples": list(map(_first_of, texts)),
             "log_likelihoods": None if None in likelihoods else list(likelihoods),
             "temperatures": None if not temperature else [temperature] * len(texts),
         }
-        return row_of(self.line, {key: value for key, value in row.items() if value is not None})
+
+    def _own_answer(self, kind: str) -> RowData:
+        """The log's own answer, and whether it is right as far as the log says."""
+        if not self.stated and kind == "given" and len(self.draws) == 1:
+            ((text, _),) = self.draws.values()
+            self.stated[0] = text, None
+        if not self.stated:
+            self.fault = self.fault or f"no answer of its own: expected a reply to ID#{_KEYS[kind]}"
+            return {}
+        text, correct = self.stated[min(self.stated)]
+        return {_KEYS[kind]: _first_of(text), "correct": correct if kind == "given" else None}
+
+
+def _first_of(text: str) -> str:
+    return first_answer(split_thinking(text)[1]).text
+
+
+def _verdict(value: Any) -> bool | None:
+    """Whether a score says right or wrong; None where it is another number, or none."""
+    named = {"C": True, "I": False, "N": False}.get(value) if isinstance(value, str) else None
+    return bool(value) if isinstance(value, bool | int | float) and value in (0, 1) else named
 
 
 def _at(value: Any, *keys: str) -> Any:
@@ -142,7 +194,7 @@ def _log_likelihood(choice: Any, text: str, settings: RowData) -> float | None:
 # lm-eval: a line for each document and filter, all of which hold the same raw answers
 
 
-def _read_lm_eval(source: str, _: str | None) -> Rows:
+def _read_lm_eval(source: str, _: str | None, kind: str) -> Rows:
     versions_of: dict[str, list[Any]] = {}
     for row in read_rows(source):
         if isinstance(row, RowError):
@@ -156,7 +208,10 @@ def _read_lm_eval(source: str, _: str | None) -> Rows:
             if is_repeated:
                 raise InputError("another line has this doc_id: import the file of one task and one run")
             if len(versions) == 1:
-                yield _of_lm_eval(row).row(name)
+                entry = _of_lm_eval(row)
+                if kind != "modal":
+                    entry.stated[0] = _filtered(row.data)
+                yield entry.row(name, kind)
         except InputError as error:
             yield RowError(row.line, str(error), name)
 
@@ -190,6 +245,21 @@ def _of_lm_eval(row: JsonLine) -> _Answers:
     )
 
 
+def _filtered(line: RowData) -> tuple[str, bool | None]:
+    """What the filter has made of the texts, and the first metric's verdict on it."""
+    texts = line.get("filtered_resps")
+    if isinstance(texts, list) and len(texts) == 1:
+        (texts,) = texts
+    if not isinstance(texts, str):
+        raise InputError(
+            f"'filtered_resps' is no one text but {shown(texts)}; let the task have a filter that leaves one "
+            "(take_first), or leave --answer out"
+        )
+    metrics = line.get("metrics")
+    first = metrics[0] if isinstance(metrics, list) and metrics else None
+    return texts, _verdict(line.get(first) if isinstance(first, str) else None)
+
+
 def _aliases(target: Any) -> list[str]:
     """The reference answers; lm-eval writes a list of texts as Python would print it."""
     if isinstance(target, str) and target.startswith("[") and target.endswith("]"):
@@ -204,7 +274,7 @@ def _aliases(target: Any) -> list[str]:
 # inspect: a sample for each question and epoch, in a zip file or a JSON file
 
 
-def _read_inspect(source: str, _: str | None) -> Rows:
+def _read_inspect(source: str, _: str | None, kind: str) -> Rows:
     log = (_json_log if Path(source).suffix.lower() == ".json" else _eval_log)(Path(source))
     header = next(log)
     configs = (_at(header, "eval", "model_generate_config"), _at(header, "plan", "config"))
@@ -217,7 +287,7 @@ def _read_inspect(source: str, _: str | None) -> Rows:
         except InputError as error:
             entry.fault = entry.fault or f"epoch {shown(_at(sample, 'epoch'))}: {error}"
     for name, entry in answers.items():
-        yield entry.row(name)
+        yield entry.row(name, kind)
 
 
 def _add_epoch(entry: _Answers, sample: Any) -> None:
@@ -225,7 +295,11 @@ def _add_epoch(entry: _Answers, sample: Any) -> None:
         raise InputError(f"the run failed: {shown(_at(failed, 'message'))}; leave it out, or run it again")
     stored, epoch, target = (_at(sample, key) for key in ("attachments", "epoch", "target"))
     stored = stored if isinstance(stored, Mapping) else {}
-    entry.add(epoch if isinstance(epoch, int) else 1, _at(sample, "output", "choices"), stored)
+    number = epoch if isinstance(epoch, int) else 1
+    entry.add(number, _at(sample, "output", "choices"), stored)
+    scores = _at(sample, "scores")
+    score = next(iter(scores.values()), None) if isinstance(scores, Mapping) else None
+    entry.stated[number] = entry.draws[number, 0][0], _verdict(_at(score, "value"))
     question = _question(_at(sample, "input"), stored)
     if entry.question not in (None, question):
         raise InputError("its input is not that of the other epochs: give each question an id of its own")
@@ -308,23 +382,27 @@ def _parsed(raw: bytes, where: str | Path) -> Any:
 # OpenAI's batch files: a line for each request, in any order; the draws of q are "q#0", "q#1", … or choices
 
 
-def _read_batch(source: str, requests: str | None) -> Rows:
+def _read_batch(source: str, requests: str | None, kind: str) -> Rows:
     answers: dict[str, _Answers] = {}
-    waiting = dict(_requests(answers, requests)) if requests else {}
+    waiting = dict(_requests(answers, requests, kind)) if requests else {}
     for row in read_rows(source):
         if isinstance(row, RowError) or not isinstance(row.data.get("custom_id"), str):
             no_id = "no 'custom_id': expected a line of the output file of a batch"
             yield row if isinstance(row, RowError) else RowError(row.line, no_id)
             continue
         waiting.pop(row.data["custom_id"], None)
-        name, draw = _named(row.data["custom_id"])
+        name, draw = _named(row.data["custom_id"], kind)
         entry = answers.setdefault(name, _Answers(row.line))
         status = _at(row.data, "response", "status_code")
         try:
             if row.data.get("error") or status not in (None, 200):
                 why = row.data.get("error") or _at(row.data, "response", "body", "error")
                 raise InputError(f"it failed ({shown(_at(why, 'message') or why or status)}); ask it again")
-            entry.add(draw, _at(row.data, "response", "body", "choices"), {})
+            choices = _at(row.data, "response", "body", "choices")
+            if draw is None:
+                entry.state(choices)
+            else:
+                entry.add(draw, choices, {})
         except InputError as error:
             entry.line = row.line
             entry.fault = entry.fault or f"request {shown(row.data['custom_id'])}: {error}"
@@ -335,11 +413,12 @@ def _read_batch(source: str, requests: str | None) -> Rows:
         numbers = sorted({draw for draw, _ in entry.draws})
         if numbers and numbers != list(range(numbers[0], numbers[0] + len(numbers))):
             entry.fault = entry.fault or f"draws are missing: there are only those numbered {shown(numbers)}"
-        yield entry.row(name)
+        yield entry.row(name, kind)
 
 
-def _requests(answers: dict[str, _Answers], requests: str) -> Iterator[tuple[str, _Answers]]:
+def _requests(answers: dict[str, _Answers], requests: str, kind: str) -> Iterator[tuple[str, _Answers]]:
     """What was asked, by custom_id."""
+    of_answers: list[tuple[str, _Answers]] = []
     for row in read_rows(requests):
         if isinstance(row, RowError):
             raise InputError(f"{requests}: {row}")
@@ -347,44 +426,73 @@ def _requests(answers: dict[str, _Answers], requests: str) -> Iterator[tuple[str
         request = str(row.data.get("custom_id"))
         question = _question(_at(body, "messages") or _at(body, "prompt"), {})
         settings = {key: _at(body, key) for key in _PLAIN}
-        entry = answers.setdefault(_named(request)[0], _Answers(row.line, question, settings=settings))
+        (name, draw), asked = _named(request, kind), _Answers(row.line, question, settings=settings)
+        if draw is None:
+            of_answers.append((name, asked))
+            continue
+        entry = answers.setdefault(name, asked)
         if (entry.question, entry.settings) != (question, settings):
             entry.fault = f"request {shown(request)} asks something else, or otherwise, than the other draws"
         yield request, entry
+    for name, asked in of_answers:
+        request, temperature = f"{name}#{_KEYS[kind]}", asked.settings["temperature"]
+        entry = answers.setdefault(name, asked)
+        if kind == "greedy" and (temperature != 0 or entry.question != asked.question):
+            entry.fault = f"request {shown(request)} asks something else than the draws, or not at T = 0"
+        yield request, entry
 
 
-def _named(request: str) -> tuple[str, int]:
-    """Question and number of draw of a custom_id."""
+def _named(request: str, kind: str) -> tuple[str, int | None]:
+    """Question and number of draw of a custom_id; None for the answer."""
+    name, _, key = request.rpartition("#")
+    if kind in _KEYS and key == _KEYS[kind]:
+        return name, None
     draw = _DRAW.fullmatch(request)
     return (draw[1], int(draw[2])) if draw else (request, 0)
 
 
 @dataclass(frozen=True)
 class _Format:
-    read: Callable[[str, str | None], Rows]
+    read: Callable[[str, str | None, str], Rows]
     no_likelihoods: str  # why rows have none
+    has_greedy: bool = False  # whether it can hold a greedy answer beside draws
 
 
 _UNSURE = "the file does not state T = 1 and top_p = 1, or does not list all tokens with the end of turn"
 FORMATS = {
     "lm-eval": _Format(_read_lm_eval, "lm-eval records none"),
     "inspect": _Format(_read_inspect, _UNSURE),
-    "openai-batch": _Format(_read_batch, f"{_UNSURE} (--requests tells T)"),
+    "openai-batch": _Format(_read_batch, f"{_UNSURE} (--requests tells T)", has_greedy=True),
 }
 """What can be imported."""
 
 
-def read_recorded(source: str, format: str, *, requests: str | None, questions: str | None) -> Rows:
+def read_recorded(
+    source: str,
+    format: str,
+    *,
+    requests: str | None,
+    questions: str | None,
+    answer: str = "modal",
+) -> Rows:
     """Yield a row {id, question, answers, generations, samples, log_likelihoods?, temperatures?} a question.
 
     `requests` is the request file of a batch; `questions` a file of questions with reference answers, which
-    replace what the source says. InputError if a source cannot be read as a whole, or is a pickle.
+    replace what the source says. With `answer` "given" a row also has the log's own `answer`, and `correct`
+    where the log says 0 or 1 of it; where it is the only answer, or at T = 0, there are no draws. With
+    "greedy" it has `greedy`, a batch's answer at T = 0 beside its draws. InputError if a source cannot be
+    read as a whole, or is a pickle.
     """
+    if answer == "greedy" and not FORMATS[format].has_greedy:
+        raise UsageError(
+            f"a log of {format} holds no answer at T = 0 beside draws; import that of a run at T = 0 with "
+            "--answer given, and sample a model as its witness"
+        )
     if requests is not None and format != "openai-batch":
         raise UsageError(f"--requests is for openai-batch, not for {format}; leave it out")
     _refuse_pickle(source)
     questions_of_file = _Questions(questions) if questions is not None else None
-    for row in FORMATS[format].read(source, requests):
+    for row in FORMATS[format].read(source, requests, answer):
         yield row if isinstance(row, RowError) else _with_question(row, questions_of_file)
 
 
