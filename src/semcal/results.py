@@ -357,6 +357,7 @@ class StoredSamples:
 
     source: str | Path | None  # their file, if they are from one
     clustered_by: str | None  # what made their clusters, where they hold some
+    clustered: frozenset[str] = frozenset()  # the ids of those that do
 
 
 class Results(Sequence[Answer]):
@@ -550,6 +551,7 @@ class Results(Sequence[Answer]):
         seed: int = 0,
         features: Sequence[str] = (),
         signals: Sequence[str] = (),
+        m_curve: bool = False,
     ) -> Calibration:
         """Learn the probability that an answer is right from the graded rows of stored samples.
 
@@ -578,9 +580,17 @@ class Results(Sequence[Answer]):
         graded = {t: [rows[place] for place in places] for t, rows in self.rows_at.items()}
         inputs.check_stored_draws(graded, self._kind)
         origin = origin_of(next(iter(graded.values())), self._stored.source)
-        return calibrate_rows(
-            graded, self._clustering.equivalence, self._clustering.linkage, learning, origin
-        )
+        clustering, kept = self._clustering, self._stored.clustered
+        calibration = calibrate_rows(graded, clustering.equivalence, clustering.linkage, learning, origin)
+        if not m_curve:
+            return calibration
+        from semcal.calibration.draws_curve import draws_curve
+
+        bare = {
+            t: [row if row.id in kept else row.without("clusters") for row in rows]
+            for t, rows in graded.items()
+        }
+        return calibration.with_draws_curve(draws_curve(bare, clustering, learning))
 
     def __repr__(self) -> str:
         graded, by = len(self._graded()), f"meanings by {shown(self.equivalence)}"
@@ -716,11 +726,11 @@ def score(
     for row in next(iter(rows.values())) if calibration is None else ():
         if chosen not in row.measured.confidences:
             raise InputError(f"question {row.id!r} has no log-likelihoods, which {chosen} needs; use E-SC")
-    n_stored = sum(row.has("clusters") for row in stored)
+    with_clusters = frozenset(row.id for row in stored if row.has("clusters"))
     by = (
         "stored clusters"
-        if n_stored == len(stored)
-        else f"{judge.name}, and stored clusters of {n_stored} rows"
+        if len(with_clusters) == len(stored)
+        else f"{judge.name}, and stored clusters of {len(with_clusters)} rows"
     )
     return Results(
         answers_of(rows, chosen, calibration, kind=kind),
@@ -728,6 +738,8 @@ def score(
         grader=marks,
         clustering=Grouping(judge, linkage),
         seed=seed,
-        stored=StoredSamples(samples if isinstance(samples, str | Path) else None, by if n_stored else None),
+        stored=StoredSamples(
+            samples if isinstance(samples, str | Path) else None, by if with_clusters else None, with_clusters
+        ),
         kind=kind,
     )

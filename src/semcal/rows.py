@@ -440,10 +440,13 @@ class Row(Mapping[str, Any]):
         return QuestionError(str(self.json["id"]), self.json[FAILED]) if FAILED in self.json else None
 
     def take(self, chosen: Sequence[int]) -> Row:
-        """Return the row with some of its draws, and their clusters, without `temperatures`."""
+        """Return the row with some of its draws, and their clusters, without `temperatures`.
+
+        Which cluster a stated answer means is left out: it may be gone, or have another number.
+        """
         place = {sample: number for number, sample in enumerate(chosen)}
         m = len(self.samples)
-        json = self.without("temperatures").to_json()
+        json = self.without("temperatures", *(keys[2] for keys in STATED.values())).to_json()
         json |= {
             key: [self.json[key][i] for i in chosen]
             for key in PER_SAMPLE

@@ -408,6 +408,48 @@ def test_fewer_draws_are_clustered_anew_and_no_pair_is_asked_about_twice() -> No
     assert len(linking.asked) == len(set(linking.asked))
 
 
+@pytest.mark.parametrize("kind", ["greedy", "given"])
+def test_an_answer_that_is_not_read_of_the_draws_is_compared_with_fewer_anew(kind: Any) -> None:
+    """Among fewer draws its cluster has another number, or is not there."""
+    drawn = dict.fromkeys(("Bo", "Cy", "Ed", "Flo", "Gus", "Ida", "Jo"), 0.1)
+    table = {
+        f"Who built mill {i}?": {**drawn, "Ana": 0.298 - 0.004 * i, "Di": 0.002 + 0.004 * i}
+        for i in range(60)
+    }
+    labelled = [
+        {"question": question, "answers": "Ana" if i % 3 else "Di"}
+        | ({"answer": "Ana"} if kind == "given" else {})
+        for i, question in enumerate(table)
+    ]
+    calibration = semcal.calibrate(
+        FakeLanguageModel(table), labelled, answer=kind, equivalence="exact", m_curve=True
+    )
+    report = calibration.report
+    assert [point.m for point in report.draws_curve] == [1, 2, 3, 5, 10]
+    assert calibration.samples is not None
+    stored = [{**json.loads(line)} for line in calibration.samples.splitlines()]
+    for point in report.draws_curve:
+        first = measure_samples(list(map(Row, stored)), EXACT, m=point.m, answer=kind)
+        learning = Learning(answer=kind, signals=("token-scores",))
+        again = calibrate_rows(first, ExactMatch(), learning=learning).report
+        assert again.calibrated["gain"] == pytest.approx(point.gain)
+
+
+@pytest.mark.filterwarnings("ignore:all 150 answers have the same share")
+def test_results_of_stored_samples_know_the_same_curve_and_keep_clusters_that_were_stored() -> None:
+    rows = drawn_rows()
+    expected = draws_curve({None: list(map(Row, rows))}, EXACT, Learning())
+    results = semcal.score(rows, "exact")
+    assert results.calibrate(m_curve=True).report.draws_curve == expected
+    assert results.calibrate().report.draws_curve == ()
+    alike = [{**row, "clusters": [list(range(6))]} for row in rows]
+    kept = draws_curve({None: list(map(Row, alike))}, EXACT, Learning())
+    assert semcal.score(alike).calibrate(m_curve=True).report.draws_curve == kept != expected
+    with pytest.warns(SemcalWarning, match="will go"):
+        old = semcal.calibrate(samples=rows, equivalence="exact", m_curve=True)
+    assert old.report.draws_curve == expected
+
+
 def test_one_draw_is_enough_for_an_answer_that_is_not_read_of_it_and_says_what_it_loses() -> None:
     rows = [{**row, "answer": "Ana", "correct": row["answers"] == ["Ana"]} for row in drawn_rows()]
     measured = measure_samples(list(map(Row, rows)), EXACT, m=1, answer="given")

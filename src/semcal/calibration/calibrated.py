@@ -240,7 +240,7 @@ class CalibrationReport:
             f"Gain by draws, from the first of each temperature ({full.m} at hand, {full.gain:.3f}): "
             + ", ".join(f"{p.m}: {p.above:+.3f} ± {p.standard_error:.3f}" for p in fewer)
         )
-        enough = next((p.m for p in fewer if p.above > -p.standard_error), None)
+        enough = next((p.m for p in fewer if p.m > 1 and p.above >= -p.standard_error), None)
         if enough is not None:
             yield f"{enough} draws lose no more than a standard error (--m {enough})."
 

@@ -47,6 +47,7 @@ from semcal.calibration.samples import (
     keep_samples,
     labelled_samples,
     measure_samples,
+    rows_at_temperatures,
 )
 from semcal.calibration.signals import add_signals, asks_a_model, check_any_signals, signals_read
 from semcal.data.question import Question, several
@@ -249,7 +250,13 @@ def calibrate(
         with shown_progress(progress, "calibrate", len(sampled)) as update:
             m = m and inputs.checked_draws(m, answer)
             measured = measure_samples(sampled, clustering, m=m, answer=answer, progress=update)
-        return calibrate_rows(measured, clustering.equivalence, linkage, learning, origin)
+        calibration = calibrate_rows(measured, clustering.equivalence, linkage, learning, origin)
+        stored = rows_at_temperatures(sampled, None)
+        return (
+            calibration.with_draws_curve(draws_curve(stored, clustering, learning))
+            if m_curve
+            else calibration
+        )
     if labelled is None:
         raise UsageError("no labelled questions; give calibrate(model, labelled), or score(…).calibrate()")
     # only now, as stored samples do without transformers

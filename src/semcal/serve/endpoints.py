@@ -148,7 +148,7 @@ def _add_state(app: FastAPI, service: Service) -> None:
             "semcal": __version__,
             "model": service.route,
             "revision": service.revision,
-            "calibration": service.calibration_id,
+            "calibration": service.calibration.id,
             "answer_kind": service.calibration.answer_kind,
         }
         return Json(content)

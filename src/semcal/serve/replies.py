@@ -5,43 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from hashlib import sha256
 from typing import Any
 
 from semcal.calibration.calibrated import Calibration
 from semcal.files import dumps
-from semcal.recalibration.temperature import fingerprint
 from semcal.serve.engine import Outcome
 from semcal.serve.requests import Options, Style, thresholds_of
-
-#: Letters of the id of a calibration.
-_LETTERS = 12
-
-
-def calibration_id(calibration: Calibration) -> str:
-    """What tells a calibration from others: a hash of what it has learnt."""
-    content = {
-        "map": vars(calibration.map) | {"candidate": vars(calibration.map.candidate)},
-        "thresholds": [vars(threshold) for threshold in thresholds_of(calibration)],
-        "m": calibration.m,
-        "temperatures": [calibration.temperature, *calibration.temperatures],
-        "equivalence": [calibration.equivalence, calibration.equivalence_revision, calibration.linkage],
-        "answer_kind": calibration.answer_kind,
-        "prompt": calibration.provenance and calibration.provenance.prompt_hash,
-        "recalibrator": calibration.recalibrator and fingerprint(calibration.recalibrator),
-    }
-    return sha256(dumps(_plain(content)).encode()).hexdigest()[:_LETTERS]
-
-
-def _plain(value: Any) -> Any:
-    """A value of dataclasses and arrays as JSON has it."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if hasattr(value, "tolist"):
-        return _plain(value.tolist())
-    return _plain(vars(value)) if hasattr(value, "__dataclass_fields__") else value
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from semcal.serve.configuration import ServeSettings
 from semcal.serve.engine import BackendFailed, Engine, Job, Outcome, QueueFull, make_askers
 from semcal.serve.guard import note
 from semcal.serve.log import LabelledReply, Reply, ReplyLog
-from semcal.serve.replies import Served, Verdict, calibration_id
+from semcal.serve.replies import Served, Verdict
 from semcal.serve.requests import (
     ApiError,
     ChatRequest,
@@ -113,7 +113,6 @@ class Service:
         self.log, self.watch = log, watch
         model, learnt = names or (uq.model.name, "calibration")
         self.models = (model, f"{model}@{learnt}")
-        self.calibration_id = calibration_id(uq.calibration)
         self.route, self.revision = model, uq.model.revision
         self.coverage = Coverage(uq.calibration, uq.asking.template or Template(), uq.sampling)
         self.engine = Engine(make_askers(uq), most=settings.queue)
@@ -261,7 +260,7 @@ class Service:
             outcome=outcome,
             verdict=Verdict.of(outcome, self.calibration, options, uncovered=names, alarm=alarm),
             options=options,
-            calibration=self.calibration_id,
+            calibration=self.calibration.id,
             route=self.route,
             style=self.settings.abstain,
             sentence=self.settings.abstain_text,
