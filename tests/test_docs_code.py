@@ -7,6 +7,7 @@ they show what other programs need, or print.
 from __future__ import annotations
 
 import ast
+import json
 import re
 import subprocess
 import warnings
@@ -158,23 +159,47 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.mark.parametrize("name", pages_with("bash"))
 def test_commands(name: str, folder: Path, programs: Path, request: pytest.FixtureRequest) -> None:
     script = "".join(blocks("bash", PAGES[name]))
-    environment = {"PATH": f"{programs}:/usr/bin:/bin", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    environment = {}
     if SERVER in script:
         url = request.getfixturevalue("llama_server")
         environment["SEMCAL_CACHE"] = str(request.getfixturevalue("llama_cache"))
         script = script.replace(SERVER, url).replace("#name", "#atlas")
     if "--out my-temperature" not in script:
         link(folder / "my-temperature", request.getfixturevalue("fitted"))
+    stdout = run_script(script, folder, programs, environment)
+    assert '"auroc"' in stdout or name != "README.md"
+
+
+def run_script(script: str, folder: Path, programs: Path, environment: dict[str, str]) -> str:
+    """Run the commands of a page in a folder, and return what they print."""
+    usual = {"PATH": f"{programs}:/usr/bin:/bin", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script],
         cwd=folder,
-        env=environment,
+        env=usual | environment,
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert '"auroc"' in done.stdout or name != "README.md"
+    return done.stdout
+
+
+@pytest.mark.servers
+def test_a_program_s_own_prompts_are_calibrated_and_asked_over_a_server_too(
+    folder: Path, programs: Path, llama_server: str, llama_cache: Path
+) -> None:
+    """The commands of the page, with two draws a question, against llama.cpp."""
+    page = PAGES["docs/prompts.md"]
+    script = "".join(block for block in blocks("bash", page) if "semcal calibrate" in block)
+    assert script.count("--model my-model") == 6
+    script = script.replace("--model my-model", f"--model openai:{llama_server}#atlas")
+    script = re.sub(r"(semcal calibrate \S+)", r"\1 --m 2 --temperatures 1", script)
+    run_script(script, folder, programs, {"SEMCAL_CACHE": str(llama_cache)})
+    for name in ("passages-answers", "dates", "mails-answers"):
+        answers = [json.loads(line) for line in (folder / f"{name}.jsonl").read_text().splitlines()]
+        assert [row["measure"] for row in answers] == ["Calibrated"] * 3
+        assert all(0 <= row["confidence"] <= 1 and len(row["samples"]) == 2 for row in answers)
 
 
 @pytest.mark.parametrize("name", pages_with("python"))

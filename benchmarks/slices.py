@@ -1,0 +1,70 @@
+"""Slices: where a probability, and a threshold's promise, hold for some of the questions and not for others.
+
+    python -m benchmarks slices [LABELS]
+
+The embedded model answers the test questions of two sets of the embedded world, well-known and rare facts: by
+a calibration of LABELS (250) well-known ones, and by one of as many questions, half of each set. Each slice
+is one set; `excess` is the mean probability less the share right, with its 95 % interval.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import semcal
+from semcal.data.question import Question
+from semcal.demo.questions import load_set
+from semcal.errors import SemcalWarning
+
+SETS = {"well known": "atlas-trivia", "rare": "atlas-rare"}
+LABELS, RISK = 250, 0.35
+
+
+def rows_of(questions: Sequence[Question], name: str) -> list[dict[str, Any]]:
+    """The questions with their set, as users' rows."""
+    return [{**question.row(), "id": f"{name} {question.id}", "set": name} for question in questions]
+
+
+def results(labels: int = LABELS) -> list[dict[str, Any]]:
+    warnings.simplefilter("ignore", SemcalWarning)
+    sets = {name: load_set(data) for name, data in SETS.items()}
+    few_shot = sets["well known"].few_shot
+    parts = {
+        "well known": rows_of(sets["well known"].calibration_train[:labels], "well known"),
+        "both": [
+            row
+            for name, questions in sets.items()
+            for row in rows_of(questions.calibration_train[: labels // 2], name)
+        ],
+    }
+    asked = [row for name, questions in sets.items() for row in rows_of(questions.test, name)]
+    rows = []
+    for learnt_on, labelled in parts.items():
+        calibration = semcal.calibrate(
+            "atlas", labelled, few_shot=few_shot, equivalence="atlas", risk=RISK, progress=False
+        )
+        answered = semcal.ask_many(
+            "atlas", asked, calibration=calibration, equivalence="atlas", progress=False
+        )
+        (figures,) = answered.metrics("Calibrated", by="set").values()
+        rows += [{"learnt on": learnt_on, "set": part["value"], **shown(part)} for part in figures["by"]]
+    return rows
+
+
+def shown(part: dict[str, Any]) -> dict[str, Any]:
+    """What the page says of a slice."""
+    keys = ("n", "mean_confidence", "accuracy", "excess", "excess_interval", "calibrated", "answered")
+    return {key: part[key] for key in (*keys, "risk", "risk_interval", "kept")}
+
+
+def main(arguments: Sequence[str] = ()) -> None:
+    """Print the slices."""
+    for row in results(int(arguments[0]) if arguments else LABELS):
+        print(row)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
