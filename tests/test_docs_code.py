@@ -87,6 +87,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             "question": f"Who built mill {n}?",
             "samples": ["Ana"] * (4 + n % 7) + ["Bo"] * (6 - n % 7),
             "answers": "Ana" if n % 3 else "Cy",
+            "topic": "mills" if n % 2 else "barns",
         }
         for n in range(60)
     ]

@@ -580,14 +580,14 @@ class Results(Sequence[Answer]):
         graded = {t: [rows[place] for place in places] for t, rows in self.rows_at.items()}
         inputs.check_stored_draws(graded, self._kind)
         origin = origin_of(next(iter(graded.values())), self._stored.source)
-        clustering, kept = self._clustering, self._stored.clustered
+        clustering, clustered = self._clustering, self._stored.clustered
         calibration = calibrate_rows(graded, clustering.equivalence, clustering.linkage, learning, origin)
         if not m_curve:
             return calibration
         from semcal.calibration.draws_curve import draws_curve
 
         bare = {
-            t: [row if row.id in kept else row.without("clusters") for row in rows]
+            t: [row if row.id in clustered else row.without("clusters") for row in rows]
             for t, rows in graded.items()
         }
         return calibration.with_draws_curve(draws_curve(bare, clustering, learning))

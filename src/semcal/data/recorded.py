@@ -426,18 +426,18 @@ def _requests(answers: dict[str, _Answers], requests: str, kind: str) -> Iterato
         request = str(row.data.get("custom_id"))
         question = _question(_at(body, "messages") or _at(body, "prompt"), {})
         settings = {key: _at(body, key) for key in _PLAIN}
-        (name, draw), asked = _named(request, kind), _Answers(row.line, question, settings=settings)
+        (name, draw), answer_request = _named(request, kind), _Answers(row.line, question, settings=settings)
         if draw is None:
-            of_answers.append((name, asked))
+            of_answers.append((name, answer_request))
             continue
-        entry = answers.setdefault(name, asked)
+        entry = answers.setdefault(name, answer_request)
         if (entry.question, entry.settings) != (question, settings):
             entry.fault = f"request {shown(request)} asks something else, or otherwise, than the other draws"
         yield request, entry
-    for name, asked in of_answers:
-        request, temperature = f"{name}#{_KEYS[kind]}", asked.settings["temperature"]
-        entry = answers.setdefault(name, asked)
-        if kind == "greedy" and (temperature != 0 or entry.question != asked.question):
+    for name, answer_request in of_answers:
+        request, temperature = f"{name}#{_KEYS[kind]}", answer_request.settings["temperature"]
+        entry = answers.setdefault(name, answer_request)
+        if kind == "greedy" and (temperature != 0 or entry.question != answer_request.question):
             entry.fault = f"request {shown(request)} asks something else than the draws, or not at T = 0"
         yield request, entry
 
