@@ -188,9 +188,10 @@ class SemanticUQ:
             equivalence = equivalence_of(calibration, equivalence)
         self.calibration = calibration
         self.answer_kind = as_answer_kind(answer or "modal")
-        if calibration is None:
-            m = _warn_if_few(inputs.checked_draws(10 if m is None else m))
-        self.m = inputs.checked_draws(m, self.answer_kind)
+        m = 10 if m is None else m
+        self.m = inputs.checked_draws(m, "modal" if calibration is None else self.answer_kind)
+        if self.m > 1:  # of one draw the calibration says what it loses
+            _warn_if_few(self.m)
         under, asking = recalibrator_and_prompt(
             model, recalibrator, few_shot, system=system, template=template, force=force
         )
@@ -489,7 +490,7 @@ def _are_questions(argument: object) -> bool:
     return not isinstance(argument, type) and not _is_sampler(argument) and isinstance(argument, Iterable)
 
 
-def _warn_if_few(m: int) -> int:
+def _warn_if_few(m: int) -> None:
     if m < FEW:
         warnings.warn(
             f"m = {m} is few: a share is a multiple of {1 / m:.2f} and hardly tells sure from unsure; "
@@ -497,7 +498,6 @@ def _warn_if_few(m: int) -> int:
             SemcalWarning,
             stacklevel=3,
         )
-    return m
 
 
 def _checked_threshold(threshold: float | None) -> float | None:
