@@ -25,7 +25,7 @@ from semcal.calibration.samples import labelled_samples, measure_samples
 from semcal.calibration.signals import SIGNALS, Signal, add_signals, parse_percentage
 from semcal.cli.app import app
 from semcal.data.question import Question
-from semcal.errors import InputError, SemcalWarning, UsageError
+from semcal.errors import InputError, QuestionError, SemcalWarning, UsageError
 from semcal.models.clustering import Grouping
 from semcal.models.equivalence import ExactMatch
 from semcal.models.fakes import FakeLanguageModel
@@ -215,6 +215,27 @@ def test_finished_blocks_are_not_asked_about_again(tmp_path: Path) -> None:
     assert (len(model.asked), again) == (asked, first)
     add_signals(rows, ["self-assessment"], model, PromptConfig(), keep=Store(tmp_path))
     assert len(model.asked) == 2 * asked
+
+
+@pytest.mark.parametrize("name", ["p-true", "self-assessment", "verbalised"])
+def test_a_prompt_that_is_too_long_has_no_value_and_the_others_have(name: str) -> None:
+    class Short(AskedModel):
+        def errors(self, prompts: Sequence[Prompt]) -> list[QuestionError]:
+            return [
+                QuestionError(prompt.question_id, "long") for prompt in prompts if prompt.question_id == "3"
+            ]
+
+        def invalid_prompts(self, prompts: Any, *_: object) -> list[QuestionError]:
+            return self.errors(prompts)
+
+        def invalid_prompts_for_sampling(self, request: Any, *_: object) -> list[QuestionError]:
+            return self.errors(request.prompts)
+
+    model = Short(lambda _, __: 0.5)
+    with pytest.warns(SemcalWarning, match=f"1 of 6 answers have no '{name}'"):
+        rows = add_signals(rows_of(AskedModel(knows)), [name], model, PromptConfig())
+    known = [row["signals"][0][name] is not None for row in rows[None]]
+    assert known == [True, True, True, False, True, True]
 
 
 @pytest.mark.parametrize("name", ["p-true", "self-assessment"])

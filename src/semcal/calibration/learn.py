@@ -49,7 +49,13 @@ from semcal.calibration.samples import (
     measure_samples,
     rows_at_temperatures,
 )
-from semcal.calibration.signals import add_signals, asks_a_model, check_any_signals, signals_read
+from semcal.calibration.signals import (
+    add_signals,
+    asks_a_model,
+    check_any_signals,
+    signals_named,
+    signals_read,
+)
 from semcal.data.question import Question, several
 from semcal.data.splits import question_ties
 from semcal.data.template import TemplateLike
@@ -265,6 +271,8 @@ def calibrate(
     from semcal.recalibration.fitted import recalibrator_and_prompt
 
     model, questions = inputs.as_model(model), labelled_questions(labelled, answer)
+    for signal in signals_named(signals):
+        signal.check(model)
     check_enough(len(questions), of="to calibrate on")
     check_distinct(question.id for question in questions)
     m = inputs.checked_draws(10 if m is None else m, answer)

@@ -25,6 +25,7 @@ from semcal.models.language_model import (
     Prompt,
     PromptConfig,
     Sampler,
+    SampleRequest,
     common_prefix,
 )
 from semcal.registry import Catalogue, check_name
@@ -123,10 +124,12 @@ def first_letters(
     ]
     long = {error.question_id for error in reader.invalid_prompts(prompts, answers)}
     fitting = [k for k, prompt in enumerate(prompts) if prompt.question_id not in long]
+    probabilities: list[list[float] | None] = [None] * len(prompts)
+    if not fitting:
+        return probabilities
     scores = reader.score(
         [prompts[k] for k in fitting], [answers[k] for k in fitting], recalibrator=Temperature(1.0)
     )
-    probabilities: list[list[float] | None] = [None] * len(prompts)
     for k, of_letters in zip(fitting, scores):
         end = common_prefix(answers[k]) + 1  # up to the token that tells the letters apart
         probabilities[k] = _normalised([math.fsum(log_probs[:end]) for log_probs in of_letters])
@@ -206,8 +209,17 @@ def ask_verbalised(model: Sampler, assessments: Sequence[Assessment]) -> list[fl
         "Reply with a whole number from 0 to 100 alone."
     )
     prompts = [item.prompt(model, text.format(answer=item.answer)) for item in assessments]
-    replies = model.greedy(prompts, recalibrator=Temperature(1.0), max_new_tokens=REPLY_TOKENS)
-    return [None if isinstance(reply, QuestionError) else parse_percentage(reply.text) for reply in replies]
+    own = Temperature(1.0)
+    request = SampleRequest(prompts, [own], m=1, max_new_tokens=REPLY_TOKENS)
+    long = {error.question_id for error in model.invalid_prompts_for_sampling(request)}
+    fitting = [prompt for prompt in prompts if prompt.question_id not in long]
+    replies = model.greedy(fitting, recalibrator=own, max_new_tokens=REPLY_TOKENS) if fitting else []
+    stated = {
+        prompt.question_id: parse_percentage(reply.text)
+        for prompt, reply in zip(fitting, replies)
+        if not isinstance(reply, QuestionError)
+    }
+    return [stated.get(prompt.question_id) for prompt in prompts]
 
 
 def parse_percentage(text: str) -> float | None:

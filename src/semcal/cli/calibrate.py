@@ -353,6 +353,8 @@ def _from_model(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRow
         ways = (recalibrator, *map(Temperature, temperatures[1:]))
         sampling = Sampling(ways, asking, m, max_new_tokens=options.max_new_tokens)
         warn("\n".join(plan_sampling(model, questions, sampling)))
+        if options.signal:
+            warn(f"would then ask the model about its answers, by {', '.join(options.signal)}")
         return None
     check_apart(questions, asking.few_shot, roles="a few-shot example and a labelled question")
     key = {
