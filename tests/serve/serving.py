@@ -81,12 +81,13 @@ def running(
     *,
     log: ReplyLog | None = None,
     watch: Watch | None = None,
+    fallback: SemanticUQ | None = None,
     **settings: Any,
 ) -> Iterator[Running]:
     """Serve while the block runs."""
     chosen = ServeSettings(**{"port": 0, "grace": 10.0, **settings})
     with listening(chosen) as bound:
-        service = Service(uq or uq_of(), chosen, log=log, watch=watch)
+        service = Service(uq or uq_of(), chosen, log=log, watch=watch, fallback=fallback)
         host, port = bound.getsockname()[:2]
         servers: list[Server] = []
         begun = threading.Event()

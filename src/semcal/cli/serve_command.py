@@ -19,6 +19,7 @@ from semcal.errors import MissingExtraError, UsageError
 if TYPE_CHECKING:
     from semcal.serve.configuration import ServeSettings
     from semcal.serve.service import Service
+    from semcal.uncertainty import SemanticUQ
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,14 @@ class ServeOptions:
 
     model: str | None = opt.ANSWERING_MODEL
     calibration: str | None = opt.CALIBRATION
+    fallback: str | None = Option(
+        None,
+        metavar="MODEL",
+        help="A stronger model, which answers what lies below the threshold: as --model.",
+    )
+    fallback_calibration: str | None = Option(
+        None, "--fallback-calibration", metavar="DIR", help="The calibration of the stronger model."
+    )
     host: str | None = Option(None, help="Where to listen: 127.0.0.1 by default; other hosts need a key.")
     port: int | None = Option(None, help="8000 by default; 0 takes a free one.")
     config: Path | None = Option(None, "--config", metavar="FILE", help="YAML with any of these options.")
@@ -159,7 +168,28 @@ def _service(options: ServeOptions, server: opt.ServerOptions, settings: ServeSe
     )
     model = opt.ATLAS if options.model == opt.ATLAS else uq.model.name
     names = (model, Path(options.calibration).name or "calibration")
-    return Service(uq, settings, names=names, log=log)
+    return Service(uq, settings, names=names, fallback=_fallback(options, server), log=log)
+
+
+def _fallback(options: ServeOptions, server: opt.ServerOptions) -> SemanticUQ | None:
+    """The stronger model with its calibration, whose prompt it is asked with; None where there is none."""
+    from semcal.calibration.calibrated import equivalence_of
+    from semcal.uncertainty import SemanticUQ
+
+    if options.fallback is None and options.fallback_calibration is None:
+        return None
+    if options.fallback is None or options.fallback_calibration is None:
+        raise UsageError("--fallback MODEL and --fallback-calibration DIR go together; give both")
+    calibration = opt.open_calibration(options.fallback_calibration)
+    chosen = replace(options, model=options.fallback, equivalence=str(equivalence_of(calibration, None)))
+    state = opt.ModelOptions.of(chosen, server)()
+    return SemanticUQ(
+        state.model,
+        calibration=calibration,
+        equivalence=state.equivalence,
+        seed=options.seed or 0,
+        force=options.force,
+    )
 
 
 @contextmanager

@@ -146,7 +146,7 @@ def _add_state(app: FastAPI, service: Service) -> None:
         """Name the versions of semcal, the model and the calibration."""
         content = {
             "semcal": __version__,
-            "model": service.route,
+            "model": service.primary.route,
             "revision": service.revision,
             "calibration": service.calibration.id,
             "answer_kind": service.calibration.answer_kind,

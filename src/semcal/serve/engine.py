@@ -56,6 +56,17 @@ class Outcome:
     seconds: float  # of drawing
     cost: float | None
 
+    def followed_by(self, other: Outcome) -> Outcome:
+        """Another answer that was asked for after this one, with what both took."""
+        costs = [cost for cost in (self.cost, other.cost) if cost is not None]
+        return replace(
+            other,
+            prompt_tokens=self.prompt_tokens + other.prompt_tokens,
+            completion_tokens=self.completion_tokens + other.completion_tokens,
+            seconds=self.seconds + other.seconds,
+            cost=sum(costs) if costs else None,
+        )
+
 
 @dataclass(eq=False)
 class Job:

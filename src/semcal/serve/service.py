@@ -86,11 +86,30 @@ class ClientGone(Exception):
     """Nobody waits for the reply any more."""
 
 
+class Tier:
+    """A model with its calibration, and the engine that asks it.
+
+    The calibration must read nothing but draws; UsageError otherwise.
+    """
+
+    def __init__(self, uq: SemanticUQ, route: str, *, queue: int) -> None:
+        assert uq.calibration is not None
+        if uq.calibration.columns:
+            columns = ", ".join(column.name for column in uq.calibration.columns)
+            raise UsageError(
+                f"the calibration reads {columns} of each row, which requests do not hold; calibrate without "
+                "--feature"
+            )
+        self.uq, self.calibration, self.route = uq, uq.calibration, route
+        self.coverage = Coverage(uq.calibration, uq.asking.template or Template(), uq.sampling)
+        self.engine = Engine(make_askers(uq), most=queue)
+
+
 class Service:
     """A model with its calibration, as it answers requests.
 
-    `uq` needs a calibration that reads nothing but draws; UsageError otherwise. `names` are what requests
-    call the model and the calibration.
+    `names` are what requests call the model and the calibration. What the model abstains from, the model of
+    `fallback` answers, by its own calibration.
     """
 
     def __init__(
@@ -99,23 +118,21 @@ class Service:
         settings: ServeSettings,
         *,
         names: tuple[str, str] | None = None,
+        fallback: SemanticUQ | None = None,
         log: ReplyLog | None = None,
         watch: Watch | None = None,
     ) -> None:
-        assert uq.calibration is not None
-        if uq.calibration.columns:
-            columns = ", ".join(column.name for column in uq.calibration.columns)
-            raise UsageError(
-                f"the calibration reads {columns} of each row, which requests do not hold; calibrate without "
-                "--feature"
-            )
-        self.uq, self.calibration, self.settings = uq, uq.calibration, settings
-        self.log, self.watch = log, watch
         model, learnt = names or (uq.model.name, "calibration")
+        self.primary = primary = Tier(uq, model, queue=settings.queue)
+        self.fallback = None
+        if fallback is not None:
+            self.fallback = Tier(fallback, fallback.model.name, queue=settings.queue)
+            self._check_fallback(self.fallback)
+        self.uq, self.calibration, self.settings = uq, primary.calibration, settings
+        self.log, self.watch = log, watch
         self.models = (model, f"{model}@{learnt}")
-        self.route, self.revision = model, uq.model.revision
-        self.coverage = Coverage(uq.calibration, uq.asking.template or Template(), uq.sampling)
-        self.engine = Engine(make_askers(uq), most=settings.queue)
+        self.revision = uq.model.revision
+        self.coverage, self.engine = primary.coverage, primary.engine
         self.metrics = Metrics(self.engine)
         self.draining = False
         self.log_fault: str | None = None
@@ -123,9 +140,21 @@ class Service:
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="semcal-log")
         self._labelling = threading.Lock()
 
+    def _check_fallback(self, fallback: Tier) -> None:
+        """UsageError unless there is a threshold to fall back from, and answers to fall back to."""
+        if self.primary.calibration.threshold is None:
+            raise UsageError(
+                "--fallback answers what lies below the threshold, and the calibration has none; "
+                "calibrate with --risk"
+            )
+        if "given" in (self.primary.calibration.answer_kind, fallback.calibration.answer_kind):
+            raise UsageError("--fallback is for answers of models, and a calibration is of given ones")
+
     def close(self) -> None:
         """Answer what waits, and close the log."""
         self.engine.close()
+        if self.fallback is not None:
+            self.fallback.engine.close()
         self._writer.shutdown()
         if self.log is not None:
             self.log.close()
@@ -148,7 +177,29 @@ class Service:
         self._check_covered(query)
         job = Job(query.question, self.calibration.answer_kind)
         outcome = await self._outcome(job, gone)
-        return await self._served(request.model, query, outcome, options, start)
+        tier, verdict = self.primary, self._verdict(self.primary, outcome, query, options)
+        if self.fallback is not None and verdict.abstained and not self._alarmed:
+            stronger = await self._fall_back(self.fallback, request, options, gone)
+            if stronger is not None:
+                query, second = stronger
+                self._count_draws(outcome, tier)
+                tier, outcome = self.fallback, outcome.followed_by(second)
+        return await self._served(request.model, query, outcome, options, start, tier)
+
+    async def _fall_back(
+        self, tier: Tier, request: ChatRequest, options: Options, gone: Callable[[], Awaitable[None]]
+    ) -> tuple[Query, Outcome] | None:
+        """The answer of the stronger model; None where that fails, or its calibration does not cover it."""
+        query = tier.coverage.read(request)
+        if query.uncovered:
+            note("fallback", uncovered=[name for name, _ in query.uncovered])
+            return None
+        try:
+            tier.coverage.check_risk(options)
+            return query, await self._outcome(Job(query.question, tier.calibration.answer_kind), gone, tier)
+        except ApiError as error:
+            note("fallback", code=error.code)
+            return None
 
     async def check(self, request: CheckRequest, gone: Callable[[], Awaitable[None]]) -> Served:
         """The probability of a given answer."""
@@ -212,10 +263,13 @@ class Service:
                 param=param,
             )
 
-    async def _outcome(self, job: Job, gone: Callable[[], Awaitable[None]]) -> Outcome:
-        """The answer of the engine; what nobody waits for any more, or takes too long, is given up."""
+    async def _outcome(
+        self, job: Job, gone: Callable[[], Awaitable[None]], tier: Tier | None = None
+    ) -> Outcome:
+        """The answer of an engine; what nobody waits for any more, or takes too long, is given up."""
+        engine = self.engine if tier is None else tier.engine
         try:
-            self.engine.submit(job)
+            engine.submit(job)
         except QueueFull as error:
             raise ApiError(
                 503,
@@ -245,23 +299,40 @@ class Service:
         finally:
             leaving.cancel()
             if not future.done():
-                await asyncio.shield(asyncio.to_thread(self.engine.withdraw, job))
+                await asyncio.shield(asyncio.to_thread(engine.withdraw, job))
+
+    @property
+    def _alarmed(self) -> bool:
+        """Whether everything abstains."""
+        return self.watch is not None and self.watch.alarm and self.settings.on_alarm == "abstain"
+
+    def _verdict(self, tier: Tier, outcome: Outcome, query: Query, options: Options) -> Verdict:
+        names = tuple(name for name, _ in query.uncovered)
+        return Verdict.of(outcome, tier.calibration, options, uncovered=names, alarm=self._alarmed)
+
+    def _count_draws(self, outcome: Outcome, tier: Tier) -> None:
+        self.metrics.draws.inc(len(outcome.answer.row.samples) * len(tier.uq.recalibrators))
 
     async def _served(
-        self, model: str, query: Query, outcome: Outcome, options: Options, start: float
+        self,
+        model: str,
+        query: Query,
+        outcome: Outcome,
+        options: Options,
+        start: float,
+        tier: Tier | None = None,
     ) -> Served:
         """The reply, written down."""
-        alarm = self.watch is not None and self.watch.alarm and self.settings.on_alarm == "abstain"
-        names = tuple(name for name, _ in query.uncovered)
+        tier = tier or self.primary
         reply_id = f"chatcmpl-{uuid.uuid4().hex}"
         served = Served(
             id=reply_id,
             model=model,
             outcome=outcome,
-            verdict=Verdict.of(outcome, self.calibration, options, uncovered=names, alarm=alarm),
+            verdict=self._verdict(tier, outcome, query, options),
             options=options,
-            calibration=self.calibration.id,
-            route=self.route,
+            calibration=tier.calibration.id,
+            route=tier.route,
             style=self.settings.abstain,
             sentence=self.settings.abstain_text,
             overhead=max(0.0, time.monotonic() - start - outcome.seconds),
@@ -270,7 +341,7 @@ class Service:
         if self.log is not None:
             loop = asyncio.get_running_loop()
             await loop.run_in_executor(self._writer, self._write, self._reply(served, query.question))
-        self.metrics.draws.inc(len(outcome.answer.row.samples) * len(self.uq.recalibrators))
+        self._count_draws(outcome, tier)
         self.metrics.cost.inc(max(0.0, outcome.cost or 0.0))
         self.metrics.seconds.observe(time.monotonic() - start)
         self.metrics.requests.labels("abstained" if served.verdict.abstained else "answered").inc()
