@@ -1,0 +1,162 @@
+"""`semcal serve` under load: throughput beside `ask`, seconds a request, memory, and that no reply is lost.
+
+    python -m benchmarks serve [--requests 10000]
+
+The embedded model, its calibration and a log, in a process of its own; the client is bare asyncio in this
+one, on the same processors. Each of 1, 10 and 100 connections sends its next request when it has the reply to
+the last. The questions are the 1 000 test questions of atlas-trivia and atlas-rare, over and over. Lost: no
+reply of status 200. Doubled: an id that was there already. Mixed up: the answer is not the one that most
+replies to that question have. `ask` is `SemanticUQ.ask_many` on the same questions, without loading.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import cycle, islice
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import numpy as np
+import psutil
+
+import semcal
+from semcal.demo.questions import load_set
+
+SETS = ("atlas-trivia", "atlas-rare")
+CONNECTIONS = (1, 10, 100)
+#: Requests of the shorter runs, and the one from which on memory is measured.
+SHORT, SETTLED = 300, 1000
+HEAD = (
+    *("connections", "requests", "a second", "of `ask`", "p50 s", "p95 s", "p99 s"),
+    *("lost", "doubled", "mixed up"),
+)
+#: Targets: MB of growth, and the share of the throughput of `ask`.
+GROWTH, SHARE = 50, 0.6
+
+
+@dataclass
+class Load:
+    """What came of requests."""
+
+    seconds: list[float] = field(default_factory=list)  # of each
+    ids: Counter[str] = field(default_factory=Counter)
+    answers: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    lost: int = 0
+    wall: float = 0.0
+    memory: dict[int, float] = field(default_factory=dict)  # MB, by the number of replies
+
+    @property
+    def mixed_up(self) -> int:
+        """Replies whose answer is not the one that most replies to the question have."""
+        return sum(count.total() - max(count.values()) for count in self.answers.values())
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[tuple[str, psutil.Process]]:
+    """Serve the embedded model while the block runs; yields its host and port, and its process."""
+    said = folder / "said.txt"
+    command = [sys.executable, "-m", "semcal", "serve", "--model", "atlas", "--calibration", "atlas"]
+    command += ["--port", "0", "--log", str(folder / "log.sqlite"), "--queue", "1000"]
+    with said.open("wb") as stream, subprocess.Popen(command, stderr=stream) as server:
+        while (address := re.search(r"at (http://\S+)/v1", said.read_text())) is None:
+            if server.poll() is not None:
+                raise SystemExit(said.read_text())
+            time.sleep(0.1)
+        try:
+            yield urlsplit(address[1]).netloc, psutil.Process(server.pid)
+        finally:
+            server.send_signal(signal.SIGTERM)
+            server.wait(120)
+
+
+def request(host: str, text: str) -> bytes:
+    """The bytes of a request."""
+    body = json.dumps({"model": "atlas", "messages": [{"role": "user", "content": text}]}).encode()
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\n"
+    return f"{head}content-length: {len(body)}\r\n\r\n".encode() + body
+
+
+async def send(host: str, texts: Iterator[str], load: Load, process: psutil.Process) -> None:
+    """One connection: the next request follows the reply to the last."""
+    name, _, port = host.partition(":")
+    reader, writer = await asyncio.open_connection(name, int(port))
+    for text in texts:
+        start = time.perf_counter()
+        writer.write(request(host, text))
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+        size = re.search(r"content-length: (\d+)", head)
+        body = await reader.readexactly(int(size[1]) if size else 0)
+        load.seconds.append(time.perf_counter() - start)
+        if not head.startswith("http/1.1 200"):
+            load.lost += 1
+            continue
+        reply = json.loads(body)["semcal"]
+        load.ids[reply["id"]] += 1
+        load.answers[text][reply["answer"]] += 1
+        if len(load.seconds) % 500 == 0:
+            load.memory[len(load.seconds)] = process.memory_info().rss / 1e6
+    writer.close()
+
+
+async def run(host: str, questions: Sequence[str], n: int, connections: int, process: psutil.Process) -> Load:
+    """Send n requests over so many connections."""
+    load, texts, start = Load(), islice(cycle(questions), n), time.perf_counter()
+    await asyncio.gather(*(send(host, texts, load, process) for _ in range(connections)))
+    load.wall = time.perf_counter() - start
+    load.lost += n - len(load.seconds)
+    return load
+
+
+def main(arguments: Sequence[str] = ()) -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks serve", description=__doc__)
+    parser.add_argument("--requests", type=int, default=10_000, help="over 100 connections")
+    options = parser.parse_args(arguments)
+    questions = [question.question for name in SETS for question in load_set(name).test]
+    uq = semcal.SemanticUQ("atlas", calibration="atlas")
+    uq.ask_many(questions[:50], progress=False)
+    start = time.perf_counter()
+    uq.ask_many(questions, progress=False)
+    by_ask = len(questions) / (time.perf_counter() - start)
+    print(f"`ask_many` on {len(questions)} questions: {by_ask:.0f} a second.\n")
+    print(
+        "| connections | requests | a second | of `ask` | p50 s | p95 s | p99 s | lost | doubled | mixed up |"
+    )
+    print("| ---: " * 10 + "|")
+    with tempfile.TemporaryDirectory() as folder, served(Path(folder)) as (host, process):
+        logged, load = 0, Load()
+        for connections in CONNECTIONS:
+            n = options.requests if connections == max(CONNECTIONS) else SHORT
+            load = asyncio.run(run(host, questions, n, connections, process))
+            logged += len(load.seconds) - load.lost
+            p = [f"{value:.2f}" for value in np.percentile(load.seconds, [50, 95, 99])]
+            rate, doubled = n / load.wall, load.ids.total() - len(load.ids)
+            cells = [connections, n, f"{rate:.0f}", f"{rate / by_ask:.2f}", *p]
+            cells += [load.lost, doubled, load.mixed_up]
+            print(f"| {' | '.join(map(str, cells))} |", flush=True)
+        with sqlite3.connect(Path(folder) / "log.sqlite") as database:
+            (rows,) = database.execute("SELECT count(*) FROM replies").fetchone()
+        print(f"\nThe log holds {rows} replies, and clients got {logged}.")
+        settled = [size for count, size in load.memory.items() if count >= SETTLED]
+        if settled:
+            print(
+                f"Memory from request {SETTLED} on: {settled[0]:.0f} MB, then at most {max(settled):.0f} MB."
+            )
+            print(f"Targets: growth below {GROWTH} MB, at least {SHARE} of `ask`'s throughput.")
+
+
+if __name__ == "__main__":
+    main()
