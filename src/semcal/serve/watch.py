@@ -1,0 +1,264 @@
+"""The watch on the promise: bets against it, on labels in the order in which they come.
+
+A bet that is fair while the promise holds multiplies its stake by a factor of mean 1, so that whoever bets
+against a promise that holds gets 1/α times rich with probability α at most, however long it goes on (Ville
+1939). Bets on means of bounded outcomes: Waudby-Smith and Ramdas 2024, doi:10.1093/jrsssb/qkad009; on
+p-values of exchangeable data: Vovk, Gammerman and Shafer 2022, doi:10.1007/978-3-031-06649-8, chapter 8.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import pairwise
+from typing import Literal
+
+from pydantic import TypeAdapter, ValidationError
+
+from semcal.calibration.calibrated import Calibration, LikeAnswers
+from semcal.errors import StoreError
+from semcal.files import dumps
+from semcal.models.uniforms import uniforms
+from semcal.serve.log import LabelledReply
+
+#: By how much bets have the odds above what was said; two-sided ones also have them below.
+ABOVE = (1.3, 1.7, 2.7)
+BOTH = (*ABOVE, *(1 / odds for odds in ABOVE))
+#: The same for p-values, which lie between 0 and 1.
+OF_P_VALUES = (3.0, 9.0, 1 / 3, 1 / 9)
+#: Outcomes from one start of the bets to the next.
+EVERY = 100
+#: How likely a watch may be to raise an alarm though the promise holds.
+ALPHA = 0.05
+#: Bands of equal width in which probabilities are watched besides all together.
+BANDS = ("0 to 0.2", "0.2 to 0.4", "0.4 to 0.6", "0.6 to 0.8", "0.8 to 1")
+#: Larger e-values are given as e to this power.
+LARGEST = 700.0
+
+WatchName = Literal["risk", "calibration", "questions"]
+
+
+@dataclass
+class EProcess:
+    """The capital of bets that outcomes exceed their means, or with odds below 1 fall short of them.
+
+    A bet multiplies its stake by 1 + λ (x − p), where x in [0, 1] is the outcome, p what its mean is said to
+    be, and λ = (r − 1) / (1 + (r − 1) p) for odds r times as large: the likelihood ratio of outcomes 0 and 1,
+    positive and finite for any p. If p is the mean given all that came before, the capital stays 1 on
+    average; if no r is below 1, also where p is above the mean.
+
+    Early losses would hide a change that comes late. So bets start again every `EVERY` outcomes: the k-th
+    start brings 6 / (π² k²) of a capital of 1, of which the rest waits.
+
+    Examples
+    --------
+    >>> process = EProcess(ABOVE)
+    >>> for _ in range(10):
+    ...     process.update(1.0, 0.5)
+    >>> round(process.log_e, 2)
+    2.48
+    """
+
+    odds: tuple[float, ...]
+    n: int = 0
+    reserve: float = 1.0
+    log_stakes: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if not self.log_stakes:
+            self.log_stakes = [-math.inf] * len(self.odds)
+            self._start()
+
+    def update(self, outcome: float, mean: float) -> None:
+        """Settle the bets on an outcome."""
+        if self.n and self.n % EVERY == 0:
+            self._start()
+        self.n += 1
+        for place, odds in enumerate(self.odds):
+            gain = odds - 1
+            self.log_stakes[place] += math.log1p(gain * outcome) - math.log1p(gain * mean)
+
+    def _start(self) -> None:
+        part = 6 / (math.pi * (self.n // EVERY + 1)) ** 2
+        self.reserve -= part
+        share = math.log(part / len(self.odds))
+        self.log_stakes = [_log_sum((stake, share)) for stake in self.log_stakes]
+
+    @property
+    def log_e(self) -> float:
+        """The logarithm of the capital, which is the e-value."""
+        return _log_sum((math.log(self.reserve), *self.log_stakes))
+
+
+def _log_sum(logarithms: Sequence[float]) -> float:
+    """The logarithm of a sum of which one part at least is above 0."""
+    largest = max(logarithms)
+    return largest + math.log(math.fsum(math.exp(part - largest) for part in logarithms))
+
+
+@dataclass
+class SequentialTest:
+    """One promise, tested after each outcome: the mean of the e-values of several groups of outcomes.
+
+    The first group has half the weight, the others share the rest. The alarm is raised where the mean
+    reaches 1/α, and stays.
+    """
+
+    name: WatchName
+    groups: dict[str, EProcess]
+    alpha: float
+    n: int = 0
+    alarm_at: int | None = None  # the number of the outcome that raised it
+
+    def update(self, outcomes: Mapping[str, float], mean: float) -> None:
+        """Take the outcome in each group that it belongs to."""
+        self.n += 1
+        for group, outcome in outcomes.items():
+            self.groups[group].update(outcome, mean)
+        if self.alarm_at is None and self.log_e >= -math.log(self.alpha):
+            self.alarm_at = self.n
+
+    @property
+    def alarm(self) -> bool:
+        """Whether the promise was shown not to hold."""
+        return self.alarm_at is not None
+
+    @property
+    def log_e(self) -> float:
+        """The logarithm of the e-value."""
+        first, *others = (process.log_e for process in self.groups.values())
+        if not others:
+            return first
+        return _log_sum([first, *(log_e - math.log(len(others)) for log_e in others)]) - math.log(2)
+
+    @property
+    def e_value(self) -> float:
+        """How many times rich the bets have become; never infinite."""
+        return math.exp(min(self.log_e, LARGEST))
+
+    @property
+    def strongest(self) -> str:
+        """The group with the most evidence."""
+        return max(self.groups, key=lambda group: self.groups[group].log_e)
+
+
+@dataclass
+class PromiseWatch:
+    """What is watched of a calibration in use, each at a level of its own.
+
+    "risk": wrong among answered, against the promised risk. "calibration": whether of answers with
+    probability p the share p is right, overall and in bands of p. "questions", which reads no labels:
+    whether probabilities are distributed as those of the calibration's questions were; it never raises the
+    alarm. What is not promised, or cannot be compared, has no test. The levels hold if whether a label comes
+    does not depend on its value.
+
+    Attributes
+    ----------
+    tests : dict of str to SequentialTest
+    risk : float or None
+        What is promised of all answered replies that have a probability or a threshold.
+    risks : tuple of (float, float)
+        In place of it, thresholds with the risk that each promises; others promise nothing.
+    edges, counts : list
+        Of the bins of the calibration's probabilities; replies are counted as well.
+
+    Examples
+    --------
+    >>> watch = PromiseWatch.of_risk(0.1)
+    >>> for number in range(60):
+    ...     watch.update(LabelledReply(str(number), 0.9, 0.8, False, number % 3 > 0, False))
+    >>> watch.alarm, watch.tests["risk"].alarm_at, watch.tests["calibration"].alarm_at
+    (True, 22, 31)
+    """
+
+    tests: dict[WatchName, SequentialTest]
+    risk: float | None = None
+    risks: tuple[tuple[float, float], ...] = ()
+    edges: list[float] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
+
+    @classmethod
+    def of_risk(cls, risk: float | None, *, alpha: float = ALPHA) -> PromiseWatch:
+        """The watch on one promised risk, or on none, and on probabilities; without that on questions."""
+        return cls(_tests(alpha, risk=risk is not None), risk)
+
+    @classmethod
+    def of(cls, calibration: Calibration, *, risk: float | None = None, alpha: float = ALPHA) -> PromiseWatch:
+        """The watch on what a calibration promises; on another risk of all answered replies where given."""
+        thresholds = calibration.thresholds or filter(None, [calibration.threshold])
+        risks = {at.threshold: at.risk_limit for at in thresholds if at.threshold is not None}
+        risks = {} if risk is not None else risks
+        like = () if calibration.map.candidate.kind == "constant" else calibration.report.like
+        tests = _tests(alpha, risk=bool(risks) or risk is not None, questions=len(like) > 1)
+        return cls(tests, risk, tuple(risks.items()), _edges(like), [group.n for group in like])
+
+    def update(self, reply: LabelledReply) -> None:
+        """Take the label of a reply, in the order of their arrival."""
+        p, correct = reply.probability, float(reply.correct)
+        if not reply.abstained and (risk := self._risk_of(reply)) is not None:
+            self.tests["risk"].update({"answered": 1 - correct}, risk)
+        if p is not None:
+            band = BANDS[min(int(p * len(BANDS)), len(BANDS) - 1)]
+            self.tests["calibration"].update({"all": correct, band: correct}, p)
+
+    def _risk_of(self, reply: LabelledReply) -> float | None:
+        """The risk that was promised of a reply, if it was answered; None where nothing was."""
+        if self.risk is not None:
+            covered = reply.probability is not None or reply.threshold is not None
+            return self.risk if covered else None
+        return next((risk for threshold, risk in self.risks if threshold == reply.threshold), None)
+
+    def observe(self, probability: float) -> None:
+        """Take the probability of a reply, labelled or not.
+
+        Its p-value among the calibration's probabilities and those before it is uniform and independent of
+        others while all are exchangeable; ties are broken by random numbers.
+        """
+        if "questions" not in self.tests:
+            return
+        test, place = self.tests["questions"], bisect_right(self.edges, probability)
+        self.counts[place] += 1
+        u = float(uniforms(0, "questions", m=1, steps=1, first=test.n)[0, 0])
+        p_value = (sum(self.counts[:place]) + u * self.counts[place]) / sum(self.counts)
+        test.update({"level": p_value, "spread": abs(2 * p_value - 1)}, 0.5)
+
+    @property
+    def alarm(self) -> bool:
+        """Whether a promise was shown not to hold."""
+        return any(test.alarm for name, test in self.tests.items() if name != "questions")
+
+    @property
+    def e_values(self) -> dict[str, float]:
+        """The e-value of each test, as metrics show it."""
+        return {name: test.e_value for name, test in self.tests.items()}
+
+    def to_json(self) -> str:
+        """The state as text."""
+        return dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> PromiseWatch:
+        """The watch with the state that `to_json` wrote; StoreError if it is damaged."""
+        try:
+            return _STATE.validate_json(text)
+        except ValidationError as error:
+            raise StoreError(f"the state of a watch is damaged ({error}); start it anew") from error
+
+
+_STATE = TypeAdapter(PromiseWatch)
+
+
+def _tests(alpha: float, *, risk: bool, questions: bool = False) -> dict[WatchName, SequentialTest]:
+    groups: dict[WatchName, dict[str, EProcess]] = {
+        **({"risk": {"answered": EProcess(ABOVE)}} if risk else {}),
+        "calibration": {group: EProcess(BOTH) for group in ("all", *BANDS)},
+        **({"questions": {name: EProcess(OF_P_VALUES) for name in ("level", "spread")}} if questions else {}),
+    }
+    return {name: SequentialTest(name, inner, alpha) for name, inner in groups.items()}
+
+
+def _edges(like: Iterable[LikeAnswers]) -> list[float]:
+    """What parts groups of the calibration's probabilities: the middle between neighbours."""
+    return [(low.high + high.low) / 2 for low, high in pairwise(like)]
