@@ -215,6 +215,14 @@ RISK = Option(
     help="Find the threshold above which at most this share of answers is wrong, with confidence "
     "1 − delta; of questions that nothing else was fitted on.",
 )
+PROMISED_RISK = Option(
+    None,
+    "--risk",
+    metavar="R",
+    callback=_share,
+    help="At most this share of answered questions is promised to be wrong.",
+)
+ALPHA = Option(0.05, "--alpha", callback=_share, help="How likely a false alarm may be, ever.")
 DELTA = Option(
     0.05, "--delta", callback=_share, help="How often the limit of --risk may be exceeded after all."
 )
