@@ -246,7 +246,7 @@ def watch_figure(
 
     Dashed: 1/α, where the alarm is raised. Ring: where that was.
     """
-    figure, grid = panels(len(log_e), 1, panel=(5.2, 1.5), gaps=(0, 0.55), margins=(0.65, 0.15, 0.3, 0.45))
+    figure, grid = panels(len(log_e), 1, panel=(5.2, 1.5), gaps=(0, 0.68), margins=(0.65, 0.15, 0.3, 0.45))
     for (name, values), axes in zip(log_e.items(), grid[:, 0]):
         e_values = np.exp(np.minimum([0.0, *values], MOST))
         axes.axhline(1 / alpha, color=QUIET, linewidth=0.8, linestyle="--")

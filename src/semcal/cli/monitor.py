@@ -34,6 +34,7 @@ def command(
     risk: float | None = opt.PROMISED_RISK,
     calibration: str | None = opt.CALIBRATION,
     alpha: float = opt.ALPHA,
+    tolerance: float = opt.TOLERANCE,
     audited: bool = Option(
         False, "--audited", help="Only labels of replies that semcal serve --audit has marked."
     ),
@@ -63,7 +64,7 @@ def command(
         if not overwrite:
             refuse_existing("--plot", plot)
     learnt = None if calibration is None else opt.open_calibration(calibration)
-    course = Course(_watch(risk, learnt, alpha))
+    course = Course(_watch(risk, learnt, alpha, tolerance))
     with BadRows() as bad:
         if _is_log(file):
             if columns:
@@ -139,12 +140,14 @@ class Course:
         return True
 
 
-def _watch(risk: float | None, calibration: Calibration | None, alpha: float) -> PromiseWatch:
+def _watch(
+    risk: float | None, calibration: Calibration | None, alpha: float, tolerance: float
+) -> PromiseWatch:
     from semcal.serve.watch import PromiseWatch
 
     if calibration is None:
-        return PromiseWatch.of_risk(risk, alpha=alpha)
-    return PromiseWatch.of(calibration, risk=risk, alpha=alpha)
+        return PromiseWatch.of_risk(risk, alpha=alpha, tolerance=tolerance)
+    return PromiseWatch.of(calibration, risk=risk, alpha=alpha, tolerance=tolerance)
 
 
 def _number(value: Any) -> float | None:

@@ -222,7 +222,17 @@ PROMISED_RISK = Option(
     callback=_share,
     help="At most this share of answered questions is promised to be wrong.",
 )
-ALPHA = Option(0.05, "--alpha", callback=_share, help="How likely a false alarm may be, ever.")
+ALPHA = Option(
+    0.05, "--alpha", callback=_share, help="How likely a watch may be to give a false alarm, ever."
+)
+TOLERANCE = Option(
+    0.0,
+    "--tolerance",
+    min=0,
+    max=1,
+    metavar="D",
+    help="How far probabilities may be off without an alarm: by 0.05, say, for a calibration of few labels.",
+)
 DELTA = Option(
     0.05, "--delta", callback=_share, help="How often the limit of --risk may be exceeded after all."
 )

@@ -24,7 +24,7 @@ from semcal.models.uniforms import uniforms
 from semcal.serve.log import LabelledReply
 
 #: By how much bets have the odds above what was said; two-sided ones also have them below.
-ABOVE = (1.3, 1.7, 2.7)
+ABOVE = (1.5, 2.5)
 BOTH = (*ABOVE, *(1 / odds for odds in ABOVE))
 #: The same for p-values, which lie between 0 and 1.
 OF_P_VALUES = (3.0, 9.0, 1 / 3, 1 / 9)
@@ -58,7 +58,7 @@ class EProcess:
     >>> for _ in range(10):
     ...     process.update(1.0, 0.5)
     >>> round(process.log_e, 2)
-    2.48
+    2.57
     """
 
     odds: tuple[float, ...]
@@ -71,14 +71,15 @@ class EProcess:
             self.log_stakes = [-math.inf] * len(self.odds)
             self._start()
 
-    def update(self, outcome: float, mean: float) -> None:
-        """Settle the bets on an outcome."""
+    def update(self, outcome: float, mean: float, tolerance: float = 0.0) -> None:
+        """Settle the bets on an outcome; they win nothing on average if the mean is off by the tolerance."""
         if self.n and self.n % EVERY == 0:
             self._start()
         self.n += 1
         for place, odds in enumerate(self.odds):
             gain = odds - 1
-            self.log_stakes[place] += math.log1p(gain * outcome) - math.log1p(gain * mean)
+            bound = min(mean + tolerance, 1.0) if gain > 0 else max(mean - tolerance, 0.0)
+            self.log_stakes[place] += math.log1p(gain * outcome) - math.log1p(gain * bound)
 
     def _start(self) -> None:
         part = 6 / (math.pi * (self.n // EVERY + 1)) ** 2
@@ -109,6 +110,7 @@ class SequentialTest:
     name: WatchName
     groups: dict[str, EProcess]
     alpha: float
+    tolerance: float = 0.0
     n: int = 0
     alarm_at: int | None = None  # the number of the outcome that raised it
 
@@ -116,7 +118,7 @@ class SequentialTest:
         """Take the outcome in each group that it belongs to."""
         self.n += 1
         for group, outcome in outcomes.items():
-            self.groups[group].update(outcome, mean)
+            self.groups[group].update(outcome, mean, self.tolerance)
         if self.alarm_at is None and self.log_e >= -math.log(self.alpha):
             self.alarm_at = self.n
 
@@ -149,10 +151,10 @@ class PromiseWatch:
     """What is watched of a calibration in use, each at a level of its own.
 
     "risk": wrong among answered, against the promised risk. "calibration": whether of answers with
-    probability p the share p is right, overall and in bands of p. "questions", which reads no labels:
-    whether probabilities are distributed as those of the calibration's questions were; it never raises the
-    alarm. What is not promised, or cannot be compared, has no test. The levels hold if whether a label comes
-    does not depend on its value.
+    probability p the share p is right, give or take a tolerance, overall and in bands of p. "questions",
+    which reads no labels: whether probabilities are distributed as those of the calibration's questions were;
+    it never raises the alarm. What is not promised, or cannot be compared, has no test. The levels hold if
+    whether a label comes does not depend on its value.
 
     Attributes
     ----------
@@ -180,18 +182,25 @@ class PromiseWatch:
     counts: list[int] = field(default_factory=list)
 
     @classmethod
-    def of_risk(cls, risk: float | None, *, alpha: float = ALPHA) -> PromiseWatch:
+    def of_risk(cls, risk: float | None, *, alpha: float = ALPHA, tolerance: float = 0.0) -> PromiseWatch:
         """The watch on one promised risk, or on none, and on probabilities; without that on questions."""
-        return cls(_tests(alpha, risk=risk is not None), risk)
+        return cls(_tests(alpha, tolerance, risk=risk is not None), risk)
 
     @classmethod
-    def of(cls, calibration: Calibration, *, risk: float | None = None, alpha: float = ALPHA) -> PromiseWatch:
+    def of(
+        cls,
+        calibration: Calibration,
+        *,
+        risk: float | None = None,
+        alpha: float = ALPHA,
+        tolerance: float = 0.0,
+    ) -> PromiseWatch:
         """The watch on what a calibration promises; on another risk of all answered replies where given."""
         thresholds = calibration.thresholds or filter(None, [calibration.threshold])
         risks = {at.threshold: at.risk_limit for at in thresholds if at.threshold is not None}
         risks = {} if risk is not None else risks
         like = () if calibration.map.candidate.kind == "constant" else calibration.report.like
-        tests = _tests(alpha, risk=bool(risks) or risk is not None, questions=len(like) > 1)
+        tests = _tests(alpha, tolerance, risk=bool(risks) or risk is not None, questions=len(like) > 1)
         return cls(tests, risk, tuple(risks.items()), _edges(like), [group.n for group in like])
 
     def update(self, reply: LabelledReply) -> None:
@@ -250,13 +259,18 @@ class PromiseWatch:
 _STATE = TypeAdapter(PromiseWatch)
 
 
-def _tests(alpha: float, *, risk: bool, questions: bool = False) -> dict[WatchName, SequentialTest]:
+def _tests(
+    alpha: float, tolerance: float, *, risk: bool, questions: bool = False
+) -> dict[WatchName, SequentialTest]:
     groups: dict[WatchName, dict[str, EProcess]] = {
         **({"risk": {"answered": EProcess(ABOVE)}} if risk else {}),
         "calibration": {group: EProcess(BOTH) for group in ("all", *BANDS)},
         **({"questions": {name: EProcess(OF_P_VALUES) for name in ("level", "spread")}} if questions else {}),
     }
-    return {name: SequentialTest(name, inner, alpha) for name, inner in groups.items()}
+    return {
+        name: SequentialTest(name, inner, alpha, tolerance if name == "calibration" else 0.0)
+        for name, inner in groups.items()
+    }
 
 
 def _edges(like: Iterable[LikeAnswers]) -> list[float]:
