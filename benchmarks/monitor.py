@@ -92,7 +92,7 @@ REPLY_STREAMS = (
 
 def risk_watch(wrong: Floats, _: Floats) -> int | None:
     """The watch on the risk."""
-    watch = PromiseWatch.of_risk(RISK)
+    watch = PromiseWatch.of(risk=RISK)
     for outcome in wrong:
         watch.update(LabelledReply("", None, 0.5, False, not outcome, False))
         if watch.alarm:
@@ -102,7 +102,7 @@ def risk_watch(wrong: Floats, _: Floats) -> int | None:
 
 def reply_watch(right: Floats, p: Floats, tolerance: float = 0.0) -> int | None:
     """The watch on probabilities."""
-    watch = PromiseWatch.of_risk(None, tolerance=tolerance)
+    watch = PromiseWatch.of(tolerance=tolerance)
     for outcome, probability in zip(right.tolist(), p.tolist()):
         watch.update(LabelledReply("", probability, None, False, bool(outcome), False))
         if watch.alarm:

@@ -18,7 +18,6 @@ from semcal.files import dumps
 from semcal.rows import Row
 
 if TYPE_CHECKING:
-    from semcal.calibration.calibrated import Calibration
     from semcal.serve.log import LabelledReply
     from semcal.serve.watch import PromiseWatch, WatchName
 
@@ -57,6 +56,8 @@ def command(
     --calibration, questions (whether probabilities are as on its questions; a warning, no alarm). The exit
     code is 1 if there is an alarm.
     """
+    from semcal.serve.watch import PromiseWatch
+
     if plot is not None:
         from semcal.plotting import check_figure_path
 
@@ -64,7 +65,7 @@ def command(
         if not overwrite:
             refuse_existing("--plot", plot)
     learnt = None if calibration is None else opt.open_calibration(calibration)
-    course = Course(_watch(risk, learnt, alpha, tolerance))
+    course = Course(PromiseWatch.of(learnt, risk=risk, alpha=alpha, tolerance=tolerance))
     with BadRows() as bad:
         if _is_log(file):
             if columns:
@@ -80,7 +81,10 @@ def command(
     if plot is not None:
         from semcal.plotting import watch_figure, write_figure
 
-        write_figure(watch_figure(course.log_e, _alarms(watch), alpha), plot)
+        write_figure(
+            watch_figure(course.log_e, {name: test.alarm_at for name, test in watch.tests.items()}, alpha),
+            plot,
+        )
     if json or not sys.stdout.isatty():
         for line in _lines(watch):
             show(dumps(line))
@@ -138,16 +142,6 @@ class Course:
             return False
         self.log_e[name].append(test.log_e)
         return True
-
-
-def _watch(
-    risk: float | None, calibration: Calibration | None, alpha: float, tolerance: float
-) -> PromiseWatch:
-    from semcal.serve.watch import PromiseWatch
-
-    if calibration is None:
-        return PromiseWatch.of_risk(risk, alpha=alpha, tolerance=tolerance)
-    return PromiseWatch.of(calibration, risk=risk, alpha=alpha, tolerance=tolerance)
 
 
 def _number(value: Any) -> float | None:
@@ -213,10 +207,6 @@ def _check_row(row: Row) -> None:
 
 
 # ---- What is printed ---------------------------------------------------------------------------------------
-
-
-def _alarms(watch: PromiseWatch) -> dict[str, int | None]:
-    return {name: test.alarm_at for name, test in watch.tests.items()}
 
 
 def _lines(watch: PromiseWatch) -> Iterator[dict[str, Any]]:

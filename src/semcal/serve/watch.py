@@ -10,16 +10,11 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from itertools import pairwise
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
-from pydantic import TypeAdapter, ValidationError
-
 from semcal.calibration.calibrated import Calibration, LikeAnswers
-from semcal.errors import StoreError
-from semcal.files import dumps
 from semcal.models.uniforms import uniforms
 from semcal.serve.log import LabelledReply
 
@@ -154,7 +149,8 @@ class PromiseWatch:
     probability p the share p is right, give or take a tolerance, overall and in bands of p. "questions",
     which reads no labels: whether probabilities are distributed as those of the calibration's questions were;
     it never raises the alarm. What is not promised, or cannot be compared, has no test. The levels hold if
-    whether a label comes does not depend on its value.
+    whether a label comes does not depend on its value. The state is plain values (`dataclasses.asdict`); the
+    same labels in the same order give it again.
 
     Attributes
     ----------
@@ -164,11 +160,12 @@ class PromiseWatch:
     risks : tuple of (float, float)
         In place of it, thresholds with the risk that each promises; others promise nothing.
     edges, counts : list
-        Of the bins of the calibration's probabilities; replies are counted as well.
+        Where the bins of the calibration's probabilities begin, from the second on, and what they hold;
+        replies are counted as well.
 
     Examples
     --------
-    >>> watch = PromiseWatch.of_risk(0.1)
+    >>> watch = PromiseWatch.of(risk=0.1)
     >>> for number in range(60):
     ...     watch.update(LabelledReply(str(number), 0.9, 0.8, False, number % 3 > 0, False))
     >>> watch.alarm, watch.tests["risk"].alarm_at, watch.tests["calibration"].alarm_at
@@ -182,26 +179,37 @@ class PromiseWatch:
     counts: list[int] = field(default_factory=list)
 
     @classmethod
-    def of_risk(cls, risk: float | None, *, alpha: float = ALPHA, tolerance: float = 0.0) -> PromiseWatch:
-        """The watch on one promised risk, or on none, and on probabilities; without that on questions."""
-        return cls(_tests(alpha, tolerance, risk=risk is not None), risk)
-
-    @classmethod
     def of(
         cls,
-        calibration: Calibration,
+        calibration: Calibration | None = None,
         *,
         risk: float | None = None,
         alpha: float = ALPHA,
         tolerance: float = 0.0,
     ) -> PromiseWatch:
-        """The watch on what a calibration promises; on another risk of all answered replies where given."""
-        thresholds = calibration.thresholds or filter(None, [calibration.threshold])
-        risks = {at.threshold: at.risk_limit for at in thresholds if at.threshold is not None}
-        risks = {} if risk is not None else risks
-        like = () if calibration.map.candidate.kind == "constant" else calibration.report.like
-        tests = _tests(alpha, tolerance, risk=bool(risks) or risk is not None, questions=len(like) > 1)
-        return cls(tests, risk, tuple(risks.items()), _edges(like), [group.n for group in like])
+        """The watch on a calibration, or on probabilities and a risk that something else promises.
+
+        A risk that is given is that of all answered replies, and takes the place of the calibration's.
+        """
+        risks: dict[float, float] = {}
+        like: tuple[LikeAnswers, ...] = ()
+        if calibration is not None:
+            thresholds = calibration.thresholds or filter(None, [calibration.threshold])
+            risks = {at.threshold: at.risk_limit for at in thresholds if at.threshold is not None}
+            is_constant = calibration.map.candidate.kind == "constant"  # whose groups are of shares
+            like = () if is_constant else calibration.report.like
+        groups: dict[WatchName, dict[str, EProcess]] = {}
+        if risk is not None or risks:
+            groups["risk"] = {"answered": EProcess(ABOVE)}
+        groups["calibration"] = {group: EProcess(BOTH) for group in ("all", *BANDS)}
+        if len(like) > 1:
+            groups["questions"] = {group: EProcess(OF_P_VALUES) for group in ("level", "spread")}
+        tests = {
+            name: SequentialTest(name, parts, alpha, tolerance if name == "calibration" else 0.0)
+            for name, parts in groups.items()
+        }
+        edges, counts = [group.low for group in like[1:]], [group.n for group in like]
+        return cls(tests, risk, tuple(risks.items()), edges, counts)
 
     def update(self, reply: LabelledReply) -> None:
         """Take the label of a reply, in the order of their arrival."""
@@ -242,37 +250,3 @@ class PromiseWatch:
     def e_values(self) -> dict[str, float]:
         """The e-value of each test, as metrics show it."""
         return {name: test.e_value for name, test in self.tests.items()}
-
-    def to_json(self) -> str:
-        """The state as text."""
-        return dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> PromiseWatch:
-        """The watch with the state that `to_json` wrote; StoreError if it is damaged."""
-        try:
-            return _STATE.validate_json(text)
-        except ValidationError as error:
-            raise StoreError(f"the state of a watch is damaged ({error}); start it anew") from error
-
-
-_STATE = TypeAdapter(PromiseWatch)
-
-
-def _tests(
-    alpha: float, tolerance: float, *, risk: bool, questions: bool = False
-) -> dict[WatchName, SequentialTest]:
-    groups: dict[WatchName, dict[str, EProcess]] = {
-        **({"risk": {"answered": EProcess(ABOVE)}} if risk else {}),
-        "calibration": {group: EProcess(BOTH) for group in ("all", *BANDS)},
-        **({"questions": {name: EProcess(OF_P_VALUES) for name in ("level", "spread")}} if questions else {}),
-    }
-    return {
-        name: SequentialTest(name, inner, alpha, tolerance if name == "calibration" else 0.0)
-        for name, inner in groups.items()
-    }
-
-
-def _edges(like: Iterable[LikeAnswers]) -> list[float]:
-    """What parts groups of the calibration's probabilities: the middle between neighbours."""
-    return [(low.high + high.low) / 2 for low, high in pairwise(like)]
