@@ -14,6 +14,7 @@ from pydantic import TypeAdapter
 from scipy.stats import binom
 
 from semcal.calibration.calibrated import Calibration, LikeAnswers, Threshold
+from semcal.errors import UsageError
 from semcal.files import dumps
 from semcal.metrics.probability_maps import MapCandidate
 from semcal.serve import watch as watch_module
@@ -254,6 +255,14 @@ def test_an_alarm_stays_when_the_evidence_falls() -> None:
     assert test.alarm_at <= 31
     assert test.e_value < 1 / ALPHA
     assert watch.alarm
+
+
+@pytest.mark.parametrize(
+    "settings", [{"risk": 0.0}, {"alpha": 1}, {"tolerance": -0.1}, {"tolerance": math.nan}]
+)
+def test_settings_that_make_no_sense_are_refused(settings: dict[str, float]) -> None:
+    with pytest.raises(UsageError, match=f"{next(iter(settings))} is .*; expected a number"):
+        PromiseWatch.of(**settings)
 
 
 # ---- Questions

@@ -33,7 +33,7 @@ def command(
     risk: float | None = opt.PROMISED_RISK,
     calibration: str | None = opt.CALIBRATION,
     alpha: float = opt.ALPHA,
-    tolerance: float = opt.TOLERANCE,
+    tolerance: float | None = opt.TOLERANCE,
     audited: bool = Option(
         False, "--audited", help="Only labels of replies that semcal serve --audit has marked."
     ),
@@ -65,7 +65,7 @@ def command(
         if not overwrite:
             refuse_existing("--plot", plot)
     learnt = None if calibration is None else opt.open_calibration(calibration)
-    course = Course(PromiseWatch.of(learnt, risk=risk, alpha=alpha, tolerance=tolerance))
+    course = Course(PromiseWatch.of(learnt, risk=risk, alpha=alpha, tolerance=tolerance or 0.0))
     with BadRows() as bad:
         if _is_log(file):
             if columns:

@@ -226,12 +226,11 @@ ALPHA = Option(
     0.05, "--alpha", callback=_share, help="How likely a watch may be to give a false alarm, ever."
 )
 TOLERANCE = Option(
-    0.0,
+    None,
     "--tolerance",
-    min=0,
-    max=1,
     metavar="D",
-    help="How far probabilities may be off without an alarm: by 0.05, say, for a calibration of few labels.",
+    help="How far probabilities may be off before the watch raises an alarm: 0 by default; 0.05, say, for a "
+    "calibration of few labels.",
 )
 DELTA = Option(
     0.05, "--delta", callback=_share, help="How often the limit of --risk may be exceeded after all."

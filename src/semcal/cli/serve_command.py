@@ -17,8 +17,11 @@ from semcal.cli.console import info
 from semcal.errors import MissingExtraError, UsageError
 
 if TYPE_CHECKING:
+    from semcal.calibration.calibrated import Calibration
     from semcal.serve.configuration import ServeSettings
+    from semcal.serve.log import ReplyLog
     from semcal.serve.service import Service
+    from semcal.serve.watch import PromiseWatch
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,7 @@ class ServeOptions:
     on_alarm: str | None = Option(
         None, "--on-alarm", help="During an alarm of the watch: abstain (by default), or flag alone."
     )
+    tolerance: float | None = opt.TOLERANCE
     cors: list[str] | None = Option(None, "--cors", metavar="ORIGIN", help="Pages that may ask; repeatable.")
     queue: int | None = Option(None, metavar="N", help="Questions that wait at most: 1000 by default.")
     request_timeout: float | None = Option(
@@ -159,7 +163,22 @@ def _service(options: ServeOptions, server: opt.ServerOptions, settings: ServeSe
     )
     model = opt.ATLAS if options.model == opt.ATLAS else uq.model.name
     names = (model, Path(options.calibration).name or "calibration")
-    return Service(uq, settings, names=names, log=log)
+    watch = None if log is None else _watch(log, calibration, options.tolerance)
+    return Service(uq, settings, names=names, log=log, watch=watch)
+
+
+def _watch(log: ReplyLog, calibration: Calibration, tolerance: float | None) -> PromiseWatch:
+    """The watch on the promise, with what the log holds already."""
+    from semcal.serve.watch import PromiseWatch
+
+    watch = PromiseWatch.of(calibration, tolerance=tolerance or 0.0)
+    for probability in log.probabilities():
+        watch.observe(probability)
+    for reply in log.labelled():
+        watch.update(reply)
+    if watch.alarm:
+        info(f"serve: the labels in {log.path} raise an alarm; see docs/monitor.md")
+    return watch
 
 
 @contextmanager

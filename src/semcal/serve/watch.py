@@ -14,7 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from semcal.arrays import as_option
 from semcal.calibration.calibrated import Calibration, LikeAnswers
+from semcal.errors import UsageError, shown
 from semcal.models.uniforms import uniforms
 from semcal.serve.log import LabelledReply
 
@@ -191,6 +193,10 @@ class PromiseWatch:
 
         A risk that is given is that of all answered replies, and takes the place of the calibration's.
         """
+        if not 0 <= tolerance < 1:
+            raise UsageError(f"tolerance is {shown(tolerance)}; expected a number from 0 on, such as 0.05")
+        for name, share in (("alpha", alpha), ("risk", 0.5 if risk is None else risk)):
+            as_option(share, name, "a number between 0 and 1, such as 0.05", low=0, high=1)
         risks: dict[float, float] = {}
         like: tuple[LikeAnswers, ...] = ()
         if calibration is not None:
