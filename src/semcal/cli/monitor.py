@@ -28,7 +28,7 @@ READ = ("id", "confidence", "abstained", "correct", "threshold", "audited")
 
 def command(
     file: str = Argument(
-        metavar="LOG|FILE", help="What semcal serve --log wrote, or rows (JSON Lines; - for standard input)."
+        metavar="FILE", help="What semcal serve --log wrote, or rows (JSON Lines; - for standard input)."
     ),
     risk: float | None = opt.PROMISED_RISK,
     calibration: str | None = opt.CALIBRATION,
