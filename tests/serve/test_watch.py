@@ -291,6 +291,19 @@ def test_like_questions_rarely_look_different_and_others_soon_do() -> None:
         assert warned(with_like(rng.beta(4, 2, 600)), other).alarm
 
 
+def test_a_probability_is_counted_among_those_that_are_like_it() -> None:
+    like = ATLAS.report.like
+    for place, group in enumerate(like):
+        for probability in (group.low, group.high):
+            watch = PromiseWatch.of(ATLAS)
+            watch.observe(probability)
+            assert watch.counts == [other.n + (number == place) for number, other in enumerate(like)]
+    watch = PromiseWatch.of(ATLAS)
+    for probability in (0.0, 1.0):
+        watch.observe(probability)
+    assert (watch.counts[0], watch.counts[-1]) == (like[0].n + 1, like[-1].n + 1)
+
+
 def test_probabilities_that_all_are_alike_cannot_be_compared() -> None:
     constant = MapCandidate("constant", ("E-SC",)).fit({"E-SC": np.array([0.2, 0.7])}, np.array([0.0, 1.0]))
     alike = replace(ATLAS.report, like=ATLAS.report.like[:1])

@@ -127,10 +127,10 @@ class SequentialTest:
     @property
     def log_e(self) -> float:
         """The logarithm of the e-value."""
-        first, *others = (process.log_e for process in self.groups.values())
-        if not others:
+        first, *bands = (process.log_e for process in self.groups.values())
+        if not bands:
             return first
-        return _log_sum([first, *(log_e - math.log(len(others)) for log_e in others)]) - math.log(2)
+        return _log_sum([first, *(log_e - math.log(len(bands)) for log_e in bands)]) - math.log(2)
 
     @property
     def e_value(self) -> float:
