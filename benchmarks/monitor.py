@@ -184,7 +184,7 @@ def row_of(
         "alarms": float(np.mean(np.isfinite(at))),
         "before the change": float(np.mean(early)) if after else None,
         "median labels": None if np.isinf(median) else int(median),
-        "90 % of alarms by": None if np.isinf(most) else int(most),
+        "90 % of streams by": None if np.isinf(most) else int(most),
     }
 
 
