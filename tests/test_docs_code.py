@@ -115,6 +115,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ]
     write_rows(tmp_path / "checked.jsonl", checked)
     write_rows(tmp_path / "unchecked.jsonl", checked[:2])
+    replies = [
+        {"id": str(n), "confidence": 0.5 + n % 5 / 10, "abstained": n % 5 == 0, "correct": n % 10 < 7}
+        for n in range(60)
+    ]
+    write_rows(tmp_path / "replies.jsonl", replies)
     (tmp_path / "grid.yaml").write_text(
         "models: [{name: atlas, path: atlas}]\n"
         "datasets: [{name: mine, source: train.jsonl, validation: 6, test: 6, calibration_train: 40}]\n"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -229,6 +229,37 @@ def _plain_fonts() -> Iterator[None]:
         yield
     finally:
         subset.Options._drop_tables_default = before
+
+
+# ---- A watch --------------------------------------------------------------------------------------------
+
+
+#: Logarithms of e-values are drawn up to this one.
+MOST = 700.0
+
+
+@style()
+def watch_figure(
+    log_e: Mapping[str, Sequence[float]], alarms: Mapping[str, int | None], alpha: float
+) -> Figure:
+    """The e-value of each watch after each of its labels, on a logarithmic scale.
+
+    Dashed: 1/α, where the alarm is raised. Ring: where that was.
+    """
+    figure, grid = panels(len(log_e), 1, panel=(5.2, 1.5), gaps=(0, 0.68), margins=(0.65, 0.15, 0.3, 0.45))
+    for (name, values), axes in zip(log_e.items(), grid[:, 0]):
+        e_values = np.exp(np.minimum([0.0, *values], MOST))
+        axes.axhline(1 / alpha, color=QUIET, linewidth=0.8, linestyle="--")
+        axes.plot(e_values, color=INK, linewidth=1)
+        if (alarm_at := alarms[name]) is not None:
+            axes.plot(alarm_at, e_values[alarm_at], "o", color=INK, markerfacecolor="white", markersize=5)
+        axes.set_yscale("log")
+        axes.set_xlim(0, max(1, len(values)))
+        axes.set_title(name, loc="left")
+        axes.set_ylabel("e-value")
+        axes.set_xlabel("replies" if name == "questions" else "labels")
+        ruled(axes)
+    return figure
 
 
 # ---- A fit ------------------------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from semcal.cli import (
     console,
     fit,
     grid_commands,
+    monitor,
     row_commands,
     serve_command,
     server_commands,
@@ -55,6 +56,7 @@ COMMANDS: tuple[tuple[str, Command, Callable[..., Output | None]], ...] = (
     ("export", server_commands.export, server_commands.export_output),
     ("probe", server_commands.probe, output_file),
     ("serve", serve_command.command, output_file),
+    ("monitor", monitor.command, output_file),
     ("env", server_commands.env, output_file),
 )
 _IN_PROCESSES = "semcal run CONFIG --workers N works in N processes, --ray ADDRESS on a cluster"

@@ -215,6 +215,23 @@ RISK = Option(
     help="Find the threshold above which at most this share of answers is wrong, with confidence "
     "1 − delta; of questions that nothing else was fitted on.",
 )
+PROMISED_RISK = Option(
+    None,
+    "--risk",
+    metavar="R",
+    callback=_share,
+    help="At most this share of answered questions is promised to be wrong.",
+)
+ALPHA = Option(
+    0.05, "--alpha", callback=_share, help="How likely a watch may be to give a false alarm, ever."
+)
+TOLERANCE = Option(
+    None,
+    "--tolerance",
+    metavar="D",
+    help="How far probabilities may be off before the watch raises an alarm: 0 by default; 0.05, say, for a "
+    "calibration of few labels.",
+)
 DELTA = Option(
     0.05, "--delta", callback=_share, help="How often the limit of --risk may be exceeded after all."
 )

@@ -17,8 +17,11 @@ from semcal.cli.console import info
 from semcal.errors import MissingExtraError, UsageError
 
 if TYPE_CHECKING:
+    from semcal.calibration.calibrated import Calibration
     from semcal.serve.configuration import ServeSettings
+    from semcal.serve.log import ReplyLog
     from semcal.serve.service import Service
+    from semcal.serve.watch import PromiseWatch
     from semcal.uncertainty import SemanticUQ
 
 
@@ -60,6 +63,7 @@ class ServeOptions:
     on_alarm: str | None = Option(
         None, "--on-alarm", help="During an alarm of the watch: abstain (by default), or flag alone."
     )
+    tolerance: float | None = opt.TOLERANCE
     cors: list[str] | None = Option(None, "--cors", metavar="ORIGIN", help="Pages that may ask; repeatable.")
     queue: int | None = Option(None, metavar="N", help="Questions that wait at most: 1000 by default.")
     request_timeout: float | None = Option(
@@ -168,7 +172,9 @@ def _service(options: ServeOptions, server: opt.ServerOptions, settings: ServeSe
     )
     model = opt.ATLAS if options.model == opt.ATLAS else uq.model.name
     names = (model, Path(options.calibration).name or "calibration")
-    return Service(uq, settings, names=names, fallback=_fallback(options, server), log=log)
+    watch = None if log is None else _watch(log, calibration, options.tolerance, model)
+    fallback = _fallback(options, server)
+    return Service(uq, settings, names=names, fallback=fallback, log=log, watch=watch)
 
 
 def _fallback(options: ServeOptions, server: opt.ServerOptions) -> SemanticUQ | None:
@@ -190,6 +196,20 @@ def _fallback(options: ServeOptions, server: opt.ServerOptions) -> SemanticUQ | 
         seed=options.seed or 0,
         force=options.force,
     )
+
+
+def _watch(log: ReplyLog, calibration: Calibration, tolerance: float | None, route: str) -> PromiseWatch:
+    """The watch on the promise, with what the log holds already of the model itself."""
+    from semcal.serve.watch import PromiseWatch
+
+    watch = PromiseWatch.of(calibration, tolerance=tolerance or 0.0)
+    for probability in log.probabilities(route):
+        watch.observe(probability)
+    for reply in log.labelled(route):
+        watch.update(reply)
+    if watch.alarm:
+        info(f"serve: the labels in {log.path} raise an alarm; see docs/monitor.md")
+    return watch
 
 
 @contextmanager

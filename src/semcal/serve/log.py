@@ -51,10 +51,12 @@ CREATE TABLE labels (
 """
 _LABELLED = """\
 SELECT labels.number, replies.id, probability, threshold, abstained, correct, audited
-FROM labels JOIN replies ON replies.id = labels.id WHERE labels.number > ? ORDER BY labels.number LIMIT ?
+FROM labels JOIN replies ON replies.id = labels.id
+WHERE labels.number > ?1 AND (?3 IS NULL OR route = ?3) ORDER BY labels.number LIMIT ?2
 """
 _PROBABILITIES = """\
-SELECT number, probability FROM replies WHERE number > ? AND probability IS NOT NULL ORDER BY number LIMIT ?
+SELECT number, probability FROM replies
+WHERE number > ?1 AND (?3 IS NULL OR route = ?3) AND probability IS NOT NULL ORDER BY number LIMIT ?2
 """
 
 
@@ -164,14 +166,14 @@ class ReplyLog:
             row = database.execute("SELECT correct FROM labels WHERE id = ?", [id]).fetchone()
         return None if row is None else bool(row[0])
 
-    def labelled(self) -> Iterator[LabelledReply]:
-        """The replies that are labelled, in the order in which their labels came."""
-        for id, probability, threshold, abstained, correct, audited in self._pages(_LABELLED):
+    def labelled(self, route: str | None = None) -> Iterator[LabelledReply]:
+        """The labelled replies, by default of all models, in the order in which their labels came."""
+        for id, probability, threshold, abstained, correct, audited in self._pages(_LABELLED, route):
             yield LabelledReply(id, probability, threshold, bool(abstained), bool(correct), bool(audited))
 
-    def probabilities(self) -> Iterator[float]:
-        """The probabilities of all replies that have one, in the order of the replies."""
-        for (probability,) in self._pages(_PROBABILITIES):
+    def probabilities(self, route: str | None = None) -> Iterator[float]:
+        """The probabilities of all replies that have one, by default of all models, in their order."""
+        for (probability,) in self._pages(_PROBABILITIES, route):
             yield probability
 
     def close(self) -> None:
@@ -179,12 +181,12 @@ class ReplyLog:
         with self._lock:
             self._close()
 
-    def _pages(self, statement: str) -> Iterator[tuple[Any, ...]]:
+    def _pages(self, statement: str, route: str | None) -> Iterator[tuple[Any, ...]]:
         """The rows of a statement, without the number that they are ordered by."""
         last = 0
         while True:
             with self._reading() as database:
-                page = database.execute(statement, (last, PAGE)).fetchall()
+                page = database.execute(statement, (last, PAGE, route)).fetchall()
             for row in page:
                 yield row[1:]
             if len(page) < PAGE:

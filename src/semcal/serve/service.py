@@ -6,10 +6,10 @@ import asyncio
 import threading
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import sha256
 from typing import Any, Protocol
 
@@ -55,15 +55,22 @@ class Watch(Protocol):
     def update(self, reply: LabelledReply) -> None:
         """Take the label of a reply, in order of arrival."""
 
+    def observe(self, probability: float) -> None:
+        """Take the probability of a reply."""
+
     @property
     def alarm(self) -> bool:
         """Whether the promise does not hold any more."""
+
+    @property
+    def e_values(self) -> Mapping[str, float]:
+        """The evidence of each test."""
 
 
 class Metrics:
     """What Prometheus reads."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, watch: Watch | None) -> None:
         self.registry = registry = CollectorRegistry()
         self.requests = Counter(
             "semcal_requests", "Requests by what came of them", ["outcome"], registry=registry
@@ -79,6 +86,14 @@ class Metrics:
         )
         self.queue = Gauge("semcal_queue", "Questions that wait", registry=registry)
         self.queue.set_function(lambda: engine.n_waiting)
+        if watch is not None:
+            e_value = Gauge("semcal_e_value", "Evidence against a promise", ["watch"], registry=registry)
+            for name in watch.e_values:
+                e_value.labels(name).set_function(partial(_e_value, watch, name))
+
+
+def _e_value(watch: Watch, name: str) -> float:
+    return watch.e_values[name]
 
 
 @dataclass(frozen=True)
@@ -133,7 +148,7 @@ class Service:
         self.models = (model, f"{model}@{learnt}")
         self.revision = uq.model.revision
         self.coverage, self.engine = primary.coverage, primary.engine
-        self.metrics = Metrics(self.engine)
+        self.metrics = Metrics(self.engine, watch)
         self.draining = False
         self.log_fault: str | None = None
         self._templates: dict[Template, str] = {}
@@ -341,6 +356,8 @@ class Service:
         if self.log is not None:
             loop = asyncio.get_running_loop()
             await loop.run_in_executor(self._writer, self._write, self._reply(served, query.question))
+        if self.watch is not None and tier is self.primary and served.verdict.probability is not None:
+            self.watch.observe(served.verdict.probability)
         self._count_draws(outcome, tier)
         self.metrics.cost.inc(max(0.0, outcome.cost or 0.0))
         self.metrics.seconds.observe(time.monotonic() - start)
@@ -423,7 +440,7 @@ class Service:
             return
         self.log.label(reply_id, correct)
         self.metrics.labels.labels(str(correct).lower()).inc()
-        if self.watch is not None:
+        if self.watch is not None and reply.route == self.primary.route:
             verdict = (reply.probability, reply.threshold, reply.abstained)
             self.watch.update(LabelledReply(reply_id, *verdict, correct, reply.audited))
 

@@ -272,7 +272,7 @@ def listed_tokens(reply: Json) -> dict[str, float]:
     try:
         first = reply["choices"][0]["logprobs"]["content"][0]
         entries = (first, *(first.get("top_logprobs") or ()))
-        listed = [(str(entry["token"]), float(entry["logprob"])) for entry in entries]
+        listed = [(_get(entry, "token", str), float(entry["logprob"])) for entry in entries]
     except (TypeError, KeyError, IndexError, ValueError, AttributeError) as error:
         raise ValueError(f"the first token of the answer has no listed alternatives ({error!r})") from None
     if not all(log_prob <= _ROUNDING for _, log_prob in listed):  # NaN is not

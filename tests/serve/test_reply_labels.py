@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,12 @@ import pytest
 
 import semcal
 from semcal.calibration.calibrated import Calibration
+from semcal.cli import serve_command
 from semcal.errors import StoreError
 from semcal.metrics.probability_maps import MapCandidate, ProbabilityMap
 from semcal.models.fakes import FakeLanguageModel
 from semcal.serve.log import LabelledReply, Reply, ReplyLog
+from semcal.serve.watch import PromiseWatch
 from tests.serve.serving import SANG, TABLE, WHERE, WROTE, running, uq_of
 
 CHECK, LABELS = "/v1/semcal/check", "/v1/semcal/labels"
@@ -120,9 +123,14 @@ class RecordingWatch:
 
     alarm: bool = False
     told: list[LabelledReply] = field(default_factory=list)
+    observed: list[float] = field(default_factory=list)
+    e_values: dict[str, float] = field(default_factory=lambda: {"risk": 2.5})
 
     def update(self, reply: LabelledReply) -> None:
         self.told.append(reply)
+
+    def observe(self, probability: float) -> None:
+        self.observed.append(probability)
 
 
 def test_labels_are_graded_kept_in_order_and_told_to_the_watch(tmp_path: Path) -> None:
@@ -137,7 +145,10 @@ def test_labels_are_graded_kept_in_order_and_told_to_the_watch(tmp_path: Path) -
         assert again.status_code == 200
         assert [reply.id for reply in watch.told] == [ids[2], ids[0], ids[1]]
         assert list(log.labelled()) == watch.told
-        assert 'semcal_labels_total{correct="false"}' in server.get("/metrics").text
+        assert watch.observed == list(log.probabilities())
+        metrics = server.get("/metrics").text
+        assert 'semcal_labels_total{correct="false"}' in metrics
+        assert 'semcal_e_value{watch="risk"} 2.5' in metrics
 
 
 def test_labels_that_cannot_be_taken_change_nothing(tmp_path: Path) -> None:
@@ -172,6 +183,24 @@ def test_during_an_alarm_no_probability_is_given_unless_it_only_flags(on_alarm: 
     assert (flagged["status"], flagged["alarm"]) == ("ready", True)
     expected = (None, True) if on_alarm == "abstain" else (uq_of().ask(WROTE).confidence, False)
     assert (beside["confidence"], beside["abstained"]) == expected
+
+
+def test_labels_that_say_wrong_raise_the_alarm_and_a_server_that_starts_again_reads_it_from_the_log(
+    tmp_path: Path,
+) -> None:
+    calibration, log = uq_of().calibration, ReplyLog(tmp_path / "log.sqlite")
+    with running(log=log, watch=PromiseWatch.of(calibration)) as server:
+        replies = [server.chat(WROTE).json() for _ in range(10)]
+        assert not any(reply["semcal"]["abstained"] for reply in replies)
+        server.post(LABELS, [{"id": reply["id"], "correct": False} for reply in replies])
+        assert server.get("/ready").json()["alarm"]
+        assert server.chat(WROTE).json()["semcal"]["abstained"]
+        shown = dict(re.findall(r'semcal_e_value\{watch="(\w+)"\} (\S+)', server.get("/metrics").text))
+    assert {"risk", "calibration"} <= set(shown)
+    assert float(shown["risk"]) > 20
+    again = serve_command._watch(ReplyLog(log.path), calibration, None)
+    assert again.alarm
+    assert {name: pytest.approx(float(value)) for name, value in shown.items()} == again.e_values
 
 
 def test_about_the_share_that_is_audited_is_marked_and_the_log_says_so(tmp_path: Path) -> None:

@@ -1,0 +1,258 @@
+"""The watch on the promise: bets against it, on labels in the order in which they come.
+
+A bet that is fair while the promise holds multiplies its stake by a factor of mean 1, so that whoever bets
+against a promise that holds gets 1/α times rich with probability α at most, however long it goes on (Ville
+1939). Bets on means of bounded outcomes: Waudby-Smith and Ramdas 2024, doi:10.1093/jrsssb/qkad009; on
+p-values of exchangeable data: Vovk, Gammerman and Shafer 2022, doi:10.1007/978-3-031-06649-8, chapter 8.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from semcal.arrays import as_option
+from semcal.calibration.calibrated import Calibration, LikeAnswers
+from semcal.errors import UsageError, shown
+from semcal.models.uniforms import uniforms
+from semcal.serve.log import LabelledReply
+
+#: By how much bets have the odds above what was said; two-sided ones also have them below.
+ABOVE = (1.5, 2.5)
+BOTH = (*ABOVE, *(1 / odds for odds in ABOVE))
+#: The same for p-values, which lie between 0 and 1.
+OF_P_VALUES = (3.0, 9.0, 1 / 3, 1 / 9)
+#: Outcomes from one start of the bets to the next.
+EVERY = 100
+#: How likely a watch may be to raise an alarm though the promise holds.
+ALPHA = 0.05
+#: Bands of equal width in which probabilities are watched besides all together.
+BANDS = ("0 to 0.2", "0.2 to 0.4", "0.4 to 0.6", "0.6 to 0.8", "0.8 to 1")
+#: Larger e-values are given as e to this power.
+LARGEST = 700.0
+
+WatchName = Literal["risk", "calibration", "questions"]
+
+
+@dataclass
+class EProcess:
+    """The capital of bets that outcomes exceed their means, or with odds below 1 fall short of them.
+
+    A bet multiplies its stake by 1 + λ (x − p), where x in [0, 1] is the outcome, p what its mean is said to
+    be, and λ = (r − 1) / (1 + (r − 1) p) for odds r times as large: the likelihood ratio of outcomes 0 and 1,
+    positive and finite for any p. If p is the mean given all that came before, the capital stays 1 on
+    average; if no r is below 1, also where p is above the mean.
+
+    Early losses would hide a change that comes late. So bets start again every `EVERY` outcomes: the k-th
+    start brings 6 / (π² k²) of a capital of 1, of which the rest waits.
+
+    Examples
+    --------
+    >>> process = EProcess(ABOVE)
+    >>> for _ in range(10):
+    ...     process.update(1.0, 0.5)
+    >>> round(process.log_e, 2)
+    2.57
+    """
+
+    odds: tuple[float, ...]
+    n: int = 0
+    reserve: float = 1.0
+    log_stakes: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if not self.log_stakes:
+            self.log_stakes = [-math.inf] * len(self.odds)
+            self._start()
+
+    def update(self, outcome: float, mean: float, tolerance: float = 0.0) -> None:
+        """Settle the bets on an outcome; they win nothing on average if the mean is off by the tolerance."""
+        if self.n and self.n % EVERY == 0:
+            self._start()
+        self.n += 1
+        for place, odds in enumerate(self.odds):
+            gain = odds - 1
+            bound = min(mean + tolerance, 1.0) if gain > 0 else max(mean - tolerance, 0.0)
+            self.log_stakes[place] += math.log1p(gain * outcome) - math.log1p(gain * bound)
+
+    def _start(self) -> None:
+        part = 6 / (math.pi * (self.n // EVERY + 1)) ** 2
+        self.reserve -= part
+        share = math.log(part / len(self.odds))
+        self.log_stakes = [_log_sum((stake, share)) for stake in self.log_stakes]
+
+    @property
+    def log_e(self) -> float:
+        """The logarithm of the capital, which is the e-value."""
+        return _log_sum((math.log(self.reserve), *self.log_stakes))
+
+
+def _log_sum(logarithms: Sequence[float]) -> float:
+    """The logarithm of a sum of which one part at least is above 0."""
+    largest = max(logarithms)
+    return largest + math.log(math.fsum(math.exp(part - largest) for part in logarithms))
+
+
+@dataclass
+class SequentialTest:
+    """One promise, tested after each outcome: the mean of the e-values of several groups of outcomes.
+
+    The first group has half the weight, the others share the rest. The alarm is raised where the mean
+    reaches 1/α, and stays.
+    """
+
+    name: WatchName
+    groups: dict[str, EProcess]
+    alpha: float
+    tolerance: float = 0.0
+    n: int = 0
+    alarm_at: int | None = None  # the number of the outcome that raised it
+
+    def update(self, outcomes: Mapping[str, float], mean: float) -> None:
+        """Take the outcome in each group that it belongs to."""
+        self.n += 1
+        for group, outcome in outcomes.items():
+            self.groups[group].update(outcome, mean, self.tolerance)
+        if self.alarm_at is None and self.log_e >= -math.log(self.alpha):
+            self.alarm_at = self.n
+
+    @property
+    def alarm(self) -> bool:
+        """Whether the promise was shown not to hold."""
+        return self.alarm_at is not None
+
+    @property
+    def log_e(self) -> float:
+        """The logarithm of the e-value."""
+        first, *bands = (process.log_e for process in self.groups.values())
+        if not bands:
+            return first
+        return _log_sum([first, *(log_e - math.log(len(bands)) for log_e in bands)]) - math.log(2)
+
+    @property
+    def e_value(self) -> float:
+        """How many times rich the bets have become; never infinite."""
+        return math.exp(min(self.log_e, LARGEST))
+
+    @property
+    def strongest(self) -> str:
+        """The group with the most evidence."""
+        return max(self.groups, key=lambda group: self.groups[group].log_e)
+
+
+@dataclass
+class PromiseWatch:
+    """What is watched of a calibration in use, each at a level of its own.
+
+    "risk": wrong among answered, against the promised risk. "calibration": whether of answers with
+    probability p the share p is right, give or take a tolerance, overall and in bands of p. "questions",
+    which reads no labels: whether probabilities are distributed as those of the calibration's questions were;
+    it never raises the alarm. What is not promised, or cannot be compared, has no test. The levels hold if
+    whether a label comes does not depend on its value. The state is plain values (`dataclasses.asdict`); the
+    same labels in the same order give it again.
+
+    Attributes
+    ----------
+    tests : dict of str to SequentialTest
+    risk : float or None
+        What is promised of all answered replies that have a probability or a threshold.
+    risks : tuple of (float, float)
+        In place of it, thresholds with the risk that each promises; others promise nothing.
+    edges, counts : list
+        Where the bins of the calibration's probabilities begin, from the second on, and what they hold;
+        replies are counted as well.
+
+    Examples
+    --------
+    >>> watch = PromiseWatch.of(risk=0.1)
+    >>> for number in range(60):
+    ...     watch.update(LabelledReply(str(number), 0.9, 0.8, False, number % 3 > 0, False))
+    >>> watch.alarm, watch.tests["risk"].alarm_at, watch.tests["calibration"].alarm_at
+    (True, 22, 31)
+    """
+
+    tests: dict[WatchName, SequentialTest]
+    risk: float | None = None
+    risks: tuple[tuple[float, float], ...] = ()
+    edges: list[float] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
+
+    @classmethod
+    def of(
+        cls,
+        calibration: Calibration | None = None,
+        *,
+        risk: float | None = None,
+        alpha: float = ALPHA,
+        tolerance: float = 0.0,
+    ) -> PromiseWatch:
+        """The watch on a calibration, or on probabilities and a risk that something else promises.
+
+        A risk that is given is that of all answered replies, and takes the place of the calibration's.
+        """
+        if not 0 <= tolerance < 1:
+            raise UsageError(f"tolerance is {shown(tolerance)}; expected a number from 0 on, such as 0.05")
+        for name, share in (("alpha", alpha), ("risk", 0.5 if risk is None else risk)):
+            as_option(share, name, "a number between 0 and 1, such as 0.05", low=0, high=1)
+        risks: dict[float, float] = {}
+        like: tuple[LikeAnswers, ...] = ()
+        if calibration is not None:
+            thresholds = calibration.thresholds or filter(None, [calibration.threshold])
+            risks = {at.threshold: at.risk_limit for at in thresholds if at.threshold is not None}
+            is_constant = calibration.map.candidate.kind == "constant"  # whose groups are of shares
+            like = () if is_constant else calibration.report.like
+        groups: dict[WatchName, dict[str, EProcess]] = {}
+        if risk is not None or risks:
+            groups["risk"] = {"answered": EProcess(ABOVE)}
+        groups["calibration"] = {group: EProcess(BOTH) for group in ("all", *BANDS)}
+        if len(like) > 1:
+            groups["questions"] = {group: EProcess(OF_P_VALUES) for group in ("level", "spread")}
+        tests = {
+            name: SequentialTest(name, parts, alpha, tolerance if name == "calibration" else 0.0)
+            for name, parts in groups.items()
+        }
+        edges, counts = [group.low for group in like[1:]], [group.n for group in like]
+        return cls(tests, risk, tuple(risks.items()), edges, counts)
+
+    def update(self, reply: LabelledReply) -> None:
+        """Take the label of a reply, in the order of their arrival."""
+        p, correct = reply.probability, float(reply.correct)
+        if not reply.abstained and (risk := self._risk_of(reply)) is not None:
+            self.tests["risk"].update({"answered": 1 - correct}, risk)
+        if p is not None:
+            band = BANDS[min(int(p * len(BANDS)), len(BANDS) - 1)]
+            self.tests["calibration"].update({"all": correct, band: correct}, p)
+
+    def _risk_of(self, reply: LabelledReply) -> float | None:
+        """The risk that was promised of a reply, if it was answered; None where nothing was."""
+        if self.risk is not None:
+            covered = reply.probability is not None or reply.threshold is not None
+            return self.risk if covered else None
+        return next((risk for threshold, risk in self.risks if threshold == reply.threshold), None)
+
+    def observe(self, probability: float) -> None:
+        """Take the probability of a reply, labelled or not.
+
+        Its p-value among the calibration's probabilities and those before it is uniform and independent of
+        others while all are exchangeable; ties are broken by random numbers.
+        """
+        if "questions" not in self.tests:
+            return
+        test, place = self.tests["questions"], bisect_right(self.edges, probability)
+        self.counts[place] += 1
+        u = float(uniforms(0, "questions", m=1, steps=1, first=test.n)[0, 0])
+        p_value = (sum(self.counts[:place]) + u * self.counts[place]) / sum(self.counts)
+        test.update({"level": p_value, "spread": abs(2 * p_value - 1)}, 0.5)
+
+    @property
+    def alarm(self) -> bool:
+        """Whether a promise was shown not to hold."""
+        return any(test.alarm for name, test in self.tests.items() if name != "questions")
+
+    @property
+    def e_values(self) -> dict[str, float]:
+        """The e-value of each test, as metrics show it."""
+        return {name: test.e_value for name, test in self.tests.items()}

@@ -1,0 +1,263 @@
+"""`semcal monitor`: rows and logs, exit codes, what is printed and drawn, and what is refused."""
+
+from __future__ import annotations
+
+import io
+import json
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from invoking import semcal, write
+
+from semcal.cli.app import app
+from semcal.serve.log import LabelledReply, Reply, ReplyLog
+from semcal.serve.watch import PromiseWatch
+
+
+def rows_of(n: int = 300, *, excess: float = 0.0, seed: int = 1) -> list[dict[str, Any]]:
+    """Replies whose probability lies too high by `excess`; below .5 they abstain."""
+    rng = np.random.default_rng(seed)
+    return [
+        {
+            "id": str(number),
+            "confidence": p,
+            "abstained": p < 0.5,
+            "correct": bool(rng.random() < p - excess),
+            "note": "passes through",
+        }
+        for number, p in enumerate(rng.beta(4, 2, n).tolist())
+    ]
+
+
+def log_of(path: Path, rows: Sequence[Mapping[str, Any]], threshold: float = 0.5) -> str:
+    """A log of these replies, every tenth of them marked for an audit; labels come last to first."""
+    log = ReplyLog(path)
+    for number, row in enumerate(rows):
+        verdict = (row["confidence"], threshold, row["abstained"])
+        log.add(Reply(row["id"], 0.0, "f00", {}, None, *verdict, "model", audited=number % 10 == 0))
+    for row in reversed(rows):
+        log.label(row["id"], row["correct"])
+    log.close()
+    return str(path)
+
+
+def watched(rows: Sequence[Mapping[str, Any]], **settings: Any) -> PromiseWatch:
+    """The watch in Python."""
+    watch = PromiseWatch.of(**settings)
+    for row in rows:
+        verdict = (row["confidence"], None, row["abstained"])
+        watch.update(LabelledReply(row["id"], *verdict, row["correct"], False))
+    return watch
+
+
+def test_a_line_a_watch_says_what_the_watch_says(tmp_path: Path) -> None:
+    rows = rows_of(excess=0.2)
+    code, lines, _ = semcal("monitor", write(tmp_path / "rows.jsonl", rows), "--risk", 0.2)
+    watch = watched(rows, risk=0.2)
+    assert code == 1
+    assert lines == [
+        {
+            "watch": name,
+            "alarm": test.alarm,
+            "labels": test.n,
+            "alarm_at": test.alarm_at,
+            "e_value": pytest.approx(test.e_value),
+        }
+        for name, test in watch.tests.items()
+    ]
+    assert all(line["alarm"] and line["alarm_at"] <= line["labels"] for line in lines)
+    assert lines[0]["labels"] == sum(not row["abstained"] for row in rows) < lines[1]["labels"] == len(rows)
+
+
+def test_while_the_promise_holds_the_exit_code_is_0(tmp_path: Path) -> None:
+    code, lines, stderr = semcal("monitor", write(tmp_path / "rows.jsonl", rows_of()), "--risk", 0.4)
+    assert (code, [line["alarm"] for line in lines], stderr) == (0, [False, False], "")
+    assert all(0 < line["e_value"] < 20 and line["alarm_at"] is None for line in lines)
+
+
+def test_the_level_and_the_tolerance_are_those_that_are_asked_for(tmp_path: Path) -> None:
+    file = write(tmp_path / "rows.jsonl", rows_of(excess=0.2))
+    _, usual, _ = semcal("monitor", file, "--risk", 0.2)
+    _, strict, _ = semcal("monitor", file, "--risk", 0.2, "--alpha", 0.0001)
+    code, tolerant, _ = semcal("monitor", file, "--tolerance", 0.25)
+    assert all(late["alarm_at"] > soon["alarm_at"] for late, soon in zip(strict, usual))
+    assert (code, tolerant[0]["alarm"]) == (0, False)
+
+
+def test_a_log_says_what_its_labels_say_in_order_of_their_arrival(tmp_path: Path) -> None:
+    rows = rows_of(150, excess=0.15)
+    log = log_of(tmp_path / "log.sqlite", rows)
+    backwards = write(tmp_path / "rows.jsonl", rows[::-1])
+    assert semcal("monitor", log, "--risk", 0.3)[1] == semcal("monitor", backwards, "--risk", 0.3)[1]
+    assert len(list(ReplyLog(Path(log)).labelled())) == len(rows)
+
+
+def test_with_audited_only_labels_of_marked_replies_count(tmp_path: Path) -> None:
+    rows = rows_of(100)
+    log = log_of(tmp_path / "log.sqlite", rows)
+    marked = [row | {"audited": number % 10 == 0} for number, row in enumerate(rows)]
+    file = write(tmp_path / "rows.jsonl", marked[::-1])
+    results = [semcal("monitor", source, "--audited")[1] for source in (log, file)]
+    assert results[0] == results[1]
+    assert results[0][0]["labels"] == 10
+
+
+def test_with_a_calibration_its_promise_holds_and_questions_are_watched(tmp_path: Path) -> None:
+    rows = [row | {"correct": None if number % 2 else False} for number, row in enumerate(rows_of(200))]
+    file = write(tmp_path / "rows.jsonl", [row | {"abstained": row["confidence"] < 0.57} for row in rows])
+    code, (risk, _, questions), _ = semcal("monitor", file, "--calibration", "atlas")
+    assert code == 1
+    assert risk["alarm"]
+    assert set(questions) == {"watch", "warning", "replies", "warning_at", "e_value"}
+    assert (questions["watch"], questions["warning"], questions["replies"]) == ("questions", True, 200)
+
+
+def test_other_questions_alone_are_no_alarm(tmp_path: Path) -> None:
+    rows = [row | {"correct": None, "confidence": 0.8} for row in rows_of(60)]
+    code, lines, _ = semcal(
+        "monitor", write(tmp_path / "rows.jsonl", rows), "--calibration", "atlas", "--risk", 0.1
+    )
+    assert (code, lines[2]["warning"], lines[0]["labels"]) == (0, True, 0)
+    assert lines[0]["e_value"] == pytest.approx(1)
+
+
+def test_a_log_is_held_against_the_risk_of_each_replys_threshold(tmp_path: Path) -> None:
+    rows = [row | {"correct": False, "abstained": False} for row in rows_of(30)]
+    for threshold, labels in ((0.57, 30), (0.4, 0)):
+        log = log_of(tmp_path / f"{threshold}.sqlite", rows, threshold)
+        assert semcal("monitor", log, "--calibration", "atlas")[1][0]["labels"] == labels
+
+
+def test_without_a_risk_it_says_that_none_is_watched(tmp_path: Path) -> None:
+    _, lines, stderr = semcal("monitor", write(tmp_path / "rows.jsonl", rows_of(20)))
+    assert [line["watch"] for line in lines] == ["calibration"]
+    assert "no risk is promised" in stderr
+
+
+def test_rows_come_from_standard_input_and_under_other_names() -> None:
+    rows = [
+        {"confidence": {"E-SC": 0.1}, "probability": 0.9, "correct": {"E-SC": False}, "answer_correct": True}
+        for _ in range(5)
+    ]
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    names = ("--columns", "confidence=probability", "--columns", "correct=answer_correct")
+    code, lines, _ = semcal("monitor", "-", *names, stdin=text)
+    assert (code, lines[0]["labels"]) == (0, 5)
+    code, lines, stderr = semcal("monitor", "-", stdin=text)
+    assert (code, lines[0]["labels"]) == (1, 0)
+    assert "'confidence' holds several measures" in stderr
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"confidence": 1.5}, "'confidence' must be a number from 0 to 1, or null, got 1.5"),
+        ({"confidence": "high"}, "'confidence' must be a number from 0 to 1, or null, got 'high'"),
+        ({"confidence": True}, "'confidence' must be a number"),
+        ({"correct": "yes"}, "'correct' must be true, false or null, got 'yes'"),
+        ({"abstained": 2}, "'abstained' must be true, false or null, got 2"),
+        ({"id": "0"}, "this id is in a row before"),
+    ],
+)
+def test_a_bad_row_is_reported_and_the_others_count(tmp_path: Path, change: dict, reason: str) -> None:
+    rows = rows_of(10)
+    file = write(tmp_path / "rows.jsonl", [*rows[:4], rows[4] | change, *rows[5:]])
+    code, lines, stderr = semcal("monitor", file)
+    assert (code, lines[0]["labels"]) == (1, 9)
+    assert "line 5" in stderr
+    assert reason in stderr
+
+
+def test_a_row_without_a_confidence_is_a_bad_row() -> None:
+    code, _, stderr = semcal("monitor", "-", stdin='{"id": "a", "correct": true}\n')
+    assert code == 1
+    assert "no 'confidence'" in stderr
+
+
+def test_wrong_usage_is_refused(tmp_path: Path) -> None:
+    file = write(tmp_path / "rows.jsonl", rows_of(3))
+    log = log_of(tmp_path / "log.sqlite", rows_of(3))
+    there = tmp_path / "there.png"
+    there.write_bytes(b"")
+    for arguments, reason in (
+        ((file, "--risk", 1), "no share"),
+        ((file, "--alpha", 0), "no share"),
+        ((file, "--plot", tmp_path / "plot.txt"), "a plot is written as"),
+        ((file, "--plot", there), "is there already"),
+        ((log, "--columns", "correct=right"), "--columns is for a file of rows"),
+    ):
+        code, _, stderr = semcal("monitor", *arguments)
+        assert code == 2
+        assert reason in stderr
+
+
+def test_what_is_no_log_is_refused_and_what_is_not_there_is_not_made(tmp_path: Path) -> None:
+    other, missing = tmp_path / "other.sqlite", tmp_path / "missing.sqlite"
+    with sqlite3.connect(other) as database:
+        database.execute("CREATE TABLE prices (price REAL)")
+    database.close()
+    code, _, stderr = semcal("monitor", other)
+    assert code == 1
+    assert "a database of another program" in stderr
+    code, _, stderr = semcal("monitor", missing)
+    assert code in (1, 2)
+    assert "missing.sqlite" in stderr
+    assert not missing.exists()
+
+
+def page_of(monkeypatch: pytest.MonkeyPatch, *arguments: Any) -> str:
+    """What a terminal shows."""
+    stream = io.StringIO()
+    stream.isatty = lambda: True
+    monkeypatch.setattr(sys, "stdout", stream)
+    app(["monitor", *map(str, arguments)], standalone_mode=False)
+    return stream.getvalue()
+
+
+def test_on_a_terminal_people_read_what_was_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bad = page_of(monkeypatch, write(tmp_path / "bad.jsonl", rows_of(excess=0.2)), "--risk", 0.2)
+    assert "ALARM at label" in bad
+    assert "answered are wrong" in bad
+    assert "20 % promised" in bad
+    assert "docs/monitor.md" in bad
+    good = page_of(
+        monkeypatch, write(tmp_path / "good.jsonl", rows_of()), "--risk", 0.4, "--calibration", "atlas"
+    )
+    assert "holds so far" in good
+    assert "ALARM" not in good
+    assert "look different" in good
+    empty = page_of(monkeypatch, write(tmp_path / "none.jsonl", []), "--risk", 0.4)
+    assert "no labels of answered replies; 40 % promised" in empty
+
+
+@pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
+def test_a_plot_is_drawn_and_the_same_again(tmp_path: Path, suffix: str) -> None:
+    pytest.importorskip("matplotlib")
+    file, plot = write(tmp_path / "rows.jsonl", rows_of(excess=0.2)), tmp_path / f"plot.{suffix}"
+    semcal("monitor", file, "--risk", 0.2, "--calibration", "atlas", "--plot", plot)
+    drawn = plot.read_bytes()
+    semcal("monitor", file, "--risk", 0.2, "--calibration", "atlas", "--plot", plot, "--overwrite")
+    assert plot.read_bytes() == drawn
+    if suffix == "svg":
+        assert all(f">{name}<" in drawn.decode() for name in ("risk", "calibration", "questions"))
+
+
+def test_it_needs_neither_the_server_nor_figures(tmp_path: Path) -> None:
+    file = write(tmp_path / "rows.jsonl", rows_of(20))
+    code = f"""
+import sys
+from semcal.cli.app import app
+try:
+    app(["monitor", {file!r}, "--risk", ".4", "--calibration", "atlas"])
+except SystemExit as end:
+    assert not end.code
+print(sorted({{"torch", "fastapi", "uvicorn", "prometheus_client", "matplotlib"}} & set(sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
