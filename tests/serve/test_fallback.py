@@ -84,9 +84,11 @@ def test_a_prompt_that_the_second_calibration_does_not_cover_is_not_passed_on() 
 
 def test_during_an_alarm_nothing_is_passed_on() -> None:
     class Alarmed:
-        alarm = True
+        alarm, e_values = True, dict[str, float]()
 
         def update(self, reply: Any) -> None: ...
+
+        def observe(self, probability: float) -> None: ...
 
     stronger = Stronger()
     with running(fallback=uq_of(stronger), watch=Alarmed()) as server:

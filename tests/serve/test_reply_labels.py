@@ -198,7 +198,7 @@ def test_labels_that_say_wrong_raise_the_alarm_and_a_server_that_starts_again_re
         shown = dict(re.findall(r'semcal_e_value\{watch="(\w+)"\} (\S+)', server.get("/metrics").text))
     assert {"risk", "calibration"} <= set(shown)
     assert float(shown["risk"]) > 20
-    again = serve_command._watch(ReplyLog(log.path), calibration, None)
+    again = serve_command._watch(ReplyLog(log.path), calibration, None, server.service.primary.route)
     assert again.alarm
     assert {name: pytest.approx(float(value)) for name, value in shown.items()} == again.e_values
 
