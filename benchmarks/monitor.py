@@ -26,11 +26,13 @@ from benchmarks.__main__ import table
 from semcal.calibration.calibrated import Calibration, LikeAnswers
 from semcal.metrics.probability_maps import PlattCalibration
 from semcal.serve.log import LabelledReply
-from semcal.serve.watch import ALPHA, PromiseWatch
+from semcal.serve.watch import ALPHA, TOLERATED, PromiseWatch
 
 RISK, STREAMS = 0.1, 1000
 #: Labels of the calibration whose probabilities are watched, and of the map that is learnt.
 LABELLED, LEARNT = 600, 500
+#: The watch's own tolerance for a calibration of so many labels, of which two in three are right.
+TOLERANCE = TOLERATED * float(np.sqrt(2 / 9 / LEARNT))
 Floats = NDArray[np.float64]
 #: From outcomes and what they should be on average to the number of the outcome that raised an alarm.
 Tool = Callable[[Floats, Floats], int | None]
@@ -156,7 +158,7 @@ RISK_TOOLS: tuple[tuple[str, str, Callable[[], Tool]], ...] = (
 )
 REPLY_TOOLS: tuple[tuple[str, str, Callable[[], Tool]], ...] = (
     ("semcal", "semcal", lambda: reply_watch),
-    ("semcal --tolerance .05", "semcal", lambda: partial(reply_watch, tolerance=0.05)),
+    ("semcal, 500 labels", "semcal", lambda: partial(reply_watch, tolerance=TOLERANCE)),
     ("ville BettingTest", "ville", lambda: ville_bets("two-sided")),
 )
 

@@ -182,6 +182,17 @@ def test_of_probabilities_that_hold_few_streams_raise_an_alarm() -> None:
     assert sum(at is not None for at in alarms) <= binom.ppf(0.999, len(p), ALPHA)
 
 
+def test_by_default_what_the_labels_of_a_calibration_cannot_tell_is_tolerated() -> None:
+    atlas = Calibration.from_pretrained("atlas")
+    n, accuracy = atlas.report.n, atlas.report.base["accuracy"]
+    assert accuracy is not None
+    standard_error = (accuracy * (1 - accuracy) / n) ** 0.5
+    watch = PromiseWatch.of(atlas)
+    assert watch.tests["calibration"].tolerance == pytest.approx(2.5 * standard_error, rel=0.05)
+    assert watch.tests["risk"].tolerance == PromiseWatch.of(risk=0.1).tests["calibration"].tolerance == 0
+    assert PromiseWatch.of(atlas, tolerance=0.0).tests["calibration"].tolerance == 0
+
+
 def test_within_the_tolerance_few_streams_raise_an_alarm_and_without_one_many_do() -> None:
     rng = np.random.default_rng(8)
     p = rng.uniform(0.1, 0.9, (40, 2000))

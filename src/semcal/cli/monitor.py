@@ -65,7 +65,7 @@ def command(
         if not overwrite:
             refuse_existing("--plot", plot)
     learnt = None if calibration is None else opt.open_calibration(calibration)
-    course = Course(PromiseWatch.of(learnt, risk=risk, alpha=alpha, tolerance=tolerance or 0.0))
+    course = Course(PromiseWatch.of(learnt, risk=risk, alpha=alpha, tolerance=tolerance))
     with BadRows() as bad:
         if _is_log(file):
             if columns:

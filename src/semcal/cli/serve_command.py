@@ -202,7 +202,7 @@ def _watch(log: ReplyLog, calibration: Calibration, tolerance: float | None, rou
     """The watch on the promise, with what the log holds already of the model itself."""
     from semcal.serve.watch import PromiseWatch
 
-    watch = PromiseWatch.of(calibration, tolerance=tolerance or 0.0)
+    watch = PromiseWatch.of(calibration, tolerance=tolerance)
     for probability in log.probabilities(route):
         watch.observe(probability)
     for reply in log.labelled(route):

@@ -31,6 +31,8 @@ EVERY = 100
 ALPHA = 0.05
 #: Bands of equal width in which probabilities are watched besides all together.
 BANDS = ("0 to 0.2", "0.2 to 0.4", "0.4 to 0.6", "0.6 to 0.8", "0.8 to 1")
+#: How far probabilities may be off, in standard errors of the share right among the labels they come of.
+TOLERATED = 2.5
 #: Larger e-values are given as e to this power.
 LARGEST = 700.0
 
@@ -88,6 +90,15 @@ class EProcess:
     def log_e(self) -> float:
         """The logarithm of the capital, which is the e-value."""
         return _log_sum((math.log(self.reserve), *self.log_stakes))
+
+
+def _tolerance(calibration: Calibration) -> float:
+    """`TOLERATED` standard errors of the share right among the labels that a calibration was learnt from."""
+    report = calibration.report
+    right = report.base["accuracy"] or 0.0
+    n = report.n + 2
+    share = (right * report.n + 1) / n
+    return TOLERATED * math.sqrt(share * (1 - share) / n)
 
 
 def _log_sum(logarithms: Sequence[float]) -> float:
@@ -187,12 +198,15 @@ class PromiseWatch:
         *,
         risk: float | None = None,
         alpha: float = ALPHA,
-        tolerance: float = 0.0,
+        tolerance: float | None = None,
     ) -> PromiseWatch:
         """The watch on a calibration, or on probabilities and a risk that something else promises.
 
-        A risk that is given is that of all answered replies, and takes the place of the calibration's.
+        A risk that is given is that of all answered replies, and takes the place of the calibration's. The
+        tolerance is by default what a calibration's labels cannot tell, and without one 0.
         """
+        if tolerance is None:
+            tolerance = 0.0 if calibration is None else _tolerance(calibration)
         if not 0 <= tolerance < 1:
             raise UsageError(f"tolerance is {shown(tolerance)}; expected a number from 0 on, such as 0.05")
         for name, share in (("alpha", alpha), ("risk", 0.5 if risk is None else risk)):
