@@ -65,11 +65,10 @@ class Load:
 
 
 @contextmanager
-def served(folder: Path) -> Iterator[tuple[str, psutil.Process]]:
-    """Serve the embedded model while the block runs; yields its host and port, and its process."""
+def served(folder: Path, *options: str) -> Iterator[tuple[str, psutil.Process]]:
+    """Run `semcal serve` with options while the block runs; yields its host and port, and its process."""
     said = folder / "said.txt"
-    command = [sys.executable, "-m", "semcal", "serve", "--model", "atlas", "--calibration", "atlas"]
-    command += ["--port", "0", "--log", str(folder / "log.sqlite"), "--queue", "1000"]
+    command = [sys.executable, "-m", "semcal", "serve", "--port", "0", "--queue", "1000", *options]
     with said.open("wb") as stream, subprocess.Popen(command, stderr=stream) as server:
         while (address := re.search(r"at (http://\S+)/v1", said.read_text())) is None:
             if server.poll() is not None:
@@ -136,7 +135,10 @@ def main(arguments: Sequence[str] = ()) -> None:
         "| connections | requests | a second | of `ask` | p50 s | p95 s | p99 s | lost | doubled | mixed up |"
     )
     print("| ---: " * 10 + "|")
-    with tempfile.TemporaryDirectory() as folder, served(Path(folder)) as (host, process):
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        served(Path(folder), "--log", str(Path(folder) / "log.sqlite")) as (host, process),
+    ):
         logged, load = 0, Load()
         for connections in CONNECTIONS:
             n = options.requests if connections == max(CONNECTIONS) else SHORT

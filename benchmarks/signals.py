@@ -1,7 +1,7 @@
 """Signals: what a calibration gains from what a model says of its answers, with ten draws and with two.
 
     semcal calibrate QUESTIONS --model MODEL --few-shot FILE --temperatures 1 --out DIR
-    python -m benchmarks signals --model MODEL --calibration DIR [--keep FOLDER]
+    python -m benchmarks signals --model MODEL --calibration DIR [--draws 10 2] [--keep FOLDER]
 
 The draws are those of DIR/samples.jsonl; with two of them the first two. The model is asked about the answers
 of each number of draws; finished blocks stay in FOLDER. Gain and AUROC of the calibrated probability are out
@@ -100,6 +100,7 @@ def main(arguments: Sequence[str] = ()) -> None:
     parser.add_argument("--model", help="what gave the draws, and is asked about its answers")
     parser.add_argument("--calibration", type=Path, help="the folder with samples.jsonl")
     parser.add_argument("--keep", type=Path, default=Path("runs/bench-signals"), help="finished blocks")
+    parser.add_argument("--draws", type=int, nargs="+", default=NUMBERS, help="how many; 10 and 2")
     options = parser.parse_args(arguments)
     if not (options.model and options.calibration):
         raise SystemExit("it needs --model and --calibration")
@@ -109,7 +110,7 @@ def main(arguments: Sequence[str] = ()) -> None:
     lines = (options.calibration / "samples.jsonl").read_text(encoding="utf-8").splitlines()
     draws = [Row(json.loads(line)) for line in lines]
     print(f"| {' | '.join(HEAD)} |\n| ---: | --- | {' | '.join(['---:'] * (len(HEAD) - 2))} |")
-    for m in NUMBERS:
+    for m in options.draws:
         rows = measure_samples(draws, Grouping(equivalence), m=m, temperatures=[])
         rows = add_signals(rows, list(SIGNALS), model, asking, keep=Store(options.keep))
         grader = RuleGrader()

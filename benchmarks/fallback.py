@@ -1,0 +1,120 @@
+"""`semcal serve --fallback`: what a stronger model behind a certified threshold gains, and what it costs.
+
+    semcal calibrate LABELLED --model SMALL --few-shot FILE --temperatures 1 --risk R --out DIR     # of each
+    python -m benchmarks fallback --models SMALL LARGE --calibrations DIR DIR --few-shot FILE --questions FILE
+
+The questions are asked over HTTP, of each model alone; of the two together the large one's reply counts where
+the small one abstains, and the first of them are asked of `semcal serve --fallback`, which must say the same.
+Intervals are Wilson's, of 95 %.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+from scipy.stats import binomtest
+
+from benchmarks.serve import served
+from semcal.data.datasets import read_questions
+from semcal.data.question import Question, user_turn
+from semcal.grading.rules import RuleGrader
+
+CONNECTIONS, CHECKED = 4, 20
+HEAD = ("answers", "answered", "wrong among answered", "right of all", "tokens a question", "s a question")
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What came of a question."""
+
+    answer: str
+    abstained: bool
+    correct: bool
+    tokens: int
+
+
+def ask(questions: Sequence[Question], options: Sequence[str]) -> tuple[list[Reply], float]:
+    """Ask a service with these options; replies in order, and seconds a question."""
+    grader = RuleGrader()
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        served(Path(folder), *options) as (host, _),
+        httpx.Client(base_url=f"http://{host}", timeout=3600) as client,
+    ):
+        name = client.get("/v1/models").json()["data"][0]["id"]
+
+        def one(question: Question) -> Reply:
+            turn = {"role": "user", "content": user_turn(question).content}
+            body: dict[str, Any] = {"model": name, "messages": [turn]}
+            reply = client.post("/v1/chat/completions", json=body).raise_for_status().json()
+            said, tokens = reply["semcal"], reply["usage"]["total_tokens"]
+            grade = grader.grade(question.question, [said["answer"]], question.answers)
+            return Reply(said["answer"], said["abstained"], grade.correct, tokens)
+
+        start = time.perf_counter()
+        with ThreadPoolExecutor(CONNECTIONS) as pool:
+            replies = list(pool.map(one, questions))
+        return replies, (time.perf_counter() - start) / len(questions)
+
+
+def interval(k: int, n: int) -> str:
+    """A share with its interval."""
+    if not n:
+        return "none"
+    bounds = binomtest(k, n).proportion_ci(method="wilson")
+    return f"{k / n:.3f} [{bounds.low:.3f}, {bounds.high:.3f}]"
+
+
+def show(name: str, replies: Sequence[Reply], seconds: float) -> None:
+    """Print a row of the table."""
+    n, answered = len(replies), [reply for reply in replies if not reply.abstained]
+    wrong = sum(not reply.correct for reply in answered)
+    tokens = sum(reply.tokens for reply in replies) / n
+    cells = [f"{len(answered) / n:.3f}", interval(wrong, len(answered)), interval(len(answered) - wrong, n)]
+    print(f"| {name} | {' | '.join(cells)} | {tokens:.0f} | {seconds:.1f} |", flush=True)
+
+
+def main(arguments: Sequence[str] = ()) -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks fallback", description=__doc__)
+    parser.add_argument("--models", nargs=2, help="the small one and the large one")
+    parser.add_argument("--calibrations", nargs=2, help="of each")
+    parser.add_argument("--few-shot")
+    parser.add_argument("--questions", type=Path)
+    options = parser.parse_args(arguments)
+    if not (options.models and options.calibrations and options.few_shot and options.questions):
+        raise SystemExit("it needs --models, --calibrations, --few-shot and --questions")
+    questions = [row for row in read_questions(options.questions) if isinstance(row, Question)]
+    small, large = (
+        ["--model", model, "--calibration", folder, "--few-shot", options.few_shot]
+        for model, folder in zip(options.models, options.calibrations)
+    )
+    print(f"{len(questions)} questions\n\n| {' | '.join(HEAD)} |\n| --- {'| ---: ' * (len(HEAD) - 1)}|")
+    first, seconds = ask(questions, small)
+    show("the small model", first, seconds)
+    second, more = ask(questions, large)
+    show("the large model", second, more)
+    both = [
+        Reply(b.answer, b.abstained, b.correct, a.tokens + b.tokens) if a.abstained else a
+        for a, b in zip(first, second)
+    ]
+    passed_on = sum(reply.abstained for reply in first) / len(first)
+    show("small, then large", both, seconds + passed_on * more)
+    fallback = ["--fallback", options.models[1], "--fallback-calibration", options.calibrations[1]]
+    checked, _ = ask(questions[:CHECKED], [*small, *fallback])
+    equal = sum((a.answer, a.abstained) == (b.answer, b.abstained) for a, b in zip(checked, both))
+    print(f"\n`semcal serve --fallback` says the same of {equal} of {len(checked)} questions.")
+    print(json.dumps({"passed on": passed_on}))
+
+
+if __name__ == "__main__":
+    main()
