@@ -11,6 +11,7 @@ import sys
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
+from shutil import which
 from typing import Any
 
 import pytest
@@ -39,6 +40,7 @@ def free_port() -> int:
         return int(bound.getsockname()[1])
 
 
+@pytest.mark.skipif(which("curl") is None, reason="needs curl")
 def test_five_commands_lead_to_a_calibrated_endpoint_without_torch(tmp_path: Path) -> None:
     """As they stand in the docs, but for what installs and what serves the model; SIGTERM ends it well."""
     (block,) = re.findall(r"^```text\n(pip install .*?)^```", PAGE, flags=re.MULTILINE | re.DOTALL)
