@@ -88,12 +88,13 @@ print(heavy)"""
 
 def test_stored_samples_are_scored_and_calibrated(tmp_path: Path) -> None:
     code = f"""
-import warnings, semcal
+import os, warnings, semcal
 warnings.simplefilter("ignore")
 for equivalence in ("exact", "default"):
     scored = semcal.score({ROWS}, equivalence=equivalence)
-    print(len(scored), scored.calibrate().report.n, semcal.metrics.auroc([.9, .1], [True, False]))"""
-    assert light(code, tmp_path).splitlines() == ["12 12 1.0"] * 2
+    print(len(scored), scored.calibrate().report.n, semcal.metrics.auroc([.9, .1], [True, False]))
+print(os.environ["ORT_DISABLE_TELEMETRY"])"""
+    assert light(code, tmp_path).splitlines() == ["12 12 1.0", "12 12 1.0", "1"]
 
 
 def test_commands_of_rows_need_none_of_them(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import openai
@@ -13,6 +14,7 @@ import pytest
 import semcal
 from semcal.models.fakes import FakeLanguageModel
 from tests.serve.serving import SANG, TABLE, WHERE, WROTE, Running, running, uq_of
+from tools import try_clients
 
 
 @pytest.fixture(scope="module")
@@ -232,3 +234,26 @@ def test_metrics_count_requests_by_what_came_of_them() -> None:
         "semcal_queue 0.0",
     ):
         assert line in lines
+
+
+@pytest.mark.parametrize("style", ["sentence", "refusal", "error"])
+def test_clients_see_what_the_table_of_the_docs_says(style: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with running(abstain=style) as server:
+        asking = ("--model", "fake", "--answered", WROTE, "--abstained", SANG)
+        assert try_clients.main([f"{server.url}/v1", *asking]) == 0, capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert shown.startswith(f"--abstain {style}\n")
+    assert shown.count("| yes |\n") >= 4  # ways of the openai client; others where they are installed
+
+
+def test_a_client_that_sees_something_else_than_the_table_says_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = try_clients.PAGE.read_text(encoding="utf-8")
+    row = "| openai | `reply.semcal`, `chunk.semcal` |"
+    (tmp_path / "serve.md").write_text(page.replace(row, "| openai | – |"), encoding="utf-8")
+    monkeypatch.setattr(try_clients, "PAGE", tmp_path / "serve.md")
+    with running() as server:
+        asking = ("--model", "fake", "--answered", WROTE, "--abstained", SANG)
+        assert try_clients.main([f"{server.url}/v1", *asking]) == 1
+    assert "an answer is Seen(text='Ana Velis', semcal=True" in capsys.readouterr().out

@@ -219,7 +219,7 @@ def _ways(options: AskOptions, calibration: Calibration | None, state: WorkerSta
             info(f"ask: {line}")
         if calibration.threshold is not None and is_made_for(calibration, state.model):
             for threshold in calibration.thresholds or (calibration.threshold,):
-                info(f"ask: {_promise(threshold)}")
+                info(f"ask: {promise(threshold)}")
         few_shot = opt.open_few_shot(options.few_shot)
         brought: dict[str, Any] = {"calibration": calibration, "few_shot": few_shot, "force": options.force}
         brought |= {"system": options.system, "template": options.template}
@@ -244,7 +244,7 @@ def _ways(options: AskOptions, calibration: Calibration | None, state: WorkerSta
     )
 
 
-def _promise(limit: Threshold) -> str:
+def promise(limit: Threshold) -> str:
     """What the threshold of a calibration promises; where it has none, why all abstain, and what helps."""
     if limit.threshold is not None:
         return limit.sentence

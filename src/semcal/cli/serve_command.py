@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 from typer import Option
 
 from semcal.cli import options as opt
+from semcal.cli.ask import promise
 from semcal.cli.console import info
 from semcal.errors import MissingExtraError, UsageError
 
@@ -158,7 +159,8 @@ def _service(options: ServeOptions, server: opt.ServerOptions, settings: ServeSe
     equivalence = equivalence_of(calibration, options.equivalence)
     models = opt.ModelOptions.of(replace(options, equivalence=str(equivalence)), server)
     state = models()
-    for line in calibration.report.first:
+    thresholds = calibration.thresholds or filter(None, [calibration.threshold])
+    for line in (*calibration.report.first, *map(promise, thresholds)):
         info(f"serve: {line}")
     uq = SemanticUQ(
         state.model,

@@ -295,6 +295,7 @@ class EmbeddedEquivalence:
 @cache
 def _opened(folder: Path) -> tuple[Any, Any, tuple[float, float, int], str]:
     """Session, tokenizer, (threshold, "apart", most tokens) and revision, read once in a process."""
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # it reports to its maker otherwise
     import onnxruntime
     from tokenizers import Tokenizer
 

@@ -142,21 +142,16 @@ class Served:
         }
 
     def events(self, *, include_usage: bool) -> Iterator[bytes]:
-        """The reply as a stream of events: who speaks, what is said, its end, and with `include_usage` that.
+        """The reply as a stream of events: what is said, its end, and with `include_usage` that.
 
-        `semcal` stands in the first and in the last of a choice.
+        All is said in the first one: of a refusal in a later one LiteLLM loses the text. `semcal` stands in
+        both.
         """
-        frame, message, semcal = self._frame("chat.completion.chunk"), self.message, {"semcal": self.semcal}
-        part = "content" if message["refusal"] is None else "refusal"
-        first = {"role": "assistant", "content": "" if part == "content" else None}
-        usage = {"usage": None} if include_usage else {}
-        for delta, reason, further in (
-            (first, None, semcal),
-            ({part: message[part]}, None, {}),
-            ({}, "stop", semcal),
-        ):
+        frame = self._frame("chat.completion.chunk")
+        further = {"semcal": self.semcal} | ({"usage": None} if include_usage else {})
+        for delta, reason in ((self.message, None), ({}, "stop")):
             choice = {"index": 0, "delta": delta, "finish_reason": reason, "logprobs": None}
-            yield _event({**frame, "choices": [choice], **usage, **further})
+            yield _event({**frame, "choices": [choice], **further})
         if include_usage:
             yield _event({**frame, "choices": [], "usage": self.usage})
         yield b"data: [DONE]\n\n"

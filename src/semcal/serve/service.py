@@ -87,6 +87,8 @@ class Metrics:
         self.queue = Gauge("semcal_queue", "Questions that wait", registry=registry)
         self.queue.set_function(lambda: engine.n_waiting)
         if watch is not None:
+            alarm = Gauge("semcal_alarm", "Whether a promise was shown not to hold", registry=registry)
+            alarm.set_function(lambda: watch.alarm)
             e_value = Gauge("semcal_e_value", "Evidence against a promise", ["watch"], registry=registry)
             for name in watch.e_values:
                 e_value.labels(name).set_function(partial(_e_value, watch, name))
