@@ -9,6 +9,9 @@ from contextlib import contextmanager, suppress
 
 #: Seconds to wait for other processes that write.
 LOCK_TIMEOUT = 60.0
+#: Identify logs of `semcal serve` ("smlg" in ASCII), and their layout; the first had no `calibration`.
+REPLY_LOG = 0x736D6C67
+REPLY_LOG_SCHEMA = 2
 #: Errors of SQLite that do not mean a damaged file; all others do.
 UNUSABLE = {
     *(sqlite3.SQLITE_PERM, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM),

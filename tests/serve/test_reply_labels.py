@@ -91,12 +91,13 @@ def test_each_reply_is_in_the_log_before_it_is_sent(tmp_path: Path) -> None:
                 id=reply["id"],
                 time=log.reply(reply["id"]).time,
                 template=uq_of().calibration.provenance.prompt_hash,
-                features={"E-SC": expected.score},
+                features=features_of(uq_of().ask(text)),
                 answer=expected.text.lower(),
                 probability=expected.confidence,
                 threshold=0.6,
                 abstained=bool(expected.abstained),
                 route="fake",
+                calibration=uq_of().calibration.id,
             )
 
 
@@ -198,7 +199,7 @@ def test_labels_that_say_wrong_raise_the_alarm_and_a_server_that_starts_again_re
         shown = dict(re.findall(r'semcal_e_value\{watch="(\w+)"\} (\S+)', server.get("/metrics").text))
     assert {"risk", "calibration"} <= set(shown)
     assert float(shown["risk"]) > 20
-    again = serve_command._watch(ReplyLog(log.path), calibration, None, server.service.primary.route)
+    again = serve_command._watch(ReplyLog(log.path), calibration, None)
     assert again.alarm
     assert {name: pytest.approx(float(value)) for name, value in shown.items()} == again.e_values
 

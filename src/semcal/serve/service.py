@@ -43,6 +43,7 @@ from semcal.serve.requests import (
     Options,
     Query,
 )
+from semcal.serve.watch import watched_ids
 from semcal.uncertainty import SemanticUQ
 
 #: Buckets of the histogram of seconds.
@@ -386,6 +387,7 @@ class Service:
             cost=outcome.cost,
             audited=served.audited,
             texts=texts,
+            calibration=served.calibration,
         )
 
     def _template_hash(self, question: Question) -> str:
@@ -440,7 +442,7 @@ class Service:
             return
         self.log.label(reply_id, correct)
         self.metrics.labels.labels(str(correct).lower()).inc()
-        if self.watch is not None and reply.route == self.primary.route:
+        if self.watch is not None and reply.calibration in watched_ids(self.calibration):
             verdict = (reply.probability, reply.threshold, reply.abstained)
             self.watch.update(LabelledReply(reply_id, *verdict, correct, reply.audited))
 

@@ -79,7 +79,7 @@ class EProcess:
             self.log_stakes[place] += math.log1p(gain * outcome) - math.log1p(gain * bound)
 
     def _start(self) -> None:
-        part = 6 / (math.pi * (self.n // EVERY + 1)) ** 2
+        part = part_of_start(self.n // EVERY + 1)
         self.reserve -= part
         share = math.log(part / len(self.odds))
         self.log_stakes = [_log_sum((stake, share)) for stake in self.log_stakes]
@@ -88,6 +88,19 @@ class EProcess:
     def log_e(self) -> float:
         """The logarithm of the capital, which is the e-value."""
         return _log_sum((math.log(self.reserve), *self.log_stakes))
+
+
+def part_of_start(number: int) -> float:
+    """The part of the level, or of the capital, that the start with this number has; they add up to 1."""
+    return 6 / (math.pi * number) ** 2
+
+
+def watched_ids(calibration: Calibration) -> tuple[str, ...]:
+    """Whose replies count for a promise: its own, and none by what it was learnt again from.
+
+    A log made before names none (""): such replies are of the first calibration.
+    """
+    return (calibration.id,) if calibration.ancestors else (calibration.id, "")
 
 
 def _log_sum(logarithms: Sequence[float]) -> float:
@@ -191,7 +204,9 @@ class PromiseWatch:
     ) -> PromiseWatch:
         """The watch on a calibration, or on probabilities and a risk that something else promises.
 
-        A risk that is given is that of all answered replies, and takes the place of the calibration's.
+        A risk that is given is that of all answered replies, and takes the place of the calibration's. The
+        k-th calibration of a chain, each learnt again from the one before, is watched at the level
+        α 6/(π² k²) from k = 2 on, so that all after the first raise a false alarm with .4 α at most.
         """
         if not 0 <= tolerance < 1:
             raise UsageError(f"tolerance is {shown(tolerance)}; expected a number from 0 on, such as 0.05")
@@ -200,6 +215,8 @@ class PromiseWatch:
         risks: dict[float, float] = {}
         like: tuple[LikeAnswers, ...] = ()
         if calibration is not None:
+            if calibration.ancestors:
+                alpha *= part_of_start(len(calibration.ancestors) + 1)
             thresholds = calibration.thresholds or filter(None, [calibration.threshold])
             risks = {at.threshold: at.risk_limit for at in thresholds if at.threshold is not None}
             is_constant = calibration.map.candidate.kind == "constant"  # whose groups are of shares
