@@ -25,7 +25,14 @@ from numpy.typing import NDArray
 from semcal.calibration.calibrated import AddedLabels, Calibration
 from semcal.calibration.features import FEATURES, MOST_LACKING, SHARES
 from semcal.calibration.learning import APART
-from semcal.databases import LOCK_TIMEOUT, REPLY_LOG, REPLY_LOG_SCHEMA, UNUSABLE, layout_of
+from semcal.databases import (
+    LOCK_TIMEOUT,
+    REPLY_LOG,
+    REPLY_LOG_SCHEMA,
+    as_store_errors,
+    is_database,
+    layout_of,
+)
 from semcal.errors import InputError, StoreError, shown
 from semcal.metrics.frequencies import Floats
 
@@ -79,27 +86,18 @@ def read_log(path: Path) -> list[LoggedReply]:
     """
     if not path.is_file():
         raise InputError(f"there is no log {path}; give the FILE of semcal serve --log FILE")
-    try:
-        uri = f"{path.resolve().as_uri()}?mode=ro"
-        with closing(sqlite3.connect(uri, uri=True, timeout=LOCK_TIMEOUT)) as database:
-            owner, schema = layout_of(database)
-            if owner != REPLY_LOG or schema > REPLY_LOG_SCHEMA:
-                of_later = f"of a later version (layout {schema})" if owner == REPLY_LOG else "none"
-                raise StoreError(f"{path} is no log that can be read, but {of_later}; {_GIVE}")
-            column = "calibration" if schema > 1 else "''"
-            rows = database.execute(_REPLIES.format(calibration=column)).fetchall()
-    except (sqlite3.Error, UnicodeDecodeError) as error:
-        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
-        if code == sqlite3.SQLITE_NOTADB:
-            raise StoreError(f"{path} is no log; {_GIVE}") from error
-        if code in UNUSABLE:
-            remedy = "end the program that has locked it, and see that its folder may be written to"
-            raise StoreError(f"the log {path} cannot be read ({error}); {remedy}") from error
-        raise StoreError(f"the log {path} is damaged ({error}); give a copy from before") from error
-    return [_reply(path, row) for row in rows]
-
-
-_GIVE = "give the FILE of semcal serve --log FILE"
+    uri, owner, schema = f"{path.resolve().as_uri()}?mode=ro", 0, 0
+    with as_store_errors(f"the log {path}", "give a copy from before"):
+        if is_database(path):
+            with closing(sqlite3.connect(uri, uri=True, timeout=LOCK_TIMEOUT)) as database:
+                owner, schema = layout_of(database)
+                if owner == REPLY_LOG and schema <= REPLY_LOG_SCHEMA:
+                    column = "calibration" if schema > 1 else "''"
+                    rows = database.execute(_REPLIES.format(calibration=column)).fetchall()
+                    return [_reply(path, row) for row in rows]
+    if owner == REPLY_LOG:
+        raise StoreError(f"{path} is a log of a later version (layout {schema}); upgrade semcal")
+    raise StoreError(f"{path} is no log of replies; give the FILE of semcal serve --log FILE")
 
 
 def _reply(path: Path, row: Sequence[Any]) -> LoggedReply:
@@ -200,7 +198,7 @@ def _reasons(calibration: Calibration, replies: Sequence[LoggedReply]) -> Iterab
     for reply in replies:
         if reply.calibration not in ids and reply.route not in routes:
             yield OTHER_MODEL
-        elif reply.calibration not in {*ids, ""}:
+        elif reply.calibration and reply.calibration not in ids:
             yield OTHER_CALIBRATION
         elif provenance is not None and reply.template != provenance.prompt_hash:
             yield OTHER_PROMPT
@@ -232,5 +230,5 @@ def _nothing_to_add(
 
 
 def usable_features(own: Mapping[str, Floats], added: Mapping[str, Floats]) -> list[str]:
-    """The names of the features of own questions that most replies have as well."""
+    """The names of the features of own questions that four in five replies have as well."""
     return [name for name in own if name in added and np.isnan(added[name]).mean() <= MOST_LACKING]

@@ -425,6 +425,14 @@ class Calibration(_Contents):
         )[:ID_LETTERS]
 
     @property
+    def ids_in_logs(self) -> tuple[str, ...]:
+        """What the log of `semcal serve` has for its replies: its id, or "" before ids were written down.
+
+        Such replies are of the first calibration, of which others were learnt again.
+        """
+        return (self.id,) if self.ancestors else (self.id, "")
+
+    @property
     def recalibrators(self) -> dict[float | None, AnyRecalibrator]:
         """What to sample a question under: temperature → recalibrator, that of the answer first."""
         first = self.recalibrator or Temperature(1.0 if self.temperature is None else self.temperature)

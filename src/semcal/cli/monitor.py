@@ -13,6 +13,7 @@ from typer import Argument, Option
 from semcal.cli import options as opt
 from semcal.cli.console import info, refuse_existing, show
 from semcal.cli.row_streams import BadRows, good_rows, open_rows
+from semcal.databases import is_database
 from semcal.errors import InputError, UsageError, shown
 from semcal.files import dumps
 from semcal.rows import Row
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from semcal.serve.log import LabelledReply
     from semcal.serve.watch import PromiseWatch, WatchName
 
-#: How a SQLite file begins.
-SQLITE = b"SQLite format 3\0"
 READ = ("id", "confidence", "abstained", "correct", "threshold", "audited")
 
 
@@ -68,7 +67,7 @@ def command(
     learnt = None if calibration is None else opt.open_calibration(calibration)
     course = Course(PromiseWatch.of(learnt, risk=risk, alpha=alpha, tolerance=tolerance or 0.0))
     with BadRows() as bad:
-        if _is_log(file):
+        if file != "-" and is_database(Path(file)):
             if columns:
                 raise UsageError("--columns is for a file of rows, and a log has none; leave it out")
             _read_log(file, course, learnt, audited=audited)
@@ -150,23 +149,14 @@ def _number(value: Any) -> float | None:
     return None if value is None else float(value)
 
 
-def _is_log(file: str) -> bool:
-    path = Path(file)
-    if file == "-" or not path.is_file():
-        return False
-    with path.open("rb") as handle:
-        return handle.read(len(SQLITE)) == SQLITE
-
-
 def _read_log(file: str, course: Course, calibration: Calibration | None, *, audited: bool) -> None:
     """Take the replies of a calibration, or of the one that answered."""
     from semcal.serve.log import ReplyLog
-    from semcal.serve.watch import watched_ids
 
     log = ReplyLog(Path(file))
     try:
         labels = log.calibrations()
-        ids = tuple(labels) if calibration is None else watched_ids(calibration)
+        ids = tuple(labels) if calibration is None else calibration.ids_in_logs
         if len(set(ids) - {""}) > 1 and calibration is None:
             raise UsageError(
                 f"{file} has replies by the calibrations {', '.join(filter(None, ids))}, each with a promise "

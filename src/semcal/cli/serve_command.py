@@ -200,9 +200,9 @@ def _fallback(options: ServeOptions, server: opt.ServerOptions) -> SemanticUQ | 
 
 def _watch(log: ReplyLog, calibration: Calibration, tolerance: float | None) -> PromiseWatch:
     """The watch on the promise, with what the log holds already of the calibration's own replies."""
-    from semcal.serve.watch import PromiseWatch, watched_ids
+    from semcal.serve.watch import PromiseWatch
 
-    watch, ids = PromiseWatch.of(calibration, tolerance=tolerance or 0.0), watched_ids(calibration)
+    watch, ids = PromiseWatch.of(calibration, tolerance=tolerance or 0.0), calibration.ids_in_logs
     for probability in log.probabilities(ids):
         watch.observe(probability)
     for reply in log.labelled(ids):

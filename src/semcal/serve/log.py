@@ -13,7 +13,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from semcal.databases import (
     LOCK_TIMEOUT,
     REPLY_LOG,
     REPLY_LOG_SCHEMA,
-    UNUSABLE,
+    as_store_errors,
     close_whole,
     layout_of,
     tables_of,
@@ -255,14 +255,5 @@ class ReplyLog:
         with self._as_store_error(), closing(self._connect()) as database:
             yield database
 
-    @contextmanager
-    def _as_store_error(self) -> Iterator[None]:
-        try:
-            yield
-        except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter for texts that are not UTF-8
-            if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF in UNUSABLE:
-                raise StoreError(
-                    f"cannot use the log {self.path}: {error}; see that there is space and that it may be "
-                    "written to"
-                ) from error
-            raise StoreError(f"the log {self.path} is damaged ({error}); give the log a new file") from error
+    def _as_store_error(self) -> AbstractContextManager[None]:
+        return as_store_errors(f"the log {self.path}", "give the log a new file")

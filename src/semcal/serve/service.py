@@ -43,7 +43,6 @@ from semcal.serve.requests import (
     Options,
     Query,
 )
-from semcal.serve.watch import watched_ids
 from semcal.uncertainty import SemanticUQ
 
 #: Buckets of the histogram of seconds.
@@ -442,7 +441,7 @@ class Service:
             return
         self.log.label(reply_id, correct)
         self.metrics.labels.labels(str(correct).lower()).inc()
-        if self.watch is not None and reply.calibration in watched_ids(self.calibration):
+        if self.watch is not None and reply.calibration in self.calibration.ids_in_logs:
             verdict = (reply.probability, reply.threshold, reply.abstained)
             self.watch.update(LabelledReply(reply_id, *verdict, correct, reply.audited))
 

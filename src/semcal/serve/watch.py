@@ -79,7 +79,7 @@ class EProcess:
             self.log_stakes[place] += math.log1p(gain * outcome) - math.log1p(gain * bound)
 
     def _start(self) -> None:
-        part = part_of_start(self.n // EVERY + 1)
+        part = 6 / (math.pi * (self.n // EVERY + 1)) ** 2
         self.reserve -= part
         share = math.log(part / len(self.odds))
         self.log_stakes = [_log_sum((stake, share)) for stake in self.log_stakes]
@@ -88,19 +88,6 @@ class EProcess:
     def log_e(self) -> float:
         """The logarithm of the capital, which is the e-value."""
         return _log_sum((math.log(self.reserve), *self.log_stakes))
-
-
-def part_of_start(number: int) -> float:
-    """The part of the level, or of the capital, that the start with this number has; they add up to 1."""
-    return 6 / (math.pi * number) ** 2
-
-
-def watched_ids(calibration: Calibration) -> tuple[str, ...]:
-    """Whose replies count for a promise: its own, and none by what it was learnt again from.
-
-    A log made before names none (""): such replies are of the first calibration.
-    """
-    return (calibration.id,) if calibration.ancestors else (calibration.id, "")
 
 
 def _log_sum(logarithms: Sequence[float]) -> float:
@@ -216,7 +203,7 @@ class PromiseWatch:
         like: tuple[LikeAnswers, ...] = ()
         if calibration is not None:
             if calibration.ancestors:
-                alpha *= part_of_start(len(calibration.ancestors) + 1)
+                alpha *= 6 / (math.pi * (len(calibration.ancestors) + 1)) ** 2
             thresholds = calibration.thresholds or filter(None, [calibration.threshold])
             risks = {at.threshold: at.risk_limit for at in thresholds if at.threshold is not None}
             is_constant = calibration.map.candidate.kind == "constant"  # whose groups are of shares
