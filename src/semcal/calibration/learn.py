@@ -408,13 +408,7 @@ def calibrate_rows(
     check_distinct(row.id for row in labelled)
     check_enough(n, of="to calibrate on")
     warn_if_few(n, of="to calibrate on")
-    m = len(labelled[0].samples)
-    for row in (row for rows_of in rows.values() for row in rows_of):
-        if len(row.samples) != m:
-            raise InputError(
-                f"question {row.id!r} has {len(row.samples)} draws and others have {m}; a calibration is for "
-                "one number of draws"
-            )
+    m = _number_of_draws(rows)
     answering, kind = answering_temperatures(rows, learning), learning.answer
     requested = requested_features(learning.columns, learning.signals)
     for t in answering:
@@ -438,11 +432,9 @@ def calibrate_rows(
     answered, features, correct = answering[place], features_at[place], correct_at[place]
     answer_rows = rows[answered]
     problems = (*problems_of_rows(labelled, ties, groups, apart), *problems_of_features(features))
+    problems += () if added is None else added.problems
     first_lines = [*problems_of_labels(answer_rows, equivalence)]
-    if added is not None:
-        problems += added.problems
-    if m == 1:
-        first_lines.append(OF_ONE_DRAW)
+    first_lines += [OF_ONE_DRAW] if m == 1 else []
     first_lines += what_to_do_first(answer_rows, correct[~apart], origin.provenance)
     calibration = Calibration(
         map=learnt.map,
@@ -478,14 +470,25 @@ def calibrate_rows(
     thresholds = set_thresholds(
         scores,
         correct[apart],
-        learning.risks,
-        learning.delta,
+        *(learning.risks, learning.delta),
         fitted=(fitted_scores, learnt.out_of_fold),
         groups=None if groups is None else groups[apart],
         seed=seed,
     )
     several_risks = thresholds if len(thresholds) > 1 else ()
     return replace(calibration, threshold=thresholds[-1], thresholds=several_risks)
+
+
+def _number_of_draws(rows: RowsAt) -> int:
+    """The number of draws of each question at each temperature; InputError where they differ."""
+    m = len(next(iter(rows.values()))[0].samples)
+    for row in (row for rows_of in rows.values() for row in rows_of):
+        if len(row.samples) != m:
+            raise InputError(
+                f"question {row.id!r} has {len(row.samples)} draws and others have {m}; a calibration is for "
+                "one number of draws"
+            )
+    return m
 
 
 def _pooled(

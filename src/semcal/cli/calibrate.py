@@ -332,23 +332,11 @@ def _from_samples(
     from semcal.calibration.draws_curve import draws_curve
     from semcal.calibration.learn import calibrate_rows
     from semcal.calibration.learning import Learning
-    from semcal.calibration.samples import check_labelled_samples, measure_samples, rows_at_temperatures
+    from semcal.calibration.samples import measure_samples, rows_at_temperatures
     from semcal.grading.grade import as_grader
     from semcal.models.clustering import Grouping
 
-    check = partial(check_labelled_samples, answer=options.kind)
-    read = open_rows(options.file, options.columns, check, fields=FIELDS, label="calibrate", tables=True)
-    rows = list(good_rows(islice(read, options.limit), bad))
-    if not rows:
-        raise InputError(
-            f"no row of {options.file} can be used: stored samples need id, question, samples and answers; "
-            "to have a model answer labelled questions, give it with --model"
-        )
-    if options.equivalence is None and any(row.has("clusters") for row in rows):
-        raise UsageError(
-            f"the rows of {options.file} are clustered already; say by what with --equivalence (exact, or "
-            "the NLI model), since later samples must be grouped alike"
-        )
+    rows = _read_samples(options, bad)
     origin = _origin(rows, options, models)
     if options.dry_run:
         warn(f"would calibrate on the samples of {len(rows)} questions")
@@ -387,6 +375,26 @@ def _from_samples(
         return calibration.with_draws_curve(draws_curve(stored, clustering, learning))
 
     return LearningTask(learn, clustering.equivalence, grader)
+
+
+def _read_samples(options: CalibrateOptions, bad: BadRows) -> list[Row]:
+    """The rows of stored samples."""
+    from semcal.calibration.samples import check_labelled_samples
+
+    check = partial(check_labelled_samples, answer=options.kind)
+    read = open_rows(options.file, options.columns, check, fields=FIELDS, label="calibrate", tables=True)
+    rows = list(good_rows(islice(read, options.limit), bad))
+    if not rows:
+        raise InputError(
+            f"no row of {options.file} can be used: stored samples need id, question, samples and answers; "
+            "to have a model answer labelled questions, give it with --model"
+        )
+    if options.equivalence is None and any(row.has("clusters") for row in rows):
+        raise UsageError(
+            f"the rows of {options.file} are clustered already; say by what with --equivalence (exact, or "
+            "the NLI model), since later samples must be grouped alike"
+        )
+    return rows
 
 
 def _origin(rows: Sequence[Row], options: CalibrateOptions, models: opt.ModelOptions) -> SamplesOrigin:
@@ -569,7 +577,7 @@ def _in_words(calibration: Calibration, path: Path) -> str:
         reference = "" if example.reference is None else f"; a reference: {shown(example.reference)}"
         lines.append(f"  {mark}: {shown(example.answer)} to {shown(example.question)}{reference}")
     lines += ["", f"written to {path}; semcal ask and measure: --calibration {path.parent}"]
-    if calibration.samples is not None:
+    if calibration.samples is not None and not calibration.ancestors:
         lines.append(
             "another --risk, --equivalence, --grader or --m: semcal calibrate "
             f"{path.parent / SAMPLES} … --out ANOTHER"
