@@ -11,6 +11,7 @@ import pytest
 
 import semcal
 from semcal.calibration.calibrated import Calibration
+from semcal.calibration.features import features_of
 from semcal.cli import serve_command
 from semcal.errors import StoreError
 from semcal.metrics.probability_maps import MapCandidate, ProbabilityMap
@@ -87,16 +88,19 @@ def test_each_reply_is_in_the_log_before_it_is_sent(tmp_path: Path) -> None:
         for text in (WROTE, SANG):
             reply = server.chat(text).json()
             expected = uq_of().ask(text)
+            features = features_of({1.0: [expected.row]}).values
+            assert {"E-SC", "L-SC", "entropy", "likelihood"} <= set(features)
             assert log.reply(reply["id"]) == Reply(
                 id=reply["id"],
                 time=log.reply(reply["id"]).time,
                 template=uq_of().calibration.provenance.prompt_hash,
-                features={"E-SC": expected.score},
+                features={name: pytest.approx(values[0]) for name, values in features.items()},
                 answer=expected.text.lower(),
                 probability=expected.confidence,
                 threshold=0.6,
                 abstained=bool(expected.abstained),
                 route="fake",
+                calibration=uq_of().calibration.id,
             )
 
 
@@ -198,7 +202,7 @@ def test_labels_that_say_wrong_raise_the_alarm_and_a_server_that_starts_again_re
         shown = dict(re.findall(r'semcal_e_value\{watch="(\w+)"\} (\S+)', server.get("/metrics").text))
     assert {"risk", "calibration"} <= set(shown)
     assert float(shown["risk"]) > 20
-    again = serve_command._watch(ReplyLog(log.path), calibration, None, server.service.primary.route)
+    again = serve_command._watch(ReplyLog(log.path), calibration, None)
     assert again.alarm
     assert {name: pytest.approx(float(value)) for name, value in shown.items()} == again.e_values
 
@@ -275,5 +279,5 @@ def test_signals_that_a_calibration_reads_are_read_and_logged(tmp_path: Path) ->
         reply = server.chat(WROTE).json()
         assert reply["semcal"]["confidence"] == pytest.approx(expected.confidence)
         features = log.reply(reply["id"]).features
-    assert {*features} == {"E-SC", "mean-token"}
+    assert {"E-SC", "mean-token", "smallest-token"} <= {*features}
     assert 0 < features["mean-token"] <= 1

@@ -166,6 +166,16 @@ class LikeAnswers:
 
 
 @dataclass(frozen=True)
+class AddedLabels:
+    """Labels that came back in production, and how a calibration that was learnt again has used them."""
+
+    fit: Count  # that the map was fitted to
+    apart: Count  # audited ones that the threshold was set on
+    unlabelled: Count  # audited replies without a label
+    left_out: Mapping[str, Count]  # why others are not used → how many
+
+
+@dataclass(frozen=True)
 class CalibrationReport:
     """What was chosen and how good it is; figures of the calibrated probability are out of fold."""
 
@@ -182,12 +192,14 @@ class CalibrationReport:
     first: tuple[str, ...] = ()  # what to know and do before anything else
     like: tuple[LikeAnswers, ...] = ()  # ascending; all labelled questions that the map was fitted to
     draws_curve: tuple[DrawsPoint, ...] = ()  # where it was asked for; the last is of all draws
+    added: AddedLabels | None = None  # counted in `n` and `apart`
 
     def to_json(self) -> dict[str, Any]:
         """Return it as an object of a file, without what was not asked for."""
         contents = asdict(self)
-        if not self.draws_curve:
-            del contents["draws_curve"]
+        for name in ("draws_curve", "added"):
+            if not contents[name]:
+                del contents[name]
         return contents
 
     def like_answers(self, score: float) -> LikeAnswers | None:
@@ -306,6 +318,7 @@ class _Contents:
     answer_kind: AnswerKind = "modal"
     columns: tuple[ColumnFeature, ...] = ()
     signals: tuple[str, ...] = ()
+    ancestors: tuple[str, ...] = ()
 
     @property
     def requested(self) -> list[Feature]:
@@ -366,6 +379,8 @@ class Calibration(_Contents):
         T = 0, or one that another program gives.
     columns, signals : tuple of ColumnFeature, tuple of str
         The columns of the rows that the map reads, and the signals.
+    ancestors : tuple of str
+        The ids of the calibrations that it was learnt again from, each from the one before, oldest first.
     max_new_tokens : int or None
     provenance : Provenance or None
         Model, prompt and data; None where the samples came from a file.
@@ -405,8 +420,17 @@ class Calibration(_Contents):
                 **contents,
                 "model": self.provenance and [self.provenance.revision, self.provenance.prompt_hash],
                 "recalibrator": self.recalibrator and fingerprint(self.recalibrator),
+                **({"ancestors": self.ancestors} if self.ancestors else {}),
             }
         )[:ID_LETTERS]
+
+    @property
+    def ids_in_logs(self) -> tuple[str, ...]:
+        """What the log of `semcal serve` has for its replies: its id, or "" before ids were written down.
+
+        Such replies are of the first calibration, of which others were learnt again.
+        """
+        return (self.id,) if self.ancestors else (self.id, "")
 
     @property
     def recalibrators(self) -> dict[float | None, AnyRecalibrator]:
@@ -526,7 +550,7 @@ class Calibration(_Contents):
         contents = asdict(replace(self, recalibrator=None, samples=None, samples_sha256=digest))
         del contents["samples"], contents["examples"]
         contents["report"] = self.report.to_json()
-        for name in ("thresholds", "columns", "signals"):
+        for name in ("thresholds", "columns", "signals", "ancestors"):
             if not contents[name]:
                 del contents[name]
         if self.answer_kind == "modal":

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semcal import inputs, metrics
+from semcal.calibration.added import ProductionLabels, usable_features
 from semcal.calibration.calibrated import (
     Calibration,
     CalibrationReport,
@@ -33,7 +34,7 @@ from semcal.calibration.features import (
     candidates_for,
     features_of,
 )
-from semcal.calibration.learning import Learning, answering_temperatures, grade_answers
+from semcal.calibration.learning import APART, Learning, answering_temperatures, grade_answers
 from semcal.calibration.problems import (
     problems_of_features,
     problems_of_labels,
@@ -110,8 +111,6 @@ if TYPE_CHECKING:
 
 #: Temperatures at which labelled questions are sampled: that of the answer, and a sharper one.
 TEMPERATURES = (1.0, 0.5)
-#: The share of the labelled questions that is kept apart for a threshold.
-APART = 0.4
 #: Of the learning curve: parts of the labels, random subsets of each, and the fewest labels that are tried.
 PARTS, SUBSETS, FEWEST_LABELS = (0.25, 0.5, 0.75), 4, 25
 #: Labelled questions that are counted together as like each other: at least so many, in at most ten groups.
@@ -388,6 +387,7 @@ def calibrate_rows(
     linkage: str = "components",
     learning: Learning | None = None,
     origin: SamplesOrigin = NOWHERE,
+    added: ProductionLabels | None = None,
 ) -> Calibration:
     """Learn the probability that an answer is right from the samples of labelled questions.
 
@@ -396,7 +396,7 @@ def calibrate_rows(
     with key None where they are under a recalibrator or of an unknown temperature; where they are at T = 1,
     and the temperature is learnt, it comes from draws at another temperature if these gain more by one
     standard error. `equivalence` is what they were clustered with, for the record (its revision is unknown
-    where only its name is given).
+    where only its name is given). Labels that are `added` count beside those of the rows.
 
     FitError below 5 labelled questions, InputError if an id occurs twice or a row has another number of
     draws. A warning below 50; where all answers are right or all wrong; where all have one share.
@@ -408,13 +408,7 @@ def calibrate_rows(
     check_distinct(row.id for row in labelled)
     check_enough(n, of="to calibrate on")
     warn_if_few(n, of="to calibrate on")
-    m = len(labelled[0].samples)
-    for row in (row for rows_of in rows.values() for row in rows_of):
-        if len(row.samples) != m:
-            raise InputError(
-                f"question {row.id!r} has {len(row.samples)} draws and others have {m}; a calibration is for "
-                "one number of draws"
-            )
+    m = _number_of_draws(rows)
     answering, kind = answering_temperatures(rows, learning), learning.answer
     requested = requested_features(learning.columns, learning.signals)
     for t in answering:
@@ -425,6 +419,10 @@ def calibrate_rows(
     ties = [question_ties(row.json) for row in labelled]
     groups = several(ties)
     apart = kept_apart(n, groups, seed) if learning.risks else np.zeros(n, dtype=bool)
+    if added is not None:
+        pooled = [_pooled(*of_rows, added) for of_rows in zip(features_at, correct_at)]
+        features_at, correct_at = [list(part) for part in zip(*pooled)]
+        groups, apart = _with_added(groups, apart, added)
     labels = [
         Labelled(features.values, correct, candidates_for(features)).part(~apart)
         for features, correct in zip(features_at, correct_at)
@@ -434,13 +432,13 @@ def calibrate_rows(
     answered, features, correct = answering[place], features_at[place], correct_at[place]
     answer_rows = rows[answered]
     problems = (*problems_of_rows(labelled, ties, groups, apart), *problems_of_features(features))
+    problems += () if added is None else added.problems
     first_lines = [*problems_of_labels(answer_rows, equivalence)]
-    if m == 1:
-        first_lines.append(OF_ONE_DRAW)
+    first_lines += [OF_ONE_DRAW] if m == 1 else []
     first_lines += what_to_do_first(answer_rows, correct[~apart], origin.provenance)
     calibration = Calibration(
         map=learnt.map,
-        further=_further(answer_rows, features, correct, ~apart, grader),
+        further=_further(answer_rows, features, correct[:n], ~apart[:n], grader),
         m=m,
         temperature=answered,
         temperatures=tuple(
@@ -449,7 +447,10 @@ def calibrate_rows(
         equivalence=equivalence if isinstance(equivalence, str) else address_of(equivalence),
         linkage=linkage,
         threshold=None,
-        report=learnt.report(answering, int(apart.sum()), problems, first=tuple(first_lines)),
+        report=replace(
+            learnt.report(answering, int(apart.sum()), problems, first=tuple(first_lines)),
+            added=None if added is None else added.record,
+        ),
         max_new_tokens=origin.max_new_tokens,
         provenance=origin.provenance,
         equivalence_revision=None if isinstance(equivalence, str) else equivalence.revision,
@@ -460,7 +461,8 @@ def calibrate_rows(
         answer_kind=kind,
         columns=tuple(column for column in learning.columns if column.name in learnt.map.candidate.features),
         signals=signals_read(learning.signals, learnt.map.candidate.features),
-        examples=_examples(answer_rows, features, correct),
+        examples=_examples(answer_rows, features, correct[:n]),
+        ancestors=() if added is None else added.ancestors,
     )
     if not learning.risks:
         return calibration
@@ -468,14 +470,43 @@ def calibrate_rows(
     thresholds = set_thresholds(
         scores,
         correct[apart],
-        learning.risks,
-        learning.delta,
+        *(learning.risks, learning.delta),
         fitted=(fitted_scores, learnt.out_of_fold),
         groups=None if groups is None else groups[apart],
         seed=seed,
     )
     several_risks = thresholds if len(thresholds) > 1 else ()
     return replace(calibration, threshold=thresholds[-1], thresholds=several_risks)
+
+
+def _number_of_draws(rows: RowsAt) -> int:
+    """The number of draws of each question at each temperature; InputError where they differ."""
+    m = len(next(iter(rows.values()))[0].samples)
+    for row in (row for rows_of in rows.values() for row in rows_of):
+        if len(row.samples) != m:
+            raise InputError(
+                f"question {row.id!r} has {len(row.samples)} draws and others have {m}; a calibration is for "
+                "one number of draws"
+            )
+    return m
+
+
+def _pooled(
+    features: AnswerFeatures, correct: Floats, added: ProductionLabels
+) -> tuple[AnswerFeatures, Floats]:
+    """The features that rows and added labels both have, and which answers are right: of both."""
+    names = usable_features(features.values, added.features)
+    values = {name: np.concatenate([features.values[name], added.features[name]]) for name in names}
+    return replace(features, values=values), np.concatenate([correct, added.correct])
+
+
+def _with_added(
+    groups: Groups | None, apart: NDArray[np.bool_], added: ProductionLabels
+) -> tuple[Groups | None, NDArray[np.bool_]]:
+    """Groups, of which each added label is one, and what is kept apart."""
+    if groups is not None:
+        groups = np.concatenate([groups, groups.max() + 1 + np.arange(len(added.correct))])
+    return groups, np.concatenate([apart & (not added.alone), added.apart])
 
 
 def _examples(rows: Sequence[Row], features: AnswerFeatures, correct: Floats) -> tuple[GradedExample, ...]:

@@ -15,6 +15,9 @@ from semcal.grading.rules import Grader, RuleGrader
 from semcal.metrics.frequencies import Floats
 from semcal.rows import AnswerKind, Row, RowsAt, as_answer_kind
 
+#: The share of the labels that is kept apart for a threshold.
+APART = 0.4
+
 
 @dataclass(frozen=True)
 class Learning:

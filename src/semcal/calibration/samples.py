@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from semcal import inputs
-from semcal.calibration.calibrated import Calibration, check_sampled_by
+from semcal.calibration.calibrated import Calibration, check_sampled_by, draws_for
 from semcal.data.question import Question, data_hash
 from semcal.errors import InputError, UsageError, shown
 from semcal.files import dumps
@@ -151,14 +151,16 @@ def measure_samples(
     temperatures: Sequence[float] | None = None,
     answer: AnswerKind = "modal",
     progress: Callable[[int], None] | None = None,
+    read_by: Calibration | None = None,
 ) -> RowsAt:
     """Cluster and measure stored samples of labelled questions, at each temperature by themselves.
 
     Each row has `id`, `question`, `samples` and `answers`; `log_likelihoods` where they are known, and
     `temperatures`, one a sample, where samples were drawn at several. Those that hold `clusters` are not
     clustered again: a warning, if the equivalence is another than "exact". Of each temperature the first `m`
-    draws are taken, by default all; of `temperatures` beside the answer's, those that are named. `progress`
-    gets the number of questions that are clustered. UsageError for one draw a question, or fewer than `m`.
+    draws are taken, by default all; of `temperatures` beside the answer's, those that are named; or those
+    that are `read_by` a calibration. `progress` gets the number of questions that are clustered. UsageError
+    for one draw a question, or fewer than `m`.
     """
     for row in rows:
         try:
@@ -166,7 +168,8 @@ def measure_samples(
         except InputError as error:
             raise InputError(f"question {shown(row.json.get('id'))}: {error}") from None
     inputs.warn_of_clusters(rows, address_of(clustering.equivalence))
-    rows_at = _first_draws(rows_at_temperatures(rows, temperatures), m)
+    chosen = rows_at_temperatures(rows, temperatures) if read_by is None else draws_for(read_by, rows)
+    rows_at = _first_draws(chosen, m)
     inputs.check_stored_draws(rows_at, answer)
     clustered = cluster_missing(
         [row for split in rows_at.values() for row in split],

@@ -6,7 +6,7 @@ import shutil
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -26,6 +26,7 @@ from semcal.rows import RECALIBRATOR, SAMPLES, AnswerKind, Row, as_answer_kind
 from semcal.store import UnfinishedWork
 
 if TYPE_CHECKING:
+    from semcal.calibration.added import ProductionLabels
     from semcal.calibration.calibrated import Calibration
     from semcal.calibration.features import ColumnFeature
     from semcal.calibration.samples import SamplesOrigin
@@ -53,7 +54,8 @@ class CalibrateOptions:
 
     file: str = Argument(
         metavar="FILE",
-        help="Labelled questions {question, answers, context?}; or, without --model, rows with samples too.",
+        help="Labelled questions {question, answers, context?}; without --model, rows with samples too; with "
+        "--add, a calibration.",
     )
     out: Path = opt.folder_option("Directory of the calibration.", ...)
     model: str | None = opt.ANSWERING_MODEL
@@ -65,7 +67,22 @@ class CalibrateOptions:
         metavar="R",
         help="Also set a threshold: at most this share of the answers from it on is wrong; may be repeated.",
     )
-    delta: float = Option(0.05, "--delta", help="Allowed probability that the share is larger after all.")
+    delta: float | None = Option(
+        None,
+        "--delta",
+        help="Allowed probability that the share is larger after all: 0.05 by default.",
+    )
+    add: list[Path] | None = Option(
+        None,
+        "--add",
+        metavar="LOG",
+        help="Learn a calibration again, with the labels in what semcal serve --log wrote; repeatable.",
+    )
+    audited: bool = Option(
+        False,
+        "--audited",
+        help="With --add: set the threshold on audited replies alone, where questions are others by now.",
+    )
     answer: str | None = opt.ANSWER
     feature: list[str] | None = Option(
         None,
@@ -121,6 +138,11 @@ class CalibrateOptions:
         return as_answer_kind(self.answer or "modal")
 
     @property
+    def delta_or_default(self) -> float:
+        """The allowed probability that the share is larger."""
+        return 0.05 if self.delta is None else self.delta
+
+    @property
     def features(self) -> tuple[ColumnFeature, ...]:
         """The columns that are further features."""
         from semcal.calibration.features import ColumnFeature
@@ -130,9 +152,11 @@ class CalibrateOptions:
     def check(self, *, has_samples: bool) -> None:
         """Raise UsageError for a share that is none, and for what only a model that is asked can do."""
         shares = [("risk", risk, "0.1") for risk in self.risk or ()]
-        for name, value, usual in (*shares, ("delta", self.delta, "0.05")):
+        for name, value, usual in (*shares, ("delta", self.delta_or_default, "0.05")):
             if not 0 < value < 1:
                 raise UsageError(f"--{name} is a share between 0 and 1, such as {usual}, got {value:g}")
+        if self.audited and not self.add:
+            raise UsageError("--audited is for the labels of a log; name it with --add")
         if self.model is not None and not has_samples:
             return
         refused = ["max_new_tokens", "fresh", "no_samples"]
@@ -143,6 +167,21 @@ class CalibrateOptions:
             if getattr(self, name):
                 remedy = "leave it out" if has_samples else "give --model, or leave it out"
                 raise UsageError(f"--{name.replace('_', '-')} is for a model that is asked; {remedy}")
+
+
+#: What may stand beside --add; all else is as it was.
+BESIDE_ADD = {
+    *("file", "out", "add", "audited", "risk", "delta", "equivalence", "overwrite", "json", "device"),
+    *("nli_device", "dtype", "cache", "dry_run", "force"),
+}
+
+
+@dataclass(frozen=True)
+class Addition:
+    """A calibration that is learnt again, and the labels that are added."""
+
+    calibration: Calibration
+    labels: ProductionLabels
 
 
 @dataclass(frozen=True)
@@ -166,7 +205,9 @@ def command(options: CalibrateOptions, server: opt.ServerOptions) -> int:
     questions are kept apart for the threshold. Give the directory to ask or measure with
     --calibration. Interrupted sampling resumes with the same command. What was sampled is kept in
     DIR/samples.jsonl: give that file for another risk, equivalence, grader or m without sampling again.
+    With --add LOG a calibration DIR is learnt again with labels that came back in production.
     """
+    options, addition = _with_labels(options) if options.add else (options, None)
     has_samples = holds_kept_samples(options.file)
     options.check(has_samples=has_samples)
     options = replace(options, equivalence=opt.among_labels(options.equivalence, options.answers_among))
@@ -174,8 +215,10 @@ def command(options: CalibrateOptions, server: opt.ServerOptions) -> int:
         options = replace(options, grader="exact")
     models = opt.ModelOptions.of(options, server, options.grader.removeprefix("judge:"))
     with BadRows() as bad:
-        read = _from_samples if options.model is None or has_samples else _from_model
-        learning = read(options, models, bad)
+        if options.model is None or has_samples:
+            learning = _from_samples(options, models, bad, addition)
+        else:
+            learning = _from_model(options, models, bad)
         if learning is None:
             return bad.exit_code()
         spent = spending(
@@ -231,14 +274,112 @@ def output_of(out: Path) -> Output:
     return replace(output, begun=True) if begun else output
 
 
-def _from_samples(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRows) -> LearningTask | None:
+def _with_labels(options: CalibrateOptions) -> tuple[CalibrateOptions, Addition]:
+    """The settings of a calibration that is learnt again, and the labels of logs that it can use."""
+    from semcal.calibration.added import labels_for, read_log
+    from semcal.calibration.calibrated import equivalence_of
+
+    for field in fields(options):
+        usual = getattr(field.default, "default", None)
+        if field.name not in BESIDE_ADD and getattr(options, field.name) != usual:
+            name = f"--{field.name.replace('_', '-')}"
+            raise UsageError(f"{name} stays what it was where a calibration is learnt again; leave it out")
+    folder = Path(options.file)
+    folder = folder.parent if folder.name == SAMPLES else folder
+    calibration = opt.open_calibration(str(folder))
+    if not (folder / SAMPLES).is_file():
+        raise UsageError(
+            f"the calibration {folder} keeps no {SAMPLES}, to which labels could be added; calibrate with a "
+            "model (--model), and without --no-samples"
+        )
+    if options.out.resolve() == folder.resolve():
+        raise UsageError(f"--out {folder} is what is learnt again, and stays; name another directory")
+    thresholds = calibration.thresholds or tuple(filter(None, [calibration.threshold]))
+    grader = calibration.grader or "rules"
+    learnt = replace(
+        options,
+        file=str(folder / SAMPLES),
+        answer=calibration.answer_kind,
+        m=calibration.m,
+        linkage=calibration.linkage,
+        equivalence=str(equivalence_of(calibration, options.equivalence)),
+        grader="rules" if grader == "RuleGrader" else grader,
+        risk=options.risk or [threshold.risk_limit for threshold in thresholds] or None,
+        delta=options.delta or sum(threshold.delta for threshold in thresholds) or None,
+        feature=[
+            f"{column.name}:{'falling' if column.falling else 'rising'}" for column in calibration.columns
+        ],
+        signal=list(calibration.signals),
+    )
+    logs = {path: read_log(path) for path in options.add or ()}
+    if options.audited and not learnt.risk:
+        raise UsageError("--audited is for a threshold, and the calibration has none; give --risk")
+    labels = labels_for(calibration, logs, threshold=bool(learnt.risk), alone=options.audited)
+    used, names = labels.record, " and ".join(map(str, logs))
+    info(f"calibrate: {used.fit + used.apart} labels of {names}, {used.apart} of them for the threshold")
+    for reason, count in used.left_out.items():
+        info(f"calibrate: {count} labels are not used: {reason}")
+    if used.unlabelled:
+        info(f"calibrate: {used.unlabelled} audited replies have no label yet")
+    return learnt, Addition(calibration, labels)
+
+
+def _from_samples(
+    options: CalibrateOptions, models: opt.ModelOptions, bad: BadRows, addition: Addition | None = None
+) -> LearningTask | None:
     """Read stored samples; None if that is all that is to be done."""
+    from semcal.calibration.calibrated import check_equivalence
     from semcal.calibration.draws_curve import draws_curve
     from semcal.calibration.learn import calibrate_rows
     from semcal.calibration.learning import Learning
-    from semcal.calibration.samples import check_labelled_samples, measure_samples, rows_at_temperatures
+    from semcal.calibration.samples import measure_samples, rows_at_temperatures
     from semcal.grading.grade import as_grader
     from semcal.models.clustering import Grouping
+
+    rows = _read_samples(options, bad)
+    origin = _origin(rows, options, models)
+    if options.dry_run:
+        warn(f"would calibrate on the samples of {len(rows)} questions")
+        return None
+    kept_seed = 0 if origin.provenance is None else origin.provenance.seed
+    clustering = Grouping(models.open_equivalence(), options.linkage)
+    if addition is not None:
+        check_equivalence(addition.calibration, clustering.equivalence, force=options.force)
+    grader = as_grader(models.open_grader(options.grader), clustering.equivalence)
+
+    def learn(progress: Callable[[int], None]) -> Calibration:
+        learning = Learning(
+            *(options.risk, options.delta_or_default),
+            *(kept_seed if options.seed is None else options.seed, grader),
+            learn_temperature=addition is None,
+            answer=options.kind,
+            columns=options.features,
+            signals=tuple(options.signal or ()),
+        )
+        measured = measure_samples(
+            *(rows, clustering),
+            m=options.m,
+            temperatures=options.temperatures,
+            answer=options.kind,
+            progress=progress,
+            read_by=None if addition is None else addition.calibration,
+        )
+        calibration = calibrate_rows(
+            measured,
+            *(clustering.equivalence, clustering.linkage, learning, origin),
+            added=None if addition is None else addition.labels,
+        )
+        if not options.m_curve:
+            return calibration
+        stored = rows_at_temperatures(rows, options.temperatures)
+        return calibration.with_draws_curve(draws_curve(stored, clustering, learning))
+
+    return LearningTask(learn, clustering.equivalence, grader)
+
+
+def _read_samples(options: CalibrateOptions, bad: BadRows) -> list[Row]:
+    """The rows of stored samples."""
+    from semcal.calibration.samples import check_labelled_samples
 
     check = partial(check_labelled_samples, answer=options.kind)
     read = open_rows(options.file, options.columns, check, fields=FIELDS, label="calibrate", tables=True)
@@ -253,35 +394,7 @@ def _from_samples(options: CalibrateOptions, models: opt.ModelOptions, bad: BadR
             f"the rows of {options.file} are clustered already; say by what with --equivalence (exact, or "
             "the NLI model), since later samples must be grouped alike"
         )
-    origin = _origin(rows, options, models)
-    if options.dry_run:
-        warn(f"would calibrate on the samples of {len(rows)} questions")
-        return None
-    kept_seed = 0 if origin.provenance is None else origin.provenance.seed
-    clustering = Grouping(models.open_equivalence(), options.linkage)
-    grader = as_grader(models.open_grader(options.grader), clustering.equivalence)
-
-    def learn(progress: Callable[[int], None]) -> Calibration:
-        learning = Learning(
-            *(options.risk, options.delta, kept_seed if options.seed is None else options.seed, grader),
-            answer=options.kind,
-            columns=options.features,
-            signals=tuple(options.signal or ()),
-        )
-        measured = measure_samples(
-            *(rows, clustering),
-            m=options.m,
-            temperatures=options.temperatures,
-            answer=options.kind,
-            progress=progress,
-        )
-        calibration = calibrate_rows(measured, clustering.equivalence, clustering.linkage, learning, origin)
-        if not options.m_curve:
-            return calibration
-        stored = rows_at_temperatures(rows, options.temperatures)
-        return calibration.with_draws_curve(draws_curve(stored, clustering, learning))
-
-    return LearningTask(learn, clustering.equivalence, grader)
+    return rows
 
 
 def _origin(rows: Sequence[Row], options: CalibrateOptions, models: opt.ModelOptions) -> SamplesOrigin:
@@ -387,7 +500,7 @@ def _from_model(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRow
         linkage=options.linkage,
         grader=grader,
         risk=options.risk,
-        delta=options.delta,
+        delta=options.delta_or_default,
         answer=options.kind,
         features=options.feature or (),
         signals=options.signal or (),
@@ -464,7 +577,7 @@ def _in_words(calibration: Calibration, path: Path) -> str:
         reference = "" if example.reference is None else f"; a reference: {shown(example.reference)}"
         lines.append(f"  {mark}: {shown(example.answer)} to {shown(example.question)}{reference}")
     lines += ["", f"written to {path}; semcal ask and measure: --calibration {path.parent}"]
-    if calibration.samples is not None:
+    if calibration.samples is not None and not calibration.ancestors:
         lines.append(
             "another --risk, --equivalence, --grader or --m: semcal calibrate "
             f"{path.parent / SAMPLES} … --out ANOTHER"

@@ -13,16 +13,16 @@ from typer import Argument, Option
 from semcal.cli import options as opt
 from semcal.cli.console import info, refuse_existing, show
 from semcal.cli.row_streams import BadRows, good_rows, open_rows
+from semcal.databases import is_database
 from semcal.errors import InputError, UsageError, shown
 from semcal.files import dumps
 from semcal.rows import Row
 
 if TYPE_CHECKING:
+    from semcal.calibration.calibrated import Calibration
     from semcal.serve.log import LabelledReply
     from semcal.serve.watch import PromiseWatch, WatchName
 
-#: How a SQLite file begins.
-SQLITE = b"SQLite format 3\0"
 READ = ("id", "confidence", "abstained", "correct", "threshold", "audited")
 
 
@@ -67,15 +67,16 @@ def command(
     learnt = None if calibration is None else opt.open_calibration(calibration)
     course = Course(PromiseWatch.of(learnt, risk=risk, alpha=alpha, tolerance=tolerance))
     with BadRows() as bad:
-        if _is_log(file):
+        if file != "-" and is_database(Path(file)):
             if columns:
                 raise UsageError("--columns is for a file of rows, and a log has none; leave it out")
-            _read_log(file, course, audited=audited)
+            _read_log(file, course, learnt, audited=audited)
         else:
             limit = None if learnt is None else learnt.limit
             for row in good_rows(_open(file, columns), bad):
                 course.take(row, limit, audited=audited)
     watch = course.watch
+    alpha = watch.tests["calibration"].alpha
     if "risk" not in watch.tests:
         info("monitor: no risk is promised, and none is watched; name it (--risk), or a calibration with one")
     if plot is not None:
@@ -148,23 +149,25 @@ def _number(value: Any) -> float | None:
     return None if value is None else float(value)
 
 
-def _is_log(file: str) -> bool:
-    path = Path(file)
-    if file == "-" or not path.is_file():
-        return False
-    with path.open("rb") as handle:
-        return handle.read(len(SQLITE)) == SQLITE
-
-
-def _read_log(file: str, course: Course, *, audited: bool) -> None:
+def _read_log(file: str, course: Course, calibration: Calibration | None, *, audited: bool) -> None:
+    """Take the replies of a calibration, or of the one that answered."""
     from semcal.serve.log import ReplyLog
 
     log = ReplyLog(Path(file))
     try:
+        labels = log.calibrations()
+        ids = tuple(labels) if calibration is None else calibration.ids_in_logs
+        if len(set(ids) - {""}) > 1 and calibration is None:
+            raise UsageError(
+                f"{file} has replies by the calibrations {', '.join(filter(None, ids))}, each with a promise "
+                "of its own; give one of them (--calibration)"
+            )
+        if others := sum(count for name, count in labels.items() if name not in ids):
+            info(f"monitor: {others} labels are of replies by other calibrations, and do not count")
         if "questions" in course.watch.tests:
-            for probability in log.probabilities():
+            for probability in log.probabilities(ids):
                 course.observe(probability)
-        for reply in log.labelled():
+        for reply in log.labelled(ids):
             if reply.audited or not audited:
                 course.update(reply)
     finally:

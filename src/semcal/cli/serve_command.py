@@ -174,7 +174,7 @@ def _service(options: ServeOptions, server: opt.ServerOptions, settings: ServeSe
     )
     model = opt.ATLAS if options.model == opt.ATLAS else uq.model.name
     names = (model, Path(options.calibration).name or "calibration")
-    watch = None if log is None else _watch(log, calibration, options.tolerance, model)
+    watch = None if log is None else _watch(log, calibration, options.tolerance)
     fallback = _fallback(options, server)
     return Service(uq, settings, names=names, fallback=fallback, log=log, watch=watch)
 
@@ -200,14 +200,14 @@ def _fallback(options: ServeOptions, server: opt.ServerOptions) -> SemanticUQ | 
     )
 
 
-def _watch(log: ReplyLog, calibration: Calibration, tolerance: float | None, route: str) -> PromiseWatch:
-    """The watch on the promise, with what the log holds already of the model itself."""
+def _watch(log: ReplyLog, calibration: Calibration, tolerance: float | None) -> PromiseWatch:
+    """The watch on the promise, with what the log holds already of the calibration's own replies."""
     from semcal.serve.watch import PromiseWatch
 
-    watch = PromiseWatch.of(calibration, tolerance=tolerance)
-    for probability in log.probabilities(route):
+    watch, ids = PromiseWatch.of(calibration, tolerance=tolerance), calibration.ids_in_logs
+    for probability in log.probabilities(ids):
         watch.observe(probability)
-    for reply in log.labelled(route):
+    for reply in log.labelled(ids):
         watch.update(reply)
     if watch.alarm:
         info(f"serve: the labels in {log.path} raise an alarm; see docs/monitor.md")

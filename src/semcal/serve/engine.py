@@ -182,14 +182,13 @@ class Asker:
 
 
 def _features(results: Results, calibration: Calibration | None) -> dict[str, list[float | None]]:
-    """What the map of a calibration reads of each answer."""
+    """What can be learnt from of each answer, which is more than the calibration's map reads."""
     if calibration is None or not len(results):
         return {}
     values = features_of(results.rows_at, calibration.answer_kind, calibration.requested).values
     return {
         name: [None if value != value else value for value in column.tolist()]
         for name, column in values.items()
-        if name in calibration.map.candidate.features
     }
 
 

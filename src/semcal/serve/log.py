@@ -12,15 +12,17 @@ import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from semcal.databases import (
     LOCK_TIMEOUT,
-    UNUSABLE,
+    REPLY_LOG,
+    REPLY_LOG_SCHEMA,
+    as_store_errors,
     close_whole,
     layout_of,
     tables_of,
@@ -30,9 +32,6 @@ from semcal.databases import (
 from semcal.errors import InputError, StoreError, shown
 from semcal.files import dumps
 
-#: Identify our files ("smlg" in ASCII) and their layout.
-APPLICATION_ID = 0x736D6C67
-SCHEMA = 1
 #: Rows that are read at a time.
 PAGE = 1000
 
@@ -41,8 +40,10 @@ CREATE TABLE replies (
     number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, time REAL NOT NULL, template TEXT NOT NULL,
     features TEXT NOT NULL, answer TEXT, probability REAL, threshold REAL, abstained INTEGER NOT NULL,
     route TEXT NOT NULL, cost REAL, audited INTEGER NOT NULL, texts TEXT
-)
+, calibration TEXT NOT NULL DEFAULT '')
 """
+#: What makes layout 2 of layout 1, to the letter that above; '' is a reply from before.
+_UPGRADE = "ALTER TABLE replies ADD COLUMN calibration TEXT NOT NULL DEFAULT ''"
 _LABELS = """\
 CREATE TABLE labels (
     number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE REFERENCES replies (id), correct INTEGER NOT NULL,
@@ -52,11 +53,13 @@ CREATE TABLE labels (
 _LABELLED = """\
 SELECT labels.number, replies.id, probability, threshold, abstained, correct, audited
 FROM labels JOIN replies ON replies.id = labels.id
-WHERE labels.number > ?1 AND (?3 IS NULL OR route = ?3) ORDER BY labels.number LIMIT ?2
+WHERE labels.number > ?1 AND (?3 IS NULL OR calibration IN (SELECT value FROM json_each(?3)))
+ORDER BY labels.number LIMIT ?2
 """
 _PROBABILITIES = """\
 SELECT number, probability FROM replies
-WHERE number > ?1 AND (?3 IS NULL OR route = ?3) AND probability IS NOT NULL ORDER BY number LIMIT ?2
+WHERE number > ?1 AND (?3 IS NULL OR calibration IN (SELECT value FROM json_each(?3)))
+AND probability IS NOT NULL ORDER BY number LIMIT ?2
 """
 
 
@@ -76,6 +79,7 @@ class Reply:
     cost: float | None = None  # by the prices of the model server; None where they are not known
     audited: bool = False  # whether it is to be labelled in any case
     texts: Mapping[str, Any] | None = None  # the question and the draws, with --log-texts
+    calibration: str = ""  # the id of the one that the probability is by; "" where nobody knows
 
 
 @dataclass(frozen=True)
@@ -166,14 +170,21 @@ class ReplyLog:
             row = database.execute("SELECT correct FROM labels WHERE id = ?", [id]).fetchone()
         return None if row is None else bool(row[0])
 
-    def labelled(self, route: str | None = None) -> Iterator[LabelledReply]:
-        """The labelled replies, by default of all models, in the order in which their labels came."""
-        for id, probability, threshold, abstained, correct, audited in self._pages(_LABELLED, route):
+    def calibrations(self) -> dict[str, int]:
+        """The ids of all calibrations that answered, and how many of their replies are labelled."""
+        joined = "replies LEFT JOIN labels ON replies.id = labels.id"
+        with self._reading() as database:
+            query = f"SELECT calibration, count(labels.id) FROM {joined} GROUP BY calibration"
+            return dict(database.execute(query).fetchall())
+
+    def labelled(self, calibrations: Sequence[str] | None = None) -> Iterator[LabelledReply]:
+        """The labelled replies by these calibrations, by default all, in the order in which labels came."""
+        for id, probability, threshold, abstained, correct, audited in self._pages(_LABELLED, calibrations):
             yield LabelledReply(id, probability, threshold, bool(abstained), bool(correct), bool(audited))
 
-    def probabilities(self, route: str | None = None) -> Iterator[float]:
-        """The probabilities of all replies that have one, by default of all models, in their order."""
-        for (probability,) in self._pages(_PROBABILITIES, route):
+    def probabilities(self, calibrations: Sequence[str] | None = None) -> Iterator[float]:
+        """The probabilities by these calibrations, by default all, in the order of the replies."""
+        for (probability,) in self._pages(_PROBABILITIES, calibrations):
             yield probability
 
     def close(self) -> None:
@@ -181,12 +192,12 @@ class ReplyLog:
         with self._lock:
             self._close()
 
-    def _pages(self, statement: str, route: str | None) -> Iterator[tuple[Any, ...]]:
+    def _pages(self, statement: str, calibrations: Sequence[str] | None) -> Iterator[tuple[Any, ...]]:
         """The rows of a statement, without the number that they are ordered by."""
-        last = 0
+        last, ids = 0, None if calibrations is None else dumps(list(calibrations))
         while True:
             with self._reading() as database:
-                page = database.execute(statement, (last, PAGE, route)).fetchall()
+                page = database.execute(statement, (last, PAGE, ids)).fetchall()
             for row in page:
                 yield row[1:]
             if len(page) < PAGE:
@@ -201,22 +212,28 @@ class ReplyLog:
         return database
 
     def _prepare(self) -> None:
-        """Create the tables where there are none, and check that it is a whole log."""
+        """Create the tables where there are none or they are older, and check that it is a whole log."""
         database = self._database
         if not tables_of(database):
             write_ahead(database)
             with transaction(database):
                 if not tables_of(database):  # no other process was faster
-                    database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-                    database.execute(f"PRAGMA user_version = {SCHEMA}")
+                    database.execute(f"PRAGMA application_id = {REPLY_LOG}")
+                    database.execute(f"PRAGMA user_version = {REPLY_LOG_SCHEMA}")
                     database.execute(_REPLIES)
                     database.execute(_LABELS)
+        if layout_of(database) == (REPLY_LOG, 1):
+            with transaction(database):
+                if layout_of(database) == (REPLY_LOG, 1):
+                    database.execute(_UPGRADE)
+                    database.execute(f"PRAGMA user_version = {REPLY_LOG_SCHEMA}")
         owner, schema = layout_of(database)
-        if owner != APPLICATION_ID:
+        if owner != REPLY_LOG:
             raise StoreError(f"{self.path} is a database of another program; give the log a file of its own")
-        if schema != SCHEMA:
+        if schema != REPLY_LOG_SCHEMA:
             raise StoreError(
-                f"{self.path} has layout {schema}, this version reads {SCHEMA}; give the log a new file"
+                f"{self.path} has layout {schema}, this version reads {REPLY_LOG_SCHEMA}; give the log a new "
+                "file"
             )
         if tables_of(database) != [
             ("table", "replies", _REPLIES.strip()),
@@ -238,14 +255,5 @@ class ReplyLog:
         with self._as_store_error(), closing(self._connect()) as database:
             yield database
 
-    @contextmanager
-    def _as_store_error(self) -> Iterator[None]:
-        try:
-            yield
-        except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter for texts that are not UTF-8
-            if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF in UNUSABLE:
-                raise StoreError(
-                    f"cannot use the log {self.path}: {error}; see that there is space and that it may be "
-                    "written to"
-                ) from error
-            raise StoreError(f"the log {self.path} is damaged ({error}); give the log a new file") from error
+    def _as_store_error(self) -> AbstractContextManager[None]:
+        return as_store_errors(f"the log {self.path}", "give the log a new file")

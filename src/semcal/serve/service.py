@@ -388,6 +388,7 @@ class Service:
             cost=outcome.cost,
             audited=served.audited,
             texts=texts,
+            calibration=served.calibration,
         )
 
     def _template_hash(self, question: Question) -> str:
@@ -442,7 +443,7 @@ class Service:
             return
         self.log.label(reply_id, correct)
         self.metrics.labels.labels(str(correct).lower()).inc()
-        if self.watch is not None and reply.route == self.primary.route:
+        if self.watch is not None and reply.calibration in self.calibration.ids_in_logs:
             verdict = (reply.probability, reply.threshold, reply.abstained)
             self.watch.update(LabelledReply(reply_id, *verdict, correct, reply.audited))
 

@@ -204,6 +204,8 @@ class PromiseWatch:
 
         A risk that is given is that of all answered replies, and takes the place of the calibration's. The
         tolerance is by default what a calibration's labels cannot tell, and without one 0.
+        k-th calibration of a chain, each learnt again from the one before, is watched at the level
+        α 6/(π² k²) from k = 2 on, so that all after the first raise a false alarm with .4 α at most.
         """
         if tolerance is None:
             tolerance = 0.0 if calibration is None else _tolerance(calibration)
@@ -214,6 +216,8 @@ class PromiseWatch:
         risks: dict[float, float] = {}
         like: tuple[LikeAnswers, ...] = ()
         if calibration is not None:
+            if calibration.ancestors:
+                alpha *= 6 / (math.pi * (len(calibration.ancestors) + 1)) ** 2
             thresholds = calibration.thresholds or filter(None, [calibration.threshold])
             risks = {at.threshold: at.risk_limit for at in thresholds if at.threshold is not None}
             is_constant = calibration.map.candidate.kind == "constant"  # whose groups are of shares

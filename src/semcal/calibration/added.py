@@ -1,0 +1,234 @@
+"""Labels that came back in production, from logs of `semcal serve`, for a calibration that is learnt again.
+
+A label counts if its reply is by the calibration, or by one that it was itself learnt again from: these draw
+alike, and a label says whether the answer is right, whatever probability it was given. The map may be fitted
+to any of them. A threshold is set on those of audited replies alone, which are labelled in any case: what
+people label of their own accord are answers that they saw, or complain about.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sqlite3
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from semcal.calibration.calibrated import AddedLabels, Calibration
+from semcal.calibration.features import FEATURES, MOST_LACKING, SHARES
+from semcal.calibration.learning import APART
+from semcal.databases import (
+    LOCK_TIMEOUT,
+    REPLY_LOG,
+    REPLY_LOG_SCHEMA,
+    as_store_errors,
+    is_database,
+    layout_of,
+)
+from semcal.errors import InputError, StoreError, shown
+from semcal.metrics.frequencies import Floats
+
+#: Why labels are not used, in the order in which it is asked.
+OTHER_MODEL = "answered by another model (--fallback)"
+OTHER_CALIBRATION = "by another calibration"
+OTHER_PROMPT = "under another prompt"
+NOT_COVERED = "of requests that the calibration did not cover"
+NO_FEATURES = "without the features to learn from"
+
+_REPLIES = """\
+SELECT replies.number, replies.id, correct, audited, {calibration}, route, template,
+    probability IS NOT NULL OR abstained, features
+FROM replies LEFT JOIN labels ON labels.id = replies.id
+WHERE correct IS NOT NULL OR audited ORDER BY replies.number
+"""
+
+
+@dataclass(frozen=True)
+class LoggedReply:
+    """A reply that is labelled, or should be."""
+
+    number: int  # its place in the log
+    id: str
+    correct: bool | None  # None without a label
+    audited: bool  # whether it is to be labelled in any case
+    calibration: str  # the id; "" in a log that does not say
+    route: str  # the model that answered
+    template: str  # the hash of the prompt's template
+    covered: bool
+    features: Mapping[str, float | None]
+
+
+@dataclass(frozen=True)
+class ProductionLabels:
+    """K labels, as `calibrate_rows` learns from them beside its rows."""
+
+    features: Mapping[str, Floats]  # name → (K,); NaN where a reply lacks it
+    correct: Floats  # (K,)
+    apart: NDArray[np.bool_]  # (K,), for the threshold
+    record: AddedLabels
+    ancestors: tuple[str, ...]  # of what is learnt with them
+    alone: bool = False  # whether the threshold is set on them alone
+    problems: tuple[str, ...] = ()
+
+
+def read_log(path: Path) -> list[LoggedReply]:
+    """The replies of a log that are labelled, or are audited, in their order; nothing is written to it.
+
+    InputError if there is no such file, StoreError if it is no log, is locked or damaged.
+    """
+    if not path.is_file():
+        raise InputError(f"there is no log {path}; give the FILE of semcal serve --log FILE")
+    uri, owner, schema = f"{path.resolve().as_uri()}?mode=ro", 0, 0
+    with as_store_errors(f"the log {path}", "give a copy from before"):
+        if is_database(path):
+            with closing(sqlite3.connect(uri, uri=True, timeout=LOCK_TIMEOUT)) as database:
+                owner, schema = layout_of(database)
+                if owner == REPLY_LOG and schema <= REPLY_LOG_SCHEMA:
+                    column = "calibration" if schema > 1 else "''"
+                    rows = database.execute(_REPLIES.format(calibration=column)).fetchall()
+                    return [_reply(path, row) for row in rows]
+    if owner == REPLY_LOG:
+        raise StoreError(f"{path} is a log of a later version (layout {schema}); upgrade semcal")
+    raise StoreError(f"{path} is no log of replies; give the FILE of semcal serve --log FILE")
+
+
+def _reply(path: Path, row: Sequence[Any]) -> LoggedReply:
+    """A row of a log; StoreError if it is none."""
+    number, id, correct, audited, calibration, route, template, covered, text = row
+    try:
+        features = {str(name): _number(name, value) for name, value in json.loads(text).items()}
+        if correct not in (None, 0, 1):
+            raise ValueError(f"the label is {shown(correct)}")
+    except (ValueError, TypeError, AttributeError) as error:
+        where = f"row {number}, the reply {shown(id)}: {error}"
+        raise StoreError(f"the log {path} is damaged: {where}; give a copy from before") from error
+    label = None if correct is None else bool(correct)
+    return LoggedReply(
+        number, id, label, bool(audited), calibration, route, template, bool(covered), features
+    )
+
+
+def _number(name: str, value: object) -> float | None:
+    """A feature; ValueError for what is none."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"the feature {shown(name)} is {shown(value)}, and no number")
+    if name in FEATURES and FEATURES[name].is_share and not 0 <= value <= 1:
+        raise ValueError(f"the feature {shown(name)} is {shown(value)}, and no share")
+    return float(value)
+
+
+def is_apart(reply_id: str) -> bool:
+    """Whether a reply's label is for a threshold: two in five are, by a hash of the id.
+
+    It is another hash than the one that marks replies for the audit.
+    """
+    digest = sha256(f"threshold {reply_id}".encode(errors="surrogatepass")).digest()
+    return int.from_bytes(digest[:6]) < APART * 2**48
+
+
+_NOT_AUDITED = "no label of an audited reply is for the threshold; serve with --audit, and label those"
+_AFTER_ANOTHER = (
+    "no added label is for the threshold, since another model answered what the calibration abstained from"
+)
+
+
+def labels_for(
+    calibration: Calibration,
+    logs: Mapping[Path, Sequence[LoggedReply]],
+    *,
+    threshold: bool = True,
+    alone: bool = False,
+) -> ProductionLabels:
+    """What a calibration learns again from, of the replies of logs (`read_log`).
+
+    With `threshold` those labels are apart for it whose reply is audited, and of which `is_apart` says so;
+    but none where another model answered in between: what the calibration abstained from is then missing.
+    With `alone` it is set on no others. InputError if there is no label to use, or `alone` none for it.
+    """
+    chosen: dict[str, LoggedReply] = {}
+    reasons, unlabelled, gated = Counter[str](), 0, False
+    for replies in logs.values():
+        reasons_of = list(_reasons(calibration, replies))
+        own = [reply.number for reply, reason in zip(replies, reasons_of) if reason is None]
+        for reply, reason in zip(replies, reasons_of):
+            gated |= reason == OTHER_MODEL and own[:1] < [reply.number] < own[-1:]
+            if reply.correct is None:
+                unlabelled += reason is None
+            elif reason is None:
+                chosen[reply.id] = reply
+            else:
+                reasons[reason] += 1
+    if not chosen:
+        raise _nothing_to_add(calibration, logs, reasons)
+    labels = list(chosen.values())
+    for_threshold = threshold and not gated
+    apart = np.array([label.audited and for_threshold and is_apart(label.id) for label in labels])
+    problem = _AFTER_ANOTHER if gated else _NOT_AUDITED
+    if alone and not apart.any():
+        raise InputError(f"{problem}; leave --audited out, and the calibration's own questions set it")
+    features = {
+        name: np.array([label.features.get(name) for label in labels], float)
+        for name in dict.fromkeys(name for label in labels for name in label.features)
+    }
+    record = AddedLabels(int((~apart).sum()), int(apart.sum()), unlabelled, dict(reasons))
+    ancestors = (*calibration.ancestors, calibration.id)
+    correct = np.array([label.correct for label in labels], float)
+    problems = (problem,) if threshold and not apart.any() else ()
+    return ProductionLabels(features, correct, apart, record, ancestors, alone, problems)
+
+
+def _reasons(calibration: Calibration, replies: Sequence[LoggedReply]) -> Iterable[str | None]:
+    """Why each reply of a log is of no use; None where it can be learnt from.
+
+    What names no calibration is of the first one of a chain, if it is of its model.
+    """
+    ids, provenance = {*calibration.ancestors, calibration.id}, calibration.provenance
+    routes = {reply.route for reply in replies if reply.calibration in ids}
+    routes = routes or {provenance.model if provenance else "", *_only(replies)}
+    for reply in replies:
+        if reply.calibration not in ids and reply.route not in routes:
+            yield OTHER_MODEL
+        elif reply.calibration and reply.calibration not in ids:
+            yield OTHER_CALIBRATION
+        elif provenance is not None and reply.template != provenance.prompt_hash:
+            yield OTHER_PROMPT
+        elif not reply.covered:
+            yield NOT_COVERED
+        else:
+            yield NO_FEATURES if reply.features.get(SHARES[0]) is None else None
+
+
+def _only(replies: Iterable[LoggedReply]) -> set[str]:
+    """The model that answered, where it was one."""
+    routes = {reply.route for reply in replies}
+    return routes if len(routes) == 1 else set()
+
+
+def _nothing_to_add(
+    calibration: Calibration, logs: Mapping[Path, Sequence[LoggedReply]], reasons: Mapping[str, int]
+) -> InputError:
+    names = " and ".join(map(str, logs))
+    if not reasons:
+        return InputError(f"{names} holds no labels; send them to /v1/semcal/labels of semcal serve")
+    why = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
+    ids = {reply.calibration for replies in logs.values() for reply in replies if reply.calibration}
+    by = f"; it has replies by {', '.join(sorted(ids))}" if ids else ""
+    return InputError(
+        f"no label of {names} can be added to the calibration {calibration.id}: {why}{by}; give the "
+        "calibration that was served with this log"
+    )
+
+
+def usable_features(own: Mapping[str, Floats], added: Mapping[str, Floats]) -> list[str]:
+    """The names of the features of own questions that four in five replies have as well."""
+    return [name for name in own if name in added and np.isnan(added[name]).mean() <= MOST_LACKING]

@@ -1,0 +1,383 @@
+"""`semcal calibrate --add`: what comes of labels that came back in production, and which are left out."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shutil
+import sqlite3
+from collections.abc import Mapping
+from contextlib import closing
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import semcal
+from semcal import databases
+from semcal.calibration import added
+from semcal.calibration.calibrated import Calibration
+from semcal.calibration.features import candidates_for, features_of
+from semcal.calibration.learn import kept_apart, set_thresholds
+from semcal.calibration.samples import measure_samples
+from semcal.cli import serve_command
+from semcal.metrics.probability_maps import Labelled, choose_map, part_of, predict_out_of_fold
+from semcal.models.clustering import Grouping
+from semcal.models.equivalence import ExactMatch
+from semcal.models.fakes import FakeLanguageModel
+from semcal.rows import as_rows
+from semcal.serve.log import Reply, ReplyLog
+from semcal.uncertainty import SemanticUQ
+from tests.cli.invoking import semcal as command
+from tests.serve.serving import Running, running
+
+pytestmark = [
+    pytest.mark.filterwarnings("always:no (added )?label .* for the threshold"),
+    pytest.mark.filterwarnings("ignore:only .* answers are"),
+]
+
+#: Questions that are answered "Ana" with a probability of their own, which is also how often that is right.
+RNG = np.random.default_rng(11)
+SHARES = RNG.uniform(0.3, 0.98, 150)
+QUESTIONS = [f"Who built mill {number}?" for number in range(len(SHARES))]
+TABLE = {question: {"Ana": p, "Bo": 1 - p} for question, p in zip(QUESTIONS, SHARES.tolist())}
+REFERENCES = dict(zip(QUESTIONS, np.where(RNG.random(len(SHARES)) < SHARES, "Ana", "Bo").tolist()))
+LEARNT, ASKED = QUESTIONS[:70], QUESTIONS[70:]
+RISK = 0.4
+
+
+def labelled(questions: list[str]) -> list[dict[str, Any]]:
+    return [{"id": q, "question": q, "answers": REFERENCES[q]} for q in questions]
+
+
+def in_use(folder: Path) -> SemanticUQ:
+    """The model with a calibration."""
+    return SemanticUQ(FakeLanguageModel(TABLE), calibration=Calibration.from_pretrained(folder))
+
+
+def send_labels(server: Running, replies: Mapping[str, dict[str, Any]], *, wrong: bool = False) -> None:
+    """Label what was marked for it, and what was answered."""
+    labels = [
+        {"id": reply["id"], **({"correct": False} if wrong else {"reference": REFERENCES[question]})}
+        for question, reply in replies.items()
+        if reply["semcal"].get("audit") or not reply["semcal"]["abstained"]
+    ]
+    assert server.post("/v1/semcal/labels", labels).status_code == 200
+
+
+@pytest.fixture(scope="module")
+def old(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A calibration; it is not to be written to."""
+    folder = tmp_path_factory.mktemp("calibrations") / "old"
+    learnt = semcal.calibrate(
+        FakeLanguageModel(TABLE),
+        labelled(LEARNT),
+        equivalence="exact",
+        temperatures=1.0,
+        risk=RISK,
+        progress=False,
+    )
+    learnt.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def served(old: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
+    """A log without texts, half of it marked for the audit, and what was asked; not to be written to."""
+    path = tmp_path_factory.mktemp("logs") / "log.sqlite"
+    with running(in_use(old), log=ReplyLog(path), audit=0.5) as server:
+        replies = {question: server.chat(question).json() for question in ASKED}
+        send_labels(server, replies)
+    return path, {reply["id"]: question for question, reply in replies.items()}
+
+
+@pytest.fixture
+def log(served: tuple[Path, dict[str, str]], tmp_path: Path) -> Path:
+    """A copy of that log."""
+    return Path(shutil.copy(served[0], tmp_path / "log.sqlite"))
+
+
+def add(calibration: Path, log: Path, out: Path, *options: Any) -> tuple[Calibration, str]:
+    code, _, said = command("calibrate", calibration, "--add", log, "--out", out, *options)
+    assert code == 0, said
+    return Calibration.from_pretrained(out), said
+
+
+def refused(calibration: Path, log: Path, out: Path, *options: Any) -> str:
+    code, _, said = command("calibrate", calibration, "--add", log, "--out", out, *options)
+    assert code in (1, 2)
+    assert not out.exists()
+    return said
+
+
+def change(log: Path, statement: str) -> None:
+    with closing(sqlite3.connect(log, isolation_level=None)) as database:
+        database.execute(statement)
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_what_is_learnt_is_what_the_pooled_rows_give(
+    alone: bool, old: Path, served: tuple[Path, dict[str, str]], tmp_path: Path
+) -> None:
+    """The questions of the log, asked anew, stand for its features; the threshold part is hashed here."""
+    path, questions = served
+    new, said = add(old, path, tmp_path / "new", *(["--audited"] if alone else []))
+    kept, uq = ReplyLog(path), in_use(old)
+    replies = [reply for id in questions if (reply := kept.reply(id)) and kept.label_of(id) is not None]
+    rows = [json.loads(line) for line in (old / "samples.jsonl").read_text().splitlines()]
+    n = len(rows)
+    for reply in replies:
+        draws = uq.ask(questions[reply.id]).row.json
+        rows.append({key: draws[key] for key in ("id", "question", "samples", "log_likelihoods")})
+        rows[-1]["answers"] = [REFERENCES[questions[reply.id]]]
+    measured = measure_samples(as_rows(rows), Grouping(ExactMatch(), "components"), m=10)
+    features = features_of(measured)
+    correct = np.array([row["answers"][0] == text for row, text in zip(rows, features.answers)], float)
+    hashed = [
+        reply.audited and int.from_bytes(sha256(f"threshold {reply.id}".encode()).digest()[:6]) < 0.4 * 2**48
+        for reply in replies
+    ]
+    assert 5 < sum(hashed) < sum(reply.audited for reply in replies) < len(replies) < len(ASKED)
+    apart = np.array([*(kept_apart(n, None, 0) & (not alone)), *hashed])
+    fit = Labelled(features.values, correct, candidates_for(features)).part(~apart)
+    chosen = choose_map(*fit).map
+    assert new.map == chosen
+    out_of_fold, _ = predict_out_of_fold([fit])
+    (threshold,) = set_thresholds(
+        chosen.scores(part_of(features.values, apart)),
+        correct[apart],
+        [RISK],
+        0.05,
+        fitted=(chosen.scores(fit.features), out_of_fold),
+    )
+    assert new.threshold == threshold
+    assert (new.report.n, new.report.apart) == (sum(~apart), sum(apart))
+    assert new.report.base["accuracy"] == pytest.approx(correct[~apart].mean())
+    record = new.report.added
+    assert record is not None
+    assert (record.fit, record.apart) == (len(replies) - sum(hashed), sum(hashed))
+    assert f"{len(replies)} labels of {path}, {sum(hashed)} of them for the threshold" in said
+    assert new.ancestors == (uq.calibration.id,)
+    assert (tmp_path / "new" / "samples.jsonl").read_bytes() == (old / "samples.jsonl").read_bytes()
+
+
+def test_a_new_calibration_is_watched_from_its_own_labels_on_and_is_added_to_with_all(
+    old: Path, tmp_path: Path
+) -> None:
+    path, folder = tmp_path / "log.sqlite", tmp_path / "new"
+    with running(in_use(old), log=ReplyLog(path), audit=0.5) as server:
+        send_labels(server, {q: server.chat(q).json() for q in ASKED[:40]}, wrong=True)
+    first = Calibration.from_pretrained(old)
+    assert serve_command._watch(ReplyLog(path), first, None).alarm
+    assert command("monitor", path)[0] == 1
+    new, _ = add(old, path, folder)
+    watch = serve_command._watch(ReplyLog(path), new, None)
+    assert (watch.alarm, watch.tests["calibration"].n) == (False, 0)
+    assert watch.tests["calibration"].alpha == pytest.approx(0.05 * 6 / (4 * math.pi**2))
+    code, lines, said = command("monitor", path, "--calibration", folder)
+    assert (code, {line["alarm"] for line in lines if "alarm" in line}) == (0, {False})
+    assert "labels are of replies by other calibrations, and do not count" in said
+    with running(in_use(folder), log=ReplyLog(path), watch=watch, audit=0.5) as server:
+        replies = {question: server.chat(question).json() for question in ASKED[40:70]}
+        assert all(reply["semcal"]["confidence"] is not None for reply in replies.values())
+        late = next(id for (id,) in unlabelled(path))
+        assert server.post("/v1/semcal/labels", {"id": late, "correct": False}).status_code == 200
+        assert watch.tests["calibration"].n == 0
+        send_labels(server, replies)
+    n = sum(ReplyLog(path).calibrations().values())
+    assert 0 < watch.tests["calibration"].n < n
+    code, _, said = command("monitor", path, "--risk", 0.2)
+    assert (code, new.id in said, "--calibration" in said) == (2, True, True)
+    newer, said = add(folder, path, tmp_path / "newer")
+    assert f"calibrate: {n} labels of" in said
+    assert newer.ancestors == (first.id, new.id)
+    _, said = add(old, path, tmp_path / "again")
+    assert f"{watch.tests['calibration'].n} labels are not used: {added.OTHER_CALIBRATION}" in said
+
+
+def unlabelled(log: Path) -> list[tuple[str]]:
+    query = "SELECT id FROM replies WHERE id NOT IN (SELECT id FROM labels) ORDER BY number"
+    with closing(sqlite3.connect(log)) as database:
+        return database.execute(query).fetchall()
+
+
+# ---- What is left out
+
+
+def test_what_cannot_be_learnt_from_is_counted_and_left_out(old: Path, log: Path, tmp_path: Path) -> None:
+    first = Calibration.from_pretrained(old)
+    kept = ReplyLog(log)
+    prompt, by = first.provenance.prompt_hash, {"calibration": first.id}
+    everything = {"E-SC": 1.0, "likelihood": None}
+    cases: dict[str | None, dict[str, Any]] = {
+        added.OTHER_CALIBRATION: {"calibration": "0" * 12},
+        added.OTHER_PROMPT: {"template": "f00", **by},
+        added.NOT_COVERED: {"probability": None, "threshold": None, **by},
+        added.NO_FEATURES: {"features": {"entropy": 0.1}, **by},
+        None: {"probability": None, "abstained": True, **by},  # during an alarm
+        added.OTHER_MODEL: {"route": "stronger", "calibration": "f" * 12},
+    }
+    before = add(old, log, tmp_path / "before")[0].report.added
+    for number, (reason, values) in enumerate(cases.items(), 1):
+        for count in range(number):
+            usual = {"template": prompt, "features": everything, "answer": None, "probability": 0.9}
+            usual |= {"threshold": 0.5, "abstained": False, "route": "fake", "time": 0.0}
+            kept.add(Reply(id=f"{reason}-{count}", **usual | values))
+            kept.label(f"{reason}-{count}", True)
+    after = add(old, log, tmp_path / "after")[0].report.added
+    left_out = {reason: number for number, reason in enumerate(cases, 1) if reason is not None}
+    assert after.left_out == left_out
+    assert (after.fit, after.apart) == (before.fit + list(cases).index(None) + 1, before.apart)
+
+
+def test_where_another_model_answered_in_between_no_added_label_is_for_the_threshold(
+    old: Path, log: Path, tmp_path: Path
+) -> None:
+    change(log, "UPDATE replies SET route = 'stronger', calibration = 'f' WHERE abstained AND number > 3")
+    new, said = add(old, log, tmp_path / "new")
+    assert (new.report.added.apart, new.report.added.left_out[added.OTHER_MODEL] > 0) == (0, True)
+    assert "another model answered what the calibration abstained from" in said
+    assert "leave --audited out" in refused(old, log, tmp_path / "alone", "--audited")
+
+
+def test_labels_without_an_audit_are_for_the_map_alone(old: Path, log: Path, tmp_path: Path) -> None:
+    change(log, "UPDATE replies SET audited = 0")
+    new, said = add(old, log, tmp_path / "new")
+    assert (new.report.added.apart, "serve with --audit" in said) == (0, True)
+    assert new.report.apart == Calibration.from_pretrained(old).report.apart
+
+
+def test_a_log_from_before_is_of_the_first_calibration(old: Path, log: Path, tmp_path: Path) -> None:
+    expected, _ = add(old, log, tmp_path / "expected")
+    change(log, "ALTER TABLE replies DROP COLUMN calibration")
+    change(log, "PRAGMA user_version = 1")
+    before, _ = add(old, log, tmp_path / "before")
+    assert before.map == expected.map
+    first = Calibration.from_pretrained(old)
+    assert serve_command._watch(ReplyLog(log), first, None).tests["calibration"].n > 0  # which upgrades it
+    assert serve_command._watch(ReplyLog(log), before, None).tests["calibration"].n == 0
+    assert add(old, log, tmp_path / "after")[0].map == expected.map
+
+
+# ---- The threshold
+
+
+ids = st.text(min_size=1, max_size=12)
+
+
+@settings(max_examples=30)
+@given(st.lists(ids, unique=True, min_size=1, max_size=20), st.randoms())
+def test_where_a_label_goes_is_said_by_its_id_alone(names: list[str], random: Any) -> None:
+    chosen = {name for name in names if added.is_apart(name)}
+    random.shuffle(names)
+    assert {name for name in names if added.is_apart(name)} == chosen
+
+
+def test_two_in_five_labels_are_for_the_threshold_whether_or_not_they_are_audited() -> None:
+    from semcal.serve.service import _is_audited
+
+    names = [f"chatcmpl-{number}" for number in range(20_000)]
+    for chosen in (names, [name for name in names if _is_audited(name, 0.1)]):
+        share = np.mean([added.is_apart(name) for name in chosen])
+        assert abs(share - 0.4) < 4.5 * math.sqrt(0.24 / len(chosen))
+
+
+def logged(calibration: Calibration, share: Any, right: Any, *, audit: float, rng: Any) -> list[Any]:
+    """Replies with these shares, labelled where audited, or where answered and somebody liked the answer."""
+    provenance = calibration.provenance
+    replies = []
+    for number, (p, correct) in enumerate(zip(share.tolist(), right.tolist())):
+        audited = bool(rng.random() < audit)
+        volunteered = p >= calibration.limit and correct
+        label = correct if audited or volunteered else None
+        stated = (calibration.id, "fake", provenance.prompt_hash, True, {"E-SC": p})
+        replies.append(added.LoggedReply(number, f"{rng.random()}", label, audited, *stated))
+    return replies
+
+
+def test_the_guarantee_holds_though_people_label_only_answers_that_they_like(
+    old: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A threshold for .2 on audited labels is broken as rarely as it may be; on all labels it mostly is."""
+    calibration, rng, worlds = Calibration.from_pretrained(old), np.random.default_rng(12), 60
+    broken = {True: 0, False: 0}
+    certified = 0
+    for _ in range(worlds):
+        share = rng.uniform(0.4, 1, 1500)
+        replies = logged(calibration, share, rng.random(1500) < share, audit=0.4, rng=rng)
+        for only_audited in broken:
+            as_if = [
+                reply if only_audited else added.LoggedReply(**vars(reply) | {"audited": True})
+                for reply in replies
+                if only_audited or reply.correct is not None
+            ]
+            labels = added.labels_for(calibration, {Path("log"): as_if}, alone=True)
+            scores, correct = labels.features["E-SC"], labels.correct
+            (found,) = set_thresholds(
+                scores[labels.apart],
+                correct[labels.apart],
+                [0.2],
+                0.05,
+                fitted=(scores[~labels.apart], scores[~labels.apart]),
+            )
+            certified += only_audited and found.threshold is not None
+            # from t on the mean of a share is (1 + t) / 2, and so often an answer is right
+            broken[only_audited] += found.threshold is not None and (1 - found.threshold) / 2 > 0.2
+    assert certified > worlds / 2
+    assert broken[True] <= 8  # of 60 with .05 each: more once in 1 000 times
+    assert broken[False] > worlds / 2
+
+
+# ---- What is refused
+
+
+def test_options_that_the_calibration_has_are_refused(old: Path, log: Path, tmp_path: Path) -> None:
+    for option, words in (
+        (("--m", 5), "--m stays what it was"),
+        (("--grader", "nli"), "--grader stays what it was"),
+        (("--model", "atlas"), "--model stays what it was"),
+    ):
+        assert words in refused(old, log, tmp_path / "new", *option)
+    code, _, said = command("calibrate", old, "--audited", "--out", tmp_path / "new")
+    assert (code, "--add" in said) == (2, True)
+    code, _, said = command("calibrate", old, "--add", log, "--out", old, "--overwrite")
+    assert (code, "name another directory" in said) == (2, True)
+    shutil.copytree(old, tmp_path / "bare")
+    (tmp_path / "bare" / "samples.jsonl").unlink()
+    assert "keeps no samples.jsonl" in refused(tmp_path / "bare", log, tmp_path / "new")
+
+
+def test_a_log_that_cannot_be_used_is_named_with_what_to_do(
+    old: Path, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "new"
+    assert "there is no log" in refused(old, tmp_path / "none.sqlite", out)
+    (tmp_path / "text").write_text("no database" * 200)
+    sqlite3.connect(tmp_path / "other").execute("CREATE TABLE t (x)").connection.close()
+    for other in ("text", "other"):
+        said = refused(old, tmp_path / other, out)
+        assert "is no log" in said
+        assert "semcal serve --log FILE" in said
+    change(log, "PRAGMA user_version = 9")
+    assert "of a later version (layout 9)" in refused(old, log, out)
+    change(log, f"PRAGMA user_version = {databases.REPLY_LOG_SCHEMA}")
+    for wrong in ('{"E-SC": 1.5}', '{"E-SC": "high"}', "[1]", "{", '{"entropy": NaN}'):
+        change(log, f"UPDATE replies SET features = '{wrong}' WHERE number = (SELECT max(number) FROM replies"
+               " WHERE id IN (SELECT id FROM labels))")  # fmt: skip
+        said = refused(old, log, out)
+        assert re.search(r"row \d+, the reply .chatcmpl-\w+.: .*; give a copy from before", said), said
+    monkeypatch.setattr(added, "LOCK_TIMEOUT", 0.05)
+    with closing(sqlite3.connect(log, isolation_level=None)) as database:
+        database.execute("PRAGMA journal_mode = DELETE")
+        database.execute("BEGIN EXCLUSIVE")
+        assert "see that no other program has locked it" in refused(old, log, out)
+    change(log, "UPDATE replies SET calibration = 'abc', features = '{}'")
+    said = refused(old, log, out)
+    assert "by another calibration; it has replies by abc; give the calibration that was served" in said
+    change(log, "DELETE FROM labels")
+    assert "holds no labels; send them to /v1/semcal/labels" in refused(old, log, out)
