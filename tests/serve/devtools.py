@@ -61,7 +61,7 @@ class Page:
 
     def press(self, *keys: str) -> None:
         """Press keys, as a person would."""
-        codes = {"ArrowRight": 39, "ArrowLeft": 37, "Enter": 13, "Tab": 9, "End": 35}
+        codes = {"ArrowRight": 39, "ArrowLeft": 37, "Enter": 13, "Home": 36, "End": 35}
         for key in keys:
             code = {"key": key, "code": key, "windowsVirtualKeyCode": codes[key]}
             text = {"text": "\r"} if key == "Enter" else {}
@@ -91,7 +91,9 @@ def browsing(folder: Path) -> Iterator[Page]:
     """A fresh browser with an empty page; the test is skipped where there is no Chromium."""
     if CHROMIUM is None:
         pytest.skip("Chromium is not installed")
-    flags = [flag for flag in FLAGS if not flag.startswith(("--dump-dom", "--virtual-time", "--enable-logging"))]
+    flags = [
+        flag for flag in FLAGS if not flag.startswith(("--dump-dom", "--virtual-time", "--enable-logging"))
+    ]
     command = [CHROMIUM, *flags, f"--user-data-dir={folder}", "--remote-debugging-pipe"]
     (to_read, to_write), (from_read, from_write) = os.pipe(), os.pipe()
 

@@ -4,7 +4,9 @@
 const STORED = "semcal-key";
 const NAMES = { risk: "Wrong among the answered", calibration: "Probabilities", questions: "Questions" };
 const $ = (id) => document.getElementById(id);
-const history_ = []; // what was asked, the latest first
+const [LEFT, WIDTH] = [40, 312]; // of what is plotted
+const hasKeyboard = matchMedia("(pointer: fine)").matches;
+let past = []; // what was asked, the latest first
 let key = stored();
 let state = null; // of /v1/semcal/state
 let shown = null; // the reply on the page
@@ -86,8 +88,9 @@ async function ask() {
     const body = { model: state.models[1], ...what, semcal: { samples: true } };
     const path = isGiven ? "/v1/semcal/check" : "/v1/chat/completions";
     const { semcal } = await requested(path, body, mine.signal);
-    history_.unshift({ question, semcal });
-    show(history_[0]);
+    const entry = { question, semcal };
+    past = [entry, ...past.filter((one) => one.question !== question || one.semcal.answer !== semcal.answer)];
+    show(entry);
     refresh();
   } catch (error) {
     if (!mine.signal.aborted) fail(error.message);
@@ -102,7 +105,7 @@ async function ask() {
 function busy(on) {
   $("result").ariaBusy = String(on);
   $("send").textContent = on ? "Stop" : state.answer_kind === "given" ? "Check" : "Ask";
-  $("hint").textContent = on ? "Drawing answers…" : "Enter sends, Shift and Enter begins a line";
+  $("hint").textContent = on ? "Drawing answers…" : hasKeyboard ? "Enter sends, Shift and Enter begins a line" : "";
 }
 
 function fail(message) {
@@ -133,8 +136,8 @@ function judged({ semcal }) {
   }
   const abstained = isOurs ? score < at : semcal.abstained;
   const name = abstained ? no : !isOurs && semcal.decision === "review" ? "To be reviewed" : yes;
-  const what = state.compared === "score" ? `The share ${fixed(score)} of the draws` : fixed(score);
-  const why = `${what} is ${abstained ? "below" : "not below"} the threshold ${fixed(at)}.`;
+  const what = state.compared === "score" ? `its share of the draws, ${fixed(score)},` : `its probability ${fixed(score)}`;
+  const why = sentence(`${what} ${abstained ? "is below" : "reaches"} the threshold ${fixed(at)}`);
   return { kind: abstained ? "abstained" : "answered", name, why, at };
 }
 
@@ -145,6 +148,7 @@ function show(entry) {
   showMeanings();
   showHistory();
   showDial();
+  $("result").scrollIntoView({ block: "nearest" });
 }
 
 function showResult() {
@@ -154,7 +158,7 @@ function showResult() {
   large.classList.toggle("long", large.textContent.length > 200);
   const parts = [text(question, "p", "quiet"), el("div", { className: "head" }, large)];
   if (p !== null) {
-    const small = el("small", {}, semcal.answer_kind === "given" || !isHeld ? "likely to be right" : "likely to be right, if it were given");
+    const small = el("small", {}, isHeld ? "probability of its answer" : "probability that it is right");
     parts[1].append(el("p", { className: "probability number" }, fixed(p), small));
     const track = bar("track", p);
     if (verdict.at !== undefined && state.compared === "confidence") {
@@ -164,7 +168,7 @@ function showResult() {
     }
     parts.push(track);
   }
-  const said = el("p", {}, ...(isHeld ? [] : [el("span", { className: "verdict" }, verdict.name), verdict.why ? ". " : "."]), verdict.why);
+  const said = el("p", {}, ...(isHeld ? [] : [el("span", { className: "verdict" }, `${verdict.name}. `)]), verdict.why);
   if (isHeld) said.append(" It would have said: ", el("b", { dir: "auto" }, semcal.answer || "(empty)"));
   parts.push(said, text(sentence(semcal.explanation), "p"));
   if (semcal.calibration !== state.calibration)
@@ -192,12 +196,16 @@ function showMeanings() {
 }
 
 function showHistory() {
-  $("history").hidden = !history_.length;
+  $("history").hidden = !past.length;
   document.querySelector("#history ol").replaceChildren(
-    ...history_.map((entry) => {
+    ...past.map((entry) => {
       const { kind, name } = judged(entry), { answer, confidence } = entry.semcal;
       const words = kind === "abstained" ? name : confidence === null ? "" : fixed(confidence);
-      const button = el("button", { type: "button", onclick: () => show(entry) }, text(entry.question, "span", "q"));
+      const onclick = () => {
+        show(entry);
+        document.querySelector("#history [aria-current]").focus(); // the button that was pressed is made anew
+      };
+      const button = el("button", { type: "button", onclick }, text(entry.question, "span", "q"));
       button.append(text(answer || "(empty)"), el("span", { className: `number ${kind}` }, el("span", { className: "verdict" }, words)));
       if (entry === shown) button.ariaCurrent = "true";
       return el("li", {}, button);
@@ -222,7 +230,8 @@ function meaningOf(t) {
 }
 
 const served = () => state.thresholds.at(-1)?.threshold ?? null;
-const place = ([x, y]) => [32 + 320 * x, 128 - 116 * y].map((value) => value.toFixed(1)).join();
+const across = (x) => LEFT + WIDTH * x;
+const place = ([x, y]) => [across(x), 128 - 116 * y].map((value) => value.toFixed(1)).join();
 
 function showDial() {
   const t = threshold ?? served() ?? 0, { n, answered, wrong, isExact } = meaningOf(t), about = isExact ? "" : "about ";
@@ -235,18 +244,20 @@ function showDial() {
   $("reset").hidden = threshold === null;
   const steps = Array.from({ length: 101 }, (_, i) => [i / 100, meaningOf(i / 100)]).filter(([, { answered }]) => answered > 0.01);
   const line = (name, className) => drawn("polyline", { class: `line ${className}`, points: steps.map(([x, means]) => place([x, means[name]])).join(" ") });
-  const svg = drawn("svg", { viewBox: "0 0 360 146", "aria-hidden": "true" });
+  const svg = drawn("svg", { viewBox: "0 0 360 144", "aria-hidden": "true" });
   for (const y of [0, 0.5, 1]) {
-    svg.append(drawn("line", { class: "rule", x1: 32, x2: 352, y1: 128 - 116 * y, y2: 128 - 116 * y }));
-    svg.append(drawn("text", { x: 26, y: 132 - 116 * y, "text-anchor": "end" }, percent(y)));
+    svg.append(drawn("line", { class: "rule", x1: LEFT, x2: LEFT + WIDTH, y1: 128 - 116 * y, y2: 128 - 116 * y }));
+    svg.append(drawn("text", { x: LEFT - 6, y: 132 - 116 * y, "text-anchor": "end" }, percent(y)));
   }
   svg.append(line("answered", ""), line("wrong", "wrong"));
-  svg.append(drawn("line", { class: "at", x1: 32 + 320 * t, x2: 32 + 320 * t, y1: 6, y2: 146 }));
+  svg.append(drawn("line", { class: "at", x1: across(t), x2: across(t), y1: 6, y2: 128 }));
+  for (const x of [0, 0.5, 1]) svg.append(drawn("text", { x: across(x), y: 142, "text-anchor": "middle" }, String(x).replace(/^0(?=.)/, "")));
   const score = shown?.semcal.confidence == null || shown.semcal.calibration !== state.calibration ? null : shown.semcal[state.compared];
   if (score !== null) {
-    svg.append(drawn("circle", { class: "dot", cx: 32 + 320 * score, cy: 128, r: 4.5 }));
+    svg.append(drawn("circle", { class: "dot", cx: across(score), cy: 128, r: 4.5 }));
     const anchor = score > 0.5 ? "end" : "start";
-    svg.append(drawn("text", { x: 32 + 320 * score + (score > 0.5 ? 5 : -5), y: 144, "text-anchor": anchor }, `this answer ${fixed(score)}`));
+    const label = { class: "mark", x: across(score) + (score > 0.5 ? 5 : -5), y: 119, "text-anchor": anchor };
+    svg.append(drawn("text", label, `this answer ${fixed(score)}`));
   }
   $("curve").replaceChildren(svg);
 }
@@ -266,8 +277,10 @@ function again() {
 // ---- The watch
 
 function standing({ watch, alarm, alarm_at, labels, warning, warning_at, replies }) {
-  if (watch === "questions") return warning ? `look different from reply ${warning_at} on` : `no difference seen, ${counted(replies, "reply").replace("replys", "replies")}`;
-  return alarm ? `alarm at label ${alarm_at}` : `${labels ? "no sign against them" : "not labelled yet"}, ${counted(labels, "label")}`;
+  if (watch === "questions" && warning) return `look different from reply ${warning_at} on`;
+  if (watch === "questions") return replies ? `look alike, ${replies === 1 ? "1 reply" : `${replies} replies`}` : "no replies yet";
+  if (alarm) return `alarm at label ${alarm_at}`;
+  return labels ? `no alarm, ${counted(labels, "label")}` : "no labels yet";
 }
 
 function showTest(test) {
@@ -275,16 +288,16 @@ function showTest(test) {
   const points = [...test.log_e.map((value, i) => [i * test.every, value]), [n, Math.log(test.e_value)]];
   const values = points.map(([, value]) => value).filter(Number.isFinite);
   const low = Math.max(-7, Math.min(-1, ...values)), high = Math.max(1.1 * top, ...values);
-  const x = (i) => 32 + (320 * i) / Math.max(1, n), y = (value) => 76 - (68 * (Math.max(low, value) - low)) / (high - low);
+  const x = (i) => across(i / Math.max(1, n)), y = (value) => 76 - (68 * (Math.max(low, value) - low)) / (high - low);
   const svg = drawn("svg", { viewBox: "0 0 360 84", "aria-hidden": "true" });
   for (const [value, name] of [[0, "rule"], [top, "limit"]]) {
-    svg.append(drawn("line", { class: name, x1: 32, x2: 352, y1: y(value), y2: y(value) }));
-    svg.append(drawn("text", { x: 26, y: y(value) + 4, "text-anchor": "end" }, Math.exp(value).toFixed(0)));
+    svg.append(drawn("line", { class: name, x1: LEFT, x2: LEFT + WIDTH, y1: y(value), y2: y(value) }));
+    svg.append(drawn("text", { x: LEFT - 6, y: y(value) + 4, "text-anchor": "end" }, Math.exp(value).toFixed(0)));
   }
-  if (n) svg.append(drawn("polyline", { class: "line", points: points.map(([i, value]) => `${x(i).toFixed(1)},${y(value).toFixed(1)}`).join(" ") }));
-  if (n) svg.append(drawn("circle", { class: "dot end", cx: x(n), cy: y(points.at(-1)[1]), r: 3 }));
+  svg.append(drawn("polyline", { class: "line", points: points.map(([i, value]) => `${x(i).toFixed(1)},${y(value).toFixed(1)}`).join(" ") }));
+  svg.append(drawn("circle", { class: "dot end", cx: x(n), cy: y(points.at(-1)[1]), r: 3 }));
   const head = el("p", {}, NAMES[test.watch] ?? test.watch, el("span", { className: raised ? "raised" : "" }, standing(test)));
-  return el("div", { className: "test" }, head, svg);
+  return el("div", { className: "test" }, head, ...(n ? [svg] : []));
 }
 
 function showWatch() {
@@ -332,7 +345,7 @@ async function start() {
   busy(false);
   showDial();
   showWatch();
-  $("question").focus();
+  if (hasKeyboard) $("question").focus();
 }
 
 $("ask").addEventListener("submit", (event) => {
