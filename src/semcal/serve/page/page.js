@@ -185,7 +185,7 @@ function showMeanings() {
     ...meanings.map((meaning) => {
       const draws = new Map();
       for (const draw of meaning.samples) draws.set(draw, (draws.get(draw) ?? 0) + 1);
-      const p = meaning.probability === null ? "" : fixed(meaning.probability);
+      const p = meaning.probability === null ? "–" : fixed(meaning.probability);
       const head = el("summary", {}, text(meaning.text || "(empty)"), bar("bar", meaning.share));
       head.append(el("span", { className: "number" }, `${meaning.samples.length} of ${m}`));
       head.append(el("span", { className: "number p", title: "probability that it is right" }, p));
@@ -236,8 +236,8 @@ const place = ([x, y]) => [across(x), 128 - 116 * y].map((value) => value.toFixe
 function showDial() {
   const t = threshold ?? served() ?? 0, { n, answered, wrong, isExact } = meaningOf(t), about = isExact ? "" : "about ";
   const parts = answered
-    ? [about, el("b", { className: "answered" }, percent(answered)), " answered, ", el("b", { className: "wrong" }, percent(wrong)), " of them wrong"]
-    : ["nothing is answered"];
+    ? [about, el("b", { className: "answered" }, percent(answered)), state.answer_kind === "given" ? " pass, " : " answered, ", el("b", { className: "wrong" }, percent(wrong)), " of them wrong"]
+    : [state.answer_kind === "given" ? "none passes" : "nothing is answered"];
   $("dial-said").replaceChildren("At ", el("b", {}, fixed(t)), ": ", ...parts, ` (of ${n} labelled questions).`);
   $("threshold").value = t;
   $("threshold").ariaValueText = $("dial-said").textContent;
@@ -287,8 +287,8 @@ function showTest(test) {
   const n = test.labels ?? test.replies, raised = test.alarm ?? test.warning, top = Math.log(test.limit);
   const points = [...test.log_e.map((value, i) => [i * test.every, value]), [n, Math.log(test.e_value)]];
   const values = points.map(([, value]) => value).filter(Number.isFinite);
-  const low = Math.max(-7, Math.min(-1, ...values)), high = Math.max(1.1 * top, ...values);
-  const x = (i) => across(i / Math.max(1, n)), y = (value) => 76 - (68 * (Math.max(low, value) - low)) / (high - low);
+  const low = Math.max(-5, Math.min(-1, ...values)), high = Math.min(2.5 * top, Math.max(1.1 * top, ...values));
+  const x = (i) => across(i / Math.max(1, n)), y = (value) => 76 - (68 * (Math.min(high, Math.max(low, value)) - low)) / (high - low);
   const svg = drawn("svg", { viewBox: "0 0 360 84", "aria-hidden": "true" });
   for (const [value, name] of [[0, "rule"], [top, "limit"]]) {
     svg.append(drawn("line", { class: name, x1: LEFT, x2: LEFT + WIDTH, y1: y(value), y2: y(value) }));
