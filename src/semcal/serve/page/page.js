@@ -287,12 +287,13 @@ function showTest(test) {
   const n = test.labels ?? test.replies, raised = test.alarm ?? test.warning, top = Math.log(test.limit);
   const points = [...test.log_e.map((value, i) => [i * test.every, value]), [n, Math.log(test.e_value)]];
   const values = points.map(([, value]) => value).filter(Number.isFinite);
-  const low = Math.max(-5, Math.min(-1, ...values)), high = Math.min(2.5 * top, Math.max(1.1 * top, ...values));
-  const x = (i) => across(i / Math.max(1, n)), y = (value) => 76 - (68 * (Math.min(high, Math.max(low, value)) - low)) / (high - low);
+  const low = Math.max(-5, Math.min(-1, ...values)), high = Math.max(1.1 * top, ...values);
+  const x = (i) => across(i / Math.max(1, n)), y = (value) => 76 - (68 * (Math.max(low, value) - low)) / (high - low);
   const svg = drawn("svg", { viewBox: "0 0 360 84", "aria-hidden": "true" });
   for (const [value, name] of [[0, "rule"], [top, "limit"]]) {
     svg.append(drawn("line", { class: name, x1: LEFT, x2: LEFT + WIDTH, y1: y(value), y2: y(value) }));
-    svg.append(drawn("text", { x: LEFT - 6, y: y(value) + 4, "text-anchor": "end" }, Math.exp(value).toFixed(0)));
+    const hasRoom = value || y(0) - y(top) > 12;
+    if (hasRoom) svg.append(drawn("text", { x: LEFT - 6, y: y(value) + 4, "text-anchor": "end" }, Math.exp(value).toFixed(0)));
   }
   svg.append(drawn("polyline", { class: "line", points: points.map(([i, value]) => `${x(i).toFixed(1)},${y(value).toFixed(1)}`).join(" ") }));
   svg.append(drawn("circle", { class: "dot end", cx: x(n), cy: y(points.at(-1)[1]), r: 3 }));
