@@ -38,7 +38,12 @@ def test_the_wheel_is_below_36_megabytes_and_holds_what_runs_and_nothing_else(wh
     folders = (paths.language_model_dir(), paths.nli_model_dir())
     assert weights == {f"semcal/demo/{folder.name}/model.safetensors" for folder in folders}
     assert {name.partition("/")[0] for name in names} == {"semcal", f"semcal-{semcal.__version__}.dist-info"}
-    assert names >= {"semcal/py.typed", "semcal/demo/demo.yaml", "semcal/demo/quick.yaml"}
+    assert names >= {
+        "semcal/py.typed",
+        "semcal/demo/demo.yaml",
+        "semcal/demo/quick.yaml",
+        "semcal/serve/page/page.js",
+    }
     assert any(name.endswith("licenses/LICENSE") for name in names)
     extras = set(re.findall(r"Provides-Extra: (.+)", metadata)) - {"dev", "docs"}
     source = "".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "src/semcal").rglob("*.py")))

@@ -87,7 +87,7 @@ def command(
             plot,
         )
     if json or not sys.stdout.isatty():
-        for line in _lines(watch):
+        for line in watch.lines:
             show(dumps(line))
     else:
         show(_page(course, alpha))
@@ -210,15 +210,6 @@ def _check_row(row: Row) -> None:
 
 
 # ---- What is printed ---------------------------------------------------------------------------------------
-
-
-def _lines(watch: PromiseWatch) -> Iterator[dict[str, Any]]:
-    """Each test as JSON shows it; that of questions reads replies, and raises no alarm."""
-    for name, test in watch.tests.items():
-        keys = (
-            ("warning", "replies", "warning_at") if name == "questions" else ("alarm", "labels", "alarm_at")
-        )
-        yield {"watch": name, **dict(zip(keys, (test.alarm, test.n, test.alarm_at))), "e_value": test.e_value}
 
 
 def _page(course: Course, alpha: float) -> str:

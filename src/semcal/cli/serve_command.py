@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
@@ -16,6 +17,8 @@ from semcal.cli import options as opt
 from semcal.cli.ask import promise
 from semcal.cli.console import info
 from semcal.errors import MissingExtraError, UsageError
+from semcal.files import JsonLine, read_rows
+from semcal.rows import SAMPLES
 
 if TYPE_CHECKING:
     from semcal.calibration.calibrated import Calibration
@@ -24,6 +27,9 @@ if TYPE_CHECKING:
     from semcal.serve.service import Service
     from semcal.serve.watch import PromiseWatch
     from semcal.uncertainty import SemanticUQ
+
+#: Examples of each of two sets on the page, and rows that are read for them.
+EXAMPLES, READ = 3, 50
 
 
 @dataclass(frozen=True)
@@ -111,7 +117,8 @@ def command(options: ServeOptions, server: opt.ServerOptions) -> int:
         service = _service(options, server, settings)
         host, port = bound.getsockname()[:2]
         host = f"[{host}]" if ":" in host else host
-        info(f"serve: {' and '.join(service.models)} at http://{host}:{port}/v1")
+        url = f"http://{host}:{port}"
+        info(f"serve: {' and '.join(service.models)} at {url}/v1; a page to try it at {url}/")
         serve(service, bound)
     info("serve: stopped; what was asked is answered")
     return 0
@@ -176,7 +183,22 @@ def _service(options: ServeOptions, server: opt.ServerOptions, settings: ServeSe
     names = (model, Path(options.calibration).name or "calibration")
     watch = None if log is None else _watch(log, calibration, options.tolerance)
     fallback = _fallback(options, server)
-    return Service(uq, settings, names=names, fallback=fallback, log=log, watch=watch)
+    examples = _examples(options.calibration)
+    return Service(uq, settings, names=names, fallback=fallback, log=log, watch=watch, examples=examples)
+
+
+def _examples(calibration: str) -> list[str]:
+    """Some questions that a calibration was learnt from, for the page; none where it keeps none."""
+    if calibration == opt.ATLAS:
+        from semcal.demo.questions import load_set
+
+        sets = map(load_set, ("atlas-trivia", "atlas-rare"))
+        return [question.question for one in sets for question in one.test[:EXAMPLES]]
+    file = Path(calibration) / SAMPLES
+    lines = list(islice(read_rows(file), READ)) if file.is_file() else []
+    rows = [line.data for line in lines if isinstance(line, JsonLine)]
+    questions = (str(row.get("question") or "") for row in rows if not row.get("context"))
+    return list(filter(None, dict.fromkeys(questions)))[: 2 * EXAMPLES]
 
 
 def _fallback(options: ServeOptions, server: opt.ServerOptions) -> SemanticUQ | None:

@@ -6,6 +6,7 @@ import signal
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -24,12 +25,18 @@ from semcal.errors import UsageError
 from semcal.files import dumps
 from semcal.registry import check_name
 from semcal.serve.configuration import ServeSettings
-from semcal.serve.guard import Guard
+from semcal.serve.guard import PAGE, Guard
 from semcal.serve.replies import Served
 from semcal.serve.requests import ApiError, ChatRequest, CheckRequest, Label, Options, error_of_body
 from semcal.serve.service import ClientGone, Service
 
 CHAT, CHECK, LABELS = "/v1/chat/completions", "/v1/semcal/check", "/v1/semcal/labels"
+#: What the page may load and run: its own files alone, and no text as markup.
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'; trusted-types 'none'"
+)
 #: What stands for the status of a reply that nobody waits for any more.
 CLIENT_GONE = 499
 #: The bodies of paths, for what is said of an unknown key.
@@ -68,6 +75,7 @@ def make_app(service: Service) -> FastAPI:
     _take_errors(app, service)
     _add_answers(app, service)
     _add_state(app, service)
+    _add_page(app)
     if service.settings.cors:
         app.add_middleware(
             CORSMiddleware,
@@ -153,10 +161,26 @@ def _add_state(app: FastAPI, service: Service) -> None:
         }
         return Json(content)
 
+    @app.get("/v1/semcal/state", response_class=Json, response_model=None)
+    async def state() -> Response:
+        """Say what the thresholds mean on the calibration's labelled questions, and how the watch goes."""
+        return Json(service.state)
+
     @app.get("/metrics", response_class=Response, response_model=None)
     async def metrics() -> Response:
         """Give figures to Prometheus."""
         return Response(generate_latest(service.metrics.registry), media_type=CONTENT_TYPE_LATEST)
+
+
+def _add_page(app: FastAPI) -> None:
+    """The page for people, which asks at the paths above."""
+    for path, (name, kind) in PAGE.items():
+        content = Path(__file__).with_name("page").joinpath(name).read_bytes()
+
+        async def file(_: Request, content: bytes = content, kind: str = kind) -> Response:
+            return Response(content, media_type=kind, headers={"content-security-policy": POLICY})
+
+        app.add_route(path, file, include_in_schema=False)
 
 
 def _take_errors(app: FastAPI, service: Service) -> None:

@@ -21,8 +21,14 @@ Send: TypeAlias = Callable[[Message], Awaitable[None]]
 App: TypeAlias = Callable[[Message, Receive, Send], Awaitable[None]]
 
 LOGGER = logging.getLogger("semcal.serve")
+#: The page: its paths, its files in the folder `page`, and their types.
+PAGE = {
+    "/": ("page.html", "text/html"),
+    "/page.css": ("page.css", "text/css"),
+    "/page.js": ("page.js", "text/javascript"),
+}
 #: What may be asked without a key.
-OPEN = ("/health", "/ready")
+OPEN = ("/health", "/ready", *PAGE)
 #: Ids of requests that are echoed.
 _ID = re.compile(r"[!-~]{1,128}")
 _LOCAL = re.compile(r"(localhost|127\.0\.0\.1|\[::1\])(:\d+)?")
@@ -60,7 +66,9 @@ class Guard:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                further = (*HEADERS, (b"x-request-id", request_id.encode()))
+                own = dict(message.get("headers", ()))
+                further = [(name, value) for name, value in HEADERS if name not in own]
+                further.append((b"x-request-id", request_id.encode()))
                 message = {**message, "headers": [*message.get("headers", ()), *further]}
             await send(message)
 

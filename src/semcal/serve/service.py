@@ -8,7 +8,7 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from hashlib import sha256
 from typing import Any, Protocol
@@ -42,6 +42,7 @@ from semcal.serve.requests import (
     Message,
     Options,
     Query,
+    thresholds_of,
 )
 from semcal.uncertainty import SemanticUQ
 
@@ -65,6 +66,10 @@ class Watch(Protocol):
     @property
     def e_values(self) -> Mapping[str, float]:
         """The evidence of each test."""
+
+    @property
+    def courses(self) -> Sequence[Mapping[str, Any]]:
+        """How each test stands and how it came to that, for the page."""
 
 
 class Metrics:
@@ -126,7 +131,7 @@ class Service:
     """A model with its calibration, as it answers requests.
 
     `names` are what requests call the model and the calibration. What the model abstains from, the model of
-    `fallback` answers, by its own calibration.
+    `fallback` answers, by its own calibration. The page offers the questions of `examples`.
     """
 
     def __init__(
@@ -138,6 +143,7 @@ class Service:
         fallback: SemanticUQ | None = None,
         log: ReplyLog | None = None,
         watch: Watch | None = None,
+        examples: Sequence[str] = (),
     ) -> None:
         model, learnt = names or (uq.model.name, "calibration")
         self.primary = primary = Tier(uq, model, queue=settings.queue)
@@ -146,7 +152,7 @@ class Service:
             self.fallback = Tier(fallback, fallback.model.name, queue=settings.queue)
             self._check_fallback(self.fallback)
         self.uq, self.calibration, self.settings = uq, primary.calibration, settings
-        self.log, self.watch = log, watch
+        self.log, self.watch, self.examples = log, watch, examples
         self.models = (model, f"{model}@{learnt}")
         self.revision = uq.model.revision
         self.coverage, self.engine = primary.coverage, primary.engine
@@ -365,6 +371,22 @@ class Service:
         self.metrics.seconds.observe(time.monotonic() - start)
         self.metrics.requests.labels("abstained" if served.verdict.abstained else "answered").inc()
         return served
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """What the page shows beside replies."""
+        calibration, watch = self.calibration, self.watch
+        return {
+            "models": self.models,
+            "calibration": calibration.id,
+            "answer_kind": calibration.answer_kind,
+            "compared": "score" if calibration.map.candidate.kind == "constant" else "confidence",
+            "labelled": [asdict(group) for group in calibration.report.like],
+            "thresholds": [{**asdict(one), "sentence": one.sentence} for one in thresholds_of(calibration)],
+            "watch": None if watch is None else {"alarm": watch.alarm, "tests": watch.courses},
+            "on_alarm": self.settings.on_alarm,
+            "examples": self.examples,
+        }
 
     # ---- The log
 

@@ -12,7 +12,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from semcal.arrays import as_option
 from semcal.calibration.calibrated import Calibration, LikeAnswers
@@ -33,6 +33,8 @@ ALPHA = 0.05
 BANDS = ("0 to 0.2", "0.2 to 0.4", "0.4 to 0.6", "0.6 to 0.8", "0.8 to 1")
 #: How far probabilities may be off, in standard errors of the share right among the labels they come of.
 TOLERATED = 2.5
+#: E-values that are kept of a test; then every second, and so on.
+KEPT = 400
 #: Larger e-values are given as e to this power.
 LARGEST = 700.0
 
@@ -112,7 +114,7 @@ class SequentialTest:
     """One promise, tested after each outcome: the mean of the e-values of several groups of outcomes.
 
     The first group has half the weight, the others share the rest. The alarm is raised where the mean
-    reaches 1/α, and stays.
+    reaches 1/α, and stays. `course` holds `log_e` after each `every` outcomes.
     """
 
     name: WatchName
@@ -121,14 +123,21 @@ class SequentialTest:
     tolerance: float = 0.0
     n: int = 0
     alarm_at: int | None = None  # the number of the outcome that raised it
+    course: list[float] = field(default_factory=list)
+    every: int = 1
 
     def update(self, outcomes: Mapping[str, float], mean: float) -> None:
         """Take the outcome in each group that it belongs to."""
         self.n += 1
         for group, outcome in outcomes.items():
             self.groups[group].update(outcome, mean, self.tolerance)
-        if self.alarm_at is None and self.log_e >= -math.log(self.alpha):
+        log_e = self.log_e
+        if self.alarm_at is None and log_e >= -math.log(self.alpha):
             self.alarm_at = self.n
+        if self.n % self.every == 0:
+            self.course.append(log_e)
+        if len(self.course) == KEPT:
+            self.course, self.every = self.course[1::2], 2 * self.every
 
     @property
     def alarm(self) -> bool:
@@ -203,7 +212,7 @@ class PromiseWatch:
         """The watch on a calibration, or on probabilities and a risk that something else promises.
 
         A risk that is given is that of all answered replies, and takes the place of the calibration's. The
-        tolerance is by default what a calibration's labels cannot tell, and without one 0.
+        tolerance is by default what a calibration's labels cannot tell, and without one 0. The
         k-th calibration of a chain, each learnt again from the one before, is watched at the level
         α 6/(π² k²) from k = 2 on, so that all after the first raise a false alarm with .4 α at most.
         """
@@ -274,3 +283,26 @@ class PromiseWatch:
     def e_values(self) -> dict[str, float]:
         """The e-value of each test, as metrics show it."""
         return {name: test.e_value for name, test in self.tests.items()}
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        """Each test as JSON shows it; that of questions reads replies, and raises no alarm."""
+        labelled, unlabelled = ("alarm", "labels", "alarm_at"), ("warning", "replies", "warning_at")
+        return [
+            {
+                "watch": name,
+                **dict(
+                    zip(unlabelled if name == "questions" else labelled, (test.alarm, test.n, test.alarm_at))
+                ),
+                "e_value": test.e_value,
+            }
+            for name, test in self.tests.items()
+        ]
+
+    @property
+    def courses(self) -> list[dict[str, Any]]:
+        """The same, with where an alarm is raised and the logarithms of e-values from the first on."""
+        return [
+            {**line, "limit": 1 / test.alpha, "every": test.every, "log_e": [0.0, *test.course]}
+            for line, test in zip(self.lines, self.tests.values())
+        ]
