@@ -229,8 +229,8 @@ TOLERANCE = Option(
     None,
     "--tolerance",
     metavar="D",
-    help="How far probabilities may be off before the watch raises an alarm; by default 2.5 standard errors of "
-    "the share right among the calibration's labels.",
+    help="How far probabilities may be off before the watch raises an alarm; by default 2.5 standard errors "
+    "of the share right among the calibration's labels.",
 )
 DELTA = Option(
     0.05, "--delta", callback=_share, help="How often the limit of --risk may be exceeded after all."
