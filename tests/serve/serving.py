@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import httpx
+import pytest
 from openai import OpenAI
 
 from semcal.models.fakes import FakeLanguageModel
@@ -52,6 +54,15 @@ def uq_of(model: Any = None, **changed: Any) -> SemanticUQ:
         changed.setdefault("threshold", threshold(limit))
     changed.setdefault("provenance", provenance(model, asking))
     return SemanticUQ(model, calibration=calibration(**changed))
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Wait until it holds; fail after half a minute."""
+    for _ in range(3000):
+        if holds():
+            return
+        time.sleep(0.01)
+    pytest.fail("it never came true")
 
 
 @dataclass

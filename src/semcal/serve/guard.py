@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from semcal.files import dumps
 from semcal.serve.configuration import ServeSettings
-from semcal.serve.requests import ApiError
+from semcal.serve.requests import CHAT, CHECK, LABELS, ApiError
 
 Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
@@ -108,7 +108,7 @@ class Guard:
                 "this server is for its own machine, at localhost or 127.0.0.1; others need a key",
                 code="wrong_host",
             )
-        if scope["method"] == "POST":
+        if scope["method"] == "POST" and path in (CHAT, CHECK, LABELS):
             kind = headers.get("content-type", "").partition(";")[0].strip().lower()
             if kind != "application/json":
                 reason = f"send JSON, with the header content-type: application/json, not {kind[:60]!r}"

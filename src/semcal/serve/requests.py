@@ -23,6 +23,7 @@ from semcal.models.sampling import Sampling
 from semcal.recalibration.temperature import temperature_of
 from semcal.registry import check_name
 
+CHAT, CHECK, LABELS = "/v1/chat/completions", "/v1/semcal/check", "/v1/semcal/labels"
 #: How far a temperature may be from that of the calibration.
 _CLOSE = 1e-9
 #: Digits of the hash that tells chats with the same last turn apart.
@@ -56,6 +57,8 @@ class ApiError(Exception):
 
 # ---- Bodies
 
+_MESSAGES = [[{"role": "user", "content": "Who wrote The Amber Gate?"}]]
+
 
 class _Body(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
@@ -65,7 +68,7 @@ class Part(_Body):
     """A part of a message."""
 
     model_config = ConfigDict(extra="allow")
-    type: str
+    type: str = Field(json_schema_extra={"enum": ["text"]})
     text: str | None = None
 
 
@@ -73,7 +76,7 @@ class Message(_Body):
     """A message of a chat."""
 
     model_config = ConfigDict(extra="allow")
-    role: str
+    role: str = Field(json_schema_extra={"enum": ["system", "developer", "user", "assistant"]})
     content: str | list[Part] | None = None
 
     @property
@@ -102,7 +105,7 @@ class ChatRequest(_Body):
     """A request to /v1/chat/completions."""
 
     model: str
-    messages: list[Message] = Field(min_length=1)
+    messages: list[Message] = Field(min_length=1, examples=_MESSAGES)
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     max_tokens: int | None = Field(default=None, ge=1)
@@ -149,7 +152,7 @@ class CheckRequest(_Body):
     """A request to /v1/semcal/check: an answer, and its question or messages."""
 
     model: str | None = None
-    messages: list[Message] | None = Field(default=None, min_length=1)
+    messages: list[Message] | None = Field(default=None, min_length=1, examples=_MESSAGES)
     question: str | None = None
     context: str | None = None
     answer: str
