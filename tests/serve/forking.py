@@ -11,16 +11,25 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 
 def embedded(log: str) -> Callable[[], object]:
-    import semcal.models.causal_lm
-    import semcal.models.clustering
-    import semcal.serve.endpoints  # noqa: F401
-    from semcal.cli import main
+    """`semcal serve`, whose model is loaded before by a first one that only begins."""
+    import torch
 
+    from semcal.cli import main, options
+    from semcal.serve import endpoints
+
+    torch.set_num_threads(1)  # a pool of threads would not be there in the forked process
     sys.argv = ["semcal", "serve", "--port", "0", "--log", log, "--on-alarm", "flag"]
+    options.ModelOptions.__call__ = cache(options.ModelOptions.__call__)
+    serve, endpoints.serve = endpoints.serve, lambda service, _: service.close()
+    with suppress(SystemExit):
+        main()
+    endpoints.serve = serve
     return main
 
 

@@ -71,11 +71,12 @@ class Told:
 def forking(model: str, log: Path, said: Path) -> Iterator[subprocess.Popen[str]]:
     """What starts servers; see `tests.serve.forking`."""
     command = [sys.executable, "-m", "tests.serve.forking", model, str(log), str(said)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as popen:
+    pipes: dict[str, int] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, start_new_session=True, **pipes) as popen:
         try:
             yield popen
         finally:
-            popen.kill()
+            os.killpg(popen.pid, signal.SIGKILL)
 
 
 def started(popen: subprocess.Popen[str], said: Path) -> tuple[int, str]:
@@ -111,7 +112,7 @@ def test_a_killed_server_has_logged_what_it_told_and_its_log_is_whole(
             ]
             for thread in threads:
                 thread.start()
-            enough = len(told.replies) + rng.randrange(60)
+            enough = len(told.replies) + rng.randrange(20)
             until(lambda enough=enough: len(told.replies) >= enough)
             time.sleep(rng.uniform(0, 0.1))
             os.kill(pid, signal.SIGKILL)

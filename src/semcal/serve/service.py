@@ -422,30 +422,31 @@ class Service:
         """Write labels down, all or none of them, and tell the watch."""
         if self.log is None:
             raise ApiError(409, "nothing is logged here; start with --log FILE", code="no_log")
-        with self._labelling:
-            verdicts = dict[str, bool]()
-            for place, label in enumerate(labels):
-                correct = self._correct(label, f"labels.{place}")
-                if verdicts.setdefault(label.id, correct) != correct:
-                    reason = f"the reply {shown(label.id)} is labelled twice, and differently; send one"
-                    raise ApiError(400, reason, code="invalid_request")
-            for reply_id, correct in verdicts.items():
-                self._label(reply_id, correct)
-        return [{"id": label.id, "correct": verdicts[label.id]} for label in labels]
+        verdicts = dict[str, tuple[Reply, bool]]()
+        try:
+            with self._labelling:
+                for place, label in enumerate(labels):
+                    verdict = self._verdict_of(label, f"labels.{place}")
+                    if verdicts.setdefault(label.id, verdict) != verdict:
+                        reason = f"the reply {shown(label.id)} is labelled twice, and differently; send one"
+                        raise ApiError(400, reason, code="invalid_request")
+                for reply_id in self.log.label({id: correct for id, (_, correct) in verdicts.items()}):
+                    self._count_label(*verdicts[reply_id])
+        except StoreError as error:
+            note("log", fault=str(error))
+            reason = "the log cannot be used, so no label was taken; try again later"
+            raise ApiError(503, reason, code="log_failed") from error
+        return [{"id": label.id, "correct": verdicts[label.id][1]} for label in labels]
 
-    def _label(self, reply_id: str, correct: bool) -> None:
-        assert self.log is not None
-        reply = self.log.reply(reply_id)
-        if reply is None or self.log.label_of(reply_id) is not None:
-            return
-        self.log.label(reply_id, correct)
+    def _count_label(self, reply: Reply, correct: bool) -> None:
+        """Tell the metrics and the watch of a label."""
         self.metrics.labels.labels(str(correct).lower()).inc()
         if self.watch is not None and reply.route == self.primary.route:
             verdict = (reply.probability, reply.threshold, reply.abstained)
-            self.watch.update(LabelledReply(reply_id, *verdict, correct, reply.audited))
+            self.watch.update(LabelledReply(reply.id, *verdict, correct, reply.audited))
 
-    def _correct(self, label: Label, param: str) -> bool:
-        """What a label says; ApiError where it says nothing, or cannot be taken."""
+    def _verdict_of(self, label: Label, param: str) -> tuple[Reply, bool]:
+        """A reply, and what its label says; ApiError where that is nothing, or cannot be taken."""
         assert self.log is not None
         if (label.correct is None) == (label.reference is None):
             raise ApiError(
@@ -468,7 +469,7 @@ class Service:
             was = "right" if earlier else "wrong"
             reason = f"the reply {shown(label.id)} is labelled {was} already, and the first label stands"
             raise ApiError(409, reason, code="labelled_already", param=param)
-        return correct
+        return reply, correct
 
 
 def _draws_of(request: CheckRequest) -> dict[str, Any] | None:
