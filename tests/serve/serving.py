@@ -18,7 +18,8 @@ from semcal.models.language_model import SampleRequest
 from semcal.serve.configuration import ServeSettings
 from semcal.serve.endpoints import Server, listening, serve
 from semcal.serve.log import ReplyLog
-from semcal.serve.service import Service, Watch
+from semcal.serve.service import Service
+from semcal.serve.watch import PromiseWatch
 from semcal.uncertainty import SemanticUQ
 from tests.steps.made_up_calibration import calibration, provenance, threshold
 
@@ -91,7 +92,7 @@ def running(
     uq: SemanticUQ | None = None,
     *,
     log: ReplyLog | None = None,
-    watch: Watch | None = None,
+    watch: PromiseWatch | None = None,
     fallback: SemanticUQ | None = None,
     **settings: Any,
 ) -> Iterator[Running]:

@@ -206,20 +206,16 @@ def _take_errors(app: FastAPI, service: Service) -> None:
             message, code = "the body is no JSON, or nested too deeply", "invalid_json"
         elif error.status_code == 405:
             message, code = f"{request.method} is not for {path}", "method_not_allowed"
-        refusal = ApiError(error.status_code, message, code=code, headers=error.headers)
+        refusal = ApiError(error.status_code, message, code=code, headers=error.headers or {})
         return sent(request, refusal)
 
 
 def _check_style(served: Served) -> None:
     """ApiError for an abstention where that is an error."""
     if served.style == "error" and served.verdict.abstained:
-        raise ApiError(
-            422,
-            f"abstained: {served.sentence}",
-            code="abstained",
-            headers=served.headers,
-            further={"id": served.id, "semcal": served.semcal},
-        )
+        further = {"id": served.id, "semcal": served.semcal}
+        reason = f"abstained: {served.sentence}"
+        raise ApiError(422, reason, code="abstained", headers=served.headers, further=further)
 
 
 async def _gone(request: Request) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import GenericAlias
 from typing import Any, Literal
 
@@ -9,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, create_model
 
 from semcal.calibration.calibrated import Verdict
 from semcal.rows import AnswerKind
-from semcal.serve.requests import DRAWING, FORM, thresholds_of
+from semcal.serve.requests import Drawing, thresholds_of
 from semcal.serve.service import Service
 
 Description = dict[int | str, dict[str, Any]]
@@ -22,10 +23,7 @@ def _object(name: str, **fields: Any) -> Any:
     return create_model(name, __config__=ConfigDict(extra="forbid", strict=True), **kinds)
 
 
-def _list(model: Any) -> Any:
-    return GenericAlias(list, model)
-
-
+_list: Any = partial(GenericAlias, list)
 _NUMBER, _FLAG, _TEXT = float | None, bool | None, str | None
 _MEANING = _object("Meaning", text=str, share=_NUMBER, probability=_NUMBER, samples=(list[str],))
 _BAND = _object("Band", risk=float, delta=float, threshold=_NUMBER, n=int)
@@ -57,13 +55,8 @@ LABELLED = _object("LabelledList", object=Literal["list"], data=_list(_LABELLED)
 MODEL = _object("Model", id=str, object=Literal["model"], created=int, owned_by=str)
 MODELS = _object("ModelList", object=Literal["list"], data=_list(MODEL))
 HEALTH = _object("Health", status=Literal["ok"])
-READY = _object(
-    "Ready",
-    status=Literal["ready", "draining", "failed"],
-    log=Literal["off", "ok", "cannot be written"],
-    alarm=bool,
-    waiting=int,
-)
+_STATUS, _LOG = Literal["ready", "draining", "failed"], Literal["off", "ok", "cannot be written"]
+READY = _object("Ready", status=_STATUS, log=_LOG, alarm=bool, waiting=int)
 _VERSIONS = dict.fromkeys(("semcal", "model", "calibration"), str)
 VERSION = _object("Version", **_VERSIONS, revision=_TEXT, answer_kind=AnswerKind)
 _ERROR = _object("Error", message=str, type=str, param=_TEXT, code=str)
@@ -90,12 +83,11 @@ def answers(model: type[BaseModel], *, streamed: bool = False) -> Description:
 
 
 def name_values(description: dict[str, Any], service: Service) -> None:
-    """Say which values are taken of parameters for which that depends on the model and the settings."""
+    """Say which models, risks and values this service takes."""
     bodies = {name: body["properties"] for name, body in description["components"]["schemas"].items()}
     risks = [band.risk_limit for band in thresholds_of(service.calibration)]
-    fixed = FORM if service.settings.uncovered == "answer" else FORM | DRAWING
     bodies["Options"]["risk"]["enum"] = [*risks, None]
     bodies["CheckRequest"]["model"]["enum"] = [*service.models, None]
     bodies["ChatRequest"]["model"]["enum"] = list(service.models)
-    for name, values in fixed.items():
-        bodies["ChatRequest"][name]["enum"] = [*values, None]
+    for name in Drawing.model_fields if service.settings.uncovered == "answer" else ():
+        del bodies["ChatRequest"][name]["enum"]
