@@ -77,7 +77,7 @@ def cases(url: str, n: int, folder: Path, *options: str) -> int:
 def test_some_hundred_cases_of_schemathesis_break_no_rule(tmp_path: Path) -> None:
     phases = ("--phases", "examples,fuzzing")
     with running(log=ReplyLog(tmp_path / "log.sqlite"), uncovered="answer") as server:
-        assert 100 <= cases(server.url, 50, tmp_path, *phases) <= 500
+        assert 100 <= cases(server.url, 30, tmp_path, *phases) <= 500
 
 
 @pytest.mark.slow
@@ -90,7 +90,8 @@ def test_thousands_of_cases_on_the_embedded_model_break_no_rule(uncovered: str, 
         assert server.stop() == 0
     said = [json.loads(line) for line in server.said.read_text().splitlines() if line.startswith("{")]
     assert [line for line in said if line["event"] == "error"] == []
-    assert answered(said) == len(list(ReplyLog(log).probabilities())) if uncovered == "refuse" else True
+    if uncovered == "refuse":
+        assert answered(said) == len(list(ReplyLog(log).probabilities()))
     print(f"{count} cases, {answered(said)} of them answered")  # noqa: T201
     assert count >= CASES
 
@@ -104,4 +105,6 @@ def answered(said: list[dict[str, Any]]) -> int:
 def test_thousands_of_cases_on_checks_of_given_answers_break_no_rule(tmp_path: Path) -> None:
     log = ReplyLog(tmp_path / "log.sqlite")
     with running(uq_of(answer_kind="given"), log=log, uncovered="answer") as server:
-        assert cases(server.url, 300, tmp_path) >= CASES
+        count = cases(server.url, 300, tmp_path)
+    print(f"{count} cases")  # noqa: T201
+    assert count >= CASES
