@@ -42,7 +42,7 @@ def log_of(path: Path, rows: Sequence[Mapping[str, Any]], threshold: float = 0.5
         verdict = (row["confidence"], threshold, row["abstained"])
         log.add(Reply(row["id"], 0.0, "f00", {}, None, *verdict, "model", audited=number % 10 == 0))
     for row in reversed(rows):
-        log.label(row["id"], row["correct"])
+        log.label({row["id"]: row["correct"]})
     log.close()
     return str(path)
 

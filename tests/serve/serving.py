@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import httpx
+import pytest
 from openai import OpenAI
 
 from semcal.models.fakes import FakeLanguageModel
@@ -16,7 +18,8 @@ from semcal.models.language_model import SampleRequest
 from semcal.serve.configuration import ServeSettings
 from semcal.serve.endpoints import Server, listening, serve
 from semcal.serve.log import ReplyLog
-from semcal.serve.service import Service, Watch
+from semcal.serve.service import Service
+from semcal.serve.watch import PromiseWatch
 from semcal.uncertainty import SemanticUQ
 from tests.steps.made_up_calibration import calibration, provenance, threshold
 
@@ -54,6 +57,15 @@ def uq_of(model: Any = None, **changed: Any) -> SemanticUQ:
     return SemanticUQ(model, calibration=calibration(**changed))
 
 
+def until(holds: Callable[[], bool]) -> None:
+    """Wait until it holds; fail after half a minute."""
+    for _ in range(3000):
+        if holds():
+            return
+        time.sleep(0.01)
+    pytest.fail("it never came true")
+
+
 @dataclass
 class Running:
     """A server that runs."""
@@ -80,7 +92,7 @@ def running(
     uq: SemanticUQ | None = None,
     *,
     log: ReplyLog | None = None,
-    watch: Watch | None = None,
+    watch: PromiseWatch | None = None,
     fallback: SemanticUQ | None = None,
     **settings: Any,
 ) -> Iterator[Running]:

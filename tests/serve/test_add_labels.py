@@ -228,7 +228,7 @@ def test_what_cannot_be_learnt_from_is_counted_and_left_out(old: Path, log: Path
             usual = {"template": prompt, "features": everything, "answer": None, "probability": 0.9}
             usual |= {"threshold": 0.5, "abstained": False, "route": "fake", "time": 0.0}
             kept.add(Reply(id=f"{reason}-{count}", **usual | values))
-            kept.label(f"{reason}-{count}", True)
+            kept.label({f"{reason}-{count}": True})
     after = add(old, log, tmp_path / "after")[0].report.added
     left_out = {reason: number for number, reason in enumerate(cases, 1) if reason is not None}
     assert after.left_out == left_out

@@ -14,7 +14,7 @@ from semcal.data.question import SYSTEM_MESSAGE, Question, Turn, user_turn
 from semcal.data.template import Template
 from semcal.models.fakes import FakeLanguageModel
 from semcal.models.language_model import PromptConfig
-from semcal.serve.requests import DRAWING, FORM, ApiError, ChatRequest, Coverage, Message
+from semcal.serve.requests import ApiError, ChatRequest, Coverage, Drawing, Form, Message
 from tests.serve.serving import TABLE, WHERE, WROTE, Running, running, uq_of
 
 #: Every option of a request that would draw otherwise, with a value that is not covered.
@@ -36,6 +36,7 @@ OTHERWISE: dict[str, Any] = {
     "verbosity": "low",
     "web_search_options": {"a": 1},
 }
+LIMITED = Drawing.model_fields | Form.model_fields
 #: Every option that would change the form of a reply.
 OTHER_FORM: dict[str, Any] = {
     "n": 2,
@@ -49,7 +50,7 @@ OTHER_FORM: dict[str, Any] = {
     "prediction": {"type": "content"},
 }
 NEUTRAL: dict[str, Any] = {
-    **{name: values[0] for name, values in (DRAWING | FORM).items() if values},
+    **{name: field.json_schema_extra["enum"][0] for name, field in LIMITED.items()},
     "temperature": 1,
     "max_tokens": 10,
     "max_completion_tokens": 4000,
@@ -79,8 +80,8 @@ def test_each_option_is_in_the_tables() -> None:
     taken = {"model", "messages", "stream", "stream_options", "semcal", "seed", "user", "metadata", "store"}
     taken |= {"service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"}
     taken |= {"parallel_tool_calls"}
-    assert {*OTHERWISE} - {"temperature", "max_tokens", "max_completion_tokens"} == {*DRAWING}
-    assert {*OTHER_FORM} == {*FORM}
+    assert {*OTHERWISE} - {"temperature", "max_tokens", "max_completion_tokens"} == {*Drawing.model_fields}
+    assert {*OTHER_FORM} == {*Form.model_fields}
     assert {*ChatRequest.model_fields} == taken | {*OTHERWISE} | {*OTHER_FORM}
 
 

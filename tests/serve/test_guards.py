@@ -6,8 +6,7 @@ import json
 import logging
 import socket
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from semcal.serve.log import ReplyLog
 from semcal.servers.client import ServerClient
 from semcal.servers.settings import Endpoint, ServerSettings
 from semcal.uncertainty import SemanticUQ
-from tests.serve.serving import SANG, WHERE, WROTE, Running, SlowModel, running, uq_of
+from tests.serve.serving import SANG, WHERE, WROTE, Running, SlowModel, running, until, uq_of
 from tests.servers import fake_model
 from tests.servers.fake_chat import model_of
 from tests.servers.fake_server import FakeServer
@@ -30,15 +29,6 @@ from tests.servers.fault_proxy import FaultProxy
 from tests.steps.made_up_calibration import calibration
 
 KEYS = ("a-key-of-sixteen-letters", "another-key-of-letters")
-
-
-def until(holds: Callable[[], bool]) -> None:
-    """Wait until it holds; fail after half a minute."""
-    for _ in range(3000):
-        if holds():
-            return
-        time.sleep(0.01)
-    pytest.fail("it never came true")
 
 
 # ---- Keys and hosts

@@ -6,10 +6,8 @@ import json
 import os
 import re
 import signal
-import sqlite3
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -134,38 +132,6 @@ def test_five_hundred_answers_are_those_of_ask(tmp_path: Path) -> None:
         replies = list(pool.map(server.chat, expected))
     assert len(replies) == MANY
     assert sum(compare(reply, row) for row, reply in zip(expected.values(), replies)) >= MANY - 5
-
-
-@pytest.mark.slow
-@pytest.mark.serve
-def test_each_reply_that_a_client_got_is_in_the_log_after_a_kill_under_load(tmp_path: Path) -> None:
-    log = tmp_path / "log.sqlite"
-    got: list[str] = []
-    for _ in range(5):
-        with process(tmp_path, "--log", log) as server:
-            stop = threading.Event()
-
-            def ask(number: int, server: Process = server, stop: threading.Event = stop) -> None:
-                while not stop.is_set():
-                    try:
-                        got.append(server.chat(f"Who wrote book {number}?").json()["id"])
-                    except (httpx.TransportError, json.JSONDecodeError):
-                        return
-
-            threads = [threading.Thread(target=ask, args=(number,)) for number in range(8)]
-            for thread in threads:
-                thread.start()
-            time.sleep(1)
-            assert server.stop(signal.SIGKILL) == -signal.SIGKILL
-            stop.set()
-            for thread in threads:
-                thread.join()
-        state = sqlite3.connect(log).execute("PRAGMA integrity_check").fetchone()
-        assert state == ("ok",)
-        kept = ReplyLog(log)
-        assert [reply for reply in got if kept.reply(reply) is None] == []
-        kept.close()
-    assert got
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hashlib import sha256
 from hmac import compare_digest
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, get_args, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -48,9 +48,9 @@ class ServeSettings:
     max_characters: int = 10**5  # of all messages
 
     def __post_init__(self) -> None:
-        for name, kinds in (("abstain", Style), ("uncovered", None), ("on_alarm", None)):
-            names = get_args(kinds) if kinds else _CHOICES[name]
-            check_name(getattr(self, name), names, what=f"--{name.replace('_', '-')}")
+        kinds = get_type_hints(ServeSettings)
+        for name in ("abstain", "uncovered", "on_alarm"):
+            check_name(getattr(self, name), get_args(kinds[name]), what=_option(name))
         if not 0 <= self.port < 2**16:
             raise UsageError(f"--port must be from 0 to 65535, got {self.port}")
         if not 0 <= self.audit <= 1:
@@ -79,9 +79,6 @@ class ServeSettings:
         """Whether it is one of the keys; it takes as long whichever it is."""
         digest = hashed(key)
         return sum(compare_digest(digest, key_digest) for key_digest in self.keys) > 0
-
-
-_CHOICES = {"uncovered": ("refuse", "answer"), "on_alarm": ("abstain", "flag")}
 
 
 def _option(name: str) -> str:

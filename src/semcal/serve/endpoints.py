@@ -8,29 +8,39 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Annotated, Any
 
 import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 
 from semcal import __version__
 from semcal.errors import UsageError
 from semcal.files import dumps
 from semcal.registry import check_name
+from semcal.serve import schema
 from semcal.serve.configuration import ServeSettings
 from semcal.serve.guard import PAGE, Guard
 from semcal.serve.replies import Served
-from semcal.serve.requests import ApiError, ChatRequest, CheckRequest, Label, Options, error_of_body
+from semcal.serve.requests import (
+    CHAT,
+    CHECK,
+    LABELS,
+    ApiError,
+    ChatRequest,
+    CheckRequest,
+    Label,
+    Options,
+    error_of_body,
+)
 from semcal.serve.service import ClientGone, Service
 
-CHAT, CHECK, LABELS = "/v1/chat/completions", "/v1/semcal/check", "/v1/semcal/labels"
 #: What the page may load and run: its own files alone, and no text as markup.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
@@ -41,24 +51,7 @@ POLICY = (
 CLIENT_GONE = 499
 #: The bodies of paths, for what is said of an unknown key.
 _BODIES: Mapping[str, type[BaseModel]] = {CHAT: ChatRequest, CHECK: CheckRequest, LABELS: Label}
-
-
-class _Error(BaseModel):
-    """An error in OpenAI's shape."""
-
-    message: str
-    type: str
-    param: str | None
-    code: str
-
-
-class _Errors(BaseModel):
-    error: _Error
-
-
-_FAULTS: dict[int | str, dict[str, Any]] = {
-    status: {"model": _Errors} for status in (400, 401, 403, 404, 409, 413, 415, 422, 500, 502, 503, 504)
-}
+Labels = Annotated[list[Label], Field(max_length=1000)]
 
 
 class Json(JSONResponse):
@@ -71,7 +64,15 @@ class Json(JSONResponse):
 
 def make_app(service: Service) -> FastAPI:
     """The application of a service."""
-    app = FastAPI(title="semcal", version=__version__, docs_url=None, redoc_url=None, responses=_FAULTS)
+    app = FastAPI(
+        title="semcal",
+        version=__version__,
+        docs_url=None,
+        redoc_url=None,
+        responses=schema.FAULTS,
+        default_response_class=Json,
+        generate_unique_id_function=lambda route: route.name,
+    )
     _take_errors(app, service)
     _add_answers(app, service)
     _add_state(app, service)
@@ -85,13 +86,14 @@ def make_app(service: Service) -> FastAPI:
             expose_headers=["x-request-id", *(f"x-semcal-{name}" for name in ("probability", "abstained"))],
         )
     app.add_middleware(Guard, settings=service.settings)
+    schema.name_values(app.openapi(), service)
     return app
 
 
 def _add_answers(app: FastAPI, service: Service) -> None:
     """The paths that answer questions and take labels."""
 
-    @app.post(CHAT, response_class=Json, response_model=None)
+    @app.post(CHAT, responses=schema.answers(schema.COMPLETION, streamed=True))
     async def chat(request: Request, body: ChatRequest) -> Response:
         """Answer the last message, with the probability that the answer is right, or abstain."""
         served = await service.chat(body, lambda: _gone(request))
@@ -103,7 +105,7 @@ def _add_answers(app: FastAPI, service: Service) -> None:
         events = served.events(include_usage=include_usage)
         return StreamingResponse(events, headers=served.headers, media_type="text/event-stream")
 
-    @app.post(CHECK, response_class=Json, response_model=None)
+    @app.post(CHECK, responses=schema.answers(schema.CHECKED))
     async def check(request: Request, body: CheckRequest) -> Response:
         """Say how likely a given answer is right."""
         served = await service.check(body, lambda: _gone(request))
@@ -111,8 +113,8 @@ def _add_answers(app: FastAPI, service: Service) -> None:
         content = {"id": served.id, "object": "semcal.check", "semcal": served.semcal, "usage": served.usage}
         return Json(content, headers=served.headers)
 
-    @app.post(LABELS, response_class=Json, response_model=None)
-    async def label(body: Label | list[Label]) -> Response:
+    @app.post(LABELS, responses=schema.replies(schema.LABELLED))
+    async def label(body: Label | Labels) -> Response:
         """Take whether answers were right, by the ids of their replies: one, or a list of them."""
         labels = body if isinstance(body, list) else [body]
         return Json({"object": "list", "data": await run_in_threadpool(service.label, labels)})
@@ -124,23 +126,23 @@ def _add_state(app: FastAPI, service: Service) -> None:
     def described(name: str) -> dict[str, Any]:
         return {"id": name, "object": "model", "created": 0, "owned_by": "semcal"}
 
-    @app.get("/v1/models", response_class=Json, response_model=None)
+    @app.get("/v1/models", responses=schema.replies(schema.MODELS))
     async def models() -> Response:
         """List the names that a request may give as its model."""
         return Json({"object": "list", "data": [described(name) for name in service.models]})
 
-    @app.get("/v1/models/{name:path}", response_class=Json, response_model=None)
+    @app.get("/v1/models/{name:path}", responses=schema.replies(schema.MODEL))
     async def model(name: str) -> Response:
         """Describe a model."""
         service.check_model(name)
         return Json(described(name))
 
-    @app.get("/health", response_class=Json, response_model=None)
+    @app.get("/health", responses=schema.replies(schema.HEALTH))
     async def health() -> Response:
         """Say that the server runs."""
         return Json({"status": "ok"})
 
-    @app.get("/ready", response_class=Json, response_model=None)
+    @app.get("/ready", responses=schema.replies(schema.READY, 503))
     async def ready() -> Response:
         """Say whether questions are answered, and whether replies are written down."""
         status = "draining" if service.draining else "ready" if service.engine.is_alive else "failed"
@@ -149,7 +151,7 @@ def _add_state(app: FastAPI, service: Service) -> None:
         content = {"status": status, "log": log, "alarm": alarm, "waiting": service.engine.n_waiting}
         return Json(content, status_code=200 if status == "ready" else 503)
 
-    @app.get("/version", response_class=Json, response_model=None)
+    @app.get("/version", responses=schema.replies(schema.VERSION))
     async def version() -> Response:
         """Name the versions of semcal, the model and the calibration."""
         content = {
@@ -161,12 +163,12 @@ def _add_state(app: FastAPI, service: Service) -> None:
         }
         return Json(content)
 
-    @app.get("/v1/semcal/state", response_class=Json, response_model=None)
+    @app.get("/v1/semcal/state", responses=schema.replies(schema.STATE))
     async def state() -> Response:
         """Say what the thresholds mean on the calibration's labelled questions, and how the watch goes."""
         return Json(service.state)
 
-    @app.get("/metrics", response_class=Response, response_model=None)
+    @app.get("/metrics", response_class=PlainTextResponse)
     async def metrics() -> Response:
         """Give figures to Prometheus."""
         return Response(generate_latest(service.metrics.registry), media_type=CONTENT_TYPE_LATEST)
@@ -228,20 +230,16 @@ def _take_errors(app: FastAPI, service: Service) -> None:
             message, code = "the body is no JSON, or nested too deeply", "invalid_json"
         elif error.status_code == 405:
             message, code = f"{request.method} is not for {path}", "method_not_allowed"
-        refusal = ApiError(error.status_code, message, code=code, headers=error.headers)
+        refusal = ApiError(error.status_code, message, code=code, headers=error.headers or {})
         return sent(request, refusal)
 
 
 def _check_style(served: Served) -> None:
     """ApiError for an abstention where that is an error."""
     if served.style == "error" and served.verdict.abstained:
-        raise ApiError(
-            422,
-            f"abstained: {served.sentence}",
-            code="abstained",
-            headers=served.headers,
-            further={"id": served.id, "semcal": served.semcal},
-        )
+        further = {"id": served.id, "semcal": served.semcal}
+        reason = f"abstained: {served.sentence}"
+        raise ApiError(422, reason, code="abstained", headers=served.headers, further=further)
 
 
 async def _gone(request: Request) -> None:

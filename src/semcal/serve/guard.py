@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from semcal.files import dumps
 from semcal.serve.configuration import ServeSettings
-from semcal.serve.requests import ApiError
+from semcal.serve.requests import CHAT, CHECK, LABELS, ApiError
 
 Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
@@ -104,19 +104,12 @@ class Guard:
         if keys and path not in OPEN and scope["method"] != "OPTIONS":
             scheme, _, key = headers.get("authorization", "").partition(" ")
             if scheme.lower() != "bearer" or not self.settings.admits(key.strip()):
-                raise ApiError(
-                    401,
-                    "this needs a key of this server; send it as 'Authorization: Bearer KEY'",
-                    code="invalid_api_key",
-                    headers={"www-authenticate": "Bearer"},
-                )
+                reason = "this needs a key of this server; send it as 'Authorization: Bearer KEY'"
+                raise ApiError(401, reason, code="invalid_api_key", headers={"www-authenticate": "Bearer"})
         if not keys and not _LOCAL.fullmatch(headers.get("host", "localhost").lower()):
-            raise ApiError(
-                403,
-                "this server is for its own machine, at localhost or 127.0.0.1; others need a key",
-                code="wrong_host",
-            )
-        if scope["method"] == "POST":
+            reason = "this server is for its own machine, at localhost or 127.0.0.1; others need a key"
+            raise ApiError(403, reason, code="wrong_host")
+        if scope["method"] == "POST" and path in (CHAT, CHECK, LABELS):
             kind = headers.get("content-type", "").partition(";")[0].strip().lower()
             if kind != "application/json":
                 reason = f"send JSON, with the header content-type: application/json, not {kind[:60]!r}"
@@ -131,9 +124,8 @@ def _headers(scope: Message) -> dict[str, str]:
 
 
 def _too_large(limit: int) -> ApiError:
-    return ApiError(
-        413, f"the body is larger than {limit} bytes; shorten the messages", code="body_too_large"
-    )
+    reason = f"the body is larger than {limit} bytes; shorten the messages"
+    return ApiError(413, reason, code="body_too_large")
 
 
 async def _refuse(send: Send, error: ApiError, status: int) -> None:

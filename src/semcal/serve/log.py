@@ -29,7 +29,7 @@ from semcal.databases import (
     transaction,
     write_ahead,
 )
-from semcal.errors import InputError, StoreError, shown
+from semcal.errors import StoreError
 from semcal.files import dumps
 
 #: Rows that are read at a time.
@@ -50,6 +50,7 @@ CREATE TABLE labels (
     time REAL NOT NULL
 )
 """
+_LABEL = "INSERT OR IGNORE INTO labels (id, correct, time) SELECT id, ?, ? FROM replies WHERE id = ?"
 _LABELLED = """\
 SELECT labels.number, replies.id, probability, threshold, abstained, correct, audited
 FROM labels JOIN replies ON replies.id = labels.id
@@ -104,7 +105,8 @@ class ReplyLog:
     >>> from tempfile import mkdtemp
     >>> log = ReplyLog(Path(mkdtemp()) / "log.sqlite")
     >>> log.add(Reply("a", 0.0, "f00", {"E-SC": 1.0}, "paris", 0.9, 0.5, False, "model"))
-    >>> log.label("a", True)
+    >>> log.label({"a": True, "b": False}), log.label({"a": True})
+    (['a'], [])
     >>> list(log.labelled()), list(log.probabilities())
     ([LabelledReply(id='a', probability=0.9, threshold=0.5, abstained=False, correct=True, ...)], [0.9])
     """
@@ -132,25 +134,17 @@ class ReplyLog:
         with self._writing() as database:
             database.execute(f"INSERT INTO replies ({columns}) VALUES ({places})", values)
 
-    def label(self, id: str, correct: bool) -> None:
-        """Write down whether an answer proved right.
+    def label(self, labels: Mapping[str, bool]) -> list[str]:
+        """Write down, all of them or none, which answers proved right; return the ids that had no label yet.
 
-        The first label of a reply stands: the same again changes nothing, and another is an InputError, as it
-        is where no reply has the id.
+        The first label of a reply stands. An id that no reply has is passed over.
         """
         with self._writing() as database:
-            (there,) = database.execute("SELECT count(*) FROM replies WHERE id = ?", [id]).fetchone()
-            if not there:
-                raise InputError(f"no reply in the log has the id {shown(id)}; give the 'id' of a reply")
-            earlier = database.execute("SELECT correct FROM labels WHERE id = ?", [id]).fetchone()
-            if earlier is not None and bool(earlier[0]) != correct:
-                raise InputError(
-                    f"the reply {shown(id)} is labelled {'right' if earlier[0] else 'wrong'} already, and a "
-                    "label stands once it was given"
-                )
-            if earlier is None:
-                values = (id, int(correct), time.time())
-                database.execute("INSERT INTO labels (id, correct, time) VALUES (?, ?, ?)", values)
+            return [
+                id
+                for id, correct in labels.items()
+                if database.execute(_LABEL, (int(correct), time.time(), id)).rowcount
+            ]
 
     def reply(self, id: str) -> Reply | None:
         """The reply with an id; None if there is none."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -23,28 +23,24 @@ from semcal.models.sampling import Sampling
 from semcal.recalibration.temperature import temperature_of
 from semcal.registry import check_name
 
+CHAT, CHECK, LABELS = "/v1/chat/completions", "/v1/semcal/check", "/v1/semcal/labels"
 #: How far a temperature may be from that of the calibration.
 _CLOSE = 1e-9
 #: Digits of the hash that tells chats with the same last turn apart.
 _DIGITS = 16
 
 
+@dataclass(eq=False)
 class ApiError(Exception):
     """A request that gets an error in OpenAI's shape; the message says what to do."""
 
-    def __init__(
-        self,
-        status: int,
-        message: str,
-        *,
-        code: str,
-        param: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        further: Mapping[str, Any] | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.status, self.message, self.code, self.param = status, message, code, param
-        self.headers, self.further = dict(headers or {}), dict(further or {})
+    status: int
+    message: str
+    _: KW_ONLY
+    code: str
+    param: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    further: Mapping[str, Any] = field(default_factory=dict)  # what stands beside the error
 
     @property
     def body(self) -> dict[str, Any]:
@@ -56,6 +52,8 @@ class ApiError(Exception):
 
 # ---- Bodies
 
+_MESSAGES = [[{"role": "user", "content": "Who wrote The Amber Gate?"}]]
+
 
 class _Body(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
@@ -65,7 +63,7 @@ class Part(_Body):
     """A part of a message."""
 
     model_config = ConfigDict(extra="allow")
-    type: str
+    type: str = Field(json_schema_extra={"enum": ["text"]})
     text: str | None = None
 
 
@@ -73,7 +71,7 @@ class Message(_Body):
     """A message of a chat."""
 
     model_config = ConfigDict(extra="allow")
-    role: str
+    role: str = Field(json_schema_extra={"enum": ["system", "developer", "user", "assistant"]})
     content: str | list[Part] | None = None
 
     @property
@@ -98,41 +96,54 @@ class StreamOptions(_Body):
     include_obfuscation: bool | None = None
 
 
-class ChatRequest(_Body):
+def _only(*values: Any) -> Any:
+    """A field that may be null or one of these values."""
+    return Field(default=None, json_schema_extra={"enum": [*values, None]})
+
+
+class Drawing(_Body):
+    """What would draw other answers, but for the values that do not."""
+
+    top_p: float | None = _only(1)
+    top_k: int | None = _only(0, -1)
+    min_p: float | None = _only(0)
+    presence_penalty: float | None = _only(0)
+    frequency_penalty: float | None = _only(0)
+    repetition_penalty: float | None = _only(1)
+    logit_bias: dict[str, float] | None = _only({})
+    stop: str | list[str] | None = _only([])
+    tools: list[dict[str, Any]] | None = _only([])
+    functions: list[dict[str, Any]] | None = _only([])
+    reasoning_effort: str | None = _only()
+    verbosity: str | None = _only()
+    web_search_options: dict[str, Any] | None = _only()
+
+
+class Form(_Body):
+    """What would change the form of a reply, but for the values that do not."""
+
+    n: int | None = _only(1)
+    logprobs: bool | None = _only(False)
+    top_logprobs: int | None = _only(0)
+    response_format: dict[str, Any] | None = _only({"type": "text"})
+    tool_choice: str | dict[str, Any] | None = _only("none", "auto")
+    function_call: str | dict[str, Any] | None = _only("none", "auto")
+    modalities: list[str] | None = _only(["text"])
+    audio: dict[str, Any] | None = _only()
+    prediction: dict[str, Any] | None = _only()
+
+
+class ChatRequest(Drawing, Form):
     """A request to /v1/chat/completions."""
 
     model: str
-    messages: list[Message] = Field(min_length=1)
+    messages: list[Message] = Field(min_length=1, examples=_MESSAGES)
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     max_tokens: int | None = Field(default=None, ge=1)
     max_completion_tokens: int | None = Field(default=None, ge=1)
     semcal: Options | None = None
-    # what would draw otherwise
     temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    min_p: float | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    repetition_penalty: float | None = None
-    logit_bias: dict[str, float] | None = None
-    stop: str | list[str] | None = None
-    tools: list[dict[str, Any]] | None = None
-    functions: list[dict[str, Any]] | None = None
-    reasoning_effort: str | None = None
-    verbosity: str | None = None
-    web_search_options: dict[str, Any] | None = None
-    # what would change the form of the reply
-    n: int | None = None
-    logprobs: bool | None = None
-    top_logprobs: int | None = None
-    response_format: dict[str, Any] | None = None
-    tool_choice: str | dict[str, Any] | None = None
-    function_call: str | dict[str, Any] | None = None
-    modalities: list[str] | None = None
-    audio: dict[str, Any] | None = None
-    prediction: dict[str, Any] | None = None
     # what changes nothing here
     seed: int | None = None
     user: str | None = None
@@ -144,12 +155,18 @@ class ChatRequest(_Body):
     prompt_cache_retention: str | None = None
     parallel_tool_calls: bool | None = None
 
+    def others(self, kind: type[_Body]) -> Iterator[tuple[str, Any]]:
+        """The fields of a kind that hold a value which is not taken, with it."""
+        for name, entry in kind.model_fields.items():
+            if (value := getattr(self, name)) not in cast("Any", entry.json_schema_extra)["enum"]:
+                yield name, value
+
 
 class CheckRequest(_Body):
     """A request to /v1/semcal/check: an answer, and its question or messages."""
 
     model: str | None = None
-    messages: list[Message] | None = Field(default=None, min_length=1)
+    messages: list[Message] | None = Field(default=None, min_length=1, examples=_MESSAGES)
     question: str | None = None
     context: str | None = None
     answer: str
@@ -164,36 +181,6 @@ class Label(_Body):
     id: str
     correct: bool | None = None
     reference: str | list[str] | None = None
-
-
-#: What would draw other answers → the values that do not, beside null.
-DRAWING: dict[str, tuple[Any, ...]] = {
-    "top_p": (1,),
-    "top_k": (0, -1),
-    "min_p": (0,),
-    "presence_penalty": (0,),
-    "frequency_penalty": (0,),
-    "repetition_penalty": (1,),
-    "logit_bias": ({},),
-    "stop": ([],),
-    "tools": ([],),
-    "functions": ([],),
-    "reasoning_effort": (),
-    "verbosity": (),
-    "web_search_options": (),
-}
-#: What would change the form of a reply → the values that do not, beside null.
-FORM: dict[str, tuple[Any, ...]] = {
-    "n": (1,),
-    "logprobs": (False,),
-    "top_logprobs": (0,),
-    "response_format": ({"type": "text"},),
-    "tool_choice": ("none", "auto"),
-    "function_call": ("none", "auto"),
-    "modalities": (["text"],),
-    "audio": (),
-    "prediction": (),
-}
 
 
 # ---- What is asked
@@ -222,14 +209,9 @@ class Coverage:
 
     def read(self, request: ChatRequest) -> Query:
         """What a request asks; ApiError for what no reply could hold."""
-        for name, neutral in FORM.items():
-            if (value := getattr(request, name)) is not None and value not in neutral:
-                raise ApiError(
-                    400,
-                    f"{name} {shown(value)} asks for another form of reply than one text; leave it out",
-                    code="unsupported_parameter",
-                    param=name,
-                )
+        for name, value in request.others(Form):
+            reason = f"{name} {shown(value)} asks for another form of reply than one text; leave it out"
+            raise ApiError(400, reason, code="unsupported_parameter", param=name)
         query = self.question(request.messages)
         return replace(query, uncovered=(*query.uncovered, *self._drawn_otherwise(request, query.question)))
 
@@ -278,9 +260,8 @@ class Coverage:
         if value is not None and (temperature is None or abs(value - temperature) > _CLOSE):
             at = "under its recalibrator" if temperature is None else f"at {temperature:g}"
             uncovered.append(("temperature", f"answers are drawn {at}, not at temperature {value:g}"))
-        for name, neutral in DRAWING.items():
-            if (value := getattr(request, name)) is not None and value not in neutral:
-                uncovered.append((name, f"answers are drawn without {name} {shown(value)}"))
+        for name, value in request.others(Drawing):
+            uncovered.append((name, f"answers are drawn without {name} {shown(value)}"))
         for name in ("max_tokens", "max_completion_tokens"):
             if (value := getattr(request, name)) is not None and value < limit:
                 reason = f"answers have up to {limit} tokens, and {name} {value} would cut some short"
@@ -295,12 +276,8 @@ class Coverage:
         if not any(abs(options.risk - risk) <= _CLOSE for risk in risks):
             certified = ", ".join(f"{risk:g}" for risk in risks)
             remedy = f"the certified ones are {certified}" if risks else "calibrate with --risk"
-            raise ApiError(
-                400,
-                f"the calibration has no threshold for the risk {options.risk:g}; {remedy}",
-                code="unknown_risk",
-                param="semcal.risk",
-            )
+            reason = f"the calibration has no threshold for the risk {options.risk:g}; {remedy}"
+            raise ApiError(400, reason, code="unknown_risk", param="semcal.risk")
 
 
 def thresholds_of(calibration: Calibration) -> tuple[Any, ...]:

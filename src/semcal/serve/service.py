@@ -6,12 +6,12 @@ import asyncio
 import threading
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import cached_property, partial
 from hashlib import sha256
-from typing import Any, Protocol
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -44,38 +44,17 @@ from semcal.serve.requests import (
     Query,
     thresholds_of,
 )
+from semcal.serve.watch import PromiseWatch
 from semcal.uncertainty import SemanticUQ
 
 #: Buckets of the histogram of seconds.
 BUCKETS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100)
 
 
-class Watch(Protocol):
-    """What watches whether the promise still holds."""
-
-    def update(self, reply: LabelledReply) -> None:
-        """Take the label of a reply, in order of arrival."""
-
-    def observe(self, probability: float) -> None:
-        """Take the probability of a reply."""
-
-    @property
-    def alarm(self) -> bool:
-        """Whether the promise does not hold any more."""
-
-    @property
-    def e_values(self) -> Mapping[str, float]:
-        """The evidence of each test."""
-
-    @property
-    def courses(self) -> Sequence[Mapping[str, Any]]:
-        """How each test stands and how it came to that, for the page."""
-
-
 class Metrics:
     """What Prometheus reads."""
 
-    def __init__(self, engine: Engine, watch: Watch | None) -> None:
+    def __init__(self, engine: Engine, watch: PromiseWatch | None) -> None:
         self.registry = registry = CollectorRegistry()
         self.requests = Counter(
             "semcal_requests", "Requests by what came of them", ["outcome"], registry=registry
@@ -99,11 +78,10 @@ class Metrics:
                 e_value.labels(name).set_function(partial(_e_value, watch, name))
 
 
-def _e_value(watch: Watch, name: str) -> float:
+def _e_value(watch: PromiseWatch, name: str) -> float:
     return watch.e_values[name]
 
 
-@dataclass(frozen=True)
 class ClientGone(Exception):
     """Nobody waits for the reply any more."""
 
@@ -142,7 +120,7 @@ class Service:
         names: tuple[str, str] | None = None,
         fallback: SemanticUQ | None = None,
         log: ReplyLog | None = None,
-        watch: Watch | None = None,
+        watch: PromiseWatch | None = None,
         examples: Sequence[str] = (),
     ) -> None:
         model, learnt = names or (uq.model.name, "calibration")
@@ -190,11 +168,8 @@ class Service:
         self.check_model(request.model)
         self._check_size(request.messages)
         if self.calibration.answer_kind == "given":
-            raise ApiError(
-                400,
-                "the calibration is of given answers; ask how likely one is right at /v1/semcal/check",
-                code="wrong_calibration",
-            )
+            reason = "the calibration is of given answers; ask how likely one is right at /v1/semcal/check"
+            raise ApiError(400, reason, code="wrong_calibration")
         self.coverage.check_risk(options)
         query = self.coverage.read(request)
         self._check_covered(query)
@@ -230,12 +205,8 @@ class Service:
         if request.model is not None:
             self.check_model(request.model)
         if self.calibration.answer_kind != "given":
-            raise ApiError(
-                400,
-                f"the calibration is of {self.calibration.answer_kind} answers, not of given ones; calibrate "
-                "with --answer given",
-                code="wrong_calibration",
-            )
+            reason = f"the calibration is of {self.calibration.answer_kind} answers, not of given ones"
+            raise ApiError(400, f"{reason}; calibrate with --answer given", code="wrong_calibration")
         self.coverage.check_risk(options)
         if (request.messages is None) == (request.question is None):
             raise ApiError(400, "give 'messages' or 'question', one of them", code="invalid_request")
@@ -278,13 +249,9 @@ class Service:
         """ApiError for what the calibration does not cover, unless that is answered without a probability."""
         if query.uncovered and self.settings.uncovered == "refuse":
             param, reason = query.uncovered[0]
-            remedy = "" if param == "messages" else "; leave it out"
-            raise ApiError(
-                400,
-                f"{reason}{remedy} (an operator may answer it without a probability: --uncovered answer)",
-                code="not_covered",
-                param=param,
-            )
+            reason += "" if param == "messages" else "; leave it out"
+            reason += " (an operator may answer it without a probability: --uncovered answer)"
+            raise ApiError(400, reason, code="not_covered", param=param)
 
     async def _outcome(
         self, job: Job, gone: Callable[[], Awaitable[None]], tier: Tier | None = None
@@ -294,12 +261,9 @@ class Service:
         try:
             engine.submit(job)
         except QueueFull as error:
-            raise ApiError(
-                503,
-                f"{self.settings.queue} questions wait already; try again in {error.seconds} s",
-                code="overloaded",
-                headers={"retry-after": str(error.seconds)},
-            ) from None
+            reason = f"{self.settings.queue} questions wait already; try again in {error.seconds} s"
+            later = {"retry-after": str(error.seconds)}
+            raise ApiError(503, reason, code="overloaded", headers=later) from None
         future = asyncio.wrap_future(job.future)
         leaving = asyncio.ensure_future(gone())
         either: set[asyncio.Future[Any]] = {future, leaving}
@@ -316,9 +280,8 @@ class Service:
         except (ServerError, BackendFailed, BudgetError, ModelError) as error:
             note("backend", type=type(error).__name__)
             reason = f": {error}" if isinstance(error, BackendFailed) else ""
-            raise ApiError(
-                502, f"the model server gave no answer{reason}; try again later", code="backend_failed"
-            ) from error
+            reason = f"the model server gave no answer{reason}; try again later"
+            raise ApiError(502, reason, code="backend_failed") from error
         finally:
             leaving.cancel()
             if not future.done():
@@ -447,35 +410,35 @@ class Service:
         """Write labels down, all or none of them, and tell the watch."""
         if self.log is None:
             raise ApiError(409, "nothing is logged here; start with --log FILE", code="no_log")
-        with self._labelling:
-            verdicts = dict[str, bool]()
-            for place, label in enumerate(labels):
-                correct = self._correct(label, f"labels.{place}")
-                if verdicts.setdefault(label.id, correct) != correct:
-                    reason = f"the reply {shown(label.id)} is labelled twice, and differently; send one"
-                    raise ApiError(400, reason, code="invalid_request")
-            for reply_id, correct in verdicts.items():
-                self._label(reply_id, correct)
-        return [{"id": label.id, "correct": verdicts[label.id]} for label in labels]
+        verdicts = dict[str, tuple[Reply, bool]]()
+        try:
+            with self._labelling:
+                for place, label in enumerate(labels):
+                    verdict = self._verdict_of(label, f"labels.{place}")
+                    if verdicts.setdefault(label.id, verdict) != verdict:
+                        reason = f"the reply {shown(label.id)} is labelled twice, and differently; send one"
+                        raise ApiError(400, reason, code="invalid_request")
+                for reply_id in self.log.label({id: correct for id, (_, correct) in verdicts.items()}):
+                    self._count_label(*verdicts[reply_id])
+        except StoreError as error:
+            note("log", fault=str(error))
+            reason = "the log cannot be used, so no label was taken; try again later"
+            raise ApiError(503, reason, code="log_failed") from error
+        return [{"id": label.id, "correct": verdicts[label.id][1]} for label in labels]
 
-    def _label(self, reply_id: str, correct: bool) -> None:
-        assert self.log is not None
-        reply = self.log.reply(reply_id)
-        if reply is None or self.log.label_of(reply_id) is not None:
-            return
-        self.log.label(reply_id, correct)
+    def _count_label(self, reply: Reply, correct: bool) -> None:
+        """Tell the metrics and the watch of a label."""
         self.metrics.labels.labels(str(correct).lower()).inc()
         if self.watch is not None and reply.calibration in self.calibration.ids_in_logs:
             verdict = (reply.probability, reply.threshold, reply.abstained)
-            self.watch.update(LabelledReply(reply_id, *verdict, correct, reply.audited))
+            self.watch.update(LabelledReply(reply.id, *verdict, correct, reply.audited))
 
-    def _correct(self, label: Label, param: str) -> bool:
-        """What a label says; ApiError where it says nothing, or cannot be taken."""
+    def _verdict_of(self, label: Label, param: str) -> tuple[Reply, bool]:
+        """A reply, and what its label says; ApiError where that is nothing, or cannot be taken."""
         assert self.log is not None
         if (label.correct is None) == (label.reference is None):
-            raise ApiError(
-                400, "give 'correct' or 'reference', one of them", code="invalid_request", param=param
-            )
+            reason = "give 'correct' or 'reference', one of them"
+            raise ApiError(400, reason, code="invalid_request", param=param)
         reply = self.log.reply(label.id)
         if reply is None:
             reason = f"there is no reply with the id {shown(label.id)} in the log; give the 'id' of a reply"
@@ -493,7 +456,7 @@ class Service:
             was = "right" if earlier else "wrong"
             reason = f"the reply {shown(label.id)} is labelled {was} already, and the first label stands"
             raise ApiError(409, reason, code="labelled_already", param=param)
-        return correct
+        return reply, correct
 
 
 def _draws_of(request: CheckRequest) -> dict[str, Any] | None:

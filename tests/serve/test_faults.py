@@ -1,0 +1,180 @@
+"""What is stated of faults around the server: back ends, clients, the disk and the clock."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from semcal.serve.log import ReplyLog
+from semcal.serve.requests import LABELS
+from semcal.servers.client import ServerClient
+from semcal.servers.settings import Endpoint, ServerSettings
+from semcal.uncertainty import SemanticUQ
+from tests.serve.serving import SANG, WHERE, WROTE, Running, running, until
+from tests.serve.test_guards import QUESTION, served
+from tests.serve.test_log import reply_of
+from tests.servers.fake_server import FakeServer
+from tests.servers.fault_proxy import FAULTS, FaultProxy
+
+pytestmark = pytest.mark.filterwarnings("ignore:the calibration was made from stored samples")
+#: Damage behind which the reply is still to be read.
+HARMLESS = ("delay", "leave", "twice", "slow twice")
+
+
+def behind(proxy: FaultProxy, backend: FakeServer, **settings: Any) -> SemanticUQ:
+    """The model of a server behind a proxy."""
+    uq = served(backend)
+    uq.model.client = ServerClient(Endpoint(proxy.url, "fake"), ServerSettings(**settings), first_wait=0.01)
+    return uq
+
+
+def code_of(reply: httpx.Response) -> str | None:
+    return None if reply.status_code == 200 else reply.json()["error"]["code"]
+
+
+# ---- Model servers
+
+
+def test_a_model_server_that_goes_and_comes_back_is_asked_again_at_once() -> None:
+    with FakeServer(log_probs="scaled") as backend:
+        expected = served(backend).ask(QUESTION).confidence
+        with (
+            FaultProxy(backend.port, share=0.0, faults=("refuse", "lose"), at_most=10**6) as proxy,
+            running(behind(proxy, backend, retries=0)) as server,
+        ):
+            for gone in (False, True, False, True, False):
+                proxy._share = float(gone)
+                reply = server.chat(QUESTION)
+                assert code_of(reply) == ("backend_failed" if gone else None)
+                assert gone or reply.json()["semcal"]["confidence"] == expected
+                assert server.get("/ready").status_code == 200
+
+
+def test_a_slow_model_server_is_given_up_after_the_time_of_a_request() -> None:
+    with (
+        FakeServer(log_probs="scaled", delay=60.0) as backend,
+        running(served(backend), request_timeout=0.3) as server,
+    ):
+        assert code_of(server.chat(QUESTION)) == "timeout"
+        backend.quirks.delay = 0.0
+        server.service.settings.__dict__["request_timeout"] = 30.0
+        assert code_of(server.chat(QUESTION)) is None
+        until(lambda: server.service.engine._under_way == {})
+
+
+def test_a_lying_model_server_gets_no_other_probability_out() -> None:
+    with FakeServer(log_probs="scaled") as backend:
+        questions = {fault: f"Who built mill {number}?" for number, fault in enumerate(FAULTS)}
+        expected = {fault: served(backend).ask(text).confidence for fault, text in questions.items()}
+        with (
+            FaultProxy(backend.port, share=1.0, at_most=2) as proxy,
+            running(behind(proxy, backend, retries=1)) as server,
+        ):
+            for fault, text in questions.items():
+                proxy._kinds = (fault,)
+                replies = [server.chat(text) for _ in range(2)]
+                codes = ["backend_failed" if fault not in HARMLESS else None, None]
+                assert [code_of(reply) for reply in replies] == codes, fault
+                answered = [reply.json()["semcal"] for reply in replies if reply.status_code == 200]
+                assert {one["confidence"] for one in answered} == {expected[fault]}, fault
+
+
+class Boaster(FakeServer):
+    """A server that counts tokens as it likes."""
+
+    usage: Any = None
+
+    async def _answer(self, *arguments: Any) -> Any:
+        status, reply, more = await super()._answer(*arguments)
+        return status, (reply | {"usage": self.usage} if "choices" in reply else reply), more
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        {"prompt_tokens": -5, "completion_tokens": -7, "total_tokens": -12},
+        {"prompt_tokens": 10**400, "completion_tokens": 10**400},
+        {"prompt_tokens": "many", "completion_tokens": [3]},
+        {"prompt_tokens": 0.5, "completion_tokens": True},
+        [1, 2],
+    ],
+)
+def test_tokens_that_cannot_be_are_not_counted(usage: Any, tmp_path: Path) -> None:
+    log = ReplyLog(tmp_path / "log.sqlite")
+    with Boaster(log_probs="scaled") as backend:
+        backend.usage = usage
+        with running(served(backend, price_in=1.0, price_out=1.0, retries=0), log=log) as server:
+            reply = server.chat(QUESTION)
+            assert server.get("/metrics").status_code == 200
+    if 10**400 in [*usage, *getattr(usage, "values", list)()]:
+        assert code_of(reply) == "backend_failed"
+        return
+    assert 0 <= reply.json()["usage"]["total_tokens"] < 10**9
+    assert 0 <= (log.reply(reply.json()["id"]).cost or 0.0) < 10**3
+
+
+# ---- Clients
+
+
+def test_a_client_that_goes_while_it_is_streamed_to_has_its_reply_in_the_log(tmp_path: Path) -> None:
+    log = ReplyLog(tmp_path / "log.sqlite")
+    body = {"model": "fake", "stream": True, "messages": [{"role": "user", "content": WROTE}]}
+    with running(log=log) as server:
+        for _ in range(5):
+            with httpx.stream("POST", f"{server.url}/v1/chat/completions", json=body) as reply:
+                next(reply.iter_bytes())
+        assert server.chat(WROTE).status_code == 200
+    assert len(list(ReplyLog(log.path).probabilities())) == 6
+
+
+# ---- The disk and the clock
+
+
+def fill(server: Running, *, full: bool) -> None:
+    """Let the file of the log grow no more, or again."""
+    database = server.service.log._database
+    (pages,) = database.execute("PRAGMA page_count").fetchone()
+    database.execute(f"PRAGMA max_page_count = {pages if full else 10**6}")
+
+
+def test_on_a_full_disk_no_label_of_a_list_is_taken_and_later_all_are(tmp_path: Path) -> None:
+    log = ReplyLog(tmp_path / "log.sqlite")
+    labels = [{"id": f"reply-{number}", "correct": True} for number in range(300)]
+    for label in labels:
+        log.add(reply_of(label["id"]))
+    with running(log=log, log_texts=True) as server:
+        fill(server, full=True)
+        refused = server.post(LABELS, labels)
+        assert (refused.status_code, code_of(refused)) == (503, "log_failed")
+        assert list(log.labelled()) == []
+        replies = [server.chat(text) for text in (WROTE, SANG, WHERE) * 5]
+        assert {code_of(reply) for reply in replies} == {None}
+        assert server.get("/ready").json()["log"] == "cannot be written"
+        lost = [reply for reply in replies if log.reply(reply.json()["id"]) is None]
+        assert f"semcal_unlogged_total {float(len(lost))}" in server.get("/metrics").text
+        assert code_of(server.post(LABELS, {"id": lost[0].json()["id"], "correct": True})) == "unknown_reply"
+        fill(server, full=False)
+        assert server.post(LABELS, labels).status_code == 200
+        assert len(list(log.labelled())) == 300
+
+
+def test_a_clock_that_is_set_back_changes_no_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log, hours = ReplyLog(tmp_path / "log.sqlite"), iter(range(10**6, 0, -1))
+    monkeypatch.setattr(time, "time", backwards(hours.__next__))
+    with running(log=log) as server:
+        replies = [server.chat(text).json() for text in (WROTE, SANG, WHERE)]
+        for reply in replies[::-1]:
+            assert server.post(LABELS, {"id": reply["id"], "correct": True}).status_code == 200
+    times = [log.reply(reply["id"]).time for reply in replies]
+    assert times == sorted(times, reverse=True)
+    assert [reply.id for reply in log.labelled()] == [reply["id"] for reply in replies[::-1]]
+    assert list(log.probabilities()) == [reply["semcal"]["confidence"] for reply in replies]
+
+
+def backwards(hour: Callable[[], int]) -> Callable[[], float]:
+    return lambda: hour() * 3600.0
