@@ -97,7 +97,7 @@ class EProcess:
 def _tolerance(calibration: Calibration) -> float:
     """`TOLERATED` standard errors of the share right among the labels that a calibration was learnt from."""
     report = calibration.report
-    right = report.base["accuracy"] or 0.0
+    right = report.base.get("accuracy") or 0.0
     n = report.n + 2
     share = (right * report.n + 1) / n
     return TOLERATED * math.sqrt(share * (1 - share) / n)
