@@ -152,11 +152,11 @@ def main(arguments: Sequence[str] = ()) -> None:
         with sqlite3.connect(Path(folder) / "log.sqlite") as database:
             (rows,) = database.execute("SELECT count(*) FROM replies").fetchone()
         print(f"\nThe log holds {rows} replies, and clients got {logged}.")
-        settled = [size for count, size in load.memory.items() if count >= SETTLED]
+        settled = {count: size for count, size in load.memory.items() if count >= SETTLED}
         if settled:
-            print(
-                f"Memory from request {SETTLED} on: {settled[0]:.0f} MB, then at most {max(settled):.0f} MB."
-            )
+            sizes = ", ".join(f"{size:.0f} at {count}" for count, size in list(settled.items())[::3])
+            growth = max(settled.values()) - next(iter(settled.values()))
+            print(f"Memory in MB: {sizes} requests; it grows by {growth:.0f} at most from {SETTLED} on.")
             print(f"Targets: growth below {GROWTH} MB, at least {SHARE} of `ask`'s throughput.")
 
 

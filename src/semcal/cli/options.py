@@ -509,7 +509,7 @@ def open_executor(
     """
     from semcal.workers import ProcessExecutor, SerialExecutor
 
-    state = cache(partial(_load_with_threads, load, plan.n_threads))
+    state = cache(partial(load_with_threads, load, plan.n_threads))
     chosen: Executor[State]
     if plan.n_workers == 1:
         chosen = SerialExecutor(state())
@@ -520,7 +520,7 @@ def open_executor(
         show_peak(executor)
 
 
-def _load_with_threads(load: Callable[[], State], n_threads: int) -> State:
+def load_with_threads(load: Callable[[], State], n_threads: int) -> State:
     """The state of a process that uses so many threads, or fewer if PyTorch was told to (OMP_NUM_THREADS)."""
     state = load()
     if "torch" in sys.modules:

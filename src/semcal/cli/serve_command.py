@@ -165,7 +165,9 @@ def _service(options: ServeOptions, server: opt.ServerOptions, settings: ServeSe
     calibration = opt.open_calibration(options.calibration)
     equivalence = equivalence_of(calibration, options.equivalence)
     models = opt.ModelOptions.of(replace(options, equivalence=str(equivalence)), server)
-    state = models()
+    # A small model waits for its threads more than it computes; a second one may be large.
+    plan = opt.choose_workers(None, "serve", models, blocks=1)
+    state = models() if options.fallback else opt.load_with_threads(models, plan.n_threads)
     thresholds = calibration.thresholds or filter(None, [calibration.threshold])
     for line in (*calibration.report.first, *map(promise, thresholds)):
         info(f"serve: {line}")
