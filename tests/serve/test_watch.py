@@ -188,7 +188,7 @@ def test_by_default_what_the_labels_of_a_calibration_cannot_tell_is_tolerated() 
     assert accuracy is not None
     standard_error = (accuracy * (1 - accuracy) / n) ** 0.5
     watch = PromiseWatch.of(atlas)
-    assert watch.tests["calibration"].tolerance == pytest.approx(2.5 * standard_error, rel=0.05)
+    assert watch.tests["calibration"].tolerance == pytest.approx(2 * standard_error, rel=0.05)
     assert watch.tests["risk"].tolerance == PromiseWatch.of(risk=0.1).tests["calibration"].tolerance == 0
     assert PromiseWatch.of(atlas, tolerance=0.0).tests["calibration"].tolerance == 0
 

@@ -229,7 +229,7 @@ TOLERANCE = Option(
     None,
     "--tolerance",
     metavar="D",
-    help="How far probabilities may be off before the watch raises an alarm; by default 2.5 standard errors "
+    help="How far probabilities may be off before the watch raises an alarm; by default 2 standard errors "
     "of the share right among the calibration's labels.",
 )
 DELTA = Option(

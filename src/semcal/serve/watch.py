@@ -32,7 +32,7 @@ ALPHA = 0.05
 #: Bands of equal width in which probabilities are watched besides all together.
 BANDS = ("0 to 0.2", "0.2 to 0.4", "0.4 to 0.6", "0.6 to 0.8", "0.8 to 1")
 #: How far probabilities may be off, in standard errors of the share right among the labels they come of.
-TOLERATED = 2.5
+TOLERATED = 2.0
 #: E-values that are kept of a test; then every second, and so on.
 KEPT = 400
 #: Larger e-values are given as e to this power.
