@@ -226,11 +226,8 @@ def _watch(log: ReplyLog, calibration: Calibration, tolerance: float | None) -> 
     """The watch on the promise, with what the log holds already of the calibration's own replies."""
     from semcal.serve.watch import PromiseWatch
 
-    watch, ids = PromiseWatch.of(calibration, tolerance=tolerance), calibration.ids_in_logs
-    for probability in log.probabilities(ids):
-        watch.observe(probability)
-    for reply in log.labelled(ids):
-        watch.update(reply)
+    watch = PromiseWatch.of(calibration, tolerance=tolerance)
+    watch.read(log, calibration.ids_in_logs)
     if watch.alarm:
         info(f"serve: the labels in {log.path} raise an alarm; see docs/monitor.md")
     return watch
