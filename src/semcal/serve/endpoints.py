@@ -18,15 +18,14 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
-from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from semcal import __version__
 from semcal.errors import UsageError
-from semcal.files import dumps
 from semcal.registry import check_name
 from semcal.serve import schema
 from semcal.serve.configuration import ServeSettings
-from semcal.serve.guard import PAGE, Guard
+from semcal.serve.guard import PAGE, Guard, Json
 from semcal.serve.replies import Served
 from semcal.serve.requests import (
     CHAT,
@@ -52,14 +51,6 @@ CLIENT_GONE = 499
 #: The bodies of paths, for what is said of an unknown key.
 _BODIES: Mapping[str, type[BaseModel]] = {CHAT: ChatRequest, CHECK: CheckRequest, LABELS: Label}
 Labels = Annotated[list[Label], Field(max_length=1000)]
-
-
-class Json(JSONResponse):
-    """A reply as all of semcal's JSON is written: infinities as texts, undefined numbers as null."""
-
-    def render(self, content: Any) -> bytes:
-        """The bytes."""
-        return dumps(content).encode()
 
 
 def make_app(service: Service) -> FastAPI:

@@ -37,7 +37,7 @@ class ApiError(Exception):
     status: int
     message: str
     _: KW_ONLY
-    code: str
+    code: str = "invalid_request"
     param: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     further: Mapping[str, Any] = field(default_factory=dict)  # what stands beside the error
@@ -244,7 +244,7 @@ class Coverage:
         """A question without messages, in the calibration's template."""
         question = Question(text, text, context=context)
         if not text.strip():
-            raise ApiError(400, "the question is empty", code="invalid_request", param="question")
+            raise ApiError(400, "the question is empty", param="question")
         if self.template.roles:
             reason = f"the calibration is of messages ({', '.join(self.template.roles)}); send 'messages'"
             return Query(question, (("question", reason),))
@@ -323,7 +323,7 @@ def error_of_body(errors: Sequence[Mapping[str, Any]], models: Mapping[str, type
             return ApiError(400, f"{param}: {error}", code="unknown_parameter", param=param)
     text = first["msg"][:1].lower() + first["msg"][1:]
     got = "" if first["type"] == "missing" else f", got {shown(first.get('input'))}"
-    return ApiError(400, f"{param or 'the body'}: {text}{got}", code="invalid_request", param=param)
+    return ApiError(400, f"{param or 'the body'}: {text}{got}", param=param)
 
 
 Style = Literal["sentence", "refusal", "pass", "error"]

@@ -209,18 +209,18 @@ class Service:
             raise ApiError(400, f"{reason}; calibrate with --answer given", code="wrong_calibration")
         self.coverage.check_risk(options)
         if (request.messages is None) == (request.question is None):
-            raise ApiError(400, "give 'messages' or 'question', one of them", code="invalid_request")
+            raise ApiError(400, "give 'messages' or 'question', one of them")
         texts = (request.question, request.context, request.answer, *(request.samples or ()))
         self._check_size(request.messages or (), *(text for text in texts if text))
         if not request.answer.strip():
-            raise ApiError(400, "the answer is empty; there is nothing to check", code="invalid_request")
+            raise ApiError(400, "the answer is empty; there is nothing to check")
         if request.messages is None:
             query = self.coverage.plain(request.question or "", request.context)
         elif request.context is None:
             query = self.coverage.question(request.messages)
         else:
             reason = "'context' goes with a 'question'; put it into the messages"
-            raise ApiError(400, reason, code="invalid_request", param="context")
+            raise ApiError(400, reason, param="context")
         self._check_covered(query)
         question = replace(query.question, extra={"answer": request.answer})
         outcome = await self._outcome(Job(question, "given", _draws_of(request)), gone)
@@ -276,7 +276,7 @@ class Service:
                 raise ClientGone
             raise ApiError(504, f"no answer within {timeout:g} s; try again later", code="timeout")
         except (InputError, UsageError) as error:
-            raise ApiError(400, str(error), code="invalid_request") from error
+            raise ApiError(400, str(error)) from error
         except (ServerError, BackendFailed, BudgetError, ModelError) as error:
             note("backend", type=type(error).__name__)
             reason = f": {error}" if isinstance(error, BackendFailed) else ""
@@ -417,7 +417,7 @@ class Service:
                     verdict = self._verdict_of(label, f"labels.{place}")
                     if verdicts.setdefault(label.id, verdict) != verdict:
                         reason = f"the reply {shown(label.id)} is labelled twice, and differently; send one"
-                        raise ApiError(400, reason, code="invalid_request")
+                        raise ApiError(400, reason)
                 for reply_id in self.log.label({id: correct for id, (_, correct) in verdicts.items()}):
                     self._count_label(*verdicts[reply_id])
         except StoreError as error:
@@ -438,7 +438,7 @@ class Service:
         assert self.log is not None
         if (label.correct is None) == (label.reference is None):
             reason = "give 'correct' or 'reference', one of them"
-            raise ApiError(400, reason, code="invalid_request", param=param)
+            raise ApiError(400, reason, param=param)
         reply = self.log.reply(label.id)
         if reply is None:
             reason = f"there is no reply with the id {shown(label.id)} in the log; give the 'id' of a reply"
@@ -463,7 +463,7 @@ def _draws_of(request: CheckRequest) -> dict[str, Any] | None:
     """The draws that a request brings; None where they are to be drawn."""
     if request.samples is None:
         if request.log_likelihoods is not None:
-            raise ApiError(400, "'log_likelihoods' go with 'samples'; send both", code="invalid_request")
+            raise ApiError(400, "'log_likelihoods' go with 'samples'; send both")
         return None
     likelihoods = {} if request.log_likelihoods is None else {"log_likelihoods": request.log_likelihoods}
     return {"samples": request.samples, **likelihoods}
