@@ -103,7 +103,7 @@ def command(options: ServeOptions, server: opt.ServerOptions) -> int:
     """
     try:
         from semcal.serve.configuration import merged
-        from semcal.serve.endpoints import listening, serve
+        from semcal.serve.endpoints import Server, listening
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in ("fastapi", "uvicorn", "prometheus_client", "starlette"):
@@ -119,7 +119,7 @@ def command(options: ServeOptions, server: opt.ServerOptions) -> int:
         host = f"[{host}]" if ":" in host else host
         url = f"http://{host}:{port}"
         info(f"serve: {' and '.join(service.models)} at {url}/v1; a page to try it at {url}/")
-        serve(service, bound)
+        Server(service).answer(bound)
     info("serve: stopped; what was asked is answered")
     return 0
 
@@ -166,8 +166,7 @@ def _service(options: ServeOptions, server: opt.ServerOptions, settings: ServeSe
     equivalence = equivalence_of(calibration, options.equivalence)
     models = opt.ModelOptions.of(replace(options, equivalence=str(equivalence)), server)
     state = models()
-    thresholds = calibration.thresholds or filter(None, [calibration.threshold])
-    for line in (*calibration.report.first, *map(promise, thresholds)):
+    for line in (*calibration.report.first, *map(promise, calibration.all_thresholds)):
         info(f"serve: {line}")
     uq = SemanticUQ(
         state.model,

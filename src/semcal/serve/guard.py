@@ -66,7 +66,7 @@ class Guard:
         start, headers = time.monotonic(), dict(Headers(scope=scope).items())
         client_id = headers.get("x-request-id", "")
         request_id = client_id if _ID.fullmatch(client_id) else uuid.uuid4().hex
-        scope.setdefault("state", {})["request_id"] = request_id
+        noted = scope.setdefault("state", {})["noted"] = dict[str, Any]()  # what the log says further
         status, size, limit = 0, 0, self.settings.max_body
 
         async def answer(message: Message) -> None:
@@ -107,7 +107,7 @@ class Guard:
         finally:
             seconds = round(time.monotonic() - start, 4)
             request = {"request_id": request_id, "method": scope["method"], "path": scope["path"][:100]}
-            note("request", **request, status=status, seconds=seconds, **scope["state"].get("noted", {}))
+            note("request", **request, status=status, seconds=seconds, **noted)
 
     def _check(self, scope: Scope, headers: Mapping[str, str]) -> None:
         """ApiError for a request without a key, of another page, or whose body is too large or no JSON."""
