@@ -59,7 +59,7 @@ def make_app(service: Service) -> FastAPI:
     if service.settings.cors:
         app.add_middleware(
             CORSMiddleware,
-            allow_origins=list(service.settings.cors),
+            allow_origins=service.settings.cors,
             allow_methods=["GET", "POST"],
             allow_headers=["authorization", "content-type", "x-request-id"],
             expose_headers=["x-request-id", *(f"x-semcal-{name}" for name in ("probability", "abstained"))],
