@@ -302,16 +302,12 @@ class PromiseWatch:
     def lines(self) -> list[dict[str, Any]]:
         """Each test as JSON shows it; that of questions reads replies, and raises no alarm."""
         labelled, unlabelled = ("alarm", "labels", "alarm_at"), ("warning", "replies", "warning_at")
-        return [
-            {
-                "watch": name,
-                **dict(
-                    zip(unlabelled if name == "questions" else labelled, (test.alarm, test.n, test.alarm_at))
-                ),
-                "e_value": test.e_value,
-            }
-            for name, test in self.tests.items()
-        ]
+        lines = []
+        for name, test in self.tests.items():
+            keys = unlabelled if name == "questions" else labelled
+            values = dict(zip(keys, (test.alarm, test.n, test.alarm_at)))
+            lines.append({"watch": name, **values, "e_value": test.e_value})
+        return lines
 
     @property
     def courses(self) -> list[dict[str, Any]]:
