@@ -1,11 +1,12 @@
-"""SQLite files of ours: who made them, their layout, transactions, and readers beside a writer."""
+"""SQLite files of ours: who made them, their tables, transactions, and readers beside a writer."""
 
 from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from semcal.errors import StoreError
@@ -21,6 +22,68 @@ UNUSABLE = {
     *(sqlite3.SQLITE_READONLY, sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL),
     *(sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PROTOCOL),
 }
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What files of one kind hold, and how messages call one."""
+
+    noun: str  # "log"
+    owner: int  # the `application_id`
+    schema: int
+    tables: Mapping[str, str]  # the statements that make them, by name and in order
+    upgrades: Mapping[int, str] = field(default_factory=dict)  # what makes the next schema of a schema
+
+
+def make_folder(path: Path, name: str) -> None:
+    """Make the folder of a file, called `name` in messages, where there is none; StoreError if that fails."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"cannot make the folder of {name} {path}: {error}") from error
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """A connection of any thread, one at a time; a power cut may cost what came last, not the file."""
+    database = sqlite3.connect(path, timeout=LOCK_TIMEOUT, isolation_level=None, check_same_thread=False)
+    database.execute("PRAGMA synchronous = NORMAL")
+    return database
+
+
+def prepare(database: sqlite3.Connection, path: Path, layout: Layout) -> None:
+    """Create the tables where there are none or they are older, and check that all is whole.
+
+    StoreError for a database of another program or version, sqlite3.DatabaseError for a damaged one.
+    """
+    if not tables_of(database):
+        write_ahead(database)
+        with transaction(database):
+            if not tables_of(database):  # no other process was faster
+                database.execute(f"PRAGMA application_id = {layout.owner}")
+                database.execute(f"PRAGMA user_version = {layout.schema}")
+                for statement in layout.tables.values():
+                    database.execute(statement)
+    for older, statement in layout.upgrades.items():
+        if layout_of(database) == (layout.owner, older):
+            with transaction(database):
+                if layout_of(database) == (layout.owner, older):
+                    database.execute(statement)
+                    database.execute(f"PRAGMA user_version = {older + 1}")
+    owner, schema = layout_of(database)
+    if owner != layout.owner:
+        raise StoreError(f"{path} is a database of another program; give the {layout.noun} a file of its own")
+    if schema != layout.schema:
+        raise StoreError(
+            f"{path} has layout {schema}, this version reads {layout.schema}; give the {layout.noun} a new "
+            "file"
+        )
+    found = [(kind, name, statement.strip()) for kind, name, statement in tables_of(database)]
+    if found != [("table", name, statement.strip()) for name, statement in layout.tables.items()]:
+        raise sqlite3.DatabaseError("its tables are not those that were made")
+    (state,) = database.execute("PRAGMA integrity_check(1)").fetchone()
+    if state != "ok":
+        raise sqlite3.DatabaseError(" ".join(state.split()))
+    write_ahead(database)
 
 
 def is_database(path: Path) -> bool:

@@ -219,7 +219,7 @@ def declared(path: Path, *statements: str) -> Path:
 )
 def test_a_file_that_declares_anything_else_is_damaged(statement: str, tmp_path: Path) -> None:
     path = declared(filled(tmp_path / "v.sqlite"), statement)
-    with pytest.raises(StoreError, match=r"v\.sqlite is damaged \(its table is not the one that was made\)"):
+    with pytest.raises(StoreError, match=r"v\.sqlite is damaged \(its tables are not those that were made\)"):
         CachedEquivalence(fake(), path)
 
 

@@ -16,7 +16,7 @@ from openai import OpenAI
 from semcal.models.fakes import FakeLanguageModel
 from semcal.models.language_model import SampleRequest
 from semcal.serve.configuration import ServeSettings
-from semcal.serve.endpoints import Server, listening, serve
+from semcal.serve.endpoints import Server, listening
 from semcal.serve.log import ReplyLog
 from semcal.serve.service import Service
 from semcal.serve.watch import PromiseWatch
@@ -101,20 +101,13 @@ def running(
     with listening(chosen) as bound:
         service = Service(uq or uq_of(), chosen, log=log, watch=watch, fallback=fallback)
         host, port = bound.getsockname()[:2]
-        servers: list[Server] = []
-        begun = threading.Event()
-
-        def started(server: Server) -> None:
-            servers.append(server)
-            begun.set()
-
-        thread = threading.Thread(target=serve, args=(service, bound), kwargs={"started": started})
+        server = Server(service)
+        thread = threading.Thread(target=server.answer, args=(bound,))
         thread.start()
-        begun.wait()
         url = f"http://{host}:{port}"
         try:
             with OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
-                yield Running(service, servers[0], url, client)
+                yield Running(service, server, url, client)
         finally:
-            servers[0].should_exit = True
+            server.should_exit = True
             thread.join()

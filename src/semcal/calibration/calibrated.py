@@ -499,6 +499,11 @@ class Calibration(_Contents):
         ]
 
     @property
+    def all_thresholds(self) -> tuple[Threshold, ...]:
+        """The strictest first; none where no risk was asked for."""
+        return self.thresholds or ((self.threshold,) if self.threshold else ())
+
+    @property
     def limit(self) -> float | None:
         """The threshold, where one was shown to hold."""
         return None if self.threshold is None else self.threshold.threshold

@@ -218,7 +218,7 @@ def _ways(options: AskOptions, calibration: Calibration | None, state: WorkerSta
         for line in calibration.report.first:
             info(f"ask: {line}")
         if calibration.threshold is not None and is_made_for(calibration, state.model):
-            for threshold in calibration.thresholds or (calibration.threshold,):
+            for threshold in calibration.all_thresholds:
                 info(f"ask: {promise(threshold)}")
         few_shot = opt.open_few_shot(options.few_shot)
         brought: dict[str, Any] = {"calibration": calibration, "few_shot": few_shot, "force": options.force}

@@ -294,7 +294,7 @@ def _with_labels(options: CalibrateOptions) -> tuple[CalibrateOptions, Addition]
         )
     if options.out.resolve() == folder.resolve():
         raise UsageError(f"--out {folder} is what is learnt again, and stays; name another directory")
-    thresholds = calibration.thresholds or tuple(filter(None, [calibration.threshold]))
+    thresholds = calibration.all_thresholds
     grader = calibration.grader or "rules"
     learnt = replace(
         options,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +21,7 @@ from semcal.rows import Row
 
 if TYPE_CHECKING:
     from semcal.calibration.calibrated import Calibration
-    from semcal.serve.log import LabelledReply
-    from semcal.serve.watch import PromiseWatch, WatchName
+    from semcal.serve.watch import PromiseWatch
 
 READ = ("id", "confidence", "abstained", "correct", "threshold", "audited")
 
@@ -65,96 +65,40 @@ def command(
         if not overwrite:
             refuse_existing("--plot", plot)
     learnt = None if calibration is None else opt.open_calibration(calibration)
-    course = Course(PromiseWatch.of(learnt, risk=risk, alpha=alpha, tolerance=tolerance))
+    watch = PromiseWatch.of(learnt, risk=risk, alpha=alpha, tolerance=tolerance)
+    for test in watch.tests.values():
+        test.kept = math.inf
     with BadRows() as bad:
         if file != "-" and is_database(Path(file)):
             if columns:
                 raise UsageError("--columns is for a file of rows, and a log has none; leave it out")
-            _read_log(file, course, learnt, audited=audited)
+            _read_log(file, watch, learnt, audited=audited)
         else:
             limit = None if learnt is None else learnt.limit
             for row in good_rows(_open(file, columns), bad):
-                course.take(row, limit, audited=audited)
-    watch = course.watch
+                _take(row, watch, limit, audited=audited)
     alpha = watch.tests["calibration"].alpha
     if "risk" not in watch.tests:
         info("monitor: no risk is promised, and none is watched; name it (--risk), or a calibration with one")
     if plot is not None:
         from semcal.plotting import watch_figure, write_figure
 
-        write_figure(
-            watch_figure(course.log_e, {name: test.alarm_at for name, test in watch.tests.items()}, alpha),
-            plot,
-        )
+        courses = {str(name): test.course for name, test in watch.tests.items()}
+        alarms = {str(name): test.alarm_at for name, test in watch.tests.items()}
+        write_figure(watch_figure(courses, alarms, alpha), plot)
     if json or not sys.stdout.isatty():
         for line in watch.lines:
             show(dumps(line))
     else:
-        show(_page(course, alpha))
+        show(_page(watch, alpha))
     return 1 if watch.alarm else bad.exit_code()
 
 
-@dataclass
-class Course:
-    """A watch, and how its e-values went."""
-
-    watch: PromiseWatch
-    log_e: dict[str, list[float]] = field(default_factory=dict)
-    wrong: int = 0  # of the answered ones that count for the risk
-    right: int = 0  # of those with a probability
-    mean: float = 0.0  # probability of these
-
-    def __post_init__(self) -> None:
-        self.log_e = {name: [] for name in self.watch.tests}
-
-    def update(self, reply: LabelledReply) -> None:
-        """Take a label."""
-        self.watch.update(reply)
-        self.wrong += self._note("risk") and not reply.correct
-        if self._note("calibration"):
-            assert reply.probability is not None
-            self.right += reply.correct
-            self.mean += (reply.probability - self.mean) / self.watch.tests["calibration"].n
-
-    def observe(self, probability: float) -> None:
-        """Take the probability of a reply."""
-        self.watch.observe(probability)
-        self._note("questions")
-
-    def take(self, row: Row, limit: float | None, *, audited: bool) -> None:
-        """Take a row of a file; where it names no threshold `limit` decided."""
-        from semcal.serve.log import LabelledReply
-
-        values = row.json
-        probability = _number(values["confidence"])
-        if probability is not None:
-            self.observe(probability)
-        marked = bool(values.get("audited"))
-        if values.get("correct") is None or (audited and not marked):
-            return
-        threshold = _number(values.get("threshold", limit))
-        answered = (probability, threshold, bool(values.get("abstained")))
-        self.update(LabelledReply(str(values.get("id")), *answered, bool(values["correct"]), marked))
-
-    def _note(self, name: WatchName) -> bool:
-        """Note the e-value of a test if it took an outcome."""
-        test = self.watch.tests.get(name)
-        if test is None or test.n == len(self.log_e[name]):
-            return False
-        self.log_e[name].append(test.log_e)
-        return True
-
-
-def _number(value: Any) -> float | None:
-    return None if value is None else float(value)
-
-
-def _read_log(file: str, course: Course, calibration: Calibration | None, *, audited: bool) -> None:
+def _read_log(file: str, watch: PromiseWatch, calibration: Calibration | None, *, audited: bool) -> None:
     """Take the replies of a calibration, or of the one that answered."""
     from semcal.serve.log import ReplyLog
 
-    log = ReplyLog(Path(file))
-    try:
+    with closing(ReplyLog(Path(file))) as log:
         labels = log.calibrations()
         ids = tuple(labels) if calibration is None else calibration.ids_in_logs
         if len(set(ids) - {""}) > 1 and calibration is None:
@@ -164,14 +108,24 @@ def _read_log(file: str, course: Course, calibration: Calibration | None, *, aud
             )
         if others := sum(count for name, count in labels.items() if name not in ids):
             info(f"monitor: {others} labels are of replies by other calibrations, and do not count")
-        if "questions" in course.watch.tests:
-            for probability in log.probabilities(ids):
-                course.observe(probability)
-        for reply in log.labelled(ids):
-            if reply.audited or not audited:
-                course.update(reply)
-    finally:
-        log.close()
+        watch.read(log, ids, audited=audited)
+
+
+def _take(row: Row, watch: PromiseWatch, limit: float | None, *, audited: bool) -> None:
+    """Take a row of a file; where it names no threshold `limit` decided."""
+    from semcal.serve.log import LabelledReply
+
+    values, marked = row.json, bool(row.json.get("audited"))
+    probability, threshold = _number(values["confidence"]), _number(values.get("threshold", limit))
+    if probability is not None:
+        watch.observe(probability)
+    if values.get("correct") is not None and (marked or not audited):
+        answered = (probability, threshold, bool(values.get("abstained")))
+        watch.update(LabelledReply(str(values.get("id")), *answered, bool(values["correct"]), marked))
+
+
+def _number(value: Any) -> float | None:
+    return None if value is None else float(value)
 
 
 def _open(file: str, columns: list[str] | None) -> Iterator[Row | InputError]:
@@ -212,12 +166,12 @@ def _check_row(row: Row) -> None:
 # ---- What is printed ---------------------------------------------------------------------------------------
 
 
-def _page(course: Course, alpha: float) -> str:
+def _page(watch: PromiseWatch, alpha: float) -> str:
     """The watches as a person reads them."""
     verdicts = {"risk": _risk, "calibration": _calibration, "questions": _questions}
     lines = [
-        f"{name:<12} {test.n:>7} {test.e_value:>9.3g}  {verdicts[name](course)}"
-        for name, test in course.watch.tests.items()
+        f"{name:<12} {test.n:>7} {test.e_value:>9.3g}  {verdicts[name](watch)}"
+        for name, test in watch.tests.items()
     ]
     chance = f"{100 * alpha:.3g} %"
     return "\n".join(
@@ -227,32 +181,34 @@ def _page(course: Course, alpha: float) -> str:
             "",
             f"While what is watched holds, its e-value ever reaches {1 / alpha:.3g} with a chance of at most",
             f"{chance}, if whether a label comes does not depend on its value.",
-            *(["What to do: docs/monitor.md."] if course.watch.alarm else []),
+            *(["What to do: docs/monitor.md."] if watch.alarm else []),
         ]
     )
 
 
-def _risk(course: Course) -> str:
-    watch, test = course.watch, course.watch.tests["risk"]
+def _risk(watch: PromiseWatch) -> str:
+    test = watch.tests["risk"]
     risks = [watch.risk] if watch.risk is not None else [risk for _, risk in watch.risks]
     promised = " and ".join(f"{100 * risk:.3g} %" for risk in risks) + " promised"
     if not test.n:
         return f"no labels of answered replies; {promised}"
-    share = f"{course.wrong} of {test.n} answered are wrong ({100 * course.wrong / test.n:.3g} %), {promised}"
+    wrong = round(test.groups["answered"].outcome_sum)
+    share = f"{wrong} of {test.n} answered are wrong ({100 * wrong / test.n:.3g} %), {promised}"
     return f"{_verdict(test.alarm_at)}; {share}"
 
 
-def _calibration(course: Course) -> str:
-    test = course.watch.tests["calibration"]
+def _calibration(watch: PromiseWatch) -> str:
+    test = watch.tests["calibration"]
     if not test.n:
         return "no labels of replies with a probability"
-    right = course.right / test.n
-    text = f"{_verdict(test.alarm_at)}; {100 * course.mean:.3g} % said to be right, {100 * right:.3g} % are"
+    labels = test.groups["all"]
+    said, right = 100 * labels.mean_sum / test.n, 100 * labels.outcome_sum / test.n
+    text = f"{_verdict(test.alarm_at)}; {said:.3g} % said to be right, {right:.3g} % are"
     return text if test.alarm_at is None or test.strongest == "all" else f"{text}; most at p {test.strongest}"
 
 
-def _questions(course: Course) -> str:
-    test = course.watch.tests["questions"]
+def _questions(watch: PromiseWatch) -> str:
+    test = watch.tests["questions"]
     if test.alarm_at is not None:
         return f"look different from reply {test.alarm_at} on; label some"
     return "look like those of the calibration"

@@ -6,7 +6,7 @@ import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
@@ -103,15 +103,17 @@ def command(options: ServeOptions, server: opt.ServerOptions) -> int:
     """
     try:
         from semcal.serve.configuration import merged
-        from semcal.serve.endpoints import listening, serve
+        from semcal.serve.endpoints import Server, listening
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in ("fastapi", "uvicorn", "prometheus_client", "starlette"):
             raise
         raise MissingExtraError(package, "serve", "semcal serve") from error
-    values = merged(_values(options) | _values(server), _kinds(), options.config)
-    options = ServeOptions(**{field.name: values[field.name] for field in fields(ServeOptions)})
-    server = opt.ServerOptions(**{field.name: values[field.name] for field in fields(opt.ServerOptions)})
+    kinds = get_type_hints(ServeOptions) | get_type_hints(opt.ServerOptions)
+    del kinds["config"]
+    values = merged(vars(options) | vars(server), kinds, options.config)
+    options = replace(options, **{name: values[name] for name in vars(options)})
+    server = replace(server, **{name: values[name] for name in vars(server)})
     settings = _settings(options)
     with _logging_to_stderr(), listening(settings) as bound:
         service = _service(options, server, settings)
@@ -119,19 +121,9 @@ def command(options: ServeOptions, server: opt.ServerOptions) -> int:
         host = f"[{host}]" if ":" in host else host
         url = f"http://{host}:{port}"
         info(f"serve: {' and '.join(service.models)} at {url}/v1; a page to try it at {url}/")
-        serve(service, bound)
+        Server(service).answer(bound)
     info("serve: stopped; what was asked is answered")
     return 0
-
-
-def _values(options: Any) -> dict[str, Any]:
-    return {field.name: getattr(options, field.name) for field in fields(options)}
-
-
-def _kinds() -> dict[str, Any]:
-    """The types of all options but --config."""
-    kinds = get_type_hints(ServeOptions) | get_type_hints(opt.ServerOptions)
-    return {name: kind for name, kind in kinds.items() if name != "config"}
 
 
 def _settings(options: ServeOptions) -> ServeSettings:
@@ -139,19 +131,15 @@ def _settings(options: ServeOptions) -> ServeSettings:
     from semcal.serve.configuration import ServeSettings, read_keys
 
     names = {field.name for field in fields(ServeSettings)} - {"keys"}
-    values = asdict(options)
+    values = vars(options)
     chosen = {name: values[name] for name in names & values.keys() if values[name] is not None}
-    if options.cors:
-        chosen["cors"] = tuple(options.cors)
     return ServeSettings(**chosen, answers=not options.no_answers, keys=read_keys(options.keys))
 
 
 def _service(options: ServeOptions, server: opt.ServerOptions, settings: ServeSettings) -> Service:
     """The model with its calibration."""
-    from semcal.calibration.calibrated import equivalence_of
     from semcal.serve.log import ReplyLog
     from semcal.serve.service import Service
-    from semcal.uncertainty import SemanticUQ
 
     if options.model is None and options.calibration is None:
         info("serve: the embedded model of an invented world answers; name yours with --model")
@@ -163,30 +151,33 @@ def _service(options: ServeOptions, server: opt.ServerOptions, settings: ServeSe
         )
     log = None if options.log is None else ReplyLog(options.log)
     calibration = opt.open_calibration(options.calibration)
-    equivalence = equivalence_of(calibration, options.equivalence)
-    models = opt.ModelOptions.of(replace(options, equivalence=str(equivalence)), server)
-    # A small model waits for its threads more than it computes; a second one may be large.
-    plan = opt.choose_workers(None, "serve", models, blocks=1)
-    state = models() if options.fallback else opt.load_with_threads(models, plan.n_threads)
-    thresholds = calibration.thresholds or filter(None, [calibration.threshold])
-    for line in (*calibration.report.first, *map(promise, thresholds)):
+    few_shot = opt.open_few_shot(options.few_shot)
+    prompt = {"few_shot": few_shot, "system": options.system, "template": options.template}
+    uq = _with_calibration(options, server, calibration, **prompt)
+    for line in (*calibration.report.first, *map(promise, calibration.all_thresholds)):
         info(f"serve: {line}")
-    uq = SemanticUQ(
-        state.model,
-        calibration=calibration,
-        equivalence=state.equivalence,
-        few_shot=opt.open_few_shot(options.few_shot),
-        system=options.system,
-        template=options.template,
-        seed=options.seed or 0,
-        force=options.force,
-    )
     model = opt.ATLAS if options.model == opt.ATLAS else uq.model.name
     names = (model, Path(options.calibration).name or "calibration")
     watch = None if log is None else _watch(log, calibration, options.tolerance)
     fallback = _fallback(options, server)
     examples = _examples(options.calibration)
     return Service(uq, settings, names=names, fallback=fallback, log=log, watch=watch, examples=examples)
+
+
+def _with_calibration(
+    options: ServeOptions, server: opt.ServerOptions, calibration: Calibration, **prompt: Any
+) -> SemanticUQ:
+    """The model of the options, as it is asked with a calibration."""
+    from semcal.calibration.calibrated import equivalence_of
+    from semcal.uncertainty import SemanticUQ
+
+    equivalence = str(equivalence_of(calibration, options.equivalence))
+    models = opt.ModelOptions.of(replace(options, equivalence=equivalence), server)
+    # A small model waits for its threads more than it computes; the second one may be large.
+    plan = opt.choose_workers(None, "serve", models, blocks=1)
+    state = models() if options.fallback else opt.load_with_threads(models, plan.n_threads)
+    further: dict[str, Any] = {"seed": options.seed or 0, "force": options.force, **prompt}
+    return SemanticUQ(state.model, calibration=calibration, equivalence=state.equivalence, **further)
 
 
 def _examples(calibration: str) -> list[str]:
@@ -205,34 +196,20 @@ def _examples(calibration: str) -> list[str]:
 
 def _fallback(options: ServeOptions, server: opt.ServerOptions) -> SemanticUQ | None:
     """The stronger model with its calibration, whose prompt it is asked with; None where there is none."""
-    from semcal.calibration.calibrated import equivalence_of
-    from semcal.uncertainty import SemanticUQ
-
     if options.fallback is None and options.fallback_calibration is None:
         return None
     if options.fallback is None or options.fallback_calibration is None:
         raise UsageError("--fallback MODEL and --fallback-calibration DIR go together; give both")
     calibration = opt.open_calibration(options.fallback_calibration)
-    chosen = replace(options, model=options.fallback, equivalence=str(equivalence_of(calibration, None)))
-    state = opt.ModelOptions.of(chosen, server)()
-    return SemanticUQ(
-        state.model,
-        calibration=calibration,
-        equivalence=state.equivalence,
-        seed=options.seed or 0,
-        force=options.force,
-    )
+    return _with_calibration(replace(options, model=options.fallback, equivalence=None), server, calibration)
 
 
 def _watch(log: ReplyLog, calibration: Calibration, tolerance: float | None) -> PromiseWatch:
     """The watch on the promise, with what the log holds already of the calibration's own replies."""
     from semcal.serve.watch import PromiseWatch
 
-    watch, ids = PromiseWatch.of(calibration, tolerance=tolerance), calibration.ids_in_logs
-    for probability in log.probabilities(ids):
-        watch.observe(probability)
-    for reply in log.labelled(ids):
-        watch.update(reply)
+    watch = PromiseWatch.of(calibration, tolerance=tolerance)
+    watch.read(log, calibration.ids_in_logs)
     if watch.alarm:
         info(f"serve: the labels in {log.path} raise an alarm; see docs/monitor.md")
     return watch

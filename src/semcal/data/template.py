@@ -6,10 +6,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from semcal.data.question import SYSTEM_MESSAGE, Question, Role, Turn, user_turn
 from semcal.errors import InputError, UsageError, shown
+from semcal.files import read_yaml
 
 #: What the user's turn may hold, beside text.
 PLACEHOLDERS = ("question", "context")
@@ -146,7 +147,8 @@ def as_template(template: TemplateLike | None, system: str | None = None) -> Tem
         return template
     source = "the template"
     if isinstance(template, str | Path):
-        source, template = f"the template {template}", _read(Path(template))
+        path, source = Path(template), f"the template {template}"
+        template = read_yaml(path, "the template", remedy=f"give a YAML file, {_EXAMPLE}")
     if not isinstance(template, Mapping):
         raise UsageError(
             f"{source} must have a key 'user', {_EXAMPLE}, and may have 'system'; got {shown(template)}"
@@ -162,19 +164,3 @@ def as_template(template: TemplateLike | None, system: str | None = None) -> Tem
         return Template(system or None, user)
     except UsageError as error:
         raise UsageError(str(error).replace("the template", source, 1)) from None
-
-
-def _read(path: Path) -> Any:
-    """What a YAML file says."""
-    from ruamel.yaml import YAML  # only now, as most commands read none
-    from ruamel.yaml.error import YAMLError
-
-    try:
-        return YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(
-            f"the template {path} cannot be read ({error.strerror}); give a YAML file"
-        ) from error
-    except (YAMLError, UnicodeError, RecursionError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise UsageError(f"the template {path} is no YAML in UTF-8 ({reason}); {_EXAMPLE}") from error

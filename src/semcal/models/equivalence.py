@@ -26,7 +26,7 @@ import warnings
 import weakref
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -38,11 +38,12 @@ from numpy.typing import NDArray
 from semcal.databases import (
     LOCK_TIMEOUT,
     UNUSABLE,
+    Layout,
     close_whole,
-    layout_of,
-    tables_of,
+    connect,
+    make_folder,
+    prepare,
     transaction,
-    write_ahead,
 )
 from semcal.errors import ModelError, SemcalWarning, StoreError, UsageError, shown
 from semcal.text.normal_form import normal_form
@@ -346,6 +347,7 @@ WITH wanted (question, premise, hypothesis) AS (VALUES {rows})
 SELECT question, premise, hypothesis, entails FROM wanted JOIN verdicts USING (question, premise, hypothesis)
 WHERE model = ?
 """
+_LAYOUT = Layout("cache", APPLICATION_ID, SCHEMA, {"verdicts": _CREATE})
 
 
 class CachedEquivalence:
@@ -362,7 +364,9 @@ class CachedEquivalence:
         self.address = address_of(inner)
         self.symmetric = getattr(inner, "symmetric", False)
         self._key = f"{inner.name}@{inner.revision}"
-        self._prepare()
+        make_folder(self.path, "the verdict cache")
+        with self._open() as database:
+            prepare(database, self.path, _LAYOUT)
         with self._as_store_error():  # an idle connection stays open as long as this object exists
             anchor = sqlite3.connect(self.path, timeout=LOCK_TIMEOUT, check_same_thread=False)
             weakref.finalize(self, close_whole, anchor)
@@ -425,52 +429,11 @@ class CachedEquivalence:
         with self._open() as database, transaction(database):
             database.executemany("INSERT OR IGNORE INTO verdicts VALUES (?, ?, ?, ?, ?)", rows)
 
-    def _prepare(self) -> None:
-        """Create the file if there is none, and check that it is a whole verdict cache."""
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise StoreError(f"cannot make the folder of the verdict cache {self.path}: {error}") from error
-        with self._open() as database:
-            is_new = not tables_of(database)
-            if not is_new:
-                self._check(database)
-            write_ahead(database)
-            if is_new:
-                with transaction(database):
-                    if not tables_of(database):  # no other process was faster
-                        database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-                        database.execute(f"PRAGMA user_version = {SCHEMA}")
-                        database.execute(_CREATE)
-                self._check(database)
-
-    def _check(self, database: sqlite3.Connection) -> None:
-        owner, schema = layout_of(database)
-        if owner != APPLICATION_ID:
-            raise StoreError(
-                f"{self.path} is a database of another program; give the cache a file of its own"
-            )
-        if schema != SCHEMA:
-            raise StoreError(
-                f"{self.path} has layout {schema}, this version reads {SCHEMA}; give the cache a new file"
-            )
-        if tables_of(database) != [("table", "verdicts", _CREATE)]:
-            raise sqlite3.DatabaseError("its table is not the one that was made")
-        (state,) = database.execute("PRAGMA integrity_check(1)").fetchone()
-        if state != "ok":
-            raise sqlite3.DatabaseError(" ".join(state.split()))
-
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
         """A connection for one look-up, its errors raised as StoreError."""
-        with self._as_store_error():
-            database = sqlite3.connect(self.path, timeout=LOCK_TIMEOUT, isolation_level=None)
-            try:
-                # a power cut may cost the last verdicts, not the file
-                database.execute("PRAGMA synchronous = NORMAL")
-                yield database
-            finally:
-                database.close()
+        with self._as_store_error(), closing(connect(self.path)) as database:
+            yield database
 
     @contextmanager
     def _as_store_error(self) -> Iterator[None]:

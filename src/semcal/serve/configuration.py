@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from hmac import compare_digest
@@ -15,6 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from semcal.arrays import as_option
 from semcal.errors import UsageError, shown
+from semcal.files import read_yaml
 from semcal.registry import check_name
 from semcal.serve.requests import Style
 
@@ -32,7 +33,7 @@ class ServeSettings:
     host: str = "127.0.0.1"
     port: int = 8000
     keys: tuple[str, ...] = field(default=(), repr=False)  # hashes of them
-    cors: tuple[str, ...] = ()  # origins of pages that may ask
+    cors: Sequence[str] = ()  # origins of pages that may ask
     abstain: Style = "sentence"
     abstain_text: str = "I am not sure enough to answer this."
     uncovered: Literal["refuse", "answer"] = "refuse"
@@ -123,7 +124,10 @@ def merged(
 
     `kinds` are the types of all that there are. UsageError for another name, or a wrong value.
     """
-    values = {} if file is None else _read(file)
+    content = {} if file is None else read_yaml(file, "--config", remedy="give another file")
+    if not isinstance(content, dict):
+        raise UsageError(f"--config {file} must hold names and values, such as 'port: 8000'")
+    values = {str(name).replace("-", "_"): value for name, value in content.items()}
     sources = dict.fromkeys(values, f"--config {file}")
     for name in values:
         check_name(name, kinds, what=f"setting in {file}")
@@ -139,19 +143,3 @@ def merged(
             raise UsageError(f"{name} in {sources[name]}: {reason}, got {shown(value)}") from None
     chosen = {name: value for name, value in options.items() if value is not None and value is not False}
     return {**options, **values, **chosen}
-
-
-def _read(file: Path) -> dict[str, Any]:
-    """What a YAML file says, with "-" in names as "_"."""
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import YAMLError
-
-    try:
-        content = YAML(typ="safe", pure=True).load(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"--config {file} cannot be read: {error.strerror}") from error
-    except (YAMLError, UnicodeError, RecursionError) as error:
-        raise UsageError(f"--config {file} is no YAML: {' '.join(str(error).split())[:200]}") from error
-    if not isinstance(content, dict):
-        raise UsageError(f"--config {file} must hold names and values, such as 'port: 8000'")
-    return {str(name).replace("-", "_"): value for name, value in content.items()}

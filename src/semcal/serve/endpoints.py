@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -15,30 +15,19 @@ from fastapi import FastAPI, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-from pydantic import BaseModel, Field
+from pydantic import Field
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
-from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from semcal import __version__
 from semcal.errors import UsageError
-from semcal.files import dumps
 from semcal.registry import check_name
 from semcal.serve import schema
 from semcal.serve.configuration import ServeSettings
-from semcal.serve.guard import PAGE, Guard
+from semcal.serve.guard import PAGE, Guard, Json
 from semcal.serve.replies import Served
-from semcal.serve.requests import (
-    CHAT,
-    CHECK,
-    LABELS,
-    ApiError,
-    ChatRequest,
-    CheckRequest,
-    Label,
-    Options,
-    error_of_body,
-)
+from semcal.serve.requests import CHAT, CHECK, LABELS, ApiError, ChatRequest, CheckRequest, Label, body_error
 from semcal.serve.service import ClientGone, Service
 
 #: What the page may load and run: its own files alone, and no text as markup.
@@ -49,17 +38,7 @@ POLICY = (
 )
 #: What stands for the status of a reply that nobody waits for any more.
 CLIENT_GONE = 499
-#: The bodies of paths, for what is said of an unknown key.
-_BODIES: Mapping[str, type[BaseModel]] = {CHAT: ChatRequest, CHECK: CheckRequest, LABELS: Label}
 Labels = Annotated[list[Label], Field(max_length=1000)]
-
-
-class Json(JSONResponse):
-    """A reply as all of semcal's JSON is written: infinities as texts, undefined numbers as null."""
-
-    def render(self, content: Any) -> bytes:
-        """The bytes."""
-        return dumps(content).encode()
 
 
 def make_app(service: Service) -> FastAPI:
@@ -80,7 +59,7 @@ def make_app(service: Service) -> FastAPI:
     if service.settings.cors:
         app.add_middleware(
             CORSMiddleware,
-            allow_origins=list(service.settings.cors),
+            allow_origins=service.settings.cors,
             allow_methods=["GET", "POST"],
             allow_headers=["authorization", "content-type", "x-request-id"],
             expose_headers=["x-request-id", *(f"x-semcal-{name}" for name in ("probability", "abstained"))],
@@ -194,7 +173,7 @@ def _take_errors(app: FastAPI, service: Service) -> None:
 
     def sent(request: Request, error: ApiError) -> Response:
         count(request.url.path, error.code if error.status >= 500 else "refused")
-        _noted(request)["code"] = error.code
+        request.state.noted["code"] = error.code
         return Json(error.body, status_code=error.status, headers=error.headers)
 
     @app.exception_handler(ApiError)
@@ -209,8 +188,7 @@ def _take_errors(app: FastAPI, service: Service) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def invalid_body(request: Request, error: RequestValidationError) -> Response:
-        models: dict[str, type[BaseModel]] = {"": _BODIES.get(request.url.path, Label), "semcal": Options}
-        return sent(request, error_of_body(error.errors(), models))
+        return sent(request, body_error(request.url.path, error.errors()))
 
     @app.exception_handler(HTTPException)
     async def no_path(request: Request, error: HTTPException) -> Response:
@@ -248,15 +226,10 @@ async def _gone(request: Request) -> None:
         pass
 
 
-def _noted(request: Request) -> dict[str, Any]:
-    """What the log of requests says further of this one."""
-    noted: dict[str, Any] = request.scope["state"].setdefault("noted", {})
-    return noted
-
-
 def _note(request: Request, served: Served) -> None:
+    """Let the log of requests say which reply this one got."""
     verdict = served.verdict
-    _noted(request).update(id=served.id, probability=verdict.probability, abstained=verdict.abstained)
+    request.state.noted.update(id=served.id, probability=verdict.probability, abstained=verdict.abstained)
 
 
 # ---- The server
@@ -265,14 +238,28 @@ def _note(request: Request, served: Served) -> None:
 class Server(uvicorn.Server):
     """Ends at SIGTERM or Ctrl-C when what runs is answered; at once at a second Ctrl-C."""
 
-    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+    def __init__(self, service: Service) -> None:
+        config = uvicorn.Config(
+            make_app(service),
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=round(service.settings.grace),
+        )
         super().__init__(config)
-        self._service = service
+        self.service = service
+
+    def answer(self, bound: socket.socket) -> None:
+        """Answer requests until a signal, or `should_exit`."""
+        try:
+            self.run(sockets=[bound])
+        finally:
+            self.service.close()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Take a signal; none is raised again at the end, which is a good one."""
         del frame
-        self._service.draining = True
+        self.service.draining = True
         self.force_exit = self.should_exit and sig == signal.SIGINT
         self.should_exit = True
 
@@ -292,22 +279,3 @@ def listening(settings: ServeSettings) -> Iterator[socket.socket]:
     bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     with bound:
         yield bound
-
-
-def serve(
-    service: Service, bound: socket.socket, *, started: Callable[[Server], None] = lambda _: None
-) -> None:
-    """Answer requests until a signal, or `should_exit` of the server that `started` is told."""
-    config = uvicorn.Config(
-        make_app(service),
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        timeout_graceful_shutdown=round(service.settings.grace),
-    )
-    server = Server(config, service)
-    started(server)
-    try:
-        server.run(sockets=[bound])
-    finally:
-        service.close()

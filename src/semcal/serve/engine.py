@@ -19,25 +19,19 @@ from typing import Any, cast
 from semcal.calibration.calibrated import Calibration
 from semcal.calibration.features import features_of
 from semcal.data.question import Question
-from semcal.errors import InputError, QuestionError
+from semcal.data.template import Template
+from semcal.errors import InputError, QuestionError, UsageError
 from semcal.models.equivalence import EmbeddedEquivalence, Equivalence, ExactMatch, Triple, form_by
 from semcal.models.language_model import Sampler, requests_a_question
 from semcal.results import Answer, Results, score
 from semcal.rows import AnswerKind
+from semcal.serve.requests import ApiError, Coverage
 from semcal.servers.client import ServerClient
 from semcal.servers.sampler import ServerModel
 from semcal.uncertainty import SemanticUQ
 
 #: Questions that enter one pass at most; that of a block of `semcal ask`.
 BATCH = 256
-
-
-class QueueFull(Exception):
-    """There is no place for another question; `seconds` may be waited before the next try."""
-
-    def __init__(self, seconds: int) -> None:
-        super().__init__(seconds)
-        self.seconds = seconds
 
 
 class BackendFailed(Exception):
@@ -237,11 +231,13 @@ class Engine:
         return all(thread.is_alive() for thread in self._threads)
 
     def submit(self, job: Job) -> None:
-        """Let a question wait for its turn; QueueFull if too many do."""
+        """Let a question wait for its turn; ApiError, with when to try again, if too many do."""
         with self._changed:
             if self._closing or len(self._waiting) >= self._most:
                 passes = 1 + len(self._waiting) / (len(self._askers) * self._batch)
-                raise QueueFull(min(60, max(1, round(passes * self._seconds))))
+                seconds = min(60, max(1, round(passes * self._seconds)))
+                reason = f"{self._most} questions wait already; try again in {seconds} s"
+                raise ApiError(503, reason, code="overloaded", headers={"retry-after": str(seconds)})
             self._waiting.append(job)
             self._changed.notify()
 
@@ -326,3 +322,22 @@ def _resolve(job: Job, outcome: Outcome | Exception) -> None:
         job.future.set_exception(outcome)
     else:
         job.future.set_result(outcome)
+
+
+class Tier:
+    """A model with its calibration, and the engine that asks it.
+
+    The calibration must read nothing but draws; UsageError otherwise.
+    """
+
+    def __init__(self, uq: SemanticUQ, route: str, *, queue: int) -> None:
+        assert uq.calibration is not None
+        if uq.calibration.columns:
+            columns = ", ".join(column.name for column in uq.calibration.columns)
+            raise UsageError(
+                f"the calibration reads {columns} of each row, which requests do not hold; calibrate without "
+                "--feature"
+            )
+        self.uq, self.calibration, self.route = uq, uq.calibration, route
+        self.coverage = Coverage(uq.calibration, uq.asking.template or Template(), uq.sampling)
+        self.engine = Engine(make_askers(uq), most=queue)

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 import time
 import traceback
 import uuid
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any, TypeAlias
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from semcal.files import dumps
 from semcal.serve.configuration import ServeSettings
 from semcal.serve.requests import CHAT, CHECK, LABELS, ApiError
-
-Message: TypeAlias = MutableMapping[str, Any]
-Receive: TypeAlias = Callable[[], Awaitable[Message]]
-Send: TypeAlias = Callable[[Message], Awaitable[None]]
-App: TypeAlias = Callable[[Message, Receive, Send], Awaitable[None]]
 
 LOGGER = logging.getLogger("semcal.serve")
 #: The page: its paths, its files in the folder `page`, and their types.
@@ -32,12 +30,21 @@ OPEN = ("/health", "/ready", *PAGE)
 #: Ids of requests that are echoed.
 _ID = re.compile(r"[!-~]{1,128}")
 _LOCAL = re.compile(r"(localhost|127\.0\.0\.1|\[::1\])(:\d+)?")
-HEADERS = (
-    (b"x-content-type-options", b"nosniff"),
-    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
-    (b"referrer-policy", b"no-referrer"),
-    (b"cache-control", b"no-store"),
-)
+#: Headers of replies that do not set them otherwise.
+HEADERS = {
+    "x-content-type-options": "nosniff",
+    "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
+    "referrer-policy": "no-referrer",
+    "cache-control": "no-store",
+}
+
+
+class Json(JSONResponse):
+    """A reply as all of semcal's JSON is written: infinities as texts, undefined numbers as null."""
+
+    def render(self, content: Any) -> bytes:
+        """The bytes."""
+        return dumps(content).encode()
 
 
 def note(event: str, **values: Any) -> None:
@@ -48,28 +55,28 @@ def note(event: str, **values: Any) -> None:
 class Guard:
     """An ASGI application around another."""
 
-    def __init__(self, app: App, settings: ServeSettings) -> None:
+    def __init__(self, app: ASGIApp, settings: ServeSettings) -> None:
         self.app, self.settings = app, settings
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse what may not be asked; pass on the rest, with its id."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        start, headers = time.monotonic(), _headers(scope)
+        start, headers = time.monotonic(), dict(Headers(scope=scope).items())
         client_id = headers.get("x-request-id", "")
         request_id = client_id if _ID.fullmatch(client_id) else uuid.uuid4().hex
-        scope.setdefault("state", {})["request_id"] = request_id
+        noted = scope.setdefault("state", {})["noted"] = dict[str, Any]()  # what the log says further
         status, size, limit = 0, 0, self.settings.max_body
 
         async def answer(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                own = dict(message.get("headers", ()))
-                further = [(name, value) for name, value in HEADERS if name not in own]
-                further.append((b"x-request-id", request_id.encode()))
-                message = {**message, "headers": [*message.get("headers", ()), *further]}
+                reply_headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    reply_headers.setdefault(name, value)
+                reply_headers["x-request-id"] = request_id
             await send(message)
 
         async def limited() -> Message:
@@ -80,25 +87,29 @@ class Guard:
                 raise _too_large(limit)
             return message
 
+        async def refuse(error: ApiError) -> None:
+            """Send an error, unless a reply has begun, which then ends early."""
+            if not status:
+                await Json(error.body, error.status, error.headers)(scope, limited, answer)
+
         try:
             self._check(scope, headers)
             await self.app(scope, limited, answer)
         except ApiError as error:
-            await _refuse(answer, error, status)
+            await refuse(error)
         except UnicodeEncodeError:
-            half = ApiError(400, "a text holds half a character, which is no text", code="invalid_request")
-            await _refuse(answer, half, status)
+            await refuse(ApiError(400, "a text holds half a character, which is no text"))
         except Exception as error:  # noqa: BLE001 - the client gets no trace, and the log no text
             places = [f"{frame.name}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)]
             note("error", request_id=request_id, type=type(error).__name__, trace=places[-8:])
             reason = f"something went wrong here; the log names the request {request_id}"
-            await _refuse(answer, ApiError(500, reason, code="internal_error"), status)
+            await refuse(ApiError(500, reason, code="internal_error"))
         finally:
             seconds = round(time.monotonic() - start, 4)
             request = {"request_id": request_id, "method": scope["method"], "path": scope["path"][:100]}
-            note("request", **request, status=status, seconds=seconds, **scope["state"].get("noted", {}))
+            note("request", **request, status=status, seconds=seconds, **noted)
 
-    def _check(self, scope: Message, headers: dict[str, str]) -> None:
+    def _check(self, scope: Scope, headers: Mapping[str, str]) -> None:
         """ApiError for a request without a key, of another page, or whose body is too large or no JSON."""
         keys, path = self.settings.keys, scope["path"]
         if keys and path not in OPEN and scope["method"] != "OPTIONS":
@@ -119,20 +130,6 @@ class Guard:
                 raise _too_large(self.settings.max_body)
 
 
-def _headers(scope: Message) -> dict[str, str]:
-    return {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-
-
 def _too_large(limit: int) -> ApiError:
     reason = f"the body is larger than {limit} bytes; shorten the messages"
     return ApiError(413, reason, code="body_too_large")
-
-
-async def _refuse(send: Send, error: ApiError, status: int) -> None:
-    """Send an error, unless a reply has begun, which then ends early."""
-    if status:
-        return
-    headers = [(name.encode(), value.encode()) for name, value in error.headers.items()]
-    headers.append((b"content-type", b"application/json"))
-    await send({"type": "http.response.start", "status": error.status, "headers": headers})
-    await send({"type": "http.response.body", "body": json.dumps(error.body).encode()})

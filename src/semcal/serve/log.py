@@ -18,18 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from semcal.databases import (
-    LOCK_TIMEOUT,
-    REPLY_LOG,
-    REPLY_LOG_SCHEMA,
-    as_store_errors,
-    close_whole,
-    layout_of,
-    tables_of,
-    transaction,
-    write_ahead,
-)
-from semcal.errors import StoreError
+from semcal import databases
+from semcal.databases import as_store_errors, connect, transaction
 from semcal.files import dumps
 
 #: Rows that are read at a time.
@@ -50,6 +40,13 @@ CREATE TABLE labels (
     time REAL NOT NULL
 )
 """
+_LAYOUT = databases.Layout(
+    "log",
+    databases.REPLY_LOG,
+    databases.REPLY_LOG_SCHEMA,
+    {"replies": _REPLIES, "labels": _LABELS},
+    upgrades={1: _UPGRADE},
+)
 _LABEL = "INSERT OR IGNORE INTO labels (id, correct, time) SELECT id, ?, ? FROM replies WHERE id = ?"
 _LABELLED = """\
 SELECT labels.number, replies.id, probability, threshold, abstained, correct, audited
@@ -114,14 +111,11 @@ class ReplyLog:
     def __init__(self, path: Path) -> None:
         self.path = Path(path)
         self._lock = threading.Lock()
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise StoreError(f"cannot make the folder of the log {self.path}: {error}") from error
+        databases.make_folder(self.path, "the log")
         with self._as_store_error():
-            self._database = self._connect()
-            self._close = weakref.finalize(self, close_whole, self._database)
-            self._prepare()
+            self._database = connect(self.path)
+            self._close = weakref.finalize(self, databases.close_whole, self._database)
+            databases.prepare(self._database, self.path, _LAYOUT)
 
     def add(self, reply: Reply) -> None:
         """Write a reply down; StoreError if that cannot be done."""
@@ -198,47 +192,6 @@ class ReplyLog:
                 return
             last = page[-1][0]
 
-    def _connect(self) -> sqlite3.Connection:
-        database = sqlite3.connect(
-            self.path, timeout=LOCK_TIMEOUT, isolation_level=None, check_same_thread=False
-        )
-        database.execute("PRAGMA synchronous = NORMAL")
-        return database
-
-    def _prepare(self) -> None:
-        """Create the tables where there are none or they are older, and check that it is a whole log."""
-        database = self._database
-        if not tables_of(database):
-            write_ahead(database)
-            with transaction(database):
-                if not tables_of(database):  # no other process was faster
-                    database.execute(f"PRAGMA application_id = {REPLY_LOG}")
-                    database.execute(f"PRAGMA user_version = {REPLY_LOG_SCHEMA}")
-                    database.execute(_REPLIES)
-                    database.execute(_LABELS)
-        if layout_of(database) == (REPLY_LOG, 1):
-            with transaction(database):
-                if layout_of(database) == (REPLY_LOG, 1):
-                    database.execute(_UPGRADE)
-                    database.execute(f"PRAGMA user_version = {REPLY_LOG_SCHEMA}")
-        owner, schema = layout_of(database)
-        if owner != REPLY_LOG:
-            raise StoreError(f"{self.path} is a database of another program; give the log a file of its own")
-        if schema != REPLY_LOG_SCHEMA:
-            raise StoreError(
-                f"{self.path} has layout {schema}, this version reads {REPLY_LOG_SCHEMA}; give the log a new "
-                "file"
-            )
-        if tables_of(database) != [
-            ("table", "replies", _REPLIES.strip()),
-            ("table", "labels", _LABELS.strip()),
-        ]:
-            raise sqlite3.DatabaseError("its tables are not those that were made")
-        (state,) = database.execute("PRAGMA integrity_check(1)").fetchone()
-        if state != "ok":
-            raise sqlite3.DatabaseError(" ".join(state.split()))
-        write_ahead(database)
-
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
         with self._lock, self._as_store_error(), transaction(self._database):
@@ -246,7 +199,7 @@ class ReplyLog:
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
-        with self._as_store_error(), closing(self._connect()) as database:
+        with self._as_store_error(), closing(connect(self.path)) as database:
             yield database
 
     def _as_store_error(self) -> AbstractContextManager[None]:

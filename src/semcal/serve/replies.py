@@ -10,7 +10,7 @@ from typing import Any
 from semcal.calibration.calibrated import Calibration
 from semcal.files import dumps
 from semcal.serve.engine import Outcome
-from semcal.serve.requests import Options, Style, thresholds_of
+from semcal.serve.requests import Options, Style
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ class Verdict:
             return cls(None, None, False, uncovered=uncovered)
         threshold, abstained, decision = answer.threshold, answer.abstained, answer.decision
         if options.risk is not None:
-            bands = thresholds_of(calibration)
-            band = min(bands, key=lambda band: abs(band.risk_limit - (options.risk or 0.0)))
+            risk = options.risk
+            band = min(calibration.all_thresholds, key=lambda band: abs(band.risk_limit - risk))
             constant = calibration.map.candidate.kind == "constant"
             score = answer.score if constant else answer.confidence
             threshold, decision = band.threshold, None

@@ -37,7 +37,7 @@ class ApiError(Exception):
     status: int
     message: str
     _: KW_ONLY
-    code: str
+    code: str = "invalid_request"
     param: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     further: Mapping[str, Any] = field(default_factory=dict)  # what stands beside the error
@@ -244,7 +244,7 @@ class Coverage:
         """A question without messages, in the calibration's template."""
         question = Question(text, text, context=context)
         if not text.strip():
-            raise ApiError(400, "the question is empty", code="invalid_request", param="question")
+            raise ApiError(400, "the question is empty", param="question")
         if self.template.roles:
             reason = f"the calibration is of messages ({', '.join(self.template.roles)}); send 'messages'"
             return Query(question, (("question", reason),))
@@ -272,17 +272,12 @@ class Coverage:
         """ApiError unless the risk of a request is one for which there is a threshold."""
         if options.risk is None:
             return
-        risks = [band.risk_limit for band in thresholds_of(self.calibration)]
+        risks = [band.risk_limit for band in self.calibration.all_thresholds]
         if not any(abs(options.risk - risk) <= _CLOSE for risk in risks):
             certified = ", ".join(f"{risk:g}" for risk in risks)
             remedy = f"the certified ones are {certified}" if risks else "calibrate with --risk"
             reason = f"the calibration has no threshold for the risk {options.risk:g}; {remedy}"
             raise ApiError(400, reason, code="unknown_risk", param="semcal.risk")
-
-
-def thresholds_of(calibration: Calibration) -> tuple[Any, ...]:
-    """The thresholds of a calibration, the strictest first; none where no risk was asked for."""
-    return calibration.thresholds or ((calibration.threshold,) if calibration.threshold else ())
 
 
 def _id_of(turns: Sequence[Turn]) -> str:
@@ -308,7 +303,11 @@ def _plain(message: Message, place: int) -> dict[str, Any]:
 # ---- Errors of bodies
 
 
-def error_of_body(errors: Sequence[Mapping[str, Any]], models: Mapping[str, type[BaseModel]]) -> ApiError:
+#: The bodies of paths, for what is said of an unknown key.
+_BODIES: Mapping[str, type[BaseModel]] = {CHAT: ChatRequest, CHECK: CheckRequest, LABELS: Label}
+
+
+def body_error(path: str, errors: Sequence[Mapping[str, Any]]) -> ApiError:
     """The error of a body that is none, as pydantic finds it; of an unknown key with the nearest one."""
     first = next((error for error in errors if error["type"] == "extra_forbidden"), errors[0])
     place = [str(part) for part in first["loc"] if part not in ("body", "Label", "list[Label]")]
@@ -316,14 +315,15 @@ def error_of_body(errors: Sequence[Mapping[str, Any]], models: Mapping[str, type
     if first["type"] == "json_invalid":
         return ApiError(400, f"the body is no JSON: {first['ctx']['error']}", code="invalid_json")
     if first["type"] == "extra_forbidden":
-        model = models["semcal" if place[:1] == ["semcal"] and len(place) > 1 else ""]
+        is_option = place[:1] == ["semcal"] and len(place) > 1
+        model = Options if is_option else _BODIES.get(path, Label)
         try:
             check_name(place[-1], model.model_fields, what="key")
         except UsageError as error:
             return ApiError(400, f"{param}: {error}", code="unknown_parameter", param=param)
     text = first["msg"][:1].lower() + first["msg"][1:]
     got = "" if first["type"] == "missing" else f", got {shown(first.get('input'))}"
-    return ApiError(400, f"{param or 'the body'}: {text}{got}", code="invalid_request", param=param)
+    return ApiError(400, f"{param or 'the body'}: {text}{got}", param=param)
 
 
 Style = Literal["sentence", "refusal", "pass", "error"]

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, create_model
 
 from semcal.calibration.calibrated import Verdict
 from semcal.rows import AnswerKind
-from semcal.serve.requests import Drawing, thresholds_of
+from semcal.serve.requests import Drawing
 from semcal.serve.service import Service
 
 Description = dict[int | str, dict[str, Any]]
@@ -94,7 +94,7 @@ def answers(model: type[BaseModel], *, streamed: bool = False) -> Description:
 def name_values(description: dict[str, Any], service: Service) -> None:
     """Say which models, risks and values this service takes."""
     bodies = {name: body["properties"] for name, body in description["components"]["schemas"].items()}
-    risks = [band.risk_limit for band in thresholds_of(service.calibration)]
+    risks = [band.risk_limit for band in service.calibration.all_thresholds]
     bodies["Options"]["risk"]["enum"] = [*risks, None]
     bodies["CheckRequest"]["model"]["enum"] = [*service.models, None]
     bodies["ChatRequest"]["model"]["enum"] = list(service.models)

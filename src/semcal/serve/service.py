@@ -17,33 +17,15 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from semcal.data.question import Question
 from semcal.data.template import Template
-from semcal.errors import (
-    BudgetError,
-    InputError,
-    ModelError,
-    ServerError,
-    StoreError,
-    UsageError,
-    shown,
-)
+from semcal.errors import BudgetError, InputError, ModelError, ServerError, StoreError, UsageError, shown
 from semcal.grading.grade import as_grader
 from semcal.registry import check_name
 from semcal.serve.configuration import ServeSettings
-from semcal.serve.engine import BackendFailed, Engine, Job, Outcome, QueueFull, make_askers
+from semcal.serve.engine import BackendFailed, Engine, Job, Outcome, Tier
 from semcal.serve.guard import note
 from semcal.serve.log import LabelledReply, Reply, ReplyLog
 from semcal.serve.replies import Served, Verdict
-from semcal.serve.requests import (
-    ApiError,
-    ChatRequest,
-    CheckRequest,
-    Coverage,
-    Label,
-    Message,
-    Options,
-    Query,
-    thresholds_of,
-)
+from semcal.serve.requests import ApiError, ChatRequest, CheckRequest, Label, Message, Options, Query
 from semcal.serve.watch import PromiseWatch
 from semcal.uncertainty import SemanticUQ
 
@@ -55,54 +37,27 @@ class Metrics:
     """What Prometheus reads."""
 
     def __init__(self, engine: Engine, watch: PromiseWatch | None) -> None:
-        self.registry = registry = CollectorRegistry()
-        self.requests = Counter(
-            "semcal_requests", "Requests by what came of them", ["outcome"], registry=registry
-        )
+        self.registry = CollectorRegistry()
+        counter, gauge = partial(Counter, registry=self.registry), partial(Gauge, registry=self.registry)
+        self.requests = counter("semcal_requests", "Requests by what came of them", ["outcome"])
         self.seconds = Histogram(
-            "semcal_seconds", "From a request to its reply", buckets=BUCKETS, registry=registry
+            "semcal_seconds", "From a request to its reply", buckets=BUCKETS, registry=self.registry
         )
-        self.draws = Counter("semcal_draws", "Answers drawn", registry=registry)
-        self.cost = Counter("semcal_cost", "What model servers charged, by their prices", registry=registry)
-        self.labels = Counter("semcal_labels", "Labels by what they say", ["correct"], registry=registry)
-        self.unlogged = Counter(
-            "semcal_unlogged", "Replies that could not be written down", registry=registry
-        )
-        self.queue = Gauge("semcal_queue", "Questions that wait", registry=registry)
-        self.queue.set_function(lambda: engine.n_waiting)
+        self.draws = counter("semcal_draws", "Answers drawn")
+        self.cost = counter("semcal_cost", "What model servers charged, by their prices")
+        self.labels = counter("semcal_labels", "Labels by what they say", ["correct"])
+        self.unlogged = counter("semcal_unlogged", "Replies that could not be written down")
+        gauge("semcal_queue", "Questions that wait").set_function(lambda: engine.n_waiting)
         if watch is not None:
-            alarm = Gauge("semcal_alarm", "Whether a promise was shown not to hold", registry=registry)
+            alarm = gauge("semcal_alarm", "Whether a promise was shown not to hold")
             alarm.set_function(lambda: watch.alarm)
-            e_value = Gauge("semcal_e_value", "Evidence against a promise", ["watch"], registry=registry)
+            e_value = gauge("semcal_e_value", "Evidence against a promise", ["watch"])
             for name in watch.e_values:
-                e_value.labels(name).set_function(partial(_e_value, watch, name))
-
-
-def _e_value(watch: PromiseWatch, name: str) -> float:
-    return watch.e_values[name]
+                e_value.labels(name).set_function(partial(lambda name: watch.e_values[name], name))
 
 
 class ClientGone(Exception):
     """Nobody waits for the reply any more."""
-
-
-class Tier:
-    """A model with its calibration, and the engine that asks it.
-
-    The calibration must read nothing but draws; UsageError otherwise.
-    """
-
-    def __init__(self, uq: SemanticUQ, route: str, *, queue: int) -> None:
-        assert uq.calibration is not None
-        if uq.calibration.columns:
-            columns = ", ".join(column.name for column in uq.calibration.columns)
-            raise UsageError(
-                f"the calibration reads {columns} of each row, which requests do not hold; calibrate without "
-                "--feature"
-            )
-        self.uq, self.calibration, self.route = uq, uq.calibration, route
-        self.coverage = Coverage(uq.calibration, uq.asking.template or Template(), uq.sampling)
-        self.engine = Engine(make_askers(uq), most=queue)
 
 
 class Service:
@@ -173,16 +128,16 @@ class Service:
         self.coverage.check_risk(options)
         query = self.coverage.read(request)
         self._check_covered(query)
-        job = Job(query.question, self.calibration.answer_kind)
-        outcome = await self._outcome(job, gone)
-        tier, verdict = self.primary, self._verdict(self.primary, outcome, query, options)
+        tier, job = self.primary, Job(query.question, self.calibration.answer_kind)
+        outcome = await self._outcome(tier, job, gone)
+        verdict = self._verdict(tier, outcome, query, options)
         if self.fallback is not None and verdict.abstained and not self._alarmed:
             stronger = await self._fall_back(self.fallback, request, options, gone)
             if stronger is not None:
                 query, second = stronger
                 self._count_draws(outcome, tier)
                 tier, outcome = self.fallback, outcome.followed_by(second)
-        return await self._served(request.model, query, outcome, options, start, tier)
+        return await self._served(tier, request.model, query, outcome, options, start)
 
     async def _fall_back(
         self, tier: Tier, request: ChatRequest, options: Options, gone: Callable[[], Awaitable[None]]
@@ -194,7 +149,7 @@ class Service:
             return None
         try:
             tier.coverage.check_risk(options)
-            return query, await self._outcome(Job(query.question, tier.calibration.answer_kind), gone, tier)
+            return query, await self._outcome(tier, Job(query.question, tier.calibration.answer_kind), gone)
         except ApiError as error:
             note("fallback", code=error.code)
             return None
@@ -209,22 +164,23 @@ class Service:
             raise ApiError(400, f"{reason}; calibrate with --answer given", code="wrong_calibration")
         self.coverage.check_risk(options)
         if (request.messages is None) == (request.question is None):
-            raise ApiError(400, "give 'messages' or 'question', one of them", code="invalid_request")
+            raise ApiError(400, "give 'messages' or 'question', one of them")
         texts = (request.question, request.context, request.answer, *(request.samples or ()))
         self._check_size(request.messages or (), *(text for text in texts if text))
         if not request.answer.strip():
-            raise ApiError(400, "the answer is empty; there is nothing to check", code="invalid_request")
+            raise ApiError(400, "the answer is empty; there is nothing to check")
         if request.messages is None:
             query = self.coverage.plain(request.question or "", request.context)
         elif request.context is None:
             query = self.coverage.question(request.messages)
         else:
             reason = "'context' goes with a 'question'; put it into the messages"
-            raise ApiError(400, reason, code="invalid_request", param="context")
+            raise ApiError(400, reason, param="context")
         self._check_covered(query)
         question = replace(query.question, extra={"answer": request.answer})
-        outcome = await self._outcome(Job(question, "given", _draws_of(request)), gone)
-        return await self._served(request.model or self.models[0], query, outcome, options, start)
+        tier = self.primary
+        outcome = await self._outcome(tier, Job(question, "given", _draws_of(request)), gone)
+        return await self._served(tier, request.model or self.models[0], query, outcome, options, start)
 
     def check_model(self, name: str) -> None:
         """ApiError unless a request may name this model."""
@@ -253,17 +209,10 @@ class Service:
             reason += " (an operator may answer it without a probability: --uncovered answer)"
             raise ApiError(400, reason, code="not_covered", param=param)
 
-    async def _outcome(
-        self, job: Job, gone: Callable[[], Awaitable[None]], tier: Tier | None = None
-    ) -> Outcome:
+    async def _outcome(self, tier: Tier, job: Job, gone: Callable[[], Awaitable[None]]) -> Outcome:
         """The answer of an engine; what nobody waits for any more, or takes too long, is given up."""
-        engine = self.engine if tier is None else tier.engine
-        try:
-            engine.submit(job)
-        except QueueFull as error:
-            reason = f"{self.settings.queue} questions wait already; try again in {error.seconds} s"
-            later = {"retry-after": str(error.seconds)}
-            raise ApiError(503, reason, code="overloaded", headers=later) from None
+        engine = tier.engine
+        engine.submit(job)
         future = asyncio.wrap_future(job.future)
         leaving = asyncio.ensure_future(gone())
         either: set[asyncio.Future[Any]] = {future, leaving}
@@ -276,7 +225,7 @@ class Service:
                 raise ClientGone
             raise ApiError(504, f"no answer within {timeout:g} s; try again later", code="timeout")
         except (InputError, UsageError) as error:
-            raise ApiError(400, str(error), code="invalid_request") from error
+            raise ApiError(400, str(error)) from error
         except (ServerError, BackendFailed, BudgetError, ModelError) as error:
             note("backend", type=type(error).__name__)
             reason = f": {error}" if isinstance(error, BackendFailed) else ""
@@ -300,16 +249,9 @@ class Service:
         self.metrics.draws.inc(len(outcome.answer.row.samples) * len(tier.uq.recalibrators))
 
     async def _served(
-        self,
-        model: str,
-        query: Query,
-        outcome: Outcome,
-        options: Options,
-        start: float,
-        tier: Tier | None = None,
+        self, tier: Tier, model: str, query: Query, outcome: Outcome, options: Options, start: float
     ) -> Served:
         """The reply, written down."""
-        tier = tier or self.primary
         reply_id = f"chatcmpl-{uuid.uuid4().hex}"
         served = Served(
             id=reply_id,
@@ -345,7 +287,7 @@ class Service:
             "answer_kind": calibration.answer_kind,
             "compared": "score" if calibration.map.candidate.kind == "constant" else "confidence",
             "labelled": [asdict(group) for group in calibration.report.like],
-            "thresholds": [{**asdict(one), "sentence": one.sentence} for one in thresholds_of(calibration)],
+            "thresholds": [{**asdict(one), "sentence": one.sentence} for one in calibration.all_thresholds],
             "watch": None if watch is None else {"alarm": watch.alarm, "tests": watch.courses},
             "on_alarm": self.settings.on_alarm,
             "examples": self.examples,
@@ -417,16 +359,16 @@ class Service:
                     verdict = self._verdict_of(label, f"labels.{place}")
                     if verdicts.setdefault(label.id, verdict) != verdict:
                         reason = f"the reply {shown(label.id)} is labelled twice, and differently; send one"
-                        raise ApiError(400, reason, code="invalid_request")
+                        raise ApiError(400, reason)
                 for reply_id in self.log.label({id: correct for id, (_, correct) in verdicts.items()}):
-                    self._count_label(*verdicts[reply_id])
+                    self._take_label(*verdicts[reply_id])
         except StoreError as error:
             note("log", fault=str(error))
             reason = "the log cannot be used, so no label was taken; try again later"
             raise ApiError(503, reason, code="log_failed") from error
         return [{"id": label.id, "correct": verdicts[label.id][1]} for label in labels]
 
-    def _count_label(self, reply: Reply, correct: bool) -> None:
+    def _take_label(self, reply: Reply, correct: bool) -> None:
         """Tell the metrics and the watch of a label."""
         self.metrics.labels.labels(str(correct).lower()).inc()
         if self.watch is not None and reply.calibration in self.calibration.ids_in_logs:
@@ -437,8 +379,7 @@ class Service:
         """A reply, and what its label says; ApiError where that is nothing, or cannot be taken."""
         assert self.log is not None
         if (label.correct is None) == (label.reference is None):
-            reason = "give 'correct' or 'reference', one of them"
-            raise ApiError(400, reason, code="invalid_request", param=param)
+            raise ApiError(400, "give 'correct' or 'reference', one of them", param=param)
         reply = self.log.reply(label.id)
         if reply is None:
             reason = f"there is no reply with the id {shown(label.id)} in the log; give the 'id' of a reply"
@@ -463,7 +404,7 @@ def _draws_of(request: CheckRequest) -> dict[str, Any] | None:
     """The draws that a request brings; None where they are to be drawn."""
     if request.samples is None:
         if request.log_likelihoods is not None:
-            raise ApiError(400, "'log_likelihoods' go with 'samples'; send both", code="invalid_request")
+            raise ApiError(400, "'log_likelihoods' go with 'samples'; send both")
         return None
     likelihoods = {} if request.log_likelihoods is None else {"log_likelihoods": request.log_likelihoods}
     return {"samples": request.samples, **likelihoods}

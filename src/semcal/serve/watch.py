@@ -18,7 +18,7 @@ from semcal.arrays import as_option
 from semcal.calibration.calibrated import Calibration, LikeAnswers
 from semcal.errors import UsageError, shown
 from semcal.models.uniforms import uniforms
-from semcal.serve.log import LabelledReply
+from semcal.serve.log import LabelledReply, ReplyLog
 
 #: By how much bets have the odds above what was said; two-sided ones also have them below.
 ABOVE = (1.5, 2.5)
@@ -65,6 +65,8 @@ class EProcess:
     odds: tuple[float, ...]
     n: int = 0
     reserve: float = 1.0
+    outcome_sum: float = 0.0
+    mean_sum: float = 0.0
     log_stakes: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -77,6 +79,8 @@ class EProcess:
         if self.n and self.n % EVERY == 0:
             self._start()
         self.n += 1
+        self.outcome_sum += outcome
+        self.mean_sum += mean
         for place, odds in enumerate(self.odds):
             gain = odds - 1
             bound = min(mean + tolerance, 1.0) if gain > 0 else max(mean - tolerance, 0.0)
@@ -114,7 +118,8 @@ class SequentialTest:
     """One promise, tested after each outcome: the mean of the e-values of several groups of outcomes.
 
     The first group has half the weight, the others share the rest. The alarm is raised where the mean
-    reaches 1/α, and stays. `course` holds `log_e` after each `every` outcomes.
+    reaches 1/α, and stays. `course` holds `log_e` after each `every` outcomes, of which there are fewer than
+    `kept`.
     """
 
     name: WatchName
@@ -125,6 +130,7 @@ class SequentialTest:
     alarm_at: int | None = None  # the number of the outcome that raised it
     course: list[float] = field(default_factory=list)
     every: int = 1
+    kept: float = KEPT
 
     def update(self, outcomes: Mapping[str, float], mean: float) -> None:
         """Take the outcome in each group that it belongs to."""
@@ -136,7 +142,7 @@ class SequentialTest:
             self.alarm_at = self.n
         if self.n % self.every == 0:
             self.course.append(log_e)
-        if len(self.course) == KEPT:
+        if len(self.course) == self.kept:
             self.course, self.every = self.course[1::2], 2 * self.every
 
     @property
@@ -227,7 +233,7 @@ class PromiseWatch:
         if calibration is not None:
             if calibration.ancestors:
                 alpha *= 6 / (math.pi * (len(calibration.ancestors) + 1)) ** 2
-            thresholds = calibration.thresholds or filter(None, [calibration.threshold])
+            thresholds = calibration.all_thresholds
             risks = {at.threshold: at.risk_limit for at in thresholds if at.threshold is not None}
             is_constant = calibration.map.candidate.kind == "constant"  # whose groups are of shares
             like = () if is_constant else calibration.report.like
@@ -274,6 +280,14 @@ class PromiseWatch:
         p_value = (sum(self.counts[:place]) + u * self.counts[place]) / sum(self.counts)
         test.update({"level": p_value, "spread": abs(2 * p_value - 1)}, 0.5)
 
+    def read(self, log: ReplyLog, calibrations: Sequence[str], *, audited: bool = False) -> None:
+        """Take what a log holds of replies by these calibrations, and their labels or the audited ones."""
+        for probability in log.probabilities(calibrations):
+            self.observe(probability)
+        for reply in log.labelled(calibrations):
+            if reply.audited or not audited:
+                self.update(reply)
+
     @property
     def alarm(self) -> bool:
         """Whether a promise was shown not to hold."""
@@ -288,16 +302,12 @@ class PromiseWatch:
     def lines(self) -> list[dict[str, Any]]:
         """Each test as JSON shows it; that of questions reads replies, and raises no alarm."""
         labelled, unlabelled = ("alarm", "labels", "alarm_at"), ("warning", "replies", "warning_at")
-        return [
-            {
-                "watch": name,
-                **dict(
-                    zip(unlabelled if name == "questions" else labelled, (test.alarm, test.n, test.alarm_at))
-                ),
-                "e_value": test.e_value,
-            }
-            for name, test in self.tests.items()
-        ]
+        lines = []
+        for name, test in self.tests.items():
+            keys = unlabelled if name == "questions" else labelled
+            values = dict(zip(keys, (test.alarm, test.n, test.alarm_at)))
+            lines.append({"watch": name, **values, "e_value": test.e_value})
+        return lines
 
     @property
     def courses(self) -> list[dict[str, Any]]:
