@@ -223,7 +223,7 @@ class Service:
             raise ApiError(400, reason, code="invalid_request", param="context")
         self._check_covered(query)
         question = replace(query.question, extra={"answer": request.answer})
-        outcome = await self._outcome(Job(question, "given", _draws_of(request)), gone)
+        outcome = await self._outcome(Job(question, "given", _draws_of(request, self.calibration.m)), gone)
         return await self._served(request.model or self.models[0], query, outcome, options, start)
 
     def check_model(self, name: str) -> None:
@@ -436,7 +436,7 @@ class Service:
     def _verdict_of(self, label: Label, param: str) -> tuple[Reply, bool]:
         """A reply, and what its label says; ApiError where that is nothing, or cannot be taken."""
         assert self.log is not None
-        if (label.correct is None) == (label.reference is None):
+        if (label.correct is None) == (label.reference in (None, [])):
             reason = "give 'correct' or 'reference', one of them"
             raise ApiError(400, reason, code="invalid_request", param=param)
         reply = self.log.reply(label.id)
@@ -459,12 +459,17 @@ class Service:
         return reply, correct
 
 
-def _draws_of(request: CheckRequest) -> dict[str, Any] | None:
-    """The draws that a request brings; None where they are to be drawn."""
+def _draws_of(request: CheckRequest, m: int) -> dict[str, Any] | None:
+    """The m draws that a request brings; None where they are to be drawn."""
     if request.samples is None:
         if request.log_likelihoods is not None:
             raise ApiError(400, "'log_likelihoods' go with 'samples'; send both", code="invalid_request")
         return None
+    if len(request.samples) != m:
+        reason = (
+            f"'samples' holds {len(request.samples)} draws, and the calibration was made with {m}; send {m}"
+        )
+        raise ApiError(400, reason, code="invalid_request", param="samples")
     likelihoods = {} if request.log_likelihoods is None else {"log_likelihoods": request.log_likelihoods}
     return {"samples": request.samples, **likelihoods}
 

@@ -228,7 +228,10 @@ class PromiseWatch:
             if calibration.ancestors:
                 alpha *= 6 / (math.pi * (len(calibration.ancestors) + 1)) ** 2
             thresholds = calibration.thresholds or filter(None, [calibration.threshold])
-            risks = {at.threshold: at.risk_limit for at in thresholds if at.threshold is not None}
+            loosest_first = reversed(
+                tuple(thresholds)
+            )  # where one threshold is of several, the strictest counts
+            risks = {at.threshold: at.risk_limit for at in loosest_first if at.threshold is not None}
             is_constant = calibration.map.candidate.kind == "constant"  # whose groups are of shares
             like = () if is_constant else calibration.report.like
         groups: dict[WatchName, dict[str, EProcess]] = {}
