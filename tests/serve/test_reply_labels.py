@@ -55,6 +55,10 @@ def test_draws_that_there_are_already_take_the_place_of_new_ones() -> None:
         few = server.post(CHECK, {"question": WROTE, "answer": "Bo Tarn", "samples": draws[:4]})
         assert few.status_code == 400
         assert "4 draws" in few.json()["error"]["message"]
+        many = server.post(
+            CHECK, {"question": WROTE, "answer": "Bo Tarn", "samples": list(map(str, range(10**4)))}
+        )
+        assert (many.status_code, many.json()["error"]["param"]) == (400, "samples")
 
 
 @pytest.mark.parametrize(
@@ -163,6 +167,7 @@ def test_labels_that_cannot_be_taken_change_nothing(tmp_path: Path) -> None:
             ([{"id": reply, "correct": True}, {"id": "no", "correct": True}], 404, "no reply"),
             ([{"id": reply, "correct": True}, {"id": reply, "correct": False}], 400, "twice"),
             ({"id": reply}, 400, "one of them"),
+            ({"id": reply, "reference": []}, 400, "one of them"),
             ({"id": reply, "correct": True, "reference": "x"}, 400, "one of them"),
             ({"id": reply, "corect": True}, 400, "corect: unknown key 'corect'; did you mean 'correct'"),
             ({"id": reply, "correct": "yes"}, 400, "boolean"),

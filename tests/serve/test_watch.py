@@ -241,6 +241,8 @@ def test_a_reply_counts_for_the_risk_that_its_threshold_promises() -> None:
     e_values = {threshold: watch.e_values["risk"] for threshold, watch in watches.items()}
     assert e_values[0.8] > e_values[0.6] > 1
     assert [watches[t].tests["risk"].n for t in (0.7, None)] == [0, 0]
+    same = tuple(replace(limit, threshold=0.6) for limit in limits)
+    assert PromiseWatch.of(replace(banded, thresholds=same)).risks == ((0.6, 0.1),)
 
 
 def test_what_a_calibration_does_not_cover_counts_for_nothing() -> None:

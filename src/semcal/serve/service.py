@@ -179,7 +179,8 @@ class Service:
         self._check_covered(query)
         question = replace(query.question, extra={"answer": request.answer})
         tier = self.primary
-        outcome = await self._outcome(tier, Job(question, "given", _draws_of(request)), gone)
+        job = Job(question, "given", _draws_of(request, self.calibration.m))
+        outcome = await self._outcome(tier, job, gone)
         return await self._served(tier, request.model or self.models[0], query, outcome, options, start)
 
     def check_model(self, name: str) -> None:
@@ -378,7 +379,7 @@ class Service:
     def _verdict_of(self, label: Label, param: str) -> tuple[Reply, bool]:
         """A reply, and what its label says; ApiError where that is nothing, or cannot be taken."""
         assert self.log is not None
-        if (label.correct is None) == (label.reference is None):
+        if (label.correct is None) == (label.reference in (None, [])):
             raise ApiError(400, "give 'correct' or 'reference', one of them", param=param)
         reply = self.log.reply(label.id)
         if reply is None:
@@ -400,12 +401,17 @@ class Service:
         return reply, correct
 
 
-def _draws_of(request: CheckRequest) -> dict[str, Any] | None:
-    """The draws that a request brings; None where they are to be drawn."""
+def _draws_of(request: CheckRequest, m: int) -> dict[str, Any] | None:
+    """The m draws that a request brings; None where they are to be drawn."""
     if request.samples is None:
         if request.log_likelihoods is not None:
             raise ApiError(400, "'log_likelihoods' go with 'samples'; send both")
         return None
+    if len(request.samples) != m:
+        reason = (
+            f"'samples' holds {len(request.samples)} draws, and the calibration was made with {m}; send {m}"
+        )
+        raise ApiError(400, reason, param="samples")
     likelihoods = {} if request.log_likelihoods is None else {"log_likelihoods": request.log_likelihoods}
     return {"samples": request.samples, **likelihoods}
 

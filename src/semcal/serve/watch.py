@@ -233,7 +233,8 @@ class PromiseWatch:
         if calibration is not None:
             if calibration.ancestors:
                 alpha *= 6 / (math.pi * (len(calibration.ancestors) + 1)) ** 2
-            thresholds = calibration.all_thresholds
+            # Of several risks with one threshold the strictest counts, which comes last.
+            thresholds = reversed(calibration.all_thresholds)
             risks = {at.threshold: at.risk_limit for at in thresholds if at.threshold is not None}
             is_constant = calibration.map.candidate.kind == "constant"  # whose groups are of shares
             like = () if is_constant else calibration.report.like
