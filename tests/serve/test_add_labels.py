@@ -215,12 +215,12 @@ def test_what_cannot_be_learnt_from_is_counted_and_left_out(old: Path, log: Path
     prompt, by = first.provenance.prompt_hash, {"calibration": first.id}
     everything = {"E-SC": 1.0, "likelihood": None}
     cases: dict[str | None, dict[str, Any]] = {
-        added.OTHER_CALIBRATION: {"calibration": "0" * 12},
         added.OTHER_PROMPT: {"template": "f00", **by},
         added.NOT_COVERED: {"probability": None, "threshold": None, **by},
         added.NO_FEATURES: {"features": {"entropy": 0.1}, **by},
         None: {"probability": None, "abstained": True, **by},  # during an alarm
         added.OTHER_MODEL: {"route": "stronger", "calibration": "f" * 12},
+        added.OTHER_CALIBRATION: {"calibration": "0" * 12},
     }
     before = add(old, log, tmp_path / "before")[0].report.added
     for number, (reason, values) in enumerate(cases.items(), 1):

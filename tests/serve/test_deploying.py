@@ -69,6 +69,7 @@ def test_five_commands_lead_to_a_calibrated_endpoint_without_torch(tmp_path: Pat
             capture_output=True,
             text=True,
             check=False,
+            timeout=300,
         )
     assert done.returncode == 0, done.stderr
     assert "serve: every answer abstains" in done.stderr  # of so few labels

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from semcal.calibration.calibrated import Calibration
 from semcal.data.template import Template
 from semcal.errors import ServerError, UsageError
 from semcal.models.fakes import FakeLanguageModel
@@ -14,6 +15,7 @@ from semcal.models.language_model import PromptConfig
 from semcal.serve.configuration import ServeSettings
 from semcal.serve.log import ReplyLog
 from semcal.serve.service import Service
+from semcal.serve.watch import PromiseWatch
 from tests.serve.serving import SANG, WHERE, WROTE, running, uq_of
 
 
@@ -82,9 +84,24 @@ def test_a_prompt_that_the_second_calibration_does_not_cover_is_not_passed_on() 
     assert (stronger.calls, body["abstained"]) == (0, True)
 
 
+def test_with_a_stronger_model_probabilities_are_not_those_of_all_questions(tmp_path: Path) -> None:
+    """So nothing is said of the questions; the hash of a prompt is that of the model which was asked."""
+    atlas, log = Calibration.from_pretrained("atlas"), ReplyLog(tmp_path / "log.sqlite")
+    watch = PromiseWatch.of(atlas)
+    assert "questions" in watch.tests
+    stronger = uq_of(Stronger(), limit=0.5)
+    with running(fallback=stronger, log=log, watch=watch) as server:
+        assert "questions" not in watch.tests
+        replies = [log.reply(server.chat(text).json()["id"]) for text in (WROTE, SANG)]
+        assert replies[1].template == stronger.asking.hash(stronger.model)  # type: ignore[union-attr]
+        again = PromiseWatch.of(atlas)
+        again.read(log, [atlas.id])
+        assert "questions" not in again.tests
+
+
 def test_during_an_alarm_nothing_is_passed_on() -> None:
     class Alarmed:
-        alarm, e_values = True, dict[str, float]()
+        alarm, e_values, tests = True, dict[str, float](), dict[str, Any]()
 
         def update(self, reply: Any) -> None: ...
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -81,8 +83,14 @@ def test_keys_are_read_from_a_file_or_the_environment_and_never_shown(tmp_path: 
         with pytest.raises(UsageError, match=words) as caught:
             read_keys(file, {})
         assert not text or text not in str(caught.value)
-    with pytest.raises(UsageError, match="cannot be read"):
-        read_keys(tmp_path / "none", {})
+    for wrong in (tmp_path / "none", Path(KEYS[0])):  # a key in place of its file
+        with pytest.raises(UsageError, match="cannot be read") as caught:
+            read_keys(wrong, {})
+        assert wrong.name not in str(caught.value)
+    file.write_text(f"keys: [{KEYS[0]}]")
+    with pytest.raises(UsageError, match="keys in --config") as caught:
+        merged({"keys": None}, {"keys": Path | None}, file, {})
+    assert KEYS[0] not in str(caught.value)
 
 
 def test_cross_origin_pages_may_ask_only_where_they_are_named() -> None:
@@ -291,6 +299,32 @@ def test_what_runs_is_answered_when_the_server_is_asked_to_stop() -> None:
             until(lambda: not is_ready(kept, server))
         model.go.set()
         assert [first.result().status_code, second.result().status_code] == [200, 200]
+
+
+def test_at_once_means_that_who_waits_is_told_and_a_pass_is_left() -> None:
+    model = SlowModel()
+    with running(uq_of(model)) as server, ThreadPoolExecutor(2) as pool:
+        replies = [pool.submit(server.chat, WHERE)]
+        assert model.begun.acquire(timeout=30)
+        replies.append(pool.submit(server.chat, WROTE))
+        until(lambda: server.service.engine.n_waiting == 1)
+        server.server.handle_exit(2, None)
+        server.server.handle_exit(2, None)
+        for reply in replies:
+            with suppress(httpx.TransportError):  # its connection may be closed by then
+                assert (said := reply.result()).status_code == 503
+                assert said.json()["error"]["code"] == "stopping"
+        until(lambda: server.service.n_given_up == 2)
+        model.go.set()
+
+
+def test_an_abstention_that_is_an_error_counts_once_and_is_noted(caplog: pytest.LogCaptureFixture) -> None:
+    with running(abstain="error") as server, caplog.at_level("INFO", "semcal.serve"):
+        reply = server.chat(SANG)
+        counted = server.get("/metrics").text
+    assert (reply.status_code, reply.json()["error"]["code"]) == (422, "abstained")
+    assert re.findall(r'requests_total\{outcome="(\w+)"} ([\d.]+)', counted) == [("abstained", "1.0")]
+    assert any(reply.json()["id"] in record.getMessage() for record in caplog.records)
 
 
 def is_ready(client: httpx.Client, server: Running) -> bool:

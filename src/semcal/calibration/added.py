@@ -152,7 +152,8 @@ def labels_for(
     """What a calibration learns again from, of the replies of logs (`read_log`).
 
     With `threshold` those labels are apart for it whose reply is audited, and of which `is_apart` says so;
-    but none where another model answered in between: what the calibration abstained from is then missing.
+    but none where another model or calibration answered in between: what the calibration abstained from is
+    then missing.
     With `alone` it is set on no others. InputError if there is no label to use, or `alone` none for it.
     """
     chosen: dict[str, LoggedReply] = {}
@@ -161,7 +162,7 @@ def labels_for(
         reasons_of = list(_reasons(calibration, replies))
         own = [reply.number for reply, reason in zip(replies, reasons_of) if reason is None]
         for reply, reason in zip(replies, reasons_of):
-            gated |= reason == OTHER_MODEL and own[:1] < [reply.number] < own[-1:]
+            gated |= reason in (OTHER_MODEL, OTHER_CALIBRATION) and own[:1] < [reply.number] < own[-1:]
             if reply.correct is None:
                 unlabelled += reason is None
             elif reason is None:

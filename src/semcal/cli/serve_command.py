@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -122,6 +123,10 @@ def command(options: ServeOptions, server: opt.ServerOptions) -> int:
         url = f"http://{host}:{port}"
         info(f"serve: {' and '.join(service.models)} at {url}/v1; a page to try it at {url}/")
         Server(service).answer(bound)
+    if service.n_given_up:
+        info(f"serve: stopped; {service.n_given_up} requests got no answer")
+        sys.stderr.flush()
+        os._exit(0)  # without the pass under way
     info("serve: stopped; what was asked is answered")
     return 0
 

@@ -96,7 +96,7 @@ def read_keys(file: Path | None, environment: Mapping[str, str] = os.environ) ->
 
     UsageError, which never shows one, where the file cannot be read or holds none, or a key is short.
     """
-    source = KEYS if file is None else f"--keys {file}"
+    source = KEYS if file is None else f"--keys {file if file.exists() else 'FILE'}"
     try:
         text = environment.get(KEYS, "").replace(",", "\n") if file is None else file.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -140,6 +140,7 @@ def merged(
             values[name] = TypeAdapter(kinds[name]).validate_python(value)
         except ValidationError as error:
             reason = error.errors()[0]["msg"].removeprefix("Input ").removeprefix("Value error, ")
-            raise UsageError(f"{name} in {sources[name]}: {reason}, got {shown(value)}") from None
+            got = "" if name == "keys" else f", got {shown(value)}"  # which may be a key itself
+            raise UsageError(f"{name} in {sources[name]}: {reason}{got}") from None
     chosen = {name: value for name, value in options.items() if value is not None and value is not False}
     return {**options, **values, **chosen}

@@ -62,7 +62,7 @@ def make_app(service: Service) -> FastAPI:
             allow_origins=service.settings.cors,
             allow_methods=["GET", "POST"],
             allow_headers=["authorization", "content-type", "x-request-id"],
-            expose_headers=["x-request-id", *(f"x-semcal-{name}" for name in ("probability", "abstained"))],
+            expose_headers=["x-request-id", *(f"x-semcal-{name}" for name in schema.HEADERS)],
         )
     app.add_middleware(Guard, settings=service.settings)
     schema.name_values(app.openapi(), service)
@@ -76,8 +76,8 @@ def _add_answers(app: FastAPI, service: Service) -> None:
     async def chat(request: Request, body: ChatRequest) -> Response:
         """Answer the last message, with the probability that the answer is right, or abstain."""
         served = await service.chat(body, lambda: _gone(request))
-        _check_style(served)
         _note(request, served)
+        _check_style(served)
         if not body.stream:
             return Json(served.completion(), headers=served.headers)
         include_usage = bool(body.stream_options and body.stream_options.include_usage)
@@ -172,7 +172,8 @@ def _take_errors(app: FastAPI, service: Service) -> None:
             service.metrics.requests.labels(outcome).inc()
 
     def sent(request: Request, error: ApiError) -> Response:
-        count(request.url.path, error.code if error.status >= 500 else "refused")
+        if error.code != "abstained":  # which is counted as what it is
+            count(request.url.path, error.code if error.status >= 500 else "refused")
         request.state.noted["code"] = error.code
         return Json(error.body, status_code=error.status, headers=error.headers)
 
@@ -242,6 +243,7 @@ class Server(uvicorn.Server):
         config = uvicorn.Config(
             make_app(service),
             log_config=None,
+            lifespan="off",
             access_log=False,
             server_header=False,
             timeout_graceful_shutdown=round(service.settings.grace),
@@ -254,7 +256,7 @@ class Server(uvicorn.Server):
         try:
             self.run(sockets=[bound])
         finally:
-            self.service.close()
+            self.service.close(at_once=self.service.n_given_up > 0)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Take a signal; none is raised again at the end, which is a good one."""

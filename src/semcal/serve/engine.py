@@ -255,12 +255,14 @@ class Engine:
         for asker in idle:
             asker.give_up()
 
-    def close(self) -> None:
-        """Answer what waits, and end the threads."""
+    def close(self, *, at_once: bool = False) -> None:
+        """Answer what waits, and end the threads; or leave a pass under way to the end of the process."""
         with self._changed:
             self._closing = True
+            if at_once:
+                self._waiting.clear()
             self._changed.notify_all()
-        for thread in self._threads:
+        for thread in self._threads if not at_once else ():
             thread.join()
         for asker in self._askers:
             asker.give_up()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import time
@@ -97,6 +98,8 @@ class Guard:
             await self.app(scope, limited, answer)
         except ApiError as error:
             await refuse(error)
+        except asyncio.CancelledError:  # the server ends without it
+            await refuse(ApiError(503, "the server is stopping; ask again", code="stopping"))
         except UnicodeEncodeError:
             await refuse(ApiError(400, "a text holds half a character, which is no text"))
         except Exception as error:  # noqa: BLE001 - the client gets no trace, and the log no text

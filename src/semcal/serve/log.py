@@ -175,6 +175,12 @@ class ReplyLog:
         for (probability,) in self._pages(_PROBABILITIES, calibrations):
             yield probability
 
+    @property
+    def n_routes(self) -> int:
+        """How many models gave replies."""
+        with self._reading() as database:
+            return int(database.execute("SELECT count(DISTINCT route) FROM replies").fetchone()[0])
+
     def close(self) -> None:
         """Close with everything in the file itself."""
         with self._lock:

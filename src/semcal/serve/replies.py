@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from semcal.calibration.calibrated import Calibration
@@ -94,7 +94,7 @@ class Served:
             "tied": answer.tied,
             "answer_kind": answer.answer_kind,
             "calibration": self.calibration,
-            "explanation": answer.explanation,
+            "explanation": (answer if has_probability else replace(answer, like=None)).explanation,
             "route": self.route,
             **({"uncovered": list(verdict.uncovered)} if verdict.uncovered else {}),
             **({"audit": True} if self.audited else {}),

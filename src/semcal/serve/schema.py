@@ -14,6 +14,8 @@ from semcal.serve.requests import Drawing
 from semcal.serve.service import Service
 
 Description = dict[int | str, dict[str, Any]]
+#: Headers of replies, behind x-semcal-.
+HEADERS = ("probability", "abstained", "calibration", "overhead-ms")
 
 
 def _object(name: str, **fields: Any) -> Any:
@@ -84,8 +86,7 @@ def replies(model: type[BaseModel], *statuses: int, **further: Any) -> Descripti
 
 def answers(model: type[BaseModel], *, streamed: bool = False) -> Description:
     """What a path replies with that answers; its id can be labelled."""
-    names = ("probability", "abstained", "calibration", "overhead-ms")
-    headers = {f"x-semcal-{name}": {"schema": {"type": "string"}} for name in names}
+    headers = {f"x-semcal-{name}": {"schema": {"type": "string"}} for name in HEADERS}
     label = {"operationId": "label", "requestBody": {"id": "$response.body#/id", "correct": True}}
     content: dict[str, Any] = {"text/event-stream": {}} if streamed else {}
     return replies(model, headers=headers, links={"label": label}, content=content)

@@ -84,6 +84,8 @@ class Service:
         if fallback is not None:
             self.fallback = Tier(fallback, fallback.model.name, queue=settings.queue)
             self._check_fallback(self.fallback)
+            if watch is not None:  # the first model's replies lack what it abstained from
+                watch.tests.pop("questions", None)
         self.uq, self.calibration, self.settings = uq, primary.calibration, settings
         self.log, self.watch, self.examples = log, watch, examples
         self.models = (model, f"{model}@{learnt}")
@@ -91,8 +93,9 @@ class Service:
         self.coverage, self.engine = primary.coverage, primary.engine
         self.metrics = Metrics(self.engine, watch)
         self.draining = False
+        self.n_given_up = 0  # requests that an end at once left without an answer
         self.log_fault: str | None = None
-        self._templates: dict[Template, str] = {}
+        self._templates: dict[tuple[str, Template], str] = {}
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="semcal-log")
         self._labelling = threading.Lock()
 
@@ -106,11 +109,11 @@ class Service:
         if "given" in (self.primary.calibration.answer_kind, fallback.calibration.answer_kind):
             raise UsageError("--fallback is for answers of models, and a calibration is of given ones")
 
-    def close(self) -> None:
-        """Answer what waits, and close the log."""
-        self.engine.close()
+    def close(self, *, at_once: bool = False) -> None:
+        """Answer what waits, or nothing more, and close the log."""
+        self.engine.close(at_once=at_once)
         if self.fallback is not None:
-            self.fallback.engine.close()
+            self.fallback.engine.close(at_once=at_once)
         self._writer.shutdown()
         if self.log is not None:
             self.log.close()
@@ -225,6 +228,9 @@ class Service:
             if leaving.done():
                 raise ClientGone
             raise ApiError(504, f"no answer within {timeout:g} s; try again later", code="timeout")
+        except asyncio.CancelledError:
+            self.n_given_up += 1
+            raise
         except (InputError, UsageError) as error:
             raise ApiError(400, str(error)) from error
         except (ServerError, BackendFailed, BudgetError, ModelError) as error:
@@ -269,7 +275,7 @@ class Service:
         )
         if self.log is not None:
             loop = asyncio.get_running_loop()
-            await loop.run_in_executor(self._writer, self._write, self._reply(served, query.question))
+            await loop.run_in_executor(self._writer, self._write, self._reply(served, tier, query.question))
         if self.watch is not None and tier is self.primary and served.verdict.probability is not None:
             self.watch.observe(served.verdict.probability)
         self._count_draws(outcome, tier)
@@ -296,7 +302,7 @@ class Service:
 
     # ---- The log
 
-    def _reply(self, served: Served, question: Question) -> Reply:
+    def _reply(self, served: Served, tier: Tier, question: Question) -> Reply:
         outcome, verdict = served.outcome, served.verdict
         texts: dict[str, Any] | None = None
         if self.settings.log_texts:
@@ -306,7 +312,7 @@ class Service:
         return Reply(
             id=served.id,
             time=time.time(),
-            template=self._template_hash(question),
+            template=self._template_hash(tier, question),
             features=outcome.features,
             answer=outcome.form if self.settings.answers else None,
             probability=verdict.probability,
@@ -319,14 +325,14 @@ class Service:
             calibration=served.calibration,
         )
 
-    def _template_hash(self, question: Question) -> str:
-        template = Template.of(question) if question.messages else self.coverage.template
+    def _template_hash(self, tier: Tier, question: Question) -> str:
+        template = Template.of(question) if question.messages else tier.coverage.template
+        key = tier.route, template
         if len(self._templates) > 1000:  # of a client that changes its system message each time
             self._templates.clear()
-        if template not in self._templates:
-            asking = replace(self.uq.asking, template=template)
-            self._templates[template] = asking.hash(self.uq.model)
-        return self._templates[template]
+        if key not in self._templates:
+            self._templates[key] = replace(tier.uq.asking, template=template).hash(tier.uq.model)
+        return self._templates[key]
 
     def _write(self, reply: Reply) -> None:
         """Write a reply down; where that fails replies go on, and it is counted and said."""

@@ -283,6 +283,8 @@ class PromiseWatch:
 
     def read(self, log: ReplyLog, calibrations: Sequence[str], *, audited: bool = False) -> None:
         """Take what a log holds of replies by these calibrations, and their labels or the audited ones."""
+        if log.n_routes > 1:  # of a model with a fallback they lack what it abstained from
+            self.tests.pop("questions", None)
         for probability in log.probabilities(calibrations):
             self.observe(probability)
         for reply in log.labelled(calibrations):
