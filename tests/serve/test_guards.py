@@ -67,6 +67,8 @@ def test_without_a_key_pages_of_other_hosts_are_refused() -> None:
             assert server.get("/v1/models", headers={"host": host}).status_code == 403
         for host in ("localhost", "127.0.0.1:80", "[::1]:9"):
             assert server.get("/v1/models", headers={"host": host}).status_code == 200
+    with running(host="127.0.0.2") as server:
+        assert server.get("/v1/models").status_code == 200
 
 
 def test_keys_are_read_from_a_file_or_the_environment_and_never_shown(tmp_path: Path) -> None:
@@ -203,6 +205,9 @@ def test_settings_come_from_the_command_line_then_the_environment_then_the_file(
             merged(options, kinds, file, {})
     with pytest.raises(UsageError, match="SEMCAL_SERVE_QUEUE"):
         merged(options, kinds, None, {"SEMCAL_SERVE_QUEUE": "x"})
+    assert merged(options, kinds, None, {"SEMCAL_SERVE_CORS": "a,b"})["cors"] == ["a", "b"]
+    with pytest.raises(UsageError, match=r"SEMCAL_SERVE_PROT.*did you mean 'port'"):
+        merged(options, kinds, None, {"SEMCAL_SERVE_PROT": "1"})
 
 
 # ---- The queue

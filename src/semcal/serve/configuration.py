@@ -131,10 +131,12 @@ def merged(
     sources = dict.fromkeys(values, f"--config {file}")
     for name in values:
         check_name(name, kinds, what=f"setting in {file}")
-    for name in kinds:
-        variable = PREFIX + name.upper()
-        if variable in environment and variable != KEYS:
-            values[name], sources[name] = environment[variable], variable
+    for variable in environment:
+        if variable.startswith(PREFIX) and variable != KEYS:
+            name = variable.removeprefix(PREFIX).lower()
+            check_name(name, kinds, what=f"setting of the environment ({variable})")
+            text, is_list = environment[variable], "list" in str(kinds[name])
+            values[name], sources[name] = (text.split(",") if is_list else text), variable
     for name, value in values.items():
         try:
             values[name] = TypeAdapter(kinds[name]).validate_python(value)

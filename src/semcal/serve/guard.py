@@ -120,7 +120,8 @@ class Guard:
             if scheme.lower() != "bearer" or not self.settings.admits(key.strip()):
                 reason = "this needs a key of this server; send it as 'Authorization: Bearer KEY'"
                 raise ApiError(401, reason, code="invalid_api_key", headers={"www-authenticate": "Bearer"})
-        if not keys and not _LOCAL.fullmatch(headers.get("host", "localhost").lower()):
+        host = headers.get("host", "localhost").lower()
+        if not keys and not _LOCAL.fullmatch(host) and host.partition(":")[0] != self.settings.host:
             reason = "this server is for its own machine, at localhost or 127.0.0.1; others need a key"
             raise ApiError(403, reason, code="wrong_host")
         if scope["method"] == "POST" and path in (CHAT, CHECK, LABELS):
