@@ -95,16 +95,22 @@ def is_database(path: Path) -> bool:
 
 
 @contextmanager
-def as_store_errors(name: str, remedy: str) -> Iterator[None]:
-    """Raise what SQLite says of a file as StoreError: it cannot be used, or is damaged, with the remedy."""
+def as_store_errors(name: str, remedy: str, *, foreign: str | None = None) -> Iterator[None]:
+    """Raise what SQLite says of a file as StoreError: it cannot be used, or is damaged, with the remedy.
+
+    `foreign` is the remedy for a file that is no database at all, where it is another.
+    """
     try:
         yield
     except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter for texts that are not UTF-8
-        if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF in UNUSABLE:
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
+        if code in UNUSABLE:
             raise StoreError(
                 f"cannot use {name}: {error}; see that no other program has locked it, that there is space "
                 "and that it may be written to"
             ) from error
+        if foreign is not None and code == sqlite3.SQLITE_NOTADB:
+            remedy = foreign
         raise StoreError(f"{name} is damaged ({error}); {remedy}") from error
 
 

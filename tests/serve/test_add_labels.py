@@ -279,10 +279,8 @@ def test_where_a_label_goes_is_said_by_its_id_alone(names: list[str], random: An
 
 
 def test_two_in_five_labels_are_for_the_threshold_whether_or_not_they_are_audited() -> None:
-    from semcal.serve.service import _is_audited
-
     names = [f"chatcmpl-{number}" for number in range(20_000)]
-    for chosen in (names, [name for name in names if _is_audited(name, 0.1)]):
+    for chosen in (names, [name for name in names if added.is_in_share(name, 0.1)]):
         share = np.mean([added.is_apart(name) for name in chosen])
         assert abs(share - 0.4) < 4.5 * math.sqrt(0.24 / len(chosen))
 

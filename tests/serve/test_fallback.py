@@ -107,6 +107,8 @@ def test_during_an_alarm_nothing_is_passed_on() -> None:
 
         def observe(self, probability: float) -> None: ...
 
+        def leave_out_questions(self) -> None: ...
+
     stronger = Stronger()
     with running(fallback=uq_of(stronger), watch=Alarmed()) as server:
         assert server.chat(SANG).json()["semcal"]["abstained"] is True

@@ -132,8 +132,12 @@ def is_apart(reply_id: str) -> bool:
 
     It is another hash than the one that marks replies for the audit.
     """
-    digest = sha256(f"threshold {reply_id}".encode(errors="surrogatepass")).digest()
-    return int.from_bytes(digest[:6]) < APART * 2**48
+    return is_in_share(f"threshold {reply_id}", APART)
+
+
+def is_in_share(text: str, share: float) -> bool:
+    """Whether a text is one of a share of all texts, by its hash."""
+    return int.from_bytes(sha256(text.encode(errors="surrogatepass")).digest()[:6]) < share * 2**48
 
 
 _NOT_AUDITED = "no label of an audited reply is for the threshold; serve with --audit, and label those"
@@ -153,8 +157,8 @@ def labels_for(
 
     With `threshold` those labels are apart for it whose reply is audited, and of which `is_apart` says so;
     but none where another model or calibration answered in between: what the calibration abstained from is
-    then missing.
-    With `alone` it is set on no others. InputError if there is no label to use, or `alone` none for it.
+    then missing. With `alone` it is set on no others. InputError if there is no label to use, or `alone` none
+    for it.
     """
     chosen: dict[str, LoggedReply] = {}
     reasons, unlabelled, gated = Counter[str](), 0, False

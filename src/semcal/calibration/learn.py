@@ -434,7 +434,8 @@ def calibrate_rows(
     problems = (*problems_of_rows(labelled, ties, groups, apart), *problems_of_features(features))
     problems += () if added is None else added.problems
     first_lines = [*problems_of_labels(answer_rows, equivalence)]
-    first_lines += [OF_ONE_DRAW] if m == 1 else []
+    if m == 1:
+        first_lines.append(OF_ONE_DRAW)
     first_lines += what_to_do_first(answer_rows, correct[~apart], origin.provenance)
     calibration = Calibration(
         map=learnt.map,
@@ -470,7 +471,8 @@ def calibrate_rows(
     thresholds = set_thresholds(
         scores,
         correct[apart],
-        *(learning.risks, learning.delta),
+        learning.risks,
+        learning.delta,
         fitted=(fitted_scores, learnt.out_of_fold),
         groups=None if groups is None else groups[apart],
         seed=seed,

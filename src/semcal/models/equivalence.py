@@ -26,7 +26,7 @@ import warnings
 import weakref
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -37,15 +37,15 @@ from numpy.typing import NDArray
 
 from semcal.databases import (
     LOCK_TIMEOUT,
-    UNUSABLE,
     Layout,
+    as_store_errors,
     close_whole,
     connect,
     make_folder,
     prepare,
     transaction,
 )
-from semcal.errors import ModelError, SemcalWarning, StoreError, UsageError, shown
+from semcal.errors import ModelError, SemcalWarning, UsageError, shown
 from semcal.text.normal_form import normal_form
 
 #: The name of the model that comes with the package, which is used where nothing is given.
@@ -435,19 +435,7 @@ class CachedEquivalence:
         with self._as_store_error(), closing(connect(self.path)) as database:
             yield database
 
-    @contextmanager
-    def _as_store_error(self) -> Iterator[None]:
-        try:
-            yield
-        except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter for texts that are not UTF-8
-            if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF in UNUSABLE:
-                raise StoreError(
-                    f"cannot use the verdict cache {self.path}: {error}; see that there is space and that it "
-                    "may be written to"
-                ) from error
-            foreign = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_NOTADB
-            remedy = "give the cache another file, or if this is one delete it" if foreign else "delete it"
-            raise StoreError(
-                f"the verdict cache {self.path} is damaged ({error}); {remedy}, "
-                "and its verdicts will be computed anew"
-            ) from error
+    def _as_store_error(self) -> AbstractContextManager[None]:
+        remedy = "delete it, and its verdicts will be computed anew"
+        foreign = f"give the cache another file, or if this is one {remedy}"
+        return as_store_errors(f"the verdict cache {self.path}", remedy, foreign=foreign)

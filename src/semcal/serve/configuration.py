@@ -135,7 +135,7 @@ def merged(
         if variable.startswith(PREFIX) and variable != KEYS:
             name = variable.removeprefix(PREFIX).lower()
             check_name(name, kinds, what=f"setting of the environment ({variable})")
-            text, is_list = environment[variable], "list" in str(kinds[name])
+            text, is_list = environment[variable], list[str] in get_args(kinds[name])
             values[name], sources[name] = (text.split(",") if is_list else text), variable
     for name, value in values.items():
         try:

@@ -10,11 +10,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from functools import cached_property, partial
-from hashlib import sha256
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from semcal.calibration.added import is_in_share
 from semcal.data.question import Question
 from semcal.data.template import Template
 from semcal.errors import BudgetError, InputError, ModelError, ServerError, StoreError, UsageError, shown
@@ -84,8 +84,8 @@ class Service:
         if fallback is not None:
             self.fallback = Tier(fallback, fallback.model.name, queue=settings.queue)
             self._check_fallback(self.fallback)
-            if watch is not None:  # the first model's replies lack what it abstained from
-                watch.tests.pop("questions", None)
+            if watch is not None:
+                watch.leave_out_questions()
         self.uq, self.calibration, self.settings = uq, primary.calibration, settings
         self.log, self.watch, self.examples = log, watch, examples
         self.models = (model, f"{model}@{learnt}")
@@ -271,7 +271,7 @@ class Service:
             style=self.settings.abstain,
             sentence=self.settings.abstain_text,
             overhead=max(0.0, time.monotonic() - start - outcome.seconds),
-            audited=_is_audited(reply_id, self.settings.audit),
+            audited=is_in_share(reply_id, self.settings.audit),
         )
         if self.log is not None:
             loop = asyncio.get_running_loop()
@@ -420,8 +420,3 @@ def _draws_of(request: CheckRequest, m: int) -> dict[str, Any] | None:
         raise ApiError(400, reason, param="samples")
     likelihoods = {} if request.log_likelihoods is None else {"log_likelihoods": request.log_likelihoods}
     return {"samples": request.samples, **likelihoods}
-
-
-def _is_audited(reply_id: str, share: float) -> bool:
-    """Whether a reply is to be labelled in any case: a share of all are, by the hash of their random ids."""
-    return int.from_bytes(sha256(reply_id.encode()).digest()[:6]) < share * 2**48

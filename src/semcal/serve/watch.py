@@ -281,10 +281,14 @@ class PromiseWatch:
         p_value = (sum(self.counts[:place]) + u * self.counts[place]) / sum(self.counts)
         test.update({"level": p_value, "spread": abs(2 * p_value - 1)}, 0.5)
 
+    def leave_out_questions(self) -> None:
+        """Do not watch questions: with a fallback, probabilities lack what the first model abstained from."""
+        self.tests.pop("questions", None)
+
     def read(self, log: ReplyLog, calibrations: Sequence[str], *, audited: bool = False) -> None:
         """Take what a log holds of replies by these calibrations, and their labels or the audited ones."""
-        if log.n_routes > 1:  # of a model with a fallback they lack what it abstained from
-            self.tests.pop("questions", None)
+        if log.n_routes > 1:
+            self.leave_out_questions()
         for probability in log.probabilities(calibrations):
             self.observe(probability)
         for reply in log.labelled(calibrations):
