@@ -3,11 +3,13 @@
     python -m benchmarks.real RUN …                              # all tables as Markdown
     python -m benchmarks.real --table thresholds RUN …           # one of them
     SEMCAL_DATA=FOLDER python -m benchmarks.real --label RUN …   # asks the questions that `labels` needs
+    python -m benchmarks.real --judge openai:URL#MODEL RUN …     # a second grader, and a second equivalence
     python -m benchmarks.real --figure docs/real-results.svg RUN …
     python -m benchmarks.real --keep FOLDER --commit COMMIT RUN …    # docs/real-results/NAME/results.json
 
-A table reads the rows of the test questions of each run; only `--label` asks a model. Scores are those of
-E-SC, the share of the largest meaning; intervals are 95 %, over questions (groups of those on one passage).
+A table reads the rows of the test questions of each run; only `--label` and `--judge` ask a model. Scores are
+those of E-SC, the share of the largest meaning; intervals are 95 %, over questions (groups of those on one
+passage).
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import hashlib
 import json
 import random
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +47,9 @@ from semcal.experiment.finished import (
 from semcal.experiment.grid_plan import essentials, load_parts
 from semcal.experiment.grid_settings import read_settings, slug
 from semcal.files import dumps, write_rows
+from semcal.grading.grade import grade_together
+from semcal.grading.judge import JUDGE, load_judge
+from semcal.grading.rules import Grader, RuleGrader
 from semcal.measuring import measure_at
 from semcal.metrics.probability_maps import Labelled, choose_map, part_of, predict_out_of_fold
 from semcal.models.clustering import Grouping
@@ -240,33 +245,36 @@ def of(groups: np.ndarray | None, part: np.ndarray) -> np.ndarray | None:
     return None if groups is None else np.unique(groups[part], return_inverse=True)[1]
 
 
-def moved(run: FinishedRun) -> TableRows:
+def moved(runs: Sequence[FinishedRun]) -> TableRows:
     """The calibration of each data set on the test questions of all: its probability and its threshold."""
-    for model in run.models:
-        for source in run.datasets:
-            calibration = Calibration.from_pretrained(run.folder / calibration_folder(model, source))
-            for target in run.datasets:
-                at = rows_at(run, model, target)
-                needed = {t: at[t] for t in (calibration.temperature, *calibration.temperatures)}
-                answers = calibration.apply(needed)
-                right = graded(next(iter(needed.values())), [answer.text for answer in answers])
-                p = np.array([answer.probability for answer in answers])
-                answered = np.array([not answer.abstained for answer in answers])
-                limit, numbers = calibration.threshold, metrics.summary(p, right)
-                is_set = limit is not None and limit.threshold is not None
-                yield {
-                    "model": model,
-                    "learnt on": source,
-                    "used on": target,
-                    "accuracy": right.mean(),
-                    "probability": p.mean(),
-                    "ACE": numbers["ace"],
-                    "by chance": numbers["ace_floor"],
-                    "promised": None if limit is None else limit.risk_limit,
-                    "threshold": None if limit is None else limit.threshold,
-                    "answered": answered.mean() if is_set else None,
-                    "wrong": 1 - right[answered].mean() if is_set and answered.any() else None,
-                }
+    places = [(run, *pair) for run in runs for pair in run.pairs]
+    for home, model, source in places:
+        calibration = Calibration.from_pretrained(home.folder / calibration_folder(model, source))
+        for run, name, target in places:
+            if name == model:
+                used = used_on(calibration, rows_at(run, model, target))
+                yield {"model": model, "learnt on": source, "used on": target} | used
+
+
+def used_on(calibration: Calibration, at: Mapping[float | None, list[Row]]) -> dict[str, Any]:
+    """What the probabilities and the threshold of a calibration are worth on test questions."""
+    needed = {t: at[t] for t in (calibration.temperature, *calibration.temperatures)}
+    answers = calibration.apply(needed)
+    right = graded(next(iter(needed.values())), [answer.text for answer in answers])
+    p = np.array([answer.probability for answer in answers])
+    answered = np.array([not answer.abstained for answer in answers])
+    limit, numbers = calibration.threshold, metrics.summary(p, right)
+    is_set = limit is not None and limit.threshold is not None
+    return {
+        "accuracy": right.mean(),
+        "probability": p.mean(),
+        "ACE": numbers["ace"],
+        "by chance": numbers["ace_floor"],
+        "promised": None if limit is None else limit.risk_limit,
+        "threshold": None if limit is None else limit.threshold,
+        "answered": answered.mean() if is_set else None,
+        "wrong": 1 - right[answered].mean() if is_set and answered.any() else None,
+    }
 
 
 def cost(run: FinishedRun) -> TableRows:
@@ -283,26 +291,50 @@ def cost(run: FinishedRun) -> TableRows:
 
 def equivalences(run: FinishedRun) -> TableRows:
     """Base's answers grouped by the embedded model, and by equal normal forms."""
-    kept = ("id", "question", "samples", "answers", "log_likelihoods", "context")
     exact = Grouping(load_equivalence("exact"))
     for cell in cells(run):
         stored = rows_at(run, *cell_names(cell))[1.0]
-        bare = [Row({key: row[key] for key in kept if key in row.json}) for row in stored]
-        (equal,) = measure_samples(bare, exact).values()
-        for name, rows in (("default", stored), ("exact", equal)):
-            features = features_of({None: rows})
-            right, share = graded(rows, features.answers), features.values[MEASURE]
-            numbers = metrics.summary(share, right)
-            yield {
-                **place(cell),
-                "equivalence": name,
-                "meanings a question": np.mean([len(row.clusters) for row in rows]),
-                "accuracy": right.mean(),
-                "confidence": share.mean(),
-                "ACE": numbers["ace"],
-                "AUROC": numbers["auroc"],
-                "gain": numbers["gain"],
-            }
+        for name, rows in (("default", stored), ("exact", grouped(stored, exact))):
+            yield {**place(cell), "equivalence": name} | of_share(rows, RuleGrader())
+
+
+def grouped(stored: Sequence[Row], grouping: Grouping) -> list[Row]:
+    """The draws of stored rows, grouped and measured anew."""
+    kept = ("id", "question", "samples", "answers", "log_likelihoods", "context")
+    bare = [Row({key: row[key] for key in kept if key in row.json}) for row in stored]
+    (rows,) = measure_samples(bare, grouping).values()
+    return rows
+
+
+def of_share(rows: Sequence[Row], grader: Grader) -> dict[str, Any]:
+    """What the share of the largest meaning is worth, as a grader sees it."""
+    features = features_of({None: rows})
+    share = features.values[MEASURE]
+    answers = list(zip(rows, features.answers))
+    right = grade_together(
+        grader,
+        lambda by: np.array([by.grade(q.question, [text], q.answers).correct for q, text in answers], float),
+    )
+    numbers = metrics.summary(share, right)
+    return {
+        "meanings a question": np.mean([len(row.clusters) for row in rows]),
+        "accuracy": right.mean(),
+        "confidence": share.mean(),
+        "ACE": numbers["ace"],
+        "AUROC": numbers["auroc"],
+        "gain": numbers["gain"],
+    }
+
+
+def judged(run: FinishedRun, judge: str) -> TableRows:
+    """The first 200 test questions by a judge (`--judge`): a second grader, and a second equivalence."""
+    for cell in cells(run):
+        stored = rows_at(run, *cell_names(cell))[1.0][:200]
+        by_rules, by_judge = RuleGrader(), load_judge(JUDGE + judge)
+        yield {**place(cell), "equivalence": "default", "grader": "rules"} | of_share(stored, by_rules)
+        yield {**place(cell), "equivalence": "default", "grader": "judge"} | of_share(stored, by_judge)
+        rows = grouped(stored, Grouping(load_equivalence(judge)))
+        yield {**place(cell), "equivalence": "judge", "grader": "rules"} | of_share(rows, by_rules)
 
 
 def labels(run: FinishedRun) -> TableRows:
@@ -377,7 +409,9 @@ def draw(runs: Sequence[FinishedRun], path: Path) -> None:
     print(path)
 
 
-_ALL = (scores, losses, against, thresholds, moved, equivalences, labels, cost, audit)
+_ALL: tuple[Callable[..., TableRows], ...] = (
+    scores, losses, against, thresholds, moved, equivalences, labels, cost, audit,
+)  # fmt: skip
 TABLES = {entry.__name__: entry for entry in _ALL}
 
 
@@ -393,7 +427,7 @@ def label(run: FinishedRun) -> None:
     settings = read_settings(run.folder / "settings.yaml")
     grouping = Grouping(load_equivalence(settings.equivalence), settings.clustering.linkage)
     for model in settings.models:
-        loaded = load_model(model.path)
+        loaded = load_model(model.path, dtype=model.dtype)
         for dataset in settings.datasets:
             path = labelled_path(run, model.name, dataset.name)
             if path.exists():
@@ -432,6 +466,7 @@ def main() -> None:
     )
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN")
     parser.add_argument("--table", choices=TABLES, help="this one alone")
+    parser.add_argument("--judge", metavar="openai:URL#MODEL", help="print `judged`, which asks this model")
     parser.add_argument("--label", action="store_true", help="ask the labelled questions that `labels` needs")
     parser.add_argument("--figure", type=Path, metavar="FILE", help="draw gain and accuracy of each method")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="write results.json without texts there")
@@ -453,12 +488,21 @@ def main() -> None:
     if given.figure:
         draw(runs, given.figure)
         return
+    if given.judge:
+        show(judged, [row for run in runs for row in judged(run, given.judge)])
+        return
     for name in [given.table] if given.table else [name for name in TABLES if name != "audit"]:
-        rows = [row for run in runs for row in TABLES[name](run)]
-        if rows:
-            print(
-                f"## {name}\n\n{(TABLES[name].__doc__ or '').splitlines()[0]}\n\n{table(rows)}\n", flush=True
-            )
+        if name == "moved":
+            show(moved, list(moved(runs)))
+        else:
+            show(TABLES[name], [row for run in runs for row in TABLES[name](run)])
+
+
+def show(entry: Callable[..., TableRows], rows: list[dict[str, Any]]) -> None:
+    """Print a table under its name and what it says."""
+    if rows:
+        about = (entry.__doc__ or "").splitlines()[0]
+        print(f"## {entry.__name__}\n\n{about}\n\n{table(rows)}\n", flush=True)
 
 
 if __name__ == "__main__":

@@ -98,6 +98,7 @@ def main(arguments: Sequence[str] = ()) -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks signals", description=__doc__)
     parser.add_argument("--model", help="what gave the draws, and is asked about its answers")
+    parser.add_argument("--dtype", help="of a local model, bfloat16 for example")
     parser.add_argument("--calibration", type=Path, help="the folder with samples.jsonl")
     parser.add_argument("--keep", type=Path, default=Path("runs/bench-signals"), help="finished blocks")
     parser.add_argument("--draws", type=int, nargs="+", default=NUMBERS, help="how many; 10 and 2")
@@ -105,7 +106,7 @@ def main(arguments: Sequence[str] = ()) -> None:
     if not (options.model and options.calibration):
         raise SystemExit("it needs --model and --calibration")
     warnings.simplefilter("ignore", SemcalWarning)
-    model, equivalence = load_model(options.model), as_equivalence(None)
+    model, equivalence = load_model(options.model, dtype=options.dtype), as_equivalence(None)
     asking = Calibration.from_pretrained(options.calibration).asking
     lines = (options.calibration / "samples.jsonl").read_text(encoding="utf-8").splitlines()
     draws = [Row(json.loads(line)) for line in lines]

@@ -183,7 +183,7 @@ def test_a_calibration_of_chats_covers_such_chats() -> None:
 def coverage(template: Template) -> Coverage:
     uq = uq_of(asking=PromptConfig(template=template))
     assert uq.calibration is not None
-    return Coverage(uq.calibration, template, uq.sampling)
+    return Coverage(uq.calibration, uq.sampling)
 
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20).filter(str.strip)
@@ -239,3 +239,25 @@ def test_turns_of_the_built_in_template_are_read_as_they_were_written() -> None:
     asked = coverage(Template()).question([Message(role="user", content=content)])
     assert (asked.question.question, asked.question.context) == (WHERE, "Mirna lies there.")
     assert PromptConfig().chat(asked.question)[-1] == Turn("user", content)
+
+
+PASSAGE = "Mirna lies in Orland."
+
+
+def test_a_calibration_of_questions_without_a_passage_covers_none_that_has_one() -> None:
+    with running(uq_of(open_book=False)) as server:
+        assert server.chat(WROTE).status_code == 200
+        content = user_turn(Question("", WROTE, context=PASSAGE)).content
+        error = server.chat(content).json()["error"]
+        assert (error["code"], error["param"]) == ("not_covered", "messages")
+        assert "there is a 'context', and there was none when the calibration was learnt" in error["message"]
+
+
+def test_a_calibration_of_questions_with_a_passage_covers_none_without() -> None:
+    given = {"question": WROTE, "answer": "Bo"}
+    with running(uq_of(open_book=True, answer_kind="given")) as server:
+        assert server.post("/v1/semcal/check", {**given, "context": PASSAGE}).status_code == 200
+        error = server.post("/v1/semcal/check", given).json()["error"]
+        assert (error["code"], error["param"]) == ("not_covered", "context")
+        assert "there is no 'context', which was there" in error["message"]
+        assert "leave it out" not in error["message"]

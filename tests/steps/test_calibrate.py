@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from semcal.metrics.probability_maps import MapCandidate, ProbabilityMap, choose
 from semcal.models import load_equivalence
 from semcal.models.fakes import FakeEquivalence, FakeLanguageModel
 from semcal.recalibration import TemperatureScaling
-from semcal.uncertainty import DecisionRule
+from semcal.uncertainty import DecisionRule, SemanticUQ
 from tests.json_rows import (
     answer_of,
     calibrate_rows,
@@ -609,6 +610,24 @@ def test_under_a_recalibrator_its_draws_are_the_answer_and_it_is_kept_beside_the
     first = next(iter(again.recalibrators.values()))
     assert isinstance(first, TemperatureScaling)
     assert first.temperature_ == fitted.temperature_
+
+
+def test_questions_with_a_passage_and_without_are_not_mixed_up(tmp_path: Path) -> None:
+    model, labelled = questions(80)
+    closed = calibrate(model, labelled, equivalence=FakeEquivalence(), temperatures=(1.0,))
+    closed.save_pretrained(tmp_path)
+    text = labelled[0].question
+    uq = SemanticUQ(model, calibration=tmp_path, equivalence=FakeEquivalence())
+    assert uq.ask(text).text in ("Ana", "Bo")
+    with pytest.raises(InputError, match="there is a 'context', and there was none when the calibration was"):
+        uq.ask(text, context="A passage.")
+    forced = SemanticUQ(model, calibration=tmp_path, equivalence=FakeEquivalence(), force=True)
+    assert forced.ask(text, context="A passage.").text in ("Ana", "Bo")
+    opened = [replace(question, context=f"Passage {i}.") for i, question in enumerate(labelled)]
+    mixed = [*labelled[:40], *opened[40:]]
+    for kind, expected in ((opened, True), (labelled, False), (mixed, None)):
+        found = calibrate(model, kind, equivalence=FakeEquivalence(), temperatures=(1.0,))
+        assert found.open_book is expected
 
 
 def test_one_draw_is_refused() -> None:

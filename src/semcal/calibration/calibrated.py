@@ -319,6 +319,7 @@ class _Contents:
     columns: tuple[ColumnFeature, ...] = ()
     signals: tuple[str, ...] = ()
     ancestors: tuple[str, ...] = ()
+    open_book: bool | None = None
 
     @property
     def requested(self) -> list[Feature]:
@@ -382,6 +383,9 @@ class Calibration(_Contents):
     ancestors : tuple of str
         The ids of the calibrations that it was learnt again from, each from the one before, oldest first.
     max_new_tokens : int or None
+    open_book : bool or None
+        Whether the labelled questions had a passage, of which others are refused; None where some had, or
+        nobody knows.
     provenance : Provenance or None
         Model, prompt and data; None where the samples came from a file.
     samples_sha256 : str or None
@@ -440,8 +444,9 @@ class Calibration(_Contents):
 
     @property
     def asking(self) -> PromptConfig:
-        """The few-shot examples before every question."""
-        return PromptConfig.from_description({} if self.provenance is None else self.provenance.prompt)
+        """The template, the few-shot examples before every question, and whether that has a passage."""
+        prompt = {} if self.provenance is None else self.provenance.prompt
+        return replace(PromptConfig.from_description(prompt), open_book=self.open_book)
 
     def apply(self, rows: Mapping[float | None, Sequence[Row | Json]]) -> list[CalibratedAnswer]:
         """Return the answer to each question with its probability.

@@ -464,6 +464,7 @@ def calibrate_rows(
         signals=signals_read(learning.signals, learnt.map.candidate.features),
         examples=_examples(answer_rows, features, correct[:n]),
         ancestors=() if added is None else added.ancestors,
+        open_book=None if origin.provenance is None else _open_book(labelled),
     )
     if not learning.risks:
         return calibration
@@ -479,6 +480,12 @@ def calibrate_rows(
     )
     several_risks = thresholds if len(thresholds) > 1 else ()
     return replace(calibration, threshold=thresholds[-1], thresholds=several_risks)
+
+
+def _open_book(rows: Sequence[Row]) -> bool | None:
+    """Whether all questions have a passage (True), or none (False); messages hold theirs themselves."""
+    found = {None if row.has("messages") else row.context is not None for row in rows}
+    return found.pop() if len(found) == 1 else None
 
 
 def _number_of_draws(rows: RowsAt) -> int:

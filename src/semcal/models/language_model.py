@@ -290,6 +290,8 @@ class PromptConfig:
     few_shot: tuple[Question, ...] = ()  # fixed for all methods
     template: Template | None = None  # of every prompt; None: each question has its own, or the built-in one
     force: bool = field(default=False, compare=False)  # take messages of another template all the same
+    # whether questions have a passage, where that is all or none; what is asked otherwise is refused
+    open_book: bool | None = field(default=None, compare=False)
 
     def template_of(self, question: Question) -> Template:
         """Return the template that a question is put in; InputError if its messages are of another one."""
@@ -297,6 +299,13 @@ class PromptConfig:
             return Template.of(question)
         self.template.check(question)
         return self.template
+
+    def passage_difference(self, question: Question) -> str | None:
+        """Return what is other about the passage of a question than a calibration has learnt from."""
+        if self.open_book is None or question.messages or self.open_book == (question.context is not None):
+            return None
+        there = "no 'context', which was there" if self.open_book else "a 'context', and there was none"
+        return f"there is {there} when the calibration was learnt"
 
     def settled(
         self, questions: Sequence[Question], on_bad_question: Callable[[QuestionError], None] | None = None
@@ -354,6 +363,8 @@ class PromptConfig:
         if question.messages and not model.capabilities.messages:
             reason = f"{model.name} has no chat template, so it takes no messages"
             raise QuestionError(question.id, f"{reason}; give it a 'question', or use an instruct model")
+        if (difference := self.passage_difference(question)) and not self.force:
+            raise QuestionError(question.id, f"{difference}; ask as then, or calibrate with such questions")
         messages = [turn.content for turn in question.messages]
         _warn_of_special_tokens(model, question.id, *(messages or (question.question, question.context)))
         turns = self._turns(question)

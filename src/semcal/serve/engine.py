@@ -19,7 +19,6 @@ from typing import Any, cast
 from semcal.calibration.calibrated import Calibration
 from semcal.calibration.features import features_of
 from semcal.data.question import Question
-from semcal.data.template import Template
 from semcal.errors import InputError, QuestionError, UsageError
 from semcal.models.equivalence import EmbeddedEquivalence, Equivalence, ExactMatch, Triple, form_by
 from semcal.models.language_model import Sampler, requests_a_question
@@ -341,5 +340,5 @@ class Tier:
                 "--feature"
             )
         self.uq, self.calibration, self.route = uq, uq.calibration, route
-        self.coverage = Coverage(uq.calibration, uq.asking.template or Template(), uq.sampling)
+        self.coverage = Coverage(uq.calibration, uq.sampling)
         self.engine = Engine(make_askers(uq), most=queue)

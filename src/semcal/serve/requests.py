@@ -199,8 +199,12 @@ class Coverage:
     """What a calibration covers: its template, and how answers are drawn."""
 
     calibration: Calibration
-    template: Template
     sampling: Sampling
+
+    @property
+    def template(self) -> Template:
+        """That of the calibration's prompt."""
+        return self.sampling.asking.template or Template()
 
     @property
     def temperature(self) -> float | None:
@@ -231,7 +235,8 @@ class Coverage:
                     fields = {"question": last.content}
                 if fields is not None:
                     text = fields["question"]
-                    return Query(Question(text, text, context=fields.get("context")))
+                    question = Question(text, text, context=fields.get("context"))
+                    return self._as_labelled(question, "messages")
             if turns[0].role != "system":  # the calibration's own goes before a question alone
                 template = replace(template, system=self.template.system)
         difference = self.template.difference(template, question)
@@ -251,7 +256,12 @@ class Coverage:
         if self.template.user is not None and ("{context}" in self.template.user) != (context is not None):
             reason = "no 'context', which was there" if context is None else "a 'context', and there was none"
             return Query(question, (("context", f"there is {reason} when the calibration was learnt"),))
-        return Query(question)
+        return self._as_labelled(question, "context")
+
+    def _as_labelled(self, question: Question, param: str) -> Query:
+        """A question, covered if it has a passage as the labelled ones had."""
+        difference = self.sampling.asking.passage_difference(question)
+        return Query(question, () if difference is None else ((param, difference),))
 
     def _drawn_otherwise(self, request: ChatRequest, question: Question) -> list[tuple[str, str]]:
         uncovered = []
