@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from semcal.errors import UsageError
-from semcal.serve.configuration import ServeSettings, hashed, merged, read_keys
+from semcal.serve.configuration import ServeSettings, hashed, is_loopback, merged, read_keys
 from semcal.serve.engine import make_askers
 from semcal.serve.log import ReplyLog
 from semcal.servers.client import ServerClient
@@ -56,16 +56,23 @@ def test_other_machines_need_a_key() -> None:
     for host in ("0.0.0.0", "::", "192.168.0.7", "example.org"):
         with pytest.raises(UsageError, match="SEMCAL_SERVE_KEYS"):
             ServeSettings(host=host)
-        assert not ServeSettings(host=host, keys=("f00",)).is_loopback
+        assert not is_loopback(host)
     for host in ("127.0.0.1", "::1", "localhost", "127.8.0.3"):
-        assert ServeSettings(host=host).is_loopback
+        assert is_loopback(ServeSettings(host=host).host)
 
 
 def test_without_a_key_pages_of_other_hosts_are_refused() -> None:
     with running() as server:
-        for host in ("evil.example", "localhost.evil.example", "evil.example:8000"):
+        for host in (
+            "evil.example",
+            "localhost.evil.example",
+            "evil.example:8000",
+            "127.0.0.1.evil",
+            "[::2]",
+            "::",
+        ):
             assert server.get("/v1/models", headers={"host": host}).status_code == 403
-        for host in ("localhost", "127.0.0.1:80", "[::1]:9"):
+        for host in ("localhost", "LOCALHOST:1", "127.0.0.1:80", "[::1]:9", "[0:0:0:0:0:0:0:1]"):
             assert server.get("/v1/models", headers={"host": host}).status_code == 200
     with running(host="127.0.0.2") as server:
         assert server.get("/v1/models").status_code == 200

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from semcal.serve import schema
+from semcal.serve.configuration import hashed
 from semcal.serve.log import ReplyLog
 from semcal.serve.requests import CHAT, CHECK, LABELS
 from tests.serve.serving import SANG, WROTE, running, uq_of
@@ -19,6 +20,7 @@ from tests.serve.test_serve_command import process
 
 #: Cases of each of the three long runs at least.
 CASES = 1700
+KEY = "a-key-of-this-server"
 TOOL = shutil.which("schemathesis")
 
 
@@ -53,9 +55,19 @@ def test_the_schema_names_the_models_risks_and_values_that_are_taken() -> None:
             schemas = server.get("/openapi.json").json()["components"]["schemas"]
             bodies[uncovered] = schemas["ChatRequest"]["properties"]
             assert schemas["Options"]["properties"]["risk"]["enum"] == [0.1, None]
+            assert "security" not in server.get("/openapi.json").json()
     assert bodies["refuse"]["model"]["enum"] == ["fake", "fake@calibration"]
     assert bodies["refuse"]["n"]["enum"] == bodies["answer"]["n"]["enum"] == [1, None]
     assert (bodies["refuse"]["top_p"]["enum"], "enum" in bodies["answer"]["top_p"]) == ([1, None], False)
+
+
+def test_with_keys_the_schema_says_where_one_is_needed() -> None:
+    with running(keys=(hashed(KEY),)) as server:
+        described = server.get("/openapi.json", headers={"authorization": f"Bearer {KEY}"}).json()
+    assert described["components"]["securitySchemes"] == {"key": {"type": "http", "scheme": "bearer"}}
+    assert described["security"] == [{"key": []}]
+    free = {path for path, ways in described["paths"].items() if ways.get("get", {}).get("security") == []}
+    assert free == {"/health", "/ready"}
 
 
 def cases(url: str, n: int, folder: Path, *options: str) -> int:

@@ -62,24 +62,24 @@ class ServeSettings:
             as_option(getattr(self, name), _option(name), "a positive number of seconds", low=0)
         if not self.abstain_text.strip():
             raise UsageError("--abstain-text is empty; give a sentence")
-        if not self.keys and not self.is_loopback:
+        if not self.keys and not is_loopback(self.host):
             raise UsageError(
                 f"--host {self.host} can be reached from other machines, and anybody there could ask: set a "
                 f"key ({KEYS}, or a file with --keys), or listen on 127.0.0.1"
             )
 
-    @property
-    def is_loopback(self) -> bool:
-        """Whether only this machine can reach it."""
-        try:
-            return self.host == "localhost" or ip_address(self.host).is_loopback
-        except ValueError:
-            return False
-
     def admits(self, key: str) -> bool:
         """Whether it is one of the keys; it takes as long whichever it is."""
         digest = hashed(key)
         return sum(compare_digest(digest, key_digest) for key_digest in self.keys) > 0
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a name or address is this machine's own, which no other can reach."""
+    try:
+        return host.lower() == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _option(name: str) -> str:

@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from semcal.files import dumps
-from semcal.serve.configuration import ServeSettings
+from semcal.serve.configuration import ServeSettings, is_loopback
 from semcal.serve.requests import CHAT, CHECK, LABELS, ApiError
 
 LOGGER = logging.getLogger("semcal.serve")
@@ -27,10 +27,11 @@ PAGE = {
     "/page.js": ("page.js", "text/javascript"),
 }
 #: What may be asked without a key.
-OPEN = ("/health", "/ready", *PAGE)
+OPEN = {"/health", "/ready", *PAGE}
 #: Ids of requests that are echoed.
 _ID = re.compile(r"[!-~]{1,128}")
-_LOCAL = re.compile(r"(localhost|127\.0\.0\.1|\[::1\])(:\d+)?")
+#: The port in a header "host".
+_PORT = re.compile(r":\d*$")
 #: Headers of replies that do not set them otherwise.
 HEADERS = {
     "x-content-type-options": "nosniff",
@@ -120,8 +121,7 @@ class Guard:
             if scheme.lower() != "bearer" or not self.settings.admits(key.strip()):
                 reason = "this needs a key of this server; send it as 'Authorization: Bearer KEY'"
                 raise ApiError(401, reason, code="invalid_api_key", headers={"www-authenticate": "Bearer"})
-        host = headers.get("host", "localhost").lower()
-        if not keys and not _LOCAL.fullmatch(host) and host.partition(":")[0] != self.settings.host:
+        if not keys and not is_loopback(_PORT.sub("", headers.get("host", "localhost")).strip("[]")):
             reason = "this server is for its own machine, at localhost or 127.0.0.1; others need a key"
             raise ApiError(403, reason, code="wrong_host")
         if scope["method"] == "POST" and path in (CHAT, CHECK, LABELS):

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, create_model
 
 from semcal.calibration.calibrated import Verdict
 from semcal.rows import AnswerKind
+from semcal.serve.guard import OPEN
 from semcal.serve.requests import Drawing
 from semcal.serve.service import Service
 
@@ -99,5 +100,10 @@ def name_values(description: dict[str, Any], service: Service) -> None:
     bodies["Options"]["risk"]["enum"] = [*risks, None]
     bodies["CheckRequest"]["model"]["enum"] = [*service.models, None]
     bodies["ChatRequest"]["model"]["enum"] = list(service.models)
+    if service.settings.keys:
+        description["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+        description["security"] = [{"key": []}]
+        for path in OPEN & description["paths"].keys():
+            description["paths"][path]["get"]["security"] = []
     for name in Drawing.model_fields if service.settings.uncovered == "answer" else ():
         del bodies["ChatRequest"][name]["enum"]

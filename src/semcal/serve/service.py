@@ -52,7 +52,9 @@ class Metrics:
             alarm = gauge("semcal_alarm", "Whether a promise was shown not to hold")
             alarm.set_function(lambda: watch.alarm)
             e_value = gauge("semcal_e_value", "Evidence against a promise", ["watch"])
-            for name in watch.e_values:
+            limit = gauge("semcal_e_limit", "The evidence that is an alarm", ["watch"])
+            for name, test in watch.tests.items():
+                limit.labels(name).set(1 / test.alpha)
                 e_value.labels(name).set_function(partial(lambda name: watch.e_values[name], name))
 
 
