@@ -26,6 +26,7 @@ from semcal.calibration.learn import calibrate_rows
 from semcal.calibration.learning import Learning
 from semcal.calibration.samples import measure_samples
 from semcal.calibration.signals import SIGNALS, add_signals
+from semcal.cli.console import progress
 from semcal.errors import SemcalWarning
 from semcal.grading.rules import RuleGrader
 from semcal.inputs import as_equivalence
@@ -113,7 +114,8 @@ def main(arguments: Sequence[str] = ()) -> None:
     print(f"| {' | '.join(HEAD)} |\n| ---: | --- | {' | '.join(['---:'] * (len(HEAD) - 2))} |")
     for m in options.draws:
         rows = measure_samples(draws, Grouping(equivalence), m=m, temperatures=[])
-        rows = add_signals(rows, list(SIGNALS), model, asking, keep=Store(options.keep))
+        with progress("signals", len(draws)) as tell:
+            rows = add_signals(rows, list(SIGNALS), model, asking, keep=Store(options.keep), progress=tell)
         grader = RuleGrader()
         first = next(iter(rows.values()))
         groups = {name: (name,) for name in SIGNALS} | {"all": tuple(SIGNALS)}
