@@ -20,6 +20,7 @@ import json
 import random
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -380,31 +381,31 @@ def audit(run: FinishedRun) -> TableRows:
             yield {**place(cell), "question": row.question, "counted as one": joined or None}
 
 
-def draw(runs: Sequence[FinishedRun], path: Path) -> None:
-    """Gain and accuracy of each method, with intervals, a panel for each set."""
+def draw(folders: Sequence[Path], path: Path) -> None:
+    """Gain and accuracy of each method, with intervals: a row of panels for each model, one for each set."""
     from matplotlib.figure import Figure
 
     shown = {
-        (f"{row['model']}, {row['dataset']}", row["method"]): row
-        for run in runs
-        for row in read_results(run.folder)["analyses"]["calibrated"]
+        (row["model"], row["dataset"], row["method"]): row
+        for folder in folders
+        for row in read_results(folder)["analyses"]["calibrated"]
     }
-    panels, methods = (
-        list(dict.fromkeys(panel for panel, _ in shown)),
-        list(dict.fromkeys(m for _, m in shown)),
-    )
-    figure = Figure(figsize=(3.1 * len(panels), 2.9), layout="constrained")
-    for axes, panel in zip(np.atleast_1d(figure.subplots(1, len(panels), sharey=True)), panels):
+    models, sets, methods = (list(dict.fromkeys(key[place] for key in shown)) for place in range(3))
+    figure = Figure(figsize=(3.1 * len(sets), 0.4 + 2.3 * len(models)), layout="constrained")
+    panels = figure.subplots(len(models), len(sets), sharex=True, squeeze=False)
+    for axes, (model, name) in zip(panels.flat, product(models, sets)):
+        found = [shown.get((model, name, method)) for method in methods]
         for metric, offset, colour in (("gain", 0.14, "#1b5e8c"), ("accuracy", -0.14, "#b3541e")):
-            entries = [shown[panel, method][metric] for method in methods]
-            means = np.array([entry["mean"] for entry in entries])
-            ends = np.array([entry["interval"] for entry in entries])
-            at = np.arange(len(methods))[::-1] + offset
-            axes.errorbar(means, at, xerr=abs(ends.T - means), fmt="o", ms=4, color=colour, label=metric)
+            for at, row in enumerate(found):
+                if row is not None:
+                    mean, ends = row[metric]["mean"], np.array([row[metric]["interval"]])
+                    error = abs(ends.T - mean)
+                    axes.errorbar(mean, -at + offset, xerr=error, fmt="o", ms=4, color=colour, label=metric)
         axes.axvline(0, color="#888888", linewidth=0.8)
-        axes.set_yticks(np.arange(len(methods))[::-1], methods)
-        axes.set_title(panel, fontsize=10)
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
+        axes.set_yticks(-np.arange(len(methods)), methods)
+        axes.set_title(f"{model}, {name}", fontsize=10)
+    legend = dict(zip(*reversed(panels[0, 0].get_legend_handles_labels())))
+    figure.legend(legend.values(), legend, loc="outside lower center", ncols=2, frameon=False)
     figure.savefig(path)
     print(path)
 
@@ -474,6 +475,9 @@ def main() -> None:
     given = parser.parse_args()
     warnings.simplefilter("ignore", SemcalWarning)
     warnings.simplefilter("ignore", UndefinedWarning)
+    if given.figure:  # which results.json alone suffices for
+        draw(given.runs, given.figure)
+        return
     runs = [read_finished(folder) for folder in given.runs]
     if given.label:
         for run in runs:
@@ -484,9 +488,6 @@ def main() -> None:
             parser.error("--keep needs --commit")
         for run in runs:
             keep(run, given.keep, given.commit)
-        return
-    if given.figure:
-        draw(runs, given.figure)
         return
     if given.judge:
         show(judged, [row for run in runs for row in judged(run, given.judge)])
