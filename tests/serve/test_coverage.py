@@ -260,4 +260,4 @@ def test_a_calibration_of_questions_with_a_passage_covers_none_without() -> None
         error = server.post("/v1/semcal/check", given).json()["error"]
         assert (error["code"], error["param"]) == ("not_covered", "context")
         assert "there is no 'context', which was there" in error["message"]
-        assert "leave it out" not in error["message"]
+        assert "learnt; give one (" in error["message"]

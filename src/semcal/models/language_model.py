@@ -301,11 +301,13 @@ class PromptConfig:
         return self.template
 
     def passage_difference(self, question: Question) -> str | None:
-        """Return what is other about the passage of a question than a calibration has learnt from."""
+        """Return what is other about the passage than where a calibration was learnt, and the remedy."""
         if self.open_book is None or question.messages or self.open_book == (question.context is not None):
             return None
-        there = "no 'context', which was there" if self.open_book else "a 'context', and there was none"
-        return f"there is {there} when the calibration was learnt"
+        learnt = "when the calibration was learnt"
+        if self.open_book:
+            return f"there is no 'context', which was there {learnt}; give one"
+        return f"there is a 'context', and there was none {learnt}; leave it out"
 
     def settled(
         self, questions: Sequence[Question], on_bad_question: Callable[[QuestionError], None] | None = None
@@ -364,7 +366,7 @@ class PromptConfig:
             reason = f"{model.name} has no chat template, so it takes no messages"
             raise QuestionError(question.id, f"{reason}; give it a 'question', or use an instruct model")
         if (difference := self.passage_difference(question)) and not self.force:
-            raise QuestionError(question.id, f"{difference}; ask as then, or calibrate with such questions")
+            raise QuestionError(question.id, f"{difference}, or calibrate with such questions")
         messages = [turn.content for turn in question.messages]
         _warn_of_special_tokens(model, question.id, *(messages or (question.question, question.context)))
         turns = self._turns(question)
