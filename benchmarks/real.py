@@ -3,13 +3,14 @@
     python -m benchmarks.real RUN …                              # all tables as Markdown
     python -m benchmarks.real --table thresholds RUN …           # one of them
     SEMCAL_DATA=FOLDER python -m benchmarks.real --label RUN …   # asks the questions that `labels` needs
+    SEMCAL_DATA=FOLDER python -m benchmarks.real --monte-carlo RUN …     # Monte Carlo temperature beside Base
     python -m benchmarks.real --judge openai:URL#MODEL RUN …     # a second grader, and a second equivalence
     python -m benchmarks.real --figure docs/real-results.svg RUN …
     python -m benchmarks.real --keep FOLDER --commit COMMIT RUN …    # docs/real-results/NAME/results.json
 
-A table reads the rows of the test questions of each run; only `--label` and `--judge` ask a model. Scores are
-those of E-SC, the share of the largest meaning; intervals are 95 %, over questions (groups of those on one
-passage).
+A table reads the rows of the test questions of each run; `--label`, `--judge` and `--monte-carlo` alone ask a
+model. Scores are those of E-SC, the share of the largest meaning; intervals are 95 %, over questions (groups
+of those on one passage).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import json
 import random
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -45,7 +47,7 @@ from semcal.experiment.finished import (
     read_finished,
     read_results,
 )
-from semcal.experiment.grid_plan import essentials, load_parts
+from semcal.experiment.grid_plan import Parts, essentials, load_parts
 from semcal.experiment.grid_settings import read_settings, slug
 from semcal.files import dumps, write_rows
 from semcal.grading.grade import grade_together
@@ -53,9 +55,10 @@ from semcal.grading.judge import JUDGE, load_judge
 from semcal.grading.rules import Grader, RuleGrader
 from semcal.measuring import measure_at
 from semcal.metrics.probability_maps import Labelled, choose_map, part_of, predict_out_of_fold
+from semcal.models.causal_lm import CausalLanguageModel
 from semcal.models.clustering import Grouping
 from semcal.models.language_model import PromptConfig
-from semcal.models.sampling import Sampling
+from semcal.models.sampling import Sampling, sample_runs
 from semcal.recalibration.choosing import sample_candidates
 from semcal.recalibration.temperature import Temperature
 from semcal.rows import Row
@@ -423,27 +426,51 @@ def labelled_path(run: FinishedRun, model: str, dataset: str) -> Path:
     return run.folder / "labelled" / slug(model) / f"{slug(dataset)}.jsonl"
 
 
-def label(run: FinishedRun) -> None:
-    """Ask Base the questions of calibration-train, ten draws each, and write them clustered."""
+def asked(run: FinishedRun) -> Iterator[tuple[str, str, CausalLanguageModel, Parts, Sampling]]:
+    """Each model and data set of a run, with the model loaded, the questions, and how Base asks them."""
     settings = read_settings(run.folder / "settings.yaml")
-    grouping = Grouping(load_equivalence(settings.equivalence), settings.clustering.linkage)
     for model in settings.models:
         loaded = load_model(model.path, dtype=model.dtype)
         for dataset in settings.datasets:
-            path = labelled_path(run, model.name, dataset.name)
-            if path.exists():
-                continue
             parts = load_parts(dataset)
             asking = PromptConfig(tuple(map(essentials, parts.few_shot)))
             longest = settings.max_new_tokens(open_book=parts.open_book)
-            under = {1.0: Temperature(1.0)}
-            sampling = Sampling(
-                tuple(under.values()), asking, settings.sampling.m, settings.seeds[:1], longest
-            )
+            sampling = Sampling((Temperature(1.0),), asking, settings.sampling.m, settings.seeds[:1], longest)
+            yield model.name, dataset.name, loaded, parts, sampling
+
+
+def label(run: FinishedRun) -> None:
+    """Ask Base the questions of calibration-train, ten draws each, and write them clustered."""
+    grouping = grouping_of(run)
+    for model, dataset, loaded, parts, sampling in asked(run):
+        path = labelled_path(run, model, dataset)
+        if not path.exists():
+            under = {1.0: sampling.recalibrators[0]}
             rows = sample_candidates(loaded, list(parts.calibration_train), under, sampling, grouping)
             path.parent.mkdir(parents=True, exist_ok=True)
             write_rows(path, (row.json for row in rows[1.0]))
             print(path)
+
+
+def grouping_of(run: FinishedRun) -> Grouping:
+    settings = read_settings(run.folder / "settings.yaml")
+    return Grouping(load_equivalence(settings.equivalence), settings.clustering.linkage)
+
+
+def monte_carlo(run: FinishedRun) -> TableRows:
+    """Monte Carlo temperature (arXiv 2502.18389): each draw at a T of its own, evenly over .25 to 1.75."""
+    temperatures = np.random.default_rng(0).permutation(0.25 + 1.5 * (np.arange(10) + 0.5) / 10)
+    for model, dataset, loaded, parts, sampling in asked(run):
+        questions = list(parts.test)
+        rows = [question.row() | {"samples": []} for question in questions]
+        for number, t in enumerate(temperatures):
+            under = replace(sampling, recalibrators=(Temperature(float(t)),), m=1, first=number)
+            ((drawn,),) = sample_runs(loaded, questions, under)
+            for row, sampled in zip(rows, drawn):
+                row["samples"].append(sampled.draws[0].text)
+        base = rows_at(run, model, dataset)[1.0]
+        for name, of_method in (("Base", base), ("MCT", grouped(list(map(Row, rows)), grouping_of(run)))):
+            yield {"model": model, "set": dataset, "method": name} | of_share(of_method, RuleGrader())
 
 
 def keep(run: FinishedRun, folder: Path, commit: str) -> None:
@@ -468,6 +495,9 @@ def main() -> None:
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN")
     parser.add_argument("--table", choices=TABLES, help="this one alone")
     parser.add_argument("--judge", metavar="openai:URL#MODEL", help="print `judged`, which asks this model")
+    parser.add_argument(
+        "--monte-carlo", action="store_true", help="print `monte_carlo`, which asks the models"
+    )
     parser.add_argument("--label", action="store_true", help="ask the labelled questions that `labels` needs")
     parser.add_argument("--figure", type=Path, metavar="FILE", help="draw gain and accuracy of each method")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="write results.json without texts there")
@@ -488,6 +518,9 @@ def main() -> None:
             parser.error("--keep needs --commit")
         for run in runs:
             keep(run, given.keep, given.commit)
+        return
+    if given.monte_carlo:
+        show(monte_carlo, [row for run in runs for row in monte_carlo(run)])
         return
     if given.judge:
         show(judged, [row for run in runs for row in judged(run, given.judge)])
