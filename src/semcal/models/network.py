@@ -542,6 +542,8 @@ def _moved_to(held: Tensor, slots: int, like: Tensor) -> Tensor:
 
 _MAX_LOGITS = 2**21  # logits that exist at a time: 8 MiB of float32
 _MAX_LOGITS_ON_GPU = 2**26
+#: Rows that are worth reading the head's weights once, of however large a vocabulary.
+FEWEST_ROWS = 64
 _FULL, _SLIDING = "full_attention", "sliding_attention"
 _NAME = "semcal_levels"
 _IGNORED = {"position_ids", "cache_position", "input_ids"}  # tensors that do not change the attention
@@ -669,7 +671,7 @@ class Network:
     def rows_at_a_time(self) -> int:
         """How many rows of logits may exist at once."""
         most = _MAX_LOGITS if self.device.type == "cpu" else _MAX_LOGITS_ON_GPU
-        return max(1, most // self.vocabulary)
+        return max(FEWEST_ROWS, most // self.vocabulary)
 
 
 def _copied(module: nn.Module, copies: dict[int, Any]) -> Any:

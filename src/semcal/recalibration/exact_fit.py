@@ -25,6 +25,7 @@ from torch import Tensor
 
 from semcal.errors import FitError, InputError, UndefinedWarning
 from semcal.metrics.probability_maps import FOLDS
+from semcal.models.network import FEWEST_ROWS
 from semcal.recalibration.attentive import CalibrationFeatures, Head
 from semcal.recalibration.losses import moments, weight_and_centre
 from semcal.recalibration.optimum import T_MAX, T_MIN, LossSums, certify, check_loss
@@ -141,8 +142,8 @@ NODES = 96
 TOLERANCE = 1e-4
 #: Positions and temperatures at which the error is measured.
 CHECKED, CHECKED_TEMPERATURES = 64, 41
-#: Logits computed at once, and logits yielded at once: the latter stay in a processor's cache.
-CHUNK, CACHED = 1_000_000, 128_000
+#: Logits computed at once, of no fewer rows than are worth it.
+CHUNK = 1_000_000
 #: Coefficients of positions that are weighted at once.
 WEIGHTED = 4_000_000
 #: Slope of the mean loss in log β, nats, below which the table cannot tell its sign.
@@ -245,7 +246,8 @@ def logit_chunks(states: Tensor, rows: Tensor, head: Head) -> Iterator[tuple[sli
     start = 0
     while start < len(rows):
         logits = head(states[rows[start : start + size]]).float()
-        for block in torch.split(logits, max(1, CACHED // logits.shape[1])):
+        at_once = IN_CACHE if logits.device.type == "cpu" else ON_DEVICE
+        for block in torch.split(logits, max(1, at_once // logits.shape[1])):
             z = block - block.amax(1, keepdim=True)
             odd = z.amax(1).isnan()
             if odd.any():
@@ -253,7 +255,7 @@ def logit_chunks(states: Tensor, rows: Tensor, head: Head) -> Iterator[tuple[sli
                 raise InputError(f"the logits of state {row} hold NaN or +inf, or are all -inf; leave it out")
             yield slice(start, start + len(z)), z
             start += len(z)
-        size = max(1, CHUNK // logits.shape[1])
+        size = max(FEWEST_ROWS, CHUNK // logits.shape[1])
 
 
 def _nodes(nodes: int, low: float, high: float) -> tuple[list[float], Tensor]:
