@@ -331,14 +331,23 @@ def of_share(rows: Sequence[Row], grader: Grader) -> dict[str, Any]:
 
 
 def judged(run: FinishedRun, judge: str) -> TableRows:
-    """The first 200 test questions by a judge (`--judge`): a second grader, and a second equivalence."""
+    """A judge (`--judge`) as a second grader of 200 test questions, and as the equivalence of 25."""
     for cell in cells(run):
-        stored = rows_at(run, *cell_names(cell))[1.0][:200]
-        by_rules, by_judge = RuleGrader(), load_judge(JUDGE + judge)
-        yield {**place(cell), "equivalence": "default", "grader": "rules"} | of_share(stored, by_rules)
-        yield {**place(cell), "equivalence": "default", "grader": "judge"} | of_share(stored, by_judge)
-        rows = grouped(stored, Grouping(load_equivalence(judge)))
-        yield {**place(cell), "equivalence": "judge", "grader": "rules"} | of_share(rows, by_rules)
+        stored = rows_at(run, *cell_names(cell))[1.0]
+        for n, equivalence, grader in (
+            (200, "default", "rules"),
+            (200, "default", "judge"),
+            (25, "default", "rules"),
+            (25, "judge", "rules"),
+        ):
+            rows = stored[:n]
+            if equivalence == "judge":
+                rows = grouped(rows, Grouping(load_equivalence(judge)))
+            graded_by = RuleGrader() if grader == "rules" else load_judge(JUDGE + judge)
+            yield {
+                **place(cell), "questions": len(rows), "equivalence": equivalence, "grader": grader,
+                **of_share(rows, graded_by),
+            }  # fmt: skip
 
 
 def labels(run: FinishedRun) -> TableRows:
