@@ -1,8 +1,7 @@
-r"""`semcal serve --fallback`: what a stronger model behind a certified threshold gains, and what it costs.
+"""`semcal serve --fallback`: what a stronger model behind a certified threshold gains, and what it costs.
 
     semcal calibrate LABELLED --model SMALL --few-shot FILE --temperatures 1 --risk R --out DIR     # of each
-    python -m benchmarks fallback --models SMALL LARGE --calibrations DIR DIR DIR --few-shot FILE \
-        --questions FILE
+    python -m benchmarks fallback --models SMALL LARGE --calibrations DIR DIR DIR --questions FILE
 
 The questions are asked over HTTP, of each model alone, and of `semcal serve --fallback`, where the large one
 has the third calibration: that of labelled questions from which the small one abstains. Intervals are
@@ -90,16 +89,14 @@ def main(arguments: Sequence[str] = ()) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks fallback", description=__doc__)
     parser.add_argument("--models", nargs=2, help="the small one and the large one")
     parser.add_argument("--calibrations", nargs=3, help="of each, and of the large one behind the small one")
-    parser.add_argument("--few-shot")
     parser.add_argument("--questions", type=Path)
     options = parser.parse_args(arguments)
-    if not (options.models and options.calibrations and options.few_shot and options.questions):
-        raise SystemExit("it needs --models, --calibrations, --few-shot and --questions")
+    if not (options.models and options.calibrations and options.questions):
+        raise SystemExit("it needs --models, --calibrations and --questions")
     questions = [row for row in read_questions(options.questions) if isinstance(row, Question)]
     *alone, behind = options.calibrations
     small, large = (
-        ["--model", model, "--calibration", folder, "--few-shot", options.few_shot]
-        for model, folder in zip(options.models, alone)
+        ["--model", model, "--calibration", folder] for model, folder in zip(options.models, alone)
     )
     print(f"{len(questions)} questions\n\n| {' | '.join(HEAD)} |\n| --- {'| ---: ' * (len(HEAD) - 1)}|")
     show("the small model", *ask(questions, small))

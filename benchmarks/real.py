@@ -413,6 +413,7 @@ def draw(folders: Sequence[Path], path: Path) -> None:
                     mean, ends = row[metric]["mean"], np.array([row[metric]["interval"]])
                     error = abs(ends.T - mean)
                     axes.errorbar(mean, -at + offset, xerr=error, fmt="o", ms=4, color=colour, label=metric)
+        axes.set_visible(any(found))  # not, where it was not run
         axes.axvline(0, color="#888888", linewidth=0.8)
         axes.set_yticks(-np.arange(len(methods)), methods)
         axes.set_title(f"{model}, {name}", fontsize=10)
