@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -132,7 +133,7 @@ class RecordingWatch:
     alarm: bool = False
     told: list[LabelledReply] = field(default_factory=list)
     observed: list[float] = field(default_factory=list)
-    e_values: dict[str, float] = field(default_factory=lambda: {"risk": 2.5})
+    tests: dict[str, Any] = field(default_factory=lambda: {"risk": SimpleNamespace(e_value=2.5, alpha=0.05)})
 
     def update(self, reply: LabelledReply) -> None:
         self.told.append(reply)
@@ -157,6 +158,7 @@ def test_labels_are_graded_kept_in_order_and_told_to_the_watch(tmp_path: Path) -
         metrics = server.get("/metrics").text
         assert 'semcal_labels_total{correct="false"}' in metrics
         assert 'semcal_e_value{watch="risk"} 2.5' in metrics
+        assert 'semcal_e_limit{watch="risk"} 20.0' in metrics
 
 
 def test_labels_that_cannot_be_taken_change_nothing(tmp_path: Path) -> None:
@@ -209,7 +211,8 @@ def test_labels_that_say_wrong_raise_the_alarm_and_a_server_that_starts_again_re
     assert float(shown["risk"]) > 20
     again = serve_command._watch(ReplyLog(log.path), calibration, None)
     assert again.alarm
-    assert {name: pytest.approx(float(value)) for name, value in shown.items()} == again.e_values
+    e_values = {name: test.e_value for name, test in again.tests.items()}
+    assert {name: pytest.approx(float(value)) for name, value in shown.items()} == e_values
 
 
 def test_about_the_share_that_is_audited_is_marked_and_the_log_says_so(tmp_path: Path) -> None:

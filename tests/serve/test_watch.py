@@ -222,13 +222,13 @@ def test_without_answered_replies_the_risk_stays_as_it_was() -> None:
     for correct in (True, False) * 50:
         watch.update(reply_of(correct, 0.5, abstained=True))
     assert (watch.tests["risk"].n, watch.tests["calibration"].n) == (0, 100)
-    assert watch.e_values["risk"] == pytest.approx(1)
+    assert watch.tests["risk"].e_value == pytest.approx(1)
 
 
 def test_a_watch_that_has_seen_nothing_has_e_values_of_one_and_no_alarm() -> None:
     watch = PromiseWatch.of(ATLAS)
     assert list(watch.tests) == ["risk", "calibration", "questions"]
-    assert list(watch.e_values.values()) == pytest.approx([1, 1, 1])
+    assert [test.e_value for test in watch.tests.values()] == pytest.approx([1, 1, 1])
     assert not watch.alarm
 
 
@@ -238,7 +238,7 @@ def test_a_reply_counts_for_the_risk_that_its_threshold_promises() -> None:
     watches = {threshold: PromiseWatch.of(banded) for threshold in (0.8, 0.6, 0.7, None)}
     for threshold, watch in watches.items():
         watch.update(reply_of(False, 0.9, threshold=threshold))
-    e_values = {threshold: watch.e_values["risk"] for threshold, watch in watches.items()}
+    e_values = {threshold: watch.tests["risk"].e_value for threshold, watch in watches.items()}
     assert e_values[0.8] > e_values[0.6] > 1
     assert [watches[t].tests["risk"].n for t in (0.7, None)] == [0, 0]
     same = tuple(replace(limit, threshold=0.6) for limit in limits)

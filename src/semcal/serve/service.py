@@ -55,7 +55,7 @@ class Metrics:
             limit = gauge("semcal_e_limit", "The evidence that is an alarm", ["watch"])
             for name, test in watch.tests.items():
                 limit.labels(name).set(1 / test.alpha)
-                e_value.labels(name).set_function(partial(lambda name: watch.e_values[name], name))
+                e_value.labels(name).set_function(partial(getattr, test, "e_value"))
 
 
 class ClientGone(Exception):

@@ -301,11 +301,6 @@ class PromiseWatch:
         return any(test.alarm for name, test in self.tests.items() if name != "questions")
 
     @property
-    def e_values(self) -> dict[str, float]:
-        """The e-value of each test, as metrics show it."""
-        return {name: test.e_value for name, test in self.tests.items()}
-
-    @property
     def lines(self) -> list[dict[str, Any]]:
         """Each test as JSON shows it; that of questions reads replies, and raises no alarm."""
         labelled, unlabelled = ("alarm", "labels", "alarm_at"), ("warning", "replies", "warning_at")
