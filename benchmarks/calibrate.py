@@ -27,10 +27,12 @@ from semcal.calibration.learn import calibrate
 from semcal.data.question import Question
 from semcal.demo.questions import load_set
 from semcal.errors import SemcalWarning
-from semcal.grading.rules import RuleGrader
+from semcal.grading.grade import grade_together
+from semcal.grading.rules import Grader, RuleGrader
 from semcal.models.equivalence import Equivalence
 from semcal.models.language_model import LanguageModel, PromptConfig
 from semcal.recalibration.temperature import Temperature
+from semcal.rows import Row
 from tests.json_rows import calibrate_samples, grade_row, measure_rows, sample_candidates
 
 MODELS = ("atlas", "atlas-mistral", "atlas-qwen2")
@@ -94,11 +96,16 @@ def cell(
     )
 
 
-def graded(questions: Sequence[Question], texts: Sequence[str]) -> np.ndarray:
-    grader = RuleGrader()
-    return np.array(
-        [float(grader.grade(q.question, [text], q.answers).correct) for q, text in zip(questions, texts)]
-    )
+def graded(
+    questions: Sequence[Question] | Sequence[Row], texts: Sequence[str], grader: Grader | None = None
+) -> np.ndarray:
+    """Which answers are right, by rules or another grader."""
+    answers: list[tuple[Question | Row, str]] = list(zip(questions, texts))
+
+    def work(by: Grader) -> np.ndarray:
+        return np.array([by.grade(q.question, [text], q.answers).correct for q, text in answers], float)
+
+    return grade_together(grader or RuleGrader(), work)
 
 
 def row_of(

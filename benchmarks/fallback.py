@@ -36,7 +36,6 @@ HEAD = ("answers", "answered", "wrong among answered", "right of all", "tokens a
 class Reply:
     """What came of a question."""
 
-    answer: str
     abstained: bool
     correct: bool
     tokens: int
@@ -59,7 +58,7 @@ def ask(questions: Sequence[Question], options: Sequence[str]) -> tuple[list[Rep
             reply = client.post("/v1/chat/completions", json=body).raise_for_status().json()
             said, tokens = reply["semcal"], reply["usage"]["total_tokens"]
             grade = grader.grade(question.question, [said["answer"]], question.answers)
-            return Reply(said["answer"], said["abstained"], grade.correct, tokens, said["calibration"])
+            return Reply(said["abstained"], grade.correct, tokens, said["calibration"])
 
         start = time.perf_counter()
         with ThreadPoolExecutor(CONNECTIONS) as pool:
@@ -104,7 +103,8 @@ def main(arguments: Sequence[str] = ()) -> None:
     fallback = ["--fallback", options.models[1], "--fallback-calibration", behind]
     replies, seconds = ask(questions, [*small, *fallback])
     show("small, then large", replies, seconds)
-    passed_on = sum(reply.calibration != Calibration.from_pretrained(alone[0]).id for reply in replies)
+    of_small = Calibration.from_pretrained(alone[0]).id
+    passed_on = sum(reply.calibration != of_small for reply in replies)
     print(f"\nThe small model passed on {passed_on} of {len(replies)}.")
 
 

@@ -50,9 +50,8 @@ from semcal.experiment.finished import (
 from semcal.experiment.grid_plan import Parts, essentials, load_parts
 from semcal.experiment.grid_settings import read_settings, slug
 from semcal.files import dumps, write_rows
-from semcal.grading.grade import grade_together
 from semcal.grading.judge import JUDGE, load_judge
-from semcal.grading.rules import Grader, RuleGrader
+from semcal.grading.rules import Grader
 from semcal.measuring import measure_at
 from semcal.metrics.probability_maps import Labelled, choose_map, part_of, predict_out_of_fold
 from semcal.models.causal_lm import CausalLanguageModel
@@ -299,7 +298,7 @@ def equivalences(run: FinishedRun) -> TableRows:
     for cell in cells(run):
         stored = rows_at(run, *cell_names(cell))[1.0]
         for name, rows in (("default", stored), ("exact", grouped(stored, exact))):
-            yield {**place(cell), "equivalence": name} | of_share(rows, RuleGrader())
+            yield {**place(cell), "equivalence": name} | of_share(rows)
 
 
 def grouped(stored: Sequence[Row], grouping: Grouping) -> list[Row]:
@@ -310,15 +309,10 @@ def grouped(stored: Sequence[Row], grouping: Grouping) -> list[Row]:
     return rows
 
 
-def of_share(rows: Sequence[Row], grader: Grader) -> dict[str, Any]:
+def of_share(rows: Sequence[Row], grader: Grader | None = None) -> dict[str, Any]:
     """What the share of the largest meaning is worth, as a grader sees it."""
     features = features_of({None: rows})
-    share = features.values[MEASURE]
-    answers = list(zip(rows, features.answers))
-    right = grade_together(
-        grader,
-        lambda by: np.array([by.grade(q.question, [text], q.answers).correct for q, text in answers], float),
-    )
+    right, share = graded(rows, features.answers, grader), features.values[MEASURE]
     numbers = metrics.summary(share, right)
     return {
         "meanings a question": np.mean([len(row.clusters) for row in rows]),
@@ -332,6 +326,7 @@ def of_share(rows: Sequence[Row], grader: Grader) -> dict[str, Any]:
 
 def judged(run: FinishedRun, judge: str) -> TableRows:
     """A judge (`--judge`) as a second grader of 200 test questions, and as the equivalence of 25."""
+    by_judge, grouping = load_judge(JUDGE + judge), Grouping(load_equivalence(judge))
     for cell in cells(run):
         stored = rows_at(run, *cell_names(cell))[1.0]
         for n, equivalence, grader in (
@@ -342,11 +337,10 @@ def judged(run: FinishedRun, judge: str) -> TableRows:
         ):
             rows = stored[:n]
             if equivalence == "judge":
-                rows = grouped(rows, Grouping(load_equivalence(judge)))
-            graded_by = RuleGrader() if grader == "rules" else load_judge(JUDGE + judge)
+                rows = grouped(rows, grouping)
             yield {
                 **place(cell), "questions": len(rows), "equivalence": equivalence, "grader": grader,
-                **of_share(rows, graded_by),
+                **of_share(rows, by_judge if grader == "judge" else None),
             }  # fmt: skip
 
 
@@ -470,6 +464,7 @@ def grouping_of(run: FinishedRun) -> Grouping:
 def monte_carlo(run: FinishedRun) -> TableRows:
     """Monte Carlo temperature (arXiv 2502.18389): each draw at a T of its own, evenly over .25 to 1.75."""
     temperatures = np.random.default_rng(0).permutation(0.25 + 1.5 * (np.arange(10) + 0.5) / 10)
+    grouping = grouping_of(run)
     for model, dataset, loaded, parts, sampling in asked(run):
         questions = list(parts.test)
         rows = [question.row() | {"samples": []} for question in questions]
@@ -479,8 +474,8 @@ def monte_carlo(run: FinishedRun) -> TableRows:
             for row, sampled in zip(rows, drawn):
                 row["samples"].append(sampled.draws[0].text)
         base = rows_at(run, model, dataset)[1.0]
-        for name, of_method in (("Base", base), ("MCT", grouped(list(map(Row, rows)), grouping_of(run)))):
-            yield {"model": model, "set": dataset, "method": name} | of_share(of_method, RuleGrader())
+        for name, of_method in (("Base", base), ("MCT", grouped(list(map(Row, rows)), grouping))):
+            yield {"model": model, "set": dataset, "method": name} | of_share(of_method)
 
 
 def keep(run: FinishedRun, folder: Path, commit: str) -> None:

@@ -42,7 +42,7 @@ from transformers import AttentionInterface, PretrainedConfig
 from transformers.cache_utils import Cache
 
 from semcal.errors import ModelError, SemcalWarning, shown
-from semcal.recalibration.attentive import BlockShape
+from semcal.recalibration.attentive import FEWEST_ROWS, BlockShape
 
 Kernel = Callable[[Tensor, Tensor, Tensor, float, bool], tuple[Tensor, Tensor]]
 """(queries (B, H, Q, D), keys (B, H, K, D), values (B, H, K, D), scaling, whether causal)
@@ -542,8 +542,6 @@ def _moved_to(held: Tensor, slots: int, like: Tensor) -> Tensor:
 
 _MAX_LOGITS = 2**21  # logits that exist at a time: 8 MiB of float32
 _MAX_LOGITS_ON_GPU = 2**26
-#: Rows that are worth reading the head's weights once, of however large a vocabulary.
-FEWEST_ROWS = 64
 _FULL, _SLIDING = "full_attention", "sliding_attention"
 _NAME = "semcal_levels"
 _IGNORED = {"position_ids", "cache_position", "input_ids"}  # tensors that do not change the attention

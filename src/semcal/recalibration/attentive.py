@@ -25,6 +25,8 @@ from semcal.recalibration.trained import ModuleContents, TrainedModule
 
 Head = Callable[[Tensor], Tensor]
 """States (n, d) -> logits (n, V), float32: the model's own head."""
+#: Rows that are worth reading the head's weights once, of however large a vocabulary.
+FEWEST_ROWS = 64
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,7 @@ from torch import Tensor
 
 from semcal.errors import FitError, InputError, UndefinedWarning
 from semcal.metrics.probability_maps import FOLDS
-from semcal.models.network import FEWEST_ROWS
-from semcal.recalibration.attentive import CalibrationFeatures, Head
+from semcal.recalibration.attentive import FEWEST_ROWS, CalibrationFeatures, Head
 from semcal.recalibration.losses import moments, weight_and_centre
 from semcal.recalibration.optimum import T_MAX, T_MIN, LossSums, certify, check_loss
 from semcal.recalibration.provenance import PAPER_LOSSES, Loss, check_enough

@@ -253,14 +253,14 @@ class Coverage:
         if self.template.roles:
             reason = f"the calibration is of messages ({', '.join(self.template.roles)}); send 'messages'"
             return Query(question, (("question", reason),))
-        if self.template.user is not None and ("{context}" in self.template.user) != (context is not None):
-            reason = "no 'context', which was there" if context is None else "a 'context', and there was none"
-            return Query(question, (("context", f"there is {reason} when the calibration was learnt"),))
         return self._as_labelled(question, "context")
 
     def _as_labelled(self, question: Question, param: str) -> Query:
-        """A question, covered if it has a passage as the labelled ones had."""
-        difference = self.sampling.asking.passage_difference(question)
+        """A question, covered if it has a passage as the labelled ones had, or as the template has one."""
+        asking, user = self.sampling.asking, self.template.user
+        if user is not None:
+            asking = replace(asking, open_book="{context}" in user)
+        difference = asking.passage_difference(question)
         return Query(question, () if difference is None else ((param, difference),))
 
     def _drawn_otherwise(self, request: ChatRequest, question: Question) -> list[tuple[str, str]]:
@@ -276,7 +276,7 @@ class Coverage:
             if (value := getattr(request, name)) is not None and value < limit:
                 reason = f"answers have up to {limit} tokens, and {name} {value} would cut some short"
                 uncovered.append((name, reason))
-        return uncovered
+        return [(name, f"{reason}; leave it out") for name, reason in uncovered]
 
     def check_risk(self, options: Options) -> None:
         """ApiError unless the risk of a request is one for which there is a threshold."""

@@ -211,7 +211,6 @@ class Service:
         """ApiError for what the calibration does not cover, unless that is answered without a probability."""
         if query.uncovered and self.settings.uncovered == "refuse":
             param, reason = query.uncovered[0]
-            reason += "" if param in ("messages", "question", "context") else "; leave it out"
             reason += " (an operator may answer it without a probability: --uncovered answer)"
             raise ApiError(400, reason, code="not_covered", param=param)
 
