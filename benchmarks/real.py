@@ -19,6 +19,7 @@ import argparse
 import hashlib
 import json
 import random
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -56,6 +57,7 @@ from semcal.measuring import measure_at
 from semcal.metrics.probability_maps import Labelled, choose_map, part_of, predict_out_of_fold
 from semcal.models.causal_lm import CausalLanguageModel
 from semcal.models.clustering import Grouping
+from semcal.models.equivalence import CachedEquivalence
 from semcal.models.language_model import PromptConfig
 from semcal.models.sampling import Sampling, sample_runs
 from semcal.recalibration.choosing import sample_candidates
@@ -326,9 +328,14 @@ def of_share(rows: Sequence[Row], grader: Grader | None = None) -> dict[str, Any
 
 def judged(run: FinishedRun, judge: str) -> TableRows:
     """A judge (`--judge`) as a second grader of 200 test questions, and as the equivalence of 25."""
-    by_judge, grouping = load_judge(JUDGE + judge), Grouping(load_equivalence(judge))
+    verdicts = run.folder / "judged.sqlite"
+    by_judge = load_judge(JUDGE + judge, cache=verdicts)
+    grouping = Grouping(CachedEquivalence(load_equivalence(judge), verdicts))
     for cell in cells(run):
         stored = rows_at(run, *cell_names(cell))[1.0]
+        for done in range(25):  # verdicts are kept as they come: what was stopped goes on there
+            grouped(stored[done : done + 1], grouping)
+            print(f"{cell.model} on {cell.dataset}: {done + 1} of 25 questions", file=sys.stderr, flush=True)
         for n, equivalence, grader in (
             (200, "default", "rules"),
             (200, "default", "judge"),

@@ -25,6 +25,7 @@ html_theme = "furo"
 html_title = "semcal"
 html_static_path = ["_static"]
 html_css_files = ["semcal.css"]
+html_extra_path = ["llms.txt"]
 html_show_copyright = False
 exclude_patterns = ["_build"]
 autodoc_typehints = "description"

@@ -1,4 +1,7 @@
-"""Write the pages of docs/reference that come from the program: the command line and the glossary.
+"""Write the pages that come from the program: the command line, the glossary, and two for language models.
+
+docs/llms.txt lists commands, names and pages for what reads the site; AGENTS.md says to coding agents how to
+use semcal and how to work on it.
 
 python -m tools.reference_pages            # writes the pages
 python -m tools.reference_pages --check    # fails if a page is not what it would write
@@ -7,13 +10,16 @@ python -m tools.reference_pages --check    # fails if a page is not what it woul
 from __future__ import annotations
 
 import inspect
+import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import typer
 
-FOLDER = Path(__file__).parents[1] / "docs" / "reference"
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
 #: What stands for a value, by its type.
 VALUES = {
     "<int range>": "N",
@@ -58,13 +64,49 @@ TERMS = {
     "share": "How many of the draws have a meaning, divided by all: {term}`E-SC`.",
     "threshold": "The confidence from which on an answer is given.",
 }
+#: What AGENTS.md says of using semcal, before its commands.
+USE = """\
+# For coding agents
+
+## To use semcal in a program
+
+Given questions, it returns one answer each, with the probability that this answer is right and whether to
+abstain. The probability comes from a calibration: `semcal calibrate LABELLED.jsonl --model MODEL --risk 0.1
+--out DIR` learns it from questions with reference answers (a few hundred), and it holds for that model and
+prompt alone.
+
+- `MODEL` is a directory, a GGUF, a hub id, `openai:URL#NAME`, or `atlas`, the small model in the package,
+  which needs no download.
+- Rows are JSON Lines: `{"id", "question", "answers"}` to calibrate, `{"question"}` or `{"messages"}` to ask,
+  `{"samples"}` where answers were drawn elsewhere. Results go to stdout, one JSON object a line, everything
+  else to stderr; `--json` gives JSON on a terminal.
+- Exit codes: 0 done; 1 failed, or some rows were bad (the others are processed); 2 wrong usage. A message
+  says what to do.
+- Do not take the share of a meaning (`E-SC`) for a probability, reuse a calibration with another model or
+  prompt, or set a threshold by hand: `abstained` says whether the promised risk holds for this answer.
+- To try it: `semcal ask "Who wrote The Amber Gate?" --json`.
+"""
+#: What it says of working on semcal.
+WORK = """\
+## To work on semcal
+
+`make demo` sets `.venv` up and runs the main job, `make test` the tests, `make check` ruff, mypy and
+import-linter. [CONTRIBUTING.md](CONTRIBUTING.md) says where a new measure, metric, model or command goes, and
+which way imports go; [docs/architecture.md](docs/architecture.md) follows a question through the code. After
+a change of options, docstrings or first sentences of pages: `python -m tools.reference_pages`.
+"""
+
+
+def commands() -> dict[str, Any]:
+    """Return all commands by name."""
+    from semcal.cli.app import app
+
+    group: Any = typer.main.get_command(app)
+    return dict(group.commands)
 
 
 def command_line() -> str:
     """Return the page of all commands with their options."""
-    from semcal.cli.app import app
-
-    group: Any = typer.main.get_command(app)
     head = [
         "# Command line",
         "",
@@ -73,7 +115,7 @@ def command_line() -> str:
         "What commands have in common: [Commands](../commands.md).",
         "",
     ]
-    return "\n".join([*head, *(_command(name, command) for name, command in group.commands.items())])
+    return "\n".join([*head, *(_command(name, command) for name, command in commands().items())])
 
 
 def _command(name: str, command: Any) -> str:
@@ -105,16 +147,77 @@ def glossary() -> str:
     return "\n".join(["# Glossary", "", WRITTEN, "", "```{glossary}", *entries, "```", ""])
 
 
-PAGES = {"cli.md": command_line, "glossary.md": glossary}
+def llms() -> str:
+    """Return what llms.txt says: commands, names and pages, each with its first sentence."""
+    pages = {page.name: _opening(page) for page in sorted(DOCS.glob("*.md"))}
+    return "\n".join(
+        [
+            "# semcal\n",
+            f"> {pages.pop('index.md')[1]}\n",
+            "## Pages\n",
+            *(f"- [{title}](_sources/{name}.txt): {text}" for name, (title, text) in pages.items()),
+            "\n## Commands\n",
+            *(f"- [semcal {name}](_sources/reference/cli.md.txt): {text}" for name, text in _commands()),
+            "\n## Python\n",
+            *(f"- [semcal.{name}](_sources/python.md.txt): {text}" for name, text in _names()),
+            "",
+        ]
+    )
+
+
+def agents() -> str:
+    """Return what AGENTS.md says."""
+    parts = [
+        "Commands ([all options](docs/reference/cli.md)):\n",
+        *(f"- `semcal {name}`: {text}" for name, text in _commands()),
+        "\nIn Python ([docs/python.md](docs/python.md)):\n",
+        *(f"- `semcal.{name}`: {text}" for name, text in _names()),
+    ]
+    return "\n".join([USE, *parts, "", WORK])
+
+
+def _commands() -> Iterator[tuple[str, str]]:
+    return ((name, _sentence(command.help or "")) for name, command in commands().items())
+
+
+def _names() -> Iterator[tuple[str, str]]:
+    import semcal
+
+    for name in semcal.__all__:
+        value = getattr(semcal, name)
+        if callable(value) or inspect.ismodule(value):
+            yield name, _sentence(inspect.getdoc(value) or "")
+
+
+def _opening(page: Path) -> tuple[str, str]:
+    """The title of a page, and the first sentence of its first paragraph."""
+    title, *blocks = re.split(r"\n{2,}", page.read_text(encoding="utf-8"))
+    prose = (block for block in blocks if re.match(r"(?!```)[\w\"`*]", block))
+    return title.removeprefix("# "), _sentence(next(prose))
+
+
+def _sentence(text: str) -> str:
+    """The first sentence of a text, on one line, without links."""
+    line = re.sub(
+        r"\[([^\]]*)\]\([^)]*\)", r"\1", " ".join(inspect.cleandoc(text).partition("\n\n")[0].split())
+    )
+    return re.split(r"(?<=\.)\s", line, maxsplit=1)[0].rstrip(":")
+
+
+PAGES = {
+    DOCS / "reference" / "cli.md": command_line,
+    DOCS / "reference" / "glossary.md": glossary,
+    DOCS / "llms.txt": llms,
+    ROOT / "AGENTS.md": agents,
+}
 
 
 def stale() -> list[str]:
     """Return the pages that are not what would be written."""
-    there = {name: FOLDER / name for name in PAGES}
     return [
-        name
-        for name, page in PAGES.items()
-        if not there[name].is_file() or there[name].read_text(encoding="utf-8") != page()
+        str(page.relative_to(ROOT))
+        for page, written in PAGES.items()
+        if not page.is_file() or page.read_text(encoding="utf-8") != written()
     ]
 
 
@@ -124,9 +227,9 @@ def main() -> int:
         if found := stale():
             print(f"{', '.join(found)}: stale; run python -m tools.reference_pages", file=sys.stderr)
         return 1 if found else 0
-    FOLDER.mkdir(exist_ok=True)
-    for name, page in PAGES.items():
-        (FOLDER / name).write_text(page(), encoding="utf-8")
+    for page, written in PAGES.items():
+        page.parent.mkdir(exist_ok=True)
+        page.write_text(written(), encoding="utf-8")
     return 0
 
 
