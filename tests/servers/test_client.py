@@ -8,12 +8,15 @@ import gzip
 import json
 import logging
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 import traceback
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -24,11 +27,12 @@ from typing import Any
 import httpx
 import pytest
 
-from semcal.errors import ServerError
+from semcal.errors import SemcalWarning, ServerError
 from semcal.servers.client import (
     RequestFailed,
     ServerClient,
     ServerRequest,
+    _Slots,
     fault_of_reply,
     server_message,
 )
@@ -137,6 +141,89 @@ def test_as_many_requests_are_under_way_as_the_concurrency_says_also_from_severa
             found = list(threads.map(lambda part: client.send_all(part, text_of), parts))
         assert server.largest == 6
         assert found == [client.send_all(part, text_of) for part in parts]
+
+
+def at_once(most: int) -> tuple[Callable[[httpx.Request], Any], list[int]]:
+    """A server that answers while no more than `most` requests are under way, and how many there were."""
+    under_way: list[int] = [0]
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        del request
+        under_way.append(under_way.pop() + 1)
+        try:
+            now = under_way[-1]
+            seen.append(now)
+            await asyncio.sleep(0 if now <= most else 60)
+            return httpx.Response(200, json={"ok": True})
+        finally:
+            under_way.append(under_way.pop() - 1)
+
+    seen: list[int] = []
+    return answer, seen
+
+
+def test_a_server_that_cannot_answer_so_many_requests_in_time_is_asked_fewer_at_a_time() -> None:
+    answer, seen = at_once(4)
+    with mocked(answer, concurrency=16, timeout=0.3, retries=10) as client:
+        with warnings.catch_warnings(record=True, category=SemcalWarning) as said:
+            warnings.simplefilter("always")
+            found = client.send_all([asks(number) for number in range(40)], lambda reply: reply["ok"])
+        assert found == [True] * 40
+        assert client.usage.retries <= 10 * 16
+    asked = [int(re.search(r"asked (\d+) at a time", str(one.message))[1]) for one in said]  # type: ignore[index]
+    assert "does not answer 16 requests at a time within 0.3 s" in str(said[0].message)
+    assert asked[:2] == [8, 4]
+    assert max(seen) == 16
+
+
+def test_one_request_that_always_times_out_slows_no_others() -> None:
+    seen: list[int] = []
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        number = json.loads(request.content)["seed"]
+        seen.append(number)
+        await asyncio.sleep(60 if number == 20 else 0)
+        return httpx.Response(200, json={"ok": True})
+
+    with mocked(answer, concurrency=8, timeout=0.2, retries=2) as client:
+        found = client.send_all([asks(number) for number in range(40)], lambda reply: reply["ok"])
+    assert [index for index, one in enumerate(found) if isinstance(one, RequestFailed)] == [20]
+    assert seen.count(20) == 3
+
+
+def test_slots_are_halved_when_most_tries_time_out_and_come_back_one_by_one() -> None:
+    slots = _Slots(16)
+
+    def run(tries: int) -> None:
+        async def all_at_once() -> None:
+            for _ in range(tries):
+                await slots.__aenter__()
+            for _ in range(tries):
+                await slots.__aexit__()
+
+        asyncio.run(all_at_once())
+
+    run(16)
+    start = time.monotonic()
+    assert [slots.timed_out(start) for _ in range(16)] == [0] * 8 + [16] + [0] * 7
+    assert slots.limit == 8
+    for _ in range(8):
+        slots.answered(soon=False)
+    assert slots.limit == 8  # they came too late
+    run(8)
+    later = time.monotonic()
+    assert [slots.timed_out(later) for _ in range(9)] == [0] * 8 + [8]  # more than were answered
+    for _ in range(4 + 5 + 6):
+        slots.answered(soon=True)
+    assert slots.limit == 7
+    for _ in range(1000):
+        slots.answered(soon=True)
+    assert slots.limit == 16
+    run(3)  # three at a time are too many, whatever the limit
+    assert [slots.timed_out(time.monotonic()) for _ in range(16)].index(3) == 8
+    assert slots.limit == 1
+    run(1)
+    assert not any(slots.timed_out(time.monotonic()) for _ in range(20))  # never none
 
 
 def test_progress_and_each_hear_of_every_request_once() -> None:

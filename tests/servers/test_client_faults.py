@@ -93,6 +93,7 @@ def test_whatever_the_faults_the_answers_are_the_same(seed: int, share: float) -
     check([request(number) for number in range(40)], share=share, seed=seed)
 
 
+@pytest.mark.filterwarnings("ignore:.* requests at a time")
 def test_a_reply_that_hangs_is_asked_again_after_the_time_out() -> None:
     requests = [request(number) for number in range(20)]
     with (

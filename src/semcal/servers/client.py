@@ -16,6 +16,7 @@ import time
 import warnings
 import weakref
 import zlib
+from collections import deque
 from collections.abc import AsyncIterable, Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import wait
 from contextlib import suppress
@@ -118,6 +119,7 @@ class Fault:
     refused: bool = False  # no request will be answered
     unreachable: bool = False  # no connection was made
     lost: bool = False  # an answer may have been made, and paid, all the same
+    timed_out: bool = False  # it took too long
     wait: float | None = None  # seconds, as the server asks for
 
 
@@ -131,7 +133,7 @@ def fault_of_error(error: Exception, timeout: float) -> Fault:
         return Fault(f"no connection: {_cause(error)[:200] or type(error).__name__}", unreachable=True)
     if isinstance(error, (TimeoutError, httpx.TimeoutException)):
         remedy = "a longer --timeout or a lower --concurrency may help"
-        return Fault(f"no reply within {timeout:g} s; {remedy}", lost=True)
+        return Fault(f"no reply within {timeout:g} s; {remedy}", lost=True, timed_out=True)
     return Fault(f"the connection broke: {str(error)[:200] or type(error).__name__}", lost=True)
 
 
@@ -377,9 +379,10 @@ IN_A_ROW = 10
 FIRST_TRIES = 3
 #: Seconds: the second try comes after a random part of the first, each further one after up to twice that.
 FIRST_WAIT, LONGEST_BACK_OFF = 0.5, 16.0
-#: Seconds in which a connection must be there.
-SIGNAL_WAIT = 0.5  # seconds after which a waiting caller looks for Ctrl-C
-CONNECT = 15.0
+#: The part of the time-out within which replies are soon enough for one more request at a time.
+SOON = 1 / 4
+#: Seconds after which a waiting caller looks for Ctrl-C, and in which a connection must be there.
+SIGNAL_WAIT, CONNECT = 0.5, 15.0
 #: What a server may add to the name of a model that was asked for: a date or a version, or "latest".
 _VERSION = re.compile(r"(\.gguf|[-@:](latest|v?\d[-.\d]*))?")
 #: Lists and objects of one reply: each takes thirty times its letters.
@@ -420,8 +423,9 @@ class ServerClient:
 
     A fault that may pass (408, 409, 425, 429, 5xx but 501, a broken connection, a time-out, a damaged reply)
     is tried again up to `settings.retries` times, after an exponential back-off with full jitter, and not
-    before the server asks for it (up to 5 minutes). Other statuses fail for good. What would fail for all
-    other requests as well is a ServerError, which ends the command:
+    before the server asks for it (up to 5 minutes). Other statuses fail for good. Where most tries time out
+    half as many run at a time, which is warned of, and more again while replies come within a quarter of the
+    time-out. What would fail for all other requests as well is a ServerError, which ends the command:
 
     - The key is refused or used up (401, 402, 403 if nothing was answered yet, 429 for want of quota).
     - The last tries of a request found no server, and no request sent meanwhile had a reply. Before
@@ -482,8 +486,7 @@ class ServerClient:
 
         async def work(running: _Running) -> None:
             for index, request in numbered:
-                async with running.slots:
-                    results[index] = await self._ask(running.http, request, parse)
+                results[index] = await self._ask(running, request, parse)
                 if on_reply is not None:
                     on_reply(index, results[index])
                 if progress is not None:
@@ -503,7 +506,7 @@ class ServerClient:
     def get(self, path: str) -> Any:
         """The JSON at a path; ServerError if there is none."""
         url, request = self._url(path), ServerRequest(path, {}, expects=object)
-        answer = self._call(lambda running: self._ask(running.http, request, lambda reply: reply))
+        answer = self._call(lambda running: self._ask(running, request, lambda reply: reply))
         if isinstance(answer, RequestFailed):
             wrong_url = answer.status == 200 and not self.usage.requests
             remedy = "; is it the URL of an OpenAI-style server? Mostly that ends in /v1" if wrong_url else ""
@@ -561,7 +564,7 @@ class ServerClient:
         return self.endpoint.host + path[1:] if path.startswith("//") else self.endpoint.url + path
 
     async def _ask(
-        self, http: httpx.AsyncClient, request: ServerRequest, parse: Callable[[Any], Parsed]
+        self, running: _Running, request: ServerRequest, parse: Callable[[Any], Parsed]
     ) -> Parsed | RequestFailed:
         """Try until there is an answer, or a fault for good."""
         from tenacity import AsyncRetrying, retry_if_result, stop_after_attempt, wait_random_exponential
@@ -574,7 +577,13 @@ class ServerClient:
             if tries > 1:
                 usage.retries += 1
                 since = since if tries > 2 else time.monotonic()
-            result = await self._try(http, request, parse)
+            async with running.slots as slots:
+                start = time.monotonic()
+                result = await self._try(running.http, request, parse)
+            if not isinstance(result, Fault):
+                slots.answered(soon=time.monotonic() - start < self.settings.timeout * SOON)
+            elif result.timed_out and (before := slots.timed_out(start)):
+                self._warn_of_fewer(before, slots.limit)
             if not isinstance(result, Fault) or not result.unreachable:
                 since = time.monotonic()
                 return result
@@ -618,6 +627,15 @@ class ServerClient:
             return parsed
         finally:
             self._budget.settle(worst, spent, lost=lost)
+
+    def _warn_of_fewer(self, before: int, limit: int) -> None:
+        """Say that from now on fewer requests are under way at a time."""
+        reason = (
+            f"{self.endpoint.url} does not answer {before} requests at a time within "
+            f"{self.settings.timeout:g} s, and is asked {limit} at a time from now on; --concurrency "
+            f"{limit}, or a longer --timeout, loses no requests at the start"
+        )
+        warnings.warn(reason, SemcalWarning, stacklevel=2)
 
     def _compare(self, requested: Any, replied: Any) -> None:
         """Warn where a reply names another model; a folder before it and a version behind it may differ."""
@@ -747,12 +765,57 @@ def _value(content: bytes) -> Any:
     return value
 
 
+class _Slots:
+    """How many tries run at a time: half as many when most time out, more again while replies come soon.
+
+    A server that is asked for more than it can do in time does all of it for nothing, time and again.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.limit, self._most = most, most
+        self._used = self._peak = 0  # now, and at most since there are so few
+        self._halved, self._soon = -math.inf, 0  # when, and how many replies came soon since
+        self._last = deque[bool](maxlen=most)  # whether the last tries since timed out
+        self._changed = asyncio.Condition()
+
+    async def __aenter__(self) -> _Slots:
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._used < self.limit)
+            self._used += 1
+            self._peak = max(self._peak, self._used)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        async with self._changed:
+            self._used -= 1
+            self._changed.notify_all()
+
+    def timed_out(self, start: float) -> int:
+        """Count a try that began then and timed out; how many ran at a time, if fewer do now, or else 0."""
+        if start > self._halved:
+            self._last.append(True)
+        before = self._peak
+        if 2 * sum(self._last) <= max(before, len(self._last)) or before < 2:
+            return 0
+        self.limit, self._peak = before // 2, 0
+        self._halved, self._soon = time.monotonic(), 0
+        self._last.clear()
+        return before
+
+    def answered(self, *, soon: bool) -> None:
+        """Count a reply; after as many that came soon as there are slots there is one slot more."""
+        self._last.append(False)
+        self._soon += soon
+        if self._soon >= self.limit < self._most:
+            self.limit, self._soon = self.limit + 1, 0
+
+
 class _Running:
     """An event loop in a thread of its own, and the connections that are used in it."""
 
     def __init__(self, http: httpx.AsyncClient, concurrency: int) -> None:
         self.http = http
-        self.slots = asyncio.Semaphore(concurrency)
+        self.slots = _Slots(concurrency)
         self._calls: set[asyncio.Task[Any]] = set()
         self._ready = threading.Event()
         self._thread = threading.Thread(target=asyncio.run, args=(self._serve(),), daemon=True)
