@@ -437,13 +437,19 @@ def labelled_path(run: FinishedRun, model: str, dataset: str) -> Path:
     return run.folder / "labelled" / slug(model) / f"{slug(dataset)}.jsonl"
 
 
-def asked(run: FinishedRun) -> Iterator[tuple[str, str, CausalLanguageModel, Parts, Sampling]]:
-    """Each model and data set of a run, with the model loaded, the questions, and how Base asks them."""
+def asked(
+    run: FinishedRun, labelled: int = 0
+) -> Iterator[tuple[str, str, CausalLanguageModel, Parts, Sampling]]:
+    """Each model and data set of a run, with the model loaded, the questions, and how Base asks them.
+
+    Of calibration-train there are at least as many as `labelled` says.
+    """
     settings = read_settings(run.folder / "settings.yaml")
     for model in settings.models:
         loaded = load_model(model.path, dtype=model.dtype)
         for dataset in settings.datasets:
-            parts = load_parts(dataset)
+            most = max(dataset.calibration_train or 0, labelled)
+            parts = load_parts(dataset.model_copy(update={"calibration_train": most}))
             asking = PromptConfig(tuple(map(essentials, parts.few_shot)))
             longest = settings.max_new_tokens(open_book=parts.open_book)
             sampling = Sampling((Temperature(1.0),), asking, settings.sampling.m, settings.seeds[:1], longest)
@@ -451,9 +457,9 @@ def asked(run: FinishedRun) -> Iterator[tuple[str, str, CausalLanguageModel, Par
 
 
 def label(run: FinishedRun) -> None:
-    """Ask Base the questions of calibration-train, ten draws each, and write them clustered."""
+    """Ask Base the questions of calibration-train, 500 at least, ten draws each, and write them clustered."""
     grouping = grouping_of(run)
-    for model, dataset, loaded, parts, sampling in asked(run):
+    for model, dataset, loaded, parts, sampling in asked(run, max(LABELS)):
         path = labelled_path(run, model, dataset)
         if not path.exists():
             under = {1.0: sampling.recalibrators[0]}

@@ -213,16 +213,7 @@ def test_stored_rows_of_sample_tell_their_temperature(labelled: str, tmp_path: P
 def test_measure_checks_what_sampled_its_rows(
     labelled: str, sampled: Path, tmp_path: Path, options: tuple[Any, ...], message: str
 ) -> None:
-    alone = tmp_path / "alone"  # a calibration that reads draws at T = 1 alone
-    source = [{**row, "temperatures": None} for row in kept(sampled)]
-    for row in source:
-        for key in ("samples", "log_likelihoods", "likelihood", "finished"):
-            row[key] = row[key][:4]
-        row["sampled_by"]["temperature"] = 1.0
-    moved = write(tmp_path / "t1.jsonl", source)
-    made = semcal("calibrate", moved, "--model", "atlas", "--out", alone)
-    assert made[0] == 0, made[2]
-    assert contents(alone)["temperature"] == 1.0
+    alone = calibration_of_one_temperature(sampled, tmp_path)
     rows, clustered = tmp_path / "rows.jsonl", tmp_path / "clustered.jsonl"
     assert semcal("sample", labelled, *CALL, *options, "--limit", 3, "--out", rows)[0] == 0
     assert semcal("cluster", rows, "--out", clustered)[0] == 0
@@ -233,6 +224,35 @@ def test_measure_checks_what_sampled_its_rows(
         assert (code, len(found)) == (0, 3), err
         assert "do not tell" not in err
         assert "are taken to be clustered with default (components)" in err
+
+
+def test_measure_refuses_rows_without_a_passage_where_the_calibration_had_one(
+    labelled: str, sampled: Path, tmp_path: Path
+) -> None:
+    alone = calibration_of_one_temperature(sampled, tmp_path)
+    questions = [json.loads(line) for line in Path(labelled).read_text().splitlines()[:3]]
+    bare = write(tmp_path / "bare.jsonl", [{**one, "context": None} for one in questions])
+    rows, clustered = tmp_path / "rows.jsonl", tmp_path / "clustered.jsonl"
+    assert semcal("sample", bare, *CALL, "--out", rows)[0] == 0
+    assert semcal("cluster", rows, "--out", clustered)[0] == 0
+    code, _, err = semcal("measure", clustered, "--calibration", alone)
+    assert code == 2
+    assert "was sampled with no 'context', and the calibration was learnt with one" in err
+
+
+def calibration_of_one_temperature(sampled: Path, tmp_path: Path) -> Path:
+    """A calibration that reads draws at T = 1 alone."""
+    alone = tmp_path / "alone"
+    source = [{**row, "temperatures": None} for row in kept(sampled)]
+    for row in source:
+        for key in ("samples", "log_likelihoods", "likelihood", "finished"):
+            row[key] = row[key][:4]
+        row["sampled_by"]["temperature"] = 1.0
+    moved = write(tmp_path / "t1.jsonl", source)
+    made = semcal("calibrate", moved, "--model", "atlas", "--out", alone)
+    assert made[0] == 0, made[2]
+    assert contents(alone)["temperature"] == 1.0
+    return alone
 
 
 def test_a_mark_that_is_no_object_is_a_bad_row(sampled: Path, tmp_path: Path) -> None:
