@@ -384,8 +384,9 @@ def _promise_of(row: Row, measure: str | None) -> tuple[bool | None, float | Non
     abstained, bands = row.json.get("abstained"), row.json.get("thresholds")
     if measure not in (None, CALIBRATED) or not isinstance(abstained, bool):
         return None, None
-    loosest = bands[-1] if isinstance(bands, list) and bands else {}
-    return abstained, parse_float(loosest.get("risk") if isinstance(loosest, Mapping) else None)
+    loosest = bands[-1] if isinstance(bands, list) and bands else row.json
+    risk = loosest.get("risk") if isinstance(loosest, Mapping) else None
+    return abstained, risk if isinstance(risk, float) and 0 < risk < 1 else None
 
 
 def assess(

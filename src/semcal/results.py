@@ -131,6 +131,8 @@ class Answer:
     decision : {"answer", "review", "abstain"}, optional
         Where a calibration has thresholds for several risks: "answer" from the strictest on, "abstain" below
         the loosest, and "review" between. `thresholds` are these, the strictest first.
+    risk : float or None
+        Of the answers that do not abstain, so many are wrong at most, where there is one threshold.
     like : LikeAnswers, optional
         The labelled questions of the calibration whose answers scored like this one.
     map : str, optional
@@ -167,6 +169,7 @@ class Answer:
     map: str | None = None
     decision: str | None = None
     thresholds: Sequence[Mapping[str, Any]] | None = None
+    risk: float | None = None
     like: LikeAnswers | None = None
     answer_kind: AnswerKind = "modal"
     calibration: str | None = None
@@ -213,6 +216,7 @@ class Answer:
             "measure": self.measure,
             "abstained": self.abstained,
             "threshold": self.threshold,
+            **({} if self.risk is None else {"risk": self.risk}),
             **({} if self.decision is None else {"decision": self.decision, "thresholds": self.thresholds}),
             "answer_kind": self.answer_kind,
             **({} if self.calibration is None else {"calibration": self.calibration}),
@@ -229,10 +233,13 @@ def explain(answer: Answer) -> str:
     """Say how many draws mean what, and how often labelled answers like it were right."""
     counts = [len(meaning.samples) for meaning in answer.meanings]
     m, others = sum(counts), counts[NAMED:]
-    draws = "1 draw says" if m == 1 else f"{counts[0] or 'none'} of {m} draws {_say(counts[0] or 1)}"
-    parts = [f"{draws} {_quoted(answer.meanings[0].text)}"]
-    further = zip(answer.meanings[1:NAMED], counts[1:])
-    parts += [f"{count} {_say(count)} {_quoted(meaning.text)}" for meaning, count in further]
+    draws = f"{counts[0] or 'none'} of {m} draws {_say(counts[0] or 1)}"
+    if m == 1:
+        draws = f"{counts[0] or 'no'} draw says"
+    forms = dict(zip(answer.row.samples, answer.row.json.get("normal_forms") or ()))
+    texts = [_quoted(meaning.text, forms.get(meaning.text)) for meaning in answer.meanings[:NAMED]]
+    parts = [f"{draws} {texts[0]}"]
+    parts += [f"{count} {_say(count)} {text}" for text, count in zip(texts[1:], counts[1:])]
     if others:
         things = "another thing" if len(others) == 1 else f"{len(others)} other things"
         parts.append(f"{sum(others)} {_say(sum(others))} {things}")
@@ -247,9 +254,11 @@ def _say(count: int) -> str:
     return "says" if count == 1 else "say"
 
 
-def _quoted(text: str) -> str:
-    """A text on one line, cut where it is long."""
+def _quoted(text: str, form: str | None) -> str:
+    """A text on one line, cut where it is long; what has an empty normal form is no answer."""
     line = " ".join(text.split())
+    if line and form == "":
+        return "nothing that counts as an answer"
     return "nothing" if not line else line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…"
 
 
@@ -338,7 +347,8 @@ def answers_of(
     threshold = threshold if calibration.threshold is None else calibration.limit
     calibrated = zip(first, calibration.apply(rows))
     answers = [answer_of(row, measure, best, threshold, calibration.answer_kind) for row, best in calibrated]
-    return [replace(answer, thresholds=calibration.bands, calibration=calibration.id) for answer in answers]
+    bands, risk, made_by = calibration.bands, calibration.risk, calibration.id
+    return [replace(answer, thresholds=bands, risk=risk, calibration=made_by) for answer in answers]
 
 
 class Plots(list[Any]):
@@ -436,7 +446,8 @@ class Results(Sequence[Answer]):
         if answer.bounds is not None:
             row = row.set(prediction=answer.text)
         if answer.measure == CALIBRATED:
-            verdict = answer.abstained, answer.decision, answer.thresholds, answer.calibration
+            promise = answer.thresholds, answer.risk
+            verdict = answer.abstained, answer.decision, *promise, answer.calibration
             row = row.add(Decision(answer.text, answer.confidence, answer.score, answer.threshold, *verdict))
         return grade_row(row, grader=grader, seed=self._seed) if _is_gradable(row, answer) else row
 

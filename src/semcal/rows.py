@@ -42,6 +42,8 @@ STATED = {
     "greedy": ("greedy", "greedy_log_likelihood", "greedy_cluster", "greedy_token_scores"),
     "given": ("answer", "answer_log_likelihood", "answer_cluster", "answer_token_scores"),
 }
+#: Verdicts as the cells of a table say them.
+VERDICTS = {"true": True, "false": False, "yes": True, "no": False, "1": True, "0": False}
 #: The key of what a model says of its answers: a list of {answer, signal: number or null}.
 SIGNALS_KEY = "signals"
 #: Key of a row that holds no answers: why a server gave none.
@@ -128,6 +130,7 @@ class Decision:
     abstained: bool | None  # None without a threshold
     decision: str | None = None  # "answer", "review" or "abstain", where there are several thresholds
     thresholds: Sequence[Json] | None = None  # {risk, delta, threshold, n} of each, the strictest first
+    risk: float | None = None  # what one threshold promises
     calibration: str | None = None  # the id of what made the probability
 
 
@@ -149,7 +152,7 @@ Part: TypeAlias = Draws | Tokens | Clusters | Measures | Decision | Grades
 #: Fields of parts that are left out of a row where they are None.
 _LEFT_OUT = (
     *("tied", "rule", "answer_correct", "cluster_correct", "temperatures", "truncated_to"),
-    *("decision", "thresholds", "calibration", "token_scores"),
+    *("decision", "thresholds", "risk", "calibration", "token_scores"),
 )
 
 
@@ -493,6 +496,10 @@ class Row(Mapping[str, Any]):
                 f"{SIGNALS_KEY!r} must be a list of objects, as `semcal calibrate` writes them, "
                 f"got {shown(value)}"
             )
+        for name, said in (one for item in value for one in item.items() if one[0] != "answer"):
+            is_number = isinstance(said, int | float) and not isinstance(said, bool)
+            if said is not None and not (is_number and 0 <= said <= 1):
+                raise InputError(f"signal {name!r} must be a number from 0 to 1, or null, got {shown(said)}")
         of_answer = [item for item in value if item.get("answer") == answer]
         return {name: item[name] for item in of_answer for name in item if name != "answer"}
 
@@ -511,8 +518,9 @@ class Row(Mapping[str, Any]):
         value = self.json.get("correct")
         if value is None or isinstance(value, Mapping):
             return None
-        if value in (0, 1):
-            return bool(value)
+        word = value.strip().lower() if isinstance(value, str) else value  # a cell of a table is text
+        if word in (0, 1, *VERDICTS):
+            return bool(VERDICTS.get(word, word))
         raise InputError(f"'correct' must say whether 'answer' is right, true or false, got {shown(value)}")
 
     # ---- Meanings and measures

@@ -305,7 +305,7 @@ class SemanticUQ:
     ) -> Results:
         """As `ask_many`, without a warning; no answers at all are no error. `kind` is that of the answers."""
         kind = kind or self.answer_kind
-        questions = inputs.as_questions(questions)
+        questions = inputs.as_questions(questions, given=kind == "given")
         check_distinct(question.id for question in questions)
         with shown_progress(progress, "ask", len(questions)) as update:
             if self.rule is not None:

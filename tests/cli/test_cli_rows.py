@@ -271,6 +271,16 @@ def test_metrics_by_a_column_say_where_confidences_and_the_promise_hold() -> Non
     assert [one["value"] for one in found["by"]] == ["(none)", "1", "person"]
 
 
+def test_metrics_by_a_column_hold_one_risk_of_a_calibration_against_its_rows() -> None:
+    rows = [{key: row[key] for key in row if key != "thresholds"} | {"risk": 0.45} for row in sliced(200)]
+    _, [found], _ = semcal("metrics", "-", "--by", "kind", stdin=lines(rows))
+    assert [one["kept"] for one in found["by"]] == [True, False]
+    _, [found], _ = semcal(
+        "metrics", "-", "--by", "kind", stdin=lines([row | {"risk": "high"} for row in rows])
+    )
+    assert [one["kept"] for one in found["by"]] == [None, None]
+
+
 def test_metrics_by_a_column_that_is_missing_or_no_value_are_refused() -> None:
     code, _, stderr = semcal("metrics", "-", "--by", "knid", stdin=lines(sliced(20)))
     assert code == 2

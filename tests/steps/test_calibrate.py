@@ -740,6 +740,7 @@ def test_without_a_strict_threshold_nothing_is_answered_unseen_and_one_risk_says
     one = calibrate_samples(samples(300), equivalence=EXACT, risk=0.45)
     (row,) = calibrated_rows(measured(samples(1)), one)
     assert not {"decision", "thresholds"} & set(row)
+    assert row["risk"] == 0.45
     (row,) = calibrated_rows([{**measured(samples(1))[0], "decision": "mine", "thresholds": 3}], one)
     assert (row["decision"], row["thresholds"]) == ("mine", 3)  # keys that are not ours pass through
 

@@ -66,6 +66,77 @@ def test_an_answer_means_what_most_of_the_draws_do_that_it_is_equivalent_to(
     assert matched.stated_answer("given").text == answer
 
 
+def test_an_answer_that_is_none_of_the_labels_means_no_draw() -> None:
+    among = ExactMatch(("Cy", "Di"))
+    row = {"id": "1", "question": "Who?", "samples": ["Ana", "Bo", "Cy"], "answer": "banana"}
+    (matched,) = match_answers(cluster_rows([Row(row)], equivalence=among).rows, "given", among)
+    assert matched["answer_cluster"] is None
+    (answer,) = semcal.score([row], "among:Cy,Di", answer="given")
+    assert answer.score is None
+    assert (
+        answer.explanation
+        == "none of 3 draws says banana, 2 say nothing that counts as an answer and 1 says Cy"
+    )
+
+
+def test_the_one_draw_need_not_say_the_answer() -> None:
+    row = {"id": "1", "question": "Who?", "samples": ["Bo"], "answer": "Ana"}
+    said = [
+        semcal.score([{**row, "samples": [text]}], "exact", answer="given")[0].explanation
+        for text in ("Bo", "Ana")
+    ]
+    assert said == ["no draw says Ana and 1 says Bo", "1 draw says Ana"]
+
+
+def test_measure_says_which_meaning_a_given_answer_is(tmp_path: Path) -> None:
+    calibrated(stored()).save_pretrained(tmp_path / "c")
+    rows = cluster_rows(list(map(Row, stored(20))), equivalence=ExactMatch()).rows
+    (tmp_path / "rows.jsonl").write_text("\n".join(json.dumps(row.to_json()) for row in rows))
+    result = CliRunner().invoke(
+        app, ["measure", str(tmp_path / "rows.jsonl"), "--calibration", str(tmp_path / "c")]
+    )
+    found = [json.loads(line) for line in result.stdout.splitlines()]
+    assert len(found) == 20
+    for row in found:
+        share = row["samples"].count("Ana") / 10
+        assert row["score"] == pytest.approx(share)
+        meaning = row["answer_cluster"]
+        assert (meaning is None) == (share == 0)
+        assert meaning is None or row["samples"][row["clusters"][meaning][0]] == "Ana"
+
+
+def test_verdicts_and_features_may_be_the_cells_of_a_table(tmp_path: Path) -> None:
+    words = [{**row, "correct": str(row["correct"])} for row in stored()]
+    assert calibrated(words).map == calibrated(stored()).map
+    column = ColumnFeature("distance")
+    assert column.value(Row({"id": "1", "distance": "0.25"})) == 0.25
+    for text in ("", "far", "nan", "inf"):
+        with pytest.raises(InputError, match="'distance' must be a finite number"):
+            column.value(Row({"id": "1", "distance": text}))
+
+
+def test_a_row_without_a_feature_or_label_is_left_out_and_named(tmp_path: Path) -> None:
+    rows = [{**row, "answers": ["Ana"], "distance": int(row["id"])} for row in stored(60, verdicts=False)]
+    for row in rows:
+        del row["answer"]
+    rows[3]["distance"], rows[5]["answers"] = "far", ["Zoe"]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    command = [
+        "calibrate",
+        str(tmp_path / "rows.jsonl"),
+        "--feature",
+        "distance",
+        "--out",
+        str(tmp_path / "c"),
+    ]
+    labels = ",".join(["Ana", "Di", *(f"Bo {k}" for k in range(10))])
+    result = CliRunner().invoke(app, [*command, "--answers-among", labels, "--json"])
+    assert result.exit_code == 1
+    assert "'distance' must be a finite number, got 'far'" in result.stderr
+    assert "the reference 'Zoe' is none of the labels Ana, Di" in result.stderr
+    assert json.loads(result.stdout)["n"] == 58
+
+
 @examples(st.lists(st.sampled_from("abcdef"), min_size=2, max_size=12), st.data())
 def test_a_given_draw_has_the_share_of_its_meaning(samples: list[str], data: st.DataObject) -> None:
     answer = data.draw(st.sampled_from([*samples, "none of them"]))
@@ -122,7 +193,7 @@ def test_a_given_calibration_is_kept_and_refused_for_other_answers(tmp_path: Pat
     [
         ({"answer": None}, "'answer' must be a text"),
         ({"answer": " "}, "'answer' is empty"),
-        ({"correct": "yes"}, "'correct' must say whether 'answer' is right"),
+        ({"correct": "perhaps"}, "'correct' must say whether 'answer' is right"),
         ({"correct": None}, "neither 'correct'"),
         ({"answer_log_likelihood": 0.5}, "at most|≤ 0"),
     ],
@@ -173,6 +244,13 @@ def test_answers_are_checked_in_python_with_and_without_a_calibration() -> None:
     ]
     calibration = semcal.calibrate(model, labelled, equivalence="exact", answer="given", progress=False)
     results = semcal.check(model, list(QUESTIONS), texts, calibration=calibration, progress=False)
+    asked = semcal.ask_many(
+        model,
+        [{"question": q, "answer": text} for q, text in zip(QUESTIONS, texts)],
+        calibration=calibration,
+        progress=False,
+    )
+    assert [(one.text, one.answer_kind) for one in asked] == [(text, "given") for text in texts]
     right, wrong = results[1].confidence, results[0].confidence
     assert right is not None
     assert wrong is not None

@@ -298,6 +298,25 @@ def test_token_scores_are_features_of_the_likeliest_draw_of_the_answer() -> None
     assert (values["smallest-token"], values["mean-token"]) == ([0.3], [0.4])
 
 
+@pytest.mark.parametrize("said", ["x", True, 2.5, -1, 1e300])
+def test_a_stored_signal_that_is_no_probability_is_a_bad_row(said: Any) -> None:
+    row = Row({"id": "1", "signals": [{"answer": "Ana", "p-true": said}]})
+    with pytest.raises(InputError, match="signal 'p-true' must be a number from 0 to 1, or null"):
+        row.signals_of("Bo")
+    with pytest.raises(InputError, match="'signals' must be a list of objects"):
+        Row({"id": "1", "signals": [1]}).signals_of("Bo")
+
+
+def test_a_curve_goes_as_far_as_the_draws_of_every_temperature() -> None:
+    rows = scored_rows()
+    few = [
+        Row({**row, **{key: row[key][:3] for key in ("samples", "log_likelihoods", "token_scores")}})
+        for row in rows
+    ]
+    curve = draws_curve({1.0: list(map(Row, rows)), 0.5: few}, EXACT, Learning(signals=("p-true",)))
+    assert [point.m for point in curve] == [1, 2, 3]
+
+
 @pytest.mark.parametrize(
     "scores", [[[0.5, 0.2]], [[0.1, 1.5]], [[-0.1, 0.5]], [[0.5]], [0.5], [["a", 0.5]], [[None, 0.5]]]
 )

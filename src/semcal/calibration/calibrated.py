@@ -56,6 +56,7 @@ from semcal.recalibration.temperature import Temperature, fingerprint, temperatu
 from semcal.rows import (
     RECALIBRATOR,
     SAMPLES,
+    STATED,
     AnswerKind,
     Decision,
     Json,
@@ -248,6 +249,8 @@ class CalibrationReport:
         if not self.draws_curve:
             return
         *fewer, full = self.draws_curve
+        if not fewer:
+            return
         yield (
             f"Gain by draws, from the first of each temperature ({full.m} at hand, {full.gain:.3f}): "
             + ", ".join(f"{p.m}: {p.above:+.3f} ± {p.standard_error:.3f}" for p in fewer)
@@ -533,6 +536,11 @@ class Calibration(_Contents):
             {"risk": one.risk_limit, "delta": one.delta, "threshold": one.threshold, "n": one.n}
             for one in self.thresholds
         ] or None
+
+    @property
+    def risk(self) -> float | None:
+        """What the threshold promises; None without one, and of several, which `bands` show."""
+        return self.threshold.risk_limit if self.threshold and not self.thresholds else None
 
     def _of_meanings(self, row: Row, meaning: int | None, p: float) -> tuple[float, ...]:
         """The probability of each meaning: that of the answer, and the others by their shares."""
@@ -829,6 +837,7 @@ def check_calibratable(row: Row, calibration: Calibration) -> None:
     _ = row.samples, row.sampled_by
     if kind != "modal":
         _ = row.stated_answer(kind)
+    _ = row.signals_of(""), [column.value(row) for column in calibration.columns]
     if kind != "given" and row.has("answer") and not row.has("probability"):
         answer = shown(row.json["answer"])
         raise InputError(
@@ -880,6 +889,7 @@ def decision_of(answer: CalibratedAnswer, calibration: Calibration) -> Decision:
         *(answer.text, answer.probability, answer.score, calibration.limit, answer.abstained),
         decision=answer.decision,
         thresholds=calibration.bands,
+        risk=calibration.risk,
         calibration=calibration.id,
     )
 
@@ -905,10 +915,30 @@ class CalibrationStep:
             check_sampled_by(row, calibration.provenance, calibration.recalibrator, calibration)
         options = MeasureOptions(self.t_alpha, self.g_alpha, calibration.temperature)
         try:
-            rows_at = measure_at(draws_for(calibration, rows), options)
-            answers = calibration.apply(match_at(rows_at, calibration.answer_kind, self.equivalence))
+            measured = measure_at(draws_for(calibration, rows), options)
+            rows_at = match_at(measured, calibration.answer_kind, self.equivalence)
+            answers = calibration.apply(rows_at)
         except InputError as error:
             raise UsageError(str(error)) from error
+        matched = next(iter(rows_at.values()))
         return [
-            row.add(decision_of(best, calibration)) for row, best in zip(measure_rows(rows, options), answers)
+            _with_meaning(row, of_answer, calibration).add(decision_of(best, calibration))
+            for row, of_answer, best in zip(measure_rows(rows, options), matched, answers)
         ]
+
+
+def _with_meaning(row: Row, matched: Row, calibration: Calibration) -> Row:
+    """The row with the cluster that an answer means which is not read of the draws, if that is asked for.
+
+    `matched` holds it among the clusters of the draws at one temperature.
+    """
+    kind = calibration.answer_kind
+    if kind == "modal":
+        return row
+    number = matched.stated_answer(kind).cluster
+    if number is not None and row.temperatures is not None:
+        t = calibration.temperature
+        t = next(iter(rows_by_temperature([row]))) if t is None else t
+        first = [i for i, at in enumerate(row.temperatures) if at == t][matched.clusters[number][0]]
+        number = next(k for k, cluster in enumerate(row.clusters) if first in cluster)
+    return row.set(**{STATED[kind][2]: number})

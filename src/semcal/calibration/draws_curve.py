@@ -46,11 +46,15 @@ def draws_curve(rows: RowsAt, clustering: Grouping, learning: Learning) -> tuple
 
     Rows of labelled questions hold all their draws, and no `clusters` unless these are to be kept: each
     number of draws is clustered, answered, graded and learnt from anew, with the probabilities of tokens
-    (`token-scores`) as features where they are known. `above` is the paired difference to all draws,
+    (`token-scores`) as features where they are known. Signals that a model was asked for are left out: with
+    fewer draws it would be asked about other answers. `above` is the paired difference to all draws,
     with its standard error over questions or groups of them.
     """
     first = next(iter(rows.values()))
-    groups, m = several([question_ties(row.json) for row in first]), min(row.m for row in first)
+    groups, m = (
+        several([question_ties(row.json) for row in first]),
+        min(row.m for part in rows.values() for row in part),
+    )
     numbers = [*(n for n in NUMBERS if n < m), m]
     if not isinstance(clustering.equivalence, ExactMatch):
         clustering = replace(clustering, equivalence=_Remembering(clustering.equivalence))
@@ -73,7 +77,8 @@ def _gains(rows: RowsAt, n: int, clustering: Grouping, learning: Learning, group
     labels = []
     for t in answering_temperatures(measured, learning):
         at = {t: measured[t], **measured}
-        signals = _with_token_scores(at, learning)
+        is_known = any(item.token_scores is not None for item in answered_rows(at, learning.answer))
+        signals = [TOKEN_SCORES.name] if is_known else []
         features = features_of(at, learning.answer, requested_features(learning.columns, signals))
         correct = grade_answers(features, measured[t], learning)
         labels.append(Labelled(features.values, correct, candidates_for(features)))
@@ -84,9 +89,3 @@ def _gains(rows: RowsAt, n: int, clustering: Grouping, learning: Learning, group
     for place, of_place in enumerate(labels):
         correct[places == place] = of_place.correct[places == place]
     return p * (2 * correct - p)
-
-
-def _with_token_scores(rows: RowsAt, learning: Learning) -> Sequence[str]:
-    known = any(item.token_scores is not None for item in answered_rows(rows, learning.answer))
-    names = [name for name in learning.signals if name != TOKEN_SCORES.name]
-    return [*names, TOKEN_SCORES.name] if known else names

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -173,6 +174,8 @@ class ColumnFeature:
         value = row[self.name]
         if value is None:
             return None
+        with suppress(ValueError):  # a cell of a table is text
+            value = float(value) if isinstance(value, str) else value
         if isinstance(value, bool | int | float) and math.isfinite(value):
             return float(value)
         raise InputError(f"question {row.id!r}: {self.name!r} must be a finite number, got {shown(value)}")

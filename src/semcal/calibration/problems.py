@@ -13,7 +13,7 @@ from semcal.calibration.features import MOST_LACKING, AnswerFeatures, lacking_sh
 from semcal.data.question import Ties
 from semcal.errors import InputError, shown
 from semcal.metrics.frequencies import Floats, Groups
-from semcal.models.equivalence import Equivalence, ExactMatch, count_invalid
+from semcal.models.equivalence import AMONG, Equivalence, ExactMatch, count_invalid
 from semcal.models.language_model import PromptConfig
 from semcal.recalibration.provenance import Provenance
 from semcal.rows import Row
@@ -59,17 +59,24 @@ def problems_of_features(features: AnswerFeatures) -> Iterator[str]:
             yield f"{100 * share:.0f} % of the questions have no {name!r}, which is left out"
 
 
+def check_references(row: Row, equivalence: str | None) -> None:
+    """Raise InputError for a reference that is none of the labels, where an equivalence names some."""
+    if row.is_labelled and equivalence is not None and equivalence.startswith(AMONG):
+        among = ExactMatch.among(equivalence)
+        if unknown := [answer for answer in row.answers if not among.form(answer)]:
+            labels = ", ".join(among.labels)
+            raise InputError(f"the reference {shown(unknown[0])} is none of the labels {labels}")
+
+
 def problems_of_labels(rows: Sequence[Row], equivalence: Equivalence | str) -> Iterator[str]:
     """How many draws are none of the labels; InputError for a reference that is none."""
     if not isinstance(equivalence, ExactMatch) or not equivalence.labels:
         return
     for row in rows:
-        references = row.answers if row.is_labelled else ()
-        if unknown := [answer for answer in references if not equivalence.form(answer)]:
-            raise InputError(
-                f"question {row.id!r} has the reference {shown(unknown[0])}, which is none of the labels "
-                f"{', '.join(equivalence.labels)}"
-            )
+        try:
+            check_references(row, equivalence.name)
+        except InputError as error:
+            raise row.error(str(error)) from None
     texts = [text for row in rows for text in row.samples]
     if invalid := count_invalid(equivalence, texts):
         labels = ", ".join(equivalence.labels)
@@ -83,7 +90,7 @@ def what_to_do_first(rows: Sequence[Row], correct: Floats, provenance: Provenanc
     if right < HARDLY * n:
         yield f"the model is nearly always wrong ({right} of {n} are right): {helps}, or a larger model"
     differ = sum(len(row.clusters) == len(row.samples) for row in rows)
-    if 2 * differ > len(rows):
+    if 2 * differ > len(rows) and any(len(row.samples) > 1 for row in rows):
         text = f"all draws differ on {differ} of {len(rows)} questions, so that shares say little"
         yield f"{text}: {helps}, or an equivalence model (--equivalence)"
     finished = [ended for row in rows if row.has("finished") for ended in row.finished]

@@ -20,7 +20,7 @@ from semcal.cli.fit import check_apart, folder_output
 from semcal.cli.row_streams import BadRows, checked, good_rows, open_questions, open_rows, read_labelled
 from semcal.data.question import Question, data_hash
 from semcal.data.sources import parse_columns
-from semcal.errors import InputError, RowError, UsageError, shown
+from semcal.errors import InputError, QuestionError, RowError, UsageError, shown
 from semcal.files import dumps, own_files, read_rows
 from semcal.rows import RECALIBRATOR, SAMPLES, AnswerKind, Row, as_answer_kind
 from semcal.store import UnfinishedWork
@@ -381,7 +381,10 @@ def _read_samples(options: CalibrateOptions, bad: BadRows) -> list[Row]:
     """The rows of stored samples."""
     from semcal.calibration.samples import check_labelled_samples
 
-    check = partial(check_labelled_samples, answer=options.kind)
+    def check(row: Row) -> None:
+        check_labelled_samples(row, options.kind)
+        _check_further(row, options)
+
     read = open_rows(options.file, options.columns, check, fields=FIELDS, label="calibrate", tables=True)
     rows = list(good_rows(islice(read, options.limit), bad))
     if not rows:
@@ -456,7 +459,7 @@ def _from_model(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRow
         opt.show_prompt(model, asking, questions)
         return None
     leave_out = bad.reporter(questions)
-    asking, questions = asking.settled(questions, leave_out)
+    asking, questions = asking.settled(_usable(questions, options, leave_out), leave_out)
     temperatures = tuple(dict.fromkeys((1.0, *(options.temperatures or TEMPERATURES))))
     if options.dry_run:
         under = ", ".join(f"{t:g}" for t in temperatures)
@@ -512,6 +515,30 @@ def _from_model(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRow
     )
     passes = 2 if asks_a_model(options.signal or ()) else 1
     return LearningTask(learn, equivalence, grader, model, passes * len(questions), work)
+
+
+def _usable(
+    questions: Sequence[Question], options: CalibrateOptions, leave_out: Callable[[QuestionError], None]
+) -> list[Question]:
+    """The questions from which can be learnt what is to be learnt; `leave_out` gets why of the others."""
+    usable = []
+    for question in questions:
+        try:
+            _check_further(Row(question.row()), options)
+        except InputError as error:
+            leave_out(QuestionError(question.id, str(error)))
+        else:
+            usable.append(question)
+    return usable
+
+
+def _check_further(row: Row, options: CalibrateOptions) -> None:
+    """Raise InputError for a column that is no feature, and a reference that is none of the labels."""
+    from semcal.calibration.problems import check_references
+
+    for column in options.features:
+        column.value(row)
+    check_references(row, options.equivalence)
 
 
 def _read_given(

@@ -369,7 +369,8 @@ def match_answers(rows: Sequence[Row], kind: AnswerKind, equivalence: Equivalenc
     """Find the meaning of an answer that is not read of the draws, "greedy" or "given", among their clusters.
 
     It is that of the draws of the answer's normal form; else the one most of whose draws are equivalent to
-    the answer, of several the largest and then the first; and none where no draw is. Rows are clustered, of
+    the answer, of several the largest and then the first; and none where no draw is, or where the answer is a
+    text without a normal form (none of the labels). Rows are clustered, of
     draws at one temperature each.
     """
     normal_form, exact = form_by(equivalence), isinstance(equivalence, ExactMatch)
@@ -383,7 +384,7 @@ def match_answers(rows: Sequence[Row], kind: AnswerKind, equivalence: Equivalenc
         pass
     matched = []
     for row, answer, of_draws, search in zip(rows, answers, forms, searches):
-        same = set(search.found[0])
+        same = set(filter(None, search.found[0])) if answer.text.strip() else {""}
         agree = [sum(of_draws[i] in same for i in cluster) for cluster in row.clusters]
         best = max(range(len(agree)), key=lambda k: (agree[k], len(row.clusters[k]), -k))
         matched.append(row.set_stated(kind, replace(answer, cluster=best if agree[best] else None)))
