@@ -38,6 +38,7 @@ from tests.serve.serving import Running, running
 
 pytestmark = [
     pytest.mark.filterwarnings("always:no (added )?label .* for the threshold"),
+    pytest.mark.filterwarnings("always:.* in none of these logs"),
     pytest.mark.filterwarnings("ignore:only .* answers are"),
 ]
 
@@ -193,7 +194,16 @@ def test_a_new_calibration_is_watched_from_its_own_labels_on_and_is_added_to_wit
     assert 0 < watch.tests["calibration"].n < n
     code, _, said = command("monitor", path, "--risk", 0.2)
     assert (code, new.id in said, "--calibration" in said) == (2, True, True)
+    later = ReplyLog(tmp_path / "later.sqlite")
+    with running(in_use(folder), log=later, audit=0.5) as server:
+        send_labels(server, {question: server.chat(question).json() for question in ASKED[40:70]})
+    before = new.report.added
+    assert before is not None
+    _, said = add(folder, later.path, tmp_path / "forgotten")
+    count = before.fit + before.apart
+    assert f"{count} of the {count} labels that the calibration was learnt with are in none of" in said
     newer, said = add(folder, path, tmp_path / "newer")
+    assert "in none of these logs" not in said
     assert f"calibrate: {n} labels of" in said
     assert newer.ancestors == (first.id, new.id)
     _, said = add(old, path, tmp_path / "again")

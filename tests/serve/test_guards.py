@@ -7,18 +7,19 @@ import logging
 import re
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
 
+from semcal.data.question import Question
 from semcal.errors import UsageError
 from semcal.serve.configuration import ServeSettings, hashed, is_loopback, merged, read_keys
-from semcal.serve.engine import make_askers
+from semcal.serve.engine import Asker, Engine, Job, make_askers
 from semcal.serve.log import ReplyLog
 from semcal.servers.client import ServerClient
 from semcal.servers.settings import Endpoint, ServerSettings
@@ -111,6 +112,11 @@ def test_cross_origin_pages_may_ask_only_where_they_are_named() -> None:
     with running(cors=("https://app.example",), keys=(hashed(KEYS[0]),)) as server:
         reply = httpx.options(f"{server.url}{path}", headers=ask)
         assert reply.headers["access-control-allow-origin"] == "https://app.example"
+        wanted = {"access-control-request-headers": "authorization, x-stainless-os"}
+        assert httpx.options(f"{server.url}{path}", headers={**ask, **wanted}).status_code == 200
+        refused = httpx.get(f"{server.url}/v1/models", headers={"origin": ask["origin"]})
+        assert refused.status_code == 401
+        assert refused.headers["access-control-allow-origin"] == ask["origin"]
         other = httpx.options(f"{server.url}{path}", headers={**ask, "origin": "https://evil.example"})
         assert "access-control-allow-origin" not in other.headers
 
@@ -204,6 +210,7 @@ def test_settings_come_from_the_command_line_then_the_environment_then_the_file(
     for text, words in (
         ("prot: 1", "did you mean 'port'"),
         ("port: many", "port in --config .*valid integer"),
+        ("port: true", "port in --config .*valid integer"),
         ("- port", "names and values"),
         ("a: [", "no YAML"),
     ):
@@ -233,6 +240,55 @@ def test_what_waits_enters_the_next_pass_together_and_the_same_question_once() -
     assert {*model.passes[1]} == {WROTE, SANG}
     assert len({reply.json()["id"] for reply in replies}) == 5
     assert [reply.json()["semcal"]["answer"] for reply in replies[1:]].count("Ana Velis") == 3
+
+
+class CountingAsker:
+    """What answers each pass when `go` is released, and counts its questions."""
+
+    def __init__(self) -> None:
+        self.passes: list[int] = []
+        self.go = threading.Semaphore(0)
+
+    def outcomes(self, jobs: Sequence[Job]) -> dict[str, Any]:
+        self.passes.append(len(jobs))
+        assert self.go.acquire(timeout=30)
+        return {job.question.id: "an outcome" for job in jobs}
+
+    def give_up(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("pause", "expected"), [(30.0, 5), (0.0, 1)])
+def test_a_pass_waits_for_those_whom_the_last_one_answered_while_they_come(
+    pause: float, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("semcal.serve.engine.PAUSE", 1e6 * pause)
+    monkeypatch.setattr("semcal.serve.engine.WAIT", 1e6 * pause)
+    asker, names = CountingAsker(), iter("abcdefghij")
+    engine = Engine([cast(Asker, asker)], most=100)
+
+    def ask() -> Job:
+        name = next(names)
+        job = Job(Question(name, name), "modal")
+        engine.submit(job)
+        return job
+
+    first = ask()
+    until(lambda: asker.passes == [1])
+    four = [ask() for _ in range(4)]
+    asker.go.release()  # nobody else was answered, so that nobody is waited for
+    until(lambda: asker.passes == [1, 4])
+    fifth = ask()
+    asker.go.release()
+    assert [job.future.result(30) for job in (first, *four)] == ["an outcome"] * 5
+    if pause == 0:
+        until(lambda: len(asker.passes) == 3)
+    again = [ask() for _ in range(4)]
+    for _ in range(3):
+        asker.go.release()
+    assert [job.future.result(30) for job in (fifth, *again)] == ["an outcome"] * 5
+    assert asker.passes[2] == expected
+    engine.close()
 
 
 def test_a_full_queue_is_said_with_when_to_come_again() -> None:

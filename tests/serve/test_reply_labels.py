@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -52,6 +52,7 @@ def test_draws_that_there_are_already_take_the_place_of_new_ones() -> None:
     )
     with running(uq) as server:
         reply = server.post(CHECK, {"question": WROTE, "answer": "Bo Tarn", "samples": draws}).json()
+        assert "semcal_draws_total 0.0" in server.get("/metrics").text
         assert reply["semcal"]["confidence"] == expected.confidence == pytest.approx(0.1 + 0.6 * 0.3)
         few = server.post(CHECK, {"question": WROTE, "answer": "Bo Tarn", "samples": draws[:4]})
         assert few.status_code == 400
@@ -173,6 +174,10 @@ def test_labels_that_cannot_be_taken_change_nothing(tmp_path: Path) -> None:
             ({"id": reply, "correct": True, "reference": "x"}, 400, "one of them"),
             ({"id": reply, "corect": True}, 400, "corect: unknown key 'corect'; did you mean 'correct'"),
             ({"id": reply, "correct": "yes"}, 400, "boolean"),
+            ({"id": reply, "reference": " "}, 400, "a reference is empty"),
+            ({"id": reply, "reference": ["Ana", ""]}, 400, "a reference is empty"),
+            ([{"id": reply, "correct": True}, {"id": 5, "correct": True}], 400, "1.id: input should be"),
+            ([{"id": reply, "correct": True}] * 1001, 400, "at most 1000 items"),
         ):
             refused = server.post(LABELS, body)
             assert (refused.status_code, words in refused.json()["error"]["message"]) == (status, True), body
@@ -181,6 +186,30 @@ def test_labels_that_cannot_be_taken_change_nothing(tmp_path: Path) -> None:
         assert server.post(LABELS, {"id": reply, "correct": False}).status_code == 409
     with running() as server:
         assert server.post(LABELS, {"id": reply, "correct": True}).json()["error"]["code"] == "no_log"
+
+
+def test_a_grader_that_reads_questions_needs_them_in_the_log_and_may_fail(tmp_path: Path) -> None:
+    asking = uq_of()
+    judge = "judge:openai:http://127.0.0.1:1/v1#m"
+    asking.calibration = replace(asking.calibration, grader=judge)  # type: ignore[type-var]
+    for log_texts, status, code in ((False, 409, "no_question"), (True, 502, "grader_failed")):
+        log = ReplyLog(tmp_path / f"{log_texts}.sqlite")
+        with running(asking, log=log, log_texts=log_texts) as server:
+            label = {"id": server.chat(WROTE).json()["id"], "reference": "somebody else"}
+            refused = server.post(LABELS, label)
+            assert (refused.status_code, refused.json()["error"]["code"]) == (status, code)
+            assert "send 'correct'" in refused.json()["error"]["message"]
+            assert server.post(LABELS, {"id": label["id"], "correct": True}).status_code == 200
+
+
+def test_what_is_not_covered_abstains_during_an_alarm_as_well() -> None:
+    watch = RecordingWatch(alarm=True)
+    with running(watch=watch, uncovered="answer") as server:
+        said = server.chat(WROTE, temperature=0.2).json()["semcal"]
+        assert (said["confidence"], said["abstained"], said["uncovered"]) == (None, True, ["temperature"])
+        watch.alarm = False
+        said = server.chat(WROTE, temperature=0.2).json()["semcal"]
+        assert (said["confidence"], said["abstained"]) == (None, False)
 
 
 @pytest.mark.parametrize("on_alarm", ["abstain", "flag"])

@@ -189,6 +189,12 @@ def labels_for(
     ancestors = (*calibration.ancestors, calibration.id)
     correct = np.array([label.correct for label in labels], float)
     problems = (problem,) if threshold and not apart.any() else ()
+    found = sum(label.calibration in ("", *calibration.ancestors) for label in labels)
+    before = calibration.report.added
+    if before is not None and (lacking := before.fit + before.apart - found) > 0:
+        again = "give the logs from before as well (--add LOG --add LOG)"
+        known = f"{lacking} of the {before.fit + before.apart} labels that the calibration was learnt with"
+        problems = (f"{known} are in none of these logs, and count no more; {again}", *problems)
     return ProductionLabels(features, correct, apart, record, ancestors, alone, problems)
 
 

@@ -72,6 +72,8 @@ def command(
         if file != "-" and is_database(Path(file)):
             if columns:
                 raise UsageError("--columns is for a file of rows, and a log has none; leave it out")
+            if learnt is None and tolerance is None:
+                info("monitor: without --calibration DIR no tolerance is known, nor which risk was promised")
             _read_log(file, watch, learnt, audited=audited)
         else:
             limit = None if learnt is None else learnt.limit

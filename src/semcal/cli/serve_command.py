@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 from typer import Option
 
+from semcal.arrays import as_option
 from semcal.cli import options as opt
 from semcal.cli.ask import promise
 from semcal.cli.console import info
@@ -154,6 +155,9 @@ def _service(options: ServeOptions, server: opt.ServerOptions, settings: ServeSe
             "give --model and --calibration: a probability is that of one model; `semcal calibrate "
             "LABELLED --model MODEL --out DIR` learns it"
         )
+    if options.log is None and (options.audit or options.tolerance is not None):
+        option = "--audit" if options.audit else "--tolerance"
+        raise UsageError(f"{option} is of labels, which need --log FILE; give that as well")
     log = None if options.log is None else ReplyLog(options.log)
     calibration = opt.open_calibration(options.calibration)
     few_shot = opt.open_few_shot(options.few_shot)
@@ -181,6 +185,7 @@ def _with_calibration(
     # A small model waits for its threads more than it computes; the second one may be large.
     plan = opt.choose_workers(None, "serve", models, blocks=1)
     state = models() if options.fallback else opt.load_with_threads(models, plan.n_threads)
+    as_option(options.seed or 0, "--seed", "a whole number from 0 on", low=-1, whole=True)
     further: dict[str, Any] = {"seed": options.seed or 0, "force": options.force, **prompt}
     return SemanticUQ(state.model, calibration=calibration, equivalence=state.equivalence, **further)
 

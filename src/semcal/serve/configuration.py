@@ -60,6 +60,10 @@ class ServeSettings:
             as_option(getattr(self, name), _option(name), "a positive whole number", low=0, whole=True)
         for name in ("request_timeout", "grace"):
             as_option(getattr(self, name), _option(name), "a positive number of seconds", low=0)
+        if self.log_texts and not self.answers:
+            raise UsageError(
+                "--log-texts writes answers down, and --no-answers does not; leave one of them out"
+            )
         if not self.abstain_text.strip():
             raise UsageError("--abstain-text is empty; give a sentence")
         if not self.keys and not is_loopback(self.host):
@@ -139,6 +143,8 @@ def merged(
             values[name], sources[name] = (text.split(",") if is_list else text), variable
     for name, value in values.items():
         try:
+            if isinstance(value, bool) and bool not in (kinds[name], *get_args(kinds[name])):
+                value = str(value).lower()  # which is no number, though it counts as one
             values[name] = TypeAdapter(kinds[name]).validate_python(value)
         except ValidationError as error:
             reason = error.errors()[0]["msg"].removeprefix("Input ").removeprefix("Value error, ")

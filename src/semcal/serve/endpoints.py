@@ -56,15 +56,15 @@ def make_app(service: Service) -> FastAPI:
     _add_answers(app, service)
     _add_state(app, service)
     _add_page(app)
-    if service.settings.cors:
+    app.add_middleware(Guard, settings=service.settings, count=service.count)
+    if service.settings.cors:  # around the guard, so that a page can read why it was refused
         app.add_middleware(
             CORSMiddleware,
             allow_origins=service.settings.cors,
             allow_methods=["GET", "POST"],
-            allow_headers=["authorization", "content-type", "x-request-id"],
+            allow_headers=["*"],  # clients send some of their own
             expose_headers=["x-request-id", *(f"x-semcal-{name}" for name in schema.HEADERS)],
         )
-    app.add_middleware(Guard, settings=service.settings)
     schema.name_values(app.openapi(), service)
     return app
 
@@ -167,13 +167,9 @@ def _add_page(app: FastAPI) -> None:
 def _take_errors(app: FastAPI, service: Service) -> None:
     """Send all errors in OpenAI's shape, and count them."""
 
-    def count(path: str, outcome: str) -> None:
-        if path in (CHAT, CHECK):
-            service.metrics.requests.labels(outcome).inc()
-
     def sent(request: Request, error: ApiError) -> Response:
         if error.code != "abstained":  # which is counted as what it is
-            count(request.url.path, error.code if error.status >= 500 else "refused")
+            service.count(request.url.path, error.code if error.status >= 500 else "refused")
         request.state.noted["code"] = error.code
         return Json(error.body, status_code=error.status, headers=error.headers)
 
@@ -184,7 +180,7 @@ def _take_errors(app: FastAPI, service: Service) -> None:
     @app.exception_handler(ClientGone)
     async def client_gone(request: Request, error: ClientGone) -> Response:
         del error
-        count(request.url.path, "cancelled")
+        service.count(request.url.path, "cancelled")
         return Response(status_code=CLIENT_GONE)
 
     @app.exception_handler(RequestValidationError)

@@ -31,6 +31,9 @@ from semcal.uncertainty import SemanticUQ
 
 #: Questions that enter one pass at most; that of a block of `semcal ask`.
 BATCH = 256
+#: How long a pass waits for programs to ask again that the last one has answered, in parts of what that took:
+#: in all, and for the next of them. Then they are asked together, and the replies are not sent during a pass.
+WAIT, PAUSE = 1 / 4, 1 / 20
 
 
 class BackendFailed(Exception):
@@ -48,6 +51,7 @@ class Outcome:
     completion_tokens: int  # of all draws
     seconds: float  # of drawing
     cost: float | None
+    n_draws: int  # of a model, at each temperature
 
     def followed_by(self, other: Outcome) -> Outcome:
         """Another answer that was asked for after this one, with what both took."""
@@ -125,8 +129,8 @@ class Asker:
         self._uq.sampling = replace(uq.sampling, asking=replace(uq.asking, force=True))
         self._client: ServerClient | None = getattr(model, "client", None)
 
-    def outcomes(self, jobs: Sequence[Job]) -> dict[str, Outcome | BackendFailed]:
-        """The answers to distinct questions of one kind by their ids, or why a server gave none."""
+    def outcomes(self, jobs: Sequence[Job]) -> dict[str, Outcome | Exception]:
+        """The answers to distinct questions of one kind by their ids, or why there is none."""
         uq, first = self._uq, jobs[0]
         seconds, (tokens_in, tokens_out, cost) = self._timed.seconds, self._spent()
         results = self._results(first, [job.question for job in jobs])
@@ -138,7 +142,7 @@ class Asker:
             spent, cost = None, None
         features = _features(results, uq.calibration)
         rows = {t: {row.id: row for row in part} for t, part in results.rows_at.items()}
-        outcomes: dict[str, Outcome | BackendFailed] = {}
+        outcomes: dict[str, Outcome | Exception] = {}
         for number, answer in enumerate(results):
             rows_of_answer = [part[answer.id].json for part in rows.values()]
             tokens = spent or (
@@ -152,9 +156,11 @@ class Asker:
                 *tokens,
                 self._timed.seconds - seconds,
                 cost,
+                0 if first.samples is not None else len(answer.row.samples),
             )
-        failures = {name: BackendFailed(error.reason) for name, error in results.failures.items()}
-        return outcomes | failures
+        for name, error in results.failures.items():  # of a model on this machine a question is at fault
+            outcomes[name] = error if self._client is None else BackendFailed(error.reason)
+        return outcomes
 
     def give_up(self) -> None:
         """End what is asked of a server now; of a model on this machine a pass ends by itself."""
@@ -274,9 +280,20 @@ class Engine:
         while batch := self._next(asker):
             start = time.monotonic()
             self._answer(asker, batch)
+            seconds = time.monotonic() - start
+            self._seconds += (seconds - self._seconds) / 4
             with self._changed:
                 self._under_way.pop(asker, None)
-            self._seconds += (time.monotonic() - start - self._seconds) / 4
+                self._gather(sum(map(len, batch.values())), seconds)
+
+    def _gather(self, n_answered: int, seconds: float) -> None:
+        """Wait until as many questions have come as a pass has answered, or they come no more."""
+        end = time.monotonic() + WAIT * seconds
+        expected = min(len(self._waiting) + n_answered, self._batch) if n_answered > 1 else 0
+        while (n := len(self._waiting)) < expected and not self._closing:
+            self._changed.wait(min(PAUSE * seconds, max(0.0, end - time.monotonic())))
+            if len(self._waiting) == n:
+                return
 
     def _next(self, asker: Asker) -> dict[str, list[Job]]:
         """What enters the next pass, by the ids of questions; empty once all is done and it is closing."""

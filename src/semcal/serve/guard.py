@@ -8,7 +8,7 @@ import re
 import time
 import traceback
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -57,8 +57,8 @@ def note(event: str, **values: Any) -> None:
 class Guard:
     """An ASGI application around another."""
 
-    def __init__(self, app: ASGIApp, settings: ServeSettings) -> None:
-        self.app, self.settings = app, settings
+    def __init__(self, app: ASGIApp, settings: ServeSettings, count: Callable[[str, str], None]) -> None:
+        self.app, self.settings, self.count = app, settings, count
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse what may not be asked; pass on the rest, with its id."""
@@ -91,6 +91,7 @@ class Guard:
 
         async def refuse(error: ApiError) -> None:
             """Send an error, unless a reply has begun, which then ends early."""
+            self.count(scope["path"], error.code if error.status >= 500 else "refused")
             if not status:
                 await Json(error.body, error.status, error.headers)(scope, limited, answer)
 

@@ -36,7 +36,7 @@ class Verdict:
         """That of an answer: none where the calibration does not cover it, abstention during an alarm."""
         answer = outcome.answer
         if uncovered:
-            return cls(None, None, False, uncovered=uncovered)
+            return cls(None, None, alarm, uncovered=uncovered)
         threshold, abstained, decision = answer.threshold, answer.abstained, answer.decision
         if options.risk is not None:
             risk = options.risk

@@ -319,14 +319,16 @@ _BODIES: Mapping[str, type[BaseModel]] = {CHAT: ChatRequest, CHECK: CheckRequest
 
 def body_error(path: str, errors: Sequence[Mapping[str, Any]]) -> ApiError:
     """The error of a body that is none, as pydantic finds it; of an unknown key with the nearest one."""
+    if path == LABELS and isinstance(errors[0].get("input"), list):  # what is wrong with it as one label
+        errors = [error for error in errors if "Label" not in error["loc"]] or errors
     first = next((error for error in errors if error["type"] == "extra_forbidden"), errors[0])
     place = [str(part) for part in first["loc"] if part not in ("body", "Label", "list[Label]")]
     param = ".".join(place) or None
     if first["type"] == "json_invalid":
         return ApiError(400, f"the body is no JSON: {first['ctx']['error']}", code="invalid_json")
     if first["type"] == "extra_forbidden":
-        is_option = place[:1] == ["semcal"] and len(place) > 1
-        model = Options if is_option else _BODIES.get(path, Label)
+        parts: dict[str, type[BaseModel]] = {"semcal": Options, "stream_options": StreamOptions}
+        model = (parts.get(place[0]) if len(place) > 1 else None) or _BODIES.get(path, Label)
         try:
             check_name(place[-1], model.model_fields, what="key")
         except UsageError as error:

@@ -17,7 +17,17 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from semcal.calibration.added import is_in_share
 from semcal.data.question import Question
 from semcal.data.template import Template
-from semcal.errors import BudgetError, InputError, ModelError, ServerError, StoreError, UsageError, shown
+from semcal.errors import (
+    BudgetError,
+    InputError,
+    ModelError,
+    QuestionError,
+    SemcalError,
+    ServerError,
+    StoreError,
+    UsageError,
+    shown,
+)
 from semcal.grading.grade import as_grader
 from semcal.registry import check_name
 from semcal.serve.configuration import ServeSettings
@@ -25,7 +35,17 @@ from semcal.serve.engine import BackendFailed, Engine, Job, Outcome, Tier
 from semcal.serve.guard import note
 from semcal.serve.log import LabelledReply, Reply, ReplyLog
 from semcal.serve.replies import Served, Verdict
-from semcal.serve.requests import ApiError, ChatRequest, CheckRequest, Label, Message, Options, Query
+from semcal.serve.requests import (
+    CHAT,
+    CHECK,
+    ApiError,
+    ChatRequest,
+    CheckRequest,
+    Label,
+    Message,
+    Options,
+    Query,
+)
 from semcal.serve.watch import PromiseWatch
 from semcal.uncertainty import SemanticUQ
 
@@ -232,10 +252,16 @@ class Service:
         except asyncio.CancelledError:
             self.n_given_up += 1
             raise
+        except QuestionError as error:  # without its id, which may be long
+            raise ApiError(400, error.reason) from error
         except (InputError, UsageError) as error:
             raise ApiError(400, str(error)) from error
-        except (ServerError, BackendFailed, BudgetError, ModelError) as error:
-            note("backend", type=type(error).__name__)
+        except BudgetError as error:
+            _note_failure("backend", error)
+            reason = "what this server may spend is spent; its operator can raise the limit"
+            raise ApiError(503, reason, code="budget_spent") from error
+        except (ServerError, BackendFailed, ModelError) as error:
+            _note_failure("backend", error)
             reason = f": {error}" if isinstance(error, BackendFailed) else ""
             reason = f"the model server gave no answer{reason}; try again later"
             raise ApiError(502, reason, code="backend_failed") from error
@@ -254,7 +280,7 @@ class Service:
         return Verdict.of(outcome, tier.calibration, options, uncovered=names, alarm=self._alarmed)
 
     def _count_draws(self, outcome: Outcome, tier: Tier) -> None:
-        self.metrics.draws.inc(len(outcome.answer.row.samples) * len(tier.uq.recalibrators))
+        self.metrics.draws.inc(outcome.n_draws * len(tier.uq.recalibrators))
 
     async def _served(
         self, tier: Tier, model: str, query: Query, outcome: Outcome, options: Options, start: float
@@ -348,6 +374,11 @@ class Service:
         else:
             self.log_fault = None
 
+    def count(self, path: str, outcome: str) -> None:
+        """Count what came of a request for an answer."""
+        if path in (CHAT, CHECK):
+            self.metrics.requests.labels(outcome).inc()
+
     # ---- Labels
 
     @cached_property
@@ -386,8 +417,13 @@ class Service:
     def _verdict_of(self, label: Label, param: str) -> tuple[Reply, bool]:
         """A reply, and what its label says; ApiError where that is nothing, or cannot be taken."""
         assert self.log is not None
-        if (label.correct is None) == (label.reference in (None, [])):
+        references = [label.reference] if isinstance(label.reference, str) else label.reference or []
+        if (label.correct is None) == (not references):
             raise ApiError(400, "give 'correct' or 'reference', one of them", param=param)
+        if not all(text.strip() for text in references):
+            reason = "a reference is empty, which no answer can match; send its text, or 'correct'"
+            raise ApiError(400, reason, param=param)
+        "".join(references).encode()  # UnicodeEncodeError for half a character
         reply = self.log.reply(label.id)
         if reply is None:
             reason = f"there is no reply with the id {shown(label.id)} in the log; give the 'id' of a reply"
@@ -397,15 +433,33 @@ class Service:
             if reply.answer is None:
                 reason = "answers are not kept here, so none can be graded; send 'correct'"
                 raise ApiError(409, reason, code="no_answers", param=param)
-            references = [label.reference] if isinstance(label.reference, str) else label.reference or []
-            question = str((reply.texts or {}).get("question", ""))
-            correct = bool(self._grader.grade(question, [reply.answer], references).correct)
+            correct = self._grade(reply, references, param)
         earlier = self.log.label_of(label.id)
         if earlier is not None and earlier != correct:
             was = "right" if earlier else "wrong"
             reason = f"the reply {shown(label.id)} is labelled {was} already, and the first label stands"
             raise ApiError(409, reason, code="labelled_already", param=param)
         return reply, correct
+
+    def _grade(self, reply: Reply, references: list[str], param: str) -> bool:
+        """Whether the grader of the calibration calls a logged answer right; ApiError where it cannot."""
+        question = (reply.texts or {}).get("question")
+        name = self.calibration.grader or ""
+        if not question and name not in ("", "rules", "RuleGrader", "exact"):
+            reason = f"the grader {name} reads questions, and the log holds none; send 'correct'"
+            raise ApiError(409, reason, code="no_question", param=param)
+        try:
+            return bool(self._grader.grade(str(question or ""), [reply.answer or ""], references).correct)
+        except SemcalError as error:
+            _note_failure("grader", error)
+            reason = f"the grader {name} gave no verdict; send 'correct', or try again later"
+            raise ApiError(502, reason, code="grader_failed", param=param) from error
+
+
+def _note_failure(event: str, error: Exception) -> None:
+    """Log why all requests fail; of what is wrong with one, which may quote its texts, the kind alone."""
+    why = {"reason": str(error)} if isinstance(error, ServerError | BudgetError) else {}
+    note(event, type=type(error).__name__, **why)
 
 
 def _draws_of(request: CheckRequest, m: int) -> dict[str, Any] | None:
