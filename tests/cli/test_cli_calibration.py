@@ -54,6 +54,19 @@ def test_a_calibration_sets_everything_and_gives_a_probability(
         assert (row["answer"], row["abstained"], row["threshold"]) == (other["answer"], None, None)
 
 
+def test_an_answer_that_is_there_already_is_not_replaced_unless_it_is_the_calibration_s(
+    model: str, known: Calibration, folder: Path, tmp_path: Path
+) -> None:
+    held = [{"answer": "MINE"}, {"probability": 0.1, "calibration": "other"}, {"calibration": known.id}]
+    held[2] |= {"answer": "Ana", "probability": 0.5}
+    file = write(tmp_path / "q.jsonl", [question | more for question, more in zip(QUESTIONS, held)])
+    code, rows, err = semcal("ask", file, "--model", model, "--calibration", folder)
+    assert (code, [row["id"] for row in rows]) == (1, ["q2"])
+    assert "'answer' is there already ('MINE')" in err
+    assert "'probability' is there already, of the calibration 'other'" in err
+    assert semcal("ask", file, "--model", model, "--m", "5", "--equivalence", "exact")[0] == 0
+
+
 def test_workers_give_the_same_probabilities(model: str, known: Calibration, tmp_path: Path) -> None:
     fitted = TemperatureScaling().fit([[1.0, 0.0]] * 4, [0, 0, 1, 0])
     two = replace(

@@ -832,27 +832,29 @@ def _sampled_otherwise(row: Row, differs: str) -> UsageError:
 
 def check_calibratable(row: Row, calibration: Calibration) -> None:
     """Raise InputError unless `CalibrationStep` can measure the row."""
-    kind, calibration_id = calibration.answer_kind, calibration.id
+    kind = calibration.answer_kind
     check_measurable(row)
     _ = row.samples, row.sampled_by
     if kind != "modal":
         _ = row.stated_answer(kind)
     _ = row.signals_of(""), [column.value(row) for column in calibration.columns]
-    if kind != "given" and row.has("answer") and not row.has("probability"):
+    check_unanswered(row, calibration)
+
+
+def check_unanswered(row: Row, calibration: Calibration) -> None:
+    """Raise InputError for an answer, of others, that the calibrated one would take the place of."""
+    if calibration.answer_kind == "given":
+        return
+    if row.has("answer") and not row.has("probability") and row.get("calibration") != calibration.id:
         answer = shown(row.json["answer"])
         raise InputError(
             f"'answer' is there already ({answer}), and the calibrated answer would take its place; rename "
             "it, to 'answers' if it is the reference; or calibrate for given answers (--answer given)"
         )
-    if (
-        kind != "given"
-        and row.has("probability")
-        and row.get("calibration", calibration_id) != calibration_id
-    ):
+    if row.has("probability") and row.get("calibration") != calibration.id:
         raise InputError(
-            f"'answer' and 'probability' are there already, of the calibration {shown(row['calibration'])}, "
-            f"and this is {calibration_id}; measure the rows as they were clustered, or rename 'answer' and "
-            "'probability'"
+            f"'probability' is there already, of the calibration {shown(row.get('calibration'))}, and this "
+            f"is {calibration.id}; use the rows as they were before, or rename 'answer' and 'probability'"
         )
 
 

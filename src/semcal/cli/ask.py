@@ -132,7 +132,7 @@ def command(options: AskOptions, server: opt.ServerOptions) -> int:
         if options.show_prompt:
             uq = _asker(state, ways[-1])
             return show_first_prompt(uq.model, uq.asking, questions)
-        check = _checker(state, ways[-1])
+        check = _checker(state, ways[-1], calibration)
         if single is not None:
             for block in run_steps([Row.of(single)], [step], workers=executor):
                 costs.update(block.costs)
@@ -257,12 +257,19 @@ def promise(limit: Threshold) -> str:
     )
 
 
-def _checker(models: WorkerState, way: UQOptions) -> Callable[[Row], None]:
-    """Refuse contradictory options now, and return what refuses a question that does not fit the model."""
+def _checker(models: WorkerState, way: UQOptions, calibration: Calibration | None) -> Callable[[Row], None]:
+    """Refuse contradictory options now, and return what refuses a row that cannot be answered."""
+    from semcal.calibration.calibrated import check_unanswered
     from semcal.models.sampling import check_question
 
     uq = _asker(models, way)
-    return lambda row: check_question(uq.model, row.to_question(), uq.sampling)
+
+    def check(row: Row) -> None:
+        if calibration is not None:
+            check_unanswered(row, calibration)
+        check_question(uq.model, row.to_question(), uq.sampling)
+
+    return check
 
 
 def _asker(models: WorkerState, way: UQOptions) -> SemanticUQ:
