@@ -224,6 +224,18 @@ def test_settings_come_from_the_command_line_then_the_environment_then_the_file(
         merged(options, kinds, None, {"SEMCAL_SERVE_PROT": "1"})
 
 
+def test_a_body_that_does_not_come_is_given_up() -> None:
+    head = "POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
+    with running(request_timeout=0.3) as server:
+        address = server.url.removeprefix("http://").split(":")
+        with socket.create_connection((address[0], int(address[1])), timeout=30) as connection:
+            connection.sendall(f"{head}content-length: 100\r\n\r\n{{".encode())
+            reply = connection.recv(10_000).decode()
+        assert reply.startswith("HTTP/1.1 408")
+        assert "body_timeout" in reply
+        assert server.chat(WROTE).status_code == 200
+
+
 # ---- The queue
 
 

@@ -69,7 +69,8 @@ class Guard:
         client_id = headers.get("x-request-id", "")
         request_id = client_id if _ID.fullmatch(client_id) else uuid.uuid4().hex
         noted = scope.setdefault("state", {})["noted"] = dict[str, Any]()  # what the log says further
-        status, size, limit = 0, 0, self.settings.max_body
+        status, size, limit, seconds = 0, 0, self.settings.max_body, self.settings.request_timeout
+        is_read = False  # the body, after which only the end of the connection is waited for
 
         async def answer(message: Message) -> None:
             nonlocal status
@@ -82,8 +83,13 @@ class Guard:
             await send(message)
 
         async def limited() -> Message:
-            nonlocal size
-            message = await receive()
+            nonlocal size, is_read
+            try:
+                message = await (receive() if is_read else asyncio.wait_for(receive(), seconds))
+            except TimeoutError:
+                reason = f"the body did not come within {seconds:g} s; send it at once"
+                raise ApiError(408, reason, code="body_timeout") from None
+            is_read = not message.get("more_body", False)
             size += len(message.get("body", b""))
             if size > limit:
                 raise _too_large(limit)
@@ -110,9 +116,9 @@ class Guard:
             reason = f"something went wrong here; the log names the request {request_id}"
             await refuse(ApiError(500, reason, code="internal_error"))
         finally:
-            seconds = round(time.monotonic() - start, 4)
+            took = round(time.monotonic() - start, 4)
             request = {"request_id": request_id, "method": scope["method"], "path": scope["path"][:100]}
-            note("request", **request, status=status, seconds=seconds, **noted)
+            note("request", **request, status=status, seconds=took, **noted)
 
     def _check(self, scope: Scope, headers: Mapping[str, str]) -> None:
         """ApiError for a request without a key, of another page, or whose body is too large or no JSON."""
