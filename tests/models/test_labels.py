@@ -76,7 +76,7 @@ def test_a_reference_that_is_no_label_is_refused_by_its_row() -> None:
     rows: list[dict[str, Any]] = [*LABELLED[:30], {"id": "odd", "question": "Is it?", "answers": "ham"}]
     model = FakeLanguageModel({**TABLE, "Is it?": {"spam": 1.0}})
     with pytest.raises(
-        InputError, match="question 'odd' has the reference 'ham', which is none of the labels"
+        InputError, match="question 'odd': the reference 'ham' is none of the labels spam, not spam"
     ):
         semcal.calibrate(model, rows, equivalence=NAME, progress=False)
 
