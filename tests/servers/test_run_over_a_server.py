@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 
 import mill_grid as mills
@@ -14,6 +15,7 @@ from tests.servers.fake_server import FakeServer
 pytestmark = pytest.mark.filterwarnings("always::semcal.errors.SemcalWarning")
 
 
+@pytest.mark.skipif(find_spec("torch") is None, reason="grids need PyTorch")
 def test_the_command_asks_a_server_that_it_probes_and_keeps_the_key_to_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

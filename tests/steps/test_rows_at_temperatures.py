@@ -181,9 +181,10 @@ def test_a_probability_of_another_calibration_is_not_replaced() -> None:
     (row,) = calibrated_rows([clustered(ALONE)], FOUR)
     assert row["calibration"] == FOUR.id
     other = replace(FOUR, further=0.25)
-    with pytest.raises(InputError, match=f"'{FOUR.id}', and this is {other.id}; measure the rows as they"):
+    with pytest.raises(InputError, match=f"'{FOUR.id}', and this is {other.id}; use the rows as they"):
         check_calibratable(row, other)
-    check_calibratable({key: value for key, value in row.items() if key != "calibration"}, other)  # older
+    with pytest.raises(InputError, match="of the calibration None"):
+        check_calibratable({key: value for key, value in row.items() if key != "calibration"}, other)
     check_calibratable(row, replace(other, answer_kind="given"))  # the answer stays
 
 
