@@ -303,11 +303,13 @@ def equivalences(run: FinishedRun) -> TableRows:
             yield {**place(cell), "equivalence": name} | of_share(rows)
 
 
-def grouped(stored: Sequence[Row], grouping: Grouping) -> list[Row]:
+def grouped(
+    stored: Sequence[Row], grouping: Grouping, progress: Callable[[int], None] | None = None
+) -> list[Row]:
     """The draws of stored rows, grouped and measured anew."""
     kept = ("id", "question", "samples", "answers", "log_likelihoods", "context")
     bare = [Row({key: row[key] for key in kept if key in row.json}) for row in stored]
-    (rows,) = measure_samples(bare, grouping).values()
+    (rows,) = measure_samples(bare, grouping, progress=progress).values()
     return rows
 
 
@@ -328,14 +330,11 @@ def of_share(rows: Sequence[Row], grader: Grader | None = None) -> dict[str, Any
 
 def judged(run: FinishedRun, judge: str) -> TableRows:
     """A judge (`--judge`) as a second grader of 200 test questions, and as the equivalence of 25."""
-    verdicts = run.folder / "judged.sqlite"
+    verdicts = run.folder / "judged.sqlite"  # kept as they come: what was stopped goes on there
     by_judge = load_judge(JUDGE + judge, cache=verdicts)
     grouping = Grouping(CachedEquivalence(load_equivalence(judge), verdicts))
     for cell in cells(run):
         stored = rows_at(run, *cell_names(cell))[1.0]
-        for done in range(25):  # verdicts are kept as they come: what was stopped goes on there
-            grouped(stored[done : done + 1], grouping)
-            print(f"{cell.model} on {cell.dataset}: {done + 1} of 25 questions", file=sys.stderr, flush=True)
         for n, equivalence, grader in (
             (200, "default", "rules"),
             (200, "default", "judge"),
@@ -344,7 +343,7 @@ def judged(run: FinishedRun, judge: str) -> TableRows:
         ):
             rows = stored[:n]
             if equivalence == "judge":
-                rows = grouped(rows, grouping)
+                rows = grouped(rows, grouping, lambda n: print(f"{n} of 25 questions", file=sys.stderr))
             yield {
                 **place(cell), "questions": len(rows), "equivalence": equivalence, "grader": grader,
                 **of_share(rows, by_judge if grader == "judge" else None),

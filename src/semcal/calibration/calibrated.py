@@ -794,10 +794,9 @@ def check_sampled_by(
     if calibration is not None:
         limit = calibration.max_new_tokens or default_max_new_tokens(open_book=row.context is not None)
         expected = {"m": calibration.m, "max_new_tokens": limit, "temperature": calibration.temperature}
-        open_book, states_prompt = calibration.open_book, by.prompt_hash is not None
-        is_bare = states_prompt and not row.has("messages")  # so that its passage, if any, stands in the row
-        if open_book is not None and is_bare and open_book != (row.context is not None):
-            kinds = ("no 'context'", "one") if open_book else ("a 'context'", "none")
+        asking = PromptConfig(open_book=calibration.open_book)
+        if by.prompt_hash is not None and asking.differs_in_passage(row):  # else the row may lack it now
+            kinds = ("no 'context'", "one") if asking.open_book else ("a 'context'", "none")
             raise _sampled_otherwise(row, f"{kinds[0]}, and {reference} was learnt with {kinds[1]}")
     if recalibrator is not None:
         if by.temperature is not None and temperature_of(recalibrator) is not None:

@@ -13,7 +13,7 @@ from semcal.calibration.features import MOST_LACKING, AnswerFeatures, lacking_sh
 from semcal.data.question import Ties
 from semcal.errors import InputError, shown
 from semcal.metrics.frequencies import Floats, Groups
-from semcal.models.equivalence import AMONG, Equivalence, ExactMatch, count_invalid
+from semcal.models.equivalence import Equivalence, ExactMatch, count_invalid
 from semcal.models.language_model import PromptConfig
 from semcal.recalibration.provenance import Provenance
 from semcal.rows import Row
@@ -59,13 +59,12 @@ def problems_of_features(features: AnswerFeatures) -> Iterator[str]:
             yield f"{100 * share:.0f} % of the questions have no {name!r}, which is left out"
 
 
-def check_references(row: Row, equivalence: str | None) -> None:
-    """Raise InputError for a reference that is none of the labels, where an equivalence names some."""
-    if row.is_labelled and equivalence is not None and equivalence.startswith(AMONG):
-        among = ExactMatch.among(equivalence)
-        if unknown := [answer for answer in row.answers if not among.form(answer)]:
-            labels = ", ".join(among.labels)
-            raise InputError(f"the reference {shown(unknown[0])} is none of the labels {labels}")
+def check_references(row: Row, among: ExactMatch) -> None:
+    """Raise InputError for a reference that is none of the labels."""
+    references = row.answers if row.is_labelled else ()
+    if unknown := [answer for answer in references if not among.form(answer)]:
+        labels = ", ".join(among.labels)
+        raise InputError(f"the reference {shown(unknown[0])} is none of the labels {labels}")
 
 
 def problems_of_labels(rows: Sequence[Row], equivalence: Equivalence | str) -> Iterator[str]:
@@ -74,7 +73,7 @@ def problems_of_labels(rows: Sequence[Row], equivalence: Equivalence | str) -> I
         return
     for row in rows:
         try:
-            check_references(row, equivalence.name)
+            check_references(row, equivalence)
         except InputError as error:
             raise row.error(str(error)) from None
     texts = [text for row in rows for text in row.samples]

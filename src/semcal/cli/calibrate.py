@@ -20,7 +20,7 @@ from semcal.cli.fit import check_apart, folder_output
 from semcal.cli.row_streams import BadRows, checked, good_rows, open_questions, open_rows, read_labelled
 from semcal.data.question import Question, data_hash
 from semcal.data.sources import parse_columns
-from semcal.errors import InputError, QuestionError, RowError, UsageError, shown
+from semcal.errors import InputError, RowError, UsageError, shown
 from semcal.files import dumps, own_files, read_rows
 from semcal.rows import RECALIBRATOR, SAMPLES, AnswerKind, Row, as_answer_kind
 from semcal.store import UnfinishedWork
@@ -381,9 +381,11 @@ def _read_samples(options: CalibrateOptions, bad: BadRows) -> list[Row]:
     """The rows of stored samples."""
     from semcal.calibration.samples import check_labelled_samples
 
+    further = _further_check(options)
+
     def check(row: Row) -> None:
         check_labelled_samples(row, options.kind)
-        _check_further(row, options)
+        further(row)
 
     read = open_rows(options.file, options.columns, check, fields=FIELDS, label="calibrate", tables=True)
     rows = list(good_rows(islice(read, options.limit), bad))
@@ -459,7 +461,9 @@ def _from_model(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRow
         opt.show_prompt(model, asking, questions)
         return None
     leave_out = bad.reporter(questions)
-    asking, questions = asking.settled(_usable(questions, options, leave_out), leave_out)
+    usable = {row.id for row in good_rows(checked(map(Row.of, questions), _further_check(options)), bad)}
+    questions = [question for question in questions if question.id in usable]
+    asking, questions = asking.settled(questions, leave_out)
     temperatures = tuple(dict.fromkeys((1.0, *(options.temperatures or TEMPERATURES))))
     if options.dry_run:
         under = ", ".join(f"{t:g}" for t in temperatures)
@@ -517,28 +521,21 @@ def _from_model(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRow
     return LearningTask(learn, equivalence, grader, model, passes * len(questions), work)
 
 
-def _usable(
-    questions: Sequence[Question], options: CalibrateOptions, leave_out: Callable[[QuestionError], None]
-) -> list[Question]:
-    """The questions from which can be learnt what is to be learnt; `leave_out` gets why of the others."""
-    usable = []
-    for question in questions:
-        try:
-            _check_further(Row(question.row()), options)
-        except InputError as error:
-            leave_out(QuestionError(question.id, str(error)))
-        else:
-            usable.append(question)
-    return usable
-
-
-def _check_further(row: Row, options: CalibrateOptions) -> None:
-    """Raise InputError for a column that is no feature, and a reference that is none of the labels."""
+def _further_check(options: CalibrateOptions) -> Callable[[Row], None]:
+    """What raises InputError for a column that is no feature, and a reference that is none of the labels."""
     from semcal.calibration.problems import check_references
+    from semcal.models.equivalence import AMONG, ExactMatch
 
-    for column in options.features:
-        column.value(row)
-    check_references(row, options.equivalence)
+    columns, equivalence = options.features, options.equivalence or ""
+    among = ExactMatch.among(equivalence) if equivalence.startswith(AMONG) else None
+
+    def check(row: Row) -> None:
+        for column in columns:
+            column.value(row)
+        if among is not None:
+            check_references(row, among)
+
+    return check
 
 
 def _read_given(

@@ -72,9 +72,7 @@ def command(
         if file != "-" and is_database(Path(file)):
             if columns:
                 raise UsageError("--columns is for a file of rows, and a log has none; leave it out")
-            if learnt is None and tolerance is None:
-                info("monitor: without --calibration DIR no tolerance is known, nor which risk was promised")
-            _read_log(file, watch, learnt, audited=audited)
+            _read_log(file, watch, learnt, tolerance, audited=audited)
         else:
             limit = None if learnt is None else learnt.limit
             for row in good_rows(_open(file, columns), bad):
@@ -96,10 +94,19 @@ def command(
     return 1 if watch.alarm else bad.exit_code()
 
 
-def _read_log(file: str, watch: PromiseWatch, calibration: Calibration | None, *, audited: bool) -> None:
-    """Take the replies of a calibration, or of the one that answered."""
+def _read_log(
+    file: str,
+    watch: PromiseWatch,
+    calibration: Calibration | None,
+    tolerance: float | None,
+    *,
+    audited: bool,
+) -> None:
+    """Take the replies of a calibration, or of the one that answered; say what is not known without one."""
     from semcal.serve.log import ReplyLog
 
+    if calibration is None and tolerance is None:
+        info("monitor: without --calibration DIR no tolerance is known, nor which risk was promised")
     with closing(ReplyLog(Path(file))) as log:
         labels = log.calibrations()
         ids = tuple(labels) if calibration is None else calibration.ids_in_logs

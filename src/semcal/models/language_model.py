@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from semcal.models.drawing import Truncation
     from semcal.recalibration.attentive import AnyRecalibrator, BlockShape, CalibrationFeatures
+    from semcal.rows import Row
 
 #: Enough to keep a server busy, and few to ask again after a stop.
 REQUESTS_A_BLOCK = 128
@@ -300,9 +301,14 @@ class PromptConfig:
         self.template.check(question)
         return self.template
 
+    def differs_in_passage(self, asked: Question | Row) -> bool:
+        """Whether a question has a passage and the others none, or the reverse; messages hold theirs."""
+        is_known = self.open_book is not None and not asked.messages
+        return is_known and self.open_book != (asked.context is not None)
+
     def passage_difference(self, question: Question) -> str | None:
         """Return what is other about the passage than where a calibration was learnt, and the remedy."""
-        if self.open_book is None or question.messages or self.open_book == (question.context is not None):
+        if not self.differs_in_passage(question):
             return None
         learnt = "when the calibration was learnt"
         if self.open_book:

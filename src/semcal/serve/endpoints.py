@@ -169,7 +169,7 @@ def _take_errors(app: FastAPI, service: Service) -> None:
 
     def sent(request: Request, error: ApiError) -> Response:
         if error.code != "abstained":  # which is counted as what it is
-            service.count(request.url.path, error.code if error.status >= 500 else "refused")
+            service.count(request.url.path, error.outcome)
         request.state.noted["code"] = error.code
         return Json(error.body, status_code=error.status, headers=error.headers)
 

@@ -97,7 +97,7 @@ class Guard:
 
         async def refuse(error: ApiError) -> None:
             """Send an error, unless a reply has begun, which then ends early."""
-            self.count(scope["path"], error.code if error.status >= 500 else "refused")
+            self.count(scope["path"], error.outcome)
             if not status:
                 await Json(error.body, error.status, error.headers)(scope, limited, answer)
 

@@ -43,6 +43,11 @@ class ApiError(Exception):
     further: Mapping[str, Any] = field(default_factory=dict)  # what stands beside the error
 
     @property
+    def outcome(self) -> str:
+        """What metrics count it as."""
+        return self.code if self.status >= 500 else "refused"
+
+    @property
     def body(self) -> dict[str, Any]:
         """What is sent."""
         kind = "invalid_request_error" if self.status < 500 else "server_error"
