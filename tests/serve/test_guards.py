@@ -18,6 +18,7 @@ import pytest
 
 from semcal.data.question import Question
 from semcal.errors import UsageError
+from semcal.serve import engine as engine_module
 from semcal.serve.configuration import ServeSettings, hashed, is_loopback, merged, read_keys
 from semcal.serve.engine import Asker, Engine, Job, make_askers
 from semcal.serve.log import ReplyLog
@@ -276,8 +277,8 @@ class CountingAsker:
 def test_a_pass_waits_for_those_whom_the_last_one_answered_while_they_come(
     pause: float, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("semcal.serve.engine.PAUSE", 1e6 * pause)
-    monkeypatch.setattr("semcal.serve.engine.WAIT", 1e6 * pause)
+    monkeypatch.setattr(engine_module, "PAUSE", 1e6 * pause)
+    monkeypatch.setattr(engine_module, "WAIT", 1e6 * pause)
     asker, names = CountingAsker(), iter("abcdefghij")
     engine = Engine([cast(Asker, asker)], most=100)
 
