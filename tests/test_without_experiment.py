@@ -31,7 +31,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(
         Path(semcal.__file__).parent,
         folder / "semcal",
-        ignore=shutil.ignore_patterns("experiment", "__pycache__"),
+        ignore=shutil.ignore_patterns("experiment"),
     )
     (folder / "samples.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
     return folder

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import shutil
 import subprocess
@@ -24,6 +23,7 @@ from semcal.demo.paths import language_model_dir
 from semcal.errors import MissingExtraError, ModelError, SemcalWarning, UsageError
 from semcal.hub_names import LANGUAGE_MODEL, NLI_MODEL, locate
 from semcal.models import loading
+from semcal.workers import PRELOAD, start_context
 
 gguf = pytest.importorskip("gguf")
 
@@ -150,15 +150,17 @@ def test_a_damaged_copy_is_made_again(folder: Path, model: Path, damage: Any) ->
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
-def test_a_killed_process_leaves_nothing_that_is_taken_for_whole(
-    model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    script = (
-        "import os, sys, torch; from semcal.models import loading; from semcal.hub_names import *\n"
-        "loading._write_weights = lambda *_: os._exit(9)\n"
-        "loading.unpacked('m', locate(sys.argv[1], LANGUAGE_MODEL), torch.float32)"
-    )
-    assert subprocess.run([sys.executable, "-c", script, str(model)], check=False).returncode == 9
+def _die_at_the_weights(path: Path, cache: Path) -> None:
+    loading.gguf_cache = lambda: cache
+    loading._write_weights = lambda *_: os._exit(9)
+    loading.unpacked("m", locate(path, LANGUAGE_MODEL), torch.float32)
+
+
+def test_a_killed_process_leaves_nothing_that_is_taken_for_whole(model: Path) -> None:
+    process = start_context(PRELOAD).Process(target=_die_at_the_weights, args=(model, loading.gguf_cache()))
+    process.start()
+    process.join(120)
+    assert process.exitcode == 9
     parts = list(loading.gguf_cache().glob(".*.semcal.part"))
     assert len(parts) == 1
     assert own_logits(model).isfinite().all()
@@ -166,8 +168,9 @@ def test_a_killed_process_leaves_nothing_that_is_taken_for_whole(
     assert left == []
 
 
-def _unpack_counted(path: Path, counted: Path, answers: Any) -> None:
+def _unpack_counted(path: Path, cache: Path, counted: Path, answers: Any) -> None:
     plain = loading._unpack
+    loading.gguf_cache = lambda: cache
 
     def unpack(*given: Any) -> None:
         with counted.open("a") as file:
@@ -179,9 +182,10 @@ def _unpack_counted(path: Path, counted: Path, answers: Any) -> None:
 
 
 def test_two_processes_unpack_once(model: Path, tmp_path: Path) -> None:
-    clean = multiprocessing.get_context("spawn")
+    clean = start_context(PRELOAD)
     answers: Any = clean.Queue()
-    both = [clean.Process(target=_unpack_counted, args=(model, tmp_path / "n", answers)) for _ in range(2)]
+    how = (model, loading.gguf_cache(), tmp_path / "n", answers)
+    both = [clean.Process(target=_unpack_counted, args=how) for _ in range(2)]
     for one in both:
         one.start()
     assert answers.get(timeout=120) == answers.get(timeout=120)

@@ -142,8 +142,8 @@ def test_llama_cpp_gives_the_same_tokens_and_nearly_the_same_answers(model: Path
     httpx = pytest.importorskip("httpx")
     local = semcal.load_model(model, device="cpu")
     examples = [Question(row["id"], row["question"], tuple(row["answers"])) for row in ROWS[:2]]
-    chats = [chat(row["question"], few_shot=examples) for row in ROWS[2:]]
-    prompts = [Prompt(row["id"], local.encode(turns)) for row, turns in zip(ROWS[2:], chats)]
+    chats = [chat(row["question"], few_shot=examples) for row in ROWS[2:26]]
+    prompts = [Prompt(row["id"], local.encode(turns)) for row, turns in zip(ROWS[2:26], chats)]
     said, texts = [], []
     for turns, prompt in zip(chats, prompts):
         body: dict[str, Any] = {"messages": [{"role": one.role, "content": one.content} for one in turns]}
@@ -174,24 +174,25 @@ def test_messages_a_template_and_a_system_message_are_calibrated_and_asked(
             "messages": [system, {"role": "user", "content": f"City: {row['question']}"}],
             "answers": row["answers"],
         }
-        for row in ROWS[:24]
+        for row in ROWS[:14]
     ]
     for name, rows, prompt in (
         ("messages", chats, []),
-        ("template", ROWS[:24], ["--template", tmp_path / "form.yaml"]),
-        ("system", ROWS[:24], ["--system", system["content"]]),
+        ("template", ROWS[:14], ["--template", tmp_path / "form.yaml"]),
+        ("system", ROWS[:14], ["--system", system["content"]]),
     ):
-        file, out = write(tmp_path / f"{name}.jsonl", rows[:20]), tmp_path / name
-        code, _, said = command("calibrate", file, "--model", model, "--m", 3, "--out", out, *prompt)
+        file, out = write(tmp_path / f"{name}.jsonl", rows[:12]), tmp_path / name
+        options = ("--model", model, "--m", 3, "--temperatures", 1, "--out", out, *prompt)
+        code, _, said = command("calibrate", file, *options)
         assert code == 0, said
-        new = write(tmp_path / "new.jsonl", rows[20:])
+        new = write(tmp_path / "new.jsonl", rows[12:])
         code, answers, said = command("ask", new, "--model", model, "--calibration", out)
         assert code == 0, said
         assert all(0 <= answer["confidence"] <= 1 for answer in answers)
     of_template = tmp_path / "template" / "calibration.json"
     (system_of,) = {json.loads(of_template.read_text())["provenance"]["prompt"]["system"]}
     assert system_of == system["content"]
-    chats_file = write(tmp_path / "chats.jsonl", chats[20:])
+    chats_file = write(tmp_path / "chats.jsonl", chats[12:])
     code, _, said = command("ask", chats_file, "--model", model, "--calibration", tmp_path / "template")
     assert code == 0, said  # of the same template
     code, _, said = command("ask", chats_file, "--model", model, "--calibration", tmp_path / "system")

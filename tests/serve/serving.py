@@ -76,10 +76,10 @@ class Running:
     client: OpenAI
 
     def post(self, path: str, body: Any, **options: Any) -> httpx.Response:
-        return httpx.post(f"{self.url}{path}", json=body, timeout=30, **options)
+        return httpx.post(f"{self.url}{path}", json=body, timeout=30, verify=False, **options)
 
     def get(self, path: str, **options: Any) -> httpx.Response:
-        return httpx.get(f"{self.url}{path}", timeout=30, **options)
+        return httpx.get(f"{self.url}{path}", timeout=30, verify=False, **options)
 
     def chat(self, text: str | Sequence[dict[str, Any]], **body: Any) -> httpx.Response:
         messages = [{"role": "user", "content": text}] if isinstance(text, str) else list(text)

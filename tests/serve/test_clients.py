@@ -207,6 +207,8 @@ def test_a_path_without_v1_is_named(server: Running) -> None:
     assert reply.status_code == 404
     assert "ends in /v1" in reply.json()["error"]["message"]
     assert "did you mean '/v1/models'" in server.get("/v1/model").json()["error"]["message"]
+    for path in ("/v1/responses", "/completions"):  # of OpenAI's, and not served
+        assert "Known: /v1/chat/completions" in server.post(path, {}).json()["error"]["message"]
     assert server.get("/v1/chat/completions").status_code == 405
 
 

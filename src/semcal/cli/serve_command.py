@@ -182,9 +182,10 @@ def _with_calibration(
 
     equivalence = str(equivalence_of(calibration, options.equivalence))
     models = opt.ModelOptions.of(replace(options, equivalence=equivalence), server)
-    # A small model waits for its threads more than it computes; the second one may be large.
-    plan = opt.choose_workers(None, "serve", models, blocks=1)
-    state = models() if options.fallback else opt.load_with_threads(models, plan.n_threads)
+    # A small model waits for its threads more than it computes, but for the second one while others are
+    # answered; the fallback may be large.
+    n_threads = max(2, opt.choose_workers(None, "serve", models, blocks=1).n_threads)
+    state = models() if options.fallback else opt.load_with_threads(models, n_threads)
     as_option(options.seed or 0, "--seed", "a whole number from 0 on", low=-1, whole=True)
     further: dict[str, Any] = {"seed": options.seed or 0, "force": options.force, **prompt}
     return SemanticUQ(state.model, calibration=calibration, equivalence=state.equivalence, **further)

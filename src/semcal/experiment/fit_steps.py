@@ -125,6 +125,8 @@ class GridState(WorkerState):
         self._clear_model()
 
     def _clear_model(self) -> None:
+        if self._language_model is None and self._calibration is None and not self._fitted:
+            return
         self._language_model = self._calibration = None
         self._fitted.clear()
         gc.collect()

@@ -36,6 +36,8 @@ POLICY = (
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
     "require-trusted-types-for 'script'; trusted-types 'none'"
 )
+#: Paths of OpenAI's that ask a model as well, and are not served.
+NOT_SERVED = {"/responses", "/completions", "/messages"}
 #: What stands for the status of a reply that nobody waits for any more.
 CLIENT_GONE = 499
 Labels = Annotated[list[Label], Field(max_length=1000)]
@@ -195,6 +197,8 @@ def _take_errors(app: FastAPI, service: Service) -> None:
         message, code = str(error.detail), "invalid_request"
         if error.status_code == 404:
             code = "unknown_path"
+            if path.removeprefix("/v1") in NOT_SERVED:
+                paths = [CHAT]
             try:
                 check_name(path if path.startswith("/v1") else f"/v1{path}", paths, what="path")
             except UsageError as reason:

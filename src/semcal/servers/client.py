@@ -556,6 +556,7 @@ class ServerClient:
         return httpx.AsyncClient(
             headers={"accept-encoding": ENCODINGS, **key},
             transport=self._transport,
+            verify=not self.endpoint.url.startswith("http://"),  # which needs no certificates, slow to read
             timeout=httpx.Timeout(None, connect=CONNECT),  # another limit stands around a whole try
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=self.settings.concurrency),
         )
