@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from semcal.calibration.calibrated import Calibration
+from semcal.cli import options as opt
+from semcal.cli import serve_command
 from semcal.data.template import Template
 from semcal.errors import ServerError, UsageError
 from semcal.models.fakes import FakeLanguageModel
@@ -17,6 +21,7 @@ from semcal.serve.log import ReplyLog
 from semcal.serve.service import Service
 from semcal.serve.watch import PromiseWatch
 from tests.serve.serving import SANG, WHERE, WROTE, running, uq_of
+from tests.serve.test_deploying import parsed
 
 
 class Stronger(FakeLanguageModel):
@@ -126,3 +131,48 @@ def test_during_an_alarm_nothing_is_passed_on() -> None:
 def test_what_cannot_be_passed_on_is_refused_at_the_start(first: Any, second: Any, error: str) -> None:
     with pytest.raises(UsageError, match=error):
         Service(uq_of(**first), ServeSettings(), fallback=uq_of(Stronger(), **second))
+
+
+SERVER = "openai:http://127.0.0.1:9/v1#large"
+
+
+@pytest.mark.parametrize(
+    "names", [("atlas", SERVER), (SERVER, "atlas"), ("atlas", "atlas"), (SERVER, SERVER)]
+)
+def test_an_option_for_one_of_the_models_is_left_to_that(
+    names: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How servers are asked, and how a model is loaded here; where no model reads an option it is refused."""
+    command = ("semcal", "serve", "--model", names[0], "--fallback", names[1])
+    values = parsed(
+        [*command, "--fallback-calibration", "atlas", "--dtype", "bfloat16", "--concurrency", "3"]
+    )
+    options, server = (
+        kind(**{field.name: values[field.name] for field in fields(kind)})
+        for kind in (serve_command.ServeOptions, opt.ServerOptions)
+    )
+    found: list[opt.ModelOptions] = []
+
+    def load(self: opt.ModelOptions) -> Any:
+        found.append(self)
+        if self.model == SERVER and self.dtype is not None:
+            raise UsageError("--dtype is for a model that runs here")
+        return SimpleNamespace(model=None, equivalence=None)
+
+    monkeypatch.setattr(opt.ModelOptions, "__call__", load)
+    monkeypatch.setattr("semcal.uncertainty.SemanticUQ", lambda model, **_: model)
+
+    def start() -> None:
+        calibration = opt.open_calibration("atlas")
+        serve_command._with_calibration(options, server, calibration, options.fallback)
+        serve_command._fallback(options, server)
+
+    if len(set(names)) == 1:
+        with pytest.raises(UsageError, match="is for a model"):
+            start()
+    else:
+        start()
+        by_name = {one.model: one for one in found}
+        assert by_name["atlas"].dtype == "bfloat16"
+        settings = by_name[SERVER].settings
+        assert (by_name[SERVER].dtype, settings and settings.concurrency) == (None, 3)

@@ -20,6 +20,7 @@ from semcal.cli.ask import promise
 from semcal.cli.console import info
 from semcal.errors import MissingExtraError, UsageError
 from semcal.files import JsonLine, read_rows
+from semcal.models.equivalence import names_a_server
 from semcal.rows import SAMPLES
 
 if TYPE_CHECKING:
@@ -162,7 +163,7 @@ def _service(options: ServeOptions, server: opt.ServerOptions, settings: ServeSe
     calibration = opt.open_calibration(options.calibration)
     few_shot = opt.open_few_shot(options.few_shot)
     prompt = {"few_shot": few_shot, "system": options.system, "template": options.template}
-    uq = _with_calibration(options, server, calibration, **prompt)
+    uq = _with_calibration(options, server, calibration, options.fallback, **prompt)
     for line in (*calibration.report.first, *map(promise, calibration.all_thresholds)):
         info(f"serve: {line}")
     model = opt.ATLAS if options.model == opt.ATLAS else uq.model.name
@@ -174,21 +175,30 @@ def _service(options: ServeOptions, server: opt.ServerOptions, settings: ServeSe
 
 
 def _with_calibration(
-    options: ServeOptions, server: opt.ServerOptions, calibration: Calibration, **prompt: Any
+    options: ServeOptions,
+    server: opt.ServerOptions,
+    calibration: Calibration,
+    other: str | None,
+    **prompt: Any,
 ) -> SemanticUQ:
-    """The model of the options, as it is asked with a calibration."""
+    """The model of the options, as it is asked with a calibration, without what is for the `other` alone."""
     from semcal.calibration.calibrated import equivalence_of
     from semcal.uncertainty import SemanticUQ
 
+    others = () if other is None else (other,)
+    if options.model is not None and names_a_server(options.model):
+        if others and not names_a_server(others[0]):
+            options = replace(options, dtype=None, memory=None)
+        others = ()  # a key is for one host
     equivalence = str(equivalence_of(calibration, options.equivalence))
-    models = opt.ModelOptions.of(replace(options, equivalence=equivalence), server)
+    models = opt.ModelOptions.of(replace(options, equivalence=equivalence), server, *others)
     # A small model waits for its threads more than it computes, but for the second one while others are
     # answered; the fallback may be large.
     n_threads = max(2, opt.choose_workers(None, "serve", models, blocks=1).n_threads)
     state = models() if options.fallback else opt.load_with_threads(models, n_threads)
     as_option(options.seed or 0, "--seed", "a whole number from 0 on", low=-1, whole=True)
-    further: dict[str, Any] = {"seed": options.seed or 0, "force": options.force, **prompt}
-    return SemanticUQ(state.model, calibration=calibration, equivalence=state.equivalence, **further)
+    prompt |= {"seed": options.seed or 0, "force": options.force}
+    return SemanticUQ(state.model, calibration=calibration, equivalence=state.equivalence, **prompt)
 
 
 def _examples(calibration: str) -> list[str]:
@@ -212,7 +222,8 @@ def _fallback(options: ServeOptions, server: opt.ServerOptions) -> SemanticUQ | 
     if options.fallback is None or options.fallback_calibration is None:
         raise UsageError("--fallback MODEL and --fallback-calibration DIR go together; give both")
     calibration = opt.open_calibration(options.fallback_calibration)
-    return _with_calibration(replace(options, model=options.fallback, equivalence=None), server, calibration)
+    second = replace(options, model=options.fallback, equivalence=None)
+    return _with_calibration(second, server, calibration, options.model)
 
 
 def _watch(log: ReplyLog, calibration: Calibration, tolerance: float | None) -> PromiseWatch:
