@@ -236,6 +236,37 @@ def test_progress_and_each_hear_of_every_request_once() -> None:
     assert [told[index] for index in range(30)] == found
 
 
+@pytest.mark.parametrize(("in_turn", "at_once", "most"), [(3, 2, 2), (4, None, 3), (1, 5, 5), (20, 9, 1)])
+def test_requests_in_turn_follow_each_other(in_turn: int, at_once: int | None, most: int) -> None:
+    """Of each group one at a time, in order; so many groups at the same time."""
+    under_way: list[int] = []
+    begun: list[int] = []
+    widest = 0
+
+    async def reply(request: httpx.Request) -> httpx.Response:
+        nonlocal widest
+        number = json.loads(request.content)["number"]
+        begun.append(number)
+        under_way.append(number)
+        widest = max(widest, len(under_way))
+        assert len({one // in_turn for one in under_way}) == len(under_way)
+        await asyncio.sleep(0.002 * (number % 3))
+        under_way.remove(number)
+        return httpx.Response(200, json={"number": number})
+
+    requests = [ServerRequest("/chat/completions", {"number": number}) for number in range(11)]
+    endpoint, transport = Endpoint("http://server/v1"), httpx.MockTransport(reply)
+    with ServerClient(endpoint, ServerSettings(), transport=transport) as client:
+        how: Any = {"in_turn": in_turn, "at_once": at_once}
+        found = client.send_all(requests, lambda one: one["number"], **how)
+    assert found == list(range(11))
+    assert widest == most
+    for group in range(0, 11, in_turn):
+        assert [number for number in begun if number // in_turn * in_turn == group] == sorted(
+            range(group, min(11, group + in_turn))
+        )
+
+
 def test_an_error_in_parse_other_than_a_damaged_answer_is_raised_as_it_is() -> None:
     with FakeServer() as server, ServerClient(Endpoint(server.url), ServerSettings()) as client:
         with pytest.raises(ZeroDivisionError):

@@ -109,3 +109,32 @@ def test_the_greedy_answers_are_those_of_the_model(
         one.text.strip() for one in local.greedy(own, recalibrator=Base())
     ]
     assert isinstance(model.revision, str)
+
+
+@pytest.mark.parametrize("model", ["messages"], indirect=True)
+def test_a_slot_reads_a_question_once_for_all_its_draws(
+    model: ServerModel, chats: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else all four slots read it, as their replies say; the last token is read for each draw in any case."""
+    send_all = model.client.send_all
+
+    def read_for(chats: list[Any], **options: Any) -> int:
+        counts: list[int] = []
+
+        def counting(requests: Any, parse: Any, **given: Any) -> Any:
+            def parse_too(reply: Any) -> Any:
+                usage = reply["usage"]
+                counts.append(usage["prompt_tokens"] - usage["prompt_tokens_details"]["cached_tokens"] - 1)
+                return parse(reply)
+
+            return send_all(requests, parse_too, **{**given, **options})
+
+        monkeypatch.setattr(model.client, "send_all", counting)
+        asked = [Prompt(f"read {i}", model.encode(one), one) for i, one in enumerate(chats)]
+        how: Any = {"m": 8, "seeds": [5], "max_new_tokens": 4, "cut": cut}
+        model.sample(SampleRequest(asked, recalibrators=[Base()], **how))
+        assert len(counts) == 8 * len(chats)
+        return sum(counts)
+
+    assert model.profile.slots == 4
+    assert read_for(chats[:40]) < read_for(chats[40:], in_turn=1) / 2

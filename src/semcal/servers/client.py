@@ -23,6 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from email.utils import format_datetime, parsedate_to_datetime
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
@@ -473,20 +474,25 @@ class ServerClient:
         *,
         progress: Callable[[int], None] | None = None,
         on_reply: Callable[[int, Parsed | RequestFailed], None] | None = None,
+        in_turn: int = 1,
+        at_once: int | None = None,
     ) -> list[Parsed | RequestFailed]:
         """Send all and return for each, in order, what `parse` makes of the answer, or why it failed.
 
         `parse` raises ValueError at an answer that is damaged, which is asked again. `progress` gets the
         number of requests that are done, `on_reply` the index of a request and what stands for it in the
-        list, as soon as it is there. All are called in the client's own thread. ServerError if the server
-        cannot be reached or refuses the key; BudgetError before the budget is passed.
+        list, as soon as it is there. All are called in the client's own thread. Groups of `in_turn` requests
+        are sent one after another, `at_once` groups at the same time, if these are fewer than the
+        concurrency. ServerError if the server cannot be reached or refuses the key; BudgetError before the
+        budget is passed.
         """
         results: dict[int, Parsed | RequestFailed] = {}
-        numbered = iter(enumerate(requests))
+        groups = iter([range(len(requests))[first:][:in_turn] for first in range(0, len(requests), in_turn)])
+        most = min(at_once or self.settings.concurrency, self.settings.concurrency, len(requests))
 
         async def work(running: _Running) -> None:
-            for index, request in numbered:
-                results[index] = await self._ask(running, request, parse)
+            for index in chain.from_iterable(groups):
+                results[index] = await self._ask(running, requests[index], parse)
                 if on_reply is not None:
                     on_reply(index, results[index])
                 if progress is not None:
@@ -495,7 +501,7 @@ class ServerClient:
         async def send(running: _Running) -> list[Parsed | RequestFailed]:
             try:
                 async with asyncio.TaskGroup() as group:
-                    for _ in range(min(self.settings.concurrency, len(requests))):
+                    for _ in range(most):
                         group.create_task(work(running))
             except ExceptionGroup as errors:
                 raise errors.exceptions[0] from None

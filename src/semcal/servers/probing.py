@@ -22,6 +22,7 @@ from semcal.models.language_model import Prompt
 from semcal.rows import Json
 from semcal.servers.client import RequestFailed, ServerClient
 from semcal.servers.protocol import (
+    MOST_CHOICES,
     NEUTRAL,
     AnswerRequest,
     Choice,
@@ -353,14 +354,14 @@ class _Probing:
         self.add(vocabulary=high)
 
     def find_largest_n(self) -> None:
-        """The largest n up to 10 that gives n choices: more may be refused, or cut without a word.
+        """The largest n that gives n choices, up to `MOST_CHOICES`: more may be refused, or silently cut.
 
         1 where a proxy passes on what llama.cpp says: see `ServerProfile.together`.
         """
         single = self.reply(self.open, AnswerRequest(1.0, 1, log_probs=False))
         if self.profile.server != "llama.cpp" and _inside(single, "timings") is not None:
             return
-        refused, n = 11, 10
+        refused, n = MOST_CHOICES + 1, MOST_CHOICES
         while refused - self.profile.max_n > 1:
             texts = self.texts(self.open, AnswerRequest(self.hot, 8, n=n, seed=1))
             if len(texts) == n:

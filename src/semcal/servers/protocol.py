@@ -75,7 +75,18 @@ class ServerProfile:
         """
         return self.max_n if self.choices_differ and self.server != "llama.cpp" else 1
 
+    @property
+    def slots(self) -> int | None:
+        """How many prompts llama.cpp has in work, each with what it keeps of the last one; None: unknown.
 
+        It refuses an n above that; the probe goes to `MOST_CHOICES`.
+        """
+        is_known = self.server == "llama.cpp" and self.prefix_cached and 1 < self.max_n < MOST_CHOICES
+        return self.max_n if is_known else None
+
+
+#: The largest n that the probe asks for.
+MOST_CHOICES = 10
 #: More than a template adds to a turn, in tokens.
 _A_TURN = 16
 

@@ -360,7 +360,10 @@ class ServerModel:
                 places += [(i, way, answer.n) for answer in answers]
         requests_each = len(requests) / max(1, len(prompts))
         advance = None if progress is None else lambda count: progress(int(count / requests_each))
-        replies = self.client.send_all(requests, parse_choices, progress=advance)
+        in_turn = self._in_turn(len(requests), len(prompts))
+        replies = self.client.send_all(
+            requests, parse_choices, progress=advance, in_turn=in_turn, at_once=self.profile.slots
+        )
         draws_by_way: DrawsByWay = {(i, way): [] for i in range(len(prompts)) for way in ways}
         thought: list[bool] = []
         for (i, way, n), reply in zip(places, replies):
@@ -375,6 +378,13 @@ class ServerModel:
                 thought += [bool(choice.text) or choice.finished for choice in reply[:n] if choice.reasoning]
         self.thinking.add(thought, max_new_tokens)
         return draws_by_way
+
+    def _in_turn(self, n_requests: int, n_prompts: int) -> int:
+        """How many requests of a prompt follow each other: one slot reads it then, and none is left idle."""
+        slots = self.profile.slots
+        if slots is None or not n_prompts:
+            return 1
+        return min(n_requests // n_prompts, math.ceil(n_requests / slots))
 
     def _answer_requests(
         self, prompt: Prompt, way: Way, numbers: range, max_new_tokens: int
