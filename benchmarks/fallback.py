@@ -5,12 +5,13 @@
 
 The questions are asked over HTTP, of each model alone, and of `semcal serve --fallback`, where the large one
 has the third calibration: that of labelled questions from which the small one abstains. Intervals are
-Wilson's, of 95 %. SEMCAL_SERVE_DTYPE=bfloat16, for example, holds for all.
+Wilson's, of 95 %. Options of one model alone: --small="--dtype bfloat16" --large="--concurrency 1".
 """
 
 from __future__ import annotations
 
 import argparse
+import shlex
 import tempfile
 import time
 from collections.abc import Sequence
@@ -89,18 +90,21 @@ def main(arguments: Sequence[str] = ()) -> None:
     parser.add_argument("--models", nargs=2, help="the small one and the large one")
     parser.add_argument("--calibrations", nargs=3, help="of each, and of the large one behind the small one")
     parser.add_argument("--questions", type=Path)
+    parser.add_argument("--small", type=shlex.split, default=[], help="options of `serve` for the small one")
+    parser.add_argument("--large", type=shlex.split, default=[], help="for the large one")
     options = parser.parse_args(arguments)
     if not (options.models and options.calibrations and options.questions):
         raise SystemExit("it needs --models, --calibrations and --questions")
     questions = [row for row in read_questions(options.questions) if isinstance(row, Question)]
     *alone, behind = options.calibrations
     small, large = (
-        ["--model", model, "--calibration", folder] for model, folder in zip(options.models, alone)
+        ["--model", model, "--calibration", folder, *further]
+        for model, folder, further in zip(options.models, alone, (options.small, options.large), strict=True)
     )
     print(f"{len(questions)} questions\n\n| {' | '.join(HEAD)} |\n| --- {'| ---: ' * (len(HEAD) - 1)}|")
     show("the small model", *ask(questions, small))
     show("the large model", *ask(questions, large))
-    fallback = ["--fallback", options.models[1], "--fallback-calibration", behind]
+    fallback = ["--fallback", options.models[1], "--fallback-calibration", behind, *options.large]
     replies, seconds = ask(questions, [*small, *fallback])
     show("small, then large", replies, seconds)
     of_small = Calibration.from_pretrained(alone[0]).id
