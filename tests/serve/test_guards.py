@@ -9,7 +9,7 @@ import socket
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -260,6 +260,8 @@ def test_what_waits_enters_the_next_pass_together_and_the_same_question_once() -
 class CountingAsker:
     """What answers each pass when `go` is released, and counts its questions."""
 
+    batch = 256
+
     def __init__(self) -> None:
         self.passes: list[int] = []
         self.go = threading.Semaphore(0)
@@ -474,14 +476,35 @@ class TestOverAServer:
                 spent = usage["prompt_tokens"] * 1000 + usage["completion_tokens"] * 2000
                 assert cost == pytest.approx(spent / 1e6)
 
-    def test_as_many_threads_ask_as_keep_the_server_busy(self) -> None:
+    @pytest.mark.parametrize(
+        ("max_n", "concurrency", "threads"), [(5, 8, [2] * 4), (1, 16, [8] * 2), (1, 4, [4]), (1, 1, [1])]
+    )
+    def test_as_many_threads_ask_as_keep_the_server_busy(
+        self, max_n: int, concurrency: int, threads: list[int]
+    ) -> None:
+        """Each with its part of the requests that may run at a time, and one question in a pass."""
+        settings = ServerSettings(concurrency=concurrency)
         with FakeServer(log_probs="scaled") as backend:
-            model = model_of(backend, settings=ServerSettings(concurrency=8), log_probs="scaled", max_n=5)
-            uq = SemanticUQ(model, calibration=calibration())
-            askers = make_askers(uq)
-            assert len(askers) == 4
+            model = model_of(backend, settings=settings, log_probs="scaled", max_n=max_n)
+            askers = make_askers(SemanticUQ(model, calibration=calibration()))
+            clients = [cast(ServerClient, asker._client) for asker in askers]
+            assert [client.settings.concurrency for client in clients] == threads
+            assert {asker.batch for asker in askers} == {1}
             for asker in askers:
                 asker.give_up()
+
+    def test_a_reply_counts_its_own_tokens_whoever_asks_at_the_same_time(self) -> None:
+        """In a single thread, which took all that waited into one pass."""
+        questions = [f"Who built mill {n}?" for n in range(8)]
+        with FakeServer(log_probs="scaled", delay=0.01) as backend, ExitStack() as stack:
+            model = model_of(backend, settings=ServerSettings(concurrency=2), log_probs="scaled", max_n=1)
+            uq = SemanticUQ(model, calibration=calibration(max_new_tokens=8))
+            server = stack.enter_context(running(uq))
+            alone = server.chat(questions[0]).json()["usage"]
+            with ThreadPoolExecutor(8) as pool:
+                together = [reply.json()["usage"] for reply in pool.map(server.chat, questions)]
+        assert together[0] == alone
+        assert max(usage["prompt_tokens"] for usage in together) == alone["prompt_tokens"]
 
     def test_a_damaged_reply_is_asked_again(self) -> None:
         with FakeServer(log_probs="scaled") as backend:

@@ -8,6 +8,7 @@ known, and what was given up is no longer asked for.
 from __future__ import annotations
 
 import copy
+import math
 import threading
 import time
 from collections import deque
@@ -128,6 +129,8 @@ class Asker:
         # what is of another template is told apart before, and the answer to it gets no probability
         self._uq.sampling = replace(uq.sampling, asking=replace(uq.asking, force=True))
         self._client: ServerClient | None = getattr(model, "client", None)
+        #: Questions that enter one pass at most; over a server one, so that what it costs is known.
+        self.batch = BATCH if self._client is None else 1
 
     def outcomes(self, jobs: Sequence[Job]) -> dict[str, Outcome | Exception]:
         """The answers to distinct questions of one kind by their ids, or why there is none."""
@@ -202,8 +205,8 @@ def make_askers(uq: SemanticUQ) -> list[Asker]:
         uq.equivalence = cast("Equivalence", _OneAtATime(uq.equivalence))
     settings = model.client.settings
     requests = requests_a_question(model, uq.m, len(uq.recalibrators))
-    n_threads = max(1, settings.concurrency // max(1, requests))
-    thread_settings = replace(settings, concurrency=min(settings.concurrency, max(1, requests)))
+    n_threads = math.ceil(settings.concurrency / max(1, requests))
+    thread_settings = replace(settings, concurrency=settings.concurrency // n_threads)
     clients = [ServerClient(model.client.endpoint, thread_settings) for _ in range(n_threads)]
     return [Asker(uq, ServerModel(client, model.profile, chat=model.format)) for client in clients]
 
@@ -274,7 +277,7 @@ class Engine:
 
     @property
     def _batch(self) -> int:
-        return BATCH if len(self._askers) == 1 else 1
+        return self._askers[0].batch
 
     def _work(self, asker: Asker) -> None:
         while batch := self._next(asker):
