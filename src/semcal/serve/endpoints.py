@@ -36,7 +36,7 @@ POLICY = (
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
     "require-trusted-types-for 'script'; trusted-types 'none'"
 )
-#: Paths of OpenAI's that ask a model as well, and are not served.
+#: Paths at which others ask a model, and which are not served.
 NOT_SERVED = {"/responses", "/completions", "/messages"}
 #: What stands for the status of a reply that nobody waits for any more.
 CLIENT_GONE = 499
