@@ -218,7 +218,7 @@ def test_more_questions_of_the_kind_do_pass_as_often_as_a_good_chance():
 
 @pytest.mark.parametrize("grouped", [True, False])
 def test_the_bound_holds_for_questions_that_are_right_and_wrong_together_if_their_groups_are_given(grouped):
-    risk, delta, worlds, rng = 0.1, 0.05, 400, np.random.default_rng(0)
+    risk, delta, worlds, rng = 0.1, 0.05, 1000, np.random.default_rng(0)
     groups = np.repeat(np.arange(60), 5)
     broken = 0
     for seed in range(worlds):

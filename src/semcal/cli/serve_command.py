@@ -185,11 +185,10 @@ def _with_calibration(
     from semcal.calibration.calibrated import equivalence_of
     from semcal.uncertainty import SemanticUQ
 
-    others = () if other is None else (other,)
-    if options.model is not None and names_a_server(options.model):
-        if others and not names_a_server(others[0]):
-            options = replace(options, dtype=None, memory=None)
-        others = ()  # a key is for one host
+    is_served = options.model is not None and names_a_server(options.model)
+    if is_served and other is not None and not names_a_server(other):
+        options = replace(options, dtype=None, memory=None)
+    others = () if is_served or other is None else (other,)  # not two hosts: a key is for one
     equivalence = str(equivalence_of(calibration, options.equivalence))
     models = opt.ModelOptions.of(replace(options, equivalence=equivalence), server, *others)
     # A small model waits for its threads more than it computes, but for the second one while others are

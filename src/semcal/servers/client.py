@@ -487,7 +487,8 @@ class ServerClient:
         budget is passed.
         """
         results: dict[int, Parsed | RequestFailed] = {}
-        groups = iter([range(len(requests))[first:][:in_turn] for first in range(0, len(requests), in_turn)])
+        indices = range(len(requests))
+        groups = iter([indices[first : first + in_turn] for first in indices[::in_turn]])
         most = min(at_once or self.settings.concurrency, self.settings.concurrency, len(requests))
 
         async def work(running: _Running) -> None:
@@ -505,7 +506,7 @@ class ServerClient:
                         group.create_task(work(running))
             except ExceptionGroup as errors:
                 raise errors.exceptions[0] from None
-            return [results[index] for index in range(len(requests))]
+            return [results[index] for index in indices]
 
         return self._call(send)
 
