@@ -118,12 +118,6 @@ class Answer:
         For each measure its own answer, and the confidence in that.
     row : Row
         Everything else, as `semcal sample | cluster | measure` would have written it (`row.to_json()`).
-    bounds : tuple of two floats, optional
-        Where the question was decided early: what the confidence of all `m` draws is at least, and at most.
-        `confidence` is None unless they agree, and so are the entropy, shares, probabilities, and what else
-        takes all draws; meanings are as far as they were told apart.
-    m : int, optional
-        The draws that would have been taken; `row` holds those that were.
     tied : int, optional
         How many meanings share the first place, where several do: the draws do not agree on any answer.
     score : float, optional
@@ -162,8 +156,6 @@ class Answer:
     meanings: tuple[Meaning, ...]
     by_measure: Mapping[str, MeasureAnswer]
     row: Row
-    bounds: tuple[float, float] | None = None
-    m: int | None = None
     tied: int | None = None
     score: float | None = None
     map: str | None = None
@@ -187,10 +179,7 @@ class Answer:
 
     def __repr__(self) -> str:
         abstained = "" if self.abstained is None else f", abstained={self.abstained}"
-        confidence = _rounded(self.confidence)
-        if self.bounds is not None and self.confidence is None:
-            confidence = " to ".join(map(_rounded, self.bounds))
-        return f"Answer({self.text!r}, confidence={confidence}{abstained})"
+        return f"Answer({self.text!r}, confidence={_rounded(self.confidence)}{abstained})"
 
     @property
     def _of_answer(self) -> tuple[str, ...]:
@@ -201,7 +190,6 @@ class Answer:
         """The answer as `semcal ask` writes it."""
         from semcal.recalibration.temperature import solver_of, temperature_of
 
-        early = {} if self.bounds is None else {"confidence_bounds": list(self.bounds), "m": self.m}
         return {
             "id": self.id,
             **({"question": self.question} if self.question or not self.row.messages else {}),
@@ -210,7 +198,6 @@ class Answer:
             "solver": solver_of(recalibrator),
             "answer": self.text,
             "confidence": self.confidence,
-            **early,
             **({} if self.tied is None else {"tied": self.tied}),
             **({} if self.score is None else {"score": self.score, "map": self.map}),
             "measure": self.measure,
@@ -443,8 +430,6 @@ class Results(Sequence[Answer]):
 
     def _row(self, answer: Answer, grader: Grader) -> Row:
         row = answer.row
-        if answer.bounds is not None:
-            row = row.set(prediction=answer.text)
         if answer.measure == CALIBRATED:
             promise = answer.thresholds, answer.risk
             verdict = answer.abstained, answer.decision, *promise, answer.calibration
@@ -507,12 +492,10 @@ class Results(Sequence[Answer]):
     def _graded(self) -> list[int]:
         """The places of the graded rows."""
         rows = enumerate(zip(self, self._graded_rows))
-        return [place for place, (answer, row) in rows if _is_gradable(row, answer) and not answer.bounds]
+        return [place for place, (answer, row) in rows if _is_gradable(row, answer)]
 
     def _scores(self, measure: str | Iterable[str] | None = None, by: str | None = None) -> dict[str, Scores]:
         graded = [self._graded_rows[place] for place in self._graded()]
-        if not graded and any(answer.bounds for answer in self):
-            raise InputError("answers that were decided early have no exact confidence; ask without decide")
         if not graded:
             raise InputError(
                 "no row has reference answers, so none is graded; add a column 'answers' (there are: "

@@ -48,8 +48,8 @@ def check(
 ) -> FaultProxy:
     """Ask with and without faults; all answers must be the same, and each that of its request."""
     plain = ServerSettings(concurrency=16, timeout=60)
-    # A reply that comes twice also spoils a try of the next request on its connection, whoever that is. With as many
-    # retries as there can be faults altogether, no request can run out of them.
+    # A reply that comes twice also spoils a try of the next request on its connection. With as many retries
+    # as there can be faults altogether, no request can run out of retries.
     patient = replace(plain, retries=MOST_FAULTS * len(requests))
     with FakeServer() as server:
         with ServerClient(Endpoint(server.url), plain) as client:

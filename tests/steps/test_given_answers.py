@@ -228,8 +228,6 @@ def test_a_greedy_answer_is_the_likeliest_with_its_likelihood() -> None:
     assert (answer.text, answer.answer_kind) == ("Ana", "greedy")
     assert answer.row["greedy_log_likelihood"] <= 0
     assert json.loads(calibration.samples.splitlines()[0])["greedy"] == "Ana"  # type: ignore[union-attr]
-    with pytest.raises(UsageError, match="decide early"):
-        semcal.SemanticUQ(model, answer="greedy", equivalence="exact", abstain_below=0.5, decide=True)
 
 
 def test_answers_are_checked_in_python_with_and_without_a_calibration() -> None:
