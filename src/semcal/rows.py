@@ -106,6 +106,7 @@ class Clusters:
 
     normal_forms: Sequence[str]
     clusters: Sequence[Sequence[int]]
+    clustered_by: Json | None = None  # name and revision of the equivalence, and the linkage
 
 
 @dataclass(frozen=True)
@@ -152,7 +153,7 @@ Part: TypeAlias = Draws | Tokens | Clusters | Measures | Decision | Grades
 #: Fields of parts that are left out of a row where they are None.
 _LEFT_OUT = (
     *("tied", "rule", "answer_correct", "cluster_correct", "temperatures", "truncated_to"),
-    *("decision", "thresholds", "risk", "calibration", "token_scores"),
+    *("decision", "thresholds", "risk", "calibration", "token_scores", "clustered_by"),
 )
 
 

@@ -22,7 +22,7 @@ from semcal.metrics.probability_maps import MapCandidate, ProbabilityMap, choose
 from semcal.models import load_equivalence
 from semcal.models.fakes import FakeEquivalence, FakeLanguageModel
 from semcal.recalibration import TemperatureScaling
-from semcal.uncertainty import DecisionRule, SemanticUQ
+from semcal.uncertainty import SemanticUQ
 from tests.json_rows import (
     answer_of,
     calibrate_rows,
@@ -475,8 +475,6 @@ def test_labels_of_one_kind_give_every_answer_one_probability_and_say_so(right: 
     found.save_pretrained(tmp_path)
     answers = Calibration.from_pretrained(tmp_path).apply({None: measured(samples(20, seed=1))})
     assert [one.probability for one in answers] == pytest.approx([p] * 20)
-    with pytest.raises(UsageError, match="must rise with the answer's share"):
-        DecisionRule.of(10, "E-SC", 0.5, found)
 
 
 def test_under_a_constant_the_threshold_is_one_of_the_share() -> None:
@@ -745,15 +743,11 @@ def test_without_a_strict_threshold_nothing_is_answered_unseen_and_one_risk_says
     assert (row["decision"], row["thresholds"]) == ("mine", 3)  # keys that are not ours pass through
 
 
-def test_bands_are_saved_and_deciding_early_is_refused_with_them(tmp_path: Path) -> None:
+def test_bands_are_saved(tmp_path: Path) -> None:
     found = calibrate_samples(samples(300), equivalence=EXACT, risk=[0.25, 0.45])
     found.save_pretrained(tmp_path / "bands")
     loaded = Calibration.from_pretrained(tmp_path / "bands")
     assert (loaded.thresholds, loaded.bands) == (found.thresholds, found.bands)
-    with pytest.raises(UsageError, match="several, between which answers are reviewed"):
-        DecisionRule.of(
-            10, "E-SC", None, calibration(threshold=loaded.threshold, thresholds=loaded.thresholds)
-        )
 
 
 def test_labelled_questions_like_an_answer_are_counted_once_each_and_told() -> None:

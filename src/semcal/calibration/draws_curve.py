@@ -17,7 +17,7 @@ from semcal.measuring import measure_at
 from semcal.metrics.frequencies import Floats, Groups
 from semcal.metrics.probability_maps import Labelled, paired_difference, predict_out_of_fold
 from semcal.models.clustering import Grouping, cluster_missing, match_at
-from semcal.models.equivalence import Equivalence, ExactMatch, Triple
+from semcal.models.equivalence import Equivalence, ExactMatch, Triple, margins_by
 from semcal.rows import RowsAt
 
 
@@ -26,14 +26,19 @@ class _Remembering:
 
     def __init__(self, equivalence: Equivalence) -> None:
         self.name, self.revision = equivalence.name, equivalence.revision
+        self.symmetric = getattr(equivalence, "symmetric", False)
         self._equivalence = equivalence
-        self._verdicts: dict[Triple, bool] = {}
+        self._margins: dict[Triple, float] = {}
 
     def entails(self, triples: Sequence[Triple]) -> list[bool]:
         """Say for each (question, premise, hypothesis) whether the premise entails the hypothesis."""
-        missing = [triple for triple in dict.fromkeys(triples) if triple not in self._verdicts]
-        self._verdicts |= zip(missing, self._equivalence.entails(missing))
-        return [self._verdicts[triple] for triple in triples]
+        return [margin > 0 for margin in self.margins(triples)]
+
+    def margins(self, triples: Sequence[Triple]) -> list[float]:
+        """Return the margin of each triple."""
+        missing = [triple for triple in dict.fromkeys(triples) if triple not in self._margins]
+        self._margins |= zip(missing, margins_by(self._equivalence, missing))
+        return [self._margins[triple] for triple in triples]
 
 
 #: Numbers of draws that are tried, as far as the draws go.
