@@ -279,6 +279,7 @@ def cluster(
     clusters: lists of sample indices, in the order in which the meanings first appear. Samples of several
     temperatures (temperatures: [number], one a sample) are grouped apart.
     """
+    from semcal.calibration.problems import suggest_labels
     from semcal.models.clustering import ClusterStep, check_clusterable
 
     equivalence = opt.equivalence_name(opt.among_labels(equivalence, answers_among))
@@ -288,15 +289,19 @@ def cluster(
         equivalence=equivalence, device=device, cache=cache, settings=server.settings(equivalence)
     )
     costs = Counter[str]()
+    references: list[list[str]] = []
     with opt.open_workers("cluster", models, workers, n_blocks) as (executor, load):
         with RowResults("cluster", out, limit=limit) as results:
             step = ClusterStep(linkage, merge_refusals)
             for block in results.blocks(rows, [step], workers=executor, cut=BLOCK):
                 results.write(block)
                 costs.update(block.costs)
+                references += [row.answers for row in block.rows if row.is_labelled]
         code = results.bad.exit_code()
         equivalence_name = load().equivalence.name
     opt.tell_invalid("cluster", equivalence_name, costs)
+    if not needs_no_model(equivalence_name) and (suggestion := suggest_labels(references)):
+        info(f"cluster: {suggestion}")
     if not needs_no_model(equivalence_name):
         cached = f", {costs['hits']} of them known from {cache}" if cache else ""
         info(f"cluster: {nli_cost(equivalence_name, costs)}{cached}")

@@ -378,7 +378,7 @@ KEPT_TOGETHER = 32
 _CREATE = """\
 CREATE TABLE verdicts (
     model TEXT NOT NULL, question TEXT NOT NULL, premise TEXT NOT NULL, hypothesis TEXT NOT NULL,
-    margin REAL NOT NULL CHECK (typeof(margin) = 'real'),
+    margin REAL NOT NULL CHECK (typeof(margin) = 'real' AND abs(margin) < 1e300),
     PRIMARY KEY (model, question, premise, hypothesis)
 ) WITHOUT ROWID
 """
