@@ -3,10 +3,10 @@
     SEMCAL_DATA=FOLDER python -m benchmarks contrast [--errors]
 
 The pairs of `contrast_pairs_a`, in which about half of each kind mean the same. Columns: the share that is
-decided as labeled by `exact` (equal normal forms), by the rules alone (a pair that they leave open counts
-as different), by the embedded model alone (normal forms, no rules), and by `default`, as `semcal cluster` does;
-`open` is the share of pairs that the rules leave to the model. `--errors` lists the pairs that `default` gets
-wrong.
+decided as labeled by `exact` (equal normal forms), by the rules alone (a pair that they leave open counts as
+different), by the embedded model alone (normal forms, no rules), and by `default` (rules and model, as
+`semcal cluster` decides); `open` is the share of pairs that rules leave to the model. `--errors` lists the
+pairs that `default` gets wrong.
 """
 
 from __future__ import annotations

@@ -200,10 +200,10 @@ def test_different_values_never_merge_on_a_models_word_and_it_is_not_asked(pair,
     assert fake.asked == []
 
 
-def test_amounts_in_other_units_are_asked_about():
-    fake = FakeEquivalence([{"5 km", "5000 m"}])
-    assert cluster_answers(["q?"], [["5 km", "5000 m"]], fake).clusters == [[[0, 1]]]
-    assert fake.asked == [("q?", "5 km", "5000 m"), ("q?", "5000 m", "5 km")]
+def test_equal_amounts_in_other_units_are_one_meaning_and_not_asked_about():
+    fake = FakeEquivalence()
+    assert cluster_answers(["q?"], [["5 km", "5000 m", "5 miles"]], fake).clusters == [[[0, 1], [2]]]
+    assert fake.asked == []
 
 
 class Margins:
@@ -321,14 +321,13 @@ def test_different_values_never_meet_with_complete_linkage():
     assert found.clusters == [[[0, 1], [2]]]
 
 
-def test_refusals_are_meanings_like_any_other_unless_they_are_merged():
+def test_refusals_are_one_meaning_that_merge_refusals_also_makes_of_equal_forms():
     samples = [["i dont know", "ash", "im not sure", "i dont know"]]
     fake = FakeEquivalence()
-    assert cluster_answers(["q?"], samples, fake).clusters == [[[0, 3], [1], [2]]]
-    fake = FakeEquivalence()
-    merged = cluster_answers(["q?"], samples, fake, merge_refusals=True)
+    assert cluster_answers(["q?"], samples, fake).clusters == [[[0, 2, 3], [1]]]
+    assert cluster_answers(["q?"], samples, ExactMatch()).clusters == [[[0, 3], [1], [2]]]
+    merged = cluster_answers(["q?"], samples, ExactMatch(), merge_refusals=True)
     assert merged.clusters == [[[0, 2, 3], [1]]]
-    assert fake.asked == []
 
 
 def test_exact_match_needs_no_calls():

@@ -180,7 +180,7 @@ class _Row(QuestionSearch):
         self._positions: dict[str, list[int]] = {}
         self._apart: dict[str, list[int]] = {}  # samples without an answer, without words, and refusals
         for position, text in enumerate(texts):
-            unit = text if exact is None or text is None else exact.form(text)
+            unit = text if exact is None or text is None else exact.form(text, question)
             kind = _apart(unit, merge_refusals=merge_refusals)
             if kind or unit is None:
                 self._apart.setdefault(kind, []).append(position)
@@ -519,20 +519,18 @@ def match_at(rows: RowsAt, kind: AnswerKind, equivalence: Equivalence | None) ->
 
 def _same_as(answer: str, row: Row, equivalence: Equivalence) -> Search:
     """Find the samples that mean the same as an answer: those of its form, or else all equivalent ones."""
-    form = form_by(equivalence)
     texts = [text for text in dict.fromkeys(row.samples) if text is not None]
     if not answer.strip():
         return [[text for text in texts if not text.strip()]]
-    own = form(answer)
-    equal = [text for text in texts if text.strip() and form(text) == own]
     if isinstance(equivalence, ExactMatch):
-        return [equal if own else []]
+        own = equivalence.form(answer, row.question)
+        return [[text for text in texts if own and equivalence.form(text, row.question) == own]]
+    own = normal_form(answer)
     cut = {text for text, ended in zip(row.samples, row.finished) if not ended and text is not None}
     relation = Relation(row.question, {text: [0] for text in [answer, *texts] if text.strip()}, cut)
-    verdicts = {text: relation.verdict(answer, text) for text in relation.texts}
-    same = [text for text in equal if verdicts[text] is not False]
-    if same:
-        return [same]
+    verdicts = {text: relation.verdict(answer, text) for text in texts if text.strip()}
+    if equal := [text for text, same in verdicts.items() if same and relation.forms[text] == own]:
+        return [equal]
     margins: dict[Pair, float] = {}
     yield from _ask([relation.form_pair(answer, t) for t, same in verdicts.items() if same is None], margins)
     return [

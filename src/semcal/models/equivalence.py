@@ -47,8 +47,7 @@ from semcal.databases import (
     transaction,
 )
 from semcal.errors import ModelError, SemcalWarning, UsageError, shown
-from semcal.meaning.rules import letter_form
-from semcal.text.normal_form import normal_form
+from semcal.text.normal_form import TEXT_RULES, asks_for_code, code_form, letter_form, normal_form
 
 #: The name of the model that comes with the package, which is used where nothing is given.
 DEFAULT = "default"
@@ -138,7 +137,7 @@ class ExactMatch:
     """
 
     labels: tuple[str, ...] = ()
-    revision: str = "1"
+    revision: str = str(TEXT_RULES)
     letter: bool = False
 
     @property
@@ -148,12 +147,18 @@ class ExactMatch:
 
     @cached_property
     def forms(self) -> frozenset[str]:
-        """The normal forms of the labels."""
-        return frozenset(map(normal_form, self.labels))
+        """The forms of the labels."""
+        form = code_form if asks_for_code("", self.labels) else normal_form
+        return frozenset(map(form, self.labels))
 
-    def form(self, text: str) -> str:
-        """Return the form in which an answer is compared; "" if it is no label."""
-        form = letter_form(text) if self.letter else normal_form(text)
+    def form(self, text: str, question: str = "") -> str:
+        """Return the form in which an answer is compared; "" if it is no label.
+
+        If the question or the labels show codes, case, dots and signs count.
+        """
+        if self.letter:
+            return letter_form(text)
+        form = code_form(text) if asks_for_code(question, self.labels) else normal_form(text)
         return form if not self.labels or form in self.forms else ""
 
     def entails(self, triples: Sequence[Triple]) -> list[bool]:
@@ -168,8 +173,8 @@ class ExactMatch:
         ('spam', 'not spam')
         """
         labels = tuple(label.strip() for label in name.removeprefix(AMONG).split(","))
-        forms = [normal_form(label) for label in labels]
-        if len(labels) < 2 or "" in forms or len(set(forms)) < len(forms):
+        forms = cls(labels).forms
+        if len(labels) < 2 or "" in forms or len(forms) < len(labels):
             raise UsageError(
                 f"the labels are {shown(', '.join(labels))}; give two or more that differ, such as spam,ham"
             )
