@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
@@ -738,12 +739,27 @@ def check_distinct(ids: Iterable[str]) -> None:
         ids_before.add(item)
 
 
-def warn_of_cut_draws(cut: int, n_draws: int) -> None:
-    """Say how many draws were cut at the token limit, where they are more than a tenth."""
-    if 10 * cut > n_draws:
-        remedy = "give more tokens (--max-new-tokens) or examples of short answers (--few-shot)"
-        text = f"{cut} of {n_draws} draws reached the token limit before the answer ended; {remedy}"
-        warnings.warn(text, SemcalWarning, stacklevel=3)
+def count_ends(rows: Iterable[Row]) -> tuple[int, int, int]:
+    """Return the counts that `warn_of_cut_draws` takes: cut samples, all samples, those without an answer."""
+    ends = Counter(
+        None if text is None else ended for row in rows for text, ended in zip(row.samples, row.finished)
+    )
+    return ends[False], ends.total(), ends[None]
+
+
+def warn_of_cut_draws(cut: int, n_draws: int, none: int = 0) -> None:
+    """Warn if more than a tenth of the samples have no answer (`none`) or were cut at the token limit.
+
+    `cut` counts cut samples that have an answer, so that each sample counts once.
+    """
+    if 10 * (cut + none) <= n_draws:
+        return
+    found = [f"{cut} of {n_draws} samples reached the token limit before the answer ended"] if cut else []
+    found += [f"{none} of {n_draws} samples have no answer"] if none else []
+    remedy = "give more tokens (--max-new-tokens) or examples of short answers (--few-shot)"
+    if none:
+        remedy += ", and check that --answer-format suits the replies"
+    warnings.warn(f"{' and '.join(found)}; {remedy}", SemcalWarning, stacklevel=3)
 
 
 def failures_of(rows: Iterable[Row]) -> dict[str, QuestionError]:

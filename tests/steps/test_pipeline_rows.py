@@ -171,12 +171,26 @@ def test_what_says_whether_draws_are_finished_is_a_bool_for_each(finished: objec
 
 
 @pytest.mark.parametrize(
-    ("cut", "of", "told"), [(1, 10, False), (2, 10, True), (0, 0, False), (11, 100, True)]
+    ("cut", "of", "none", "said"),
+    [
+        (1, 10, 0, ""),
+        (2, 10, 0, "2 of 10 samples reached the token limit"),
+        (0, 0, 0, ""),
+        (11, 100, 0, "11 of 100 samples reached the token limit"),
+        (0, 10, 2, "2 of 10 samples have no answer"),
+        (
+            1,
+            10,
+            1,
+            "1 of 10 samples reached the token limit before the answer ended and 1 of 10",
+        ),
+        (0, 10, 1, ""),
+    ],
 )
-def test_cut_draws_are_told_where_they_are_more_than_a_tenth(cut: int, of: int, told: bool) -> None:
+def test_cut_samples_and_those_without_an_answer_are_told_where_they_are_more_than_a_tenth(
+    cut: int, of: int, none: int, said: str
+) -> None:
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
-        warn_of_cut_draws(cut, of)
-    assert [str(one.message).startswith(f"{cut} of {of} draws reached the token limit") for one in found] == (
-        [True] * told
-    )
+        warn_of_cut_draws(cut, of, none)
+    assert [str(one.message)[: len(said)] for one in found] == [said] * bool(said)
