@@ -80,6 +80,16 @@ def representative(
     return tied[likeliest([places[text] for text in tied], log_likelihoods)]
 
 
+def wordings(row: Row) -> list[str]:
+    """Return the commonest wording of each cluster: the answer that is given, and graded, if it is on top."""
+    temperatures, wordings = row.temperatures, []
+    for cluster in row.clusters:
+        limit = temperatures[cluster[0]] or 1.0 if temperatures else 0.0
+        sharper = [text for text, t in zip(row.samples, temperatures or ()) if t and t < limit]
+        wordings.append(representative(row.samples, cluster, row.log_likelihoods, sharper))
+    return wordings
+
+
 def check_measurable(row: Row) -> None:
     """Raise InputError unless the row can be measured."""
     temperatures = row.temperatures

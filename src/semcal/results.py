@@ -411,7 +411,6 @@ class Results(Sequence[Answer]):
         *,
         grader: Grader,
         clustering: Grouping,
-        seed: int,
         stored: StoredSamples | None = None,
         failures: Mapping[str, QuestionError] | None = None,
         kind: AnswerKind = "modal",
@@ -419,7 +418,7 @@ class Results(Sequence[Answer]):
         self.equivalence = (stored and stored.clustered_by) or clustering.equivalence.name
         self.failures = dict(failures or {})
         self._answers, self.rows_at, self._stored = list(answers), rows, stored
-        self._grader, self._clustering, self._seed, self._kind = grader, clustering, seed, kind
+        self._grader, self._clustering, self._kind = grader, clustering, kind
 
     def __len__(self) -> int:
         return len(self._answers)
@@ -449,7 +448,7 @@ class Results(Sequence[Answer]):
             promise = answer.thresholds, answer.risk
             verdict = answer.abstained, answer.decision, *promise, answer.calibration
             row = row.add(Decision(answer.text, answer.confidence, answer.score, answer.threshold, *verdict))
-        return grade_row(row, grader=grader, seed=self._seed) if _is_gradable(row, answer) else row
+        return grade_row(row, grader=grader) if _is_gradable(row, answer) else row
 
     def records(self) -> list[JsonObject]:
         """Return a short dict of each answer: the rows of `to_df`."""
@@ -675,7 +674,6 @@ def score(
     g_alpha: float = 0.5,
     linkage: str | None = None,
     answer: AnswerKind | None = None,
-    seed: int = 0,
     progress: ShowProgress = True,
 ) -> Results:
     """Cluster and measure sampled answers, and grade them where reference answers are known; no model needed.
@@ -695,7 +693,7 @@ def score(
         The most frequent meaning (by default, or that of the calibration), or a text of each row: "given" is
         its `answer`, "greedy" its `greedy`. Its confidence is the share of the draws that mean the same.
     grader : Grader or {"rules", "nli"}, optional
-        As in `semcal.calibrate`; `seed` chooses the members of a cluster that are graded.
+        As in `semcal.calibrate`.
     progress : bool or callable
         A bar on a terminal or in a notebook, or a function of the number of questions that are clustered.
 
@@ -712,7 +710,7 @@ def score(
     >>> results[0]
     Answer('Ana Velis', confidence=0.667)
     """
-    seed, stored = inputs.checked_seed(seed), inputs.as_sample_rows(samples)
+    stored = inputs.as_sample_rows(samples)
     chosen = check_name(measure or "E-SC", MEASURES, what="measure")
     if equivalence is not None or linkage is not None:
         stored = [row.without("clusters") for row in stored]
@@ -748,7 +746,6 @@ def score(
         rows,
         grader=marks,
         clustering=Grouping(judge, linkage),
-        seed=seed,
         stored=StoredSamples(
             samples if isinstance(samples, str | Path) else None, by if with_clusters else None, with_clusters
         ),

@@ -742,9 +742,11 @@ def check_distinct(ids: Iterable[str]) -> None:
 def count_ends(rows: Iterable[Row]) -> tuple[int, int, int]:
     """Return the counts that `warn_of_cut_draws` takes: cut samples, all samples, those without an answer."""
     ends = Counter(
-        None if text is None else ended for row in rows for text, ended in zip(row.samples, row.finished)
+        "none" if text is None else "cut" * (not ended)
+        for row in rows
+        for text, ended in zip(row.samples, row.finished)
     )
-    return ends[False], ends.total(), ends[None]
+    return ends["cut"], ends.total(), ends["none"]
 
 
 def warn_of_cut_draws(cut: int, n_draws: int, none: int = 0) -> None:

@@ -328,14 +328,12 @@ class SemanticUQ:
         failures: Mapping[str, QuestionError],
         kind: AnswerKind,
     ) -> Results:
-        (seed,) = self.sampling.seeds
         clustering = Grouping(self.equivalence, self.linkage)
         return Results(
             answers,
             rows,
             grader=as_grader(None, self.equivalence),
             clustering=clustering,
-            seed=seed,
             failures=failures,
             kind=kind,
         )

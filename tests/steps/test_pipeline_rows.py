@@ -109,6 +109,28 @@ def test_grade_says_for_each_measure_whether_its_top_cluster_is_right() -> None:
     assert row["rule"]["T-SC"] is None
 
 
+def test_a_cluster_is_graded_by_its_commonest_wording_and_not_by_any_of_its_members() -> None:
+    merged = {**CLUSTERED, "samples": ["Karun", "Toreth", "Karun"], "clusters": [[0, 1, 2]]}
+    row = grade_row({**merged, "top_cluster": {"E-SC": 0}}, grader=RuleGrader())
+    assert (row["correct"], row["cluster_correct"]) == ({"E-SC": False}, [False])
+    everyone = {"samples": ["Karun", "Toreth"], "clusters": [[0, 1]], "top_cluster": {"E-SC": 0}}
+    for likely, correct in ((None, False), ([-1.0, -2.0], False), ([-2.0, -1.0], True)):
+        row = grade_row({**CLUSTERED, **everyone, "log_likelihoods": likely}, grader=RuleGrader())
+        assert row["correct"] == {"E-SC": correct}  # of equally common wordings the likelier, or the first
+
+
+def test_the_graded_wording_is_that_of_the_calibrated_answer_where_sharper_samples_settle_it() -> None:
+    several = {
+        "id": "q",
+        "answers": ["Toreth"],
+        "samples": ["Karun", "Toreth", "Toreth", "Toreth"],
+        "temperatures": [1.0, 1.0, 0.5, 0.5],
+        "clusters": [[0, 1], [2, 3]],
+        "top_cluster": {"E-SC": 0},
+    }
+    assert grade_row(several, grader=RuleGrader())["correct"] == {"E-SC": True}
+
+
 def test_grade_takes_one_prediction_or_several() -> None:
     given = {"id": "q", "answers": ["Toreth"]}
     assert grade_row({**given, "prediction": "toreth"}, grader=RuleGrader())["correct"] is True

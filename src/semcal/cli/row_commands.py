@@ -395,7 +395,7 @@ def grade(
     """Say whether answers are right, and by which rule.
 
     Reads rows {id, answers: [text]} with prediction (a text, or several of which any may be right), or
-    with samples, clusters and top_cluster, of which up to 4 members of each measure's top cluster count.
+    with samples, clusters and top_cluster: a measure's answer is the commonest wording of its top cluster.
     Adds correct and rule, for clusters by measure, and answer_correct where measure --calibration was.
     With --audit it prints how far the grader and people agree, Cohen's kappa and the confusion matrix, with
     95 % intervals; answers to one question (or of one context or group) are resampled together.
@@ -413,7 +413,7 @@ def grade(
             return _audit(read, limit, out, chosen, as_json=json, name=grader, seed=seed)
         rows = open_rows(file, columns, check_gradable, fields=GRADED, label="grade")
         with RowResults("grade", out, limit=limit) as results:
-            for block in results.blocks(rows, [GradeStep(chosen, seed)]):
+            for block in results.blocks(rows, [GradeStep(chosen)]):
                 results.write(block)
         return results.bad.exit_code()
 
