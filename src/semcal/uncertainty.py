@@ -6,6 +6,7 @@ taken otherwise: as few draws and NLI pairs as say whether a question is answere
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -61,6 +62,7 @@ from semcal.rows import (
     RowsAt,
     as_answer_kind,
     check_distinct,
+    count_ends,
     failures_of,
     warn_of_cut_draws,
     warn_of_failures,
@@ -126,11 +128,11 @@ class SemanticUQ:
         answered, and with which meaning. The confidence is then known within bounds. Needs a threshold of
         E-SC, or of a calibration that rises with it and reads nothing else.
 
-    `draws`, `cut_draws` (at the limit), `invalid_draws` (none of the labels) and `nli_calls` count those so
-    far, and `pairs` all ordered pairs of answers. UsageError if the recalibrator or calibration was made for
-    another model or prompt, m is 1, or the calibration sets what is given beside it; SemcalWarning below 5
-    draws, where a calibration of stored samples cannot be checked, and where `force` applies one that was
-    made for another model or prompt.
+    `draws`, `cut_draws` (at the limit), `none_draws` (without an answer), `invalid_draws` (none of the
+    labels) and `nli_calls` count those so far, and `pairs` all ordered pairs of answers. UsageError if the
+    recalibrator or calibration was made for another model or prompt, m is 1, or the calibration sets what is
+    given beside it; SemcalWarning below 5 draws, where a calibration of stored samples cannot be checked, and
+    where `force` applies one that was made for another model or prompt.
 
     Examples
     --------
@@ -220,7 +222,7 @@ class SemanticUQ:
         self.linkage = check_name(linkage or "components", LINKAGES, what="linkage")
         self.measure = check_name(measure or "E-SC", MEASURES, what="measure")
         self.threshold = _checked_threshold(abstain_below)
-        self.draws = self.cut_draws = self.invalid_draws = self.nli_calls = self.pairs = 0
+        self.draws = self.cut_draws = self.none_draws = self.invalid_draws = self.nli_calls = self.pairs = 0
         self.options = MeasureOptions(t_alpha, g_alpha)
         check_likelihoods(model, self.recalibrator, self.measure)
         self.rule = None
@@ -294,9 +296,10 @@ class SemanticUQ:
         return self._ask_many(questions, self.answer_kind, progress)
 
     def _ask_many(self, questions: Questions, kind: AnswerKind, progress: ShowProgress) -> Results:
-        cut, draws = self.cut_draws, self.draws
+        before = self.cut_draws, self.draws, self.none_draws
         results = self.answer_all(questions, progress=progress, kind=kind)
-        warn_of_cut_draws(self.cut_draws - cut, self.draws - draws)
+        after = self.cut_draws, self.draws, self.none_draws
+        warn_of_cut_draws(*np.subtract(after, before).tolist())
         warn_of_failures(results.failures, len(results) + len(results.failures))
         return results
 
@@ -345,16 +348,21 @@ class SemanticUQ:
         clustering = Grouping(self.equivalence, self.linkage)
         decided, calls = draw_and_decide(self.model, questions, rule, self.sampling, clustering, progress)
         self.nli_calls += calls
-        self._count(len(decided), sum(len(item.texts) for item in decided), sum(item.cut for item in decided))
-        self.invalid_draws += sum(count_invalid(self.equivalence, item.texts) for item in decided)
+        rows = [item.row for item in decided if item.texts]
+        self._count(len(decided), rows)
         failures = {item.question.id: item.failure for item in decided if item.failure is not None}
         name = None if self.calibration is None else self.calibration.id
         answers = [replace(item.answer(rule), calibration=name) for item in decided if item.failure is None]
         return answers, failures
 
-    def _count(self, n_questions: int, draws: int, cut_draws: int) -> None:
-        self.draws += draws
-        self.cut_draws += cut_draws
+    def _count(self, n_questions: int, rows: Sequence[Row]) -> None:
+        cut, draws, none = count_ends(rows)
+        self.draws, self.cut_draws, self.none_draws = (
+            self.draws + draws,
+            self.cut_draws + cut,
+            self.none_draws + none,
+        )
+        self.invalid_draws += sum(count_invalid(self.equivalence, row.texts) for row in rows)
         self.pairs += n_questions * self.m * (self.m - 1)
 
     def _measured(
@@ -376,8 +384,7 @@ class SemanticUQ:
         )
         rows = clustered.rows
         self.nli_calls += clustered.calls
-        self._count(len(rows), len(rows) * self.m, sum(row.finished.count(False) for row in rows))
-        self.invalid_draws += sum(count_invalid(self.equivalence, row.samples) for row in rows)
+        self._count(len(rows), rows)
         n = len(rows) // len(self.recalibrators)
         split = {t: rows[k * n : (k + 1) * n] for k, t in enumerate(self.recalibrators)}
         measured = match_at(measure_at(split, self.options), kind, self.equivalence)
@@ -470,8 +477,8 @@ def check(
     >>> model = FakeLanguageModel({"Who wrote it?": {"Ana": 0.9, "Bo": 0.1}})
     >>> for answer in check(model, ["Who wrote it?"] * 2, ["Ana", "Cy"], equivalence="exact"):
     ...     print(answer, answer.explanation, sep="; ")
-    Answer('Ana', confidence=0.9); 9 of 10 draws say Ana and 1 says Bo
-    Answer('Cy', confidence=0); none of 10 draws says Cy, 9 say Ana and 1 says Bo
+    Answer('Ana', confidence=0.9); 9 of 10 samples say Ana, 1 says Bo
+    Answer('Cy', confidence=0); none of 10 samples says Cy, 9 say Ana, 1 says Bo
     """
     return SemanticUQ(model, **options).check_many(questions, answers, progress=progress)
 
@@ -508,8 +515,8 @@ def _checked_threshold(threshold: float | None) -> float | None:
 class AskStep:
     """Asks the questions of rows in some ways (options of `SemanticUQ`): its records stand together.
 
-    It counts `calls` of the NLI model of all `pairs`, `draws` of `all` that would have been taken, and those
-    `cut` at the token limit.
+    It counts `calls` of the NLI model of all `pairs`, `draws` of `all` that would have been taken, those
+    `cut` at the token limit, those with no answer (`none`), and questions `without` one.
     """
 
     name: ClassVar[str] = "ask"
@@ -529,6 +536,8 @@ class AskStep:
                 draws=uq.draws,
                 all=len(questions) * uq.m,
                 cut=uq.cut_draws,
+                none=uq.none_draws,
+                without=sum(answer.text is None for answer in results[-1]),
                 invalid=uq.invalid_draws,
             )
         by_id = [{answer.id: answer for answer in answers} for answers in results]
@@ -552,11 +561,12 @@ class Group:
     draws: tuple[int, ...]  # their numbers, ascending
     open: bool = False  # may still prove to mean the same as another open group
     empty: bool = False  # the empty answers, which mean nothing else
+    none: bool = False  # the samples without an answer, which are never the answer; they are `empty` as well
 
     @property
-    def rank(self) -> tuple[int, int]:
-        """The largest group leads, of equally large ones for now the first."""
-        return len(self.draws), -self.draws[0]
+    def rank(self) -> tuple[int, bool, int]:
+        """The largest group leads, of equally large ones one with an answer, and for now the first."""
+        return len(self.draws), not self.none, -self.draws[0]
 
 
 @dataclass(frozen=True)
@@ -593,9 +603,11 @@ class Rule:
         joined = _union(group for group in joinable if group is not answer)
         rivals = [len(joined), *(len(group.draws) for group in apart if group is not answer)]
         low = len(answer.draws)
-        high = remaining + max(len(_union(joinable)), *(len(group.draws) for group in apart), 0)
+        high = remaining + max(len(_union(joinable)), *(len(g.draws) for g in apart if not g.none), 0)
         ahead = max(rivals) + remaining < low or (not remaining and len(joinable) < 2)
-        answered = True if low >= self.need and ahead else False if high < self.need else None
+        answered = None if high >= self.need else False
+        if ahead and (low >= self.need or answer.none):
+            answered = not answer.none
         return Outcome(answered, answer, low, high)
 
     def may_decide(self, groups: Sequence[Group], further: int) -> bool:
@@ -606,8 +618,8 @@ class Rule:
         """
         n_draws = sum(len(group.draws) for group in groups)
         new = tuple(range(n_draws, n_draws + further))
-        differ = [Group(group.draws, empty=group.empty) for group in groups]
-        merged = [Group(group.draws, empty=group.empty) for group in groups if not group.open]
+        differ = [replace(group, open=False) for group in groups]
+        merged = [group for group in groups if not group.open]
         if union := _union(group for group in groups if group.open):
             merged.append(Group(union))
         outcomes = (_joined(merged, new), _joined(differ, new), [*differ, *(Group((i,)) for i in new)])
@@ -627,9 +639,9 @@ def _joined(groups: Sequence[Group], new: tuple[int, ...]) -> list[Group]:
     """The groups, with new draws in the leading one."""
     if not new or not groups:
         return [*groups, *([Group(new)] if new else [])]
-    leading = max(groups, key=lambda group: group.rank)
+    leading = max(groups, key=lambda group: (not group.none, group.rank))
     following = [group for group in groups if group is not leading]
-    return [*following, Group((*leading.draws, *new), empty=leading.empty)]
+    return [*following, replace(leading, draws=(*leading.draws, *new), open=False)]
 
 
 class PartOfDraws:
@@ -639,7 +651,7 @@ class PartOfDraws:
         self.question, self.rule = question, rule
         self.groups: list[Group] = []
         self._linkage, self._exact = linkage, exact
-        self._positions: dict[str, list[int]] = {}  # normal form → its draws
+        self._positions: dict[str | None, list[int]] = {}  # normal form → its draws; None is no answer
         self._read_as: dict[str, str] = {}
         self._log_likelihoods: list[float | None] = []  # log-likelihoods of the draws
         self._n_drawn = 0
@@ -667,20 +679,26 @@ class PartOfDraws:
     def tied(self, outcome: Outcome) -> list[Group]:
         """The groups that are as large as the leading one, in the order in which they appeared."""
         tied = [group for group in self.groups if len(group.draws) == outcome.low]
-        return sorted(tied, key=lambda group: group.draws[0])
+        return sorted(tied, key=lambda group: (group.none, group.draws[0]))
 
     def add(
         self,
-        forms: Sequence[str],
+        forms: Sequence[str | None],
         log_likelihoods: Sequence[float | None],
         read_as: Sequence[str] | None = None,
     ) -> None:
-        """Take further draws as normal forms, and what their values are read from; `settle` groups them."""
-        self._log_likelihoods += log_likelihoods
-        for form, value in zip(forms, read_as or forms, strict=True):
+        """Take further draws as normal forms, and what their values are read from; `settle` groups them.
+
+        A form that is None is no answer, of no likelihood.
+        """
+        for form, u, value in zip(
+            forms, log_likelihoods, read_as or [form or "" for form in forms], strict=True
+        ):
+            self._log_likelihoods.append(-math.inf if form is None else u)
             self._positions.setdefault(form, []).append(self._n_drawn)
-            self._read_as[form] = min(value, self._read_as.get(form, value), key=len)
             self._n_drawn += 1
+            if form is not None:
+                self._read_as[form] = min(value, self._read_as.get(form, value), key=len)
 
     def search(self) -> QuestionSearch:
         """Group the draws until it is decided, or no verdict on a pair of them can decide it.
@@ -703,14 +721,17 @@ class PartOfDraws:
 
     def group(self, clusters: list[list[str]]) -> None:
         """Take what the search found; answers that it did not get to are groups of their own."""
-        settled = {"", *chain.from_iterable(clusters)}
-        self.groups = self._grouped(clusters, [form for form in self._positions if form not in settled])
+        settled = set(chain.from_iterable(clusters))
+        self.groups = self._grouped(
+            clusters, [form for form in self._positions if form and form not in settled]
+        )
 
     def _grouped(self, clusters: list[list[str]], waiting: list[str]) -> list[Group]:
         growing = len(clusters) - 1 if waiting and not self._exact else None
         groups = [self._group(cluster, number == growing) for number, cluster in enumerate(clusters)]
         groups += [self._group([form], not self._exact) for form in waiting]
-        return groups + ([Group(tuple(self._positions[""]), empty=True)] if "" in self._positions else [])
+        apart = [form for form in ("", None) if form in self._positions]
+        return groups + [Group(tuple(self._positions[form]), empty=True, none=form is None) for form in apart]
 
     def _group(self, forms: Sequence[str], may_grow: bool) -> Group:
         return Group(tuple(sorted(i for form in forms for i in self._positions[form])), may_grow)
@@ -809,9 +830,9 @@ class OpenQuestion:
     question: Question
     part: PartOfDraws
     form: Callable[[str], str]  # makes the normal form of an answer
-    texts: list[str] = field(default_factory=list)  # first answers
+    texts: list[str | None] = field(default_factory=list)  # answers; None is no answer
+    finished: list[bool] = field(default_factory=list)  # whether each ended before the token limit
     failure: QuestionError | None = None
-    cut: int = 0  # draws that reached the token limit
 
     @property
     def batch(self) -> tuple[bool, int, int]:
@@ -822,12 +843,18 @@ class OpenQuestion:
         """Take further draws."""
         self.failure = sampled.failure
         if self.failure is None:
-            finished = [draw.finished for draw in sampled.draws]
-            self.cut += finished.count(False)
-            self.texts += [draw.text for draw in sampled.draws]
-            forms = [self.form(draw.text) for draw in sampled.draws]
+            finished: list[bool] = [draw.finished for draw in sampled.draws]
+            texts: list[str | None] = [draw.text for draw in sampled.draws]
+            self.texts, self.finished = self.texts + texts, self.finished + finished
+            forms = [None if text is None else self.form(text) for text in texts]
             likely = [draw.log_likelihood for draw in sampled.draws]
-            self.part.add(forms, likely, values_read(forms, finished))
+            self.part.add(forms, likely, values_read([form or "" for form in forms], finished))
+
+    @property
+    def row(self) -> Row:
+        """The question, and its draws so far."""
+        draws = {"samples": self.texts, "finished": self.finished}
+        return Row({**self.question.row(), **draws, "log_likelihoods": None, "clusters": None})
 
     def answer(self, rule: DecisionRule) -> Answer:
         """What was decided early; the confidence is known where its bounds agree."""
@@ -845,19 +872,20 @@ class OpenQuestion:
             for group in [leading, *sorted(rivals, key=lambda group: group.rank, reverse=True)]
         )
         low, high = (float(rule.confidences[count]) for count in (outcome.low, outcome.high))
-        row = Row({**self.question.row(), "samples": self.texts, "log_likelihoods": None, "clusters": None})
+        if outcome.answer.none:  # which is never correct
+            low = high = 0.0
         return Answer(
             id=self.question.id,
             question=self.question.question,
             text=meanings[0].text,
-            confidence=low if low == high else None,
+            confidence=low if low == high and not outcome.answer.none else None,
             measure=rule.measure,
             abstained=not outcome.answered,
             threshold=rule.threshold,
             entropy=None,
             meanings=meanings,
             by_measure={},
-            row=row,
+            row=self.row,
             bounds=(low, high),
             tied=tied if tied > 1 else None,
             m=len(rule.confidences) - 1,

@@ -51,14 +51,14 @@ def test_a_page_of_an_early_decision_names_its_bound_and_how_many_draws_were_ask
         "abstained": False,
         "threshold": 0.6,
         "entropy": None,
-        "explanation": "6 of 6 draws say Ana Velis",
+        "explanation": "6 of 6 samples say Ana Velis",
         "meanings": [meaning],
         "samples": ["Ana Velis"] * 6,
     }
     page = _page(record)
     assert "right with probability at least 0.62" in page
     assert "answered: at least 0.62 reaches the threshold 0.60" in page
-    assert "6 of 10 draws asked" in page
+    assert "6 of 10 samples taken" in page
     assert "at most 0.90 is below" in _page(record | {"abstained": True, "threshold": 0.95})
     assert "probability 0.90" in _page(record | {"confidence": 0.9})
 

@@ -22,7 +22,7 @@ from semcal.errors import QuestionError, SemcalWarning, ServerError
 from semcal.experiment.grid_plan import Choice, Choices, Selected, ValidationScores
 from semcal.experiment.grid_settings import Calibrating, Clustering, Grading, Model
 from semcal.files import dumps
-from semcal.grading.grade import EntailmentGrader, Members, grade_clusters, grade_together
+from semcal.grading.grade import EntailmentGrader, Members, grade_clusters, grade_texts, grade_together
 from semcal.grading.rules import Grader, members_to_grade
 from semcal.installation import versions
 from semcal.measuring import MeasureOptions, measure_rows, scores_by_measure
@@ -185,7 +185,7 @@ class GridBlocks:
     executor: Executor[Any]
     on_block: Callable[[str], None] = lambda _: None  # is told the stage of every block that is there
     made: Counter[str] = field(default_factory=Counter)  # rows made just now, by what they count towards
-    ends: list[tuple[int, int]] = field(default_factory=list)  # draws at the token limit, and the others
+    ends: list[tuple[int, int, int]] = field(default_factory=list)  # counts of `count_ends`
     on_remade: Callable[[str], None] = lambda _: None  # is told what has to be made again
     _lock: Lock = field(default_factory=Lock, init=False, repr=False)  # of `made`
 
@@ -271,7 +271,7 @@ class GreedyStep:
                         answers.append(Row({**row.json, FAILED: generation.reason}))
                         continue
                     text = first_answer(generation.text, question.question).text
-                    grade = grader.grade(question.question, [text], question.answers)
+                    grade = grade_texts(grader, question.question, [text], question.answers)
                     answers.append(row.set(text=text, correct=grade.correct))
         return answers
 
@@ -406,7 +406,8 @@ class SelectStep:
             groups.setdefault((row["m"], row["candidate"]), []).append(row)
         graded: dict[int, Graded] = {}
         for (count, name), of_group in groups.items():
-            bare = [Row({key: row[key] for key in ("id", "clusters", "log_likelihoods")}) for row in of_group]
+            keys = ("id", "samples", "clusters", "log_likelihoods")
+            bare = [Row({key: row[key] for key in keys if key in row}) for row in of_group]
             verdicts = [row["correct"] for row in of_group]
             graded.setdefault(count, {})[name] = under_alphas(bare, verdicts, self.measure_alphas, self.ties)
         return graded
@@ -589,6 +590,6 @@ class ApplyStep:
 
 
 def _decided(row: Row, decided: CalibratedAnswer, grader: Grader) -> Row:
-    grade = grader.grade(row["question"], [decided.text], row["answers"])
+    grade = grade_texts(grader, row["question"], [decided.text], row["answers"])
     share = len(row["clusters"][decided.meaning]) / len(row["samples"])
     return Row({"id": row["id"], **asdict(decided), "share": share, "correct": grade.correct})

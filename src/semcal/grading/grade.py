@@ -125,6 +125,14 @@ def check_gradable(row: Row) -> None:
         _ = row.samples, row.top_clusters, row.log_likelihoods
 
 
+def grade_texts(
+    grader: Grader, question: str, texts: Sequence[str | None], references: Sequence[str]
+) -> Grade:
+    """Grade the texts of one answer, of which one correct one is enough; None, no answer, is wrong."""
+    found = [text for text in texts if text is not None]
+    return grader.grade(question, found, references) if found else Grade(False, "empty")
+
+
 def grade_clusters(
     row: Row, *, grader: Grader, members: Members | None = None, only: Iterable[int] | None = None
 ) -> dict[int, Grade]:
@@ -137,7 +145,7 @@ def grade_clusters(
     if members is not None:
         texts = [[row.samples[i] for i in members(cluster)] for cluster in row.clusters]
     chosen = range(len(texts)) if only is None else only
-    return {k: grader.grade(row.question_or_empty, texts[k], row.answers) for k in chosen}
+    return {k: grade_texts(grader, row.question_or_empty, texts[k], row.answers) for k in chosen}
 
 
 def grade_row(row: Row, *, grader: Grader) -> Row:
@@ -155,7 +163,7 @@ def grade_row(row: Row, *, grader: Grader) -> Row:
         return row.add(Grades(answer_correct=verdict, correct=dict.fromkeys(row.top_clusters)))
     question, references, answer_correct = row.question_or_empty, row.answers, verdict
     if row.decision is not None and verdict is None:
-        answer_correct = grader.grade(question, [row.decision.answer], references).correct
+        answer_correct = grade_texts(grader, question, [row.decision.answer], references).correct
     if predictions is not None:
         grade = grader.grade(question, predictions, references)
         return row.add(Grades(answer_correct=answer_correct, correct=grade.correct, rule=grade.rule))

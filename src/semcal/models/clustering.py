@@ -26,7 +26,7 @@ from semcal.models.equivalence import (
     form_by,
 )
 from semcal.registry import check_name
-from semcal.rows import AnswerKind, Clusters, Row, RowsAt, stated_answers
+from semcal.rows import AnswerKind, Clusters, Row, RowsAt, count_ends, stated_answers
 from semcal.steps import WorkerState
 from semcal.text.first_answer import is_refusal
 from semcal.text.values import values_differ, values_read
@@ -330,9 +330,11 @@ def cluster_rows(
     """
     hits = _hits(equivalence)
     normal_form = form_by(equivalence)
-    forms = [[normal_form(text) for text in row.samples] for row in rows]
+    forms = [[normal_form(text or "") for text in row.samples] for row in rows]
     values = [values_read(form, row.finished) for row, form in zip(rows, forms)]
     parts = [(number, part) for number, row in enumerate(rows) for part in _by_temperature(row)]
+    without = [[i for i in part if rows[number].samples[i] is None] for number, part in parts]
+    parts = [(n, [i for i in part if rows[n].samples[i] is not None]) for n, part in parts]
     clustering = cluster_answers(
         [rows[number].question for number, _ in parts],
         [[forms[number][i] for i in part] for number, part in parts],
@@ -343,8 +345,9 @@ def cluster_rows(
         progress=progress and (lambda count: progress(count * len(rows) // len(parts))),
     )
     clusters: list[list[list[int]]] = [[] for _ in rows]
-    for (number, part), clusters_of_part in zip(parts, clustering.clusters):
+    for (number, part), clusters_of_part, no_answer in zip(parts, clustering.clusters, without):
         clusters[number] += [[part[i] for i in cluster] for cluster in clusters_of_part]
+        clusters[number] += [no_answer] if no_answer else []
     clustered = [
         row.add(Clusters(form, sorted(row_clusters)))
         for row, form, row_clusters in zip(rows, forms, clusters)
@@ -375,7 +378,8 @@ def match_answers(rows: Sequence[Row], kind: AnswerKind, equivalence: Equivalenc
     """
     normal_form, exact = form_by(equivalence), isinstance(equivalence, ExactMatch)
     answers = stated_answers(rows, kind)
-    forms = [[normal_form(text) for text in row.samples] for row in rows]
+    # samples without an answer have a form that no answer has
+    forms = [[None if text is None else normal_form(text) for text in row.samples] for row in rows]
     searches = [
         QuestionSearch(row.question, _same_as(normal_form(answer.text), of_draws, row.finished, exact=exact))
         for row, answer, of_draws in zip(rows, answers, forms)
@@ -400,13 +404,14 @@ def match_at(rows: RowsAt, kind: AnswerKind, equivalence: Equivalence | None) ->
     return {t: [next(matched) for _ in part] for t, part in rows.items()}
 
 
-def _same_as(form: str, forms: Sequence[str], finished: Sequence[bool], *, exact: bool) -> Search:
+def _same_as(form: str, forms: Sequence[str | None], finished: Sequence[bool], *, exact: bool) -> Search:
     """Compare a normal form with the others, unless one of them is the same."""
     if form in forms or exact or not form:
         yield from ()
         return [[form]]
     (value,) = values_read([form], [True])
-    others = dict(zip(forms, values_read(forms, finished)))
+    texts = [text or "" for text in forms]
+    others = dict(zip(texts, values_read(texts, finished)))
     pairs = [(form, other) for other, read in others.items() if other and not values_differ(value, read)]
     verdicts = (yield pairs) if pairs else None
     return [[form, *(other for (_, other), same in zip(pairs, verdicts or []) if same)]]
@@ -443,7 +448,8 @@ class ClusterStep:
             hits=clustered.hits,
             pairs=sum(n * (n - 1) for n in n_draws),
             draws=sum(n_draws),
-            invalid=sum(count_invalid(models.equivalence, row.samples) for row in answered),
+            invalid=sum(count_invalid(models.equivalence, row.texts) for row in answered),
+            none=count_ends(answered)[2],
         )
         clustered_rows = iter(clustered.rows)
         return [row if row.failure else next(clustered_rows) for row in rows]

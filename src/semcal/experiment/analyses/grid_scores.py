@@ -95,7 +95,7 @@ def _columns(rows: Records, measures: Sequence[str]) -> Columns:
         rules={name: Counter(str(rule.get(name)) for rule in rules) for name in measures},
         distinct=float(np.mean([len(set(texts)) for texts in samples])),
         meanings=float(np.mean([len(row["clusters"]) for row in rows])),
-        refusals=sum(count for text, count in draws.items() if _refuses(text)) / draws.total(),
+        refusals=sum(count for text, count in draws.items() if text and _refuses(text)) / draws.total(),
     )
 
 

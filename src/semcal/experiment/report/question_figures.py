@@ -16,9 +16,11 @@ from semcal.experiment.finished import FinishedRun
 from semcal.experiment.grid_settings import Grading
 from semcal.experiment.report.tables import Row
 from semcal.files import parse_float
+from semcal.grading.grade import grade_texts
 from semcal.measures import MEASURES
 from semcal.measuring import wordings
 from semcal.plotting import INK, OTHER, QUIET, RULE, shortened, style, wrapped
+from semcal.rows import NO_ANSWER
 from semcal.rows import Row as SampledRow
 
 # ---- Figure 1: one question at T = 0.5 and at the fitted T -----------------------------------------------
@@ -118,8 +120,8 @@ def _bar(row: Row, cluster: int, grading: Grading) -> tuple[str, float, bool]:
     if cluster == row["top_cluster"][MEASURE]:
         right = bool(row["correct"][MEASURE])
     else:
-        right = grading.grader().grade(row["question"], [text], row["answers"]).correct
-    return f"{shortened(text, 24)}  ×{count}", row["confidences"][MEASURE][cluster], right
+        right = grade_texts(grading.grader(), row["question"], [text], row["answers"]).correct
+    return f"{shortened(text or NO_ANSWER, 24)}  ×{count}", row["confidences"][MEASURE][cluster], right
 
 
 # ---- Figure 2: answers → meanings → statistics → seven distributions -------------------------------------
