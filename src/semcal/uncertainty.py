@@ -601,7 +601,8 @@ class Rule:
         apart = [group for group in groups if group not in joinable]
         answer = max(groups, key=lambda group: group.rank)
         joined = _union(group for group in joinable if group is not answer)
-        rivals = [len(joined), *(len(group.draws) for group in apart if group is not answer)]
+        # one without an answer loses a tie
+        rivals = [len(joined), *(len(group.draws) - group.none for group in apart if group is not answer)]
         low = len(answer.draws)
         high = remaining + max(len(_union(joinable)), *(len(g.draws) for g in apart if not g.none), 0)
         ahead = max(rivals) + remaining < low or (not remaining and len(joinable) < 2)

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from semcal.models.clustering import Verdicts, cluster_answers
+from semcal.models.clustering import Verdicts, cluster_rows
 from semcal.models.equivalence import Equivalence, ExactMatch
 from semcal.models.fakes import FakeEquivalence
+from semcal.rows import Row
 from semcal.uncertainty import Group, PartOfDraws, Rule, settle
 
 FORMS = ["ash", "birch wood", "cedar", "date palm", "elm", "fir tree", ""]
@@ -114,7 +115,7 @@ def test_it_is_decided_exactly_when_all_that_can_follow_agrees(state, linked, ne
 
 
 def replayed(
-    forms: Sequence[str], rule: Rule, equivalence: Equivalence, linkage: str
+    forms: Sequence[str | None], rule: Rule, equivalence: Equivalence, linkage: str
 ) -> tuple[PartOfDraws, int]:
     """Take the draws of a question in rounds; what was decided, and the calls it took."""
     part = PartOfDraws("q?", rule, linkage=linkage, exact=isinstance(equivalence, ExactMatch))
@@ -129,9 +130,9 @@ def replayed(
 
 
 @st.composite
-def questions(draw: st.DrawFn) -> tuple[list[str], FakeEquivalence]:
+def questions(draw: st.DrawFn) -> tuple[list[str | None], FakeEquivalence]:
     """Samples of one question and any directed relation between them, symmetric or transitive or not."""
-    samples = draw(st.lists(st.sampled_from(FORMS), min_size=1, max_size=12))
+    samples = draw(st.lists(st.sampled_from([*FORMS, None]), min_size=1, max_size=12))
     entailed = draw(st.lists(st.sampled_from(list(permutations(FORMS, 2))), max_size=30, unique=True))
     entailed += [(b, a) for a, b in entailed] if draw(st.booleans()) else []
     return samples, FakeEquivalence(entailments=entailed)
@@ -143,14 +144,17 @@ def test_decisions_are_those_of_all_draws_and_all_pairs(question, linkage, need)
     samples, equivalence = question
     used: Equivalence = ExactMatch() if linkage == "exact" else equivalence
     linkage = "components" if linkage == "exact" else linkage
-    whole = cluster_answers(["q?"], [samples], used, linkage=linkage)
-    winner = top([frozenset(cluster) for cluster in whole.clusters[0]])
+    row = Row({"id": "1", "question": "q?", "samples": samples})
+    whole = cluster_rows([row], equivalence=used, linkage=linkage).rows[0]
+    without = frozenset(i for i, text in enumerate(samples) if text is None)  # which wins no tie
+    winner = top([cluster for cluster in map(frozenset, whole.clusters) if cluster != without] or [without])
+    winner = without if len(without) > len(winner) else winner
     rule = Rule(len(samples), need, linkage == "components" and used is equivalence)
     equivalence.asked.clear()
     part, calls = replayed(samples, rule, used, linkage)
     outcome = part.outcome
-    assert outcome.answered is (len(winner) >= need)
-    assert outcome.low <= len(winner) <= outcome.high
+    assert outcome.answered is (winner != without and len(winner) >= need)
+    assert winner == without or outcome.low <= len(winner) <= outcome.high
     if outcome.answered:
         assert winner >= set(outcome.answer.draws)
     assert calls == len(equivalence.asked) == len(set(equivalence.asked))
@@ -166,6 +170,8 @@ def test_decisions_are_those_of_all_draws_and_all_pairs(question, linkage, need)
         ("abcdeaaaaa", 7, "components", 10),  # a draw may join all of them
         ("aaaaaabaaa", 7, "components", 8),
         ("aaaaaaaaaa", 11, "greedy", 1),  # never answered
+        ([None] * 10, 3, "greedy", 6),  # without an answer
+        ([None, None, None, None, *"aaaaaa"], 5, "greedy", 9),
     ],
 )
 def test_as_few_draws_are_taken_as_decide(forms, need, linkage, drawn):
