@@ -47,6 +47,7 @@ from semcal.rows import (
     RowsAt,
     as_answer_kind,
     check_distinct,
+    count_ends,
     failures_of,
     warn_of_cut_draws,
     warn_of_failures,
@@ -107,11 +108,11 @@ class SemanticUQ:
         The most frequent meaning of the draws (by default), or what the model says at T = 0, which is one
         more draw; or that of the calibration. For answers that are given use `check`.
 
-    `draws`, `cut_draws` (at the limit), `invalid_draws` (none of the labels) and `nli_calls` count those so
-    far, and `pairs` all ordered pairs of answers. UsageError if the recalibrator or calibration was made for
-    another model or prompt, m is 1, or the calibration sets what is given beside it; SemcalWarning below 5
-    draws, where a calibration of stored samples cannot be checked, and where `force` applies one that was
-    made for another model or prompt.
+    `draws`, `cut_draws` (at the limit), `none_draws` (without an answer), `invalid_draws` (none of the
+    labels) and `nli_calls` count those so far, and `pairs` all ordered pairs of answers. UsageError if the
+    recalibrator or calibration was made for another model or prompt, m is 1, or the calibration sets what is
+    given beside it; SemcalWarning below 5 draws, where a calibration of stored samples cannot be checked, and
+    where `force` applies one that was made for another model or prompt.
 
     Examples
     --------
@@ -200,7 +201,7 @@ class SemanticUQ:
         self.linkage = check_name(linkage or "components", LINKAGES, what="linkage")
         self.measure = check_name(measure or "E-SC", MEASURES, what="measure")
         self.threshold = _checked_threshold(abstain_below)
-        self.draws = self.cut_draws = self.invalid_draws = self.nli_calls = self.pairs = 0
+        self.draws = self.cut_draws = self.none_draws = self.invalid_draws = self.nli_calls = self.pairs = 0
         self.options = MeasureOptions(t_alpha, g_alpha)
         check_likelihoods(model, self.recalibrator, self.measure)
 
@@ -264,9 +265,10 @@ class SemanticUQ:
         return self._ask_many(questions, self.answer_kind, progress)
 
     def _ask_many(self, questions: Questions, kind: AnswerKind, progress: ShowProgress) -> Results:
-        cut, draws = self.cut_draws, self.draws
+        before = self.cut_draws, self.draws, self.none_draws
         results = self.answer_all(questions, progress=progress, kind=kind)
-        warn_of_cut_draws(self.cut_draws - cut, self.draws - draws)
+        after = self.cut_draws, self.draws, self.none_draws
+        warn_of_cut_draws(*(new - old for new, old in zip(after, before)))
         warn_of_failures(results.failures, len(results) + len(results.failures))
         return results
 
@@ -286,20 +288,21 @@ class SemanticUQ:
             failures |= {name: QuestionError(name, why) for name in lacking}
             rows = {None: [row for row in rows[None] if row.id not in failures]}
         answers = answers_of(rows, self.measure, self.calibration, self.threshold, kind)
-        (seed,) = self.sampling.seeds
         return Results(
             answers,
             rows,
             grader=as_grader(None, self.equivalence),
             clustering=Grouping(self.equivalence, self.linkage),
-            seed=seed,
             failures=failures,
             kind=kind,
         )
 
-    def _count(self, n_questions: int, draws: int, cut_draws: int) -> None:
+    def _count(self, n_questions: int, rows: Sequence[Row]) -> None:
+        cut, draws, none = count_ends(rows)
         self.draws += draws
-        self.cut_draws += cut_draws
+        self.cut_draws += cut
+        self.none_draws += none
+        self.invalid_draws += sum(count_invalid(self.equivalence, row.texts) for row in rows)
         self.pairs += n_questions * self.m * (self.m - 1)
 
     def _measured(
@@ -321,8 +324,7 @@ class SemanticUQ:
         )
         rows = clustered.rows
         self.nli_calls += clustered.calls
-        self._count(len(rows), len(rows) * self.m, sum(row.finished.count(False) for row in rows))
-        self.invalid_draws += sum(count_invalid(self.equivalence, row.samples) for row in rows)
+        self._count(len(rows), rows)
         n = len(rows) // len(self.recalibrators)
         split = {t: rows[k * n : (k + 1) * n] for k, t in enumerate(self.recalibrators)}
         measured = match_at(measure_at(split, self.options), kind, self.equivalence)
@@ -414,8 +416,8 @@ def check(
     >>> model = FakeLanguageModel({"Who wrote it?": {"Ana": 0.9, "Bo": 0.1}})
     >>> for answer in check(model, ["Who wrote it?"] * 2, ["Ana", "Cy"], equivalence="exact"):
     ...     print(answer, answer.explanation, sep="; ")
-    Answer('Ana', confidence=0.9); 9 of 10 draws say Ana and 1 says Bo
-    Answer('Cy', confidence=0); none of 10 draws says Cy, 9 say Ana and 1 says Bo
+    Answer('Ana', confidence=0.9); 9 of 10 samples say Ana, 1 says Bo
+    Answer('Cy', confidence=0); none of 10 samples says Cy, 9 say Ana, 1 says Bo
     """
     return SemanticUQ(model, **options).check_many(questions, answers, progress=progress)
 
@@ -452,7 +454,8 @@ def _checked_threshold(threshold: float | None) -> float | None:
 class AskStep:
     """Asks the questions of rows in some ways (options of `SemanticUQ`): its records stand together.
 
-    It counts `calls` of the NLI model of all `pairs`, `draws`, and those `cut` at the token limit.
+    It counts `calls` of the NLI model of all `pairs`, `draws`, those `cut` at the token limit, those with no
+    answer (`none`), and questions `without` one.
     """
 
     name: ClassVar[str] = "ask"
@@ -471,6 +474,8 @@ class AskStep:
                 pairs=uq.pairs,
                 draws=uq.draws,
                 cut=uq.cut_draws,
+                none=uq.none_draws,
+                without=sum(answer.text is None for answer in results[-1]),
                 invalid=uq.invalid_draws,
             )
         by_id = [{answer.id: answer for answer in answers} for answers in results]

@@ -763,21 +763,35 @@ def test_labelled_questions_like_an_answer_are_counted_once_each_and_told() -> N
     nearest = min(like, key=lambda one: max(one.low - best.probability, best.probability - one.high, 0.0))
     assert best.like == nearest
     text = answer_of(row, "E-SC", best, None).explanation
-    assert text.endswith(f"; of {nearest.n} labelled questions like this {nearest.right} were right")
+    assert text.endswith(f"; of {nearest.n} labeled questions like this {nearest.right} were right")
 
 
 @pytest.mark.parametrize(
     ("texts", "said"),
     [
-        (["Ana"], "1 draw says Ana"),
-        (["Ana"] * 3, "3 of 3 draws say Ana"),
-        (["Ana", "Ana", "Bo"], "2 of 3 draws say Ana and 1 says Bo"),
-        (["", "", "Bo"], "2 of 3 draws say nothing and 1 says Bo"),
-        (["A b", "A b", "C", "D", "E"], "2 of 5 draws say A b, 1 says C, 1 says D and 1 says another thing"),
-        (list("AABCDEF"), "2 of 7 draws say A, 1 says B, 1 says C and 3 say 3 other things"),
-        (["x" * 80] * 2, f"2 of 2 draws say {'x' * 59}…"),
+        (["Ana"], "1 sample says Ana"),
+        (["Ana"] * 3, "3 of 3 samples say Ana"),
+        (["Ana", "Ana", "Bo"], "2 of 3 samples say Ana, 1 says Bo"),
+        (["Yes"] * 6 + ["No"] * 4, "6 of 10 samples say Yes, 4 say No"),
+        (["Yes", "No"], "1 of 2 samples says Yes, 1 says No: the samples do not agree on any answer"),
+        (["", "", "Bo"], "2 of 3 samples say nothing, 1 says Bo"),
+        (["A b", "A b", "C", "D", "E"], "2 of 5 samples say A b, 1 says C, 1 says D, 1 says something else"),
+        (
+            list("AABCDD"),
+            "2 of 6 samples say A, 2 say D, 1 says B, 1 says something else: "
+            "the samples do not agree on any answer",
+        ),
+        (list("AABCDEF"), "2 of 7 samples say A, 1 says B, 1 says C, 3 say 3 other things"),
+        (["x" * 80] * 2, f"2 of 2 samples say {'x' * 59}…"),
+        ([None], "1 sample gave no answer"),
+        ([None, "Bo", None], "2 of 3 samples gave no answer, 1 says Bo"),
+        (["Bo", "Bo", "", None], "2 of 4 samples say Bo, 1 says nothing, 1 gave no answer"),
+        (
+            [None, *"AAAABCDE"],
+            "4 of 9 samples say A, 1 says B, 1 says C, 2 say 2 other things, 1 gave no answer",
+        ),
     ],
 )
-def test_an_explanation_counts_draws(texts: list[str], said: str) -> None:
+def test_an_explanation_counts_samples(texts: list[str | None], said: str) -> None:
     (row,) = measured([{"id": "1", "question": "Who?", "samples": texts}])
     assert answer_of(row, "E-SC", None, None).explanation == said

@@ -6,6 +6,8 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from semcal.calibration.calibrated import DrawsPoint, requested_features
 from semcal.calibration.features import answered_rows, candidates_for, features_of
 from semcal.calibration.learning import Learning, answering_temperatures, grade_answers
@@ -79,7 +81,7 @@ def _gains(rows: RowsAt, n: int, clustering: Grouping, learning: Learning, group
         learning.answer,
         clustering.equivalence,
     )
-    labels = []
+    labels, found = [], []
     for t in answering_temperatures(measured, learning):
         at = {t: measured[t], **measured}
         is_known = any(item.token_scores is not None for item in answered_rows(at, learning.answer))
@@ -87,10 +89,16 @@ def _gains(rows: RowsAt, n: int, clustering: Grouping, learning: Learning, group
         features = features_of(at, learning.answer, requested_features(learning.columns, signals))
         correct = grade_answers(features, measured[t], learning)
         labels.append(Labelled(features.values, correct, candidates_for(features)))
+        found.append(features.has_answer)
+    has_answer = np.all(found, axis=0)
+    labels = [of_place.part(has_answer) for of_place in labels]
+    groups = None if groups is None else groups[has_answer]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SemcalWarning)
         p, places = predict_out_of_fold(labels, groups=groups, seed=learning.seed)
     correct = labels[0].correct.copy()
     for place, of_place in enumerate(labels):
         correct[places == place] = of_place.correct[places == place]
-    return p * (2 * correct - p)
+    gains = np.zeros(len(has_answer))  # 0 where there is no answer, of probability 0
+    gains[has_answer] = p * (2 * correct - p)
+    return gains

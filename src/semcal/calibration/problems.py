@@ -81,7 +81,7 @@ def problems_of_labels(rows: Sequence[Row], equivalence: Equivalence | str) -> I
             check_references(row, equivalence)
         except InputError as error:
             raise row.error(str(error)) from None
-    texts = [text for row in rows for text in row.samples]
+    texts = [text for row in rows for text in row.texts]
     if invalid := count_invalid(equivalence, texts):
         labels = ", ".join(equivalence.labels)
         yield f"{invalid} of {len(texts)} draws are none of {labels}, and count as no answer"

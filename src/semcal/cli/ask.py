@@ -19,7 +19,7 @@ from semcal.data.question import Question
 from semcal.errors import QuestionError, RowError, UsageError
 from semcal.files import writing
 from semcal.models.equivalence import needs_no_model
-from semcal.rows import Json, Row, as_answer_kind, warn_of_cut_draws
+from semcal.rows import NO_ANSWER, Json, Row, as_answer_kind, warn_of_cut_draws
 from semcal.steps import Block, run_steps
 
 if TYPE_CHECKING:
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 #: Questions of a file that are asked together.
 BLOCK = 256
-#: What is said where several meanings share the first place.
-_DISAGREE = "the draws do not agree on any answer: {} meanings are equally frequent"
 #: How the name of a file of questions ends.
 DATA_SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
 #: Options of `SemanticUQ`; a calibration brings them, and the distribution.
@@ -285,8 +283,10 @@ def _write_answer(block: Block, out: Path | None, render: Callable[[Row], str]) 
 
 
 def _tell_costs(costs: Counter[str], state: WorkerState, *, several: bool) -> None:
-    """Say how many draws were cut, and the cost of clustering."""
-    warn_of_cut_draws(costs["cut"], costs["draws"])
+    """Say how many samples were cut or have no answer, and the cost of clustering."""
+    warn_of_cut_draws(costs["cut"], costs["draws"], costs["none"])
+    if costs["without"]:
+        info(f"ask: questions whose most frequent meaning is {NO_ANSWER!r}: {costs['without']}")
     opt.tell_invalid("ask", state.equivalence.name, costs)
     if several and not needs_no_model(state.equivalence.name):
         info(f"ask: {nli_cost(state.equivalence.name, costs)}")
@@ -302,7 +302,7 @@ def _page(record: Json, *, titled: bool = False) -> str:
     raw = record.get("map", "").startswith("none") and record["confidence"] == record["score"]
     calibrated = record["measure"] == "Calibrated" and not raw
     kind = "probability" if calibrated else "share"
-    wide = min(48, max(len("(empty answer)"), *(len(meaning["text"]) for meaning in record["meanings"])))
+    wide = min(48, max(len("(empty answer)"), *(len(_named(one["text"])) for one in record["meanings"])))
     confidence = "undefined" if (p := record["confidence"]) is None else f"{p:.2f}"
     verdict = (
         f"right with probability {confidence}"
@@ -315,31 +315,38 @@ def _page(record: Json, *, titled: bool = False) -> str:
     method += " by sgd" if (record["method"], record["solver"]) == ("TS", "sgd") else ""
     method += "" if record["temperature"] is None else f", T = {record['temperature']:.2f}"
     entropy = "undefined" if record["entropy"] is None else f"{record['entropy']:.2f} nats"
+    head = _named(record["answer"]) if record["answer"] is None else f"{_named(record['answer'])}   {verdict}"
     return "\n".join(
         [
             *([Row(record).title] if titled else []),
-            f"{record['answer'] or '(empty answer)'}   {verdict}",
-            *([_DISAGREE.format(record["tied"])] if "tied" in record else []),
+            head,
             *_verdict(record),
             f"{record['explanation']}.",
             "",
-            f"  {'meaning':<{wide}} {'drawn':>5} {kind:>11}",
+            f"  {'meaning':<{wide}} {'samples':>7} {kind:>11}",
             *(
-                f"  {(meaning['text'] or '(empty answer)')[:wide]:<{wide}} {len(meaning['samples']):>5} "
+                f"  {_named(meaning['text'])[:wide]:<{wide}} {len(meaning['samples']):>7} "
                 f"{'–' if meaning[kind] is None else format(meaning[kind], '.2f'):>11}"
                 for meaning in record["meanings"]
             ),
             "",
-            f"  {len(record['samples'])} draws{method}; semantic entropy {entropy}",
+            f"  {len(record['samples'])} samples{method}; semantic entropy {entropy}",
             "",
         ]
     )
 
 
+def _named(text: str | None) -> str:
+    """The text of a meaning as a person reads it."""
+    return f"({NO_ANSWER})" if text is None else text or "(empty answer)"
+
+
 def _verdict(record: Json) -> Iterator[str]:
     """Whether the answer is given, where there is a threshold."""
     share, p, threshold = "", record["confidence"], record["threshold"]
-    if record["abstained"] and threshold is None:
+    if record["answer"] is None:
+        yield f"abstained: {NO_ANSWER} was found in most samples"
+    elif record["abstained"] and threshold is None:
         yield "abstained: no threshold was found that holds the risk"
     elif record["abstained"] and p is None:
         yield "abstained: the confidence is undefined"

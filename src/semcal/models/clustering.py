@@ -36,7 +36,7 @@ from semcal.models.equivalence import (
     margins_by,
 )
 from semcal.registry import check_name
-from semcal.rows import AnswerKind, Clusters, Row, RowsAt, stated_answers
+from semcal.rows import AnswerKind, Clusters, Row, RowsAt, count_ends, stated_answers
 from semcal.steps import WorkerState
 from semcal.text.first_answer import is_refusal
 from semcal.text.normal_form import normal_form
@@ -573,7 +573,8 @@ class ClusterStep:
             hits=clustered.hits,
             pairs=sum(n * (n - 1) for n in n_draws),
             draws=sum(n_draws),
-            invalid=sum(count_invalid(models.equivalence, row.samples) for row in answered),
+            invalid=sum(count_invalid(models.equivalence, row.texts) for row in answered),
+            none=count_ends(answered)[2],
         )
         clustered_rows = iter(clustered.rows)
         return [row if row.failure else next(clustered_rows) for row in rows]

@@ -54,7 +54,7 @@ class Outcome:
 
     answer: Answer
     features: Mapping[str, float | None]
-    form: str  # the normal form of the answer
+    form: str  # the normal form of the answer; "" of no answer
     prompt_tokens: int
     completion_tokens: int  # of all draws
     seconds: float  # of drawing
@@ -165,8 +165,9 @@ class Asker:
             )
             outcomes[answer.id] = Outcome(
                 answer,
-                {name: values[number] for name, values in features.items()},
-                form_by(uq.equivalence)(answer.text),
+                # of no answer nothing is learned
+                {name: values[number] for name, values in features.items() if answer.text is not None},
+                form_by(uq.equivalence)(answer.text or ""),
                 *tokens,
                 self._timed.seconds - seconds,
                 cost,
