@@ -348,8 +348,7 @@ class SemanticUQ:
         clustering = Grouping(self.equivalence, self.linkage)
         decided, calls = draw_and_decide(self.model, questions, rule, self.sampling, clustering, progress)
         self.nli_calls += calls
-        rows = [item.row for item in decided if item.texts]
-        self._count(len(decided), rows)
+        self._count(len(decided), [item.row for item in decided if item.texts])
         failures = {item.question.id: item.failure for item in decided if item.failure is not None}
         name = None if self.calibration is None else self.calibration.id
         answers = [replace(item.answer(rule), calibration=name) for item in decided if item.failure is None]
@@ -357,11 +356,9 @@ class SemanticUQ:
 
     def _count(self, n_questions: int, rows: Sequence[Row]) -> None:
         cut, draws, none = count_ends(rows)
-        self.draws, self.cut_draws, self.none_draws = (
-            self.draws + draws,
-            self.cut_draws + cut,
-            self.none_draws + none,
-        )
+        self.draws += draws
+        self.cut_draws += cut
+        self.none_draws += none
         self.invalid_draws += sum(count_invalid(self.equivalence, row.texts) for row in rows)
         self.pairs += n_questions * self.m * (self.m - 1)
 
@@ -692,9 +689,8 @@ class PartOfDraws:
 
         A form that is None is no answer, of no likelihood.
         """
-        for form, u, value in zip(
-            forms, log_likelihoods, read_as or [form or "" for form in forms], strict=True
-        ):
+        values = read_as or [form or "" for form in forms]
+        for form, u, value in zip(forms, log_likelihoods, values, strict=True):
             self._log_likelihoods.append(-math.inf if form is None else u)
             self._positions.setdefault(form, []).append(self._n_drawn)
             self._n_drawn += 1
@@ -723,9 +719,7 @@ class PartOfDraws:
     def group(self, clusters: list[list[str]]) -> None:
         """Take what the search found; answers that it did not get to are groups of their own."""
         settled = set(chain.from_iterable(clusters))
-        self.groups = self._grouped(
-            clusters, [form for form in self._positions if form and form not in settled]
-        )
+        self.groups = self._grouped(clusters, [f for f in self._positions if f and f not in settled])
 
     def _grouped(self, clusters: list[list[str]], waiting: list[str]) -> list[Group]:
         growing = len(clusters) - 1 if waiting and not self._exact else None
@@ -846,7 +840,8 @@ class OpenQuestion:
         if self.failure is None:
             finished: list[bool] = [draw.finished for draw in sampled.draws]
             texts: list[str | None] = [draw.text for draw in sampled.draws]
-            self.texts, self.finished = self.texts + texts, self.finished + finished
+            self.texts += texts
+            self.finished += finished
             forms = [None if text is None else self.form(text) for text in texts]
             likely = [draw.log_likelihood for draw in sampled.draws]
             self.part.add(forms, likely, values_read([form or "" for form in forms], finished))
