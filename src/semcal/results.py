@@ -227,18 +227,15 @@ class Answer:
 def explain(answer: Answer) -> str:
     """Say how many samples mean what, and how often labeled answers like it were right."""
     first, *others = answer.meanings
-    m, count = sum(len(meaning.samples) for meaning in answer.meanings), len(first.samples)
+    m = sum(len(meaning.samples) for meaning in answer.meanings)
     forms = dict(zip(answer.row.samples, answer.row.json.get("normal_forms") or ()))
-    subject = f"{count or 'none'} of {m} samples" if m > 1 else f"{count or 'no'} sample"
-    parts = [f"{subject} {_said(first, count or 1, forms)}"]
     found = [meaning for meaning in others if meaning.text is not None]
-    rest = [len(meaning.samples) for meaning in found[NAMED - 1 :]]
-    for meaning in found[: NAMED - 1]:
-        parts.append(f"{len(meaning.samples)} {_said(meaning, len(meaning.samples), forms)}")
-    if rest:
-        things = "something else" if len(rest) == 1 else f"{len(rest)} other things"
-        parts.append(f"{sum(rest)} {_say(sum(rest))} {things}")
-    parts += [f"{len(meaning.samples)} {_said(meaning, 0, {})}" for meaning in others if meaning.text is None]
+    parts = [_counted(first, forms, f" of {m} samples" if m > 1 else " sample")]
+    parts += [_counted(meaning, forms) for meaning in found[: NAMED - 1]]
+    if rest := found[NAMED - 1 :]:
+        n = sum(len(meaning.samples) for meaning in rest)
+        parts.append(f"{n} {_say(n)} {'something else' if len(rest) == 1 else f'{len(rest)} other things'}")
+    parts += [_counted(meaning, forms) for meaning in others if meaning.text is None]
     text = ", ".join(parts)
     if answer.tied is not None:
         text += ": the samples do not agree on any answer"
@@ -252,11 +249,13 @@ def _say(count: int) -> str:
     return "says" if count == 1 else "say"
 
 
-def _said(meaning: Meaning, count: int, forms: Mapping[str | None, str]) -> str:
-    """The predicate of a sentence whose subject is a number of samples."""
+def _counted(meaning: Meaning, forms: Mapping[str | None, str], of: str = "") -> str:
+    """How many samples say a meaning; `of` stands behind the number."""
+    n = len(meaning.samples)
+    number = n or ("no" if of == " sample" else "none")
     if meaning.text is None:
-        return "gave no answer"
-    return f"{_say(count)} {_quoted(meaning.text, forms.get(meaning.text))}"
+        return f"{number}{of} gave no answer"
+    return f"{number}{of} {_say(n or 1)} {_quoted(meaning.text, forms.get(meaning.text))}"
 
 
 def _quoted(text: str, form: str | None) -> str:

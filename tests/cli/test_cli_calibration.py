@@ -219,18 +219,29 @@ def test_a_terminal_shows_the_answer_its_probability_and_whether_it_abstains() -
         "abstained: 0.617 is below the threshold 0.620",
         "3 of 4 samples say Ana, 1 says nothing.",
         "",
-        "  meaning        drawn probability",
-        "  Ana                3        0.62",
-        "  (empty answer)     1        0.01",
+        "  meaning        samples probability",
+        "  Ana                  3        0.62",
+        "  (empty answer)       1        0.01",
         "",
-        "  4 draws, T = 1.00; semantic entropy 0.50 nats",
+        "  4 samples, T = 1.00; semantic entropy 0.50 nats",
     ]
     plain = {**RECORD, "measure": "L-SC", "abstained": False, "threshold": 0.3, "method": "TS"}
     plain["meanings"] = [{**meaning, "probability": None} for meaning in RECORD["meanings"]]
     first, second, *_, last = ask._page(plain, titled=True).splitlines()[1:]
     assert first == "Ana   share 0.62 (L-SC, not calibrated)"
     assert second == "answered: 0.62 reaches the threshold 0.30"
-    assert last == "  4 draws, TS, T = 1.00; semantic entropy 0.50 nats"
+    assert last == "  4 samples, TS, T = 1.00; semantic entropy 0.50 nats"
+
+
+def test_a_terminal_shows_that_there_is_no_answer() -> None:
+    meanings = [
+        {"text": None, "share": 0.75, "probability": 0.0, "samples": [None] * 3},
+        RECORD["meanings"][1],
+    ]
+    none = {"answer": None, "confidence": None, "reason": "no answer", "meanings": meanings}
+    first, second, *_, lead, _, _, _ = ask._page({**RECORD, **none}).splitlines()
+    assert (first, second) == ("(no answer)", "abstained: no answer was found in most samples")
+    assert lead == "  (no answer)          3        0.00"
 
 
 BANDS = [{"risk": 0.05, "threshold": 0.8}, {"risk": 0.3, "threshold": 0.6}]

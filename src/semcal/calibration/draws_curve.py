@@ -89,7 +89,7 @@ def _gains(rows: RowsAt, n: int, clustering: Grouping, learning: Learning, group
         features = features_of(at, learning.answer, requested_features(learning.columns, signals))
         correct = grade_answers(features, measured[t], learning)
         labels.append(Labelled(features.values, correct, candidates_for(features)))
-        found.append(features.has_answer)
+        found.append([text is not None for text in features.answers])
     has_answer = np.all(found, axis=0)
     labels = [of_place.part(has_answer) for of_place in labels]
     groups = None if groups is None else groups[has_answer]

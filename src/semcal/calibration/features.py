@@ -12,7 +12,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from semcal.errors import InputError, UsageError, shown
 from semcal.measuring import representative, sharper_draws
@@ -196,11 +195,6 @@ class AnswerFeatures:
     values: Mapping[str, Floats]  # name → (N,); NaN where a question lacks it
     probabilities: tuple[str, ...]  # the names of those in [0, 1]
     further: tuple[Feature, ...] = ()  # those that were asked for
-
-    @property
-    def has_answer(self) -> NDArray[np.bool_]:
-        """The questions with an answer (N,)."""
-        return np.array([text is not None for text in self.answers], dtype=bool)
 
     @property
     def falling(self) -> list[str]:

@@ -415,7 +415,7 @@ def calibrate_rows(
         check_any_signals(learning.signals, answered_rows({t: rows[t], **rows}, kind))
     features_at = [features_of({t: rows[t], **rows}, kind, requested) for t in answering]
     correct_at = [grade_answers(features, labelled, learning) for features in features_at]
-    has_answer = np.all([features.has_answer for features in features_at], axis=0)
+    has_answer = np.all([[text is not None for text in at.answers] for at in features_at], axis=0)
     check_enough(int(has_answer.sum()), of="with an answer to calibrate on")
     grader_name, grader_revision = grader_record(grader)
     ties = [question_ties(row.json) for row in labelled]
@@ -529,7 +529,7 @@ def _with_added(
 
 def _examples(rows: Sequence[Row], features: AnswerFeatures, correct: Floats) -> tuple[GradedExample, ...]:
     """The first answer that is right, the first that is wrong, and the next ones up to three."""
-    usable = np.flatnonzero(features.has_answer[: len(rows)]).tolist()
+    usable = [i for i in range(len(rows)) if features.answers[i] is not None]
     first = [next(i for i in usable if correct[i] == kind) for kind in (1.0, 0.0) if kind in correct[usable]]
     chosen = sorted(list(dict.fromkeys([*first, *usable]))[:3])
     references = [rows[i].answers[0] if rows[i].is_labelled else None for i in chosen]

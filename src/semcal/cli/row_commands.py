@@ -368,7 +368,8 @@ def measure(
             results.write(block)
             unlikely += [shown(row["id"]) for row in block.rows if len(row.measured.confidence) == 1]
             mixed += [shown(row["id"]) for row in block.rows if len(set(row.temperatures or ())) > 1]
-            without += [shown(row["id"]) for row in block.rows if _has_no_answer(row)]
+            tops = [row.clusters[row.measured.top_cluster["E-SC"] or 0] for row in block.rows]
+            without += [shown(row["id"]) for row, top in zip(block.rows, tops) if not row.has_answer(top)]
     code = results.bad.exit_code()
     if unlikely:
         rows_have = "row has" if len(unlikely) == 1 else "rows have"
@@ -380,12 +381,6 @@ def measure(
         ids = f"{len(without)} (ids {listed(without)})"
         info(f"measure: questions whose most frequent meaning is {NO_ANSWER!r}: {ids}")
     return code
-
-
-def _has_no_answer(row: Row) -> bool:
-    """Whether the most frequent meaning of a measured row is "no answer"."""
-    top = row.measured.top_cluster["E-SC"]
-    return top is not None and not row.has_answer(row.clusters[top])
 
 
 def grade(

@@ -281,8 +281,8 @@ class Cell:
 
 def _samples_of(line: str) -> Row:
     """The answers of a line of samples, and how each ended; the rest, which is long, is not read."""
-    read, starts = json.JSONDecoder().raw_decode, ('"samples":', '"finished":')
-    return Row({start[1:-2]: read(line, line.index(start) + len(start))[0] for start in starts})
+    read, starts = json.JSONDecoder().raw_decode, ('"samples": ', '"finished": ')
+    return Row({start[1:-3]: read(line, line.index(start) + len(start))[0] for start in starts})
 
 
 def _remove_states(folder: Path) -> None:

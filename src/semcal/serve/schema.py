@@ -28,8 +28,7 @@ def _object(name: str, **fields: Any) -> Any:
 
 _list: Any = partial(GenericAlias, list)
 _NUMBER, _FLAG, _TEXT = float | None, bool | None, str | None
-_SAMPLES = list[str | None]  # null: no answer could be found in the generation
-_MEANING = _object("Meaning", text=_TEXT, share=_NUMBER, probability=_NUMBER, samples=(_SAMPLES,))
+_MEANING = _object("Meaning", text=_TEXT, share=_NUMBER, probability=_NUMBER, samples=(list[str | None],))
 _BAND = _object("Band", risk=float, delta=float, threshold=_NUMBER, n=int)
 _SEMCAL = _object(
     "Semcal",
