@@ -112,7 +112,7 @@ _LINK = re.compile(r"\[([^\[\]]{1,200})\]\(\S{1,300}\)|(?<=\S) ?\(?https?://\S+"
 _CITED = re.compile(r"(?<=\w)\s*\[\d{1,2}\](?=[\s.,;]|$)|(?:(?<=\b[12]\d{3})|(?<=[^\W\d_]{4}))[¹²³](?!\w)")
 _EDGES = re.compile(r"^[\"'(<\s]+(?=[\w$€£-])|(?<=[\w)%°$€£])[\"'.!>;\s]+$|(?<=^\w)[).]+$")
 _HEDGES = re.compile(
-    r"""[-•]\s+ | (?:the\ )?(?:final\ |correct\ )?answer(?:\ is|:)\s+
+    r"""[-•]\s+(?![$€£]?\d) | (?:the\ )?(?:final\ |correct\ )?answer(?:\ is|:)\s+
     | (?:i|we)\ (?:think|believe|guess|suppose)\ (?!so\b|not\b)(?:that\ )?
     | i(?:'m|\ am)\ (?:fairly|pretty|quite)\ sure\ (?:that\ )?
     | (?:if\ i\ remember\ correctly|as\ far\ as\ i\ know|my\ guess\ (?:would\ be|is)),?\ +
@@ -145,7 +145,7 @@ class _Answer:
 
     def __init__(self, text: str) -> None:
         self.whole = len(text) <= LONGEST
-        self.code = _EDGES.sub("", _plain(text[:LONGEST]))
+        self.code = _EDGES.sub("", _emoji(plain(text[:LONGEST]).translate(_ALIKE)))
         self.raw = _without_hedges(self.code)
         self.figures = _with_figures(self.raw)
         form = _form(self.figures)
@@ -207,9 +207,12 @@ class _Answer:
         return _minutes(self.figures)
 
     @cached_property
-    def day(self) -> tuple[str, str] | None:
-        """Month and day of an answer that is a day without a year and nothing else."""
-        return month_and_day(normal_form(self.raw)) if self.numeric and len(self.words) < 5 else None
+    def day(self) -> tuple[str, ...] | None:
+        """The date, or month and day, of an answer that is one and nothing else; 9.11.1989 is in November."""
+        if not self.numeric or len(self.words) > 4:
+            return None
+        form = normal_form(_POINTED_DATE.sub(r"\3/\2/\1", self.raw)).removeprefix("on ").removeprefix("am ")
+        return (form,) if _ISO_DATE.fullmatch(form) else month_and_day(form)
 
     @cached_property
     def units(self) -> dict[str, str]:
@@ -262,9 +265,16 @@ class _Answer:
 _read = lru_cache(maxsize=1 << 14)(_Answer)
 
 
-def _plain(text: str) -> str:
-    """Remove markup, links and citations; write one sign for each kind of quote and dash."""
-    text = " ".join(text.split()).translate(_ALIKE)
+@lru_cache(maxsize=1 << 14)
+def plain(text: str) -> str:
+    """Return a text without markup, links and citations, as far as it has `LONGEST` characters.
+
+    >>> plain("**Turin** [3]"), plain(r"$\\frac{1}{2}$"), plain('{"answer": "Turin"}')
+    ('Turin', '1/2', 'Turin')
+    """
+    if len(text) > LONGEST or (text.isascii() and text.isalnum()):
+        return text
+    text = " ".join(text.split())
     if "{" in text or "$" in text or "\\" in text:
         wrapped = _WRAPPED.fullmatch(text.rstrip("."))
         text = next(filter(None, wrapped.groups()), text) if wrapped else text
@@ -274,8 +284,12 @@ def _plain(text: str) -> str:
     if "](" in text or "://" in text:
         text = _LINK.sub(lambda match: match[1] or "", text).strip()
     if "[" in text or not text.isascii():
-        text = _CITED.sub("", text).replace("👍", " yes ").replace("👎", " no ").strip()
+        text = _CITED.sub("", text)
     return text
+
+
+def _emoji(text: str) -> str:
+    return text if text.isascii() else text.replace("👍", " yes ").replace("👎", " no ").strip()
 
 
 def _without_hedges(text: str) -> str:
@@ -375,6 +389,8 @@ _BOUND = re.compile(
 )
 _RANGE = re.compile(r"(?:from |between )?(\d+(?:\.\d+)?) ?(?:to|until|till|through|-|:) ?(\d+(?:\.\d+)?)")
 _SHARE = re.compile(rf"\b{_any_of('share')}\b", re.I)
+_POINTED_DATE = re.compile(r"\b(\d{1,2})\.(\d{1,2})\.([12]\d{3})\b")
+_ISO_DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _NEAR = Fraction(1, 5)  # of two amounts in different units: a rounded conversion is nearer
 _UNSURE = [{"pound", "£"}, {"pound", "lb"}, {"deg", "°C"}, {"deg", "°F"}, {"deg", "°"}]
 
@@ -425,7 +441,7 @@ def _by_value(question: str, s: _Answer, t: _Answer) -> bool | None:
         return s.minutes == t.minutes
     if not (s.numeric and t.numeric):
         return None
-    if s.day and t.day:
+    if s.day and t.day and len(s.day) == len(t.day):
         return s.day == t.day
     if s.quantity and t.quantity and s.quantity[0] == t.quantity[0]:
         x, y = s.quantity[1], t.quantity[1]
@@ -467,6 +483,11 @@ def _symbols(code: str) -> str:
     return re.sub(r"[\s{}]|(?<=\w)\(\)$|(?<=\d)\*(?=[a-z(])", "", text)
 
 
+def _by_code(question: str, s: _Answer, t: _Answer) -> bool | None:
+    """In codes case, dots and signs count, where the question asks for one."""
+    return code_form(s.code) == code_form(t.code) if asks_for_code(question, (s.code, t.code)) else None
+
+
 def _by_sign(question: str, s: _Answer, t: _Answer) -> bool | None:
     """In code and formulas each sign counts, in chemical symbols and units the case."""
     x, y = s.code, t.code
@@ -476,8 +497,6 @@ def _by_sign(question: str, s: _Answer, t: _Answer) -> bool | None:
             return False if units or (_CHEMICAL.search(question) and x[1:] != y[1:]) else None
         pictures = not (s.words and t.words) and not any(map(str.isalnum, x + y))
         return _SKIN.sub("", x) == _SKIN.sub("", y) if pictures else None
-    if asks_for_code(question) and code_form(x) != code_form(y):
-        return False
     x, y = _symbols(x), _symbols(y)
     if x == y:
         return True
@@ -725,7 +744,7 @@ def _by_alias(_: str, s: _Answer, t: _Answer) -> bool | None:
 
 
 _RULES: tuple[Callable[[str, _Answer, _Answer], bool | None], ...] = (
-    *(_by_value, _by_sign, _by_option, _by_refusal, _by_polarity, _by_amount, _by_list, _by_roles),
+    *(_by_code, _by_value, _by_sign, _by_option, _by_refusal, _by_polarity, _by_amount, _by_list, _by_roles),
     *(_by_negation, _by_opposite, _by_name, _by_alias),
 )
 
@@ -742,7 +761,10 @@ def compare(question: str, first: str, second: str) -> bool | None:
     """
     if first == second:
         return True
-    s, t = _read(min(first, second)), _read(max(first, second))
+    return _verdict(question, _read(min(first, second)), _read(max(first, second)))
+
+
+def _verdict(question: str, s: _Answer, t: _Answer) -> bool | None:
     if not (s.words and t.words):
         return _by_sign(question, s, t)
     if not (s.whole and t.whole):
@@ -752,6 +774,33 @@ def compare(question: str, first: str, second: str) -> bool | None:
         if verdict is not None:
             return verdict
     return None
+
+
+_DENIED = re.compile(
+    r"(?:\b(?:not|never|nor|neither|nicht|kein|keine|no)|rather than|instead of)"
+    rf"(?: (?:{'|'.join(_FUNCTION | _TITLES)}))*[ \"'(]*$"
+)
+
+
+def contradicts(question: str, prediction: str, reference: str) -> bool:
+    """Return whether a prediction denies a reference, or states another answer in nearly its words.
+
+    A list that holds the reference does not contradict it.
+
+    >>> contradicts("Where?", "It is not in Turin", "Turin"), contradicts("Where?", "Turin, Italy", "Turin")
+    (True, False)
+    >>> contradicts("Who?", "Not Bo but Ada", "Bo"), contradicts("Who?", "Not Bo but Ada", "Ada")
+    (True, False)
+    """
+    s, t = _read(prediction), _read(reference)
+    verdict = _verdict(question, s, t)
+    if verdict is not None and not (s.members or t.members):
+        return not verdict
+    text, core = _NOT.sub(" not", prediction.casefold()), re.escape(reference.casefold())
+    if re.search(rf"(?:不是|并非|而非){core}|{core}(?:ではな|ではあ|じゃな)", text):
+        return True
+    places = [match.start() for match in re.finditer(rf"(?<!\w){core}(?!\w)", text)]
+    return bool(places) and all(_DENIED.search(text[max(0, i - 60) : i]) for i in places)
 
 
 def decide(question: str, first: str, second: str, *, cut: tuple[bool, bool] = (False, False)) -> bool | None:
