@@ -427,7 +427,7 @@ def test_every_member_is_drawn_equally_often():
 
 
 def test_the_default_rules_stand_in_the_order_of_the_specification():
-    assert RULES == ("equality", "containment", "date", "fuzzy", "F1")
+    assert RULES == ("equality", "containment", "date", "fuzzy", "F1", "same")
     assert GRADER.rules == RULES
 
 

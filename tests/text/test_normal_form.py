@@ -6,7 +6,7 @@ import re
 import unicodedata
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from semcal.text.normal_form import normal_form
@@ -75,6 +75,7 @@ def test_case_and_compatibility_characters_play_no_part(text):
 @given(st.text(st.characters(max_codepoint=127)))
 @any_text
 def test_upper_and_lower_case_agree_in_ascii(text):
+    assume(not re.search("(?i)[0-9] ?m(?:w|v|j|pa)|mw", text))  # megawatts and milliwatts
     assert normal_form(text.upper()) == normal_form(text.lower())
 
 

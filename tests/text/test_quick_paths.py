@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from semcal.grading.rules import RuleGrader, Thresholds, squad_f1
@@ -34,6 +34,8 @@ def test_the_pattern_of_number_words_matches_each_of_them():
 
 @given(TEXTS)
 def test_the_normal_form_is_where_the_rules_change_nothing_any_more(text):
+    text = text.lower().replace("^{", "")
+    assume(not forms._whole_code(text))  # a code is its own form
     folded = forms._folded(text)
     while (form := forms._reduced(folded)) != folded:
         folded = forms._folded(form)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from hashlib import blake2b
@@ -18,13 +18,15 @@ from rapidfuzz.distance import LCSseq
 from rapidfuzz.fuzz import ratio
 
 from semcal.errors import InputError, shown
+from semcal.meaning.rules import compare, contradicts, plain
 from semcal.registry import check_name
 from semcal.text.names import AUXILIARY_VERBS, STOP_WORDS
+from semcal.text.normal_form import asks_for_code, code_form, letter_form
 from semcal.text.normal_form import normal_form as default_normal_form
 from semcal.text.values import Values, contradict, month_and_day, one_era, values_of
 
-RULES = ("equality", "containment", "date", "fuzzy", "F1")
-"""The default rules, in this order; "ROUGE-L" is the optional sixth."""
+RULES = ("equality", "containment", "date", "fuzzy", "F1", "same")
+"""The default rules, in this order; "ROUGE-L", "code" and "letter" are optional."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class Thresholds:
     fuzzy_above: bool = False  # whether the ratio must exceed it
     f1: float = 0.5  # must be exceeded
     rouge_l: float = 0.3  # must be exceeded
-    numerals: bool = True  # fuzzy ignores texts with digits; a wrong value passes only equality and date
+    numerals: bool = True  # fuzzy ignores digits; wrong values and contradictions pass only equality and date
 
 
 @dataclass(frozen=True)
@@ -86,9 +88,16 @@ class RuleGrader:
       accepts any date in 1988, "April 30" that day in any year;
     - *fuzzy*: rapidfuzz's ratio of the two is at least 90, neither holds a digit, no value is wrong;
     - *F1*: SQuAD's F1 of their words, those of the question left out, is above 0.5, and no value is wrong;
-    - *ROUGE-L* (optional): its F-measure is above 0.3, and no value is wrong.
+    - *same*: the two, or the text behind "the answer is" and the reference, are one value, name or polarity
+      in two notations (`semcal.meaning.rules.compare`): "60%" and "0.6", "5000 m" and "5 km";
+    - *ROUGE-L* (optional): its F-measure is above 0.3, and no value is wrong;
+    - *code* (optional, in place of equality): where the question or the references show codes, case, dots and
+      signs count; elsewhere it is equality;
+    - *letter* (optional): the texts are equal after Unicode NFC and without outer blanks.
 
     Values are numbers, dates, eras, amounts, Roman numerals, naming letters and signs (`semcal.text.values`).
+    Containment, fuzzy and F1 also reject a prediction that contradicts the reference: by a denial, the other
+    polarity, unit, bound, name or operator (`semcal.meaning.rules.contradicts`).
     A value is wrong where each text has one that the other lacks: "Henry VII" for "Henry VIII". A value that
     only one of them states (a year in brackets) is no contradiction. The empty prediction is wrong, an empty
     reference matches nothing. A reference whose words all stand in the question is met by equality, or by
@@ -130,7 +139,9 @@ class RuleGrader:
         self.rules = (*rules, "ROUGE-L") if rouge and "ROUGE-L" not in rules else tuple(rules)
         self.thresholds = thresholds or Thresholds()
         self.normal_form = normal_form
-        self._accepts = [(rule, _ACCEPTS[check_name(rule, _ACCEPTS, what="rule")]) for rule in self.rules]
+        accepts = [(rule, _ACCEPTS[check_name(rule, _ACCEPTS, what="rule")]) for rule in self.rules]
+        plain_text = normal_form is default_normal_form  # "same" reads texts as semcal does
+        self._accepts = [pair for pair in accepts if plain_text or pair[0] != "same"]
 
     def grade(self, question: str, predictions: Sequence[str], references: Sequence[str]) -> Grade:
         """Return the verdict on `predictions`, the forms of one answer; one right form is enough.
@@ -149,7 +160,7 @@ class RuleGrader:
         rule = "empty"
         for prediction in map(self._text, predictions):
             if prediction.form:
-                rule = self._rule(prediction, forms, question_words)
+                rule = self._rule(question, prediction, forms, question_words)
                 if rule != "none":
                     return Grade(True, rule)
         return Grade(False, rule)
@@ -157,7 +168,9 @@ class RuleGrader:
     def _text(self, text: str) -> _Text:
         return _prepared(text, self.normal_form)
 
-    def _rule(self, prediction: _Text, references: Iterable[_Text], question_words: frozenset[str]) -> str:
+    def _rule(
+        self, question: str, prediction: _Text, references: Sequence[_Text], question_words: frozenset[str]
+    ) -> str:
         """The first rule that accepts `prediction`, or "none"."""
         for rule, accepts in self._accepts:
             values_count = self.thresholds.numerals and rule not in _VALUES_DO_NOT_COUNT
@@ -166,8 +179,9 @@ class RuleGrader:
                 if rule == "F1":
                     pair = _without(prediction, question_words), _without(reference, question_words)
                 if (
-                    accepts(*pair, self.thresholds)
+                    accepts(question, *pair, self.thresholds)
                     and not (values_count and contradict(pair[0].values, pair[1].values, finer=True))
+                    and not (values_count and contradicts(question, prediction.raw, reference.raw))
                     and not _is_echo(rule, prediction, reference, question_words)
                 ):
                     return rule
@@ -176,7 +190,7 @@ class RuleGrader:
 
 def _is_echo(rule: str, prediction: _Text, reference: _Text, question_words: frozenset[str]) -> bool:
     """Whether a prediction only says words of the question that the reference has, too."""
-    if rule == "equality" or not question_words.issuperset(reference.words):
+    if rule in _NO_ECHOES or not question_words.issuperset(reference.words):
         return False
     added = set(prediction.words).difference(reference.words, FUNCTION_WORDS)
     return rule != "containment" or (bool(added) and added <= question_words)
@@ -190,8 +204,10 @@ def _check_texts(name: str, texts: Sequence[str]) -> None:
 class _Text:
     """A normal form, and what rules derive from it on first use."""
 
-    def __init__(self, form: str, full_form: str = "") -> None:
+    def __init__(self, form: str, full_form: str = "", text: str = "") -> None:
         self.form = form
+        self.text = text  # as written
+        self.raw = plain(text)
         self.full_form = full_form or form  # what values are read from
         self.padded = f" {form} "
         self.words = form.split()
@@ -232,25 +248,27 @@ _ISO = re.compile(r"(?<!\S)\d{4}-(?:0[1-9]|1[0-2])(?:-(?:0[1-9]|[12]\d|3[01]))?(
 
 @lru_cache(maxsize=1 << 16)
 def _prepared(text: str, normal_form: Callable[[str], str]) -> _Text:
-    form = normal_form(text)
-    return _Text(one_era(form) if normal_form is default_normal_form else form)
+    form = normal_form(plain(text))
+    return _Text(one_era(form) if normal_form is default_normal_form else form, text=text)
 
 
 @lru_cache(maxsize=1 << 16)
 def _without(text: _Text, words: frozenset[str]) -> _Text:
     """A text without some words, whose values are still those of the whole."""
-    return _Text(" ".join([word for word in text.words if word not in words]), text.full_form)
+    return _Text(" ".join([word for word in text.words if word not in words]), text.full_form, text.text)
 
 
-def _equality(prediction: _Text, reference: _Text, _: Thresholds) -> bool:
+def _equality(_question: str, prediction: _Text, reference: _Text, _: Thresholds) -> bool:
     return prediction.form == reference.form
 
 
-def _containment(prediction: _Text, reference: _Text, _: Thresholds) -> bool:
-    return reference.padded in prediction.padded
+def _containment(_question: str, prediction: _Text, reference: _Text, _: Thresholds) -> bool:
+    if reference.padded in prediction.padded:
+        return True
+    return reference.form in prediction.form and _WIDE.fullmatch(reference.form) is not None
 
 
-def _date(prediction: _Text, reference: _Text, _: Thresholds) -> bool:
+def _date(_question: str, prediction: _Text, reference: _Text, _: Thresholds) -> bool:
     if not prediction.dates:
         return False
     if reference.month_and_day is not None:
@@ -260,7 +278,7 @@ def _date(prediction: _Text, reference: _Text, _: Thresholds) -> bool:
     return any(reference.padded in form and before_christ not in form for form in prediction.coarser)
 
 
-def _fuzzy(prediction: _Text, reference: _Text, at: Thresholds) -> bool:
+def _fuzzy(_question: str, prediction: _Text, reference: _Text, at: Thresholds) -> bool:
     """Fuzzy matching; a Roman-looking word that both texts share ("Malcolm X") is no numeral."""
     if at.numerals and (prediction.has_digit or reference.has_digit):
         return False
@@ -270,28 +288,54 @@ def _fuzzy(prediction: _Text, reference: _Text, at: Thresholds) -> bool:
     return not at.numerals or prediction.values.numbers == reference.values.numbers
 
 
-def _f1(prediction: _Text, reference: _Text, at: Thresholds) -> bool:
+def _f1(_question: str, prediction: _Text, reference: _Text, at: Thresholds) -> bool:
     lengths = len(prediction.words), len(reference.words)
     if 2 * min(lengths) <= at.f1 * sum(lengths):
         return False  # even if the longer text contained all words of the shorter
     return squad_f1(prediction.counts, reference.counts) > at.f1
 
 
-def _rouge(prediction: _Text, reference: _Text, at: Thresholds) -> bool:
+def _rouge(_question: str, prediction: _Text, reference: _Text, at: Thresholds) -> bool:
     if squad_f1(prediction.counts, reference.counts) <= at.rouge_l:
         return False  # a common subsequence has at most as many words as the texts share
     return rouge_l(prediction.words, reference.words) > at.rouge_l
 
 
+def _same(question: str, prediction: _Text, reference: _Text, _: Thresholds) -> bool:
+    stated = _STATED.search(prediction.raw)
+    return bool(
+        compare(question, prediction.raw, reference.raw)
+        or (stated and _prepared(stated[1], default_normal_form).form == reference.form)
+        or (stated and compare(question, stated[1], reference.raw))
+    )
+
+
+def _code(question: str, prediction: _Text, reference: _Text, at: Thresholds) -> bool:
+    if asks_for_code(question, [reference.raw]):
+        return code_form(prediction.raw) == code_form(reference.raw)
+    return _equality(question, prediction, reference, at)
+
+
+def _letter(_question: str, prediction: _Text, reference: _Text, _: Thresholds) -> bool:
+    return letter_form(prediction.text) == letter_form(reference.text)
+
+
+#: Chinese and Japanese, which write no blanks between words.
+_WIDE = re.compile("[\u3005-\u30ff\u3400-\u9fff\uf900-\ufaff]{2,}")
+_STATED = re.compile(r"[.!?:]\s+(?:[Tt]he |[Ff]inal ){0,2}[Aa]nswer(?: is|:)\s+([^\n]{1,80})$")
 #: What these accept no value contradicts; a date matches its year, month or day of the month.
-_VALUES_DO_NOT_COUNT = ("equality", "date")
-_ACCEPTS: dict[str, Callable[[_Text, _Text, Thresholds], bool]] = {
+_VALUES_DO_NOT_COUNT = ("equality", "date", "same", "code", "letter")
+_NO_ECHOES = ("equality", "same", "code", "letter")
+_ACCEPTS: dict[str, Callable[[str, _Text, _Text, Thresholds], bool]] = {
     "equality": _equality,
     "containment": _containment,
     "date": _date,
     "fuzzy": _fuzzy,
     "F1": _f1,
+    "same": _same,
     "ROUGE-L": _rouge,
+    "code": _code,
+    "letter": _letter,
 }
 
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import Any
 
 from rapidfuzz.fuzz import ratio
 
@@ -38,6 +39,7 @@ _FUNCTION, _ARTICLES, _NEGATORS, _TITLES, _MODIFIERS, _UNOPPOSED = (
 )
 _PREFIXES = ("un", "in", "im", "ir", "il", "non", "dis", "a")
 _PRIVATIVE = re.compile(r"a\w{4,}(?:ic|ical|al|ous|ive|ism|ist|ally)")
+_CONTENTLESS = _FUNCTION | _NEGATORS
 _ENDING = re.compile(r"(?<=\w{3})(?:ing|ed|es|s|e)$")
 
 
@@ -112,7 +114,7 @@ _LINK = re.compile(r"\[([^\[\]]{1,200})\]\(\S{1,300}\)|(?<=\S) ?\(?https?://\S+"
 _CITED = re.compile(r"(?<=\w)\s*\[\d{1,2}\](?=[\s.,;]|$)|(?:(?<=\b[12]\d{3})|(?<=[^\W\d_]{4}))[¹²³](?!\w)")
 _EDGES = re.compile(r"^[\"'(<\s]+(?=[\w$€£-])|(?<=[\w)%°$€£])[\"'.!>;\s]+$|(?<=^\w)[).]+$")
 _HEDGES = re.compile(
-    r"""[-•]\s+ | (?:the\ )?(?:final\ |correct\ )?answer(?:\ is|:)\s+
+    r"""[-•]\s+(?![$€£]?\d) | (?:the\ )?(?:final\ |correct\ )?answer(?:\ is|:)\s+
     | (?:i|we)\ (?:think|believe|guess|suppose)\ (?!so\b|not\b)(?:that\ )?
     | i(?:'m|\ am)\ (?:fairly|pretty|quite)\ sure\ (?:that\ )?
     | (?:if\ i\ remember\ correctly|as\ far\ as\ i\ know|my\ guess\ (?:would\ be|is)),?\ +
@@ -133,8 +135,10 @@ _NOT_OTHER = re.compile(
     r"|^not [^,.;]+,? but (?!also)"
 )
 _BEFORE_NUMBER = re.compile(r"\b(?:(over|above)|(under|below)|(ca?\.?)|(no\.?)) (?=[$€£]?\d)|#(?=\d)")
+_READ_AS = ("more than ", "less than ", "about ", "number ")
 _SPLIT = re.compile(r"[^\w%°$€£¥²/:.+-]|[.:](?!\d)|(?<!\d)[/-](?!\d)|(?<=°)(?=[nsew]\b)")
 _ASIDE = re.compile(r'"[^"]*"|\([^)]*\)')
+_WORD = re.compile(r"[^\W\d_]\w*")
 _BE = re.compile(r"\b(?:is|are|was|were|been|being|wurde|est|fue)\b")
 _NO_NAME = re.compile(r"[ivxl]+|\w*(?:four|fif|six|seven|eigh|nin|ten|teen|tie)th|first|second|third")
 _LIST = re.compile(r",\s*(?:(?:and|or|&)\s+)?|;\s*|(\s+(?:and|&|or|und|et|y)\s+)")
@@ -145,24 +149,29 @@ class _Answer:
 
     def __init__(self, text: str) -> None:
         self.whole = len(text) <= LONGEST
-        self.code = _EDGES.sub("", _plain(text[:LONGEST]))
+        code = plain(text[:LONGEST]).translate(_ALIKE)
+        code = code if code.isascii() else code.replace("👍", " yes ").replace("👎", " no ").strip()
+        self.code = _EDGES.sub("", code)
         self.raw = _without_hedges(self.code)
         self.figures = _with_figures(self.raw)
         form = _form(self.figures)
-        words = _EXPAND.sub(
-            lambda match: _EXPANDED[match[0]], " ".join(_SPLIT.sub(" ", form).split())
-        ).split()
+        spaced = " ".join(_SPLIT.sub(" ", form).split())
+        words = _EXPAND.sub(lambda match: _EXPANDED[match[0]], spaced).split()
         self.words = [word for word in words if word not in _ARTICLES] or words
+        self.stems = [*map(_stem, self.words)]
         self.names = _without_titles(self.words)
-        content = [_stem(word) for word in self.words if word not in _FUNCTION and word not in _NEGATORS]
+        content = [stem for word, stem in zip(self.words, self.stems) if word not in _CONTENTLESS]
         self.content = content or [word for word in self.words if word not in _NEGATORS]
         self.kept = frozenset(self.content)
+        self.forms = frozenset([*self.words, *self.stems])
+        self.rivals = frozenset().union(*map(_rivals, self.words))
         denied = _ASIDE.sub("", form).split() if '"' in form or "(" in form else words
         self.negated = sum(word in _NEGATORS for word in denied) % 2 == 1
         self.passive = " by " in form and _BE.search(form) is not None
         self.is_code = is_code(self.code)
         self.refuses = self.whole and (is_refusal(self.code) or _REFUSAL.match(self.code) is not None)
         self.numeric = any(map(str.isdigit, self.figures))
+        self.capitals = frozenset(_bare(word)[:3] for word in _WORD.findall(self.raw) if word[0].isupper())
 
     def is_name(self, word: str) -> bool:
         """Return whether a word is written as a name, and is neither a numeral nor an ordinal."""
@@ -170,71 +179,20 @@ class _Answer:
         return named and word not in _FUNCTION and not _NO_NAME.fullmatch(word)
 
     @cached_property
-    def capitals(self) -> frozenset[str]:
-        """The beginnings of the words that are written with a capital."""
-        return frozenset(
-            _bare(word)[:3] for word in re.findall(r"[^\W\d_]\w*", self.raw) if word[0].isupper()
-        )
-
-    @cached_property
-    def acronyms(self) -> list[str]:
-        """The words in capitals."""
-        return [match.replace(".", "").lower() for match in _ACRONYM.findall(self.raw)]
-
-    @cached_property
-    def signs(self) -> list[str]:
-        """The signs that tell names apart."""
-        return _SIGNS.findall(self.raw)
-
-    @cached_property
-    def rivals(self) -> frozenset[str]:
-        """The words that exclude a word of the answer."""
-        return frozenset().union(*map(_rivals, self.words))
-
-    @cached_property
-    def forms(self) -> frozenset[str]:
-        """The words and their stems."""
-        return frozenset([*self.words, *map(_stem, self.words)])
-
-    @cached_property
-    def value(self) -> Fraction | None:
-        """The value of an answer that is a number or a share and nothing else."""
-        return _value(self.figures)
-
-    @cached_property
-    def minutes(self) -> int | None:
-        """The time of an answer that is a time of day and nothing else."""
-        return _minutes(self.figures)
-
-    @cached_property
-    def day(self) -> tuple[str, str] | None:
-        """Month and day of an answer that is a day without a year and nothing else."""
-        return month_and_day(normal_form(self.raw)) if self.numeric and len(self.words) < 5 else None
+    def value(self) -> tuple[str, Any] | None:
+        """Kind and value of an answer that is one number, time, date, range or amount and nothing else."""
+        return _value(self.figures) or (_amount(self.figures) if self.numeric else None)
 
     @cached_property
     def units(self) -> dict[str, str]:
         """The known unit of each number."""
-        found = (
-            (first or second, _unit(sign or name))
-            for sign, first, second, name in _AMOUNT.findall(self.figures)
-        )
-        return {number.replace(",", "").strip("."): unit for number, unit in found if unit}
-
-    @cached_property
-    def quantity(self) -> tuple[str, Fraction] | None:
-        """Dimension and size of an answer that is one amount and nothing else."""
-        match = _ONE_AMOUNT.fullmatch(self.figures)
-        unit = _unit(match[1] or match[4] or "") if match else ""
-        if not match or not unit:
-            return None
-        dimension, size = _SIZES[unit]
-        places = _POWERS[(match[3] or "").lower()]
-        return dimension, Fraction(match[2].replace(",", "")) * Fraction(10) ** places * size
+        found = [(m[2] or m[4], _unit(m[1] or m[6])) for m in _AMOUNT.finditer(self.figures)]
+        return {number.replace(",", ""): unit for number, unit in found if unit}
 
     @cached_property
     def bounds(self) -> dict[str, bool]:
         """For each bounded number whether it is the least."""
-        found = _BOUND.findall(" ".join(self.words)) if self.numeric else []
+        found = _BOUND.findall(" ".join(self.words))
         return {number or after: bool(least or more or older) for least, more, number, after, older in found}
 
     @cached_property
@@ -243,28 +201,23 @@ class _Answer:
         parts = _LIST.split(self.raw)
         if len(parts) < 4 and not any(parts[1::2]):
             return []
-        members = [_Answer(part).names for part in parts[::2] if part.strip()]
+        members = [_read(part).names for part in parts[::2] if part.strip()]
         return members if len(members) > 1 and all(0 < len(member) < 4 for member in members) else []
-
-    @cached_property
-    def says(self) -> bool | None:
-        """Yes (True), no (False) or neither, by the first words."""
-        match = _POLAR.match(self.raw)
-        return None if match is None else match["yes"] is not None
-
-    @cached_property
-    def clause(self) -> _Answer:
-        """The first clause."""
-        first = re.split("[.,;:]", self.raw, maxsplit=1)[0]
-        return self if first == self.raw else _Answer(first)
 
 
 _read = lru_cache(maxsize=1 << 14)(_Answer)
 
 
-def _plain(text: str) -> str:
-    """Remove markup, links and citations; write one sign for each kind of quote and dash."""
-    text = " ".join(text.split()).translate(_ALIKE)
+@lru_cache(maxsize=1 << 14)
+def plain(text: str) -> str:
+    """Return a text without markup, links and citations, as far as it has `LONGEST` characters.
+
+    >>> plain("**Turin** [3]"), plain(r"$\\frac{1}{2}$"), plain('{"answer": "Turin"}')
+    ('Turin', '1/2', 'Turin')
+    """
+    if len(text) > LONGEST or (text.isascii() and text.isalnum()):
+        return text
+    text = " ".join(text.split())
     if "{" in text or "$" in text or "\\" in text:
         wrapped = _WRAPPED.fullmatch(text.rstrip("."))
         text = next(filter(None, wrapped.groups()), text) if wrapped else text
@@ -274,7 +227,7 @@ def _plain(text: str) -> str:
     if "](" in text or "://" in text:
         text = _LINK.sub(lambda match: match[1] or "", text).strip()
     if "[" in text or not text.isascii():
-        text = _CITED.sub("", text).replace("👍", " yes ").replace("👎", " no ").strip()
+        text = _CITED.sub("", text)
     return text
 
 
@@ -312,18 +265,13 @@ def _bare(text: str) -> str:
 def _form(text: str) -> str:
     """Write units, bounds, contractions and denials in one way, in lower case."""
     text = _UNIT.sub(lambda match: f" {_unit(match[1]) or match[1]}", text)
-    form = _BEFORE_NUMBER.sub(_before_number, _bare(text))
+    form = _BEFORE_NUMBER.sub(lambda match: _READ_AS[(match.lastindex or 4) - 1], _bare(text))
     if "." in form:
         form = _DOTTED.sub(lambda match: f"{match[0].replace('.', '')} ", form)
     if "n" in form:
         form = _NOT_OTHER.sub("", _NOT.sub(" not", form).replace("not only ", ""))
     form = f"{form[:-2]}street" if form.endswith(" st") else form
     return re.sub(r"(?<=[a-z])-(?=[a-z])", " ", form.replace("'s", " s"))
-
-
-def _before_number(match: re.Match[str]) -> str:
-    more, less, about, _ = match.groups()
-    return "more than " if more else "less than " if less else "about " if about else "number "
 
 
 def _without_titles(words: list[str]) -> list[str]:
@@ -336,38 +284,21 @@ def _without_titles(words: list[str]) -> list[str]:
 
 # ---- Values and amounts
 
-_POWERS = {
-    "": 0,
-    "%": -2,
-    "k": 3,
-    "thousand": 3,
-    "m": 6,
-    "mn": 6,
-    "million": 6,
-    "b": 9,
-    "bn": 9,
-    "billion": 9,
-}
-_PARTS = {"half": 2, "third": 3, "quarter": 4, "fifth": 5, "tenth": 10, "hundred": 100}
-_NUMBER = r"-?\d{1,30}(?:,\d{3}){0,9}(?:\.\d{1,30})?"
-_SCALED = re.compile(rf"({_NUMBER}) ?(k|m|mn|million|thousand|b|bn|billion|%|)")
-_FRACTIONAL = re.compile(r"(?:(\d{1,9})[ -])?(\d{1,9})/([1-9]\d{0,8})")
-_IN_WORDS = re.compile(
-    r"(?:(\d{1,2}) )?(half|third|quarter|fifth|tenth)s?|(\d{1,9}) (?:in|out of) (?:a )?([1-9]\d{0,8}|hundred)"
-)
+_SCALES = {"": 0, "k": 3, "K": 3, "M": 6, "mn": 6, "million": 6, "B": 9, "bn": 9, "billion": 9}
+_ABOUT = re.compile(r"^(?:[a-z] ?= ?|about |approximately |around |roughly |circa )|(?: off)$")
+_SCALED = re.compile(r"(-?\d{1,30}(?:\.\d{1,30})?) ?([kKMB]|mn|bn)")  # "5 m" are metres
 _POWER_OF_TEN = re.compile(r"(-?\d{1,30}(?:\.\d{1,30})?)(?: ?[x*] ?10\^?\{?|e)([+-]?\d{1,2})\}?")
-_ABOUT = re.compile(r"^(?:[a-z] ?= ?|about |approximately |around |roughly |circa |a )|(?: off)$")
+_NUMBER = re.compile(
+    r"(?:(\d+) (?=\d+/))?(-?\d{1,60}(?:\.\d{1,60})?)(?:/([1-9]\d{0,9}))?(%?)|(\d+) (?:in|out of) (\d+)"
+)
+_NO_NUMBERS = {"none": 0, "nil": 0, "nought": 0, "noon": 720, "midday": 720, "midnight": 0}
 _CLOCK = re.compile(
-    r"(?:at )?(\d{1,2})(?:[:.h](\d\d))?(?: ?(?:o'clock|(uhr|h)))?"
-    r"(?: ?([ap])\.?m\.?| in the (morning|afternoon|evening))?"
+    r"(?:at )?(\d{1,2})(?:([:.h])(\d\d))?(?: ?(?:o'clock|(uhr|h)))?"
+    r"(?: ?([ap])\.?m\.?| in the (?:(m)orning|(?:afternoon|evening)))?"
 )
 _AMOUNT = re.compile(
-    r"([$€£¥])\s?(-?\d[\d.,]*)|(-?\d[\d.,]*)(?:\s?(?:million|billion))?[\s-]?(?:degrees?\s(?=[CFcf]))?"
-    r"(°\s?[CF]\b|[%°€£$¥]|[^\W\d_][\w²/-]*)"
-)
-_ONE_AMOUNT = re.compile(
-    rf"([$€£¥]?)\s?({_NUMBER})\s?(k|million|billion|bn|M)?[\s-]?(?:degrees?\s(?=[CFcf]))?"
-    r"(°\s?[CF]|[%°€£$¥]|[^\W\d_][\w²/]*)?"
+    r"([$€£¥])\s?(-?\d[\d.,]*\d|\d)\s?(million|billion|bn|k)?|(-?\d[\d.,]*\d|\d)\s?(million|billion|bn)?[\s-]?"
+    r"(?:degrees?\s(?=[CFcf]))?(°\s?[CF]\b|[%°€£$¥]|[^\W\d_][\w²/-]*)"
 )
 _BOUND = re.compile(
     r"\b(?:(?:at (?:(least)|most)|(?:(more)|less) than) (\d\S*)"
@@ -375,63 +306,73 @@ _BOUND = re.compile(
 )
 _RANGE = re.compile(r"(?:from |between )?(\d+(?:\.\d+)?) ?(?:to|until|till|through|-|:) ?(\d+(?:\.\d+)?)")
 _SHARE = re.compile(rf"\b{_any_of('share')}\b", re.I)
+_POINTED_DATE = re.compile(r"\b(\d{1,2})\.(\d{1,2})\.([12]\d{3})\b")
+_ISO_DATE = re.compile(r"(?:on |am )?(\d{4}-\d\d-\d\d)")
 _NEAR = Fraction(1, 5)  # of two amounts in different units: a rounded conversion is nearer
 _UNSURE = [{"pound", "£"}, {"pound", "lb"}, {"deg", "°C"}, {"deg", "°F"}, {"deg", "°"}]
 
 
-def _value(text: str) -> Fraction | None:
+def _value(figures: str) -> tuple[str, Any] | None:
+    """Kind and value of a number, a time of day, a date or a range; 9.11.1989 is in November."""
+    text = figures.lower()
     if len(text) > 60:
         return None
-    text = _ABOUT.sub("", re.sub(r" ?per ?cent\b", "%", text.lower()))
-    if match := _SCALED.fullmatch(text):
-        return Fraction(match[1].replace(",", "")) * Fraction(10) ** _POWERS[match[2]]
-    if match := _FRACTIONAL.fullmatch(text):
-        return int(match[1] or 0) + Fraction(int(match[2]), int(match[3]))
-    if match := _IN_WORDS.fullmatch(text):
-        return Fraction(int(match[1] or match[3] or 1), int(_PARTS.get(match[2] or match[4], match[4] or 1)))
-    if match := _POWER_OF_TEN.fullmatch(text):
-        return Fraction(match[1]) * Fraction(10) ** int(match[2])
-    return Fraction(0) if text in ("none", "nil", "nought", "naught") else None
+    if text in _NO_NUMBERS:
+        return "time" if text[0] == "m" or text == "noon" else "number", Fraction(_NO_NUMBERS[text])
+    if clock := _CLOCK.fullmatch(text):
+        hour, minute = int(clock[1]), int(clock[3] or 0)
+        if " in the " in text or clock[5]:
+            hour = hour % 12 + 12 * (not clock[6] and clock[5] != "a") if 0 < hour <= 12 else 24
+        elif not (clock[4] or (clock[2] == ":" and (hour > 12 or text[0] == "0"))):
+            hour = 24  # of either half of the day
+        if hour < 24 and minute < 60:
+            return "time", hour * 60 + minute
+    text = _ABOUT.sub("", text)
+    if power := _SCALED.fullmatch(figures) or _POWER_OF_TEN.fullmatch(text):
+        return "number", Fraction(power[1]) * Fraction(10) ** (_SCALES.get(power[2]) or int(power[2]))
+    if spread := _RANGE.fullmatch(text):
+        return "range", spread.groups()
+    form = normal_form(_POINTED_DATE.sub(r"\3/\2/\1", text))
+    if date := _ISO_DATE.fullmatch(form):
+        return "date", date[1]
+    if day := month_and_day(form):
+        return "day", day
+    number = _NUMBER.fullmatch(form)
+    if not number:
+        return None
+    if number[5]:
+        return "number", Fraction(int(number[5]), int(number[6]) or 1)
+    share = Fraction(number[2]) / int(number[3] or 1) / (100 if number[4] else 1)
+    return "number", int(number[1] or 0) + share
 
 
-def _minutes(text: str) -> int | None:
-    """Return the minutes since midnight; None if the half of the day is unknown."""
-    text = text.lower()
-    match = _CLOCK.fullmatch(text)
-    if not match:
-        return {"noon": 720, "midday": 720, "midnight": 0}.get(text)
-    hour, minute, half = int(match[1]), int(match[2] or 0), match[4] or (match[5] or "")[:1]
-    if half:
-        return (
-            (hour % 12 + 12 * (half != "m" and match[4] != "a" and match[5] != "morning")) * 60 + minute
-            if 0 < hour <= 12
-            else None
-        )
-    sure = match[3] or (match[2] and ":" in text and (hour > 12 or text[0] == "0"))
-    return hour * 60 + minute if sure and hour < 24 and minute < 60 else None
+def _amount(text: str) -> tuple[str, Any] | None:
+    """Dimension and size of one amount."""
+    match = _AMOUNT.fullmatch(text)
+    unit = _unit(match[1] or match[6]) if match else ""
+    number = (match[2] or match[4]).replace(",", "") if match else ""
+    if not match or not unit or number.count(".") > 1:
+        return None
+    dimension, size = _SIZES[unit]
+    return dimension, Fraction(number) * 10 ** _SCALES[match[3] or match[5] or ""] * size
 
 
 def _by_value(question: str, s: _Answer, t: _Answer) -> bool | None:
-    """One value in two notations; times, days, amounts, ranges and scores."""
-    x, y = s.value, t.value
-    if x is not None and y is not None:
-        texts = s.raw, t.raw
-        both = sum("%" in text or "cent" in text for text in texts) != 1
-        if x == y:
-            parts = any("/" in text or text[-1:].isalpha() for text in texts)
-            return True if both or parts or _SHARE.search(question) else None
-        return False if both and not any(re.search(r"\.\d{3}$|\d,\d{1,2}$", text) for text in texts) else None
-    if s.minutes is not None and t.minutes is not None:
-        return s.minutes == t.minutes
-    if not (s.numeric and t.numeric):
+    """One value in two notations; times, dates, amounts, ranges and scores."""
+    if s.value is None or t.value is None or s.value[0] != t.value[0]:
         return None
-    if s.day and t.day:
-        return s.day == t.day
-    if s.quantity and t.quantity and s.quantity[0] == t.quantity[0]:
-        x, y = s.quantity[1], t.quantity[1]
-        return True if x == y else False if abs(x - y) > _NEAR * max(abs(x), abs(y)) else None
-    first, second = _RANGE.fullmatch(s.raw), _RANGE.fullmatch(t.raw)
-    return True if first and second and first.groups() == second.groups() else None
+    (kind, x), (_, y) = s.value, t.value
+    texts = s.raw, t.raw
+    shares = sum("%" in text or "cent" in text for text in texts) if kind == "number" else 0
+    if x == y:
+        parts = any("/" in text or text[-1:].isalpha() for text in texts)
+        return True if shares != 1 or parts or _SHARE.search(question) else None
+    if kind == "number":
+        unsure = shares == 1 or any(re.search(r"\.\d{3}$|\d,\d{1,2}$", text) for text in texts)
+        return None if unsure else False
+    if kind in ("time", "date", "day"):
+        return False
+    return False if kind != "range" and abs(x - y) > _NEAR * max(abs(x), abs(y)) else None
 
 
 def _by_amount(_: str, s: _Answer, t: _Answer) -> bool | None:
@@ -454,7 +395,7 @@ _CHEMICAL = re.compile(
 _POWER = re.compile(r"[⁰¹²³⁴-⁹]+(?![⁺⁻])")
 _TOKEN = re.compile(r"[^\W_]+|[<>=!&|+*]+|\S")
 _SKIN = re.compile("[\ufe0f\U0001f3fb-\U0001f3ff]")
-_SIGNS = re.compile(r"[#+]|-(?!\w)")
+_SIGNS = re.compile(r"[#+]|-(?!\w)").findall
 _OPTION = re.compile(r"(?:option |choice |answer )?\(?([A-Ha-h])(?:([).:])(?: +(.+))?)?", re.S)
 _OPTIONS = re.compile(r"(?:^|[\s(])[Aa][).:] ?\S[^\0]*[\s(][Bb][).:] ?\S")
 
@@ -467,6 +408,11 @@ def _symbols(code: str) -> str:
     return re.sub(r"[\s{}]|(?<=\w)\(\)$|(?<=\d)\*(?=[a-z(])", "", text)
 
 
+def _by_code(question: str, s: _Answer, t: _Answer) -> bool | None:
+    """In codes case, dots and signs count, where the question asks for one."""
+    return code_form(s.code) == code_form(t.code) if asks_for_code(question, (s.code, t.code)) else None
+
+
 def _by_sign(question: str, s: _Answer, t: _Answer) -> bool | None:
     """In code and formulas each sign counts, in chemical symbols and units the case."""
     x, y = s.code, t.code
@@ -476,8 +422,6 @@ def _by_sign(question: str, s: _Answer, t: _Answer) -> bool | None:
             return False if units or (_CHEMICAL.search(question) and x[1:] != y[1:]) else None
         pictures = not (s.words and t.words) and not any(map(str.isalnum, x + y))
         return _SKIN.sub("", x) == _SKIN.sub("", y) if pictures else None
-    if asks_for_code(question) and code_form(x) != code_form(y):
-        return False
     x, y = _symbols(x), _symbols(y)
     if x == y:
         return True
@@ -542,14 +486,19 @@ def _by_polarity(question: str, s: _Answer, t: _Answer) -> bool | None:
     if asked is None:
         x, y = _YES_OR_NO.match(s.raw), _YES_OR_NO.match(t.raw)
         return False if x and y and bool(x[1]) != bool(y[1]) else None
-    said = [s.says, t.says]
-    own = 0
-    for index, answer in enumerate((s, t)):
-        if said[index] is None and answer.clause.words and answer.clause.kept <= asked.kept | _FUNCTION:
-            said[index], own = not answer.clause.negated, own + 1
+    x, y = _POLAR.match(s.raw), _POLAR.match(t.raw)
+    said = _says(x, s, asked), _says(y, t, asked)
     if None in said:
         return None
-    return False if said[0] != said[1] else True if own < 2 or s.kept <= t.kept or t.kept <= s.kept else None
+    return False if said[0] != said[1] else True if x or y or s.kept <= t.kept or t.kept <= s.kept else None
+
+
+def _says(polar: re.Match[str] | None, answer: _Answer, asked: _Answer) -> bool | None:
+    """Yes, no or neither: by the first word, or by a first clause in the words of the question."""
+    if polar:
+        return polar["yes"] is not None
+    clause = _read(re.split("[.,;:]", answer.raw, maxsplit=1)[0])
+    return not clause.negated if clause.words and clause.kept <= asked.kept | _FUNCTION else None
 
 
 def _by_refusal(_: str, s: _Answer, t: _Answer) -> bool | None:
@@ -583,7 +532,6 @@ _BESIDE = (
 _OF = re.compile(rf"\b(?:{_any_of('kin')} of|{_BESIDE}) (?:the )?(.+)")
 _WHOSE = re.compile(rf"(?:the )?(.+?)'s? (?:\w+ )?{_any_of('kin')}\b.*")
 _DEMONYM = re.compile(r"\w+(?:ican|ish|ese|ian)|french|german|dutch|greek|late|young|old")
-_ACRONYM = re.compile(r"\b(?:[A-Z]\.?){2,6}(?!\w)")
 
 
 def _unlike(x: Sequence[str], y: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
@@ -632,7 +580,7 @@ def _by_roles(_: str, s: _Answer, t: _Answer) -> bool | None:
     if s.passive != t.passive:
         alike = len(s.content) > 2 and sorted(s.content) == sorted(t.content) and s.negated == t.negated
         return s.content != t.content if alike else None
-    x, y = _unlike([*map(_stem, s.words)], [*map(_stem, t.words)])
+    x, y = _unlike(s.stems, t.stems)
     if not 2 < len(x) == len(y) < 30 or sorted(x) != sorted(y):
         return None
     for i in range(1, len(x) - 1):
@@ -671,9 +619,9 @@ def _by_name(_: str, s: _Answer, t: _Answer) -> bool | None:
         return None
     for one, other in ((s.raw.lower(), t.raw.lower()), (t.raw.lower(), s.raw.lower())):
         core = one.removeprefix("the ")
-        if core in other and any(
-            match and match[1] == core for match in (_OF.search(other), _WHOSE.match(other))
-        ):
+        if core in other and core in [
+            match[1] for match in (_OF.search(other), _WHOSE.match(other)) if match
+        ]:
             return False
     x, y = _unlike(s.names, t.names)
     longest = max(len(s.names), len(t.names))
@@ -681,12 +629,9 @@ def _by_name(_: str, s: _Answer, t: _Answer) -> bool | None:
         (word,), longer = (*x, *y), s if x else t
         if word in _MODIFIERS and longer.names[0] == word:
             return False if all(longer.is_name(name) or name in _FUNCTION for name in longer.names) else None
-        middles = [
-            [name for name in names[1:-1] if len(name) == 1 and name.isalpha()]
-            for names in (s.names, t.names)
-        ]
+        middles = [[name for name in names[1:-1] if len(name) == 1] for names in (s.names, t.names)]
         full = longest < 6 and len(s.names[0]) > 1 and s.names[0] == t.names[0] and s.names[-1] == t.names[-1]
-        return False if full and all(middles) and middles[0] != middles[1] else None
+        return False if full and word.isalpha() and all(middles) and middles[0] != middles[1] else None
     if not x or not y or longest > 5 or "(" in s.raw or "(" in t.raw:
         return None
     if not any(s.is_name(word) and t.is_name(word) for word in s.names if word in t.names):
@@ -706,13 +651,15 @@ def _is_short(x: str, y: str) -> bool:
 
 def _by_alias(_: str, s: _Answer, t: _Answer) -> bool | None:
     """One form; an acronym; a name with initials or nicknames in its parts."""
-    if s.signs != t.signs:
-        return None
     if s.words == t.words or s.names == t.names:
-        return True
+        return _SIGNS(s.raw) == _SIGNS(t.raw) or None
     x, y = _unlike(s.words, t.words)
     for short, long, one, other in ((x, y, s, t), (y, x, t, s)):
-        if len(short) == 1 < len(long) and 1 < len(short[0]) < 7 and short[0] in one.acronyms:
+        if (
+            len(short) == 1 < len(long)
+            and 1 < len(short[0]) < 7
+            and short[0].upper() in one.raw.replace(".", "")
+        ):
             heads = "".join([word[0] for word in long if word not in _FUNCTION])
             capitals = "".join(re.findall("[A-Z]", other.raw)).lower()
             if short[0] in (heads, "".join([word[0] for word in long]), capitals):
@@ -725,7 +672,7 @@ def _by_alias(_: str, s: _Answer, t: _Answer) -> bool | None:
 
 
 _RULES: tuple[Callable[[str, _Answer, _Answer], bool | None], ...] = (
-    *(_by_value, _by_sign, _by_option, _by_refusal, _by_polarity, _by_amount, _by_list, _by_roles),
+    *(_by_code, _by_value, _by_sign, _by_option, _by_refusal, _by_polarity, _by_amount, _by_list, _by_roles),
     *(_by_negation, _by_opposite, _by_name, _by_alias),
 )
 
@@ -742,7 +689,10 @@ def compare(question: str, first: str, second: str) -> bool | None:
     """
     if first == second:
         return True
-    s, t = _read(min(first, second)), _read(max(first, second))
+    return _verdict(question, _read(min(first, second)), _read(max(first, second)))
+
+
+def _verdict(question: str, s: _Answer, t: _Answer) -> bool | None:
     if not (s.words and t.words):
         return _by_sign(question, s, t)
     if not (s.whole and t.whole):
@@ -752,6 +702,33 @@ def compare(question: str, first: str, second: str) -> bool | None:
         if verdict is not None:
             return verdict
     return None
+
+
+_DENIED = re.compile(
+    r"(?:\b(?:not|never|nor|neither|nicht|kein|keine|no)|rather than|instead of)"
+    rf"(?: (?:{'|'.join(_FUNCTION | _TITLES)}))*[ \"'(]*$"
+)
+
+
+def contradicts(question: str, prediction: str, reference: str) -> bool:
+    """Return whether a prediction denies a reference, or states another answer in nearly its words.
+
+    A list that holds the reference does not contradict it.
+
+    >>> contradicts("Where?", "It is not in Turin", "Turin"), contradicts("Where?", "Turin, Italy", "Turin")
+    (True, False)
+    >>> contradicts("Who?", "Not Bo but Ada", "Bo"), contradicts("Who?", "Not Bo but Ada", "Ada")
+    (True, False)
+    """
+    s, t = _read(prediction), _read(reference)
+    verdict = _verdict(question, s, t)
+    if verdict is not None and not (s.members or t.members):
+        return not verdict
+    text, core = _NOT.sub(" not", prediction.casefold()), re.escape(reference.casefold())
+    if re.search(rf"(?:不是|并非|而非){core}|{core}(?:ではな|ではあ|じゃな)", text):
+        return True
+    places = [match.start() for match in re.finditer(rf"(?<!\w){core}(?!\w)", text)]
+    return bool(places) and all(_DENIED.search(text[max(0, i - 60) : i]) for i in places)
 
 
 def decide(question: str, first: str, second: str, *, cut: tuple[bool, bool] = (False, False)) -> bool | None:

@@ -40,7 +40,7 @@ _LETTERED = frozenset(_WITH_LETTER.split())
 """Words that a letter follows as a name."""
 _CONNECTIVES = """
 of in to for from by with at on and or nor is was are were has had does as than that which who when if
-versus vs
+versus vs + - * / ^ && || < > =
 """
 _NEVER_AFTER_ARTICLE = frozenset(_CONNECTIVES.split())
 _KEYS = frozenset(["major", "minor", "flat", "sharp", "positive", "negative"])
@@ -69,7 +69,7 @@ def _is_letter(words: Sequence[str], i: int) -> bool:
 
 # Signs
 
-KEPT = {0xE000 + ord(sign): sign for sign in "+-#<>="}
+KEPT = {0xE000 + ord(sign): sign for sign in "+-#<>=*/^&|()"}
 """Private-use characters that replace signs while punctuation is dropped."""
 _STAND_IN = {ord(sign): chr(code) for code, sign in KEPT.items()}
 _AT_END = re.compile(
@@ -78,17 +78,37 @@ _AT_END = re.compile(
 _COMPARED = re.compile(r"(?<![^\W_])([^\W_]+[%°]?) ?([<>=]{1,2}) ?(?=[-.$£€¥]*([^\W_]+))")
 
 
+_OPERATOR = re.compile(
+    r"[\w)] (?:[+*^]|&&|\|\|) [\w(\\]|(?:(?<![^\W\d_])[a-z]{1,2}[+^]|[0-9)][+*]|\)\^|\w&&|\w\|\|)[\w(\\]"
+    r"|(?<![^\W_])[a-z][0-9]* [-/] [a-z0-9](?![^\W\d_])"
+    r"|[0-9)] - (?:[a-z]|[0-9]+ ?/ ?[a-z])(?![^\W_])|[)] ?- ?[(]"
+)
+_OPERATORS = re.compile(r" ?(&&|\|\||[<>=]+|[*^/+()]|(?<=[\w)])-(?=[\w(\\])|(?<= )-(?= )) ?")
+_PROSE = re.compile(r"(?<!\\)\b(?!sqrt|frac|sinh|cosh|tanh|alpha|beta|gamma|theta)[^\W\d_]{4}")
+
+
+def is_formula(text: str) -> bool:
+    """Return whether a folded text has operators between operands, and no words but those of formulas.
+
+    >>> is_formula("1 - 1/e"), is_formula("3 - 1"), is_formula("vitamin a + b")
+    (True, False, False)
+    """
+    return _OPERATOR.search(text) is not None and not _PROSE.search(text)
+
+
 def keep_signs(text: str) -> str:
     """Replace the signs of a folded text that are part of its answer by characters of `KEPT`.
 
     These are + and # at the end of a word with a letter ("c++", "ca2+"); a minus at the end of a letter, of
     "ab" or of a word with a digit ("o-", "no3-"), and of any word of two letters that no word follows ("cn-";
     but "pre-" and "al- amin" have a hyphen); and < > = between values, which means that a number or a single
-    letter is on one side.
+    letter is on one side. In a formula all operators stay.
 
-    >>> [keep_signs(text).translate(KEPT) for text in ("c++", "5<3", "x=y")]
-    ['c++', '5 < 3', 'x = y']
+    >>> [keep_signs(text).translate(KEPT) for text in ("c++", "5<3", "x=y", "a+b")]
+    ['c++', '5 < 3', 'x = y', 'a + b']
     """
+    if is_formula(text):
+        return _OPERATORS.sub(lambda match: f" {match[1].translate(_STAND_IN)} ", text)
     return _COMPARED.sub(_compared, _AT_END.sub(_at_end, text))
 
 

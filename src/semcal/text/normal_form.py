@@ -14,13 +14,15 @@ from __future__ import annotations
 import re
 import unicodedata
 from calendar import monthrange
-from collections.abc import Iterable
+from collections.abc import Sequence
+from functools import lru_cache
 
-from semcal.text.names import KEPT, keep_signs, read_names, without_articles
+from semcal.text.names import KEPT, is_formula, keep_signs, read_names, without_articles
 from semcal.text.numbers import (
     CURRENCIES,
     MONTHS,
     NUMBER_WORDS,
+    OTHER_MONTHS,
     any_word,
     are_groups,
     one_form,
@@ -149,7 +151,7 @@ def _iso(year: int, month: int, day: int) -> str | None:
     return f"{year}-{month:02d}-{day:02d}" if valid else None
 
 
-TEXT_RULES = 4
+TEXT_RULES = 5
 """Version of the rules for normal forms, values and grades: part of the names of stored blocks."""
 
 _ARTICLES = frozenset({"a", "an", "the"})
@@ -181,7 +183,19 @@ _YEARS = re.compile(
     rf"([12](?<![\w.,/-].)[0-9])([0-9]{{2}})( ?{_DASH} ?)([0-9]{{2}})(?![\w/%]|[.,][0-9]|{_DASH}[0-9])"
 )
 _SPACED_RANGE = re.compile(r"(?<![\w./:-])([0-9]+(?:\.[0-9]+)?) - (?=[0-9]+(?:\.[0-9]+)?(?![\w/:-]|\.[0-9]))")
-_SIGN = re.compile(r"[+#<>=]|-(?!\w)")
+_SIGN = re.compile(r"[+#<>=*^]|[-/](?!\w)|&&|\|\|")
+_CODE_SIGN = re.compile(r"[@_\\/!]")
+_CODE = re.compile(r"!\w+|[\w.+-]+@[\w.-]+|[A-Za-z]:\\\S*|~?(?:/[\w.-]+){2,}/?|[A-Za-z]\w*_\w+(?:\(\))?")
+_MEGA = re.compile(r"(?:(?<=[0-9])\s?|(?<=[0-9] )|^)M(W|V|J|Pa)\b(?<!^MV)(?<!^MJ)(?<!^MPa)")
+_UNITS_OF_M = {"W": "watt", "V": "volt", "J": "joule", "Pa": "pascal"}
+_UNSURE_MONTHS = {"mars", "mai", "mei", "marco", "mayo", "maart", "augustus"}
+_OTHER_MONTH = any_word(OTHER_MONTHS.keys() - _UNSURE_MONTHS)
+_OTHER_DATE = re.compile(
+    rf"(?<=[0-9])(?<![0-9]{{3}})(?:\.|er|º)? ?(?:de |di )?(?:({_OTHER_MONTH})\b\.?(?: del? (?=[0-9]))? ?"
+    rf"|({any_word(_UNSURE_MONTHS)})(?=$|[^\w ]|(?: del?)? [12][0-9])(?: del? )?)"
+    rf"|(?<!\w)({any_word(OTHER_MONTHS.keys() - _UNSURE_MONTHS - MONTHS.keys())}) (?:del? |do )?"
+    r"(?=[12][0-9]{3}\b)"
+)
 _NUMERAL = re.compile(
     rf"((?=[-+{CURRENCIES}.0-9])(?:(?<!\w)-|(?<=[^\W\d_])\+)?(?:[{CURRENCIES}] ?-?)?"
     r"(?:[0-9]+|(?<!\w)\.[0-9]+)(?:[.:/+,-][0-9]+|\^-?[0-9]+)*(?:%|°[^\W\d_]?|[^\W\d_]*))"
@@ -208,7 +222,10 @@ def normal_form(text: str) -> str:
     >>> normal_form("1939–1945"), normal_form("Theresa May"), normal_form("−7"), normal_form("A+")
     ('1939-1945', 'theresa may', '-7', 'a+')
     """
-    folded = _folded(text)
+    if _CODE_SIGN.search(text) and (code := _whole_code(text)):
+        return code
+    text = _MEGA.sub(_mega, text) if "M" in text else text
+    folded = _folded(text.replace("{", "").replace("}", "") if "^{" in text else text)
     while (form := _reduced(folded)) != folded:  # dropped punctuation may join numbers
         if form.isascii() and form.replace(" ", "").isalpha() and not _NUMBER.search(form):
             break  # lower-case words without a number are final
@@ -217,11 +234,12 @@ def normal_form(text: str) -> str:
 
 
 _CODES = re.compile(
-    r"\b(?:(?<!dress )(?<!genetic )codes?\b(?! name)|versions?|identifiers?|ids?|(?:serial|part|model) numbers?"
-    r"|passwords?|e-?mails?|urls?|file ?(?:name|path)s?|hash|license plates?|isbn)\b",
+    r"\b(?:(?<!dress )(?<!genetic )codes?\b(?! name)|versions?|identifiers?|ids?|hash|isbn"
+    r"|(?:serial|part|model) numbers?|passwords?|e-?mails?|urls?|file ?(?:name|path)s?|license plates?)\b",
     re.IGNORECASE,
 )
-_CODE_LABEL = re.compile(r"(?=\S*\d)(?=\S*[A-Za-z._@\\/-])[\w.@:\\/-]+|\S+@\S+")
+_MAY_BE_CODE = re.compile(r"\S*[0-9._@\\/]\S*")
+_CODE_LABEL = re.compile(r"(?=[A-Za-z]+[0-9])[A-Za-z0-9]{4,}|\S+@\S+|\S*[\\_]\S*")
 
 
 def letter_form(text: str) -> str:
@@ -234,24 +252,52 @@ def letter_form(text: str) -> str:
 
 
 def code_form(text: str) -> str:
-    """Return the form of a code, in which case, dots and signs count: without outer quotes and stop.
+    """Return the form of a code, in which case, dots and signs count.
+
+    Outer quotes, a stop, "()" and a leading "+" or "#" are no part of it.
 
     >>> code_form(" `ab12`. "), code_form("AB12"), code_form("1.10")
     ('ab12', 'AB12', '1.10')
     """
-    return " ".join(letter_form(text).strip("\"'`").rstrip(".").strip("\"'`").split())
+    return " ".join(
+        letter_form(text).strip("\"'`").rstrip(".").strip("\"'`").lstrip("+#").removesuffix("()").split()
+    )
 
 
-def asks_for_code(question: str, labels: Iterable[str] = ()) -> bool:
-    """Return whether a question asks for a code, or whether all labels are codes.
+def asks_for_code(question: str, labels: Sequence[str] = ()) -> bool:
+    """Return whether a question asks for a code, and labels may be codes, or all labels surely are.
 
-    >>> asks_for_code("Which code is on the label?"), asks_for_code("Which?", ["ab12", "cd34"])
-    (True, True)
-    >>> asks_for_code("Who?", ["Ana", "F-16"])
-    False
+    >>> asks_for_code("Which code is printed?", ["1.10"]), asks_for_code("Which code?", ["King James"])
+    (True, False)
+    >>> asks_for_code("Which one?", ["ab12", "cd34"]), asks_for_code("Which one?", ["F-16"])
+    (True, False)
     """
-    texts = [*labels]
-    return _CODES.search(question) is not None or (bool(texts) and all(map(_CODE_LABEL.fullmatch, texts)))
+    if _names_code(question):
+        return all(map(_MAY_BE_CODE.fullmatch, labels))
+    return bool(labels) and all(map(_CODE_LABEL.fullmatch, labels))
+
+
+@lru_cache(maxsize=1 << 12)
+def _names_code(question: str) -> bool:
+    return _CODES.search(question) is not None
+
+
+def _whole_code(text: str) -> str:
+    """Return the form of a path, an identifier, a negated name or an e-mail address, "" of another text."""
+    code = code_form(text)
+    if not _CODE.fullmatch(code):
+        return ""
+    return code.casefold().removesuffix("()")
+
+
+def _mega(match: re.Match[str]) -> str:
+    """In figures and alone "MW" is no "mW"."""
+    return f" mega{_UNITS_OF_M[match[1]]}"
+
+
+def _english_month(match: re.Match[str]) -> str:
+    after_day, unsure, before_year = match.groups()
+    return f"{OTHER_MONTHS[before_year]} " if before_year else f" {OTHER_MONTHS[after_day or unsure]} "
 
 
 def _reduced(folded: str) -> str:
@@ -311,8 +357,11 @@ def _with_numerals(folded: str) -> str:
     """Write numbers and dates in one way, and drop the punctuation between them."""
     if "-" in folded:
         folded = _YEARS.sub(_full_years, folded)
-    text = signed(read_names(read_dates(read_numbers(folded))))
-    if " - " in text:
+    text = read_numbers(folded)
+    if _OTHER_DATE.search(text):
+        text = _OTHER_DATE.sub(_english_month, text)
+    text = signed(read_names(read_dates(text)))
+    if " - " in text and not is_formula(text):
         text = _SPACED_RANGE.sub(r"\1-", text)
     signs = _SIGN.search(text)
     parts = _NUMERAL.split(keep_signs(text) if signs else text)

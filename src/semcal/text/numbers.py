@@ -24,6 +24,21 @@ _MONTH_NAMES = (
 MONTHS = {name: n for n, names in enumerate(_MONTH_NAMES.split("|"), start=1) for name in names.split()}
 """Each name in lower case and the number of its month."""
 
+_OTHER_MONTHS = (
+    "januar janner januari janvier enero gennaio janeiro|februar februari fevrier febrero febbraio fevereiro"
+    "|marz mars marzo marco maart|april avril abril aprile|mai mayo maggio maio mei"
+    "|juni juin junio giugno junho|juli juillet julio luglio julho|august aout agosto augustus"
+    "|september septembre septiembre setiembre settembre setembro"
+    "|oktober octobre octubre ottobre outubro|november novembre noviembre novembro"
+    "|dezember decembre diciembre dicembre dezembro december"
+)
+OTHER_MONTHS = {
+    name: english.split()[0]
+    for names, english in zip(_OTHER_MONTHS.split("|"), _MONTH_NAMES.split("|"))
+    for name in names.split()
+}
+"""Names of months in German, French, Spanish, Italian, Portuguese and Dutch, and the English ones."""
+
 SCALES = {
     "thousand": 3,
     "lakh": 5,
