@@ -46,7 +46,8 @@ NOT_RUN = {
     "pip install 'semcal[ray]'": "needs Ray; tests/experiment runs a grid with it where it is installed",
     "llama=$SEMCAL_DATA": "takes minutes",
     'model = semcal.load_model("owner/model", device': "needs a GPU and the hub",
-    "from semcal.export import push_to_hub": "needs the hub; tests/export does the same with an imitation",
+    "hf upload": "needs the hub",
+    "from semcal.recalibration import from_pretrained\n\nrecalibrator, provenance": "needs the hub",
 }
 SERVER = "http://127.0.0.1:8000/v1"
 
@@ -235,10 +236,6 @@ def names_for(code: str) -> dict[str, Any]:
         "questions": ["Who built the old mill?"],
         "normal_forms": [["ana velis", "velis", "bo tarn"]],
     }
-    if "test_rows" in code:
-        given["test_rows"] = given["validation_rows"] = semcal.score(
-            "samples.jsonl", equivalence="exact"
-        ).rows
     if re.search(r"\bmodel\b|\bmy_model\b", code):
         ours = semcal.load_model("my-model")
         assert isinstance(ours, CausalLanguageModel)

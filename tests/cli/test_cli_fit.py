@@ -66,14 +66,13 @@ def test_a_saved_ts_by_sgd_says_so_wherever_it_is_used(
     assert not (tmp_path / "fit.unfinished").exists()
     _, (answer,), _ = semcal("ask", "Who?", "--model", model, "--recalibrator", out, "--m", "2")
     assert answer["solver"] == "sgd"
-    code, _, stderr = semcal("export", out, "--format", "vllm", "--json")
+    code, _, stderr = semcal("export", out, "--json")
     assert (code, "is what 16 gradient steps reached" in stderr) == (0, True)
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--learning-curve",), "--learning-curve is gone: semcal calibrate shows how many labels"),
         (("--validation", "v"), "--validation goes with --select"),
         (("--plot", "loss.gif"), "a plot is written as .pdf, .png, .svg"),
         (("--plot", "loss.png", "--method", "TS-grid"), "--plot draws one fit"),

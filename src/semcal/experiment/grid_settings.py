@@ -325,7 +325,7 @@ class Evaluation(SettingsGroup):
 
 
 class Extras(SettingsGroup):
-    """What is done besides; each but the score maps unless it is switched off, and all of it costs time."""
+    """What is done besides, unless it is switched off; all of it costs time."""
 
     beams: bool = True  # Base's answers by 4 beams (table 2)
     entailment: bool = True  # grading of Base's answers by the NLI model as well (table 13)
@@ -333,7 +333,6 @@ class Extras(SettingsGroup):
     token_losses: bool = True  # what each fit does to the tokens of validation answers
     figure_files: bool = True  # figures as PDF and PNG, beside those on the page
     #: Maps of Base's confidence, learnt on validation questions and tried on test questions.
-    score_maps: tuple[Literal["isotonic", "beta", "platt"], ...] = ()
 
 
 class GridSettings(SettingsGroup):
@@ -482,11 +481,6 @@ PRESETS: Mapping[str, Json] = {
 
 # ---- From a file
 
-#: Settings that are gone, and what has become of them.
-REMOVED = {
-    "extras.without_normal_forms": "answers are no longer clustered a second time without normal forms",
-    "extras.timing": "recalibrators are no longer timed",
-}
 #: Mistakes that are named at once.
 NAMED = 10
 
@@ -517,11 +511,6 @@ def settings_of(
     tree = deepcopy(dict(content))
     for override in overrides:
         _set(tree, override)
-    if tree.get("preset") == "reference":
-        raise UsageError(
-            f"{where}: preset reference is gone; take paper or sound, and set what the published code does "
-            "otherwise setting by setting (docs/paper.md)"
-        )
     preset = check_name(str(tree.get("preset", "sound")), PRESETS, what="preset")
     try:
         settings = GridSettings.model_validate(_over(PRESETS[preset], tree))
@@ -584,9 +573,7 @@ def _over(below: Json, above: Json) -> Json:
 def _complaints(error: ValidationError) -> Iterator[str]:
     for detail in error.errors():
         where = ".".join(_cut(str(part)) for part in detail["loc"])
-        if where in REMOVED:
-            yield f"{where} is gone: {REMOVED[where]}; leave it out"
-        elif detail["type"] == "extra_forbidden":
+        if detail["type"] == "extra_forbidden":
             keys = _keys_at(detail["loc"][:-1])
             near = difflib.get_close_matches(str(detail["loc"][-1]), keys, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else "."
