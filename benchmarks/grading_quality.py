@@ -8,7 +8,7 @@ gave (PYTHONPATH=<them>/src), and `--show` prints the answers that changed sides
 drawn answers by hand (benchmarks/judged/answers.jsonl: set, id, answer_sha256, correct), whose texts are in
 `--draws`; without them the answers are those of the folder. The folder holds judged
 answers as JSON Lines (`evouna_a`, `nq301_human_a`, `contextsl_human_a`) and labelled pairs
-(`equivalence_pairs_from_labels_a`). docs/grading.md explains the tables.
+(`equivalence_pairs_from_labels_a`). docs/meaning-evidence.md explains the tables.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Grading against human judgements (docs/grading.md); needs SEMCAL_DATA."""
+"""Grading against human judgements (docs/meaning-evidence.md); needs SEMCAL_DATA."""
 
 from __future__ import annotations
 
