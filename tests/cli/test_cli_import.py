@@ -23,7 +23,7 @@ from benchmarks._damaged_logs import damaged_zip
 from semcal.data.recorded import read_recorded
 from semcal.errors import InputError, RowError
 from semcal.files import JsonLine
-from semcal.text.first_answer import first_answer
+from semcal.meaning.answer import first_answer
 
 # What was asked, and what three models said at T = 1
 ASKED: dict[str, tuple[str, list[str], list[str]]] = {

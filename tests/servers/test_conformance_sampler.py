@@ -17,7 +17,7 @@ from semcal.errors import UsageError
 from semcal.models.fakes import FakeLanguageModel
 from semcal.models.language_model import Generation, Prompt, Sampler, SampleRequest
 from semcal.recalibration import SE, Base, Greedy, Temperature
-from semcal.text.first_answer import first_answer
+from semcal.meaning.answer import first_answer
 from tests.servers import fake_model
 from tests.servers.fake_chat import model_of
 from tests.servers.fake_server import FakeServer

@@ -19,7 +19,7 @@ from semcal.models.language_model import Generation, Prompt, SampleRequest
 from semcal.recalibration import Base, Temperature
 from semcal.servers.sampler import ServerModel, load_server
 from semcal.servers.settings import ServerSettings
-from semcal.text.first_answer import first_answer
+from semcal.meaning.answer import first_answer
 
 pytestmark = pytest.mark.servers
 

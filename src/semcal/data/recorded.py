@@ -29,7 +29,7 @@ from semcal.data.datasets import clean_text, load_questions, parse_list
 from semcal.data.question import Question, RowData, passage_key
 from semcal.errors import WIDTH, InputError, RowError, UsageError, shown
 from semcal.files import LONGEST, JsonLine, parse, read_rows, row_of
-from semcal.text.first_answer import first_answer, split_thinking
+from semcal.meaning.answer import first_answer, split_reasoning
 
 Rows = Iterator[JsonLine | RowError]
 
@@ -141,7 +141,7 @@ class _Answers:
 
 
 def _first_of(text: str) -> str:
-    return first_answer(split_thinking(text)[1]).text
+    return first_answer((split_reasoning(text)[1] or "")).text
 
 
 def _verdict(value: Any) -> bool | None:
@@ -182,7 +182,7 @@ def _log_likelihood(choice: Any, text: str, settings: RowData) -> float | None:
     entries = _at(choice, "logprobs", "content")
     plain = all(settings.get(key) in values for key, values in _PLAIN.items())
     finished = "stop" in (_at(choice, "finish_reason"), _at(choice, "stop_reason"))
-    complete = split_thinking(text)[1] == text and not text[first_answer(text).end :].strip()
+    complete = (split_reasoning(text)[1] or "") == text and not text[first_answer(text).end :].strip()
     if not (plain and finished and complete and isinstance(entries, list) and entries):
         return None
     tokens, values = zip(*((_at(entry, "token"), _at(entry, "logprob")) for entry in entries))

@@ -31,7 +31,7 @@ from semcal.recalibration.choosing import Candidate, Selection, select_graded, u
 from semcal.rows import FAILED, PER_SAMPLE, Json, Row, failures_of
 from semcal.steps import RecalibratorSource, WorkerState
 from semcal.store import Block, Store, digest, key_of
-from semcal.text.first_answer import first_answer
+from semcal.meaning.answer import first_answer
 from semcal.workers import Executor, Progress
 
 if TYPE_CHECKING:

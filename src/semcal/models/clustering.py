@@ -28,7 +28,7 @@ from semcal.models.equivalence import (
 from semcal.registry import check_name
 from semcal.rows import AnswerKind, Clusters, Row, RowsAt, stated_answers
 from semcal.steps import WorkerState
-from semcal.text.first_answer import is_refusal
+from semcal.meaning.answer import is_refusal
 from semcal.text.values import values_differ, values_read
 from semcal.workers import Progress
 
@@ -84,7 +84,7 @@ def cluster_answers(
         cluster whose first member it is equivalent to (Kuhn et al., 2023); or clusters in which all pairs
         are equivalent (:func:`semcal.measures.complete`, of the samples).
     merge_refusals : bool
-        Put all refusals ("I don't know", …; see `semcal.text.first_answer`) into one cluster by rule.
+        Put all refusals ("I don't know", …; see `semcal.meaning.answer`) into one cluster by rule.
     read_as : sequence of sequence of str, length Q, optional
         Normal forms from which values are read, where `normal_forms` are texts of another kind.
     progress : callable, optional

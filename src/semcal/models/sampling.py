@@ -35,7 +35,7 @@ from semcal.rows import (
     stated_answers,
 )
 from semcal.steps import RecalibratorSource, WorkerState
-from semcal.text.first_answer import first_answer
+from semcal.meaning.answer import first_answer
 from semcal.workers import Progress
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from semcal.models.language_model import Prompt
 from semcal.models.uniforms import uniforms
 from semcal.rows import Json
 from semcal.servers.client import ServerRequest
-from semcal.text.first_answer import split_thinking
+from semcal.meaning.answer import split_reasoning
 
 #: What switches truncation and penalties off, under all the names that servers have for them.
 NEUTRAL: Json = {
@@ -262,7 +262,7 @@ def _choice(choice: Json, *, log_probs: bool) -> Choice:
     entries, token_ids = _entries(choice.get("logprobs") if log_probs else None), choice.get("token_ids")
     if token_ids is not None:
         token_ids = tuple(_typed(token_id, int, "a token id") for token_id in _typed(token_ids, list, ""))
-    thought, text = split_thinking(written)
+    thought, text = split_reasoning(written)
     reasoning = "\n".join(filter(None, (reasoning, thought)))
     tokens = max(len(entries or ()), len(token_ids or ()))
     if reasoning or text != written:

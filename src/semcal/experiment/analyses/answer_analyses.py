@@ -30,7 +30,7 @@ from semcal.experiment.analyses.grid_scores import (
 )
 from semcal.experiment.finished import FinishedRun
 from semcal.metrics import bootstrap
-from semcal.text.first_answer import is_refusal
+from semcal.meaning.answer import is_refusal
 
 FIT_KEYS = (
     *("candidate", "method", "loss", "alpha", "weight_decay", "temperature", "at_bound", "parameters"),

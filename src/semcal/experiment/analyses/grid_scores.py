@@ -22,7 +22,7 @@ from semcal.data.question import Ties, several, ties_of
 from semcal.errors import StoreError, UndefinedWarning
 from semcal.experiment.finished import FinishedRun, Pair
 from semcal.metrics import METRICS, Contrast, Interval, JointBootstrap
-from semcal.text.first_answer import is_refusal
+from semcal.meaning.answer import is_refusal
 
 Floats = NDArray[np.float64]
 Key = tuple[str, str]  # of a method and a measure

@@ -1,0 +1,1 @@
+"""The answer in a generation, and which answers mean the same."""
