@@ -141,7 +141,7 @@ class _Answers:
 
 
 def _first_of(text: str) -> str:
-    return first_answer((split_reasoning(text)[1] or "")).text
+    return first_answer(split_reasoning(text)[1] or "").text
 
 
 def _verdict(value: Any) -> bool | None:

@@ -25,13 +25,13 @@ from semcal.files import dumps
 from semcal.grading.grade import EntailmentGrader, grade_clusters, grade_together
 from semcal.grading.rules import Grader, members_to_grade
 from semcal.installation import versions
+from semcal.meaning.answer import first_answer
 from semcal.measuring import MeasureOptions, measure_rows, scores_by_measure
 from semcal.models.language_model import PromptConfig
 from semcal.recalibration.choosing import Candidate, Selection, select_graded, under_alphas
 from semcal.rows import FAILED, PER_SAMPLE, Json, Row, failures_of
 from semcal.steps import RecalibratorSource, WorkerState
 from semcal.store import Block, Store, digest, key_of
-from semcal.meaning.answer import first_answer
 from semcal.workers import Executor, Progress
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """The answer in a generation (spec 5.1; meaning.md 1), and whether an answer is a refusal.
 
-`AnswerFormat` names the rule that reads the answer: the markup of reasoning, channels, fences, tags and JSON is
-taken off first. The first answer is the first line, to the end of its first sentence, of what is said after
+`AnswerFormat` reads it by one of several rules, without the markup of reasoning, channels, fences, tags and
+JSON. The first answer is the first line, to the end of its first sentence, of what is said after
 lead-ins. A title that looks like a lead-in has no mark behind it ("Sure Thing") or goes on with a capital
 ("Certainly, Maybe").
 
@@ -35,6 +35,8 @@ _OPENING_WORDS = (
     "the a an he she it they this that these those there his her its their we you in on at as when while"
     " after before although because if for but however also question answer context"
 )
+_ARTICLES = " der die das den dem des im am zum vom beim ein eine einer"  # before an ordinal; or nothing
+_SMALL_WORDS = "with from into onto over upon than that this your when have does were been they them"
 _REASONING_WORDS = (  # open a sentence behind a number
     "i so thus hence therefore then here now let since note hope please thank thanks explanation reason step"
     " yes no not each every all both some many most is are was were who what which where why how next first"
@@ -46,7 +48,7 @@ _ENDINGS = frozenset(_ENDING_WORDS.split())  # may end a sentence, and then keep
 _OPENERS = frozenset(_OPENING_WORDS.split())  # capitalised after an abbreviation, they open a sentence
 _BEHIND_NUMBERS = _OPENERS.union(_REASONING_WORDS.split())
 _ORDINAL_NUMBER = re.compile(
-    r"\d{1,2}(?:st|nd|rd|th)?|(?=[IVXLC]{2})C{0,3}(?:X[LC]|L?X{0,3})(?:I[VX]|V?I{0,3})|X|V"
+    r"(?<![^\s(])(?:\d{1,2}(?:st|nd|rd|th)?|(?=[IVXLC]{2})C{0,3}(?:X[LC]|L?X{0,3})(?:I[VX]|V?I{0,3})|X|V)"
 )
 
 _CLOSERS = "\"'”’)]」』）"
@@ -56,6 +58,10 @@ _STOP = re.compile(
 _LAST_WORD = re.compile(r"[^\s(\[\"'“‘]+$")
 _DOTTED = re.compile(r"(?:[^\W\d_]{1,3}\.)+[^\W\d_]{1,3}")
 _INITIAL_BEFORE = re.compile(r"(?:^|[\s(])[^\W\d_]\.\s*$")
+_DATED = re.compile(  # what an ordinal stands before, in languages whose nouns are capitalised
+    r"\s(?:(?i:jan|feb|mar|mär|apr|may|mai|jun|jul|aug|sep|o[ck]t|nov|de[cz])[a-zä]{0,6}\b"
+    r"|J[aä]nner\b|Jahr|Weltkrieg|[^\W\d_]+\.?\s\d{3,4}\b)"
+)
 #: Alone before an exclamation mark, they begin a title or a sentence; and the remainder of such a title.
 _INTERJECTION = re.compile(r"oh|o|ah|hey|wow|hmm+", re.IGNORECASE)
 _TITLE_REMAINDER = re.compile(
@@ -76,7 +82,10 @@ _EXCLAIMED = (  # may be an answer, but for an exclamation mark
     r"[Gg]reat|[Gg]ood|[Ee]xcellent|[Pp]erfect|[Ww]onderful|[Aa]wesome|[Ff]antastic|[Nn]ice|[Cc]orrect|[Rr]ight"
     r"|[Ee]xactly|[Ii]ndeed|[Tt]hank(?:s| you)|[Tt]hat['’]s (?:right|correct)|[Yy]ou['’]re (?:right|correct)"
 )
-_ANSWER_LABEL = r"(?i:(?:(?:the|my|your|short|final|correct|best) ){0,3}(?:answer|response|reply|antwort|réponse|respuesta|risposta|resposta|答案|答え)(?: is|是|为)?)"
+_ANSWER_LABEL = (
+    r"(?i:(?:(?:the|my|your|short|final|correct|best) ){0,3}(?:answer|response|reply|antwort|réponse"
+    r"|respuesta|risposta|resposta)(?: is)?)"
+)
 _TO = r"(?i: to (?:(?:the|your|this) question|[^\n:]{1,200})(?: is)?)?"
 _OPENED, _CLOSED = r"(?:[#>*_`]{1,6}[ \t]{0,3}){0,3}", r"[*_`]{0,3}[ \t]{0,3}"
 _COLON = rf"{_CLOSED}[:：]{_CLOSED}"
@@ -89,24 +98,21 @@ _LEAD_IN = re.compile(
     rf"|{_OPENED}(?:A|(?i:ans|assistant|(?:here(?:['’]s| is) )?{_ANSWER_LABEL}{_TO})){_COLON}(?=\s|$)"
     rf"|(?:(?i:(?:final )?answer|the answer is)|(?:#{{1,6}} ?|[*_]{{2}}){_ANSWER_LABEL}){_CLOSED}(?=\n)"
 )
-_ORDINAL = r"\d{3}\b|[NBRQK]?[a-h][1-8]\b|(?:F+C|FSV|S[CV]|TS[CV]|SSV|VfB|VfL|Bundesliga|Liga|Mai)\b|[^\W\d_]+\.?[ \t]\d{3,4}\b"
+_ORDINAL = r"\d{3}\b|[NBRQK]?[a-h][1-8]\b|(?:F+C|FSV|S[CV]|TS[CV]|SSV|VfB|VfL|Bundesliga|Liga|Mai)\b"
+_ORDINAL += r"|[^\W\d_]+\.?[ \t]\d{3,4}\b"  # a date
 _MARK = re.compile(rf"(?:\(?1[.)](?![ \t]+(?:{_ORDINAL}))|[*•]|[-–](?![ \t]*[$£€¥]?[.,]?\d))[ \t]+(?=\S)")
 _UNBROKEN = re.compile(rf"\d{{1,2}}\.[ \t]+(?:{_ORDINAL})|OK! [Mm]agazine")  # has no end of a sentence
 _QUESTION_LABEL = re.compile(rf"{_OPENED}(?i:question|q|user|human){_COLON}")
 _ANY_QUESTION = re.compile(r"[^\n?]*(?:\?(?=\s)|\n)")
 #: A question that is followed by an answer in its line; words of which it has one.
-_ASKED = re.compile(r"[^\n?？。！]{6,300}?(?:\?[\"”’*_]*[ \t]+(?=[^\sa-z]|\d)|？[」』]?\s*(?=\S))")
+_ASKED = re.compile(r"[^\n?？。！\"“]{6,300}?(?:\?[\"”’*_]*[ \t]+(?=[^\sa-z]|\d)|？[」』]?\s*(?=\S))")
 _ASKS = re.compile(
-    r"？|\A(?:is|are|was|were|do|does|did|can|could|will|would|has|have|had)\b|\b(?:who|whom|whose|what|which|where"
-    r"|when|why|how|wer|wen|wem|was|wo|wann|wie|welche[rsnm]?|quel(?:le)?s?|qui|où|quand|comment|combien|qu[eé]"
-    r"|qui[eé]n|cu[aá]l|d[oó]nde|cu[aá]ndo|cu[aá]nt[oa]s?|c[oó]mo|chi|dove|quale?|quem|onde|hvem|hvad|kdo|kde|kdy)\b",
+    r"？|\A(?:is|are|was|were|do|does|did|can|could|will|would|has|have|had)\b|\b(?:who|whom|whose|what"
+    r"|which|where|when|why|how|wer|wen|wem|was|wo|wann|wie|welche[rsnm]?|quel(?:le)?s?|qui|où|quand|comment"
+    r"|combien|qu[eé]|qui[eé]n|cu[aá]l|d[oó]nde|cu[aá]ndo|c[oó]mo|chi|dove|quale?|quem|onde|kdo|kde|kdy)\b",
     re.IGNORECASE,
 )
-_SMALL = frozenset(
-    "with from into onto over upon than that this your when have does were been they them".split()
-)
 _BLANKS, _WORD, _BEHIND = re.compile(r"\s*"), re.compile(r"\w+"), re.compile(r"[^\w\s]*")
-
 
 #: Marks of reasoning: every closing mark may close every opening one.
 _TAG = r"(?:\w+:)?(?:think(?:ing)?|thoughts?|reason(?:ing)?|reflection|scratchpad|longcat_think)"
@@ -135,16 +141,7 @@ _TAGGED = re.compile(
 )
 _CLOSING_MARKUP = re.compile(rf"(?:[\s\"'`~}}\])$*_.]|</\w+>|{_SPECIAL.pattern})*+")
 _ANSWER_KEYS = ("answer", "final_answer", "result", "output")
-_ASIDE_KEYS = (
-    "reasoning",
-    "explanation",
-    "rationale",
-    "thought",
-    "thoughts",
-    "analysis",
-    "steps",
-    "confidence",
-)
+_ASIDE_WORDS = "reasoning explanation rationale thought thoughts thinking analysis steps confidence"
 _JSON = json.JSONDecoder()
 _SENTENCE = r"(?:^|(?<=[.!?;。]\s)|(?<=[.!?;]\s\s))"
 _THUS = r"(?:(?:so|thus|therefore|hence|then|finally)[, ]{1,2})?"
@@ -155,13 +152,14 @@ _MARKER = re.compile(
     r"|^\#{4}(?=[ \t]*\S[^\n]*\s*\Z|[ \t]*[-+$€£]?\d[\d.,/]*%?[ \t]*$))"
     rf"|{_SENTENCE}{_OPENED}{_THUS}{_ANSWER_LABEL}(?: to [^.:\n]{{1,80}}?)?(?: is)?{_COLON}"
     r"|(?:^|(?<=[.!?:;,]\s)|(?<=[.!?:;,]\s\s)|\b(?:so|thus|therefore|hence|then),?\s)(?:the|my|our) "
-    r"(?:correct |right |best |short )?answer (?:to [^.:\n]{1,80}? )?(?:is|would be|must be)\b\s{0,3}:?",
+    r"(?:correct |right |best |short )?answer (?:to [^.:\n]{1,80}? )?(?:is|would be|must be)\b"
+    r"(?! (?:as follows|(?:not |un|well[ -])(?:provided|given|specified|known|clear)))(?:\s?:|\sthat\b)?",
     re.IGNORECASE | re.MULTILINE,
 )
 _BOX = re.compile(r"(?P<opens>\\(?:boxed|fbox)\s{0,3}\{)|\\[\\{}]|[{}]")
 _BOXED_TEXT = re.compile(r"\\(?:text|mathrm|textbf|mathbf)\{([^{}]*)\}")
 _NEXT_TURN = re.compile(rf"\n{_OPENED}(?:question|q|user|human|context|passage)\s?[:：]", re.IGNORECASE)
-#: Words before a marker that is not strong: fewer are an answer themselves ("Paris. The answer is well known").
+#: Words before a marker that is not strong: fewer are an answer themselves ("Paris. The answer is famous").
 _REASONED = 4
 #: Markers that are tried, from the last on; those tried first have nothing behind them.
 _TRIES = 3
@@ -215,15 +213,15 @@ class AnswerFormat:
             _keys(argument)
         elif self.name not in ("auto", "first", "final", "whole", "json"):
             raise UsageError(
-                f"--answer-format: {shown(self.name)} is not an answer format. Pass auto, first, final, whole, "
-                "json, json:/POINTER or regex:PATTERN"
+                f"--answer-format: {shown(self.name)} is not an answer format. Pass auto, first, final, "
+                "whole, json, json:/POINTER or regex:PATTERN"
             )
 
     def read(self, text: str | None, question: str = "") -> AnswerSpan | None:
         """Return the answer in a generation; None if there is no answer.
 
-        There is none in a null content, or if reasoning never closes or nothing follows it, or if the format
-        finds nothing. An empty generation is the empty answer. `question` is passed over where it is repeated.
+        There is no answer in a null content, if reasoning never closes or nothing follows it, or if the
+        format finds nothing. An empty generation is the empty answer. A repeated `question` is passed over.
         """
         start = None if text is None else _answer_start(text)
         if text is None or start is None:
@@ -243,7 +241,7 @@ class AnswerFormat:
             return replace(group, outer=group.end * (group.end < part.end)).whole()
         if kind == "json":
             value = _json_value(part, _keys(argument) if argument else None, anywhere=True)
-            return value and value.whole()
+            return None if value is None else value.whole()
         if kind == "whole":
             return part.whole()
         return _marked(part, question) if kind == "final" else _auto(part, question)
@@ -259,8 +257,8 @@ def _pattern(pattern: str) -> re.Pattern[str]:
         ) from None
     if compiled.groups != 1:
         raise UsageError(
-            f"--answer-format: {shown(pattern)} has {compiled.groups} groups, expected one. Put the answer in a "
-            "pair of parentheses, and write other pairs as (?:…)"
+            f"--answer-format: {shown(pattern)} has {compiled.groups} groups, expected one. Put the answer "
+            "in a pair of parentheses, and write other pairs as (?:…)"
         )
     return compiled
 
@@ -413,8 +411,8 @@ def _tagged(part: _Part) -> _Part | None:
 def _json_value(part: _Part, keys: list[str] | None, *, anywhere: bool = False) -> _Part | None:
     """The value that keys lead to in a JSON text, or its only or answering value; else all of it.
 
-    None if there is no JSON text; an empty part if it holds no such value, or null. The text is the whole part,
-    begins it, or stands in a fence; `anywhere`: it may begin at one of the first brackets.
+    None if there is no JSON text; an empty part if it holds no such value, or null. The text is the whole
+    part, begins it, or stands in a fence; with `anywhere` it may begin at one of the first brackets.
     """
     text, starts = part.text, [part.start]
     starts += [mark.end() for mark in islice(_FENCED_JSON.finditer(text, part.start, part.end), _TRIES)]
@@ -482,7 +480,7 @@ def _answering(text: str, place: _Place) -> _Place:
         scalars = [
             member
             for key, member in members
-            if key not in _ASIDE_KEYS and not isinstance(member[2], dict | list | None)
+            if key not in _ASIDE_WORDS.split() and not isinstance(member[2], dict | list | None)
         ]
         if not named and len(scalars) != 1:
             break
@@ -539,11 +537,12 @@ def first_answer(text: str, question: str = "") -> AnswerSpan:
 
     Leading white space is skipped, and what only leads to an answer: reasoning, special tokens as text, an
     interjection of agreement or praise, a label, a list's first mark, `question` or any behind "Question:",
-    or a question that is answered in the same line. If nothing else was said, the text stands. The answer ends
-    at the first newline, or at the end of its first sentence. A full stop inside initials, abbreviations,
-    decimals or dates ("9. November") does not end a sentence. After an abbreviation that may come last ("U.S.",
-    "Jr.") or an initial, a sentence ends if the next word is capitalised and typically opens sentences ("The",
-    "It"). The full stop of an abbreviation is kept. For white space alone the answer is empty, with `end` 0.
+    or a question that is answered in the same line. If nothing else was said, the text stands. The answer
+    ends at the first newline, or at the end of its first sentence. A full stop inside initials,
+    abbreviations, decimals or dates ("9. November") does not end a sentence. After an abbreviation that may
+    come last ("U.S.", "Jr.") or an initial, a sentence ends if the next word is capitalised and typically
+    opens sentences ("The", "It"). The full stop of an abbreviation is kept. For white space alone the answer
+    is empty, with `end` 0.
 
     >>> first_answer("J. R. R. Tolkien. He also wrote poems.")
     AnswerSpan(text='J. R. R. Tolkien', end=17, start=0)
@@ -618,7 +617,8 @@ def _end_of_answered(text: str, at: int) -> int:
         return at
     words = asked[0].split()
     is_title = not any(word[:1].islower() for word in words[1:2]) and not any(
-        len(word) > 3 and word[:1].islower() and word.rstrip(",?") not in _SMALL for word in words[1:]
+        len(word) > 3 and word[:1].islower() and word.rstrip(",?") not in _SMALL_WORDS.split()
+        for word in words[1:]
     )
     return at if is_title and "?" in asked[0] else asked.end()
 
@@ -649,8 +649,11 @@ def _ends_sentence(line: str, start: int, stop: re.Match[str]) -> bool:
         is_interjection = signs == "!" and _INTERJECTION.fullmatch(line, start, stop.start())
         return not (is_interjection or (signs == "!" and _TITLE_REMAINDER.match(line, stop.end())))
     before = _last_word(line[max(start, stop.start() - 40) : stop.start()])
-    if _ORDINAL_NUMBER.fullmatch(line, max(start, stop.start() - len(before)), stop.start()):
-        if word[:1].isalpha() and word.casefold() not in _BEHIND_NUMBERS:  # "9. November"
+    place = max(start, stop.start() - len(before))
+    if _ORDINAL_NUMBER.fullmatch(line, place, stop.start()) and word.casefold() not in _BEHIND_NUMBERS:
+        if word[:1].islower() or _DATED.match(line, stop.end()):  # "9. November"
+            return False
+        if word[:1].isalpha() and _last_word(line[start:place].rstrip()) in _ARTICLES.split(" "):
             return False
     if before in _BEFORE_NUMBERS:
         return not word[:1].isdigit()

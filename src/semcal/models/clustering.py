@@ -16,6 +16,7 @@ from itertools import combinations
 from typing import ClassVar
 
 from semcal.errors import InputError
+from semcal.meaning.answer import is_refusal
 from semcal.measures import complete
 from semcal.models.equivalence import (
     CachedEquivalence,
@@ -28,7 +29,6 @@ from semcal.models.equivalence import (
 from semcal.registry import check_name
 from semcal.rows import AnswerKind, Clusters, Row, RowsAt, stated_answers
 from semcal.steps import WorkerState
-from semcal.meaning.answer import is_refusal
 from semcal.text.values import values_differ, values_read
 from semcal.workers import Progress
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from semcal.arrays import as_option
 from semcal.data.question import Question
 from semcal.errors import QuestionError
+from semcal.meaning.answer import first_answer
 from semcal.models.language_model import (
     Generation,
     LanguageModel,
@@ -35,7 +36,6 @@ from semcal.rows import (
     stated_answers,
 )
 from semcal.steps import RecalibratorSource, WorkerState
-from semcal.meaning.answer import first_answer
 from semcal.workers import Progress
 
 if TYPE_CHECKING:

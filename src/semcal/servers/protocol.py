@@ -14,11 +14,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from semcal.errors import SemcalWarning, shown
+from semcal.meaning.answer import split_reasoning
 from semcal.models.language_model import Prompt
 from semcal.models.uniforms import uniforms
 from semcal.rows import Json
 from semcal.servers.client import ServerRequest
-from semcal.meaning.answer import split_reasoning
 
 #: What switches truncation and penalties off, under all the names that servers have for them.
 NEUTRAL: Json = {

@@ -29,8 +29,8 @@ from semcal.experiment.analyses.grid_scores import (
     over_runs,
 )
 from semcal.experiment.finished import FinishedRun
-from semcal.metrics import bootstrap
 from semcal.meaning.answer import is_refusal
+from semcal.metrics import bootstrap
 
 FIT_KEYS = (
     *("candidate", "method", "loss", "alpha", "weight_decay", "temperature", "at_bound", "parameters"),
