@@ -70,10 +70,11 @@ def prompts(case: Case) -> list[Prompt]:
     return [Prompt(f"id-{i}", case.sampler.encode(one), one) for i, one in enumerate(chats)]
 
 
-def cut(_: Prompt, generation: Generation) -> tuple[int, int]:
+def cut(_: Prompt, generation: Generation) -> tuple[int, int, bool]:
     """As `semcal.models.sampling` cuts."""
     end = first_answer(generation.text).end
-    return 0, len(generation.text) if generation.finished and not generation.text[end:].strip() else end
+    uncut = generation.finished and not generation.text[end:].strip()
+    return 0, len(generation.text) if uncut else end, True
 
 
 def texts(drawn: Any) -> list[list[str]]:
