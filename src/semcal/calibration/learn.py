@@ -498,8 +498,8 @@ def _answer_format(rows: RowsAt) -> str:
     first, *others = dict.fromkeys(row.answer_format for part in rows.values() for row in part)
     if others:
         raise InputError(
-            f"'answer_format' is {first!r} in some rows and {others[0]!r} in others. Sample or import all rows "
-            "with one --answer-format"
+            f"'answer_format' is {first!r} in some rows and {others[0]!r} in others. Sample or import "
+            "all rows with one --answer-format"
         )
     return first
 

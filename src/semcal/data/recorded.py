@@ -30,7 +30,7 @@ from semcal.data.datasets import clean_text, load_questions, parse_list
 from semcal.data.question import Question, RowData, passage_key
 from semcal.errors import WIDTH, InputError, RowError, UsageError, shown
 from semcal.files import LONGEST, JsonLine, parse, read_rows, row_of
-from semcal.meaning.answer import AnswerFormat
+from semcal.meaning.answer import AnswerFormat, AnswerSpan
 
 Rows = Iterator[JsonLine | RowError]
 
@@ -115,10 +115,13 @@ class _Answers:
 
     def answer(self, reply: _Reply) -> str | None:
         """The answer in a reply; None if there is none."""
-        if reply.extracted is not None and self.read_by is None:
-            return None if reply.extracted == _NOT_EXTRACTED else reply.extracted
-        found = (self.read_by or AnswerFormat()).read(reply.text, self.question or "")
+        if reply.extracted == _NOT_EXTRACTED and self.read_by is None:
+            return None
+        found = self._found(reply.text if self.read_by or reply.extracted is None else reply.extracted)
         return None if found is None else found.text
+
+    def _found(self, text: str | None) -> AnswerSpan | None:
+        return (self.read_by or AnswerFormat()).read(text, self.question or "")
 
     def row(self, name: str, kind: str) -> JsonLine | RowError:
         """The row, with whatever of it is known, and the log's own answer unless `kind` is "modal"."""
@@ -167,7 +170,7 @@ class _Answers:
     def _log_likelihood(self, reply: _Reply) -> float | None:
         """The mean log-probability of an answer's tokens and its end of turn; None if that is not certain."""
         entries, text = _at(reply.choice, "logprobs", "content"), reply.text or ""
-        found = (self.read_by or AnswerFormat()).read(reply.text, self.question or "")
+        found = self._found(reply.text)
         plain = all(self.settings.get(key) in values for key, values in _PLAIN.items())
         finished = "stop" in (_at(reply.choice, "finish_reason"), _at(reply.choice, "stop_reason"))
         complete = found is not None and found.text == self.answer(reply) and not text[found.end :].strip()
@@ -193,7 +196,9 @@ class _Answers:
             self.fault = self.fault or f"no answer of its own: expected a reply to ID#{_KEYS[kind]}"
             return {}
         text, correct = self.stated[min(self.stated)]
-        return {_KEYS[kind]: text or "", "correct": correct if kind == "given" else None}
+        if text is None:
+            self.fault = self.fault or "the log's own answer is no answer (null, a refusal, reasoning alone)"
+        return {_KEYS[kind]: text, "correct": correct if kind == "given" else None}
 
 
 def _verdict(value: Any) -> bool | None:

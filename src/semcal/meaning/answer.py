@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import islice
@@ -132,7 +131,8 @@ _CHANNEL = re.compile(r"\s*(?:<\|start\|>\s*\w*)?<\|channel\|>")
 _BARE_CHANNEL = re.compile(r"\s*(?:assistant)?(?:analysis|commentary)(?P<begins>(?=[A-Z\"“]))?")
 _BARE_FINAL = "assistantfinal"
 _FENCE = re.compile(r"(?P<marks>`{3,}|~{3,})(?:[ \t]*(?P<language>[\w+#.-]*)[ \t]*\n|(?=[^`~\n]+(?P=marks)))")
-_FENCED_JSON = re.compile(r"```(?:json)?\s*(?=[{\[])", re.IGNORECASE)
+_FENCED_JSON = re.compile(r"```(?:json)?\s*(?P<json>[{\[])", re.IGNORECASE)
+_BRACKET = re.compile(r"(?P<json>[{\[])")
 _PROSE = frozenset(("", "json", "text", "txt", "plaintext", "plain", "markdown", "md"))  # fenced, but no code
 _TAGGED = re.compile(
     r"(?P<opens><(?:final_?)?(?:answer|response|solution)>|<\|begin_of_(?:box|solution)\|>|<\|start_response\|>)"
@@ -415,77 +415,64 @@ def _json_value(part: _Part, keys: list[str] | None, *, anywhere: bool = False) 
     part, begins it, or stands in a fence; with `anywhere` it may begin at one of the first brackets.
     """
     text, starts = part.text, [part.start]
-    starts += [mark.end() for mark in islice(_FENCED_JSON.finditer(text, part.start, part.end), _TRIES)]
-    if anywhere:
-        brackets = re.compile(r"[{\[]").finditer(text, part.start, part.end)
-        starts += [mark.start() for mark in islice(brackets, _TRIES)]
+    for pattern in (_FENCED_JSON, _BRACKET)[: 1 + anywhere]:
+        starts += [
+            mark.start("json") for mark in islice(pattern.finditer(text, part.start, part.end), _TRIES)
+        ]
     for start in starts:
-        if not anywhere and text[start : start + 1] not in ("{", "["):
-            continue
         try:
             value, end = _JSON.raw_decode(text, start)
         except (ValueError, RecursionError):
             continue
-        if end < part.end and not isinstance(value, dict) and not (anywhere and start > part.start):
-            continue  # "[1] Paris"
-        place = start, end, value
-        found = _pointed(text, place, keys) if keys is not None else _answering(text, place)
-        if found is None or found[2] is None:
-            return _Part(text, end, end)
-        start, end, value = found
-        if not isinstance(value, str):
-            return part.within(start, end, end)
-        inner = part.within(start + 1, end - 1, end)
-        return (
-            inner if text[inner.start : inner.end] == value.strip() else replace(inner, value=value.strip())
-        )
+        is_whole = end >= part.end if start == part.start else anywhere
+        if isinstance(value, dict) or (is_whole and (anywhere or isinstance(value, list))):  # not "[1] Paris"
+            path, value = _answering(value) if keys is None else _pointed(value, keys)
+            return _located(part, start, end, path, value)
     return None
 
 
-_Place = tuple[int, int, Any]
-"""Start, end and value of a piece of a JSON text."""
-
-
-def _members(text: str, start: int) -> Iterator[tuple[str, _Place]]:
-    """The members of a JSON object or array, valid and not empty, that begins at a place."""
-    at, is_object, number = start + 1, text[start] == "{", 0
-    while True:
-        key, at = str(number), _BLANKS.match(text, at).end()  # type: ignore[union-attr]
-        if text[at] in "]}":
-            return
-        if is_object:
-            key, at = _JSON.raw_decode(text, at)
-            at = _BLANKS.match(text, text.index(":", at) + 1).end()  # type: ignore[union-attr]
-        value, end = _JSON.raw_decode(text, at)
-        yield key, (at, end, value)
-        at = _BLANKS.match(text, end).end()  # type: ignore[union-attr]
-        at, number = at + (text[at] == ","), number + 1
-
-
-def _pointed(text: str, place: _Place, keys: list[str]) -> _Place | None:
-    """What a JSON pointer leads to."""
+def _pointed(value: Any, keys: list[str]) -> tuple[list[str], Any]:
+    """What a JSON pointer leads to, None if there is nothing, behind the keys of objects that it passes."""
+    path = []
     for key in keys:
-        found = dict(_members(text, place[0])) if isinstance(place[2], dict | list) else {}
-        if key not in found:
-            return None
-        place = found[key]
-    return place
+        if isinstance(value, list):
+            is_index = re.fullmatch(r"0|[1-9]\d{0,8}", key) and int(key) < len(value)
+            value = value[int(key)] if is_index else None
+        else:
+            value = value.get(key) if isinstance(value, dict) else None
+            path.append(key)
+    return path, value
 
 
-def _answering(text: str, place: _Place) -> _Place:
-    """The value of an object that is the answer: that of a key for answers, or the only scalar; else all."""
-    while isinstance(place[2], dict):
-        members = [(key.casefold().replace(" ", "_"), member) for key, member in _members(text, place[0])]
-        named = [member for key, member in members if key in _ANSWER_KEYS]
-        scalars = [
-            member
-            for key, member in members
-            if key not in _ASIDE_WORDS.split() and not isinstance(member[2], dict | list | None)
-        ]
+def _answering(value: Any) -> tuple[list[str], Any]:
+    """The value of an object that is the answer, and its keys: a key for answers, or of the only scalar."""
+    path = []
+    while isinstance(value, dict):
+        names = {key: key.casefold().replace(" ", "_") for key in value}
+        named = [key for key, name in names.items() if name in _ANSWER_KEYS]
+        scalars = [key for key, name in names.items() if name not in _ASIDE_WORDS.split()]
+        scalars = [key for key in scalars if not isinstance(value[key], dict | list | None)]
         if not named and len(scalars) != 1:
             break
-        place = named[-1] if named else scalars[0]
-    return place
+        path.append((named or scalars)[-1])
+        value = value[path[-1]]
+    return path, value
+
+
+def _located(part: _Part, start: int, end: int, path: list[str], value: Any) -> _Part:
+    """The part that is a value of the JSON text between two places, found behind its keys."""
+    text, at = part.text, start
+    said = value.strip() if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    if value is None or not said:
+        return _Part(text, end, end)
+    for key in path:
+        quoted = json.dumps(key, ensure_ascii=False)
+        at = max(at, text.find(quoted, at, end) + len(quoted))
+    begun = text.find(said, at, end)
+    if begun < 0:  # written in another way, such as with escapes
+        return replace(part.within(at, end, end), value=said)
+    stop = begun + len(said)
+    return part.within(begun, stop, stop + text.startswith('"', stop))
 
 
 def _marked(part: _Part, question: str, *, reasoned: bool = False) -> AnswerSpan | None:
