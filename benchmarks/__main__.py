@@ -58,9 +58,9 @@ def run(name: str) -> list[dict[str, Any]] | None:
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
-    """Rows of one set of keys as a Markdown table."""
-    head = list(rows[0])
-    lines = [head, ["---"] * len(head), *([cell(row[key]) for key in head] for row in rows)]
+    """Return rows as a Markdown table; a row may lack keys."""
+    head = list(dict.fromkeys(key for row in rows for key in row))
+    lines = [head, ["---"] * len(head), *([cell(row.get(key)) for key in head] for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
 

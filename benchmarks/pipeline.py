@@ -232,7 +232,7 @@ def ours(
     clustered, calls = cluster_rows(rows, equivalence=equivalence)
     clock.lap("clustering")
     measured = measure_rows(clustered)
-    graded = [grade_row(row, grader=RuleGrader(), seed=0) for row in measured]
+    graded = [grade_row(row, grader=RuleGrader()) for row in measured]
     clock.lap("measures and grades")
     del clock.seconds[""]
     return clock.seconds, calls, graded
@@ -280,7 +280,7 @@ def plain(
     for question, one, scores, found in zip(asked, texts, likelihoods, clusters):
         row = {**question.row(), "samples": one, "log_likelihoods": scores, "clusters": found}
         (measured,) = measure_rows([row])
-        grade_row(measured, grader=RuleGrader(), seed=0)
+        grade_row(measured, grader=RuleGrader())
     clock.lap("measures and grades")
     return clock.seconds
 

@@ -28,6 +28,7 @@ from semcal.calibration.samples import measure_samples
 from semcal.calibration.signals import SIGNALS, add_signals
 from semcal.cli.console import progress
 from semcal.errors import SemcalWarning
+from semcal.grading.grade import grade_texts
 from semcal.grading.rules import RuleGrader
 from semcal.inputs import as_equivalence
 from semcal.metrics.frequencies import Floats
@@ -122,7 +123,7 @@ def main(arguments: Sequence[str] = ()) -> None:
         every = features_of(rows, "modal")
         answers = zip(first, every.answers)
         correct = np.array(
-            [grader.grade(row.question, [text], row.answers).correct for row, text in answers], float
+            [grade_texts(grader, row.question, [text], row.answers).correct for row, text in answers], float
         )
         none = out_of_fold(every, correct, ())
         show(m, "none", none, none, correct, 1.0)

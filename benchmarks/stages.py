@@ -165,7 +165,7 @@ def run(net: Any, nli: Sequence[Any], m: int, length: int) -> dict[str, float]:
     with stages.stage("measures"):
         measured = measure_rows(clustered)
     with stages.stage("grading"):
-        graded = [grade_row(row, grader=RuleGrader(), seed=0) for row in measured]
+        graded = [grade_row(row, grader=RuleGrader()) for row in measured]
     with stages.stage("metrics"):
         confidence, correct = (
             np.array([list(row[name].values()) for row in graded]).T for name in ("confidence", "correct")

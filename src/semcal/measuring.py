@@ -60,24 +60,37 @@ def likeliest(groups: Sequence[Sequence[int]], log_likelihoods: Sequence[float] 
 
 
 def representative(
-    samples: Sequence[str],
+    samples: Sequence[str | None],
     cluster: Sequence[int],
     log_likelihoods: Sequence[float] | None,
     sharper: Sequence[str] = (),
-) -> str:
-    """Return the commonest wording of a cluster; of equally common ones the likelier.
+) -> str | None:
+    """Return the commonest wording of a cluster; of equally common ones the likelier. None is no answer.
 
     Without likelihoods that whose normal form more of the `sharper` draws have, and then the first.
     """
-    places: dict[str, list[int]] = {}
+    places: dict[str | None, list[int]] = {}
     for i in sorted(cluster):
         places.setdefault(samples[i], []).append(i)
     most = max(map(len, places.values()))
     tied = [text for text, draws in places.items() if len(draws) == most]
     if len(tied) > 1 and log_likelihoods is None and sharper:
         forms = Counter(map(normal_form, sharper))
-        return max(tied, key=lambda text: forms[normal_form(text)])
+        return max(tied, key=lambda text: forms[normal_form(text or "")])
     return tied[likeliest([places[text] for text in tied], log_likelihoods)]
+
+
+def wordings(row: Row) -> list[str | None]:
+    """Return the commonest wording of each cluster: the answer that is given, and graded, if it is on top.
+
+    That of the samples without an answer is None.
+    """
+    temperatures, wordings = row.temperatures, []
+    for cluster in row.clusters:
+        limit = temperatures[cluster[0]] or 1.0 if temperatures else 0.0
+        sharper = [text for text, t in zip(row.samples, temperatures or ()) if text and t and t < limit]
+        wordings.append(representative(row.samples, cluster, row.log_likelihoods, sharper))
+    return wordings
 
 
 def check_measurable(row: Row) -> None:
@@ -96,7 +109,7 @@ def sharper_draws(rows: RowsAt, temperature: float | None) -> list[list[str]]:
     """The draws of each question at temperatures below this one, which counts as 1 where it is not known."""
     limit = 1.0 if temperature is None else temperature
     below = [part for t, part in rows.items() if t is not None and t < limit]
-    return [[text for row in rows_of for text in row.samples] for rows_of in zip(*below)]
+    return [[text for row in rows_of for text in row.texts] for rows_of in zip(*below)]
 
 
 def measure_at(rows: RowsAt, options: MeasureOptions = DEFAULTS) -> dict[float | None, list[Row]]:
@@ -117,7 +130,8 @@ def measure_rows(
     each by measure; null where a measure is undefined, and for clusters of other draws; and `tied: n` where
     n > 1 meanings share the first place of E-SC. Ties go to the likelier cluster; without likelihoods to that
     whose normal forms more of the `sharper` draws of the row (or of its `temperatures`) have; else, or with
-    ties "first", to the first.
+    ties "first", to the first. Samples without an answer (null) are one cluster, which has no likelihood and
+    wins no tie but with "first".
 
     >>> row = Row({"id": "1", "clusters": [[0, 1], [2]], "log_likelihoods": None})
     >>> measure_rows([row])[0].top_clusters
@@ -174,10 +188,11 @@ def _measures(
     """The measures of rows of one temperature: first those with likelihoods, then the others."""
     by_row = [Measures({}, {}, {}, {}, _tied(row)) for row in rows]
     likely = [row.log_likelihoods for row in map(_named, rows)]
-    for places in ([i for i, u in enumerate(likely) if u], [i for i, u in enumerate(likely) if not u]):
+    is_likely = [max(u or (), default=-math.inf) > -math.inf for u in likely]
+    for places in (np.flatnonzero(is_likely).tolist(), np.flatnonzero(np.logical_not(is_likely)).tolist()):
         if not places:
             continue
-        with_all = likely[places[0]] is not None
+        with_all = is_likely[places[0]]
         ties: str | list[list[float]] = options.ties
         if not with_all and ties != "first":
             ties = [_with_form(rows[i], sharper[i]) for i in places]
@@ -192,6 +207,10 @@ def _measures(
         )
         for name, result in results.items():
             _fill([by_row[i] for i in places], name, result)
+    for row, u, has_likelihoods in zip(by_row, likely, is_likely):
+        if u and not has_likelihoods:  # no sample has an answer: what reads likelihoods is undefined
+            for columns in (row.confidences, row.confidence, row.top_cluster, row.semantic_entropy):
+                columns |= dict.fromkeys(MEASURES.keys() - columns.keys())  # type: ignore[operator]
     return by_row
 
 
@@ -225,11 +244,15 @@ def _named(row: Row) -> Row:
 
 
 def _with_form(row: Row, texts: Sequence[str]) -> list[float]:
-    """How many of some texts have a normal form of each cluster."""
-    if not texts:
-        return [0.0] * len(row.clusters)
-    count, forms = Counter(map(normal_form, texts)), [normal_form(text) for text in row.samples]
-    return [float(sum(count[form] for form in {forms[i] for i in cluster})) for cluster in row.clusters]
+    """What settles ties: one more than the number of some texts with a normal form of each cluster.
+
+    The samples without an answer have 0, so that they win none.
+    """
+    count, counts = Counter(map(normal_form, texts)), []
+    for cluster in row.clusters:
+        forms = {normal_form(row.samples[i] or "") for i in cluster} if texts else ()
+        counts.append(1.0 + sum(count[form] for form in forms) if row.has_answer(cluster) else 0.0)
+    return counts
 
 
 @dataclass(frozen=True)
@@ -299,6 +322,8 @@ def _by_measure(row: Row, key: str) -> dict[str | None, Any]:
         if CALIBRATED in by_measure:
             raise InputError(f"{key!r} holds {CALIBRATED!r}, which is what 'probability' is listed as")
         by_measure[CALIBRATED] = row[OF_ANSWER[key]]
+        if key == "confidence" and row.json.get("answer", "") is None:
+            by_measure[CALIBRATED] = 0.0  # no answer is never correct
     return by_measure
 
 

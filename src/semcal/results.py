@@ -33,14 +33,15 @@ from semcal.measuring import (
     Scores,
     assess,
     measure_at,
-    representative,
     scores_by_measure,
+    wordings,
 )
 from semcal.models.clustering import Grouping, cluster_missing, match_at
 from semcal.progress import ShowProgress, shown_progress
 from semcal.registry import check_name
 from semcal.rows import (
     CALIBRATED,
+    NO_ANSWER,
     SIGNALS_KEY,
     STATED,
     AnswerKind,
@@ -73,10 +74,10 @@ PLOTS = ("reliability", "selective")
 class Meaning:
     """One meaning among the sampled answers."""
 
-    text: str  # its commonest wording
+    text: str | None  # its commonest wording; None is "no answer"
     share: float | None  # under the measure that chose the answer (with a calibration E-SC)
     probability: float | None  # that it is right; None without a calibration
-    samples: tuple[str, ...]  # all wordings that were sampled, with repetitions
+    samples: tuple[str | None, ...]  # all wordings that were sampled, with repetitions
 
     def __repr__(self) -> str:
         p = "" if self.probability is None else f", probability={_rounded(self.probability)}"
@@ -98,8 +99,9 @@ class Answer:
     ----------
     id, question : str
         As asked.
-    text : str
-        The commonest wording of the meaning that is answered.
+    text : str or None
+        The commonest wording of the meaning that is answered. None if in most generations no answer could be
+        found: then `confidence` is None, `abstained` is True and `reason` is "no answer".
     confidence : float or None
         Of that answer: with a calibration the probability that it is right, else its share under `measure`.
         None where the measure is undefined.
@@ -118,12 +120,6 @@ class Answer:
         For each measure its own answer, and the confidence in that.
     row : Row
         Everything else, as `semcal sample | cluster | measure` would have written it (`row.to_json()`).
-    bounds : tuple of two floats, optional
-        Where the question was decided early: what the confidence of all `m` draws is at least, and at most.
-        `confidence` is None unless they agree, and so are the entropy, shares, probabilities, and what else
-        takes all draws; meanings are as far as they were told apart.
-    m : int, optional
-        The draws that would have been taken; `row` holds those that were.
     tied : int, optional
         How many meanings share the first place, where several do: the draws do not agree on any answer.
     score : float, optional
@@ -153,7 +149,7 @@ class Answer:
 
     id: str
     question: str
-    text: str
+    text: str | None
     confidence: float | None
     measure: str
     abstained: bool | None
@@ -162,8 +158,6 @@ class Answer:
     meanings: tuple[Meaning, ...]
     by_measure: Mapping[str, MeasureAnswer]
     row: Row
-    bounds: tuple[float, float] | None = None
-    m: int | None = None
     tied: int | None = None
     score: float | None = None
     map: str | None = None
@@ -175,22 +169,24 @@ class Answer:
     calibration: str | None = None
 
     @property
+    def reason(self) -> str | None:
+        """Why there is no answer; None where there is one."""
+        return NO_ANSWER if self.text is None else None
+
+    @property
     def explanation(self) -> str:
         """What the confidence rests on, in a sentence.
 
         >>> import semcal
         >>> samples = ["Paris", "Paris", "Lyon", "Paris", "Nice", "Lille", "Paris"]
         >>> print(semcal.score([{"question": "Where?", "samples": samples}])[0].explanation)
-        4 of 7 draws say Paris, 1 says Lyon, 1 says Nice and 1 says another thing
+        4 of 7 samples say Paris, 1 says Lyon, 1 says Nice, 1 says something else
         """
         return explain(self)
 
     def __repr__(self) -> str:
         abstained = "" if self.abstained is None else f", abstained={self.abstained}"
-        confidence = _rounded(self.confidence)
-        if self.bounds is not None and self.confidence is None:
-            confidence = " to ".join(map(_rounded, self.bounds))
-        return f"Answer({self.text!r}, confidence={confidence}{abstained})"
+        return f"Answer({self.text!r}, confidence={_rounded(self.confidence)}{abstained})"
 
     @property
     def _of_answer(self) -> tuple[str, ...]:
@@ -201,7 +197,6 @@ class Answer:
         """The answer as `semcal ask` writes it."""
         from semcal.recalibration.temperature import solver_of, temperature_of
 
-        early = {} if self.bounds is None else {"confidence_bounds": list(self.bounds), "m": self.m}
         return {
             "id": self.id,
             **({"question": self.question} if self.question or not self.row.messages else {}),
@@ -210,11 +205,11 @@ class Answer:
             "solver": solver_of(recalibrator),
             "answer": self.text,
             "confidence": self.confidence,
-            **early,
             **({} if self.tied is None else {"tied": self.tied}),
             **({} if self.score is None else {"score": self.score, "map": self.map}),
             "measure": self.measure,
             "abstained": self.abstained,
+            **({} if self.reason is None else {"reason": self.reason}),
             "threshold": self.threshold,
             **({} if self.risk is None else {"risk": self.risk}),
             **({} if self.decision is None else {"decision": self.decision, "thresholds": self.thresholds}),
@@ -230,28 +225,38 @@ class Answer:
 
 
 def explain(answer: Answer) -> str:
-    """Say how many draws mean what, and how often labelled answers like it were right."""
-    counts = [len(meaning.samples) for meaning in answer.meanings]
-    m, others = sum(counts), counts[NAMED:]
-    draws = f"{counts[0] or 'none'} of {m} draws {_say(counts[0] or 1)}"
-    if m == 1:
-        draws = f"{counts[0] or 'no'} draw says"
+    """Say how many samples mean what, and how often labeled answers like it were right."""
+    first, *others = answer.meanings
+    m, count = sum(len(meaning.samples) for meaning in answer.meanings), len(first.samples)
     forms = dict(zip(answer.row.samples, answer.row.json.get("normal_forms") or ()))
-    texts = [_quoted(meaning.text, forms.get(meaning.text)) for meaning in answer.meanings[:NAMED]]
-    parts = [f"{draws} {texts[0]}"]
-    parts += [f"{count} {_say(count)} {text}" for text, count in zip(texts[1:], counts[1:])]
-    if others:
-        things = "another thing" if len(others) == 1 else f"{len(others)} other things"
-        parts.append(f"{sum(others)} {_say(sum(others))} {things}")
-    text = " and ".join([", ".join(parts[:-1])] * (len(parts) > 1) + parts[-1:])
+    subject = f"{count or 'none'} of {m} samples" if m > 1 else f"{count or 'no'} sample"
+    parts = [f"{subject} {_said(first, count or 1, forms)}"]
+    found = [meaning for meaning in others if meaning.text is not None]
+    rest = [len(meaning.samples) for meaning in found[NAMED - 1 :]]
+    for meaning in found[: NAMED - 1]:
+        parts.append(f"{len(meaning.samples)} {_said(meaning, len(meaning.samples), forms)}")
+    if rest:
+        things = "something else" if len(rest) == 1 else f"{len(rest)} other things"
+        parts.append(f"{sum(rest)} {_say(sum(rest))} {things}")
+    parts += [f"{len(meaning.samples)} {_said(meaning, 0, {})}" for meaning in others if meaning.text is None]
+    text = ", ".join(parts)
+    if answer.tied is not None:
+        text += ": the samples do not agree on any answer"
     if (like := answer.like) is not None:
         were = "was" if like.right == 1 else "were"
-        text += f"; of {like.n} labelled questions like this {like.right} {were} right"
+        text += f"; of {like.n} labeled questions like this {like.right} {were} right"
     return text
 
 
 def _say(count: int) -> str:
     return "says" if count == 1 else "say"
+
+
+def _said(meaning: Meaning, count: int, forms: Mapping[str | None, str]) -> str:
+    """The predicate of a sentence whose subject is a number of samples."""
+    if meaning.text is None:
+        return "gave no answer"
+    return f"{_say(count)} {_quoted(meaning.text, forms.get(meaning.text))}"
 
 
 def _quoted(text: str, form: str | None) -> str:
@@ -278,7 +283,7 @@ def answer_of(
     Of another `kind` it is a text of the row, whose confidence under the measure is its meaning's share.
     """
     measures, clusters, samples = row.measured, row.clusters, row.samples
-    texts = [representative(samples, cluster, row.log_likelihoods) for cluster in clusters]
+    texts = wordings(row)
     shares = measures.confidences[measure] or [None] * len(texts)
     top = measures.top_cluster[measure] or 0 if kind == "modal" else row.stated_answer(kind).cluster
     confidence = measures.confidence[measure]
@@ -287,6 +292,7 @@ def answer_of(
     text = row.stated_answer(kind).text if top is None or kind != "modal" else texts[top]
     if calibrated is not None:
         top, text, confidence = calibrated.meaning, calibrated.text, calibrated.probability
+    confidence = None if text is None else confidence
     meanings = [
         Meaning(
             text if k == top else its_text,
@@ -297,7 +303,7 @@ def answer_of(
         for k, (its_text, share) in enumerate(zip(texts, shares))
     ]
     no_draw = Meaning(text, 0.0, None if calibrated is None else calibrated.probability, ())
-    abstained = calibrated.abstained if calibrated else None
+    abstained = calibrated.abstained if calibrated else True if text is None else None
     if threshold is not None and abstained is None:
         abstained = confidence is None or confidence < threshold
     defined = [share for share in shares if share is not None]
@@ -411,7 +417,6 @@ class Results(Sequence[Answer]):
         *,
         grader: Grader,
         clustering: Grouping,
-        seed: int,
         stored: StoredSamples | None = None,
         failures: Mapping[str, QuestionError] | None = None,
         kind: AnswerKind = "modal",
@@ -419,7 +424,7 @@ class Results(Sequence[Answer]):
         self.equivalence = (stored and stored.clustered_by) or clustering.equivalence.name
         self.failures = dict(failures or {})
         self._answers, self.rows_at, self._stored = list(answers), rows, stored
-        self._grader, self._clustering, self._seed, self._kind = grader, clustering, seed, kind
+        self._grader, self._clustering, self._kind = grader, clustering, kind
 
     def __len__(self) -> int:
         return len(self._answers)
@@ -443,13 +448,11 @@ class Results(Sequence[Answer]):
 
     def _row(self, answer: Answer, grader: Grader) -> Row:
         row = answer.row
-        if answer.bounds is not None:
-            row = row.set(prediction=answer.text)
         if answer.measure == CALIBRATED:
             promise = answer.thresholds, answer.risk
-            verdict = answer.abstained, answer.decision, *promise, answer.calibration
+            verdict = answer.abstained, answer.decision, *promise, answer.calibration, answer.reason
             row = row.add(Decision(answer.text, answer.confidence, answer.score, answer.threshold, *verdict))
-        return grade_row(row, grader=grader, seed=self._seed) if _is_gradable(row, answer) else row
+        return grade_row(row, grader=grader) if _is_gradable(row, answer) else row
 
     def records(self) -> list[JsonObject]:
         """Return a short dict of each answer: the rows of `to_df`."""
@@ -507,12 +510,10 @@ class Results(Sequence[Answer]):
     def _graded(self) -> list[int]:
         """The places of the graded rows."""
         rows = enumerate(zip(self, self._graded_rows))
-        return [place for place, (answer, row) in rows if _is_gradable(row, answer) and not answer.bounds]
+        return [place for place, (answer, row) in rows if _is_gradable(row, answer)]
 
     def _scores(self, measure: str | Iterable[str] | None = None, by: str | None = None) -> dict[str, Scores]:
         graded = [self._graded_rows[place] for place in self._graded()]
-        if not graded and any(answer.bounds for answer in self):
-            raise InputError("answers that were decided early have no exact confidence; ask without decide")
         if not graded:
             raise InputError(
                 "no row has reference answers, so none is graded; add a column 'answers' (there are: "
@@ -675,7 +676,6 @@ def score(
     g_alpha: float = 0.5,
     linkage: str | None = None,
     answer: AnswerKind | None = None,
-    seed: int = 0,
     progress: ShowProgress = True,
 ) -> Results:
     """Cluster and measure sampled answers, and grade them where reference answers are known; no model needed.
@@ -695,7 +695,7 @@ def score(
         The most frequent meaning (by default, or that of the calibration), or a text of each row: "given" is
         its `answer`, "greedy" its `greedy`. Its confidence is the share of the draws that mean the same.
     grader : Grader or {"rules", "nli"}, optional
-        As in `semcal.calibrate`; `seed` chooses the members of a cluster that are graded.
+        As in `semcal.calibrate`.
     progress : bool or callable
         A bar on a terminal or in a notebook, or a function of the number of questions that are clustered.
 
@@ -712,7 +712,7 @@ def score(
     >>> results[0]
     Answer('Ana Velis', confidence=0.667)
     """
-    seed, stored = inputs.checked_seed(seed), inputs.as_sample_rows(samples)
+    stored = inputs.as_sample_rows(samples)
     chosen = check_name(measure or "E-SC", MEASURES, what="measure")
     if equivalence is not None or linkage is not None:
         stored = [row.without("clusters") for row in stored]
@@ -748,7 +748,6 @@ def score(
         rows,
         grader=marks,
         clustering=Grouping(judge, linkage),
-        seed=seed,
         stored=StoredSamples(
             samples if isinstance(samples, str | Path) else None, by if with_clusters else None, with_clusters
         ),

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
@@ -57,6 +58,8 @@ PER_SAMPLE = (
     *("samples", "log_likelihoods", "normal_forms", "likelihood", "finished", "token_scores"),
     *("generations", "token_ids", "token_log_probs", "refusals"),
 )
+#: What is said of a sample, and of a question, in whose generations no answer could be found.
+NO_ANSWER = "no answer"
 #: Keys that are of draws, beside those that sampling writes anew.
 OF_DRAWS = (
     *("temperatures", "clusters", "normal_forms", SIGNALS_KEY, "token_scores", "answer_format", "refusals"),
@@ -72,7 +75,8 @@ class Draws:
     """The m sampled answers of a question, and how they were sampled."""
 
     samples: Sequence[str | None]  # the answers; None: no answer could be found in the generation
-    log_likelihoods: Sequence[float | None] | None = None  # length-normalised (nats a token); None: unknown
+    #: Length-normalized (nats a token); None is unknown, and of a sample without an answer.
+    log_likelihoods: Sequence[float | None] | None = None
     likelihood: Sequence[str | None] | None = None  # "sampled" or "rescored"
     finished: Sequence[bool] = ()  # whether each ended before the token limit
     temperatures: Sequence[float | None] | None = None  # None where all are under one recalibrator
@@ -106,8 +110,9 @@ class Tokens:
 class Clusters:
     """Draws grouped by meaning: lists of sample indices that hold each of 0 … m − 1 once."""
 
-    normal_forms: Sequence[str]
+    normal_forms: Sequence[str]  # "" of a sample without an answer
     clusters: Sequence[Sequence[int]]
+    clustered_by: Json | None = None  # name and revision of the equivalence, and the linkage
 
 
 @dataclass(frozen=True)
@@ -125,7 +130,7 @@ class Measures:
 class Decision:
     """The answer with the probability that it is right, and whether it is given."""
 
-    answer: str
+    answer: str | None  # None where the most frequent meaning is "no answer"
     probability: float | None
     score: float | None  # its share of the draws
     threshold: float | None  # of several that of the largest risk
@@ -134,6 +139,7 @@ class Decision:
     thresholds: Sequence[Json] | None = None  # {risk, delta, threshold, n} of each, the strictest first
     risk: float | None = None  # what one threshold promises
     calibration: str | None = None  # the id of what made the probability
+    reason: str | None = None  # why there is no answer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,7 +160,7 @@ Part: TypeAlias = Draws | Tokens | Clusters | Measures | Decision | Grades
 #: Fields of parts that are left out of a row where they are None.
 _LEFT_OUT = (
     *("tied", "rule", "answer_correct", "cluster_correct", "temperatures", "truncated_to"),
-    *("decision", "thresholds", "risk", "calibration", "token_scores"),
+    *("decision", "thresholds", "risk", "calibration", "token_scores", "clustered_by", "reason"),
     *("answer_format", "refusals"),
 )
 
@@ -351,14 +357,27 @@ class Row(Mapping[str, Any]):
     # ---- Draws
 
     @cached_property
-    def samples(self) -> list[str]:
-        """The sampled answers, at least one; an answer may be empty."""
-        samples = _strings(
+    def samples(self) -> list[str | None]:
+        """The sampled answers, at least one; an answer may be empty, and None is no answer."""
+        value = _required(
             self.json, "samples", "it holds the sampled answers, as `semcal sample` writes them"
         )
-        if not samples:
+        if not isinstance(value, list) or not all(item is None or isinstance(item, str) for item in value):
+            raise InputError(
+                f"'samples' must be a list of strings, or null for no answer, got {shown(value)}"
+            )
+        if not value:
             raise InputError("'samples' is empty: at least one sampled answer is needed")
-        return samples
+        return value
+
+    @property
+    def texts(self) -> list[str]:
+        """The sampled answers without those samples that have none."""
+        return [text for text in self.samples if text is not None]
+
+    def has_answer(self, cluster: Sequence[int]) -> bool:
+        """Whether a cluster holds answers; False for the samples without an answer, which are one."""
+        return self.json.get("samples") is None or self.samples[cluster[0]] is not None
 
     @property
     def m(self) -> int:
@@ -390,12 +409,17 @@ class Row(Mapping[str, Any]):
 
     @cached_property
     def log_likelihoods(self) -> list[float] | None:
-        """The length-normalised log-likelihoods of the draws, or None where one of them is not known."""
+        """The length-normalized log-likelihoods of the samples, or None where one of them is not known.
+
+        That of a sample without an answer is null in the file, and −inf here.
+        """
         value = self._numbers("log_likelihoods", m := self.m)
         if value is None:
             return None
-        numbers = [number for number in map(_log_likelihood, value) if number is not None]
-        if m and numbers == [-math.inf] * m:
+        without = [text is None for text in self.json.get("samples") or [""] * m]
+        read = [-math.inf if none else _log_likelihood(number) for none, number in zip(without, value)]
+        numbers = [number for number in read if number is not None]
+        if m and numbers == [-math.inf] * m and not all(without):
             raise InputError(
                 "'log_likelihoods' are all -inf: at least one sample must have a likelihood above 0"
             )
@@ -412,10 +436,14 @@ class Row(Mapping[str, Any]):
         return value
 
     @cached_property
-    def token_scores(self) -> list[TokenScores] | None:
-        """The token scores of each draw; None where the row has none."""
-        value = self._numbers("token_scores", self.m)
-        return None if value is None else [_token_scores(item, "token_scores") for item in value]
+    def token_scores(self) -> list[TokenScores | None] | None:
+        """The token scores of each draw, None of one without an answer; None where the row has none."""
+        if (value := self._numbers("token_scores", self.m)) is None:
+            return None
+        return [
+            None if item is text is None else _token_scores(item, "token_scores")
+            for item, text in zip(value, self.samples)
+        ]
 
     @cached_property
     def temperatures(self) -> list[float | None] | None:
@@ -501,7 +529,7 @@ class Row(Mapping[str, Any]):
         row = self.set(**{key: answer.text, likelihood: answer.log_likelihood, cluster: answer.cluster})
         return row if answer.token_scores is None else row.set(**{scores: answer.token_scores})
 
-    def signals_of(self, answer: str) -> Json:
+    def signals_of(self, answer: str | None) -> Json:
         """What a model said of an answer, by signal (None where that failed); nothing of others."""
         value = self.json.get(SIGNALS_KEY) or []
         if not isinstance(value, list) or not all(isinstance(item, Mapping) for item in value):
@@ -554,6 +582,12 @@ class Row(Mapping[str, Any]):
             raise InputError(
                 f"'clusters' must hold every sample index from 0 to {m - 1} once, got {shown(value)}"
             )
+        samples = self.json.get("samples") or [""] * m
+        if mixed := [c for c in value if len({samples[i] is None for i in c}) > 1]:
+            raise InputError(
+                f"the cluster {shown(mixed[0])} holds samples with an answer and samples without one (null); "
+                "run `semcal cluster` again"
+            )
         return value
 
     @property
@@ -595,11 +629,10 @@ class Row(Mapping[str, Any]):
         """The answer with its probability; None where the row has none."""
         if not self.has("answer", "probability"):
             return None
-        if not isinstance(self.json["answer"], str):
-            raise InputError(
-                f"'answer' beside 'probability' must be a text, got {shown(self.json['answer'])}"
-            )
-        return Decision(*(self.json.get(item.name) for item in fields(Decision)))  # type: ignore[arg-type]
+        answer, p = self.json["answer"], self.json["probability"]
+        if not isinstance(answer, str) and not answer is p is None:
+            raise InputError(f"'answer' beside 'probability' must be a text, got {shown(answer)}")
+        return Decision(*(self.json.get(item.name) for item in fields(Decision)))
 
     @property
     def predictions(self) -> list[str] | None:
@@ -751,12 +784,29 @@ def check_distinct(ids: Iterable[str]) -> None:
         ids_before.add(item)
 
 
-def warn_of_cut_draws(cut: int, n_draws: int) -> None:
-    """Say how many draws were cut at the token limit, where they are more than a tenth."""
-    if 10 * cut > n_draws:
-        remedy = "give more tokens (--max-new-tokens) or examples of short answers (--few-shot)"
-        text = f"{cut} of {n_draws} draws reached the token limit before the answer ended; {remedy}"
-        warnings.warn(text, SemcalWarning, stacklevel=3)
+def count_ends(rows: Iterable[Row]) -> tuple[int, int, int]:
+    """Return the counts that `warn_of_cut_draws` takes: cut samples, all samples, those without an answer."""
+    ends = Counter(
+        "none" if text is None else "cut" * (not ended)
+        for row in rows
+        for text, ended in zip(row.samples, row.finished)
+    )
+    return ends["cut"], ends.total(), ends["none"]
+
+
+def warn_of_cut_draws(cut: int, n_draws: int, none: int = 0) -> None:
+    """Warn if more than a tenth of the samples have no answer (`none`) or were cut at the token limit.
+
+    `cut` counts cut samples that have an answer, so that each sample counts once.
+    """
+    if 10 * (cut + none) <= n_draws:
+        return
+    found = [f"{cut} of {n_draws} samples reached the token limit before the answer ended"] if cut else []
+    found += [f"{none} of {n_draws} samples have no answer"] if none else []
+    remedy = "give more tokens (--max-new-tokens) or examples of short answers (--few-shot)"
+    if none:
+        remedy += ", and check that --answer-format suits the replies"
+    warnings.warn(f"{' and '.join(found)}; {remedy}", SemcalWarning, stacklevel=3)
 
 
 def failures_of(rows: Iterable[Row]) -> dict[str, QuestionError]:

@@ -15,7 +15,7 @@ from invoking import semcal, write
 from semcal.demo.questions import load_set
 
 #: Tiny models of random weights never end an answer.
-pytestmark = pytest.mark.filterwarnings("ignore:.* draws reached the token limit")
+pytestmark = pytest.mark.filterwarnings("ignore:.* samples reached the token limit")
 
 
 def stored(n: int) -> Iterator[dict[str, Any]]:

@@ -204,7 +204,7 @@ RECORD = {
     "temperature": 1.0,
     "solver": None,
     "entropy": 0.5,
-    "explanation": "3 of 4 draws say Ana and 1 says nothing",
+    "explanation": "3 of 4 samples say Ana, 1 says nothing",
     "meanings": [
         {"text": "Ana", "share": 0.75, "probability": 0.617, "samples": ["Ana"] * 3},
         {"text": "", "share": 0.25, "probability": 0.01, "samples": [""]},
@@ -217,7 +217,7 @@ def test_a_terminal_shows_the_answer_its_probability_and_whether_it_abstains() -
     assert ask._page(RECORD).splitlines() == [
         "Ana   right with probability 0.62",
         "abstained: 0.617 is below the threshold 0.620",
-        "3 of 4 draws say Ana and 1 says nothing.",
+        "3 of 4 samples say Ana, 1 says nothing.",
         "",
         "  meaning        drawn probability",
         "  Ana                3        0.62",
@@ -251,7 +251,7 @@ SHARE = {"map": "constant(E-SC)", "score": 0.75}
         ({**REVIEW, "decision": "answer"}, "answered: 0.62 reaches the threshold 0.60"),
         ({"threshold": None}, "abstained: no threshold was found that holds the risk"),
         ({"confidence": None}, "abstained: the confidence is undefined"),
-        ({"abstained": None, "threshold": None}, "3 of 4 draws say Ana and 1 says nothing."),
+        ({"abstained": None, "threshold": None}, "3 of 4 samples say Ana, 1 says nothing."),
         ({"confidence": 0.62 - 1e-9}, "abstained: 0.619999999 is below the threshold 0.620000000"),
         ({**SHARE, "confidence": 0.9, "threshold": 0.8}, "abstained: share 0.75 is below the threshold 0.80"),
         (

@@ -13,7 +13,7 @@ from invoking import semcal, write
 from running import finish, start
 
 # these models never end an answer: that draws were cut is said, and is tested in test_pipeline_rows.py
-pytestmark = pytest.mark.filterwarnings("ignore:.* draws reached the token limit")
+pytestmark = pytest.mark.filterwarnings("ignore:.* samples reached the token limit")
 QUESTIONS = [
     {"id": f"q{i}", "question": f"Who built {'the old ' * (i % 7)}mill number {i}?", "answers": ["Odo"]}
     for i in range(70)

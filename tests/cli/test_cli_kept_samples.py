@@ -14,7 +14,7 @@ from semcal.demo.questions import load_set
 
 #: Tiny models of random weights never end an answer.
 pytestmark = [
-    pytest.mark.filterwarnings("ignore:.* draws reached the token limit"),
+    pytest.mark.filterwarnings("ignore:.* samples reached the token limit"),
     pytest.mark.filterwarnings("ignore:only .* answers are"),
 ]
 

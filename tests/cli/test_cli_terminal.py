@@ -30,7 +30,7 @@ from semcal.measures import MEASURES
 from semcal.models import load_model
 
 #: Tiny models of random weights never end an answer.
-pytestmark = pytest.mark.filterwarnings("ignore:.* draws reached the token limit")
+pytestmark = pytest.mark.filterwarnings("ignore:.* samples reached the token limit")
 
 QUESTIONS = [{"id": f"q{i}", "question": f"Who built mill number {i}?"} for i in range(3)]
 

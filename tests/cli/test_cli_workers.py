@@ -21,7 +21,7 @@ from semcal.workers import WorkerPlan
 
 pytestmark = pytest.mark.filterwarnings("always::semcal.errors.SemcalWarning")
 #: All that is said by a quiet command here: the small model seldom ends an answer.
-CUT = re.compile(r"warning: \d+ of \d+ draws reached the token limit before the answer ended; [^\n]+\n")
+CUT = re.compile(r"warning: \d+ of \d+ samples reached the token limit before the answer ended; [^\n]+\n")
 
 
 @pytest.fixture(scope="module")

@@ -11,11 +11,13 @@ import pytest
 
 from semcal.data.question import Question
 from semcal.errors import InputError
+from semcal.experiment.answer_steps import GradeMeaningsStep
 from semcal.experiment.grid_plan import forecast
-from semcal.experiment.grid_settings import read_settings
+from semcal.experiment.grid_settings import PRESETS, Grading, read_settings
 from semcal.models.fakes import FakeLanguageModel
 from semcal.models.language_model import PromptConfig
 from semcal.recalibration import SE, Base
+from semcal.rows import Row
 from tests.json_rows import sample_runs, scored_without_passages
 
 pytestmark = pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
@@ -28,6 +30,14 @@ def rows(folder: Path, name: str) -> list[dict[str, Any]]:
     return [
         json.loads(line) for line in (folder / "samples" / "one" / "mill" / name).read_text().splitlines()
     ]
+
+
+@pytest.mark.parametrize(("preset", "correct"), [("sound", False), ("paper", True)])
+def test_only_the_paper_counts_a_meaning_as_right_for_any_of_its_members(preset: str, correct: bool) -> None:
+    merged = {"samples": ["Karun", "Toreth", "Karun"], "clusters": [[0, 1, 2]], "log_likelihoods": None}
+    row = Row({"id": "1", "question": "Where?", "answers": ["Toreth"], "run": 0, **merged})
+    (graded,) = GradeMeaningsStep(Grading.model_validate(PRESETS[preset].get("grading", {})), (0,))([row])
+    assert graded["correct"] == [correct]
 
 
 def test_runs_of_the_paper_preset_fit_anew_and_share_what_was_chosen(tmp_path: Path) -> None:

@@ -41,16 +41,12 @@ def _calibrate_samples() -> None:
 
 
 def _ask() -> None:
-    """A file of questions under the calibration of the model, under a threshold, and decided early."""
+    """A file of questions with the calibration of the model and with a threshold."""
     questions = write_questions("questions.jsonl", "test", 8, "atlas-trivia")
     calibrated = ("ask", questions, "--model", "atlas", "--calibration")
     store_output("ask", *calibrated, "of-a-model")
     store_output("ask-at-risk", *calibrated, "of-kept-samples")
     store_output("ask-embedded", "ask", questions, "--limit", 4)
-    store_output("ask-decided-at-risk", *calibrated, "of-the-share", "--decide")
-    early = ("ask", questions, "--decide", "--abstain-below", 0.7, "--m", 6)
-    store_output("ask-decided", *early)
-    store_output("ask-decided-greedy", *early, "--limit", 4, "--linkage", "greedy", "--equivalence", "exact")
     compared = ("--compare", "--temperature", 0.8, "--measure", "L-SC", "--m", 5, "--limit", 4)
     store_output("ask-compared", "ask", questions, *compared, "--equivalence", "exact")
     store_page("ask-on-a-terminal", *calibrated, "of-a-model", "--limit", 3)

@@ -54,8 +54,6 @@ def _write_of_a_model() -> None:
     _write("calibrate", learnt)
     calibrated = semcal.ask_many("atlas", questions, calibration=learnt, progress=False)
     _write("ask-many-calibrated", _contents(calibrated))
-    early = semcal.ask_many("atlas", questions, m=6, decide=True, abstain_below=0.7, progress=False)
-    _write("ask-many-decided", _contents(early))
 
 
 def _contents(results: Results) -> dict[str, Any]:

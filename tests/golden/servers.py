@@ -78,7 +78,6 @@ def _learn_and_ask(questions: str, server: FakeServer) -> None:
     store_output("fit", "fit", *learning, "--method", "TS-grid", "--out", "fitted", exit_code=1)
     calibrated = ("--model", server.name, "--calibration", "calibration", *IN_TURN)
     store_output("ask-calibrated", "ask", questions, *calibrated)
-    store_output("ask-decided", "ask", questions, *served, "--decide", "--abstain-below", 0.6)
     store_output("ask-recalibrated", "ask", questions, *served, "--recalibrator", "fitted", "--m", 5)
 
 

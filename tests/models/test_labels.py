@@ -81,13 +81,6 @@ def test_a_reference_that_is_no_label_is_refused_by_its_row() -> None:
         semcal.calibrate(model, rows, equivalence=NAME, progress=False)
 
 
-def test_deciding_early_knows_no_other_answers() -> None:
-    model = FakeLanguageModel({"Is it?": {"hm": 0.5, "well": 0.5}})
-    uq = semcal.SemanticUQ(model, equivalence=NAME, decide=True, abstain_below=0.9, seed=1)
-    answer = uq.ask("Is it?")
-    assert answer.meanings[0].samples == tuple(answer.row.samples)  # all of them are the same: no answer
-
-
 @pytest.mark.filterwarnings("ignore:all 60 answers have the same share")
 def test_the_option_names_the_labels_and_tells_how_many_draws_are_none(tmp_path: Path) -> None:
     rows = [

@@ -33,6 +33,15 @@ def test_a_second_run_asks_the_model_nothing(tmp_path):
     assert second.inner.asked == []
 
 
+def test_a_later_run_has_the_margins_of_the_first(tmp_path):
+    scoring = SimpleNamespace(name="m", revision="1", margins=lambda triples: [1.25, -0.5][: len(triples)])
+    scoring.entails = lambda triples: [margin > 0 for margin in scoring.margins(triples)]
+    asked = [("q?", "a", "b"), ("q?", "a", "c")]
+    assert CachedEquivalence(scoring, tmp_path / "v.sqlite").margins(asked) == [1.25, -0.5]
+    again = CachedEquivalence(scoring, tmp_path / "v.sqlite")
+    assert (again.margins(asked), again.entails(asked), again.calls) == ([1.25, -0.5], [True, False], 0)
+
+
 def test_a_triple_asked_twice_in_one_call_costs_one_call(tmp_path):
     cached = CachedEquivalence(fake(), tmp_path / "verdicts.sqlite")
     assert cached.entails([ASKED[0], ASKED[2], ASKED[0]]) == [True, False, True]
@@ -191,7 +200,7 @@ def test_processes_share_one_file_made_by_whoever_comes_first(tmp_path):
     assert [worker.communicate()[0] for worker in workers] == ["100\n"] * 6
     assert [kept.name for kept in tmp_path.iterdir()] == ["verdicts.sqlite"]
     database = sqlite3.connect(path)
-    assert database.execute("SELECT count(*), sum(entails) FROM verdicts").fetchone() == (100, 50)
+    assert database.execute("SELECT count(*), sum(margin > 0) FROM verdicts").fetchone() == (100, 50)
     database.close()
 
 
@@ -209,11 +218,11 @@ def declared(path: Path, *statements: str) -> Path:
 @pytest.mark.parametrize(
     "statement",
     [
-        "CREATE TRIGGER turned AFTER INSERT ON verdicts BEGIN UPDATE verdicts SET entails = 1 - entails; END",
+        "CREATE TRIGGER turned AFTER INSERT ON verdicts BEGIN UPDATE verdicts SET margin = -margin; END",
         "CREATE VIEW two AS SELECT * FROM verdicts",
         "CREATE TABLE more (a TEXT)",
-        "CREATE INDEX by_entails ON verdicts (entails)",
-        "ALTER TABLE verdicts ADD COLUMN score REAL",
+        "CREATE INDEX by_margin ON verdicts (margin)",
+        "ALTER TABLE verdicts ADD COLUMN model_score REAL",
         "ALTER TABLE verdicts RENAME TO others",
     ],
 )
@@ -223,14 +232,12 @@ def test_a_file_that_declares_anything_else_is_damaged(statement: str, tmp_path:
         CachedEquivalence(fake(), path)
 
 
-@pytest.mark.parametrize("value", ["2", "-1", "0.5", "'yes'", "x'00'"])
-def test_a_verdict_that_is_neither_yes_nor_no_is_damage(value: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("value", ["9e999", "-9e999", "'yes'", "x'00'"])
+def test_a_margin_that_is_no_finite_number_is_damage(value: str, tmp_path: Path) -> None:
     path = filled(tmp_path / "v.sqlite")
     cached = CachedEquivalence(fake(), path)
-    declared(path, f"UPDATE verdicts SET entails = {value} WHERE hypothesis = 'answer 7'")
-    with pytest.raises(
-        StoreError, match=r"v\.sqlite is damaged \(a verdict is .*, neither 0 nor 1\); delete it"
-    ):
+    declared(path, f"UPDATE verdicts SET margin = {value} WHERE hypothesis = 'answer 7'")
+    with pytest.raises(StoreError, match=r"v\.sqlite is damaged \(a margin is .*, not a number\); delete it"):
         cached.entails([("q6?", "answer 6", "answer 7")])
     with pytest.raises(StoreError, match=r"v\.sqlite is damaged \(CHECK constraint failed"):
         CachedEquivalence(fake(), path)

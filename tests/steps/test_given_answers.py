@@ -75,7 +75,7 @@ def test_an_answer_that_is_none_of_the_labels_means_no_draw() -> None:
     assert answer.score is None
     assert (
         answer.explanation
-        == "none of 3 draws says banana, 2 say nothing that counts as an answer and 1 says Cy"
+        == "none of 3 samples says banana, 2 say nothing that counts as an answer, 1 says Cy"
     )
 
 
@@ -85,7 +85,7 @@ def test_the_one_draw_need_not_say_the_answer() -> None:
         semcal.score([{**row, "samples": [text]}], "exact", answer="given")[0].explanation
         for text in ("Bo", "Ana")
     ]
-    assert said == ["no draw says Ana and 1 says Bo", "1 draw says Ana"]
+    assert said == ["no sample says Ana, 1 says Bo", "1 sample says Ana"]
 
 
 def test_measure_says_which_meaning_a_given_answer_is(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_human_verdicts_are_labels_and_the_probability_is_of_the_given_answer() 
     assert results.metrics()["Calibrated"]["n"] == 120
     no_draw = next(answer for answer in results if answer.score == 0)
     assert no_draw.meanings[0].samples == ()
-    assert no_draw.explanation.startswith("none of 10 draws says Ana, 1 says Bo")
+    assert no_draw.explanation.startswith("none of 10 samples says Ana, 1 says Bo")
     assert sum(meaning.probability or 0 for meaning in no_draw.meanings) <= 1
 
 
@@ -228,8 +228,6 @@ def test_a_greedy_answer_is_the_likeliest_with_its_likelihood() -> None:
     assert (answer.text, answer.answer_kind) == ("Ana", "greedy")
     assert answer.row["greedy_log_likelihood"] <= 0
     assert json.loads(calibration.samples.splitlines()[0])["greedy"] == "Ana"  # type: ignore[union-attr]
-    with pytest.raises(UsageError, match="decide early"):
-        semcal.SemanticUQ(model, answer="greedy", equivalence="exact", abstain_below=0.5, decide=True)
 
 
 def test_answers_are_checked_in_python_with_and_without_a_calibration() -> None:

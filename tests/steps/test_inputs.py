@@ -235,7 +235,6 @@ WRONG_CALLS = {
     "no delta": (lambda: semcal.calibrate(MODEL, LABELLED, delta=None), "delta is None; expected a share"),
     "a seed below 0": (lambda: semcal.calibrate(samples=SAMPLED, seed=-1), "seed is -1; expected a whole"),
     "a seed in words": (lambda: semcal.calibrate(MODEL, LABELLED, seed="x"), "seed is 'x'; expected a whole"),
-    "a score's seed in words": (lambda: semcal.score(SAMPLED, seed="x"), "seed is 'x'; expected a whole"),
     "a seed of results": (lambda: semcal.score(SAMPLED).calibrate(seed=-1), "seed is -1; expected a whole"),
     "a risk of results": (lambda: semcal.score(SAMPLED).calibrate(risk="low"), "risk is 'low'; expected a"),
     "no temperature": (

@@ -109,6 +109,28 @@ def test_grade_says_for_each_measure_whether_its_top_cluster_is_right() -> None:
     assert row["rule"]["T-SC"] is None
 
 
+def test_a_cluster_is_graded_by_its_commonest_wording_and_not_by_any_of_its_members() -> None:
+    merged = {**CLUSTERED, "samples": ["Karun", "Toreth", "Karun"], "clusters": [[0, 1, 2]]}
+    row = grade_row({**merged, "top_cluster": {"E-SC": 0}}, grader=RuleGrader())
+    assert (row["correct"], row["cluster_correct"]) == ({"E-SC": False}, [False])
+    everyone = {"samples": ["Karun", "Toreth"], "clusters": [[0, 1]], "top_cluster": {"E-SC": 0}}
+    for likely, correct in ((None, False), ([-1.0, -2.0], False), ([-2.0, -1.0], True)):
+        row = grade_row({**CLUSTERED, **everyone, "log_likelihoods": likely}, grader=RuleGrader())
+        assert row["correct"] == {"E-SC": correct}  # of equally common wordings the likelier, or the first
+
+
+def test_the_graded_wording_is_that_of_the_calibrated_answer_where_sharper_samples_settle_it() -> None:
+    several = {
+        "id": "q",
+        "answers": ["Toreth"],
+        "samples": ["Karun", "Toreth", "Toreth", "Toreth"],
+        "temperatures": [1.0, 1.0, 0.5, 0.5],
+        "clusters": [[0, 1], [2, 3]],
+        "top_cluster": {"E-SC": 0},
+    }
+    assert grade_row(several, grader=RuleGrader())["correct"] == {"E-SC": True}
+
+
 def test_grade_takes_one_prediction_or_several() -> None:
     given = {"id": "q", "answers": ["Toreth"]}
     assert grade_row({**given, "prediction": "toreth"}, grader=RuleGrader())["correct"] is True
@@ -158,7 +180,8 @@ def test_a_number_at_the_end_of_a_draw_that_was_cut_keeps_no_meanings_apart() ->
     for finished in ([True] * 3, [False, True, True]):
         ((clustered,), _) = cluster_rows([{**row, "finished": finished}], equivalence=same)
         clusters[finished[0]] = clustered["clusters"]
-    assert clusters == {True: [[0], [1], [2]], False: [[0, 1, 2]]}  # joined by the first alone
+    # the first joins one of the two others, which differ
+    assert clusters == {True: [[0], [1], [2]], False: [[0, 2], [1]]}
 
 
 @pytest.mark.parametrize("finished", [[True], "yes", [1, 0, 1], [True, None, False], {}])
@@ -171,12 +194,26 @@ def test_what_says_whether_draws_are_finished_is_a_bool_for_each(finished: objec
 
 
 @pytest.mark.parametrize(
-    ("cut", "of", "told"), [(1, 10, False), (2, 10, True), (0, 0, False), (11, 100, True)]
+    ("cut", "of", "none", "said"),
+    [
+        (1, 10, 0, ""),
+        (2, 10, 0, "2 of 10 samples reached the token limit"),
+        (0, 0, 0, ""),
+        (11, 100, 0, "11 of 100 samples reached the token limit"),
+        (0, 10, 2, "2 of 10 samples have no answer"),
+        (
+            1,
+            10,
+            1,
+            "1 of 10 samples reached the token limit before the answer ended and 1 of 10",
+        ),
+        (0, 10, 1, ""),
+    ],
 )
-def test_cut_draws_are_told_where_they_are_more_than_a_tenth(cut: int, of: int, told: bool) -> None:
+def test_cut_samples_and_those_without_an_answer_are_told_where_they_are_more_than_a_tenth(
+    cut: int, of: int, none: int, said: str
+) -> None:
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
-        warn_of_cut_draws(cut, of)
-    assert [str(one.message).startswith(f"{cut} of {of} draws reached the token limit") for one in found] == (
-        [True] * told
-    )
+        warn_of_cut_draws(cut, of, none)
+    assert [str(one.message)[: len(said)] for one in found] == [said] * bool(said)

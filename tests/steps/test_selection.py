@@ -42,14 +42,12 @@ def sampled(n: int, seed: int, spread: float) -> list[dict]:
 
 def test_every_score_is_that_of_measuring_and_grading_with_that_a() -> None:
     candidates = {BASE: sampled(60, 1, 0.3), NLL: sampled(60, 2, 0.8)}
-    table = select(candidates, seed=4).table()
+    table = select(candidates).table()
     assert len(table) == 2 * (5 + 2 * 3)
     for entry in table:
         a = entry["measure_alpha"] or 0.5
         rows = candidates[{c.name: c for c in candidates}[entry["candidate"]]]
-        graded = [
-            grade_row(row, grader=RuleGrader(), seed=4) for row in measure_rows(rows, t_alpha=a, g_alpha=a)
-        ]
+        graded = [grade_row(row, grader=RuleGrader()) for row in measure_rows(rows, t_alpha=a, g_alpha=a)]
         p, c = ([row[key][entry["measure"]] for row in graded] for key in ("confidence", "correct"))
         assert entry["gain"] == pytest.approx(np.mean(2 * np.multiply(p, c) - np.square(p)), abs=1e-12)
         assert entry["brier"] == pytest.approx(metrics.brier(p, c), abs=1e-12)

@@ -6,6 +6,7 @@ which settings, and to which model.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -54,6 +55,7 @@ from semcal.recalibration.saving import (
 )
 from semcal.recalibration.temperature import Temperature, fingerprint, temperature_of
 from semcal.rows import (
+    NO_ANSWER,
     RECALIBRATOR,
     SAMPLES,
     STATED,
@@ -188,6 +190,8 @@ class CalibrationReport:
     calibrated: Mapping[str, float | None]
     learning_curve: tuple[CurvePoint, ...]
     warnings: tuple[str, ...] = ()
+    no_answer: Count = 0  # further labeled questions, whose most frequent meaning is "no answer": all wrong
+    no_answer_samples: Count = 0  # of all labeled questions, at the temperature of the answer
     base_at_one: Mapping[str, float | None] | None = None  # at T = 1, where others were tried
     temperatures: tuple[TemperatureScore, ...] = ()
     first: tuple[str, ...] = ()  # what to know and do before anything else
@@ -198,7 +202,7 @@ class CalibrationReport:
     def to_json(self) -> dict[str, Any]:
         """Return it as an object of a file, without what was not asked for."""
         contents = asdict(self)
-        for name in ("draws_curve", "added"):
+        for name in ("draws_curve", "added", "no_answer", "no_answer_samples"):
             if not contents[name]:
                 del contents[name]
         return contents
@@ -212,7 +216,7 @@ class CalibrationReport:
         """What was chosen, and by how much it is ahead."""
         best = max(self.candidates, key=lambda candidate: candidate.above)
         if self.chosen.startswith("constant"):
-            p = ((self.base["accuracy"] or 0.0) * self.n + 1) / (self.n + 2)
+            p = (sum(one.right for one in self.like) + 1) / (self.n + 2)
             return (
                 f"No map is better than one probability for all answers, {p:.3f}; which are likelier to be "
                 "right the share tells, with which a threshold is compared."
@@ -276,9 +280,10 @@ class CalibrationReport:
 class CalibratedAnswer:
     """The answer to a question, and the probability that it is right."""
 
-    text: str  # the commonest wording of the most frequent meaning, or the answer that is checked
+    #: The commonest wording of the most frequent meaning, or the answer that is checked; None is no answer.
+    text: str | None
     meaning: int | None  # its cluster; None where no draw means the same
-    probability: float
+    probability: float | None  # None where there is no answer
     probabilities: tuple[float, ...]  # of each meaning; they add up to 1 less that of no meaning being right
     abstained: bool | None  # None without a threshold
     score: float  # its share of the draws
@@ -491,13 +496,13 @@ class Calibration(_Contents):
             CalibratedAnswer(
                 text=text,
                 meaning=meaning,
-                probability=p,
-                probabilities=self._of_meanings(row, meaning, p),
-                abstained=self.abstains(score),
+                probability=None if text is None else p,
+                probabilities=self._of_meanings(row, meaning, 0.0 if text is None else p),
+                abstained=text is None or self.abstains(score),
                 score=share,
                 map=self.map.candidate.name,
-                decision=self.decide(score),
-                like=self.report.like_answers(score),
+                decision=self.decide(-math.inf if text is None else score),
+                like=None if text is None else self.report.like_answers(score),
             )
             for text, meaning, p, score, share, row in zip(
                 features.answers,
@@ -546,8 +551,8 @@ class Calibration(_Contents):
         return self.threshold.risk_limit if self.threshold and not self.thresholds else None
 
     def _of_meanings(self, row: Row, meaning: int | None, p: float) -> tuple[float, ...]:
-        """The probability of each meaning: that of the answer, and the others by their shares."""
-        shares = np.array([len(cluster) for cluster in row.clusters], dtype=np.float64)
+        """The probability of each meaning: that of the answer, the others by their shares, 0 of no answer."""
+        shares = np.array([len(c) * row.has_answer(c) for c in row.clusters], dtype=np.float64)
         if meaning is not None:
             shares[meaning] = 0.0
         probabilities = (1 - p) * self.further * shares / max(shares.sum(), 1.0)
@@ -907,6 +912,7 @@ def decision_of(answer: CalibratedAnswer, calibration: Calibration) -> Decision:
         thresholds=calibration.bands,
         risk=calibration.risk,
         calibration=calibration.id,
+        reason=NO_ANSWER if answer.text is None else None,
     )
 
 

@@ -6,6 +6,8 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from semcal.calibration.calibrated import DrawsPoint, requested_features
 from semcal.calibration.features import answered_rows, candidates_for, features_of
 from semcal.calibration.learning import Learning, answering_temperatures, grade_answers
@@ -17,7 +19,7 @@ from semcal.measuring import measure_at
 from semcal.metrics.frequencies import Floats, Groups
 from semcal.metrics.probability_maps import Labelled, paired_difference, predict_out_of_fold
 from semcal.models.clustering import Grouping, cluster_missing, match_at
-from semcal.models.equivalence import Equivalence, ExactMatch, Triple
+from semcal.models.equivalence import Equivalence, ExactMatch, Triple, margins_by
 from semcal.rows import RowsAt
 
 
@@ -26,14 +28,19 @@ class _Remembering:
 
     def __init__(self, equivalence: Equivalence) -> None:
         self.name, self.revision = equivalence.name, equivalence.revision
+        self.symmetric = getattr(equivalence, "symmetric", False)
         self._equivalence = equivalence
-        self._verdicts: dict[Triple, bool] = {}
+        self._margins: dict[Triple, float] = {}
 
     def entails(self, triples: Sequence[Triple]) -> list[bool]:
         """Say for each (question, premise, hypothesis) whether the premise entails the hypothesis."""
-        missing = [triple for triple in dict.fromkeys(triples) if triple not in self._verdicts]
-        self._verdicts |= zip(missing, self._equivalence.entails(missing))
-        return [self._verdicts[triple] for triple in triples]
+        return [margin > 0 for margin in self.margins(triples)]
+
+    def margins(self, triples: Sequence[Triple]) -> list[float]:
+        """Return the margin of each triple."""
+        missing = [triple for triple in dict.fromkeys(triples) if triple not in self._margins]
+        self._margins |= zip(missing, margins_by(self._equivalence, missing))
+        return [self._margins[triple] for triple in triples]
 
 
 #: Numbers of draws that are tried, as far as the draws go.
@@ -74,7 +81,7 @@ def _gains(rows: RowsAt, n: int, clustering: Grouping, learning: Learning, group
         learning.answer,
         clustering.equivalence,
     )
-    labels = []
+    labels, found = [], []
     for t in answering_temperatures(measured, learning):
         at = {t: measured[t], **measured}
         is_known = any(item.token_scores is not None for item in answered_rows(at, learning.answer))
@@ -82,10 +89,16 @@ def _gains(rows: RowsAt, n: int, clustering: Grouping, learning: Learning, group
         features = features_of(at, learning.answer, requested_features(learning.columns, signals))
         correct = grade_answers(features, measured[t], learning)
         labels.append(Labelled(features.values, correct, candidates_for(features)))
+        found.append(features.has_answer)
+    has_answer = np.all(found, axis=0)
+    labels = [of_place.part(has_answer) for of_place in labels]
+    groups = None if groups is None else groups[has_answer]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SemcalWarning)
         p, places = predict_out_of_fold(labels, groups=groups, seed=learning.seed)
     correct = labels[0].correct.copy()
     for place, of_place in enumerate(labels):
         correct[places == place] = of_place.correct[places == place]
-    return p * (2 * correct - p)
+    gains = np.zeros(len(has_answer))  # 0 where there is no answer, of probability 0
+    gains[has_answer] = p * (2 * correct - p)
+    return gains

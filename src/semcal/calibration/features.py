@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from semcal.errors import InputError, UsageError, shown
 from semcal.measuring import representative, sharper_draws
@@ -37,7 +38,7 @@ class AnsweredRow:
     row: Row
     kind: AnswerKind
     meaning: int | None  # the cluster that means the same; None where no draw does
-    text: str  # its commonest wording, or as it was given
+    text: str | None  # its commonest wording, or as it was given; None where the meaning is "no answer"
 
     @classmethod
     def of(cls, row: Row, kind: AnswerKind, sharper: Sequence[str] = ()) -> AnsweredRow:
@@ -190,11 +191,16 @@ class ColumnFeature:
 class AnswerFeatures:
     """The answers to N questions and the features of each."""
 
-    answers: tuple[str, ...]
+    answers: tuple[str | None, ...]  # None where the most frequent meaning is "no answer"
     meanings: tuple[int | None, ...]  # the cluster that means the same, among the first draws; None: no draw
     values: Mapping[str, Floats]  # name → (N,); NaN where a question lacks it
     probabilities: tuple[str, ...]  # the names of those in [0, 1]
     further: tuple[Feature, ...] = ()  # those that were asked for
+
+    @property
+    def has_answer(self) -> NDArray[np.bool_]:
+        """The questions with an answer (N,)."""
+        return np.array([text is not None for text in self.answers], dtype=bool)
 
     @property
     def falling(self) -> list[str]:

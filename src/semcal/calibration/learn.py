@@ -72,7 +72,7 @@ from semcal.grading.grade import as_grader, grade_together, grader_record
 from semcal.grading.rules import Grader
 from semcal.inputs import EquivalenceLike, ModelLike, Questions, Samples
 from semcal.meaning.answer import AnswerFormat
-from semcal.measuring import measure_at, representative
+from semcal.measuring import measure_at, wordings
 from semcal.metrics.frequencies import Floats, Groups
 from semcal.metrics.probability_maps import (
     FEW,
@@ -100,6 +100,7 @@ from semcal.rows import (
     Row,
     RowsAt,
     check_distinct,
+    count_ends,
     failures_of,
     warn_of_cut_draws,
     warn_of_failures,
@@ -309,8 +310,7 @@ def calibrate(
             keep=keep,
             progress=update and (lambda n_asked: update(len(questions) + n_asked)),
         )
-    finished = [ended for rows_of in rows.values() for row in rows_of for ended in row.finished]
-    warn_of_cut_draws(finished.count(False), len(finished))
+    warn_of_cut_draws(*count_ends(row for rows_of in rows.values() for row in rows_of))
     answered = {row.id for row in next(iter(rows.values()))}
     questions = [question for question in questions if question.id in answered]
     check_enough(len(questions), of="with answers to calibrate on")
@@ -419,6 +419,8 @@ def calibrate_rows(
         check_any_signals(learning.signals, answered_rows({t: rows[t], **rows}, kind))
     features_at = [features_of({t: rows[t], **rows}, kind, requested) for t in answering]
     correct_at = [grade_answers(features, labelled, learning) for features in features_at]
+    has_answer = np.all([features.has_answer for features in features_at], axis=0)
+    check_enough(int(has_answer.sum()), of="with an answer to calibrate on")
     grader_name, grader_revision = grader_record(grader)
     ties = [question_ties(row.json) for row in labelled]
     groups = several(ties)
@@ -427,11 +429,14 @@ def calibrate_rows(
         pooled = [_pooled(*of_rows, added) for of_rows in zip(features_at, correct_at)]
         features_at, correct_at = [list(part) for part in zip(*pooled)]
         groups, apart = _with_added(groups, apart, added)
+        has_answer = np.concatenate([has_answer, np.ones(len(apart) - n, dtype=bool)])
+    fitted, tested, without = ~apart & has_answer, apart & has_answer, ~apart & ~has_answer
     labels = [
-        Labelled(features.values, correct, candidates_for(features)).part(~apart)
+        Labelled(features.values, correct, candidates_for(features)).part(fitted)
         for features, correct in zip(features_at, correct_at)
     ]
-    learnt = _Learnt.from_labels(labels, None if groups is None else groups[~apart], seed)
+    learnt = _Learnt.from_labels(labels, None if groups is None else groups[fitted], seed)
+    learnt = replace(learnt, without=[features.values["E-SC"][without] for features in features_at])
     place = learnt.place
     answered, features, correct = answering[place], features_at[place], correct_at[place]
     answer_rows = rows[answered]
@@ -440,10 +445,10 @@ def calibrate_rows(
     first_lines = [*problems_of_labels(answer_rows, equivalence)]
     if m == 1:
         first_lines.append(OF_ONE_DRAW)
-    first_lines += what_to_do_first(answer_rows, correct[~apart], origin.provenance)
+    first_lines += what_to_do_first(answer_rows, correct[fitted], origin.provenance)
     calibration = Calibration(
         map=learnt.map,
-        further=_further(answer_rows, features, correct[:n], ~apart[:n], grader),
+        further=_further(answer_rows, features, correct[:n], fitted[:n], grader),
         m=m,
         temperature=answered,
         temperatures=tuple(
@@ -454,8 +459,10 @@ def calibrate_rows(
         answer_format=_answer_format(rows),
         threshold=None,
         report=replace(
-            learnt.report(answering, int(apart.sum()), problems, first=tuple(first_lines)),
+            learnt.report(answering, int(tested.sum()), problems, first=tuple(first_lines)),
             added=None if added is None else added.record,
+            no_answer=int((~has_answer).sum()),
+            no_answer_samples=count_ends(answer_rows)[2],
         ),
         max_new_tokens=origin.max_new_tokens,
         provenance=origin.provenance,
@@ -473,16 +480,18 @@ def calibrate_rows(
     )
     if not learning.risks:
         return calibration
-    scores, fitted_scores = (learnt.map.scores(part_of(features.values, part)) for part in (apart, ~apart))
+    scores, fitted_scores = (learnt.map.scores(part_of(features.values, part)) for part in (tested, fitted))
     thresholds = set_thresholds(
         scores,
-        correct[apart],
+        correct[tested],
         learning.risks,
         learning.delta,
         fitted=(fitted_scores, learnt.out_of_fold),
-        groups=None if groups is None else groups[apart],
+        groups=None if groups is None else groups[tested],
         seed=seed,
     )
+    n_apart = int(apart.sum()) if groups is None else len(np.unique(groups[apart]))
+    thresholds = tuple(_of_all(threshold, n_apart) for threshold in thresholds)
     several_risks = thresholds if len(thresholds) > 1 else ()
     return replace(calibration, threshold=thresholds[-1], thresholds=several_risks)
 
@@ -536,11 +545,12 @@ def _with_added(
 
 def _examples(rows: Sequence[Row], features: AnswerFeatures, correct: Floats) -> tuple[GradedExample, ...]:
     """The first answer that is right, the first that is wrong, and the next ones up to three."""
-    first = [int(np.argmax(correct == kind)) for kind in (1.0, 0.0) if kind in correct]
-    chosen = sorted(list(dict.fromkeys([*first, *range(len(rows))]))[:3])
+    usable = np.flatnonzero(features.has_answer[: len(rows)]).tolist()
+    first = [next(i for i in usable if correct[i] == kind) for kind in (1.0, 0.0) if kind in correct[usable]]
+    chosen = sorted(list(dict.fromkeys([*first, *usable]))[:3])
     references = [rows[i].answers[0] if rows[i].is_labelled else None for i in chosen]
     return tuple(
-        GradedExample(rows[i].title, features.answers[i], reference, bool(correct[i]))
+        GradedExample(rows[i].title, features.answers[i] or "", reference, bool(correct[i]))
         for i, reference in zip(chosen, references)
     )
 
@@ -621,6 +631,12 @@ def set_thresholds(
     return tuple(thresholds)
 
 
+def _of_all(threshold: Threshold, n: int) -> Threshold:
+    """The threshold with the coverage among all n questions kept apart, those without an answer included."""
+    needed = threshold.questions_needed
+    return replace(threshold, n=n, questions_needed=needed and -(-needed * n // threshold.n))
+
+
 def _further(
     rows: Sequence[Row],
     features: AnswerFeatures,
@@ -634,9 +650,7 @@ def _further(
     for i in map(int, wrong):
         row = rows[i]
         texts = [
-            representative(row.samples, cluster, row.log_likelihoods)
-            for k, cluster in enumerate(row.clusters)
-            if k != features.meanings[i]
+            text for k, text in enumerate(wordings(row)) if text is not None and k != features.meanings[i]
         ]
         if texts and row.is_labelled:
             further.append((row.question_or_empty, texts, row.answers))
@@ -656,6 +670,7 @@ class _Learnt:
     first: Labelled
     groups: Groups | None
     curve: tuple[CurvePoint, ...]
+    without: Sequence[Floats] = ()  # by temperature the shares of "no answer" where it is the answer
 
     @property
     def map(self) -> ProbabilityMap:
@@ -690,7 +705,10 @@ class _Learnt:
     ) -> CalibrationReport:
         """Figures beside those of Base, and what to be wary of: `problems` of the rows, and of the labels."""
         scores = [choice.score for choice in self.choices] if len(self.choices) > 1 else []
-        calibrated, base = _figures(self.out_of_fold, self.correct), _figures(self.share, self.correct)
+        # "no answer" is wrong: Base has its share there, and the calibrated probability is 0
+        no_answer, at_one = self.without[self.place], self.without[0]
+        calibrated = _figures(self.out_of_fold, self.correct, np.zeros_like(no_answer))
+        base = _figures(self.share, self.correct, no_answer)
         if self.map.candidate.kind == "constant":  # then the share says what is likelier to be right
             calibrated["auroc"] = base["auroc"]
         report = CalibrationReport(
@@ -703,7 +721,7 @@ class _Learnt:
             ),
             base=base,
             calibrated=calibrated,
-            base_at_one=_figures(self.first.features["E-SC"], self.first.correct) if scores else None,
+            base_at_one=_figures(self.first.features["E-SC"], self.first.correct, at_one) if scores else None,
             temperatures=tuple(
                 TemperatureScore(t, score.gain, above, error)
                 for t, score in zip(at, scores)
@@ -769,7 +787,9 @@ def _above(p: Floats, share: Floats, correct: Floats) -> float:
     return float(np.mean((share - correct) ** 2 - (p - correct) ** 2))
 
 
-def _figures(p: Floats, correct: Floats) -> dict[str, float | None]:
+def _figures(p: Floats, correct: Floats, wrong: Floats) -> dict[str, float | None]:
+    """The figures of answers with probabilities p, and of `wrong` ones with theirs."""
+    p, correct = np.concatenate([p, wrong]), np.concatenate([correct, np.zeros_like(wrong)])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UndefinedWarning)
         values = metrics.summary(p, correct)

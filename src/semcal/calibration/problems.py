@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +17,12 @@ from semcal.models.equivalence import Equivalence, ExactMatch, count_invalid
 from semcal.models.language_model import PromptConfig
 from semcal.recalibration.provenance import Provenance
 from semcal.rows import Row
+from semcal.text.normal_form import normal_form
 
 #: Below this share of right answers a model is nearly always wrong.
 HARDLY = 0.1
+#: Labels of a set: at most so many, each the reference of at least so many questions.
+MOST_LABELS, FEWEST_QUESTIONS = 8, 5
 #: Between answers that were written into one cell.
 LISTED = re.compile(r"\S\s*[;|]\s*\S")
 
@@ -70,16 +73,45 @@ def check_references(row: Row, among: ExactMatch) -> None:
 def problems_of_labels(rows: Sequence[Row], equivalence: Equivalence | str) -> Iterator[str]:
     """How many draws are none of the labels; InputError for a reference that is none."""
     if not isinstance(equivalence, ExactMatch) or not equivalence.labels:
+        if suggestion := suggest_labels(row.answers for row in rows if row.is_labelled):
+            yield suggestion
         return
     for row in rows:
         try:
             check_references(row, equivalence)
         except InputError as error:
             raise row.error(str(error)) from None
-    texts = [text for row in rows for text in row.samples]
+    texts = [text for row in rows for text in row.texts]
     if invalid := count_invalid(equivalence, texts):
         labels = ", ".join(equivalence.labels)
         yield f"{invalid} of {len(texts)} draws are none of {labels}, and count as no answer"
+
+
+def suggest_labels(references: Iterable[Sequence[str]]) -> str | None:
+    """Suggest --answers-among if the references of the questions of a set are a handful of strings.
+
+    >>> suggest_labels([["Yes"], ["no"]] * 10)
+    "the references of 20 questions are 2 labels; give --answers-among 'Yes,no'...
+    >>> suggest_labels([["Yes"], ["Lima"]]) is None
+    True
+    """
+    counts, spelled = Counter[str](), dict[str, str]()
+    for answers in references:
+        forms = {normal_form(answer): answer for answer in reversed(answers)}
+        counts.update(forms.keys())
+        spelled |= {form: text for form, text in forms.items() if form not in spelled}
+        if len(forms) > 1 or len(counts) > MOST_LABELS:
+            return None
+    if (
+        len(counts) < 2
+        or min(counts.values()) < FEWEST_QUESTIONS
+        or any("," in text for text in spelled.values())
+    ):
+        return None
+    return (
+        f"the references of {counts.total()} questions are {len(counts)} labels; give --answers-among "
+        f"{shown(','.join(spelled.values()))}, and answers are compared with these labels alone"
+    )
 
 
 def what_to_do_first(rows: Sequence[Row], correct: Floats, provenance: Provenance | None) -> Iterator[str]:

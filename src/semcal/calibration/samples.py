@@ -30,7 +30,9 @@ from semcal.rows import (
     Row,
     RowsAt,
     SampledBy,
+    count_ends,
     rows_by_temperature,
+    warn_of_cut_draws,
 )
 
 if TYPE_CHECKING:
@@ -171,6 +173,7 @@ def measure_samples(
     chosen = rows_at_temperatures(rows, temperatures) if read_by is None else draws_for(read_by, rows)
     rows_at = _first_draws(chosen, m)
     inputs.check_stored_draws(rows_at, answer)
+    warn_of_cut_draws(*count_ends(row for part in rows_at.values() for row in part))
     clustered = cluster_missing(
         [row for split in rows_at.values() for row in split],
         equivalence=clustering.equivalence,

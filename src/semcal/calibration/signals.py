@@ -315,7 +315,8 @@ def add_signals(
     added = dict(rows)
     for t in [next(iter(rows))] if temperatures is None else temperatures:
         answered = answered_rows({t: rows[t], **rows}, kind)
-        pending = [_to_assess(item) for item in answered if (item.row.id, item.text) not in values]
+        with_answer = [item for item in answered if item.text is not None]
+        pending = [_to_assess(item) for item in with_answer if (item.row.id, item.text) not in values]
         for block in run_steps(
             pending,
             [step],
@@ -325,7 +326,10 @@ def add_signals(
             progress=progress if progress and not values else lambda _: None,
         ):
             values |= {(row.id, row["answer"]): row["signals"] for row in block.rows}
-        added[t] = [item.row.add_signals(item.text, values[item.row.id, item.text]) for item in answered]
+        added[t] = [
+            item.row if item.text is None else item.row.add_signals(item.text, values[item.row.id, item.text])
+            for item in answered
+        ]
     for name in step.signals:
         if lacking := sum(of_answer[name] is None for of_answer in values.values()):
             text = f"{lacking} of {len(values)} answers have no {name!r}: no reply of the model can be read"
@@ -339,7 +343,7 @@ def _to_assess(answered: AnsweredRow) -> Row:
     others = [cluster for number, cluster in enumerate(row.clusters) if number != answered.meaning]
     texts = [
         representative(row.samples, cluster, row.log_likelihoods)
-        for cluster in sorted(others, key=len, reverse=True)
+        for cluster in sorted(filter(row.has_answer, others), key=len, reverse=True)
     ]
     question = {name: row[name] for name in ("id", "question", "context", "messages") if row.has(name)}
     return Row({**question, "answer": answered.text, "others": texts}, row.line)
@@ -349,7 +353,7 @@ def check_signals(names: Sequence[str], answered: Sequence[AnsweredRow]) -> None
     """Raise InputError for a row that lacks a signal of its answer."""
     for signal in signals_named(names):
         for item in answered:
-            if not signal.is_in(item):
+            if item.text is not None and not signal.is_in(item):
                 raise InputError(
                     f"question {item.row.id!r} has no signal {signal.name!r} of its answer "
                     f"{shown(item.text)}, which the calibration reads; {signal.made_by}"

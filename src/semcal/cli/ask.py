@@ -19,7 +19,7 @@ from semcal.data.question import Question
 from semcal.errors import QuestionError, RowError, UsageError
 from semcal.files import writing
 from semcal.models.equivalence import needs_no_model
-from semcal.rows import Json, Row, as_answer_kind, warn_of_cut_draws
+from semcal.rows import NO_ANSWER, Json, Row, as_answer_kind, warn_of_cut_draws
 from semcal.steps import Block, run_steps
 
 if TYPE_CHECKING:
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 #: Questions of a file that are asked together.
 BLOCK = 256
-#: What is said where several meanings share the first place.
-_DISAGREE = "the draws do not agree on any answer: {} meanings are equally frequent"
 #: How the name of a file of questions ends.
 DATA_SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
 #: Options of `SemanticUQ`; a calibration brings them, and the distribution.
@@ -59,9 +57,6 @@ class AskOptions:
     abstain_below: float | None = Option(
         None, min=0, max=1, help="The threshold: abstain when the confidence is lower."
     )
-    decide: bool = Option(
-        False, "--decide", help="Stop sampling as soon as the rest cannot change answering or abstaining."
-    )
     m: int | None = Option(
         None, "--m", callback=opt.countable, help="Answers to sample for each question: 10 by default."
     )
@@ -88,7 +83,7 @@ class AskOptions:
     def settings(self) -> dict[str, Any]:
         """What `SemanticUQ` is given in any case."""
         kind = None if self.answer is None else as_answer_kind(self.answer)
-        names = ("seed", "decide", "answer_format", *SETTINGS)
+        names = ("seed", "answer_format", *SETTINGS)
         return {name: getattr(self, name) for name in names} | {"answer": kind}
 
     def given(self, *names: str) -> dict[str, Any]:
@@ -139,13 +134,13 @@ def command(options: AskOptions, server: opt.ServerOptions) -> int:
             for block in run_steps([Row.of(single)], [step], workers=executor):
                 costs.update(block.costs)
                 _write_answer(block, options.out, render)
-            _tell_costs(costs, state, several=False, decide=options.decide)
+            _tell_costs(costs, state, several=False)
             return 0
         with RowResults("ask", options.out, limit=options.limit, total=total, render=render) as results:
             for block in results.blocks(checked(questions, check), [step], workers=executor, cut=BLOCK):
                 results.write(block)
                 costs.update(block.costs)
-        _tell_costs(costs, state, several=True, decide=options.decide)
+        _tell_costs(costs, state, several=True)
         return results.bad.exit_code()
 
 
@@ -187,7 +182,7 @@ def _calibration(options: AskOptions) -> Calibration | None:
         return calibration
     if options.model != opt.ATLAS:
         return None
-    unlike = options.given(*SETTINGS, *DISTRIBUTION, "compare", "context", "decide", "answer")
+    unlike = options.given(*SETTINGS, *DISTRIBUTION, "compare", "context", "answer")
     unlike.pop("abstain_below", None)
     unlike |= {} if options.answer_format in (None, "auto") else {"answer_format": options.answer_format}
     unlike |= {} if options.equivalence in (None, opt.ATLAS) else {"equivalence": options.equivalence}
@@ -290,15 +285,13 @@ def _write_answer(block: Block, out: Path | None, render: Callable[[Row], str]) 
         handle.writelines(render(row) + "\n" for row in block.rows)
 
 
-def _tell_costs(costs: Counter[str], state: WorkerState, *, several: bool, decide: bool) -> None:
-    """Say how many draws were cut, and what clustering or deciding took."""
-    warn_of_cut_draws(costs["cut"], costs["draws"])
+def _tell_costs(costs: Counter[str], state: WorkerState, *, several: bool) -> None:
+    """Say how many samples were cut or have no answer, and the cost of clustering."""
+    warn_of_cut_draws(costs["cut"], costs["draws"], costs["none"])
+    if costs["without"]:
+        info(f"ask: questions whose most frequent meaning is {NO_ANSWER!r}: {costs['without']}")
     opt.tell_invalid("ask", state.equivalence.name, costs)
-    nli = not needs_no_model(state.equivalence.name)
-    if decide:
-        calls = f" and {costs['calls']} NLI calls of {costs['pairs']} ordered pairs" if nli else ""
-        info(f"ask: decided with {costs['draws']} of {costs['all']} draws{calls}")
-    elif nli and several:
+    if several and not needs_no_model(state.equivalence.name):
         info(f"ask: {nli_cost(state.equivalence.name, costs)}")
 
 
@@ -312,9 +305,8 @@ def _page(record: Json, *, titled: bool = False) -> str:
     raw = record.get("map", "").startswith("none") and record["confidence"] == record["score"]
     calibrated = record["measure"] == "Calibrated" and not raw
     kind = "probability" if calibrated else "share"
-    wide = min(48, max(len("(empty answer)"), *(len(meaning["text"]) for meaning in record["meanings"])))
-    bound, p = _confidence(record)
-    confidence = "undefined" if p is None else f"{bound}{p:.2f}"
+    wide = min(48, max(len("(empty answer)"), *(len(_named(one["text"])) for one in record["meanings"])))
+    confidence = "undefined" if (p := record["confidence"]) is None else f"{p:.2f}"
     verdict = (
         f"right with probability {confidence}"
         if calibrated
@@ -326,52 +318,48 @@ def _page(record: Json, *, titled: bool = False) -> str:
     method += " by sgd" if (record["method"], record["solver"]) == ("TS", "sgd") else ""
     method += "" if record["temperature"] is None else f", T = {record['temperature']:.2f}"
     entropy = "undefined" if record["entropy"] is None else f"{record['entropy']:.2f} nats"
-    draws, end = f"{len(record['samples'])} draws", f"; semantic entropy {entropy}"
-    if "m" in record:
-        draws, end = f"{len(record['samples'])} of {record['m']} draws asked", ""
+    head = _named(record["answer"]) if record["answer"] is None else f"{_named(record['answer'])}   {verdict}"
     return "\n".join(
         [
             *([Row(record).title] if titled else []),
-            f"{record['answer'] or '(empty answer)'}   {verdict}",
-            *([_DISAGREE.format(record["tied"])] if "tied" in record else []),
+            head,
             *_verdict(record),
             f"{record['explanation']}.",
             "",
-            f"  {'meaning':<{wide}} {'drawn':>5} {kind:>11}",
+            f"  {'meaning':<{wide}} {'samples':>7} {kind:>11}",
             *(
-                f"  {(meaning['text'] or '(empty answer)')[:wide]:<{wide}} {len(meaning['samples']):>5} "
+                f"  {_named(meaning['text'])[:wide]:<{wide}} {len(meaning['samples']):>7} "
                 f"{'–' if meaning[kind] is None else format(meaning[kind], '.2f'):>11}"
                 for meaning in record["meanings"]
             ),
             "",
-            f"  {draws}{method}{end}",
+            f"  {len(record['samples'])} samples{method}; semantic entropy {entropy}",
             "",
         ]
     )
 
 
-def _confidence(record: Json) -> tuple[str, float | None]:
-    """The confidence; with --decide the bound of it that decided."""
-    if record["confidence"] is not None or "confidence_bounds" not in record:
-        return "", record["confidence"]
-    low, high = record["confidence_bounds"]
-    return ("at most ", high) if record["abstained"] else ("at least ", low)
+def _named(text: str | None) -> str:
+    """The text of a meaning as a person reads it."""
+    return f"({NO_ANSWER})" if text is None else text or "(empty answer)"
 
 
 def _verdict(record: Json) -> Iterator[str]:
     """Whether the answer is given, where there is a threshold."""
-    (bound, p), threshold = _confidence(record), record["threshold"]
-    if record["abstained"] and threshold is None:
+    share, p, threshold = "", record["confidence"], record["threshold"]
+    if record["answer"] is None:
+        yield f"abstained: {NO_ANSWER} was found in most samples"
+    elif record["abstained"] and threshold is None:
         yield "abstained: no threshold was found that holds the risk"
     elif record["abstained"] and p is None:
         yield "abstained: the confidence is undefined"
     elif record["abstained"] is not None:
         if record.get("map", "").startswith("constant"):
-            bound, p = "share ", record["score"]
+            share, p = "share ", record["score"]
         review = record.get("decision") == "review"
         digits = next((n for n in range(2, 16) if f"{p:.{n}f}" != f"{threshold:.{n}f}"), 2)
         verdict = ("abstained", "is below") if record["abstained"] else ("answered", "reaches")
-        line = f"{bound}{p:.{digits}f} {verdict[1]} the threshold {threshold:.{digits}f}"
+        line = f"{share}{p:.{digits}f} {verdict[1]} the threshold {threshold:.{digits}f}"
         yield f"to be reviewed: {line}, and not {_strictest(record)}" if review else f"{verdict[0]}: {line}"
 
 

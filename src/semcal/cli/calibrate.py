@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
@@ -28,7 +28,7 @@ from semcal.store import UnfinishedWork
 
 if TYPE_CHECKING:
     from semcal.calibration.added import ProductionLabels
-    from semcal.calibration.calibrated import Calibration
+    from semcal.calibration.calibrated import Calibration, CalibrationReport
     from semcal.calibration.features import ColumnFeature
     from semcal.calibration.samples import SamplesOrigin
     from semcal.grading.rules import Grader
@@ -572,6 +572,14 @@ def _as_json(calibration: Calibration, path: Path) -> str:
     )
 
 
+def _on_no_answers(report: CalibrationReport) -> Iterator[str]:
+    if report.no_answer_samples:
+        yield (
+            f"{report.no_answer_samples} samples have no answer, and neither have {report.no_answer} further "
+            "questions, which count as wrong"
+        )
+
+
 def _in_words(calibration: Calibration, path: Path) -> str:
     report = calibration.report
     apart = f" ({report.apart} more kept apart for the threshold)" if report.apart else ""
@@ -583,6 +591,7 @@ def _in_words(calibration: Calibration, path: Path) -> str:
         rows.insert(1, ("Base, T = 1", report.base_at_one))
     lines = [
         f"{report.n} labelled questions{apart}, {calibration.m} draws each",
+        *_on_no_answers(report),
         "".join([f"{'':<12}", *(f"{names[name]:>11}" for name in columns)]),
     ]
     for label, figures in rows:

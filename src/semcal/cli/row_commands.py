@@ -44,7 +44,7 @@ from semcal.meaning.answer import AnswerFormat
 from semcal.models.equivalence import needs_no_model
 from semcal.models.sampling import BLOCK_QUESTIONS, BLOCK_TOKENS, Sampling, plan_sampling, question_blocks
 from semcal.registry import check_name
-from semcal.rows import Row, as_answer_kind, warn_of_cut_draws
+from semcal.rows import NO_ANSWER, Row, as_answer_kind, count_ends, warn_of_cut_draws
 from semcal.steps import Step
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def sample(
         key = _key(language_model, sampling, dtype) | ({} if kind == "modal" else {"answer": kind})
         work = open_unfinished(out, key, fresh=fresh)
         debug(f"sample: {language_model.name} {language_model.revision[:12]}, {key['recalibrator']}")
-        ends = Counter[bool]()
+        ends = Counter[int]()
         fitting = checked(questions, lambda row: check_question(language_model, row.to_question(), sampling))
         with RowResults("sample", out, limit=limit, total=total) as results:
             for block in results.blocks(
@@ -146,10 +146,9 @@ def sample(
                 store=work,
             ):
                 results.write(block)
-                for row in block.rows:
-                    ends.update(row.finished)
+                ends.update(dict(enumerate(count_ends(block.rows))))
         code = results.bad.exit_code()
-        warn_of_cut_draws(ends[False], ends.total())
+        warn_of_cut_draws(ends[0], ends[1], ends[2])
         work.finish()
     return code
 
@@ -291,6 +290,7 @@ def cluster(
     clusters: lists of sample indices, in the order in which the meanings first appear. Samples of several
     temperatures (temperatures: [number], one a sample) are grouped apart.
     """
+    from semcal.calibration.problems import suggest_labels
     from semcal.models.clustering import ClusterStep, check_clusterable
 
     equivalence = opt.equivalence_name(opt.among_labels(equivalence, answers_among))
@@ -300,15 +300,21 @@ def cluster(
         equivalence=equivalence, device=device, cache=cache, settings=server.settings(equivalence)
     )
     costs = Counter[str]()
+    references: list[list[str]] = []
     with opt.open_workers("cluster", models, workers, n_blocks) as (executor, load):
         with RowResults("cluster", out, limit=limit) as results:
             step = ClusterStep(linkage, merge_refusals)
             for block in results.blocks(rows, [step], workers=executor, cut=BLOCK):
                 results.write(block)
                 costs.update(block.costs)
+                references += [row.answers for row in block.rows if row.is_labelled]
         code = results.bad.exit_code()
         equivalence_name = load().equivalence.name
     opt.tell_invalid("cluster", equivalence_name, costs)
+    if not needs_no_model(equivalence_name) and (suggestion := suggest_labels(references)):
+        info(f"cluster: {suggestion}")
+    if costs["none"]:
+        info(f"cluster: {costs['none']} of {costs['draws']} samples have no answer: one meaning a question")
     if not needs_no_model(equivalence_name):
         cached = f", {costs['hits']} of them known from {cache}" if cache else ""
         info(f"cluster: {nli_cost(equivalence_name, costs)}{cached}")
@@ -367,12 +373,14 @@ def measure(
 
     unlikely: list[str] = []
     mixed: list[str] = []
+    without: list[str] = []
     rows = open_rows(file, columns, check_once, fields=fields, label="measure", tables=True)
     with RowResults("measure", out, limit=limit) as results:
         for block in results.blocks(rows, [step], cut=2048):
             results.write(block)
             unlikely += [shown(row["id"]) for row in block.rows if len(row.measured.confidence) == 1]
             mixed += [shown(row["id"]) for row in block.rows if len(set(row.temperatures or ())) > 1]
+            without += [shown(row["id"]) for row in block.rows if _has_no_answer(row)]
     code = results.bad.exit_code()
     if unlikely:
         rows_have = "row has" if len(unlikely) == 1 else "rows have"
@@ -380,7 +388,16 @@ def measure(
         warn(f"measure: {len(unlikely)} {rows_have} no log-likelihoods (ids {ids}) and got E-SC alone")
     if mixed:
         warn(f"measure: draws at several temperatures (ids {listed(mixed)}); measured are those at {at}")
+    if without:
+        ids = f"{len(without)} (ids {listed(without)})"
+        info(f"measure: questions whose most frequent meaning is {NO_ANSWER!r}: {ids}")
     return code
+
+
+def _has_no_answer(row: Row) -> bool:
+    """Whether the most frequent meaning of a measured row is "no answer"."""
+    top = row.measured.top_cluster["E-SC"]
+    return top is not None and not row.has_answer(row.clusters[top])
 
 
 def grade(
@@ -407,7 +424,7 @@ def grade(
     """Say whether answers are right, and by which rule.
 
     Reads rows {id, answers: [text]} with prediction (a text, or several of which any may be right), or
-    with samples, clusters and top_cluster, of which up to 4 members of each measure's top cluster count.
+    with samples, clusters and top_cluster: a measure's answer is the commonest wording of its top cluster.
     Adds correct and rule, for clusters by measure, and answer_correct where measure --calibration was.
     With --audit it prints how far the grader and people agree, Cohen's kappa and the confusion matrix, with
     95 % intervals; answers to one question (or of one context or group) are resampled together.
@@ -425,7 +442,7 @@ def grade(
             return _audit(read, limit, out, chosen, as_json=json, name=grader, seed=seed)
         rows = open_rows(file, columns, check_gradable, fields=GRADED, label="grade")
         with RowResults("grade", out, limit=limit) as results:
-            for block in results.blocks(rows, [GradeStep(chosen, seed)]):
+            for block in results.blocks(rows, [GradeStep(chosen)]):
                 results.write(block)
         return results.bad.exit_code()
 
@@ -503,6 +520,8 @@ def metrics(
             info(
                 f"metrics: rows without {name or 'confidence'}, which do not count for it: {scores.undefined}"
             )
+    if without := sum(row.json.get("answer", "") is None for row in kept):
+        info(f"metrics: questions without an answer, which count as wrong, of probability 0: {without}")
     assessed = assess(by_measure, bins=bins, ci=ci, seed=seed, risk=risk, delta=delta)
     results = [({} if name is None else {"measure": name}) | values for name, values in assessed.items()]
     if risk is not None:

@@ -120,14 +120,17 @@ def _without_partial_likelihoods(rows: Iterable[Row | InputError], label: str) -
     """Make the log-likelihoods of a row null where one of them is, and say so."""
     with ProblemLog() as notes:
         for row in rows:
-            values = row.json.get("log_likelihoods") if isinstance(row, Row) else None
-            if not isinstance(row, Row) or not isinstance(values, list) or None not in values:
-                notes.flush()
-                yield row
-                continue
-            reason = f"{values.count(None)} of {len(values)} log-likelihoods unknown (null): all become null"
-            notes.add(reason, line=row.line, row_id=row.json.get("id"), where=f"{label}: ")
-            yield row.set(log_likelihoods=None)
+            if isinstance(row, Row) and isinstance(values := row.json.get("log_likelihoods"), list):
+                texts = row.json.get("samples") or [""] * len(
+                    values
+                )  # of null, no answer, nothing is unknown
+                if unknown := sum(value is None and text is not None for value, text in zip(values, texts)):
+                    reason = f"{unknown} of {len(values)} log-likelihoods unknown (null): all become null"
+                    notes.add(reason, line=row.line, row_id=row.json.get("id"), where=f"{label}: ")
+                    yield row.set(log_likelihoods=None)
+                    continue
+            notes.flush()
+            yield row
 
 
 def checked(rows: Iterable[Row | InputError], check: Callable[[Row], object]) -> Iterator[Row | InputError]:

@@ -22,7 +22,7 @@ from semcal.errors import QuestionError, SemcalWarning, ServerError
 from semcal.experiment.grid_plan import Choice, Choices, Selected, ValidationScores
 from semcal.experiment.grid_settings import Calibrating, Clustering, Grading, Model
 from semcal.files import dumps
-from semcal.grading.grade import EntailmentGrader, grade_clusters, grade_together
+from semcal.grading.grade import EntailmentGrader, Members, grade_clusters, grade_texts, grade_together
 from semcal.grading.rules import Grader, members_to_grade
 from semcal.installation import versions
 from semcal.meaning.answer import AnswerFormat
@@ -186,7 +186,7 @@ class GridBlocks:
     executor: Executor[Any]
     on_block: Callable[[str], None] = lambda _: None  # is told the stage of every block that is there
     made: Counter[str] = field(default_factory=Counter)  # rows made just now, by what they count towards
-    ends: list[tuple[int, int]] = field(default_factory=list)  # draws at the token limit, and the others
+    ends: list[tuple[int, int, int]] = field(default_factory=list)  # counts of `count_ends`
     on_remade: Callable[[str], None] = lambda _: None  # is told what has to be made again
     _lock: Lock = field(default_factory=Lock, init=False, repr=False)  # of `made`
 
@@ -273,10 +273,23 @@ class GreedyStep:
                         answers.append(Row({**row.json, FAILED: generation.reason}))
                         continue
                     found = read_answer(self.answer_format, question, generation)
-                    text = "" if found is None else found.text
-                    grade = grader.grade(question.question, [text], question.answers)
+                    text = None if found is None else found.text
+                    grade = grade_texts(grader, question.question, [text], question.answers)
                     answers.append(row.set(text=text, correct=grade.correct))
         return answers
+
+
+def members_of(row: Row, grading: Grading, seed: int) -> Members | None:
+    """Return the choice of the members of a cluster that are graded; None to grade the given answer."""
+    if grading.choice == "given":
+        return None
+    likely = row.log_likelihoods if grading.choice == "likeliest" else None
+
+    def members(cluster: Sequence[int]) -> Sequence[int]:
+        first = None if likely is None else max(cluster, key=likely.__getitem__)
+        return members_to_grade(cluster, seed=seed, question_id=row.id, limit=grading.members, first=first)
+
+    return members
 
 
 @dataclass(frozen=True)
@@ -292,13 +305,8 @@ class GradeMeaningsStep:
         """Grade: rows with `id`, and `correct` and `rule` of each cluster."""
         grader, graded = self.grading.grader(), []
         for row in rows:
-            grades = grade_clusters(
-                row,
-                grader=grader,
-                seed=self.seeds[row["run"]],
-                limit=self.grading.members,
-                likeliest=self.grading.choice == "likeliest",
-            )
+            members = members_of(row, self.grading, self.seeds[row["run"]])
+            grades = grade_clusters(row, grader=grader, members=members).values()
             correct, rule = [grade.correct for grade in grades], [grade.rule for grade in grades]
             graded.append(Row({"id": row["id"], "correct": correct, "rule": rule}))
         return graded
@@ -320,14 +328,10 @@ class EntailmentStep:
         return [Row({"id": row["id"], "correct_nli": correct}) for row, correct in zip(rows, verdicts)]
 
     def _verdicts(self, row: Row, grader: Grader) -> dict[str, bool | None]:
-        top, correct = row["top_cluster"], dict[int, bool]()
-        for index in sorted({index for index in top.values() if index is not None}):
-            members = members_to_grade(
-                row["clusters"][index], seed=self.seed, question_id=row["id"], limit=self.grading.members
-            )
-            texts = [row["samples"][i] for i in members]
-            correct[index] = grader.grade(row["question"], texts, row["answers"]).correct
-        return {measure: None if index is None else correct[index] for measure, index in top.items()}
+        top, members = row["top_cluster"], members_of(row, self.grading, self.seed)
+        chosen = sorted({index for index in top.values() if index is not None})
+        grades = grade_clusters(row, grader=grader, members=members, only=chosen)
+        return {measure: None if index is None else grades[index].correct for measure, index in top.items()}
 
 
 # ---- Choice and measures
@@ -405,7 +409,8 @@ class SelectStep:
             groups.setdefault((row["m"], row["candidate"]), []).append(row)
         graded: dict[int, Graded] = {}
         for (count, name), of_group in groups.items():
-            bare = [Row({key: row[key] for key in ("id", "clusters", "log_likelihoods")}) for row in of_group]
+            keys = ("id", "samples", "clusters", "log_likelihoods")
+            bare = [Row({key: row[key] for key in keys if key in row}) for row in of_group]
             verdicts = [row["correct"] for row in of_group]
             graded.setdefault(count, {})[name] = under_alphas(bare, verdicts, self.measure_alphas, self.ties)
         return graded
@@ -588,6 +593,6 @@ class ApplyStep:
 
 
 def _decided(row: Row, decided: CalibratedAnswer, grader: Grader) -> Row:
-    grade = grader.grade(row["question"], [decided.text], row["answers"])
+    grade = grade_texts(grader, row["question"], [decided.text], row["answers"])
     share = len(row["clusters"][decided.meaning]) / len(row["samples"])
     return Row({"id": row["id"], **asdict(decided), "share": share, "correct": grade.correct})

@@ -74,7 +74,7 @@ from semcal.models.language_model import PromptConfig
 from semcal.models.sampling import SampleStep, Sampling
 from semcal.recalibration.choosing import Candidate, CandidateFit
 from semcal.recalibration.methods import FITTED, FROM_SAMPLES, RECALIBRATORS, keeps_top
-from semcal.rows import FAILED, Json
+from semcal.rows import FAILED, Json, Row, count_ends
 from semcal.steps import RecalibratorSource
 from semcal.store import Block, write_if_new
 
@@ -238,8 +238,8 @@ class Cell:
             self.plan(tuple(passes), [asked], part, n) for n, asked in enumerate(self.asked(part, first))
         ]
         sampled = self.blocks.run(plans, self.priority, before=restoring(self, passes))
-        ends = "".join(line.rpartition('"finished":')[2] for block in sampled for line in block.lines)
-        self.blocks.ends.append((ends.count("false"), ends.count("true")))
+        lines = [line for block in sampled for line in block.lines if '"samples":' in line]
+        self.blocks.ends.append(count_ends(map(_samples_of, lines)))
         sampled = self.without_failed(part, sampled)
         m, settings = self.settings.sampling.m, self.settings.clustering
         blocks = [
@@ -283,6 +283,12 @@ class Cell:
         self.remove_features()
         for key in fits if self.settings.keep == "chosen" else ():
             shutil.rmtree(self.root / self.fitted[key].folder, ignore_errors=True)
+
+
+def _samples_of(line: str) -> Row:
+    """The answers of a line of samples, and how each ended; the rest, which is long, is not read."""
+    read, starts = json.JSONDecoder().raw_decode, ('"samples":', '"finished":')
+    return Row({start[1:-2]: read(line, line.index(start) + len(start))[0] for start in starts})
 
 
 def _remove_states(folder: Path) -> None:

@@ -125,7 +125,7 @@ class Grid:
         if problems:
             lines = (dumps(problem.row()) + "\n" for problem in problems)
             write_if_new(self.folder / "problems.jsonl", "".join(lines))
-        warn_of_cut_draws(sum(cut for cut, _ in blocks.ends), sum(map(sum, blocks.ends)))
+        warn_of_cut_draws(*map(sum, zip(*blocks.ends)))
         return problems
 
     def _check_enough(self, sets: Sequence[Parts]) -> None:

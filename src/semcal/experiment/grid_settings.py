@@ -305,8 +305,11 @@ class Grading(SettingsGroup):
     f1: Annotated[float, Field(ge=0, le=1)] = 0.5  # to be exceeded
     numerals: bool = True  # whether a wrong number is never rescued by fuzzy matching or F1
     rouge_l: Annotated[float, Field(ge=0, le=1)] | None = None  # to be exceeded; None leaves the rule out
-    members: Size = 4  # of a cluster that are graded at most
-    choice: Literal["random", "likeliest"] = "random"  # of members: all random, or the likeliest and others
+    #: The texts of a cluster that are graded: "given" is its commonest wording, the answer that is given. The
+    #: others are the paper's rule, by which one correct text of up to `members` suffices: random ones, or the
+    #: likeliest and random ones.
+    choice: Literal["given", "random", "likeliest"] = "given"
+    members: Size = 4
     vanilla: Literal["greedy", "beam"] = "greedy"  # the answer of SE_vanilla
 
     def grader(self) -> RuleGrader:
@@ -481,7 +484,7 @@ PRESETS: Mapping[str, Json] = {
         "fitting": {"solver": "sgd"},
         "selection": {"by": "brier"},
         "clustering": {"linkage": "greedy", "ties": "first"},
-        "grading": {"fuzzy_above": True, "numerals": False},
+        "grading": {"fuzzy_above": True, "numerals": False, "choice": "random"},
         "keep": "chosen",
     },
 }

@@ -1,19 +1,20 @@
-"""Correctness of rows (spec section 7): of given predictions, or of each measure's top cluster.
+"""Correctness of rows (spec section 7): of predictions, or of the wording that each measure answers.
 
 `semcal grade --audit` compares a grader with people's labels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Any, ClassVar, TypeAlias, TypeVar, cast
 
 from semcal import metrics
 from semcal.data.question import Ties, several
 from semcal.data.splits import question_ties
 from semcal.errors import InputError, UsageError, shown
-from semcal.grading.rules import BatchGrader, Grade, Grader, GradeRequest, RuleGrader, members_to_grade
+from semcal.grading.rules import BatchGrader, Grade, Grader, GradeRequest, RuleGrader
+from semcal.measuring import wordings
 from semcal.models.clustering import cluster_answers
 from semcal.models.equivalence import Equivalence, ExactMatch, address_of
 from semcal.registry import check_name
@@ -23,6 +24,8 @@ from semcal.text.normal_form import normal_form
 #: The graders that have a name.
 GRADERS = ("rules", "exact", "nli", "judge:openai:URL#MODEL")
 Result = TypeVar("Result")
+Members: TypeAlias = Callable[[Sequence[int]], Sequence[int]]
+"""Cluster → those of its samples that are graded."""
 
 
 def grade_together(grader: Grader, work: Callable[[Grader], Result]) -> Result:
@@ -122,34 +125,37 @@ def check_gradable(row: Row) -> None:
         _ = row.samples, row.top_clusters, row.log_likelihoods
 
 
+def grade_texts(
+    grader: Grader, question: str, texts: Sequence[str | None], references: Sequence[str]
+) -> Grade:
+    """Grade the texts of one answer, of which one correct one is enough; None, no answer, is wrong."""
+    found = [text for text in texts if text is not None]
+    return grader.grade(question, found, references) if found else Grade(False, "empty")
+
+
 def grade_clusters(
-    row: Row, *, grader: Grader, seed: int = 0, limit: int = 4, likeliest: bool = False
-) -> list[Grade]:
-    """Grade each cluster of a row by some of its members, of which one right one is enough.
+    row: Row, *, grader: Grader, members: Members | None = None, only: Iterable[int] | None = None
+) -> dict[int, Grade]:
+    """Grade clusters of a row (all, or `only` some) by their commonest wordings, as answers are given.
 
-    The row has `id`, `answers`, `samples`, `clusters`, and `log_likelihoods` where the likeliest is wanted.
-    `seed` draws at most `limit` members; with `likeliest` the most likely, of several the first, is among
-    them.
+    The row has `id`, `answers`, `samples`, `clusters`, and `log_likelihoods` if they are known. With
+    `members` one correct text of those that this function chooses of a cluster is enough.
     """
-    samples, clusters = row.samples, row.clusters
-    likely = row.log_likelihoods if likeliest else None
-    grades = []
-    for cluster in clusters:
-        first = None if likely is None else max(cluster, key=likely.__getitem__)
-        members = members_to_grade(cluster, seed=seed, question_id=row.id, limit=limit, first=first)
-        grades.append(grader.grade(row.question_or_empty, [samples[i] for i in members], row.answers))
-    return grades
+    texts = [[text] for text in wordings(row)]
+    if members is not None:
+        texts = [[row.samples[i] for i in members(cluster)] for cluster in row.clusters]
+    chosen = range(len(texts)) if only is None else only
+    return {k: grade_texts(grader, row.question_or_empty, texts[k], row.answers) for k in chosen}
 
 
-def grade_row(row: Row, *, grader: Grader, seed: int = 0, limit: int = 4, likeliest: bool = False) -> Row:
+def grade_row(row: Row, *, grader: Grader) -> Row:
     """Add `correct` and `rule` to a row with `answers`; InputError if a field is missing or malformed.
 
     A row with a `prediction` gets a bool and a text. One with `samples`, `clusters` and `top_cluster` gets
-    both by measure (null where the measure is), and `cluster_correct`, a bool for each cluster. One with an
-    `answer` and its `probability` gets `answer_correct`, a bool: what it had as `correct` if people have
-    judged its answer, for which it needs no reference answers (then there is null by measure). `seed`,
-    `limit` and `likeliest` are those of `grade_clusters`: which members are looked at depends on the seed,
-    the question's id and the cluster alone.
+    both by measure (null where the measure is), and `cluster_correct`, a bool for each cluster: each is
+    graded by its commonest wording. One with an `answer` and its `probability` gets `answer_correct`, a bool:
+    what it had as `correct` if people have judged its answer, for which it needs no reference answers (then
+    there is null by measure).
     """
     predictions = row.predictions
     verdict = row.verdict if row.decision is not None and predictions is None else None
@@ -157,18 +163,18 @@ def grade_row(row: Row, *, grader: Grader, seed: int = 0, limit: int = 4, likeli
         return row.add(Grades(answer_correct=verdict, correct=dict.fromkeys(row.top_clusters)))
     question, references, answer_correct = row.question_or_empty, row.answers, verdict
     if row.decision is not None and verdict is None:
-        answer_correct = grader.grade(question, [row.decision.answer], references).correct
+        answer_correct = grade_texts(grader, question, [row.decision.answer], references).correct
     if predictions is not None:
         grade = grader.grade(question, predictions, references)
         return row.add(Grades(answer_correct=answer_correct, correct=grade.correct, rule=grade.rule))
-    grades = grade_clusters(row, grader=grader, seed=seed, limit=limit, likeliest=likeliest)
+    grades = grade_clusters(row, grader=grader)
     top = {name: None if k is None else grades[k] for name, k in row.top_clusters.items()}
     return row.add(
         Grades(
             answer_correct=answer_correct,
             correct={name: None if grade is None else grade.correct for name, grade in top.items()},
             rule={name: None if grade is None else grade.rule for name, grade in top.items()},
-            cluster_correct=[grade.correct for grade in grades],
+            cluster_correct=[grade.correct for grade in grades.values()],
         )
     )
 
@@ -179,13 +185,10 @@ class GradeStep:
 
     name: ClassVar[str] = "grade"
     grader: Grader
-    seed: int = 0
 
     def __call__(self, rows: Sequence[Row], *_: object) -> list[Row]:
         """Grade."""
-        return grade_together(
-            self.grader, lambda marks: [grade_row(row, grader=marks, seed=self.seed) for row in rows]
-        )
+        return grade_together(self.grader, lambda marks: [grade_row(row, grader=marks) for row in rows])
 
 
 # ---- Comparison with people

@@ -1,22 +1,31 @@
-"""Clustering answers by meaning with as few NLI calls as possible (spec section 5, 4-6).
+"""Cluster answers by meaning with as few calls of a model as possible (meaning.md 2; spec section 5, 4-6).
 
-Two answers are equivalent when each entails the other. `components` takes the connected components of
-that relation, `greedy` lets each answer join the first cluster whose first member it is equivalent to.
-Both grow one cluster at a time: a member is compared with every answer that has no cluster yet, with
-`components` every member, with `greedy` only the first. So no answer is compared with a member of its own
-cluster, and each compared pair can change the result. `complete` needs all pairs: those of a cluster are
-all equivalent.
+The unit is the distinct answer as it was written. Each unordered pair of them has one verdict: rules on the
+two answers, equal normal forms and values that differ decide first (`semcal.meaning.rules.decide`). The rest
+is the model's, which reads normal forms and has to entail in both directions.
+
+`components` joins pairs that are the same by rule first, then pairs that the model accepts, by falling
+margin, ties by the two texts. A pair that is different by rule is a cannot-link: a join that would bring both
+into one cluster is skipped. So the clusters depend on the set of texts alone. `greedy` lets each answer join
+the first cluster whose first member it is equivalent to, without cannot-links. In a cluster of `complete` all
+pairs are equivalent.
+
+The model is not asked about pairs whose verdict cannot change the clusters. If no cannot-link stands inside a
+connected component of accepted pairs, the component is the cluster, in whatever order its pairs are joined.
+So components are grown first, and all pairs are asked only of components that hold a cannot-link.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import combinations
+from itertools import combinations, product
 from typing import ClassVar
 
 from semcal.errors import InputError
 from semcal.meaning.answer import is_refusal
+from semcal.meaning.rules import decide
 from semcal.measures import complete
 from semcal.models.equivalence import (
     CachedEquivalence,
@@ -25,11 +34,12 @@ from semcal.models.equivalence import (
     Triple,
     count_invalid,
     form_by,
+    margins_by,
 )
 from semcal.registry import check_name
-from semcal.rows import AnswerKind, Clusters, Row, RowsAt, stated_answers
+from semcal.rows import AnswerKind, Clusters, Row, RowsAt, count_ends, stated_answers
 from semcal.steps import WorkerState
-from semcal.text.values import values_differ, values_read
+from semcal.text.normal_form import normal_form
 from semcal.workers import Progress
 
 LINKAGES = ("components", "greedy", "complete")
@@ -37,13 +47,8 @@ LINKAGES = ("components", "greedy", "complete")
 PAIRS_PER_ROUND = 2048
 
 Pair = tuple[str, str]
-#: Yields the pairs to compare next, is sent their verdicts, returns the clusters.
-Search = Generator[list[Pair], list[bool] | None, list[list[str]]]
-_Differ = Callable[[str, str], bool]
-#: Takes how many samples each answer has, in the order of the first ones.
-_Searcher = Callable[[dict[str, int], _Differ], Search]
-#: Whether a search may end: clusters, the last of which is growing, and answers that have none yet.
-Enough = Callable[[list[list[str]], list[str]], bool]
+#: Yields pairs of normal forms to compare next, is sent their margins, returns the clusters of answers.
+Search = Generator[list[Pair], list[float], list[list[str]]]
 
 
 @dataclass(frozen=True)
@@ -51,49 +56,49 @@ class Clustering:
     """Clusters of every question, and their cost."""
 
     clusters: list[list[list[int]]]  # per question a partition of its samples, numbered by first sample
-    calls: int  # ordered pairs that the equivalence decided
+    calls: int  # ordered pairs of normal forms that the equivalence decided
     plain_calls: int  # all ordered pairs of samples, m (m − 1) per question: the cost of deciding each
 
 
 def cluster_answers(
     questions: Sequence[str],
-    normal_forms: Sequence[Sequence[str]],
+    answers: Sequence[Sequence[str | None]],
     equivalence: Equivalence,
     *,
     linkage: str = "components",
     merge_refusals: bool = False,
-    read_as: Sequence[Sequence[str]] | None = None,
+    finished: Sequence[Sequence[bool]] | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Clustering:
     """Group the sampled answers of each question by meaning.
 
-    Equal normal forms mean the same. The empty answer is a cluster of its own, and two answers that state
-    different values (`semcal.text.values`) are never equivalent; neither needs the model. Of all other pairs
-    of distinct normal forms it decides those that the partition depends on, each ordered pair at most once
-    and the second direction only where the first entails.
+    Rules, equal normal forms and different values decide before the equivalence is asked (see the module).
+    The empty answer is a cluster of its own, and so is no answer at all (None). Of the pairs that are left
+    the equivalence decides those that the partition depends on, each ordered pair of normal forms at most
+    once and the second direction only where the first entails.
 
     Parameters
     ----------
     questions : sequence of str, length Q
-    normal_forms : sequence of sequence of str, length Q
-        The normal forms of each question's samples; their number m may differ by question.
+    answers : sequence of sequence of str or None, length Q
+        The samples of each question as they were written; their number m may differ by question.
     equivalence : Equivalence
-        Decides whether one answer entails another.
+        Decides whether one answer entails another. `ExactMatch` stands for equal forms alone, without rules.
     linkage : {"components", "greedy", "complete"}
-        Connected components of the relation (as the paper's code does); each answer to the first
-        cluster whose first member it is equivalent to (Kuhn et al., 2023); or clusters in which all pairs
-        are equivalent (:func:`semcal.measures.complete`, of the samples).
+        Connected components with cannot-links; each answer to the first cluster whose first member it is
+        equivalent to (Kuhn et al., 2023); or clusters in which all pairs are equivalent
+        (:func:`semcal.measures.complete`, of the samples).
     merge_refusals : bool
-        Put all refusals ("I don't know", …; see `semcal.meaning.answer`) into one cluster by rule.
-    read_as : sequence of sequence of str, length Q, optional
-        Normal forms from which values are read, where `normal_forms` are texts of another kind.
+        Put all refusals ("I don't know", …) into one cluster by rule.
+    finished : sequence of sequence of bool, length Q, optional
+        Whether each sample ended before the token limit. A number at the end of a cut sample is no value.
     progress : callable, optional
         Called with the number of questions finished so far, whenever it has grown.
 
     Raises
     ------
     InputError
-        If there are not as many lists of normal forms as questions.
+        If there are not as many lists of answers as questions.
     UsageError
         If the linkage is unknown.
 
@@ -102,7 +107,7 @@ def cluster_answers(
     >>> from semcal.models.fakes import FakeEquivalence
     >>> clustering = cluster_answers(
     ...     ["Who wrote Hamlet?"],
-    ...     [["shakespeare", "marlowe", "william shakespeare", "shakespeare"]],
+    ...     [["Shakespeare", "marlowe", "William Shakespeare", "shakespeare"]],
     ...     FakeEquivalence([{"shakespeare", "william shakespeare"}]),
     ... )
     >>> clustering.clusters
@@ -111,26 +116,26 @@ def cluster_answers(
     (4, 12)
     """
     check_name(linkage, LINKAGES, what="linkage")
-    if len(questions) != len(normal_forms):
+    if len(questions) != len(answers):
         raise InputError(
-            f"every question needs its list of normal forms: got {len(questions)} questions "
-            f"and {len(normal_forms)} lists"
+            f"every question needs its list of answers: got {len(questions)} questions "
+            f"and {len(answers)} lists"
         )
-    search = _equality if isinstance(equivalence, ExactMatch) else _SEARCHES[linkage]
+    whole = [[True] * len(texts) for texts in answers] if finished is None else finished
     rows = [
-        _Row(question, forms, search, merge_refusals, read)
-        for question, forms, read in zip(questions, normal_forms, read_as or normal_forms, strict=True)
+        _Row(question, texts, ended, equivalence, linkage, merge_refusals)
+        for question, texts, ended in zip(questions, answers, whole, strict=True)
     ]
     verdicts = Verdicts(equivalence)
-    finished = 0
+    done = 0
     for newly_finished in finish(rows, verdicts):
-        finished += newly_finished
+        done += newly_finished
         if progress is not None and newly_finished:
-            progress(finished)
+            progress(done)
     return Clustering(
         clusters=[row.clusters() for row in rows],
         calls=verdicts.calls,
-        plain_calls=sum(len(forms) * (len(forms) - 1) for forms in normal_forms),
+        plain_calls=sum(len(texts) * (len(texts) - 1) for texts in answers),
     )
 
 
@@ -143,10 +148,17 @@ class QuestionSearch:
         self.found: list[list[str]] = []
         self._search = search
 
-    def advance(self, verdicts: list[bool] | None) -> bool:
-        """Take the verdicts on the pending pairs (None at the start); true if more pairs are pending."""
+    def start(self) -> bool:
+        """Find the first pairs to ask about; false if there are none."""
+        return self._take(lambda: next(self._search))
+
+    def advance(self, margins: list[float]) -> bool:
+        """Take the margins of the pending pairs; true if more pairs are pending."""
+        return self._take(lambda: self._search.send(margins))
+
+    def _take(self, step: Callable[[], list[Pair]]) -> bool:
         try:
-            self.pending = self._search.send(verdicts)
+            self.pending = step()
         except StopIteration as finished:
             self.pending, self.found = [], finished.value
         return bool(self.pending)
@@ -158,112 +170,220 @@ class _Row(QuestionSearch):
     def __init__(
         self,
         question: str,
-        forms: Sequence[str],
-        search: _Searcher,
+        texts: Sequence[str | None],
+        finished: Sequence[bool],
+        equivalence: Equivalence,
+        linkage: str,
         merge_refusals: bool,
-        read_as: Sequence[str],
     ) -> None:
-        self._positions: dict[str | None, list[int]] = {}  # None is any refusal
-        for position, form in enumerate(forms):
-            key = None if merge_refusals and is_refusal(form) else form
-            self._positions.setdefault(key, []).append(position)
-        self._read_as = dict(zip(forms, read_as))
-        answers = {key: len(at) for key, at in self._positions.items() if key}  # no "", no refusals
-        super().__init__(question, search(answers, self._differ))
-
-    def _differ(self, a: str, b: str) -> bool:
-        return values_differ(self._read_as[a], self._read_as[b])
+        exact = equivalence if isinstance(equivalence, ExactMatch) else None
+        self._positions: dict[str, list[int]] = {}
+        self._apart: dict[str, list[int]] = {}  # samples without an answer, without words, and refusals
+        for position, text in enumerate(texts):
+            unit = text if exact is None or text is None else exact.form(text, question)
+            kind = _apart(unit, merge_refusals=merge_refusals)
+            if kind or unit is None:
+                self._apart.setdefault(kind, []).append(position)
+            else:
+                self._positions.setdefault(unit, []).append(position)
+        if exact is not None:
+            search = _equality(list(self._positions))
+        else:
+            cut = {text for text, ended in zip(texts, finished) if not ended and text is not None}
+            relation = Relation(question, self._positions, cut)
+            search = _SEARCHES[linkage](relation)
+        super().__init__(question, search)
 
     def clusters(self) -> list[list[int]]:
         """Clusters as sorted sample indices, ordered by first sample."""
-        apart = [positions for key, positions in self._positions.items() if not key]
-        together = [[i for form in cluster for i in self._positions[form]] for cluster in self.found]
-        return sorted(sorted(cluster) for cluster in apart + together)
+        together = [[i for text in cluster for i in self._positions[text]] for cluster in self.found]
+        return sorted(sorted(cluster) for cluster in [*self._apart.values(), *together])
 
 
-def _equality(forms: dict[str, int], _: _Differ) -> Search:
-    """Each distinct normal form is a cluster; no pair is compared."""
+def _apart(text: str | None, *, merge_refusals: bool) -> str:
+    """Return the name of the cluster that a sample belongs to without a comparison, "" if there is none."""
+    if text is None:
+        return "no answer"
+    if not text.strip():
+        return "empty"
+    return "refusal" if merge_refusals and is_refusal(text) else ""
+
+
+class Relation:
+    """The distinct answers of one question, and the verdict of rules on each pair of them."""
+
+    def __init__(self, question: str, counts: dict[str, list[int]], cut: set[str]) -> None:
+        self.texts = list(counts)  # in the order of their first samples
+        self.counts = {text: len(positions) for text, positions in counts.items()}
+        self.forms = {text: normal_form(text) for text in counts}
+        self._question, self._cut = question, cut
+        self._verdicts: dict[Pair, bool | None] = {}
+
+    def verdict(self, first: str, second: str) -> bool | None:
+        """Return whether two answers mean the same by rule; None if rules do not say."""
+        pair = (first, second) if first < second else (second, first)
+        if pair not in self._verdicts:
+            cut = pair[0] in self._cut, pair[1] in self._cut
+            self._verdicts[pair] = decide(self._question, *pair, cut=cut)
+        return self._verdicts[pair]
+
+    def form_pair(self, first: str, second: str) -> Pair:
+        """Return what the model is asked of two answers: their normal forms, the shorter first."""
+        one, other = sorted((self.forms[first], self.forms[second]), key=_rank)
+        return one, other
+
+
+def _equality(units: list[str]) -> Search:
+    """Each distinct form is a cluster; no pair is compared."""
     yield from ()
-    return [[form] for form in forms]
+    return [[unit] for unit in units]
 
 
-def _complete(forms: dict[str, int], differ: _Differ) -> Search:
-    """Compare all pairs, the commonest answers first, and link the samples."""
-    ordered = sorted(forms, key=lambda form: (-forms[form], *_rank(form)))
-    pairs = [pair for pair in combinations(ordered, 2) if not differ(*pair)]
-    verdicts = (yield pairs) if pairs else None
-    equivalent = {frozenset(pair) for pair, verdict in zip(pairs, verdicts or []) if verdict}
-    samples = [form for form in ordered for _ in range(forms[form])]
-    related = [[a == b or {a, b} in equivalent for b in samples] for a in samples]
-    return [sorted({samples[i] for i in cluster}) for cluster in complete(related)]
-
-
-def grow(forms: list[str], differ: _Differ, *, linkage: str, enough: Enough | None = None) -> Search:
-    """Grow one cluster after the other from the first answer that has none, until that is `enough`.
-
-    A member is compared with every answer that has no cluster yet: with "greedy" the first member alone.
-    What then has no cluster is not in the result.
-    """
+def _components(relation: Relation) -> Search:
+    """Join by falling margin, and never what a rule keeps apart."""
+    texts = sorted(relation.texts)
+    same = [pair for pair in combinations(texts, 2) if relation.verdict(*pair)]
+    units = _join(texts, [(math.inf, *pair) for pair in same], relation)
+    margins: dict[Pair, float] = {}
     clusters: list[list[str]] = []
-    while forms:
-        first, *forms = forms
-        cluster = [first]
-        clusters.append(cluster)
-        for member in cluster if linkage == "components" else (first,):  # the list grows during the loop
-            if enough is not None and enough(clusters, forms):
-                return clusters
-            matches, forms = yield from _matches(member, forms, differ)
-            cluster += matches
+    waiting = units
+    while waiting:
+        component, waiting = [waiting[0]], waiting[1:]
+        for unit in component:  # the list grows during the loop
+            near, waiting = yield from _accepted(unit, waiting, relation, margins)
+            component += near
+        if _may_be_one(component, relation):
+            clusters.append([text for unit in component for text in unit])
+            continue
+        open_pairs = [
+            pair
+            for one, other in combinations(component, 2)
+            if not _kept_apart(one, other, relation)
+            for pair in product(one, other)
+        ]
+        yield from _ask([relation.form_pair(*pair) for pair in open_pairs], margins)
+        joins = [(math.inf, unit[0], text) for unit in component for text in unit[1:]]
+        joins += [(margins[relation.form_pair(a, b)], min(a, b), max(a, b)) for a, b in open_pairs]
+        members = [text for unit in component for text in unit]
+        clusters += _join(members, [join for join in joins if join[0] > 0], relation)
     return clusters
 
 
-def _matches(
-    member: str, answers: list[str], differ: _Differ
-) -> Generator[list[Pair], list[bool] | None, tuple[list[str], list[str]]]:
-    """Split `answers` into those equivalent to `member` and the rest, in order."""
-    pairs = [(member, answer) for answer in answers if not differ(member, answer)]
-    verdicts = (yield pairs) if pairs else None
-    equivalent = {answer for (_, answer), verdict in zip(pairs, verdicts or []) if verdict}
-    return [o for o in answers if o in equivalent], [o for o in answers if o not in equivalent]
+def _ask(pairs: list[Pair], margins: dict[Pair, float]) -> Generator[list[Pair], list[float], None]:
+    """Ask about the pairs of forms that have no margin yet."""
+    unknown = [pair for pair in dict.fromkeys(pairs) if pair not in margins]
+    if unknown:
+        found = yield unknown
+        margins.update(zip(unknown, found, strict=True))
 
 
-_SEARCHES: dict[str, _Searcher] = {
-    # components do not depend on the order; a fixed one lets later runs find their verdicts in the cache
-    "components": lambda forms, differ: grow(sorted(forms, key=_rank), differ, linkage="components"),
-    "greedy": lambda forms, differ: grow(list(forms), differ, linkage="greedy"),
+def _accepted(
+    unit: list[str], others: list[list[str]], relation: Relation, margins: dict[Pair, float]
+) -> Generator[list[Pair], list[float], tuple[list[list[str]], list[list[str]]]]:
+    """Split units into those that the model holds equivalent to one unit by some pair, and the rest."""
+    queues = {
+        place: list(dict.fromkeys(relation.form_pair(*pair) for pair in product(unit, other)))
+        for place, other in enumerate(others)
+        if not _kept_apart(unit, other, relation)
+    }
+    near = set()
+    while queues:
+        yield from _ask([queue[0] for queue in queues.values()], margins)
+        near |= {place for place, queue in queues.items() if margins[queue[0]] > 0}
+        queues = {place: queue[1:] for place, queue in queues.items() if place not in near and queue[1:]}
+    return (
+        [other for place, other in enumerate(others) if place in near],
+        [other for place, other in enumerate(others) if place not in near],
+    )
+
+
+def _kept_apart(one: Iterable[str], other: Iterable[str], relation: Relation) -> bool:
+    return any(relation.verdict(*pair) is False for pair in product(one, other))
+
+
+def _may_be_one(units: Sequence[list[str]], relation: Relation) -> bool:
+    return not any(_kept_apart(one, other, relation) for one, other in combinations(units, 2))
+
+
+def _join(texts: Sequence[str], joins: list[tuple[float, str, str]], relation: Relation) -> list[list[str]]:
+    """Join clusters of texts, the surest pair first, unless a rule keeps two of their members apart."""
+    home = {text: [text] for text in texts}
+    for _, first, second in sorted(joins, key=lambda join: (-join[0], join[1], join[2])):
+        one, other = home[first], home[second]
+        if one is not other and not _kept_apart(one, other, relation):
+            one += other
+            home |= dict.fromkeys(other, one)
+    return list({id(cluster): cluster for cluster in home.values()}.values())
+
+
+def _greedy(relation: Relation) -> Search:
+    """Let each answer join the first cluster whose first member it is equivalent to."""
+    margins: dict[Pair, float] = {}
+    clusters, waiting = [], relation.texts
+    while waiting:
+        first, *others = waiting
+        verdicts = {other: relation.verdict(first, other) for other in others}
+        pairs = [relation.form_pair(first, other) for other in others if verdicts[other] is None]
+        yield from _ask(pairs, margins)
+        near = [
+            other
+            for other in others
+            if (margins[relation.form_pair(first, other)] > 0 if verdicts[other] is None else verdicts[other])
+        ]
+        clusters.append([first, *near])
+        waiting = [other for other in others if other not in near]
+    return clusters
+
+
+def _complete(relation: Relation) -> Search:
+    """Compare all pairs, the most frequent answers first, and link the samples."""
+    ordered = sorted(relation.texts, key=lambda text: (-relation.counts[text], *_rank(text)))
+    margins: dict[Pair, float] = {}
+    open_pairs = [pair for pair in combinations(ordered, 2) if relation.verdict(*pair) is None]
+    yield from _ask([relation.form_pair(*pair) for pair in open_pairs], margins)
+    related = {pair for pair in combinations(ordered, 2) if relation.verdict(*pair)}
+    related |= {pair for pair in open_pairs if margins[relation.form_pair(*pair)] > 0}
+    samples = [text for text in ordered for _ in range(relation.counts[text])]
+    matrix = [[a == b or (a, b) in related or (b, a) in related for b in samples] for a in samples]
+    return [sorted({samples[i] for i in cluster}) for cluster in complete(matrix)]
+
+
+_SEARCHES: dict[str, Callable[[Relation], Search]] = {
+    "components": _components,
+    "greedy": _greedy,
     "complete": _complete,
 }
 
 
 def _rank(form: str) -> tuple[int, str]:
-    """Short answers first: they are common, and less likely to entail a longer one."""
+    """Short answers first: they are frequent, and less likely to entail a longer one."""
     return len(form), form
 
 
 @dataclass
 class Verdicts:
-    """Verdicts on pairs, each decided once, the reverse direction only where the first entails."""
+    """Margins of pairs, each decided once, the reverse direction only where the first entails."""
 
     equivalence: Equivalence
     calls: int = 0
-    _verdicts: dict[Triple, bool] = field(default_factory=dict)
+    _margins: dict[Triple, float] = field(default_factory=dict)
 
-    def equivalent(self, questions: Sequence[str], pairs: Sequence[Pair]) -> list[bool]:
-        """For each pair, whether both directions entail."""
-        triples = [(q, min(pair, key=_rank), max(pair, key=_rank)) for q, pair in zip(questions, pairs)]
-        forward = self._entails(triples)
+    def margins(self, questions: Sequence[str], pairs: Sequence[Pair]) -> list[float]:
+        """Return for each pair of normal forms the smaller margin of its directions, > 0 if both entail."""
+        triples = [(question, *pair) for question, pair in zip(questions, pairs)]
+        forward = self._asked(triples)
         if getattr(self.equivalence, "symmetric", False):
             return forward
-        back = [(q, b, a) for (q, a, b), entailed in zip(triples, forward) if entailed]
-        backward = iter(self._entails(back))
-        return [entailed and next(backward) for entailed in forward]
+        back = [(q, b, a) for (q, a, b), margin in zip(triples, forward) if margin > 0]
+        backward = iter(self._asked(back))
+        return [min(margin, next(backward)) if margin > 0 else margin for margin in forward]
 
-    def _entails(self, triples: Sequence[Triple]) -> list[bool]:
-        unknown = [triple for triple in dict.fromkeys(triples) if triple not in self._verdicts]
+    def _asked(self, triples: Sequence[Triple]) -> list[float]:
+        unknown = [triple for triple in dict.fromkeys(triples) if triple not in self._margins]
         if unknown:
-            self._verdicts.update(zip(unknown, self.equivalence.entails(unknown), strict=True))
+            self._margins.update(zip(unknown, margins_by(self.equivalence, unknown), strict=True))
             self.calls += len(unknown)
-        return [self._verdicts[triple] for triple in triples]
+        return [self._margins[triple] for triple in triples]
 
 
 def finish(searches: Iterable[QuestionSearch], verdicts: Verdicts) -> Iterator[int]:
@@ -274,7 +394,7 @@ def finish(searches: Iterable[QuestionSearch], verdicts: Verdicts) -> Iterator[i
         finished = 0
         pairs = sum(len(row.pending) for row in active)
         while pairs < PAIRS_PER_ROUND and (row := next(waiting, None)) is not None:
-            if row.advance(None):
+            if row.start():
                 active.append(row)
                 pairs += len(row.pending)
             else:
@@ -284,7 +404,7 @@ def finish(searches: Iterable[QuestionSearch], verdicts: Verdicts) -> Iterator[i
             return
         questions = [row.question for row in active for _ in row.pending]
         pending = [pair for row in active for pair in row.pending]
-        decided = iter(verdicts.equivalent(questions, pending))
+        decided = iter(verdicts.margins(questions, pending))
         remaining = [row for row in active if row.advance([next(decided) for _ in row.pending])]
         yield finished + len(active) - len(remaining)
         active = remaining
@@ -320,7 +440,7 @@ def cluster_rows(
     merge_refusals: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> ClusteredRows:
-    """Add `normal_forms` and `clusters` to rows.
+    """Add `normal_forms`, `clusters` and `clustered_by` to rows.
 
     Rows have `question` and `samples`, whose texts are taken as they are and never cut; a number at the end
     of one that is not `finished` keeps none apart. Samples of several `temperatures` are clustered apart, and
@@ -329,25 +449,24 @@ def cluster_rows(
     number of questions that are settled.
     """
     hits = _hits(equivalence)
-    normal_form = form_by(equivalence)
-    forms = [[normal_form(text) for text in row.samples] for row in rows]
-    values = [values_read(form, row.finished) for row, form in zip(rows, forms)]
+    form = form_by(equivalence)
     parts = [(number, part) for number, row in enumerate(rows) for part in _by_temperature(row)]
     clustering = cluster_answers(
         [rows[number].question for number, _ in parts],
-        [[forms[number][i] for i in part] for number, part in parts],
+        [[rows[number].samples[i] for i in part] for number, part in parts],
         equivalence,
         linkage=linkage,
         merge_refusals=merge_refusals,
-        read_as=[[values[number][i] for i in part] for number, part in parts],
+        finished=[[rows[number].finished[i] for i in part] for number, part in parts],
         progress=progress and (lambda count: progress(count * len(rows) // len(parts))),
     )
     clusters: list[list[list[int]]] = [[] for _ in rows]
     for (number, part), clusters_of_part in zip(parts, clustering.clusters):
         clusters[number] += [[part[i] for i in cluster] for cluster in clusters_of_part]
+    by = {"equivalence": equivalence.name, "revision": equivalence.revision, "linkage": linkage}
     clustered = [
-        row.add(Clusters(form, sorted(row_clusters)))
-        for row, form, row_clusters in zip(rows, forms, clusters)
+        row.add(Clusters([form(text or "") for text in row.samples], sorted(row_clusters), by))
+        for row, row_clusters in zip(rows, clusters)
     ]
     return ClusteredRows(clustered, clustering.calls, _hits(equivalence) - hits)
 
@@ -368,24 +487,22 @@ def cluster_missing(
 def match_answers(rows: Sequence[Row], kind: AnswerKind, equivalence: Equivalence) -> list[Row]:
     """Find the meaning of an answer that is not read of the draws, "greedy" or "given", among their clusters.
 
-    It is that of the draws of the answer's normal form; else the one most of whose draws are equivalent to
-    the answer, of several the largest and then the first; and none where no draw is, or where the answer is a
-    text without a normal form (none of the labels). Rows are clustered, of
-    draws at one temperature each.
+    It is the meaning of the samples of the answer's normal form, unless a rule keeps them apart; else the
+    meaning most of whose samples are equivalent to the answer, of several the largest and then the first. It
+    is None if no sample is, or if the answer is none of the labels. Rows are clustered, with samples at one
+    temperature each.
     """
-    normal_form, exact = form_by(equivalence), isinstance(equivalence, ExactMatch)
     answers = stated_answers(rows, kind)
-    forms = [[normal_form(text) for text in row.samples] for row in rows]
     searches = [
-        QuestionSearch(row.question, _same_as(normal_form(answer.text), of_draws, row.finished, exact=exact))
-        for row, answer, of_draws in zip(rows, answers, forms)
+        QuestionSearch(row.question, _same_as(answer.text, row, equivalence))
+        for row, answer in zip(rows, answers)
     ]
     for _ in finish(searches, Verdicts(equivalence)):
         pass
     matched = []
-    for row, answer, of_draws, search in zip(rows, answers, forms, searches):
-        same = set(filter(None, search.found[0])) if answer.text.strip() else {""}
-        agree = [sum(of_draws[i] in same for i in cluster) for cluster in row.clusters]
+    for row, answer, search in zip(rows, answers, searches):
+        same = set(search.found[0])
+        agree = [sum(row.samples[i] in same for i in cluster) for cluster in row.clusters]
         best = max(range(len(agree)), key=lambda k: (agree[k], len(row.clusters[k]), -k))
         matched.append(row.set_stated(kind, replace(answer, cluster=best if agree[best] else None)))
     return matched
@@ -400,16 +517,29 @@ def match_at(rows: RowsAt, kind: AnswerKind, equivalence: Equivalence | None) ->
     return {t: [next(matched) for _ in part] for t, part in rows.items()}
 
 
-def _same_as(form: str, forms: Sequence[str], finished: Sequence[bool], *, exact: bool) -> Search:
-    """Compare a normal form with the others, unless one of them is the same."""
-    if form in forms or exact or not form:
-        yield from ()
-        return [[form]]
-    (value,) = values_read([form], [True])
-    others = dict(zip(forms, values_read(forms, finished)))
-    pairs = [(form, other) for other, read in others.items() if other and not values_differ(value, read)]
-    verdicts = (yield pairs) if pairs else None
-    return [[form, *(other for (_, other), same in zip(pairs, verdicts or []) if same)]]
+def _same_as(answer: str, row: Row, equivalence: Equivalence) -> Search:
+    """Find the samples that mean the same as an answer: those of its form, or else all equivalent ones."""
+    texts = [text for text in dict.fromkeys(row.samples) if text is not None]
+    if not answer.strip():
+        return [[text for text in texts if not text.strip()]]
+    if isinstance(equivalence, ExactMatch):
+        own = equivalence.form(answer, row.question)
+        return [[text for text in texts if own and equivalence.form(text, row.question) == own]]
+    own = normal_form(answer)
+    cut = {text for text, ended in zip(row.samples, row.finished) if not ended and text is not None}
+    relation = Relation(row.question, {text: [0] for text in [answer, *texts] if text.strip()}, cut)
+    verdicts = {text: relation.verdict(answer, text) for text in texts if text.strip()}
+    if equal := [text for text, same in verdicts.items() if same and relation.forms[text] == own]:
+        return [equal]
+    margins: dict[Pair, float] = {}
+    yield from _ask([relation.form_pair(answer, t) for t, same in verdicts.items() if same is None], margins)
+    return [
+        [
+            text
+            for text, same in verdicts.items()
+            if (same if same is not None else margins[relation.form_pair(answer, text)] > 0)
+        ]
+    ]
 
 
 def _by_temperature(row: Row) -> list[list[int]]:
@@ -443,7 +573,8 @@ class ClusterStep:
             hits=clustered.hits,
             pairs=sum(n * (n - 1) for n in n_draws),
             draws=sum(n_draws),
-            invalid=sum(count_invalid(models.equivalence, row.samples) for row in answered),
+            invalid=sum(count_invalid(models.equivalence, row.texts) for row in answered),
+            none=count_ends(answered)[2],
         )
         clustered_rows = iter(clustered.rows)
         return [row if row.failure else next(clustered_rows) for row in rows]

@@ -1,7 +1,7 @@
 """Does one answer entail another? The protocol, exact match, the embedded model, and verdicts on disk.
 
 An equivalence decides *directed* entailment between normal forms and nothing else (spec section 5, 4).
-Equality of normal forms, both directions, rules about numbers and dates, and linkage stand in `clustering`.
+Rules (`semcal.meaning.rules`), equality of normal forms, both directions and linkage stand in `clustering`.
 
 `EmbeddedEquivalence` is a small cross-encoder for real text that needs no PyTorch: MiniLM with six layers,
 trained on pairs of answers, run by ONNX Runtime in float32 from weights of 8 bits. It reads
@@ -10,16 +10,17 @@ logits, so that a pair has one verdict in either direction; where the first orde
 is far from "the same" (most pairs of draws), it decides alone. A batch holds pairs of one length: there is
 no padding, and with `CLOSE` no verdict depends on the company of its pair.
 
-`CachedEquivalence` keeps verdicts in one SQLite file shared by methods, runs and processes (section 5, 6). A
-verdict is a label, not a score, so that a later run decides exactly as the first did. The file is opened for
-each look-up and closed again, so that forked workers share no connection. One idle connection stays open:
-closing the last one would write the whole log back into the file and wait for the disk.
+`CachedEquivalence` keeps verdicts in one SQLite file shared by methods, runs and processes (section 5, 6),
+each with its margin, so that a later run joins clusters exactly as the first did. The file is opened for each
+look-up and closed again, so that forked workers share no connection. One idle connection stays open: closing
+the last one would write the whole log back into the file and wait for the disk.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import sqlite3
 import warnings
@@ -46,7 +47,7 @@ from semcal.databases import (
     transaction,
 )
 from semcal.errors import ModelError, SemcalWarning, UsageError, shown
-from semcal.text.normal_form import normal_form
+from semcal.text.normal_form import TEXT_RULES, asks_for_code, code_form, letter_form, normal_form
 
 #: The name of the model that comes with the package, which is used where nothing is given.
 DEFAULT = "default"
@@ -75,6 +76,18 @@ class Equivalence(Protocol):
 
 
 @runtime_checkable
+class Scoring(Equivalence, Protocol):
+    """An equivalence that tells how surely it decides."""
+
+    def margins(self, triples: Sequence[Triple]) -> list[float]:
+        """Return a number for each triple: > 0 if the premise entails the hypothesis, larger if surer.
+
+        Clusters are joined by falling margin. Margins are rounded to three decimals, so that the order does
+        not change with the batch that a triple is in.
+        """
+
+
+@runtime_checkable
 class Deciding(Equivalence, Protocol):
     """An equivalence that gives each verdict as soon as it is there."""
 
@@ -82,38 +95,70 @@ class Deciding(Equivalence, Protocol):
         """Decide on distinct triples; `keep` gets each verdict that is worth keeping, in any thread."""
 
 
+#: Margins of an equivalence that gives verdicts alone.
+_MARGINS = {True: 1.0, False: -1.0}
+
+
+def margins_by(equivalence: Equivalence, triples: Sequence[Triple]) -> list[float]:
+    """Return the margin of each triple, 1 or −1 where the equivalence gives verdicts alone."""
+    if isinstance(equivalence, Scoring):
+        return equivalence.margins(triples)
+    return [_MARGINS[entailed] for entailed in equivalence.entails(triples)]
+
+
+def rounded(margin: float) -> float:
+    """Round a margin to three decimals; a positive one stays positive.
+
+    >>> rounded(1.23456), rounded(0.0001), rounded(-0.0001)
+    (1.235, 0.001, 0.0)
+    """
+    return max(round(margin, 3), 0.001) if margin > 0 else min(round(margin, 3), 0.0)
+
+
 #: What the name of an equivalence of labels begins with.
 AMONG = "among:"
+#: The name of equality to the letter.
+LETTER = "letter"
 
 
 @dataclass(frozen=True)
 class ExactMatch:
     """Answers mean the same if and only if their normal forms are equal: no model at all.
 
-    With `labels` an answer that is none of them is invalid, and counts as no answer.
+    With `labels` an answer that is none of them is invalid, and counts as no answer. With `letter` answers
+    are compared to the letter: in Unicode NFC, without outer blanks.
 
     >>> ExactMatch().entails([("Capital of Peru?", "lima", "lima"), ("Capital of Peru?", "lima", "cusco")])
     [True, False]
     >>> ExactMatch(("spam", "not spam")).form("Spam."), ExactMatch(("spam", "not spam")).form("I think so")
     ('spam', '')
+    >>> ExactMatch(letter=True).form(" AB-12.")
+    'AB-12.'
     """
 
     labels: tuple[str, ...] = ()
-    revision: str = "1"
+    revision: str = str(TEXT_RULES)
+    letter: bool = False
 
     @property
     def name(self) -> str:
-        """Of any answers "exact"."""
-        return f"{AMONG}{','.join(self.labels)}" if self.labels else "exact"
+        """The name that `semcal.load_equivalence` takes: "exact", "letter" or "among:" with the labels."""
+        return f"{AMONG}{','.join(self.labels)}" if self.labels else LETTER if self.letter else "exact"
 
     @cached_property
     def forms(self) -> frozenset[str]:
-        """The normal forms of the labels."""
-        return frozenset(map(normal_form, self.labels))
+        """The forms of the labels."""
+        form = code_form if asks_for_code("", self.labels) else normal_form
+        return frozenset(map(form, self.labels))
 
-    def form(self, text: str) -> str:
-        """The normal form of an answer; "" of one that is no label."""
-        form = normal_form(text)
+    def form(self, text: str, question: str = "") -> str:
+        """Return the form in which an answer is compared; "" if it is no label.
+
+        If the question or the labels show codes, case, dots and signs count.
+        """
+        if self.letter:
+            return letter_form(text)
+        form = code_form(text) if asks_for_code(question, self.labels) else normal_form(text)
         return form if not self.labels or form in self.forms else ""
 
     def entails(self, triples: Sequence[Triple]) -> list[bool]:
@@ -128,8 +173,8 @@ class ExactMatch:
         ('spam', 'not spam')
         """
         labels = tuple(label.strip() for label in name.removeprefix(AMONG).split(","))
-        forms = [normal_form(label) for label in labels]
-        if len(labels) < 2 or "" in forms or len(set(forms)) < len(forms):
+        forms = cls(labels).forms
+        if len(labels) < 2 or "" in forms or len(forms) < len(labels):
             raise UsageError(
                 f"the labels are {shown(', '.join(labels))}; give two or more that differ, such as spam,ham"
             )
@@ -137,12 +182,12 @@ class ExactMatch:
 
 
 def needs_no_model(name: object) -> bool:
-    """Return whether a name is that of equal normal forms, of any answers or of labels."""
-    return name == "exact" or (isinstance(name, str) and name.startswith(AMONG))
+    """Return whether a name is that of equal forms, of any answers or of labels."""
+    return name in ("exact", LETTER) or (isinstance(name, str) and name.startswith(AMONG))
 
 
 def form_by(equivalence: Equivalence) -> Callable[[str], str]:
-    """Return what makes the normal form of an answer, which an equivalence then compares."""
+    """Return the function that makes the form of an answer which an equivalence compares."""
     return equivalence.form if isinstance(equivalence, ExactMatch) else normal_form
 
 
@@ -329,7 +374,7 @@ def _batches(encoded: Sequence[tuple[list[int], int]]) -> Iterator[list[int]]:
 
 #: Identify our files ("smcl" in ASCII) and their layout.
 APPLICATION_ID = 0x736D636C
-SCHEMA = 1
+SCHEMA = 2
 #: Triples looked up by one statement; SQLite allows at least 999 parameters.
 CHUNK = 300
 #: Verdicts of a server that are written by one transaction.
@@ -338,13 +383,13 @@ KEPT_TOGETHER = 32
 _CREATE = """\
 CREATE TABLE verdicts (
     model TEXT NOT NULL, question TEXT NOT NULL, premise TEXT NOT NULL, hypothesis TEXT NOT NULL,
-    entails INTEGER NOT NULL CHECK (entails IN (0, 1)),
+    margin REAL NOT NULL CHECK (typeof(margin) = 'real' AND abs(margin) < 1e300),
     PRIMARY KEY (model, question, premise, hypothesis)
 ) WITHOUT ROWID
 """
 _FIND = """
 WITH wanted (question, premise, hypothesis) AS (VALUES {rows})
-SELECT question, premise, hypothesis, entails FROM wanted JOIN verdicts USING (question, premise, hypothesis)
+SELECT question, premise, hypothesis, margin FROM wanted JOIN verdicts USING (question, premise, hypothesis)
 WHERE model = ?
 """
 _LAYOUT = Layout("cache", APPLICATION_ID, SCHEMA, {"verdicts": _CREATE})
@@ -384,48 +429,52 @@ class CachedEquivalence:
 
     def entails(self, triples: Sequence[Triple]) -> list[bool]:
         """Say for each (question, premise, hypothesis) whether the premise entails the hypothesis."""
-        verdicts = self._find(triples)
-        missing = [triple for triple in dict.fromkeys(triples) if triple not in verdicts]
+        return [margin > 0 for margin in self.margins(triples)]
+
+    def margins(self, triples: Sequence[Triple]) -> list[float]:
+        """Return the margin of each triple, as `Scoring.margins` or `margins_by` do."""
+        margins = self._find(triples)
+        missing = [triple for triple in dict.fromkeys(triples) if triple not in margins]
         if missing:
-            verdicts |= self._decide(missing) | self._find(missing)  # another process may have been first
+            margins |= self._decide(missing) | self._find(missing)  # another process may have been first
         self.hits += len(triples) - len(missing)
         self.calls += len(missing)
-        return [verdicts[triple] for triple in triples]
+        return [margins[triple] for triple in triples]
 
-    def _decide(self, triples: Sequence[Triple]) -> dict[Triple, bool]:
+    def _decide(self, triples: Sequence[Triple]) -> dict[Triple, float]:
         """Ask `inner`. Verdicts of a server are kept as they come, whatever happens to the others."""
         if not isinstance(self.inner, Deciding):
-            verdicts = dict(zip(triples, self.inner.entails(triples), strict=True))
-            self._add(verdicts)
-            return verdicts
-        waiting: dict[Triple, bool] = {}
+            margins = dict(zip(triples, margins_by(self.inner, triples), strict=True))
+            self._add(margins)
+            return margins
+        waiting: dict[Triple, float] = {}
 
         def keep(triple: Triple, verdict: bool) -> None:
-            waiting[triple] = verdict
+            waiting[triple] = _MARGINS[verdict]
             if len(waiting) >= KEPT_TOGETHER:
                 self._add(waiting)
                 waiting.clear()
 
         try:
-            return self.inner.decide(triples, keep)
+            return {triple: _MARGINS[verdict] for triple, verdict in self.inner.decide(triples, keep).items()}
         finally:
             self._add(waiting)
 
-    def _find(self, triples: Sequence[Triple]) -> dict[Triple, bool]:
-        verdicts = {}
+    def _find(self, triples: Sequence[Triple]) -> dict[Triple, float]:
+        margins = {}
         with self._open() as database:
             for start in range(0, len(triples), CHUNK):
                 chunk = triples[start : start + CHUNK]
                 statement = _FIND.format(rows=", ".join(["(?, ?, ?)"] * len(chunk)))
                 values = [*(text for triple in chunk for text in triple), self._key]
-                for question, premise, hypothesis, entails in database.execute(statement, values):
-                    if entails not in (0, 1):
-                        raise sqlite3.DatabaseError(f"a verdict is {shown(entails)}, neither 0 nor 1")
-                    verdicts[question, premise, hypothesis] = bool(entails)
-        return verdicts
+                for question, premise, hypothesis, margin in database.execute(statement, values):
+                    if not isinstance(margin, float) or not math.isfinite(margin):
+                        raise sqlite3.DatabaseError(f"a margin is {shown(margin)}, not a number")
+                    margins[question, premise, hypothesis] = margin
+        return margins
 
-    def _add(self, verdicts: dict[Triple, bool]) -> None:
-        rows = [(self._key, *triple, int(entails)) for triple, entails in verdicts.items()]
+    def _add(self, margins: dict[Triple, float]) -> None:
+        rows = [(self._key, *triple, margin) for triple, margin in margins.items()]
         with self._open() as database, transaction(database):
             database.executemany("INSERT OR IGNORE INTO verdicts VALUES (?, ?, ?, ?, ?)", rows)
 

@@ -38,6 +38,7 @@ from semcal.files import LOCK, atomic_folder, file_lock, own_files, read_sealed,
 from semcal.hub_names import LANGUAGE_MODEL, NLI_MODEL, Location, llama_cpp_line, locate
 from semcal.models.equivalence import (
     DEFAULT,
+    LETTER,
     CachedEquivalence,
     EmbeddedEquivalence,
     Equivalence,
@@ -231,7 +232,9 @@ def load_equivalence(
     'exact'
     """
     if needs_no_model(str(name_or_dir)):
-        return ExactMatch() if str(name_or_dir) == "exact" else ExactMatch.among(str(name_or_dir))
+        if str(name_or_dir) in ("exact", LETTER):
+            return ExactMatch(letter=str(name_or_dir) == LETTER)
+        return ExactMatch.among(str(name_or_dir))
     equivalence: Equivalence
     if str(name_or_dir) == DEFAULT:
         equivalence = EmbeddedEquivalence()

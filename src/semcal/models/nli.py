@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from semcal.errors import ModelError, SemcalWarning
-from semcal.models.equivalence import Triple, side_of
+from semcal.models.equivalence import Triple, rounded, side_of
 from semcal.models.tokenization import SpecialTokens
 
 #: A pair with a margin below this is run again by itself, so that batching cannot change a verdict.
@@ -76,7 +76,11 @@ class CrossEncoder:
         self._longest = _longest_input(model, tokenizer)
 
     def entails(self, triples: Sequence[Triple]) -> list[bool]:
-        """Say for each (question, premise, hypothesis) whether the premise entails the hypothesis.
+        """Say for each (question, premise, hypothesis) whether the premise entails the hypothesis."""
+        return [margin > 0 for margin in self.margins(triples)]
+
+    def margins(self, triples: Sequence[Triple]) -> list[float]:
+        """Return the logit of entailment minus the largest other one, rounded, for each triple.
 
         ModelError if the model's logits are not finite.
         """
@@ -88,7 +92,7 @@ class CrossEncoder:
         for index, margin in enumerate(margins):
             if abs(margin) < CLOSE:
                 (margins[index],) = self._margins([encoded[index]])
-        return [margin > 0 for margin in margins]
+        return [rounded(margin) for margin in margins]
 
     def _encode(self, triples: Sequence[Triple]) -> list[Encoded]:
         """Encode each pair, truncated to what the model can read; warns at the first truncation."""

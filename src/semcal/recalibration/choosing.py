@@ -401,7 +401,6 @@ def select(
     candidates: Mapping[Candidate, Rows],
     *,
     grader: Grader | None = None,
-    seed: int = 0,
     measures: Collection[str] = MEASURES,
     measure_alphas: Sequence[float] = MEASURE_ALPHAS,
     by: str = "gain",
@@ -421,7 +420,7 @@ def select(
         grader or RuleGrader(),
         lambda marks: {
             candidate: [
-                [grade.correct for grade in grade_clusters(row, grader=marks, seed=seed)] for row in rows
+                [grade.correct for grade in grade_clusters(row, grader=marks).values()] for row in rows
             ]
             for candidate, rows in candidates.items()
         },
@@ -563,7 +562,7 @@ def fit_and_select(
         progress=shown("validation", len(validation)),
         keep=Store(keep) if keep else None,
     )
-    return FittedSelection(fitted, select(rows, seed=seed, by=sweep.by))
+    return FittedSelection(fitted, select(rows, by=sweep.by))
 
 
 def save_choices(
@@ -699,11 +698,10 @@ def rows_at_temperatures(
         on_bad_question=on_bad_question,
     )
     measured = {t: measure_rows(rows) for t, rows in sampled.items()}
-    (seed,) = sampling.seeds
     return grade_together(
         RuleGrader(),
         lambda marks: {
-            t: [grade_row(row, grader=marks, seed=seed).set(temperature=t) for row in rows]
+            t: [grade_row(row, grader=marks).set(temperature=t) for row in rows]
             for t, rows in measured.items()
         },
     )

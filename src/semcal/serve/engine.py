@@ -21,7 +21,14 @@ from semcal.calibration.calibrated import Calibration
 from semcal.calibration.features import features_of
 from semcal.data.question import Question
 from semcal.errors import InputError, QuestionError, UsageError
-from semcal.models.equivalence import EmbeddedEquivalence, Equivalence, ExactMatch, Triple, form_by
+from semcal.models.equivalence import (
+    EmbeddedEquivalence,
+    Equivalence,
+    ExactMatch,
+    Triple,
+    form_by,
+    margins_by,
+)
 from semcal.models.language_model import Sampler, requests_a_question
 from semcal.results import Answer, Results, score
 from semcal.rows import AnswerKind
@@ -47,7 +54,7 @@ class Outcome:
 
     answer: Answer
     features: Mapping[str, float | None]
-    form: str  # the normal form of the answer
+    form: str  # the normal form of the answer; "" of no answer
     prompt_tokens: int
     completion_tokens: int  # of all draws
     seconds: float  # of drawing
@@ -114,9 +121,13 @@ class _OneAtATime:
         return getattr(self._equivalence, name)
 
     def entails(self, triples: Sequence[Triple]) -> list[bool]:
-        """As the equivalence does."""
+        """Say for each triple whether the premise entails the hypothesis."""
+        return [margin > 0 for margin in self.margins(triples)]
+
+    def margins(self, triples: Sequence[Triple]) -> list[float]:
+        """Return the margin of each triple."""
         with self._lock:
-            return self._equivalence.entails(triples)
+            return margins_by(self._equivalence, triples)
 
 
 class Asker:
@@ -154,8 +165,9 @@ class Asker:
             )
             outcomes[answer.id] = Outcome(
                 answer,
-                {name: values[number] for name, values in features.items()},
-                form_by(uq.equivalence)(answer.text),
+                # of no answer nothing is learned
+                {name: values[number] for name, values in features.items() if answer.text is not None},
+                form_by(uq.equivalence)(answer.text or ""),
                 *tokens,
                 self._timed.seconds - seconds,
                 cost,

@@ -33,8 +33,14 @@ class Verdict:
         uncovered: tuple[str, ...] = (),
         alarm: bool = False,
     ) -> Verdict:
-        """That of an answer: none where the calibration does not cover it, abstention during an alarm."""
+        """That of an answer: none where the calibration does not cover it, abstention during an alarm.
+
+        "No answer" abstains in any case.
+        """
         answer = outcome.answer
+        if answer.text is None:
+            decision = "abstain" if answer.decision and not uncovered else None
+            return cls(None, None if uncovered else answer.threshold, True, decision, uncovered)
         if uncovered:
             return cls(None, None, alarm, uncovered=uncovered)
         threshold, abstained, decision = answer.threshold, answer.abstained, answer.decision
@@ -77,6 +83,7 @@ class Served:
             "confidence": verdict.probability,
             "score": answer.score,
             "abstained": verdict.abstained,
+            **({} if answer.reason is None else {"reason": answer.reason}),
             "threshold": verdict.threshold,
             "thresholds": answer.thresholds,
             "decision": verdict.decision,
@@ -103,8 +110,9 @@ class Served:
     @property
     def message(self) -> dict[str, Any]:
         """What the assistant says."""
-        if not self.verdict.abstained or self.style == "pass":
-            return {"role": "assistant", "content": self.outcome.answer.text, "refusal": None}
+        text = self.outcome.answer.text
+        if text is not None and (not self.verdict.abstained or self.style == "pass"):
+            return {"role": "assistant", "content": text, "refusal": None}
         if self.style == "refusal":
             return {"role": "assistant", "content": None, "refusal": self.sentence}
         return {"role": "assistant", "content": self.sentence, "refusal": None}

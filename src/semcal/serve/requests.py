@@ -175,8 +175,8 @@ class CheckRequest(_Body):
     question: str | None = None
     context: str | None = None
     answer: str
-    samples: list[str] | None = None  # draws that there are already
-    log_likelihoods: list[float] | None = None
+    samples: list[str | None] | None = None  # draws that there are already; null is no answer
+    log_likelihoods: list[float | None] | None = None
     semcal: Options | None = None
 
 

@@ -28,11 +28,14 @@ def _object(name: str, **fields: Any) -> Any:
 
 _list: Any = partial(GenericAlias, list)
 _NUMBER, _FLAG, _TEXT = float | None, bool | None, str | None
-_MEANING = _object("Meaning", text=str, share=_NUMBER, probability=_NUMBER, samples=(list[str],))
+_SAMPLES = list[str | None]  # null: no answer could be found in the generation
+_MEANING = _object("Meaning", text=_TEXT, share=_NUMBER, probability=_NUMBER, samples=(_SAMPLES,))
 _BAND = _object("Band", risk=float, delta=float, threshold=_NUMBER, n=int)
 _SEMCAL = _object(
     "Semcal",
-    **dict.fromkeys(("id", "answer", "calibration", "route"), str),
+    **dict.fromkeys(("id", "calibration", "route"), str),
+    answer=_TEXT,
+    reason=(str,),
     **dict.fromkeys(("confidence", "score", "threshold", "entropy"), _NUMBER),
     abstained=_FLAG,
     thresholds=_list(_BAND) | None,

@@ -105,6 +105,23 @@ def _compared(match: re.Match[str]) -> str:
     return match[0]
 
 
+_CODE = re.compile(
+    r"""[\\^] | \w@\w | \w_\w | [<>=] | && | \|\| | \(\) | ^!\w | ^(?:/[\w.-]+){2,}/?$ | ^\[.*\]$
+    | ^[a-z]{1,12}\ --?[a-zA-Z]\w*$ | (?<![\w/])(?:[a-z0-9]{1,3}[*+]|\w{1,3}\ [*+]\ )\w{1,3}(?![\w/])
+    | (?<!\w)\w{1,3}\ [-/]\ \w{1,3}(?!\w) | \d/[a-z](?!\w) | \)\ ?[-*/+]""",
+    re.X,
+)
+
+
+def is_code(text: str) -> bool:
+    """Return whether a raw text is a formula, a command, an identifier, a path or an e-mail address.
+
+    >>> [is_code(text) for text in ("a + b", "foo_bar", "ls -l", "AC/DC", "B-52", "C++", "O+")]
+    [True, True, True, False, False, False, False]
+    """
+    return _CODE.search(text) is not None
+
+
 # Roman numerals
 
 _ROMAN = re.compile(r"(?!l$)(?:xl|l?x{0,3})(?:ix|iv|v?i{0,3})")  # up to lxxxix; "c", "d", "mix" are words

@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from calendar import monthrange
+from collections.abc import Iterable
 
 from semcal.text.names import KEPT, keep_signs, read_names, without_articles
 from semcal.text.numbers import (
@@ -213,6 +214,44 @@ def normal_form(text: str) -> str:
             break  # lower-case words without a number are final
         folded = _folded(form)
     return form
+
+
+_CODES = re.compile(
+    r"\b(?:(?<!dress )(?<!genetic )codes?\b(?! name)|versions?|identifiers?|ids?|(?:serial|part|model) numbers?"
+    r"|passwords?|e-?mails?|urls?|file ?(?:name|path)s?|hash|license plates?|isbn)\b",
+    re.IGNORECASE,
+)
+_CODE_LABEL = re.compile(r"(?=\S*\d)(?=\S*[A-Za-z._@\\/-])[\w.@:\\/-]+|\S+@\S+")
+
+
+def letter_form(text: str) -> str:
+    """Return a text in Unicode NFC without outer blanks.
+
+    >>> letter_form(" Ab\u0065\u0301 ") == "Ab\u00e9"
+    True
+    """
+    return unicodedata.normalize("NFC", text).strip()
+
+
+def code_form(text: str) -> str:
+    """Return the form of a code, in which case, dots and signs count: without outer quotes and stop.
+
+    >>> code_form(" `ab12`. "), code_form("AB12"), code_form("1.10")
+    ('ab12', 'AB12', '1.10')
+    """
+    return " ".join(letter_form(text).strip("\"'`").rstrip(".").strip("\"'`").split())
+
+
+def asks_for_code(question: str, labels: Iterable[str] = ()) -> bool:
+    """Return whether a question asks for a code, or whether all labels are codes.
+
+    >>> asks_for_code("Which code is on the label?"), asks_for_code("Which?", ["ab12", "cd34"])
+    (True, True)
+    >>> asks_for_code("Who?", ["Ana", "F-16"])
+    False
+    """
+    texts = [*labels]
+    return _CODES.search(question) is not None or (bool(texts) and all(map(_CODE_LABEL.fullmatch, texts)))
 
 
 def _reduced(folded: str) -> str:

@@ -31,6 +31,7 @@ from semcal.experiment.analyses.grid_scores import (
 from semcal.experiment.finished import FinishedRun
 from semcal.meaning.answer import is_refusal
 from semcal.metrics import bootstrap
+from semcal.rows import NO_ANSWER
 
 FIT_KEYS = (
     *("candidate", "method", "loss", "alpha", "weight_decay", "temperature", "at_bound", "parameters"),
@@ -235,7 +236,7 @@ def audit_sheet(run: FinishedRun, model: str, dataset: str, *, n: int = AUDITED)
             "id": row["id"],
             "question": row["question"],
             "clusters": [_listed([row["samples"][i] for i in cluster]) for cluster in row["clusters"]],
-            "refusals": sum(is_refusal(row["samples"][cluster[0]]) for cluster in row["clusters"]),
+            "refusals": sum(is_refusal(row["samples"][cluster[0]] or "") for cluster in row["clusters"]),
             **{f"{judge}: {criterion}": None for judge in JUDGES for criterion in CRITERIA},
         }
         for row in sheet
@@ -268,8 +269,9 @@ def audit_result(sheet: Records, *, judge: str = "human") -> Row:
     }
 
 
-def _listed(texts: Sequence[str]) -> list[str]:
-    return [text if count == 1 else f"{text} (×{count})" for text, count in Counter(texts).items()]
+def _listed(texts: Sequence[str | None]) -> list[str]:
+    counts = Counter(f"({NO_ANSWER})" if text is None else text for text in texts)
+    return [text if count == 1 else f"{text} (×{count})" for text, count in counts.items()]
 
 
 def _errors(row: Record, one_meaning: bool | None, all_apart: bool | None) -> list[str]:

@@ -95,7 +95,7 @@ def _columns(rows: Records, measures: Sequence[str]) -> Columns:
         rules={name: Counter(str(rule.get(name)) for rule in rules) for name in measures},
         distinct=float(np.mean([len(set(texts)) for texts in samples])),
         meanings=float(np.mean([len(row["clusters"]) for row in rows])),
-        refusals=sum(count for text, count in draws.items() if _refuses(text)) / draws.total(),
+        refusals=sum(count for text, count in draws.items() if text and _refuses(text)) / draws.total(),
     )
 
 
@@ -107,8 +107,7 @@ def _by_measure(rows: Records, key: str, measures: Sequence[str]) -> dict[str, F
     return dict(zip(measures, np.ascontiguousarray(table.T)))
 
 
-#: Whose correctness semantic entropy is to predict: of the selected meaning, where any of several members may
-#: be right; of a greedy answer.
+#: The answers whose correctness semantic entropy predicts: the selected one; a greedy answer.
 VARIANTS = ("SE_conf", "SE_vanilla")
 #: Metrics for which an isotonic regression is fitted in every resample, and how many of these at most.
 FITTED = ("mcb", "dsc")
@@ -125,7 +124,7 @@ class ScoreArrays:
     """One method under one measure: R runs on the N questions that count, (R, N) each; correct is 0 or 1."""
 
     confidence: Floats
-    correct: Floats  # of the selected answer: whether any of several members of the meaning is right
+    correct: Floats  # of the selected answer, as the run has graded it
     entropy: Floats
     vanilla_correct: Floats  # of the candidate's greedy answer, or that of its beams
 

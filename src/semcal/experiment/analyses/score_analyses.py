@@ -28,8 +28,9 @@ from semcal.experiment.analyses.grid_scores import (
     over_runs,
 )
 from semcal.experiment.grid_settings import CALIBRATED, Grading
+from semcal.grading.grade import grade_texts
 from semcal.grading.rules import Grader
-from semcal.measuring import representative
+from semcal.measuring import wordings
 from semcal.metrics import METRICS, SCORE_RECALIBRATORS, Contrast, auroc, rank_volatility, selective_accuracy
 from semcal.metrics import correlations as pearson
 from semcal.metrics.frequencies import draw_counts
@@ -544,7 +545,7 @@ def one_wording(cell: CellScores) -> PairScores:
         if method != "Base"
     }
     values["Base"] = [[(row["share"], row["correct"]) for row in rows] for rows in learnt]
-    values[CALIBRATED] = [[(row["probability"], row["correct"]) for row in rows] for rows in learnt]
+    values[CALIBRATED] = [[(row["probability"] or 0.0, row["correct"]) for row in rows] for rows in learnt]
     arrays = {}
     for method in (*run.methods, CALIBRATED):
         p, correct = np.moveaxis(np.array(values[method], dtype=np.float64), -1, 0)
@@ -558,9 +559,8 @@ def _answers(cell: CellScores, method: str, number: int, grader: Grader) -> list
     answers = []
     candidate = cell.choice(method, MEASURE)["candidate"]
     for row in cell.run.rows(cell.model, cell.dataset, candidate, number):
-        cluster = row["clusters"][row["top_cluster"][MEASURE]]
-        text = representative(row["samples"], cluster, SampledRow(row).log_likelihoods)
-        grade = grader.grade(row["question"], [text], row["answers"])
+        text = wordings(SampledRow(row))[row["top_cluster"][MEASURE]]
+        grade = grade_texts(grader, row["question"], [text], row["answers"])
         answers.append((row["confidence"][MEASURE], grade.correct))
     return answers
 

@@ -24,6 +24,7 @@ from semcal.experiment.analyses.grid_scores import base_candidate
 from semcal.experiment.finished import FinishedRun
 from semcal.experiment.report.tables import Row
 from semcal.files import parse_float
+from semcal.rows import NO_ANSWER
 from semcal.workers import Executor, SerialExecutor
 
 #: Characters of all blocks up to which a page holds every run; beyond it, run 0 alone.
@@ -180,7 +181,7 @@ def _block(run: FinishedRun, number: int, questions: Mapping[str, str], verdicts
         for place, key in enumerate(questions):
             row = rows.get(key, {})
             stated = row.get("normal_forms") or []
-            forms.update(zip((texts[text] for text in row.get("samples", [])), stated))
+            forms.update(zip((_number(texts, text) for text in row.get("samples", [])), stated))
             stated_forms[place].update(stated)
     form_ids = {form: i for i, form in enumerate(dict.fromkeys(forms.values()))}
     judged = [
@@ -217,9 +218,9 @@ def _entry(row: Row, measures: Sequence[str], texts: Names, rules: Names) -> lis
     ]
 
 
-def _number(names: Names, name: str) -> int:
-    """The place of a name in a growing list of them."""
-    return names.setdefault(name, len(names))
+def _number(names: Names, name: str | None) -> int:
+    """The place of a name in a growing list of them; None is no answer."""
+    return names.setdefault(f"({NO_ANSWER})" if name is None else name, len(names))
 
 
 def _members(cluster: Iterable[int], samples: Sequence[int], logs: Sequence[Any]) -> list[Any]:

@@ -16,8 +16,12 @@ from semcal.experiment.finished import FinishedRun
 from semcal.experiment.grid_settings import Grading
 from semcal.experiment.report.tables import Row
 from semcal.files import parse_float
+from semcal.grading.grade import grade_texts
 from semcal.measures import MEASURES
+from semcal.measuring import wordings
 from semcal.plotting import INK, OTHER, QUIET, RULE, shortened, style, wrapped
+from semcal.rows import NO_ANSWER
+from semcal.rows import Row as SampledRow
 
 # ---- Figure 1: one question at T = 0.5 and at the fitted T -----------------------------------------------
 
@@ -112,13 +116,12 @@ def _draw_meanings(axes: Axes, row: Row, title: str, grading: Grading) -> None:
 
 def _bar(row: Row, cluster: int, grading: Grading) -> tuple[str, float, bool]:
     """Name and confidence of a meaning, and whether it is right: as the run graded it, or by its rules."""
-    members = [row["samples"][i] for i in row["clusters"][cluster]]
+    text, count = wordings(SampledRow(row))[cluster], len(row["clusters"][cluster])
     if cluster == row["top_cluster"][MEASURE]:
         right = bool(row["correct"][MEASURE])
     else:
-        graded = members[: grading.members]
-        right = grading.grader().grade(row["question"], graded, row["answers"]).correct
-    return f"{shortened(members[0], 24)}  ×{len(members)}", row["confidences"][MEASURE][cluster], right
+        right = grade_texts(grading.grader(), row["question"], [text], row["answers"]).correct
+    return f"{shortened(text or NO_ANSWER, 24)}  ×{count}", row["confidences"][MEASURE][cluster], right
 
 
 # ---- Figure 2: answers → meanings → statistics → seven distributions -------------------------------------

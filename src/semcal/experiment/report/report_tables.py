@@ -716,8 +716,7 @@ for _table in (
     ),
     method_table(
         "04-entropy-short",
-        "AUROC of −entropy, judged by (a) the most confident meaning, right where any of several of its "
-        "members is, (b) one greedy answer,",
+        "AUROC of −entropy, judged by (a) the answer of the most confident meaning, (b) one greedy answer,",
         CONF,
         VANILLA,
         measures=SHORT,
@@ -728,8 +727,7 @@ for _table in (
     ),
     method_table(
         "05-entropy-conf",
-        "AUROC of −entropy, judged by the most confident meaning, right where any of several of its "
-        "members is,",
+        "AUROC of −entropy, judged by the answer of the most confident meaning,",
         CONF,
         underline=True,
         section=ENTROPY,

@@ -28,6 +28,7 @@ function drawn(tag, attributes, ...children) {
   return element;
 }
 
+const named = (answer) => (answer === null ? "(no answer)" : answer || "(empty)");
 const text = (content, tag = "span", further = "") => el(tag, { className: `text ${further}`, dir: "auto" }, content);
 const fixed = (value) => value.toFixed(2).replace(/^0/, "");
 const percent = (share) => `${Math.round(100 * share)}\u00a0%`;
@@ -154,7 +155,7 @@ function show(entry) {
 function showResult() {
   const { question, semcal } = shown, verdict = judged(shown), p = semcal.confidence;
   const isHeld = verdict.kind === "abstained" && semcal.answer_kind !== "given";
-  const large = isHeld ? text(verdict.name, "p", "answer verdict") : text(semcal.answer || "(empty)", "p", "answer");
+  const large = isHeld ? text(verdict.name, "p", "answer verdict") : text(named(semcal.answer), "p", "answer");
   large.classList.toggle("long", large.textContent.length > 200);
   const parts = [text(question, "p", "quiet"), el("div", { className: "head" }, large)];
   if (p !== null) {
@@ -186,10 +187,10 @@ function showMeanings() {
       const draws = new Map();
       for (const draw of meaning.samples) draws.set(draw, (draws.get(draw) ?? 0) + 1);
       const p = meaning.probability === null ? "–" : fixed(meaning.probability);
-      const head = el("summary", {}, text(meaning.text || "(empty)"), bar("bar", meaning.share));
+      const head = el("summary", {}, text(named(meaning.text)), bar("bar", meaning.share));
       head.append(el("span", { className: "number" }, `${meaning.samples.length} of ${m}`));
       head.append(el("span", { className: "number p", title: "probability that it is right" }, p));
-      const list = [...draws].map(([draw, n]) => el("li", {}, el("span", { className: "quiet" }, `${n} ×`), text(draw || "(empty)")));
+      const list = [...draws].map(([draw, n]) => el("li", {}, el("span", { className: "quiet" }, `${n} ×`), text(named(draw))));
       return el("details", {}, head, el("ul", {}, ...(list.length ? list : [el("li", {}, "", "No draw says this.")])));
     }),
   );
@@ -206,7 +207,7 @@ function showHistory() {
         document.querySelector("#history [aria-current]").focus(); // the button that was pressed is made anew
       };
       const button = el("button", { type: "button", onclick }, text(entry.question, "span", "q"));
-      button.append(text(answer || "(empty)"), el("span", { className: `number ${kind}` }, el("span", { className: "verdict" }, words)));
+      button.append(text(named(answer)), el("span", { className: `number ${kind}` }, el("span", { className: "verdict" }, words)));
       if (entry === shown) button.ariaCurrent = "true";
       return el("li", {}, button);
     }),

@@ -1,0 +1,96 @@
+"""Contrast pairs by kind: which equivalence keeps them apart, and which joins them.
+
+    SEMCAL_DATA=FOLDER python -m benchmarks contrast [--errors]
+
+The pairs of `contrast_pairs_a`, in which about half of each kind mean the same. Columns: the share that is
+decided as labeled by `exact` (equal normal forms), by the rules alone (a pair that they leave open counts as
+different), by the embedded model alone (normal forms, no rules), and by `default` (rules and model, as
+`semcal cluster` decides); `open` is the share of pairs that rules leave to the model. `--errors` lists the
+pairs that `default` gets wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from semcal.meaning.rules import decide
+from semcal.models import cluster_answers, load_equivalence
+from semcal.models.equivalence import EmbeddedEquivalence, Equivalence
+from semcal.text.normal_form import normal_form
+from tools.equivalence.pairs import read
+
+SET = "contrast_pairs_a"
+
+
+def contrast_pairs() -> list[dict[str, Any]]:
+    """Return the pairs of the folder that SEMCAL_DATA names."""
+    if "SEMCAL_DATA" not in os.environ:
+        raise SystemExit("set SEMCAL_DATA to the folder of contrast pairs")
+    return read(Path(os.environ["SEMCAL_DATA"]), SET)
+
+
+def joined(equivalence: Equivalence, pairs: Sequence[dict[str, Any]]) -> np.ndarray:
+    """Return for each pair whether `semcal cluster` puts both answers into one meaning."""
+    texts = [[pair["a"], pair["b"]] for pair in pairs]
+    found = cluster_answers([pair["question"] for pair in pairs], texts, equivalence)
+    return np.array([len(clusters) == 1 for clusters in found.clusters])
+
+
+def verdicts(pairs: Sequence[dict[str, Any]]) -> dict[str, np.ndarray]:
+    """Return the verdicts of each way to decide, and which pairs the rules leave open."""
+    by_rule = [decide(pair["question"], pair["a"], pair["b"]) for pair in pairs]
+    forms = [(pair["question"], normal_form(pair["a"]), normal_form(pair["b"])) for pair in pairs]
+    return {
+        "exact": joined(load_equivalence("exact"), pairs),
+        "rules alone": np.array([verdict is True for verdict in by_rule]),
+        "model alone": np.array(EmbeddedEquivalence().entails(forms))
+        | np.array([a == b for _, a, b in forms]),
+        "default": joined(load_equivalence("default"), pairs),
+        "open": np.array([verdict is None for verdict in by_rule]),
+    }
+
+
+def results() -> list[dict[str, Any]]:
+    """One row for each kind of pairs, and one for all."""
+    pairs = contrast_pairs()
+    found = verdicts(pairs)
+    same = np.array([pair["same"] for pair in pairs])
+    kinds = np.array([pair["kind"] for pair in pairs])
+    left_open = found.pop("open")
+    rows = []
+    for kind in [*sorted(set(kinds)), "all"]:
+        here = (kinds == kind) | (kind == "all")
+        row = {"kind": kind, "n": int(here.sum()), "same": int(same[here].sum())}
+        row |= {name: round(float((one == same)[here].mean()), 3) for name, one in found.items()}
+        row |= {
+            "wrong": int((found["default"] != same)[here].sum()),
+            "open": round(left_open[here].mean(), 3),
+        }
+        rows.append(row)
+    return rows
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Read the command line and print the table, or the pairs that are decided wrongly."""
+    from benchmarks.__main__ import table
+
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--errors", action="store_true")
+    if not parser.parse_args(arguments).errors:
+        print(table(results()))
+        return
+    pairs = contrast_pairs()
+    for pair, same in zip(pairs, joined(load_equivalence("default"), pairs)):
+        if same != pair["same"]:
+            print(f"{pair['kind']}: {pair['question']} | {pair['a']} | {pair['b']} | same: {pair['same']}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

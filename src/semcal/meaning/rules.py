@@ -1,0 +1,775 @@
+"""Rules that compare two answers to one question without a model: the same, different, or undecided.
+
+The rules read the answers as written and the question: case and signs are missing in normal forms. They know
+English, and some German, French and Spanish. The word lists (`words.txt`) were written for semcal.
+
+An answer is read once: markup, citations and hedges go; units, abbreviations and denials get one spelling.
+Then the first rule with a verdict decides a pair. Rules on values, signs, polarity and amounts stand before
+rules on names; aliases come last. Of answers longer than `LONGEST` characters only the polarity is read.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
+from fractions import Fraction
+from functools import cached_property, lru_cache
+from pathlib import Path
+
+from rapidfuzz.fuzz import ratio
+
+from semcal.meaning.answer import is_refusal
+from semcal.text.names import is_code
+from semcal.text.normal_form import asks_for_code, code_form, normal_form
+from semcal.text.values import month_and_day, values_differ, values_read
+
+LONGEST = 400
+"""Maximum characters of an answer that the rules read."""
+_SENTENCE = 16  # maximum words of a sentence in which a denial is read
+
+# ---- Word lists
+
+_LISTS = re.split(r"^# (\w+).*\n", Path(__file__).with_name("words.txt").read_text("utf-8"), flags=re.M)[1:]
+_WORDS = dict(zip(_LISTS[::2], _LISTS[1::2]))
+_FUNCTION, _ARTICLES, _NEGATORS, _TITLES, _MODIFIERS, _UNOPPOSED = (
+    frozenset(_WORDS[name].split())
+    for name in ("function", "articles", "negators", "titles", "modifiers", "unopposed")
+)
+_PREFIXES = ("un", "in", "im", "ir", "il", "non", "dis", "a")
+_PRIVATIVE = re.compile(r"a\w{4,}(?:ic|ical|al|ous|ive|ism|ist|ally)")
+_ENDING = re.compile(r"(?<=\w{3})(?:ing|ed|es|s|e)$")
+
+
+def _entries(name: str) -> list[list[str]]:
+    return [entry.split() for entry in _WORDS[name].strip().replace("\n", "|").split("|")]
+
+
+def _any_of(name: str) -> str:
+    """A pattern of the words of a list, the longest first; "_" stands for a blank."""
+    words = sorted(_WORDS[name].split(), key=len, reverse=True)
+    return f"(?:{'|'.join(words).replace('_', ' ')})"
+
+
+@lru_cache(maxsize=1 << 14)
+def _stem(word: str) -> str:
+    """A word without its English ending; crude, and alike for its forms."""
+    if len(word) < 4:
+        return word
+    word = _ENDING.sub("", f"{word[:-3]}f" if len(word) > 4 and word.endswith("ves") else word)
+    word = f"{word[:-1]}i" if word[-1] == "y" else word
+    return word[:-1] if word[-1] == word[-2] else word
+
+
+def _related(groups: Iterable[Sequence[str]]) -> dict[str, frozenset[str]]:
+    """For each word, and each stem, the other members of its groups."""
+    related: dict[str, frozenset[str]] = {}
+    for group in groups:
+        for words in (group, [*map(_stem, group)]):
+            for word in words:
+                related[word] = related.get(word, frozenset()) | (frozenset(words) - {word})
+    return related
+
+
+_OPPOSITES, _CONFUSED, _NICKNAMES = map(_related, map(_entries, ("opposites", "confused", "nicknames")))
+_EXPANDED = dict(" ".join(entry).split("=") for entry in _entries("expanded"))
+_EXPAND = re.compile(rf"(?<!\S)(?:{'|'.join(sorted(map(re.escape, _EXPANDED), key=len)[::-1])})(?!\S)")
+_UNITS: dict[str, str] = {}  # the symbol of each spelling
+_SIZES: dict[str, tuple[str, Fraction]] = {}  # dimension of a symbol, and its size there
+_PLAIN = [("", "", 0)]
+_STEPS = [("k", "kilo", 3), ("M", "mega", 6), ("G", "giga", 9), ("T", "tera", 12)]
+_STEPS += [("m", "milli", -3), ("c", "centi", -2), ("µ", "micro", -6), ("n", "nano", -9)]
+for _list, _steps in (("scaled", _PLAIN + _STEPS), ("unscaled", _PLAIN)):
+    for _symbol, _dimension, _factor, *_names in _entries(_list):
+        for _short, _long, _places in _steps:
+            _SIZES[_short + _symbol] = _dimension, Fraction(_factor) * Fraction(10) ** _places
+            _spelled = [_long + name + s for name in (_symbol, *_names) for s in ("", "s") if len(name) > 1]
+            _spelled += [_short + name for name in (_symbol, *_names) if len(name) < 6]
+            _UNITS |= dict.fromkeys(_spelled, _short + _symbol)
+
+
+@lru_cache(maxsize=1 << 14)
+def _rivals(word: str) -> frozenset[str]:
+    """The words that a word excludes: as listed, or by a prefix."""
+    found = _OPPOSITES.get(word) or _OPPOSITES.get(_stem(word), frozenset())
+    if len(word) > 3:
+        longer = [prefix + word for prefix in _PREFIXES if prefix != "a" or _PRIVATIVE.fullmatch(f"a{word}")]
+        found |= frozenset(longer) - _UNOPPOSED
+    shorter = [word.removeprefix(prefix) for prefix in _PREFIXES if word.startswith(prefix)]
+    shorter = [rest for rest in shorter if f"a{rest}" != word or _PRIVATIVE.fullmatch(word)]
+    return found | {rest for rest in shorter if len(rest) > 3 and word not in _UNOPPOSED}
+
+
+# ---- One answer
+
+_ALIKE = str.maketrans("’‘“”„−–—‐‑×⋅·", '\'\'"""-----***')
+_WRAPPED = re.compile(
+    r'\{\s*"\w+"\s*:\s*"?([^"{}]*)"?\s*\}|\$+([^$]+)\$+|\\boxed\{([^{}]*)\}|\\\(([^()]*)\\\)'
+)
+_FRACTION = re.compile(r"\\[dt]?frac\{(\w+)\}\{(\w+)\}")
+_EMPHASIS = re.compile(r"(?<!\w)(\*\*?|`{1,3}|__?|<(\w{1,10})>)(?=\S)(.+?)(?<=\S)(?:\1|</\2>)(?!\w)")
+_LINK = re.compile(r"\[([^\[\]]{1,200})\]\(\S{1,300}\)|(?<=\S) ?\(?https?://\S+")
+_CITED = re.compile(r"(?<=\w)\s*\[\d{1,2}\](?=[\s.,;]|$)|(?:(?<=\b[12]\d{3})|(?<=[^\W\d_]{4}))[¹²³](?!\w)")
+_EDGES = re.compile(r"^[\"'(<\s]+(?=[\w$€£-])|(?<=[\w)%°$€£])[\"'.!>;\s]+$|(?<=^\w)[).]+$")
+_HEDGES = re.compile(
+    r"""[-•]\s+ | (?:the\ )?(?:final\ |correct\ )?answer(?:\ is|:)\s+
+    | (?:i|we)\ (?:think|believe|guess|suppose)\ (?!so\b|not\b)(?:that\ )?
+    | i(?:'m|\ am)\ (?:fairly|pretty|quite)\ sure\ (?:that\ )?
+    | (?:if\ i\ remember\ correctly|as\ far\ as\ i\ know|my\ guess\ (?:would\ be|is)),?\ +
+    | (?:probably|perhaps|maybe|possibly|(?:most\ )?likely|surely),?\ (?!not\b)
+    | (?:it|that|this|they)(?:'s|'re|\ (?:is|was|are|were|(?:would|should)\ be))\ (?!not?\b|\w+e[dn]\b)""",
+    re.I | re.X,
+)
+_LAST_HEDGE = re.compile(r",?\ (?:i (?:think|believe|guess)|as far as i know|if i remember correctly)$", re.I)
+_SMALL = _WORDS["numbers"].split()
+_SMALL_WORD = re.compile(rf"\b(?:{'|'.join(_SMALL)})\b(?!-)", re.I)
+_KM_PER_HOUR = re.compile("kilomet(?:re|er)s per hour", re.I)
+_UNIT = re.compile(r"(?<=\d)(?:\s?degrees?(?=\s[CFcf]))?[\s-]?(°\s?[CF]\b|[^\W\d_][\w²/]*)")
+_MARKS = re.compile("[\u0300-\u036f]")
+_DOTTED = re.compile(r"\b(?:[a-z]\.){2,}")
+_NOT = re.compile(r"\b(ca|wo)n't\b|n't\b|(?<=\bcan)not\b")
+_NOT_OTHER = re.compile(
+    r"(?<=\w)(?:, (?:and |but )?not| (?:and|but) not|,? (?:rather than|instead of)) [^,.;]+$"
+    r"|^not [^,.;]+,? but (?!also)"
+)
+_BEFORE_NUMBER = re.compile(r"\b(?:(over|above)|(under|below)|(ca?\.?)|(no\.?)) (?=[$€£]?\d)|#(?=\d)")
+_SPLIT = re.compile(r"[^\w%°$€£¥²/:.+-]|[.:](?!\d)|(?<!\d)[/-](?!\d)|(?<=°)(?=[nsew]\b)")
+_ASIDE = re.compile(r'"[^"]*"|\([^)]*\)')
+_BE = re.compile(r"\b(?:is|are|was|were|been|being|wurde|est|fue)\b")
+_NO_NAME = re.compile(r"[ivxl]+|\w*(?:four|fif|six|seven|eigh|nin|ten|teen|tie)th|first|second|third")
+_LIST = re.compile(r",\s*(?:(?:and|or|&)\s+)?|;\s*|(\s+(?:and|&|or|und|et|y)\s+)")
+
+
+class _Answer:
+    """One answer: as written, without markup and hedges, and its words in one spelling each."""
+
+    def __init__(self, text: str) -> None:
+        self.whole = len(text) <= LONGEST
+        self.code = _EDGES.sub("", _plain(text[:LONGEST]))
+        self.raw = _without_hedges(self.code)
+        self.figures = _with_figures(self.raw)
+        form = _form(self.figures)
+        words = _EXPAND.sub(
+            lambda match: _EXPANDED[match[0]], " ".join(_SPLIT.sub(" ", form).split())
+        ).split()
+        self.words = [word for word in words if word not in _ARTICLES] or words
+        self.names = _without_titles(self.words)
+        content = [_stem(word) for word in self.words if word not in _FUNCTION and word not in _NEGATORS]
+        self.content = content or [word for word in self.words if word not in _NEGATORS]
+        self.kept = frozenset(self.content)
+        denied = _ASIDE.sub("", form).split() if '"' in form or "(" in form else words
+        self.negated = sum(word in _NEGATORS for word in denied) % 2 == 1
+        self.passive = " by " in form and _BE.search(form) is not None
+        self.is_code = is_code(self.code)
+        self.refuses = self.whole and (is_refusal(self.code) or _REFUSAL.match(self.code) is not None)
+        self.numeric = any(map(str.isdigit, self.figures))
+
+    def is_name(self, word: str) -> bool:
+        """Return whether a word is written as a name, and is neither a numeral nor an ordinal."""
+        named = len(word) > 2 and word.isalpha() and word[:3] in self.capitals
+        return named and word not in _FUNCTION and not _NO_NAME.fullmatch(word)
+
+    @cached_property
+    def capitals(self) -> frozenset[str]:
+        """The beginnings of the words that are written with a capital."""
+        return frozenset(
+            _bare(word)[:3] for word in re.findall(r"[^\W\d_]\w*", self.raw) if word[0].isupper()
+        )
+
+    @cached_property
+    def acronyms(self) -> list[str]:
+        """The words in capitals."""
+        return [match.replace(".", "").lower() for match in _ACRONYM.findall(self.raw)]
+
+    @cached_property
+    def signs(self) -> list[str]:
+        """The signs that tell names apart."""
+        return _SIGNS.findall(self.raw)
+
+    @cached_property
+    def rivals(self) -> frozenset[str]:
+        """The words that exclude a word of the answer."""
+        return frozenset().union(*map(_rivals, self.words))
+
+    @cached_property
+    def forms(self) -> frozenset[str]:
+        """The words and their stems."""
+        return frozenset([*self.words, *map(_stem, self.words)])
+
+    @cached_property
+    def value(self) -> Fraction | None:
+        """The value of an answer that is a number or a share and nothing else."""
+        return _value(self.figures)
+
+    @cached_property
+    def minutes(self) -> int | None:
+        """The time of an answer that is a time of day and nothing else."""
+        return _minutes(self.figures)
+
+    @cached_property
+    def day(self) -> tuple[str, str] | None:
+        """Month and day of an answer that is a day without a year and nothing else."""
+        return month_and_day(normal_form(self.raw)) if self.numeric and len(self.words) < 5 else None
+
+    @cached_property
+    def units(self) -> dict[str, str]:
+        """The known unit of each number."""
+        found = (
+            (first or second, _unit(sign or name))
+            for sign, first, second, name in _AMOUNT.findall(self.figures)
+        )
+        return {number.replace(",", "").strip("."): unit for number, unit in found if unit}
+
+    @cached_property
+    def quantity(self) -> tuple[str, Fraction] | None:
+        """Dimension and size of an answer that is one amount and nothing else."""
+        match = _ONE_AMOUNT.fullmatch(self.figures)
+        unit = _unit(match[1] or match[4] or "") if match else ""
+        if not match or not unit:
+            return None
+        dimension, size = _SIZES[unit]
+        places = _POWERS[(match[3] or "").lower()]
+        return dimension, Fraction(match[2].replace(",", "")) * Fraction(10) ** places * size
+
+    @cached_property
+    def bounds(self) -> dict[str, bool]:
+        """For each bounded number whether it is the least."""
+        found = _BOUND.findall(" ".join(self.words)) if self.numeric else []
+        return {number or after: bool(least or more or older) for least, more, number, after, older in found}
+
+    @cached_property
+    def members(self) -> list[list[str]]:
+        """The members of a list, [] of any other answer."""
+        parts = _LIST.split(self.raw)
+        if len(parts) < 4 and not any(parts[1::2]):
+            return []
+        members = [_Answer(part).names for part in parts[::2] if part.strip()]
+        return members if len(members) > 1 and all(0 < len(member) < 4 for member in members) else []
+
+    @cached_property
+    def says(self) -> bool | None:
+        """Yes (True), no (False) or neither, by the first words."""
+        match = _POLAR.match(self.raw)
+        return None if match is None else match["yes"] is not None
+
+    @cached_property
+    def clause(self) -> _Answer:
+        """The first clause."""
+        first = re.split("[.,;:]", self.raw, maxsplit=1)[0]
+        return self if first == self.raw else _Answer(first)
+
+
+_read = lru_cache(maxsize=1 << 14)(_Answer)
+
+
+def _plain(text: str) -> str:
+    """Remove markup, links and citations; write one sign for each kind of quote and dash."""
+    text = " ".join(text.split()).translate(_ALIKE)
+    if "{" in text or "$" in text or "\\" in text:
+        wrapped = _WRAPPED.fullmatch(text.rstrip("."))
+        text = next(filter(None, wrapped.groups()), text) if wrapped else text
+        text = _FRACTION.sub(r"\1/\2", text).strip()
+    for _ in range(3 if any(mark in text for mark in "*`_<") else 0):  # marks within marks
+        text = _EMPHASIS.sub(lambda match: match[3].removeprefix("json "), text)
+    if "](" in text or "://" in text:
+        text = _LINK.sub(lambda match: match[1] or "", text).strip()
+    if "[" in text or not text.isascii():
+        text = _CITED.sub("", text).replace("👍", " yes ").replace("👎", " no ").strip()
+    return text
+
+
+def _without_hedges(text: str) -> str:
+    """Remove the words that only lead to an answer: "I think it is"."""
+    rest = _LAST_HEDGE.sub("", text)
+    for _ in range(4):
+        lead = _HEDGES.match(rest)
+        if lead is None:
+            break
+        rest = rest[lead.end() :]
+    return rest.strip("\"' ") or text
+
+
+def _with_figures(text: str) -> str:
+    """Write small number words as digits, and rates by their symbol."""
+    if " per " in text:
+        text = _KM_PER_HOUR.sub("km/h", text.replace("miles per hour", "mph")).replace(" per second", "/s")
+    return _SMALL_WORD.sub(lambda match: str(_SMALL.index(match[0].lower())), text)
+
+
+def _unit(name: str) -> str:
+    """Return the symbol of a unit, "" of another word; case counts in short names."""
+    if name.endswith("/s") and len(name) > 4:
+        rate = f"{_unit(name[:-2])}/s"
+        return rate if rate in _SIZES else ""
+    return _UNITS.get(name.replace("° ", "°")) or (_UNITS.get(name.lower(), "") if len(name) > 3 else "")
+
+
+def _bare(text: str) -> str:
+    """Fold the case, and drop diacritics."""
+    return text.lower() if text.isascii() else _MARKS.sub("", unicodedata.normalize("NFKD", text).casefold())
+
+
+def _form(text: str) -> str:
+    """Write units, bounds, contractions and denials in one way, in lower case."""
+    text = _UNIT.sub(lambda match: f" {_unit(match[1]) or match[1]}", text)
+    form = _BEFORE_NUMBER.sub(_before_number, _bare(text))
+    if "." in form:
+        form = _DOTTED.sub(lambda match: f"{match[0].replace('.', '')} ", form)
+    if "n" in form:
+        form = _NOT_OTHER.sub("", _NOT.sub(" not", form).replace("not only ", ""))
+    form = f"{form[:-2]}street" if form.endswith(" st") else form
+    return re.sub(r"(?<=[a-z])-(?=[a-z])", " ", form.replace("'s", " s"))
+
+
+def _before_number(match: re.Match[str]) -> str:
+    more, less, about, _ = match.groups()
+    return "more than " if more else "less than " if less else "about " if about else "number "
+
+
+def _without_titles(words: list[str]) -> list[str]:
+    """Drop the titles before a name."""
+    start = 0
+    while start < len(words) - 1 and words[start] in _TITLES:
+        start += 1
+    return words[start:] if start and words[start] not in _FUNCTION and words[start].isalpha() else words
+
+
+# ---- Values and amounts
+
+_POWERS = {
+    "": 0,
+    "%": -2,
+    "k": 3,
+    "thousand": 3,
+    "m": 6,
+    "mn": 6,
+    "million": 6,
+    "b": 9,
+    "bn": 9,
+    "billion": 9,
+}
+_PARTS = {"half": 2, "third": 3, "quarter": 4, "fifth": 5, "tenth": 10, "hundred": 100}
+_NUMBER = r"-?\d{1,30}(?:,\d{3}){0,9}(?:\.\d{1,30})?"
+_SCALED = re.compile(rf"({_NUMBER}) ?(k|m|mn|million|thousand|b|bn|billion|%|)")
+_FRACTIONAL = re.compile(r"(?:(\d{1,9})[ -])?(\d{1,9})/([1-9]\d{0,8})")
+_IN_WORDS = re.compile(
+    r"(?:(\d{1,2}) )?(half|third|quarter|fifth|tenth)s?|(\d{1,9}) (?:in|out of) (?:a )?([1-9]\d{0,8}|hundred)"
+)
+_POWER_OF_TEN = re.compile(r"(-?\d{1,30}(?:\.\d{1,30})?)(?: ?[x*] ?10\^?\{?|e)([+-]?\d{1,2})\}?")
+_ABOUT = re.compile(r"^(?:[a-z] ?= ?|about |approximately |around |roughly |circa |a )|(?: off)$")
+_CLOCK = re.compile(
+    r"(?:at )?(\d{1,2})(?:[:.h](\d\d))?(?: ?(?:o'clock|(uhr|h)))?"
+    r"(?: ?([ap])\.?m\.?| in the (morning|afternoon|evening))?"
+)
+_AMOUNT = re.compile(
+    r"([$€£¥])\s?(-?\d[\d.,]*)|(-?\d[\d.,]*)(?:\s?(?:million|billion))?[\s-]?(?:degrees?\s(?=[CFcf]))?"
+    r"(°\s?[CF]\b|[%°€£$¥]|[^\W\d_][\w²/-]*)"
+)
+_ONE_AMOUNT = re.compile(
+    rf"([$€£¥]?)\s?({_NUMBER})\s?(k|million|billion|bn|M)?[\s-]?(?:degrees?\s(?=[CFcf]))?"
+    r"(°\s?[CF]|[%°€£$¥]|[^\W\d_][\w²/]*)?"
+)
+_BOUND = re.compile(
+    r"\b(?:(?:at (?:(least)|most)|(?:(more)|less) than) (\d\S*)"
+    r"|(\d\S*)(?: \w+)? or (?:(more|older|over)|less|fewer|younger))"
+)
+_RANGE = re.compile(r"(?:from |between )?(\d+(?:\.\d+)?) ?(?:to|until|till|through|-|:) ?(\d+(?:\.\d+)?)")
+_SHARE = re.compile(rf"\b{_any_of('share')}\b", re.I)
+_NEAR = Fraction(1, 5)  # of two amounts in different units: a rounded conversion is nearer
+_UNSURE = [{"pound", "£"}, {"pound", "lb"}, {"deg", "°C"}, {"deg", "°F"}, {"deg", "°"}]
+
+
+def _value(text: str) -> Fraction | None:
+    if len(text) > 60:
+        return None
+    text = _ABOUT.sub("", re.sub(r" ?per ?cent\b", "%", text.lower()))
+    if match := _SCALED.fullmatch(text):
+        return Fraction(match[1].replace(",", "")) * Fraction(10) ** _POWERS[match[2]]
+    if match := _FRACTIONAL.fullmatch(text):
+        return int(match[1] or 0) + Fraction(int(match[2]), int(match[3]))
+    if match := _IN_WORDS.fullmatch(text):
+        return Fraction(int(match[1] or match[3] or 1), int(_PARTS.get(match[2] or match[4], match[4] or 1)))
+    if match := _POWER_OF_TEN.fullmatch(text):
+        return Fraction(match[1]) * Fraction(10) ** int(match[2])
+    return Fraction(0) if text in ("none", "nil", "nought", "naught") else None
+
+
+def _minutes(text: str) -> int | None:
+    """Return the minutes since midnight; None if the half of the day is unknown."""
+    text = text.lower()
+    match = _CLOCK.fullmatch(text)
+    if not match:
+        return {"noon": 720, "midday": 720, "midnight": 0}.get(text)
+    hour, minute, half = int(match[1]), int(match[2] or 0), match[4] or (match[5] or "")[:1]
+    if half:
+        return (
+            (hour % 12 + 12 * (half != "m" and match[4] != "a" and match[5] != "morning")) * 60 + minute
+            if 0 < hour <= 12
+            else None
+        )
+    sure = match[3] or (match[2] and ":" in text and (hour > 12 or text[0] == "0"))
+    return hour * 60 + minute if sure and hour < 24 and minute < 60 else None
+
+
+def _by_value(question: str, s: _Answer, t: _Answer) -> bool | None:
+    """One value in two notations; times, days, amounts, ranges and scores."""
+    x, y = s.value, t.value
+    if x is not None and y is not None:
+        texts = s.raw, t.raw
+        both = sum("%" in text or "cent" in text for text in texts) != 1
+        if x == y:
+            parts = any("/" in text or text[-1:].isalpha() for text in texts)
+            return True if both or parts or _SHARE.search(question) else None
+        return False if both and not any(re.search(r"\.\d{3}$|\d,\d{1,2}$", text) for text in texts) else None
+    if s.minutes is not None and t.minutes is not None:
+        return s.minutes == t.minutes
+    if not (s.numeric and t.numeric):
+        return None
+    if s.day and t.day:
+        return s.day == t.day
+    if s.quantity and t.quantity and s.quantity[0] == t.quantity[0]:
+        x, y = s.quantity[1], t.quantity[1]
+        return True if x == y else False if abs(x - y) > _NEAR * max(abs(x), abs(y)) else None
+    first, second = _RANGE.fullmatch(s.raw), _RANGE.fullmatch(t.raw)
+    return True if first and second and first.groups() == second.groups() else None
+
+
+def _by_amount(_: str, s: _Answer, t: _Answer) -> bool | None:
+    """Equal numbers with different units differ, and bounds in different directions."""
+    if not (s.numeric and t.numeric):
+        return None
+    for number, one in s.units.items():
+        other = t.units.get(number, one)
+        if one != other and {one, other} not in _UNSURE and {one[:-2], other[:-2]}.isdisjoint((one, other)):
+            return False
+    opposed = any(t.bounds.get(number, low) != low for number, low in s.bounds.items())
+    return False if opposed and s.negated == t.negated else None
+
+
+# ---- Signs
+
+_CHEMICAL = re.compile(
+    r"\b(?:formula|symbol|element|chemical|compound|gas|ion|molecule|periodic|unit)s?\b", re.I
+)
+_POWER = re.compile(r"[⁰¹²³⁴-⁹]+(?![⁺⁻])")
+_TOKEN = re.compile(r"[^\W_]+|[<>=!&|+*]+|\S")
+_SKIN = re.compile("[\ufe0f\U0001f3fb-\U0001f3ff]")
+_SIGNS = re.compile(r"[#+]|-(?!\w)")
+_OPTION = re.compile(r"(?:option |choice |answer )?\(?([A-Ha-h])(?:([).:])(?: +(.+))?)?", re.S)
+_OPTIONS = re.compile(r"(?:^|[\s(])[Aa][).:] ?\S[^\0]*[\s(][Bb][).:] ?\S")
+
+
+def _symbols(code: str) -> str:
+    """Write a formula without blanks, braces and calls, and with one sign for each power and product."""
+    text = _POWER.sub(lambda match: f"^{unicodedata.normalize('NFKC', match[0])}", code)
+    text = unicodedata.normalize("NFKC", text).replace("−", "-").replace("\\pi", "pi").replace("π", "pi")
+    text = text.replace("\\cdot", "*").replace("\\times", "*").replace("**", "^")
+    return re.sub(r"[\s{}]|(?<=\w)\(\)$|(?<=\d)\*(?=[a-z(])", "", text)
+
+
+def _by_sign(question: str, s: _Answer, t: _Answer) -> bool | None:
+    """In code and formulas each sign counts, in chemical symbols and units the case."""
+    x, y = s.code, t.code
+    if not (s.is_code or t.is_code):
+        if len(x) < 5 and x != y and x.lower() == y.lower():
+            units = x in _UNITS and y in _UNITS and _UNITS[x] != _UNITS[y]
+            return False if units or (_CHEMICAL.search(question) and x[1:] != y[1:]) else None
+        pictures = not (s.words and t.words) and not any(map(str.isalnum, x + y))
+        return _SKIN.sub("", x) == _SKIN.sub("", y) if pictures else None
+    if asks_for_code(question) and code_form(x) != code_form(y):
+        return False
+    x, y = _symbols(x), _symbols(y)
+    if x == y:
+        return True
+    if x.lower() == y.lower():
+        return False if re.search(r"[\\_]", x + y) and x[1:] != y[1:] else None
+    if re.sub(r"[\W_]", "", x).lower() == re.sub(r"[\W_]", "", y).lower():
+        return False
+    if not (s.is_code and t.is_code):
+        return None
+    rest = _unlike(_TOKEN.findall(x), _TOKEN.findall(y))
+    return False if max(map(len, rest)) == 1 or x[0] == "[" == y[0] else None
+
+
+def _by_option(question: str, s: _Answer, t: _Answer) -> bool | None:
+    """The letter of an option stands for the option: "A) Paris" is A."""
+    first, second = _OPTION.fullmatch(s.raw), _OPTION.fullmatch(t.raw)
+    if not first or not second:
+        return None
+    shown = _OPTIONS.search(question) is not None
+    if not shown and any(match[3] and match[2] == "." for match in (first, second)):  # "A. Lincoln"
+        return None
+    if first[1].lower() != second[1].lower():
+        return False
+    return True if shown or not (first[3] and second[3]) else None
+
+
+# ---- Polarity
+
+_CLOSED = re.compile(
+    rf"(?:^|[.:!?] +)[¿\s]*{_any_of('closed')} |-(?:il|elle|ils|elles|on|ce)\b|true or false", re.I
+)
+_CHOICE = re.compile(r"(?<!true) (?:or|oder|ou) (?!false|not\b)", re.I)
+_POLAR = re.compile(
+    r"(?:(?:this|that|the|it)(?: (?:claim|statement|answer|sentence))?(?:'s| is) )?"
+    rf"(?:(?:(?:of course|\w+ly) )?(?P<no>{_any_of('no')})|(?P<yes>{_any_of('yes')}))"
+    rf"(?![\w-]| {_any_of('nothing')}\b)",
+    re.I,
+)
+_YES_OR_NO = re.compile(r"(?:(yes|oui|ja|sí)|no|non|nein)(?:[,.!;]|$)", re.I)
+_NEGATED = re.compile(rf"\b{_any_of('negators')}\b|n't", re.I)
+_REFUSAL = re.compile(
+    r"(?:(?:i'm |i am )?sorry,? (?:but )?)?(?:i|we) (?:can't|cannot|could not|couldn't|am unable to)"
+    r" (?:predict|(?:share|disclose|know|find|give out|tell|say|answer) (?:it|that|this|out)\b)"
+    r"|(?:perhaps |maybe )?nobody knows|(?:das )?weiß ich (?:leider )?nicht",
+    re.I,
+)
+_REFUSING = re.compile(rf"\b{_any_of('refusing')}\b", re.I)
+
+
+@lru_cache(maxsize=1 << 12)
+def _closed(question: str) -> _Answer | None:
+    """Return the question if it asks for yes or no and denies nothing."""
+    if not _CLOSED.search(question) or _CHOICE.search(question):
+        return None
+    asked = _Answer(question[-LONGEST:])
+    return None if asked.negated else asked
+
+
+def _by_polarity(question: str, s: _Answer, t: _Answer) -> bool | None:
+    """To a closed question yes or no: by the first word, or by the question's own words, denied or not."""
+    asked = _closed(question)
+    if asked is None:
+        x, y = _YES_OR_NO.match(s.raw), _YES_OR_NO.match(t.raw)
+        return False if x and y and bool(x[1]) != bool(y[1]) else None
+    said = [s.says, t.says]
+    own = 0
+    for index, answer in enumerate((s, t)):
+        if said[index] is None and answer.clause.words and answer.clause.kept <= asked.kept | _FUNCTION:
+            said[index], own = not answer.clause.negated, own + 1
+    if None in said:
+        return None
+    return False if said[0] != said[1] else True if own < 2 or s.kept <= t.kept or t.kept <= s.kept else None
+
+
+def _by_refusal(_: str, s: _Answer, t: _Answer) -> bool | None:
+    """Two refusals are the same, and none is a short answer."""
+    if s.refuses == t.refuses:
+        return True if s.refuses else None
+    answer = t if s.refuses else s
+    return False if len(answer.words) < 13 and not _REFUSING.search(answer.code) else None
+
+
+def _by_negation(question: str, s: _Answer, t: _Answer) -> bool | None:
+    """One answer denies the other; long sentences deny many things."""
+    if not (s.negated or t.negated) or max(len(s.words), len(t.words)) > _SENTENCE:
+        return None
+    if s.negated and t.negated:
+        return True if s.content and s.content == t.content else None
+    shared = s.kept & t.kept
+    if not shared or len(shared) < 0.75 * max(len(s.kept), len(t.kept)) or _NEGATED.search(question):
+        return None
+    return None if not s.rivals.isdisjoint(t.kept - shared) else False
+
+
+# ---- Words
+
+_NO_LIST = re.compile(r'"|\b(?:it|who|which|that|is|was|are|by|in|from|for|while|said|with|of)\b')
+_SHORT_LISTS = ("bosnia", "trinidad", "antigua", "serbia")  # short for "Bosnia and Herzegovina"
+_SYMMETRIC = frozenset(map(_stem, _WORDS["symmetric"].split()))
+_BESIDE = (
+    r"(?:(?:days?|weeks?|months?|years?) (?:after|before)|except|next to|(?:miles|km|kilomet(?:re|er)s) from)"
+)
+_OF = re.compile(rf"\b(?:{_any_of('kin')} of|{_BESIDE}) (?:the )?(.+)")
+_WHOSE = re.compile(rf"(?:the )?(.+?)'s? (?:\w+ )?{_any_of('kin')}\b.*")
+_DEMONYM = re.compile(r"\w+(?:ican|ish|ese|ian)|french|german|dutch|greek|late|young|old")
+_ACRONYM = re.compile(r"\b(?:[A-Z]\.?){2,6}(?!\w)")
+
+
+def _unlike(x: Sequence[str], y: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
+    """Return two texts without the words with which both begin and end."""
+    start, end, shorter = 0, 0, min(len(x), len(y))
+    while start < shorter and x[start] == y[start]:
+        start += 1
+    while end < shorter - start and x[-1 - end] == y[-1 - end]:
+        end += 1
+    return x[start : len(x) - end], y[start : len(y) - end]
+
+
+def _by_list(_: str, s: _Answer, t: _Answer) -> bool | None:
+    """Lists with the same members are the same; a list differs from one of its members."""
+    x, y = s.members, t.members
+    if not (x or y) or _NO_LIST.search(s.raw) or _NO_LIST.search(t.raw):
+        return None
+    options = [" or " in s.raw, " or " in t.raw]
+    if x and y:
+        rest = list(y)
+        for member in x:
+            found = next((other for other in rest if _one_member(member, other, t)), None)
+            rest = [other for other in rest if other is not found]
+        if len(x) == len(y) and not rest:
+            return True if options[0] == options[1] else None
+        return False if len(rest) < len(y) and not any(options) else None
+    one, many, listed = (t, x, s.raw) if x else (s, y, t.raw)
+    if any(options) or "&" in listed or one.names[0] in _SHORT_LISTS:
+        return None
+    return False if one.names in many else None
+
+
+def _one_member(x: Sequence[str], y: Sequence[str], answer: _Answer) -> bool:
+    """Return whether two members of lists are one, perhaps a name by its first or last part."""
+    if len(x) == len(y) and x[0][0] == y[0][0] and x[-1].isalpha() and ratio(" ".join(x), " ".join(y)) > 85:
+        return True
+    if not (set(x) <= set(y) or set(y) <= set(x)) or not all(map(str.isalpha, set(x) ^ set(y))):
+        return False
+    return _stem(x[-1]) == _stem(y[-1]) or (x[0] == y[0] and answer.is_name(x[0]))
+
+
+def _by_roles(_: str, s: _Answer, t: _Answer) -> bool | None:
+    """Two names that change places about a verb; an active and a passive sentence."""
+    if len(s.content) < 2 or s.kept != t.kept:
+        return None
+    if s.passive != t.passive:
+        alike = len(s.content) > 2 and sorted(s.content) == sorted(t.content) and s.negated == t.negated
+        return s.content != t.content if alike else None
+    x, y = _unlike([*map(_stem, s.words)], [*map(_stem, t.words)])
+    if not 2 < len(x) == len(y) < 30 or sorted(x) != sorted(y):
+        return None
+    for i in range(1, len(x) - 1):
+        for j in range(i + 1, len(x)):
+            if y == [*x[j:], *x[i:j], *x[:i]]:
+                verb = x[i:j]
+                named = all(any(word.startswith(name) for name in t.capitals) for word in verb)
+                return None if named or _SYMMETRIC.issuperset(verb) else False
+    return None
+
+
+def _by_opposite(_: str, s: _Answer, t: _Answer) -> bool | None:
+    """One word excludes its counterpart, and the rest is alike."""
+    if len(s.words) == len(t.words) < 3:
+        x, y = _unlike(s.words, t.words)
+        if len(x) == 1 and y[0] in _CONFUSED.get(x[0], ()):
+            return False
+    if s.rivals.isdisjoint(t.forms):
+        return None
+    x = [word for word in s.words if word not in t.words]
+    y = [word for word in t.words if word not in s.words]
+    if [word for word in s.content if word in t.kept] != [word for word in t.content if word in s.kept]:
+        return None
+    for one, other in ((one, other) for one in x for other in y):
+        if other in _rivals(one) or _stem(other) in _rivals(one):
+            rest = [word for word in (*x, *y) if word not in _FUNCTION and word not in (one, other)]
+            denied = s.negated != t.negated and one not in _NEGATORS and other not in _NEGATORS
+            if len(rest) < (2 if s.kept & t.kept else 1) and not denied:
+                return False
+    return None
+
+
+def _by_name(_: str, s: _Answer, t: _Answer) -> bool | None:
+    """Another name beside a shared one, "North Korea" for "South Korea"; the brother of the answer."""
+    if not s.kept & t.kept:
+        return None
+    for one, other in ((s.raw.lower(), t.raw.lower()), (t.raw.lower(), s.raw.lower())):
+        core = one.removeprefix("the ")
+        if core in other and any(
+            match and match[1] == core for match in (_OF.search(other), _WHOSE.match(other))
+        ):
+            return False
+    x, y = _unlike(s.names, t.names)
+    longest = max(len(s.names), len(t.names))
+    if len(x) + len(y) == 1:
+        (word,), longer = (*x, *y), s if x else t
+        if word in _MODIFIERS and longer.names[0] == word:
+            return False if all(longer.is_name(name) or name in _FUNCTION for name in longer.names) else None
+        middles = [
+            [name for name in names[1:-1] if len(name) == 1 and name.isalpha()]
+            for names in (s.names, t.names)
+        ]
+        full = longest < 6 and len(s.names[0]) > 1 and s.names[0] == t.names[0] and s.names[-1] == t.names[-1]
+        return False if full and all(middles) and middles[0] != middles[1] else None
+    if not x or not y or longest > 5 or "(" in s.raw or "(" in t.raw:
+        return None
+    if not any(s.is_name(word) and t.is_name(word) for word in s.names if word in t.names):
+        return None
+    person = min(len(x), len(y)) == 1 and s.names[-1] == t.names[-1] and not set(x) & set(y)
+    if person and len(s.names) - len(x) > 1 and (_DEMONYM.fullmatch(x[0]) or _DEMONYM.fullmatch(y[0])):
+        return None
+    variants = _is_short(x[0], y[0]) or x[0].startswith(y[0][:4]) or ratio(x[0], y[0]) > 72
+    names = s.is_name(x[0]) and t.is_name(y[0]) and not variants
+    return False if names and (person or len(x) == len(y) == 1) else None
+
+
+def _is_short(x: str, y: str) -> bool:
+    """Return whether one word is the initial or a nickname of the other."""
+    return x[0] == y[0] if min(len(x), len(y)) == 1 else y in _NICKNAMES.get(x, ())
+
+
+def _by_alias(_: str, s: _Answer, t: _Answer) -> bool | None:
+    """One form; an acronym; a name with initials or nicknames in its parts."""
+    if s.signs != t.signs:
+        return None
+    if s.words == t.words or s.names == t.names:
+        return True
+    x, y = _unlike(s.words, t.words)
+    for short, long, one, other in ((x, y, s, t), (y, x, t, s)):
+        if len(short) == 1 < len(long) and 1 < len(short[0]) < 7 and short[0] in one.acronyms:
+            heads = "".join([word[0] for word in long if word not in _FUNCTION])
+            capitals = "".join(re.findall("[A-Z]", other.raw)).lower()
+            if short[0] in (heads, "".join([word[0] for word in long]), capitals):
+                return True
+    if len(s.names) != len(t.names) or len(s.names) < 2 or s.names[-1] != t.names[-1]:
+        return None
+    pairs = [(p, q) for p, q in zip(s.names, t.names) if p != q]
+    named = all(min(len(p), len(q)) == 1 or (s.is_name(p) and t.is_name(q)) for p, q in pairs)
+    return True if named and all(p.isalpha() and q.isalpha() and _is_short(p, q) for p, q in pairs) else None
+
+
+_RULES: tuple[Callable[[str, _Answer, _Answer], bool | None], ...] = (
+    *(_by_value, _by_sign, _by_option, _by_refusal, _by_polarity, _by_amount, _by_list, _by_roles),
+    *(_by_negation, _by_opposite, _by_name, _by_alias),
+)
+
+
+def compare(question: str, first: str, second: str) -> bool | None:
+    """Return whether two raw answers to a question mean the same, None if the rules do not decide.
+
+    The order of the answers plays no part. The first rule with a verdict decides.
+
+    >>> compare("Is Pluto a planet?", "Yes", "No"), compare("How long is it?", "5 km", "5000 m")
+    (False, True)
+    >>> compare("Who won?", "Rome beat Carthage.", "Carthage beat Rome."), compare("Who?", "Ada", "Bo")
+    (False, None)
+    """
+    if first == second:
+        return True
+    s, t = _read(min(first, second)), _read(max(first, second))
+    if not (s.words and t.words):
+        return _by_sign(question, s, t)
+    if not (s.whole and t.whole):
+        return _by_polarity(question, s, t)
+    for rule in _RULES:
+        verdict = rule(question, s, t)
+        if verdict is not None:
+            return verdict
+    return None
+
+
+def decide(question: str, first: str, second: str, *, cut: tuple[bool, bool] = (False, False)) -> bool | None:
+    """Return the verdict on two raw answers before any model: rules, equal normal forms, values.
+
+    None means that a model must decide. The empty answer differs from any other. `cut` marks answers that end
+    at the token limit: a number at their end is no value.
+
+    >>> decide("When?", "In 1988", "1989"), decide("When?", "the 4th of July, 1776", "July 4, 1776")
+    (False, True)
+    >>> decide("Which month?", "December 194", "December 1945", cut=(True, False)) is None
+    True
+    """
+    forms = [normal_form(first), normal_form(second)]
+    if not all(forms):
+        return forms[0] == forms[1]
+    values = values_read(forms, [not is_cut for is_cut in cut])
+    verdict = compare(question, first, second) if forms == values else None
+    if verdict is not None:
+        return verdict
+    return True if forms[0] == forms[1] else False if values_differ(*values) else None

@@ -1,0 +1,198 @@
+"""Rules on two raw answers (meaning.md, section 2)."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from semcal.meaning.rules import compare, decide
+
+SAME = [
+    # notations of one value
+    ("What share of them came?", "40%", "0.4"),
+    ("What is y?", "1/8", "0.125"),
+    ("What is y?", r"$\frac{1}{8}$", "1/8"),
+    ("What is y?", "2.5e4", "25000"),
+    ("How many live there?", "3.4M", "3.4 million"),
+    ("How far is it?", "7 km", "7000 m"),
+    ("How far is it?", "7 km", "7 kilometres"),
+    ("How long is it?", "3 hours", "180 minutes"),
+    ("How fast is the disk?", "90 MB/s", "90 megabytes per second"),
+    ("When does it open?", "3 PM", "15:00"),
+    ("When does it open?", "8 a.m.", "at 8 o'clock in the morning"),
+    ("When is it?", "May 6th", "6 May"),
+    ("When did he reign?", "1801-1807", "from 1801 until 1807"),
+    # names
+    ("Which war?", "WWII", "World War II"),
+    ("Which agency?", "FAO", "Food and Agriculture Organization"),
+    ("Who?", "Sir Arthur Evans", "Arthur Evans"),
+    ("Who?", "Bill Harker", "William Harker"),
+    ("Who?", "B. Q. Harker", "Basil Quentin Harker"),
+    # hedges, markup, citations
+    ("Who?", "I think it is Arthur Evans.", "Arthur Evans"),
+    ("Which city?", "**Turin**", "[Turin](https://example.org/turin)"),
+    ("Which city?", '{"answer": "Turin"}', '{"city":"Turin"}'),
+    ("When was it built?", "1907 [12]", "1907¹"),
+    ("Which option? A) Turin B) Milan", "B) Milan", "B"),
+    ("Which option?", "(C)", "C) Milan"),
+    # polarity
+    ("Is the lake deep?", "Yes, it is deep.", "It is."),
+    ("Is the lake deep?", "No", "It is not deep."),
+    ("Ist der See tief?", "Ja", "Der See ist tief."),
+    ("Est-ce que le lac est profond ?", "Non", "Non, il est plat."),
+    ("¿Es profundo el lago?", "Sí", "Sí, es profundo"),
+    ("Is it so?", "👍", "yes"),
+    # lists, roles, refusals, code
+    ("Which colors?", "blue, red and green", "green, blue and red"),
+    ("Who sued whom?", "Ada sued Bo.", "Bo was sued by Ada."),
+    ("Who?", "I can't tell that.", "I don't know."),
+    ("What is the sum?", "a+b", "`a + b`"),
+]
+
+DIFFERENT = [
+    ("What share of them came?", "40%", "0.5"),
+    ("How far is it?", "7 km", "7 miles"),
+    ("What is the dose?", "200 mg", "200 mcg"),
+    ("How hot is it?", "15 °C", "15 °F"),
+    ("What did it cost?", "40 dollars", "40 euros"),
+    ("Where is it?", "12.5°N", "12.5°S"),
+    ("When does it open?", "8 am", "8 pm"),
+    ("How many are needed?", "at least 12", "at most 12"),
+    ("How many are needed?", "over 12", "under 12"),
+    ("Is the lake deep?", "Yes", "It is not deep."),
+    ("Is the lake deep?", "It does.", "It does not."),
+    ("Ist der See tief?", "Ja", "Nein, er ist flach."),
+    ("What was it?", "guilty", "not guilty"),
+    ("What is it?", "reversible", "irreversible"),
+    ("What is it?", "symmetric", "asymmetric"),
+    ("What is it?", "carbon monoxide", "carbon dioxide"),
+    ("Where?", "North Ossetia", "South Ossetia"),
+    ("Where?", "Sudan", "South Sudan"),
+    ("Where?", "Niger", "Nigeria"),
+    ("Who?", "Jacob Grimm", "Wilhelm Grimm"),
+    ("Who?", "Pliny the Elder", "Pliny the Younger"),
+    ("Who?", "George W. Bush", "George H. W. Bush"),
+    ("Who?", "Arthur Evans", "Arthur Evans's brother"),
+    ("Who sued whom?", "Ada sued Bo.", "Bo sued Ada."),
+    ("Who sued whom?", "Ada sued Bo.", "Ada was sued by Bo."),
+    ("Which is longer?", "The Po is longer than the Adige", "The Adige is longer than the Po"),
+    ("Who?", "It was Ada", "It was not Ada"),
+    ("Which colors?", "blue, red and green", "blue, red and white"),
+    ("Who founded it?", "Ada and Bo", "Ada"),
+    ("Who?", "I don't know.", "Arthur Evans"),
+    ("What is the sum?", "a + b", "a - b"),
+    ("What is the name?", "foo_bar", "foobar"),
+    ("What is the limit?", "e^3 - 1", "e^3 + 1"),
+    ("Which unit?", "mW", "MW"),
+    ("Which symbol?", "CO", "Co"),
+    ("Which code is printed on it?", "x_7", "X_7"),
+    ("Which emoji?", "😀", "😢"),
+    ("Which option? A) Turin B) Milan", "B", "A) Turin"),
+]
+
+UNDECIDED = [
+    ("Who?", "Ada Velis", "Bo Lenz"),
+    ("Who?", "Joan Harker", "John Harker"),
+    ("Where?", "Turin", "Turin, Italy"),
+    ("How far is it?", "10 km", "6.2 miles"),
+    ("When does it open?", "3:00", "15:30 or so"),
+    ("Who?", "A. Lincoln", "B. Lincoln"),
+    ("Which park?", "Burger King", "Burger"),
+    ("Which sitcom?", "M*A*S*H", "MASH 4077"),
+    ("Where was it?", "1891 in Turin", "Turin in 1891"),
+]
+
+NAMES = st.lists(
+    st.sampled_from(["Ada", "Bo", "Carla", "Dorn", "Elias", "Fenn", "Gerda", "Holt", "Ines", "Jarl", "Kato"]),
+    min_size=2,
+    max_size=3,
+    unique=True,
+).map(" ".join)
+ANSWERS = st.one_of(
+    NAMES,
+    st.integers(2, 99999).map(str),
+    st.sampled_from(
+        ["5 km", "at least 7", "Yes", "no", "a + b", "blue and red", "3 PM", "50%", "ls -l", "O-"]
+    ),
+    st.text(max_size=40),
+)
+QUESTIONS = st.sampled_from(
+    ["Who?", "Is it so?", "What share?", "Which code?", "Which element?", "How many?"]
+)
+
+
+@pytest.mark.parametrize(("question", "first", "second"), SAME)
+def test_these_are_the_same(question: str, first: str, second: str) -> None:
+    assert compare(question, first, second) is True
+
+
+@pytest.mark.parametrize(("question", "first", "second"), DIFFERENT)
+def test_these_differ(question: str, first: str, second: str) -> None:
+    assert decide(question, first, second) is False
+
+
+@pytest.mark.parametrize(("question", "first", "second"), UNDECIDED)
+def test_the_rules_leave_these_to_a_model(question: str, first: str, second: str) -> None:
+    assert compare(question, first, second) is None
+
+
+@given(question=QUESTIONS, first=ANSWERS, second=ANSWERS)
+def test_the_order_of_the_answers_plays_no_part(question: str, first: str, second: str) -> None:
+    assert compare(question, first, second) is compare(question, second, first)
+    assert decide(question, first, second) is decide(question, second, first)
+
+
+@given(question=QUESTIONS, text=ANSWERS)
+def test_every_answer_means_the_same_as_itself(question: str, text: str) -> None:
+    assert compare(question, text, text) is True
+    assert decide(question, text, text) is True
+
+
+WRAPPERS = ["{}.", "The answer is {}.", "**{}**", '"{}"', "`{}`", "I think it is {}.", "Dr. {}", "{} [3]"]
+
+
+@given(name=NAMES, wrapper=st.sampled_from(WRAPPERS))
+def test_markup_hedges_and_titles_change_nothing(name: str, wrapper: str) -> None:
+    assert decide("Who?", name, wrapper.format(name)) is True
+    assert decide("Who?", name, name.upper()) is True
+
+
+@given(name=NAMES)
+def test_an_answer_differs_from_its_denial(name: str) -> None:
+    assert decide("Who was it?", f"It was {name}.", f"It was not {name}.") is False
+    assert decide("Who was it?", name, f"Not {name}") is False
+
+
+def test_a_denied_alternative_does_not_deny_the_answer() -> None:
+    assert compare("Who was it?", "Ada, not Bo", "Ada") is True
+    assert compare("Who was it?", "Not Bo but Ada", "Ada") is True
+
+
+def test_a_number_that_was_cut_is_no_value() -> None:
+    assert decide("When?", "May 190", "May 1905") is False
+    assert decide("When?", "May 190", "May 1905", cut=(True, False)) is None
+
+
+def test_the_empty_answer_differs_from_any_other() -> None:
+    assert decide("Who?", "", "Ada") is False
+    assert decide("Who?", " ", "") is True
+
+
+@pytest.mark.parametrize(
+    "sign", ["*", "`", "_", "<a>", "[a](", "1,", "a. ", "not ", "' ", "is it ", "-", "{", "1 m "]
+)
+def test_long_and_hostile_answers_are_read_at_once(sign: str) -> None:
+    text = sign * (10_000 // len(sign))
+    started = time.process_time()
+    compare(text, text, text[:-1])
+    compare("Who?", text[:399], f"b{text[:200]}")
+    assert time.process_time() - started < 2
+
+
+def test_of_long_answers_only_the_polarity_is_read() -> None:
+    reasons = "because of one thing or another, " * 20
+    assert compare("Is it so?", f"Yes, {reasons}", f"No, {reasons}") is False
+    assert compare("Who?", f"Ada, {reasons}", f"Not Ada, {reasons}") is None
