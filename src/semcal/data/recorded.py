@@ -96,6 +96,8 @@ class _Answers:
         if (request, 0) in self.replies:
             raise InputError(f"draw {request} is there twice: keep one")
         for number, choice in enumerate(choices):
+            if not isinstance(_at(choice, "message"), Mapping) and _at(choice, "text") is None:
+                raise InputError(f"expected a choice with a message or a text, got {shown(choice)}")
             content = _at(choice, "message", "content")
             content = _at(choice, "text") if content is None else content
             refusal = _at(choice, "message", "refusal")
