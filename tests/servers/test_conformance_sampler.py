@@ -206,8 +206,8 @@ def test_a_draw_that_is_cut_is_scored_as_its_first_answer_and_an_end_of_turn(
             SampleRequest(prompts, recalibrators=[recalibrator], m=8, seeds=[2], max_new_tokens=2, cut=cut)
         )[0]
         for one in (one for draws in drawn for one in draws):
-            assert (one.rescored is None) == (one.finished and cut(prompts[0], one) == (0, len(one.text)))
-            if one.rescored is not None and case.cuts and cut(prompts[0], one) == (0, len(one.text)):
+            assert (one.rescored is None) == (one.finished and cut(prompts[0], one)[1] == len(one.text))
+            if one.rescored is not None and case.cuts and cut(prompts[0], one)[1] == len(one.text):
                 assert one.rescored[:2] == pytest.approx(one.token_log_probs, abs=1e-4)
                 assert len(one.rescored) == 3
             elif one.rescored is not None and not case.cuts:

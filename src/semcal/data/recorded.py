@@ -271,8 +271,11 @@ def _of_lm_eval(row: JsonLine, read_by: AnswerFormat | None) -> _Answers:
             f"'resps' are no sampled texts but {shown(resps)} (a task of multiple choice has log-likelihoods "
             "there); import a task that generates"
         )
-    prompt = _asked_in_chat(_at(line, "arguments", "gen_args_0", "arg_0"))
-    stated = _at(line, "arguments", "gen_args_0", "arg_1")
+    arguments = line.get("arguments")
+    if isinstance(arguments, list) and isinstance(first := next(iter(arguments), None), list):
+        arguments = {"gen_args_0": dict(zip(("arg_0", "arg_1"), first))}  # before lm-eval 0.4.3
+    prompt = _asked_in_chat(_at(arguments, "gen_args_0", "arg_0"))
+    stated = _at(arguments, "gen_args_0", "arg_1")
     filtered = line.get("filtered_resps")
     filtered = filtered if isinstance(filtered, list) and len(filtered) == len(texts) else [None] * len(texts)
     settings = dict(stated) if isinstance(stated, Mapping) else {}

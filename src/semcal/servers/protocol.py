@@ -166,15 +166,15 @@ class ThinkingCount:
     cut: int = 0
 
     def add(self, ended: Iterable[bool], limit: int) -> None:
-        """Count answers after thinking, each with whether it came; warn once if any did not."""
+        """Count replies with reasoning, each with whether an answer came; warn once if one did not."""
         before, ends = self.cut, list(ended)
         self.answers += len(ends)
         self.cut += ends.count(False)
         if not before and self.cut:
             warnings.warn(
-                f"{self.cut} of {len(ends)} replies are reasoning without an answer (the limit is {limit} "
-                "tokens) and count as no answer; give a larger --max-new-tokens (such as 4000), or switch "
-                "thinking off at the server",
+                f"{self.cut} of {len(ends)} answers were still being thought about when the reply ended (the "
+                f"limit is {limit} tokens), and count as no answer; give a larger --max-new-tokens (such as "
+                "4000), or switch thinking off at the server",
                 SemcalWarning,
                 stacklevel=4,
             )
