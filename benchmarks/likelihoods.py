@@ -49,13 +49,13 @@ def tokenizer() -> Any:
     return fast
 
 
-def as_drawn(_: Prompt, draw: Generation) -> tuple[int, int]:
-    return 0, len(draw.text)
+def as_drawn(_: Prompt, draw: Generation) -> tuple[int, int, bool]:
+    return 0, len(draw.text), True
 
 
-def cut(_: Prompt, draw: Generation) -> tuple[int, int]:
+def cut(_: Prompt, draw: Generation) -> tuple[int, int, bool]:
     """Every answer behind its second word."""
-    return 0, len(" ".join(draw.text.split(" ")[:2]))
+    return 0, len(" ".join(draw.text.split(" ")[:2])), True
 
 
 class Clock:

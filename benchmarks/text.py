@@ -15,7 +15,7 @@ from pathlib import Path
 from time import process_time
 
 from semcal.files import read_rows
-from semcal.text.first_answer import first_answer
+from semcal.meaning.answer import first_answer
 from semcal.text.normal_form import normal_form
 
 ROUNDS, AT_LEAST = 7, 4000

@@ -56,13 +56,13 @@ CALIBRATED = "Calibrated"
 #: The fields of a row with one entry a sample.
 PER_SAMPLE = (
     *("samples", "log_likelihoods", "normal_forms", "likelihood", "finished", "token_scores"),
-    *("generations", "token_ids", "token_log_probs"),
+    *("generations", "token_ids", "token_log_probs", "refusals"),
 )
 #: What is said of a sample, and of a question, in whose generations no answer could be found.
 NO_ANSWER = "no answer"
 #: Keys that are of draws, beside those that sampling writes anew.
 OF_DRAWS = (
-    *("temperatures", "clusters", "normal_forms", SIGNALS_KEY, "token_scores"),
+    *("temperatures", "clusters", "normal_forms", SIGNALS_KEY, "token_scores", "answer_format", "refusals"),
     *(*STATED["greedy"], *STATED["given"][2:]),
 )
 
@@ -81,6 +81,8 @@ class Draws:
     finished: Sequence[bool] = ()  # whether each ended before the token limit
     temperatures: Sequence[float | None] | None = None  # None where all are under one recalibrator
     token_scores: Sequence[TokenScores | None] | None = None
+    answer_format: str | None = None  # how the answers were read from the generations
+    refusals: Sequence[str | None] | None = None  # texts that a server gave in place of an answer
 
 
 @dataclass(frozen=True)
@@ -159,6 +161,7 @@ Part: TypeAlias = Draws | Tokens | Clusters | Measures | Decision | Grades
 _LEFT_OUT = (
     *("tied", "rule", "answer_correct", "cluster_correct", "temperatures", "truncated_to"),
     *("decision", "thresholds", "risk", "calibration", "token_scores", "clustered_by", "reason"),
+    *("answer_format", "refusals"),
 )
 
 
@@ -392,7 +395,17 @@ class Row(Mapping[str, Any]):
         return Draws(
             *(self.samples, self.log_likelihoods, likelihood, self.finished, self.temperatures),
             token_scores=self.token_scores,
+            answer_format=self.json.get("answer_format"),
+            refusals=self.json.get("refusals"),
         )
+
+    @property
+    def answer_format(self) -> str:
+        """The name of the format that the samples were read by: "whole" unless the row says."""
+        value = self.json.get("answer_format", "whole")
+        if not isinstance(value, str):
+            raise InputError(f"'answer_format' must be the name of an answer format, got {shown(value)}")
+        return value
 
     @cached_property
     def log_likelihoods(self) -> list[float] | None:

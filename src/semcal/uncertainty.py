@@ -13,6 +13,7 @@ from semcal import inputs
 from semcal.calibration.calibrated import (
     Calibration,
     as_calibration,
+    check_answer_format,
     check_answer_kind,
     check_beside,
     check_equivalence,
@@ -25,6 +26,7 @@ from semcal.data.template import TemplateLike
 from semcal.errors import QuestionError, SemcalWarning, UsageError, naming_extra, shown
 from semcal.grading.grade import as_grader
 from semcal.inputs import EquivalenceLike, ModelLike, Questions
+from semcal.meaning.answer import AnswerFormat
 from semcal.measures import MEASURES
 from semcal.measuring import MeasureOptions, measure_at
 from semcal.models.clustering import (
@@ -91,6 +93,9 @@ class SemanticUQ:
         Random seed.
     max_new_tokens : int, optional
         Limit of a generation: 10 without a passage and 32 with one, by default.
+    answer_format : str, optional
+        The rule that reads the answer in a generation: "auto" (by default, or that of the calibration),
+        "first", "final", "whole", "json", "json:/POINTER" or "regex:PATTERN" (`semcal.meaning.answer`).
     truncation : Truncation, optional
         Top-k and top-p while sampling; none by default.
     linkage : {"components", "greedy", "complete"}, optional
@@ -136,6 +141,7 @@ class SemanticUQ:
         m: int | None = None,
         seed: int = 0,
         max_new_tokens: int | None = None,
+        answer_format: str | None = None,
         truncation: Truncation | None = None,
         linkage: str | None = None,
         measure: str | None = None,
@@ -164,7 +170,8 @@ class SemanticUQ:
                 },
             )
             check_answer_kind(calibration, answer)
-            answer = calibration.answer_kind
+            check_answer_format(calibration, answer_format)
+            answer, answer_format = calibration.answer_kind, calibration.answer_format
             m, linkage, max_new_tokens = calibration.m, calibration.linkage, calibration.max_new_tokens
             equivalence = equivalence_of(calibration, equivalence)
         self.calibration = calibration
@@ -196,7 +203,8 @@ class SemanticUQ:
                     f"truncation is {shown(truncation)}; give semcal.models.Truncation(top_p=0.9)"
                 )
         self.sampling = Sampling(
-            tuple(self.recalibrators.values()), asking, self.m, (seed,), max_new_tokens, truncation
+            *(tuple(self.recalibrators.values()), asking, self.m, (seed,), max_new_tokens, truncation),
+            answer_format=AnswerFormat(answer_format or "auto"),
         )
         self.linkage = check_name(linkage or "components", LINKAGES, what="linkage")
         self.measure = check_name(measure or "E-SC", MEASURES, what="measure")
@@ -345,6 +353,7 @@ class UQOptions(TypedDict, total=False):
     m: int | None
     seed: int
     max_new_tokens: int | None
+    answer_format: str | None
     truncation: Truncation | None
     linkage: str | None
     measure: str | None

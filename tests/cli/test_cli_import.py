@@ -23,7 +23,7 @@ from benchmarks._damaged_logs import damaged_zip
 from semcal.data.recorded import read_recorded
 from semcal.errors import InputError, RowError
 from semcal.files import JsonLine
-from semcal.text.first_answer import first_answer
+from semcal.meaning.answer import first_answer
 
 # What was asked, and what three models said at T = 1
 ASKED: dict[str, tuple[str, list[str], list[str]]] = {
@@ -75,6 +75,7 @@ def test_lm_eval_lines_of_several_filters_become_one_row_a_question(tmp_path):
             "answers": aliases,
             "generations": texts,
             "samples": first_answers(texts),
+            "answer_format": "auto",
             "temperatures": [0.7] * 4,
         }
     assert "2 rows have no log-likelihoods (E-SC alone): lm-eval records none" in stderr
@@ -217,6 +218,7 @@ def test_epochs_of_an_inspect_log_are_the_draws(tmp_path, write_log, ending):
             "answers": answers,
             "generations": texts,
             "samples": first_answers(texts),
+            "answer_format": "auto",
             "temperatures": [1.0] * 4,
         }
     assert "the file does not state T = 1 and top_p = 1" in stderr
@@ -242,7 +244,8 @@ def test_choices_of_each_epoch_are_draws_too(tmp_path):
         ({"top_p": 1}, "Sull.", True, None),
         ({"temperature": 1, "top_p": 1}, "Sull.", False, None),  # no end of turn
         ({"temperature": 1, "top_p": 1}, "Sull. It is long.", True, None),  # a first answer that was cut
-        ({"temperature": 1, "top_p": 1}, "<think>Hm</think>Sull.", True, None),
+        ({"temperature": 1, "top_p": 1}, "<think>Hm</think>Sull.", True, -0.5),  # of the answer alone
+        ({"temperature": 1, "top_p": 1}, '{"answer": "Sull"}', True, -0.5),
     ],
 )
 def test_likelihoods_are_taken_over_only_where_the_file_says_what_they_are(
@@ -269,7 +272,7 @@ def test_one_unknown_likelihood_leaves_all_of_the_question_out(tmp_path):
         ({"error": {"message": "timed out"}}, "epoch 2: the run failed: 'timed out'"),
         ({"output": {"choices": []}}, "no answer"),
         ({"output": None}, "no answer"),
-        ({"output": {"choices": ["x"]}}, "expected a text, got None"),
+        ({"output": {"choices": ["x"]}}, "expected a choice with a message or a text, got 'x'"),
         ({"input": "Another question?"}, "its input is not that of the other epochs"),
         ({"input": [3]}, "expected a text, got None"),
         ({"epoch": 1}, "draw 1 is there twice"),
@@ -416,10 +419,7 @@ def test_likelihoods_of_a_batch_need_its_requests(tmp_path):
             lambda lines: [reply("0#0", response={"status_code": 200, "body": {"output": []}}), *lines[1:]],
             "no answer",
         ),
-        (
-            lambda lines: [reply("0#0", None), *lines[1:]],
-            "expected a text, got None",
-        ),  # a refusal, a tool call
+        (lambda lines: [reply("0#0", 3), *lines[1:]], "expected a text, got 3"),
     ],
 )
 def test_a_question_with_a_bad_reply_is_a_bad_row(tmp_path, change, reason):
@@ -482,6 +482,76 @@ def test_a_log_probability_that_is_none_leaves_the_likelihood_out(tmp_path, logp
     code, (row,), _ = semcal("import", "inspect", log)
     assert (code, row["samples"]) == (0, ["Sull"])
     assert "log_likelihoods" not in row
+
+
+# The answer in a reply
+
+
+REPLIES = [
+    ('```json\n{"answer": "Mirna"}\n```', "Mirna"),
+    ("<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Mirna", "Mirna"),
+    ("analysisHm.assistantfinalMirna", "Mirna"),
+    ("<reasoning>Hm.</reasoning>\n<answer>Mirna</answer>", "Mirna"),
+    ("3. Oktober 1990", "3. Oktober 1990"),
+    ("There are 3 mills first. Then there are 9. The answer is 6.", "6"),
+    ("There are 3 mills. 3 + 3 = 6.\n#### 6", "6"),
+    ("<think>Is it", None),
+    (None, None),
+    ("", ""),
+]
+
+
+def test_the_answer_is_found_in_each_reply_of_a_batch(tmp_path):
+    output = write(tmp_path / "output.jsonl", [reply(f"q#{i}", text) for i, (text, _) in enumerate(REPLIES)])
+    asked = [request(f"q#{i}", "Where?", temperature=1) for i in range(len(REPLIES))]
+    files = ("openai-batch", output, "--requests", write(tmp_path / "requests.jsonl", asked))
+    code, (row,), _ = semcal("import", *files)
+    assert (code, row["samples"]) == (0, [answer for _, answer in REPLIES])
+    assert row["generations"] == [text or "" for text, _ in REPLIES]
+    assert (row["answer_format"], "refusals" in row) == ("auto", False)
+    code, (row,), _ = semcal("import", *files, "--answer-format", r"regex:(?:^|\W)(Mirna)\b")
+    assert (code, row["samples"].count("Mirna"), row["samples"].count(None)) == (0, 4, 6)
+    assert row["answer_format"] == r"regex:(?:^|\W)(Mirna)\b"
+    code, _, stderr = semcal("import", *files, "--answer-format", "regex:Mirna")
+    assert code == 2
+    assert "--answer-format" in stderr
+
+
+def test_a_refusal_is_no_answer_and_its_text_is_kept(tmp_path):
+    refused = reply("q#1", None)
+    refused["response"]["body"]["choices"][0]["message"]["refusal"] = "I can't help."
+    output = write(tmp_path / "output.jsonl", [reply("q#0", "Mirna."), refused])
+    questions = write(tmp_path / "questions.jsonl", [{"id": "q", "question": "Where?", "answers": "Mirna"}])
+    code, (row,), _ = semcal("import", "openai-batch", output, "--questions", questions)
+    assert (code, row["samples"], row["refusals"]) == (0, ["Mirna", None], [None, "I can't help."])
+
+
+def test_the_answer_that_a_log_has_extracted_counts(tmp_path):
+    long = "Mirna lies inland and Orlin does not. It is Mirna, as I said."
+    epochs = [
+        inspect_sample("0", epoch, long, scores={"m": {"value": "C", "answer": answer}})
+        for epoch, answer in ((1, "Mirna"), (2, long), (3, None))
+    ]
+    log = json_file(tmp_path / "log.json", epochs)
+    first = first_answer(long).text
+    assert semcal("import", "inspect", log)[1][0]["samples"] == ["Mirna", first, first]
+    assert semcal("import", "inspect", log, "--answer-format", "whole")[1][0]["samples"] == [long] * 3
+    code, (row,), _ = semcal("import", "inspect", log, "--answer", "given")
+    assert (code, row["answer"], row["correct"]) == (0, "Mirna", True)
+    lines = [lm_eval_line("0", resps=[[long] * 3], filtered_resps=["Mirna", "[invalid]", long])]
+    code, (row,), _ = semcal("import", "lm-eval", write(tmp_path / "samples.jsonl", lines))
+    assert (code, row["samples"]) == (0, ["Mirna", None, first])
+
+
+def test_a_chat_and_a_worked_solution_of_lm_eval_are_read(tmp_path):
+    chat = json.dumps(
+        [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Which mill?"}]
+    )
+    line = lm_eval_line("0", target="Each mill has 4.\n3*4=<<3*4=12>>12\n#### 12", doc={})
+    for prompt in (chat, [chat]):
+        line["arguments"]["gen_args_0"]["arg_0"] = prompt
+        code, (row,), _ = semcal("import", "lm-eval", write(tmp_path / "samples.jsonl", [line]))
+        assert (code, row["question"], row["answers"]) == (0, "Which mill?", ["12"])
 
 
 # --answer: the log's own answer
@@ -642,7 +712,7 @@ def test_an_answer_of_a_batch_that_is_missing_twice_there_or_not_greedy_is_a_bad
     for reason in (
         "no answer of its own: expected a reply to ID#greedy",
         "the answer is there twice",
-        "request 'c#greedy': expected a text, got None",
+        "the log's own answer is no answer",
         "request 'd#greedy' asks something else than the draws, or not at T = 0",
         "there is no draw beside the answer",
     ):

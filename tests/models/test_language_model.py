@@ -413,7 +413,7 @@ def test_an_end_of_turn_that_the_model_does_not_know_is_an_error() -> None:
     prompt, options = Prompt("q", (1, 2)), {"recalibrators": [Base()], "m": 1}
     assert model.sample(SampleRequest([prompt], **options))[0]
     with pytest.raises(ModelError, match="end of a turn has the token 4, but the model only knows 0 to 3"):
-        model.sample(SampleRequest([prompt], cut=lambda *_: (0, 0), **options))[0]
+        model.sample(SampleRequest([prompt], cut=lambda *_: (0, 0, True), **options))[0]
 
 
 def test_a_stop_that_the_model_does_not_know_is_never_drawn() -> None:

@@ -47,9 +47,9 @@ def at_token(model: CausalLanguageModel, count: int) -> Callable[[Generation], i
     return lambda draw: len(model.format.text(draw.token_ids[:count]))
 
 
-def behind(cut: Callable[[Generation], int | None]) -> Callable[[Prompt, Generation], tuple[int, int]]:
+def behind(cut: Callable[[Generation], int | None]) -> Callable[[Prompt, Generation], tuple[int, int, bool]]:
     """Cut as `sample` wants it told, with nothing passed over."""
-    return lambda _, draw: (0, len(draw.text) if (end := cut(draw)) is None else end)
+    return lambda _, draw: (0, len(draw.text) if (end := cut(draw)) is None else end, True)
 
 
 def check(model: CausalLanguageModel, cut: Callable, recalibrators: list, m: int = 6, seed: int = 0) -> int:
@@ -178,9 +178,9 @@ def test_what_follows_a_lead_in_is_scored_behind_it_as_plain_transformers_do(fin
     """A lead-in of two tokens: drawn values where all the rest is the answer, else with an end of turn."""
     model, seen = LLAMA.model, 0
 
-    def cut(_: Prompt, draw: Generation) -> tuple[int, int]:
+    def cut(_: Prompt, draw: Generation) -> tuple[int, int, bool]:
         end = len(draw.text) if finished and draw.finished else len(model.format.text(draw.token_ids[:4]))
-        return len(model.format.text(draw.token_ids[:2])), end
+        return len(model.format.text(draw.token_ids[:2])), end, True
 
     (found,) = model.sample(
         SampleRequest(
@@ -189,7 +189,7 @@ def test_what_follows_a_lead_in_is_scored_behind_it_as_plain_transformers_do(fin
     )[0]
     for prompt, draws in zip(PROMPTS, found, strict=True):
         for draw in draws:
-            start, end = cut(prompt, draw)
+            start, end, _ = cut(prompt, draw)
             if draw.lead != 2 or not 0 < start < end or "\ufffd" in draw.text:
                 continue
             sampled = draw.rescored is None
@@ -212,7 +212,7 @@ def test_an_answer_that_begins_inside_a_token_is_encoded_anew_behind_its_lead_in
             recalibrators=[Base()],
             m=20,
             max_new_tokens=STEPS,
-            cut=lambda _, d: (len(d.text) // 2, len(d.text)),
+            cut=lambda _, d: (len(d.text) // 2, len(d.text), True),
         )
     )[0]
     for prompt, draws in zip(PROMPTS, found, strict=True):

@@ -14,10 +14,10 @@ import pytest
 from semcal.calibration.signals import first_letters
 from semcal.data.question import chat
 from semcal.errors import UsageError
+from semcal.meaning.answer import first_answer
 from semcal.models.fakes import FakeLanguageModel
 from semcal.models.language_model import Generation, Prompt, Sampler, SampleRequest
 from semcal.recalibration import SE, Base, Greedy, Temperature
-from semcal.text.first_answer import first_answer
 from tests.servers import fake_model
 from tests.servers.fake_chat import model_of
 from tests.servers.fake_server import FakeServer
@@ -70,10 +70,11 @@ def prompts(case: Case) -> list[Prompt]:
     return [Prompt(f"id-{i}", case.sampler.encode(one), one) for i, one in enumerate(chats)]
 
 
-def cut(_: Prompt, generation: Generation) -> tuple[int, int]:
+def cut(_: Prompt, generation: Generation) -> tuple[int, int, bool]:
     """As `semcal.models.sampling` cuts."""
     end = first_answer(generation.text).end
-    return 0, len(generation.text) if generation.finished and not generation.text[end:].strip() else end
+    uncut = generation.finished and not generation.text[end:].strip()
+    return 0, len(generation.text) if uncut else end, True
 
 
 def texts(drawn: Any) -> list[list[str]]:
@@ -205,8 +206,8 @@ def test_a_draw_that_is_cut_is_scored_as_its_first_answer_and_an_end_of_turn(
             SampleRequest(prompts, recalibrators=[recalibrator], m=8, seeds=[2], max_new_tokens=2, cut=cut)
         )[0]
         for one in (one for draws in drawn for one in draws):
-            assert (one.rescored is None) == (one.finished and cut(prompts[0], one) == (0, len(one.text)))
-            if one.rescored is not None and case.cuts and cut(prompts[0], one) == (0, len(one.text)):
+            assert (one.rescored is None) == (one.finished and cut(prompts[0], one)[1] == len(one.text))
+            if one.rescored is not None and case.cuts and cut(prompts[0], one)[1] == len(one.text):
                 assert one.rescored[:2] == pytest.approx(one.token_log_probs, abs=1e-4)
                 assert len(one.rescored) == 3
             elif one.rescored is not None and not case.cuts:

@@ -44,7 +44,7 @@ def _scored(lost: int) -> tuple[tuple[float, ...] | None, int]:
         turns = chat("Which river runs through Sel?")
         prompt = Prompt("q", model.encode(turns), turns)
         how: Any = {"recalibrators": [Base()], "m": 1, "seeds": [0], "max_new_tokens": 3}
-        (((drawn,),),) = model.sample(SampleRequest([prompt], cut=lambda *_: (0, len("the")), **how))[0]
+        (((drawn,),),) = model.sample(SampleRequest([prompt], cut=lambda *_: (0, len("the"), True), **how))[0]
         model.client.close()
         asked = [body for _, body in server.requests if body["max_tokens"] == 1]
     return drawn.rescored, len(asked)

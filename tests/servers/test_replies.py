@@ -153,6 +153,38 @@ def test_thinking_in_the_text_is_no_part_of_the_answer() -> None:
     assert (named.text, named.reasoning) == ("The mark <think>x</think>", "")
 
 
+@pytest.mark.parametrize(
+    ("message", "text", "reasoning", "refusal"),
+    [
+        ({"content": None}, "", "", ""),
+        ({"content": None, "refusal": "I can't help."}, "", "", "I can't help."),
+        ({"content": "", "reasoning_content": "Hm."}, "", "Hm.", ""),
+        ({"content": "<think>Hm."}, "", "Hm.", ""),
+        ({"content": "Mirna.", "refusal": None}, "Mirna.", "", None),
+        ({"content": ""}, "", "", None),
+        ({"content": "Mirna.", "reasoning": {"text": "Hm."}}, "Mirna.", "Hm.", None),
+        (
+            {
+                "content": [
+                    {"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]},
+                    {"type": "text", "text": "Mirna"},
+                    {"type": "text", "text": "."},
+                ]
+            },
+            "Mirna.",
+            "Hm.",
+            None,
+        ),
+        ({"content": [{"type": "refusal", "refusal": "No."}]}, "", "", "No."),
+    ],
+)
+def test_a_reply_without_an_answer_is_told_from_an_empty_one(
+    message: Json, text: str, reasoning: str, refusal: str | None
+) -> None:
+    (choice,) = parse_choices({"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]})
+    assert (choice.text, choice.reasoning, choice.refusal) == (text, reasoning, refusal)
+
+
 def test_what_json_has_for_minus_infinity_is_minus_infinity() -> None:
     (choice,) = parse_choices(chat("a", entries=[token("a", -9999.0)]))
     assert (choice.entries or ())[0].log_prob == -math.inf

@@ -13,13 +13,13 @@ from scipy.stats import chi2
 
 from semcal.data.question import chat
 from semcal.demo.questions import load_set
+from semcal.meaning.answer import first_answer
 from semcal.models import load_model
 from semcal.models.causal_lm import CausalLanguageModel
 from semcal.models.language_model import Generation, Prompt, SampleRequest
 from semcal.recalibration import Base, Temperature
 from semcal.servers.sampler import ServerModel, load_server
 from semcal.servers.settings import ServerSettings
-from semcal.text.first_answer import first_answer
 
 pytestmark = pytest.mark.servers
 

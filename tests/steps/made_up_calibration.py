@@ -35,6 +35,7 @@ def calibration(**changed: Any) -> Calibration:
         "temperatures": (),
         "equivalence": "exact",
         "linkage": "components",
+        "answer_format": "whole",
         "threshold": None,
         "report": report,
     }

@@ -39,7 +39,7 @@ def model() -> FakeLanguageModel:
 @pytest.fixture
 def known(model) -> Calibration:
     """Made with the model itself."""
-    return calibration(provenance=provenance(model))
+    return calibration(provenance=provenance(model), answer_format="auto")
 
 
 def test_the_confidence_is_the_calibrated_probability_of_the_commonest_meaning(model, known) -> None:

@@ -77,7 +77,7 @@ def test_a_row_holds_what_the_file_contract_says() -> None:
         "token_scores",
         "finished",
     }
-    assert set(fields) == per_draw | {"prompt_token_ids"}
+    assert set(fields) == per_draw | {"prompt_token_ids", "answer_format"}
     assert {len(fields[key]) for key in per_draw} == {2}
     for ids, log_probs in zip(fields["token_ids"], fields["token_log_probs"]):
         assert len(ids) == len(log_probs) > 0

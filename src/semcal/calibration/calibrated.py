@@ -76,7 +76,7 @@ Verdict = Literal["answer", "review", "abstain"]
 #: What decides an answer, its probability and whether it is given, and the letters of a hash of it.
 DECISIVE = (
     *("map", "further", "m", "temperature", "temperatures", "equivalence", "equivalence_revision", "linkage"),
-    *("threshold", "thresholds", "answer_kind", "columns", "signals", "max_new_tokens"),
+    *("threshold", "thresholds", "answer_kind", "columns", "signals", "max_new_tokens", "answer_format"),
 )
 ID_LETTERS = 12
 
@@ -312,6 +312,7 @@ class _Contents:
     temperatures: tuple[Positive, ...]
     equivalence: str
     linkage: str
+    answer_format: str
     threshold: Threshold | None
     report: CalibrationReport
     max_new_tokens: int | None = None
@@ -361,6 +362,8 @@ class Calibration(_Contents):
         Of the further draws that the map reads, or that settle ties where likelihoods are unknown.
     equivalence, linkage : str
         How meanings were found: the name of the equivalence, as given to `semcal.load_equivalence`.
+    answer_format : str
+        The rule that read the answers in generations, as of `semcal.SemanticUQ`.
     equivalence_revision : str or None
         None where nobody knows.
     grader, grader_revision : str or None
@@ -639,6 +642,17 @@ def check_answer_kind(calibration: Calibration | None, kind: AnswerKind | None) 
         )
 
 
+def check_answer_format(calibration: Calibration, name: str | None, whose: str = "--answer-format") -> None:
+    """Raise UsageError if answers were read by another format than those of the calibration; None is that."""
+    learned = calibration.answer_format
+    if name not in (None, learned):
+        raise UsageError(
+            f"{whose}: answers are read by the format {shown(name)}, and the calibration was learned with "
+            f"{shown(learned)}. Sample or import with --answer-format {learned}, or calibrate again on "
+            "answers that are read by the other format"
+        )
+
+
 def equivalence_of(
     calibration: Calibration, equivalence: Equivalence | str | Path | None = None
 ) -> Equivalence | str | Path:
@@ -783,6 +797,7 @@ def check_sampled_by(
         if by.prompt_hash is not None and asking.differs_in_passage(row):  # else the row may lack it now
             kinds = ("no 'context'", "one") if asking.open_book else ("a 'context'", "none")
             raise _sampled_otherwise(row, f"{kinds[0]}, and {reference} was learnt with {kinds[1]}")
+        check_answer_format(calibration, row.answer_format, f"question {row.id!r}")
     if recalibrator is not None:
         if by.temperature is not None and temperature_of(recalibrator) is not None:
             expected["temperature"] = temperature_of(recalibrator)

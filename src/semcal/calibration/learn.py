@@ -67,6 +67,7 @@ from semcal.errors import (
 from semcal.grading.grade import as_grader, grade_together, grader_record
 from semcal.grading.rules import Grader
 from semcal.inputs import EquivalenceLike, ModelLike, Questions
+from semcal.meaning.answer import AnswerFormat
 from semcal.measuring import measure_at, wordings
 from semcal.metrics.frequencies import Floats, Groups
 from semcal.metrics.probability_maps import (
@@ -134,6 +135,7 @@ def calibrate(
     m: int | None = None,
     seed: int = 0,
     max_new_tokens: int | None = None,
+    answer_format: str | None = None,
     linkage: str = "components",
     grader: Grader | str | None = None,
     risk: float | Sequence[float] | None = None,
@@ -170,7 +172,7 @@ def calibrate(
         A system message in place of the built-in one; "" for none.
     template : file, dict or Template, optional
         `system`, and `user` with {question} and {context}: the form of the prompt.
-    m, max_new_tokens, linkage
+    m, max_new_tokens, answer_format, linkage
         As in `semcal.SemanticUQ`; `seed` is also that of the folds, and of what is kept apart.
     grader : Grader, {"rules", "nli"} or "judge:openai:URL#MODEL", optional
         Decides whether an answer is right: rules by default, or the equivalence.
@@ -247,7 +249,8 @@ def calibrate(
         fixed = fitted_or_none(fitted) is None and temperature_of(fitted)
         first = {fixed or None: fitted}
     under = first | {t: Temperature(t) for t in further if t != 1.0}
-    sampling = Sampling(tuple(under.values()), asking, m, (seed,), max_new_tokens)
+    read_by = AnswerFormat(answer_format or "auto")
+    sampling = Sampling(tuple(under.values()), asking, m, (seed,), max_new_tokens, answer_format=read_by)
     passes = 2 if asks_a_model(signals) else 1
     with shown_progress(progress, "calibrate", passes * len(questions)) as update:
         rows: RowsAt = sample_candidates(
@@ -399,6 +402,7 @@ def calibrate_rows(
         ),
         equivalence=equivalence if isinstance(equivalence, str) else address_of(equivalence),
         linkage=linkage,
+        answer_format=_answer_format(rows),
         threshold=None,
         report=replace(
             learnt.report(answering, int(tested.sum()), problems, first=tuple(first_lines)),
@@ -442,6 +446,17 @@ def _open_book(rows: Sequence[Row]) -> bool | None:
     """Whether all questions have a passage (True), or none (False); messages hold theirs themselves."""
     found = {None if row.has("messages") else row.context is not None for row in rows}
     return found.pop() if len(found) == 1 else None
+
+
+def _answer_format(rows: RowsAt) -> str:
+    """The format that all samples were read by; InputError if rows were read by several."""
+    first, *others = dict.fromkeys(row.answer_format for part in rows.values() for row in part)
+    if others:
+        raise InputError(
+            f"'answer_format' is {first!r} in some rows and {others[0]!r} in others. Sample or import "
+            "all rows with one --answer-format"
+        )
+    return first
 
 
 def _number_of_draws(rows: RowsAt) -> int:

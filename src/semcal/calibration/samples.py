@@ -242,6 +242,10 @@ def keep_samples(rows: RowsAt, questions: Sequence[Question], by: Sequence[Sampl
             temperatures=[t for t, draw in zip(rows, draws) for _ in draw.samples]
             if len(draws) > 1
             else None,
+            answer_format=draws[0].answer_format,
+            refusals=_joined([draw.refusals or [None] * len(draw.samples) for draw in draws])
+            if any(draw.refusals for draw in draws)
+            else None,
         )
         row = row_to_ask(question).add(joined).set(**stated, sampled_by=origin.to_json())
         lines.append(dumps(row.json) + "\n")

@@ -62,6 +62,7 @@ class AskOptions:
     )
     seed: int = opt.SEED
     max_new_tokens: int | None = opt.MAX_NEW_TOKENS
+    answer_format: str | None = opt.ANSWER_FORMAT
     few_shot: Path | None = opt.FEW_SHOT
     system: str | None = opt.SYSTEM
     template: Path | None = opt.TEMPLATE
@@ -82,7 +83,8 @@ class AskOptions:
     def settings(self) -> dict[str, Any]:
         """What `SemanticUQ` is given in any case."""
         kind = None if self.answer is None else as_answer_kind(self.answer)
-        return {name: getattr(self, name) for name in ("seed", *SETTINGS)} | {"answer": kind}
+        names = ("seed", "answer_format", *SETTINGS)
+        return {name: getattr(self, name) for name in names} | {"answer": kind}
 
     def given(self, *names: str) -> dict[str, Any]:
         """The values of options that were given."""
@@ -182,6 +184,7 @@ def _calibration(options: AskOptions) -> Calibration | None:
         return None
     unlike = options.given(*SETTINGS, *DISTRIBUTION, "compare", "context", "answer")
     unlike.pop("abstain_below", None)
+    unlike |= {} if options.answer_format in (None, "auto") else {"answer_format": options.answer_format}
     unlike |= {} if options.equivalence in (None, opt.ATLAS) else {"equivalence": options.equivalence}
     if unlike:
         names = ", ".join(map(_option, unlike))

@@ -22,6 +22,7 @@ from semcal.data.question import Question, data_hash
 from semcal.data.sources import parse_columns
 from semcal.errors import InputError, RowError, UsageError, shown
 from semcal.files import dumps, own_files, read_rows
+from semcal.meaning.answer import AnswerFormat
 from semcal.rows import RECALIBRATOR, SAMPLES, AnswerKind, Row, as_answer_kind
 from semcal.store import UnfinishedWork
 
@@ -113,6 +114,7 @@ class CalibrateOptions:
     m_curve: bool = Option(False, "--m-curve", help="Also say what fewer of the draws would gain.")
     linkage: str = opt.LINKAGE
     max_new_tokens: int | None = opt.MAX_NEW_TOKENS
+    answer_format: str | None = opt.ANSWER_FORMAT
     few_shot: Path | None = opt.FEW_SHOT
     system: str | None = opt.SYSTEM
     template: Path | None = opt.TEMPLATE
@@ -159,7 +161,7 @@ class CalibrateOptions:
             raise UsageError("--audited is for the labels of a log; name it with --add")
         if self.model is not None and not has_samples:
             return
-        refused = ["max_new_tokens", "fresh", "no_samples"]
+        refused = ["max_new_tokens", "answer_format", "fresh", "no_samples"]
         prompt = ["few_shot", "system", "template", "show_prompt"]
         refused += ["recalibrator", *prompt] if self.model is None else []
         refused += [] if has_samples else ["temperatures"]
@@ -480,6 +482,7 @@ def _from_model(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRow
     key = {
         "m": m,
         "max_new_tokens": options.max_new_tokens,
+        "answer_format": AnswerFormat(options.answer_format or "auto").name,
         "temperatures": temperatures,
         "seed": seed,
         "linkage": options.linkage,
@@ -504,6 +507,7 @@ def _from_model(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRow
         m=m,
         seed=seed,
         max_new_tokens=options.max_new_tokens,
+        answer_format=options.answer_format,
         linkage=options.linkage,
         grader=grader,
         risk=options.risk,

@@ -190,6 +190,13 @@ MAX_NEW_TOKENS = Option(
     callback=countable,
     help="Longest generation: 10 tokens closed book, 32 open book by default.",
 )
+ANSWER_FORMAT = Option(
+    None,
+    "--answer-format",
+    metavar="FORMAT",
+    help="How the answer in a generation is found: auto (by default, or that of the calibration), first, "
+    "final, whole, json, json:/POINTER, or regex:PATTERN with one group.",
+)
 SAMPLES = Option(10, "--m", min=1, callback=countable, help="Answers to sample for each question.")
 TALPHA = Option(0.5, "--t-alpha", help="The parameter a of T-SC.")
 GALPHA = Option(0.5, "--g-alpha", help="The parameter a of G-SC.")

@@ -40,6 +40,7 @@ from semcal.cli.row_streams import (
 )
 from semcal.errors import InputError, ModelError, RowError, ServerError, UsageError, shown
 from semcal.files import dumps, writing
+from semcal.meaning.answer import AnswerFormat
 from semcal.models.equivalence import needs_no_model
 from semcal.models.sampling import BLOCK_QUESTIONS, BLOCK_TOKENS, Sampling, plan_sampling, question_blocks
 from semcal.registry import check_name
@@ -76,6 +77,7 @@ def sample(
     recalibrator: str | None = opt.RECALIBRATOR,
     temperature: float | None = opt.TEMPERATURE,
     max_new_tokens: int | None = opt.MAX_NEW_TOKENS,
+    answer_format: str | None = opt.ANSWER_FORMAT,
     few_shot: Path | None = opt.FEW_SHOT,
     answer: str | None = opt.ANSWER,
     system: str | None = opt.SYSTEM,
@@ -98,14 +100,14 @@ def sample(
     """Sample answers to questions, with their likelihoods.
 
     Reads questions {id, question, context?} (JSON Lines, CSV, Parquet, SQuAD's JSON) and adds the generations
-    with their tokens and log-probabilities, and what is scored: samples (first answers) and log_likelihoods
-    (length-normalised, natural logarithm); with --answer greedy or given the log-likelihood of that answer
-    too. Interrupted with --out, it resumes with the same command and gives
-    identical results.
+    with their tokens and log-probabilities, samples (the answers in them; null if there is none) and
+    log_likelihoods (length-normalised, natural logarithm); with --answer greedy or given the log-likelihood
+    of that answer too. Interrupted with --out, it resumes with the same command and gives identical results.
     """
     models = opt.ModelOptions(
         model, device=device, dtype=dtype, memory=memory, settings=server.settings(model)
     )
+    read_by = AnswerFormat(answer_format or "auto")
     read, total = counted(file, open_questions(file, columns, label="sample"))
     under = partial(
         opt.open_recalibrator,
@@ -128,7 +130,7 @@ def sample(
         from semcal.models.sampling import SampleStep, check_question
 
         method, asking = under(language_model)
-        sampling = Sampling((method,), asking, m, (seed,), max_new_tokens)
+        sampling = Sampling((method,), asking, m, (seed,), max_new_tokens, answer_format=read_by)
         kind = as_answer_kind(answer or "modal")
         key = _key(language_model, sampling, dtype) | ({} if kind == "modal" else {"answer": kind})
         work = open_unfinished(out, key, fresh=fresh)
@@ -166,6 +168,7 @@ def _key(model: Sampler, sampling: Sampling, dtype: str | None) -> dict[str, Any
         "prompt": sampling.asking.hash(model),
         "m": sampling.m,
         "max_new_tokens": sampling.max_new_tokens,
+        "answer_format": sampling.answer_format.name,
         "seed": sampling.seeds[0],
         "dtype": dtype,
         "block_tokens": BLOCK_TOKENS,
@@ -211,6 +214,13 @@ def import_rows(
         help="Also the log's own answer: given ('answer', and 'correct' where the log says so), or greedy "
         "('greedy', a batch's q#greedy).",
     ),
+    answer_format: str | None = Option(
+        None,
+        "--answer-format",
+        metavar="FORMAT",
+        help="How the answer in a reply is found: by default as the log has extracted it, else by auto; or "
+        "as of semcal sample.",
+    ),
     limit: int | None = opt.LIMIT,
     out: Path | None = opt.OUT,
     overwrite: bool = opt.OVERWRITE,
@@ -218,7 +228,7 @@ def import_rows(
 ) -> int:
     """Turn sampled answers that another program recorded into rows for semcal cluster.
 
-    Writes {id, question, answers, generations, samples}; samples are first answers, as of semcal sample. Adds
+    Writes {id, question, answers, generations, samples}; samples are answers, as of semcal sample. Adds
     log_likelihoods only where the file says at which T and how they were computed. With --answer given also
     rows {id, question, answers, answer, correct} of answers without draws, for calibrate --answer given.
     """
@@ -228,7 +238,9 @@ def import_rows(
     chosen = FORMATS[check_name(format, FORMATS, what="format")]
     without = several = repeated = 0
     kind = as_answer_kind(answer or "modal")
-    lines = read_recorded(file, format, requests=requests, questions=questions, answer=kind)
+    lines = read_recorded(
+        file, format, requests=requests, questions=questions, answer=kind, answer_format=answer_format
+    )
     read = (line if isinstance(line, InputError) else Row(line.data, line.line) for line in lines)
 
     def check(row: Row) -> None:

@@ -86,6 +86,7 @@ class ServeOptions:
     max_messages: int | None = Option(None, metavar="N", help="Of one request: 100 by default.")
     max_characters: int | None = Option(None, metavar="N", help="Of all its messages: 100000 by default.")
     equivalence: str | None = opt.EQUIVALENCE
+    answer_format: str | None = opt.ANSWER_FORMAT
     few_shot: Path | None = opt.FEW_SHOT
     system: str | None = opt.SYSTEM
     template: Path | None = opt.TEMPLATE
@@ -196,7 +197,7 @@ def _with_calibration(
     n_threads = max(2, opt.choose_workers(None, "serve", models, blocks=1).n_threads)
     state = models() if options.fallback else opt.load_with_threads(models, n_threads)
     as_option(options.seed or 0, "--seed", "a whole number from 0 on", low=-1, whole=True)
-    prompt |= {"seed": options.seed or 0, "force": options.force}
+    prompt |= {"seed": options.seed or 0, "force": options.force, "answer_format": options.answer_format}
     return SemanticUQ(state.model, calibration=calibration, equivalence=state.equivalence, **prompt)
 
 
@@ -221,7 +222,7 @@ def _fallback(options: ServeOptions, server: opt.ServerOptions) -> SemanticUQ | 
     if options.fallback is None or options.fallback_calibration is None:
         raise UsageError("--fallback MODEL and --fallback-calibration DIR go together; give both")
     calibration = opt.open_calibration(options.fallback_calibration)
-    second = replace(options, model=options.fallback, equivalence=None)
+    second = replace(options, model=options.fallback, equivalence=None, answer_format=None)
     return _with_calibration(second, server, calibration, options.model)
 
 

@@ -2,7 +2,7 @@
 
 A log-likelihood is taken over where the file states T = 1 and top_p = 1 (log-probabilities are then the same
 raw and scaled) and nothing else that bends the distribution, and lists all tokens of an answer and its end of
-turn. A question of which an answer is missing is a bad row.
+turn. A question of which a reply is missing is a bad row; a reply of null, or a refusal, is no answer.
 
 A log may hold an answer of its own beside the draws, or alone: what lm-eval's filter made of them and its
 metric judged, the first epoch of inspect with its score, a request of a batch that is named so. It can be
@@ -20,8 +20,9 @@ import zipfile
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from semcal.data.datasets import clean_text, load_questions, parse_list
 from semcal.data.question import Question, RowData, passage_key
 from semcal.errors import WIDTH, InputError, RowError, UsageError, shown
 from semcal.files import LONGEST, JsonLine, parse, read_rows, row_of
-from semcal.text.first_answer import first_answer, split_thinking
+from semcal.meaning.answer import AnswerFormat, AnswerSpan
 
 Rows = Iterator[JsonLine | RowError]
 
@@ -49,6 +50,8 @@ _ENDING = 2000
 _DRAW = re.compile(r"(.+)#(\d{1,9})")
 #: The key of a log's own answer by its kind; behind # it ends the custom_id of a batch's request for it.
 _KEYS: Mapping[str, str] = {"given": "answer", "greedy": "greedy"}
+#: What lm-eval's filters write if they find nothing.
+_NOT_EXTRACTED = "[invalid]"
 #: Settings that leave the distribution as the model has it; a temperature and top_p must be stated.
 _PLAIN: Mapping[str, tuple[Any, ...]] = {
     **dict.fromkeys(("temperature", "top_p"), (1,)),
@@ -60,6 +63,16 @@ _PLAIN: Mapping[str, tuple[Any, ...]] = {
 
 
 @dataclass
+class _Reply:
+    """One reply, and what the log says of it."""
+
+    text: str | None
+    choice: Any = None  # with its log-probabilities
+    refusal: str | None = None
+    extracted: str | None = None  # the answer that the log has found in the text, if it is another text
+
+
+@dataclass
 class _Answers:
     """The answers to one question, and what is known of how they were drawn."""
 
@@ -68,33 +81,54 @@ class _Answers:
     answers: list[str] | None = None
     context: str | None = None
     settings: RowData = field(default_factory=dict)  # temperature, top_p, …, as far as the file says
-    draws: dict[tuple[int, int], tuple[str, float | None]] = field(default_factory=dict)  # (request, choice)
-    stated: dict[int, tuple[str, bool | None]] = field(default_factory=dict)  # own answer, verdict by request
+    replies: dict[tuple[int, int], _Reply] = field(default_factory=dict)  # (request, choice)
+    stated: dict[int, tuple[str | None, bool | None]] = field(
+        default_factory=dict
+    )  # answer, verdict by request
     fault: str | None = None  # why it cannot be used
     is_prompt: bool = True  # whether the question may stand at the end of a prompt
+    read_by: AnswerFormat | None = None  # None: as the log has extracted them, else by auto
 
     def add(self, request: int, choices: Any, stored: RowData) -> None:
-        """Take the choices of a reply; InputError if there is none, or one has no text."""
+        """Take the choices of a reply; InputError if there is none."""
         if not isinstance(choices, list) or not choices:
             raise InputError(f"no answer: expected a list of choices, got {shown(choices)}")
-        if (request, 0) in self.draws:
+        if (request, 0) in self.replies:
             raise InputError(f"draw {request} is there twice: keep one")
         for number, choice in enumerate(choices):
-            text = _text(_at(choice, "message", "content") or _at(choice, "text"), stored)
-            self.draws[request, number] = text, _log_likelihood(choice, text, self.settings)
+            if not isinstance(_at(choice, "message"), Mapping) and _at(choice, "text") is None:
+                raise InputError(f"expected a choice with a message or a text, got {shown(choice)}")
+            content = _at(choice, "message", "content")
+            content = _at(choice, "text") if content is None else content
+            refusal = _at(choice, "message", "refusal")
+            self.replies[request, number] = _Reply(
+                None if content is None else _text(content, stored),
+                choice,
+                refusal if isinstance(refusal, str) and refusal else None,
+            )
 
     def state(self, choices: Any) -> None:
-        """Take a reply that is the answer; InputError if there is none, or it has no text."""
+        """Take a reply that is the answer; InputError if there is none."""
         if self.stated:
             raise InputError("the answer is there twice: keep one")
         reply = _Answers(self.line)
         reply.add(0, choices, {})
-        self.stated[0] = reply.draws[0, 0][0], None
+        self.stated[0] = self.answer(reply.replies[0, 0]), None
+
+    def answer(self, reply: _Reply) -> str | None:
+        """The answer in a reply; None if there is none."""
+        if reply.extracted == _NOT_EXTRACTED and self.read_by is None:
+            return None
+        found = self._found(reply.text if self.read_by or reply.extracted is None else reply.extracted)
+        return None if found is None else found.text
+
+    def _found(self, text: str | None) -> AnswerSpan | None:
+        return (self.read_by or AnswerFormat()).read(text, self.question or "")
 
     def row(self, name: str, kind: str) -> JsonLine | RowError:
         """The row, with whatever of it is known, and the log's own answer unless `kind` is "modal"."""
         stated = {} if kind == "modal" else self._own_answer(kind)
-        alone = kind == "given" and (len(self.draws) <= 1 or self.settings.get("temperature") == 0)
+        alone = kind == "given" and (len(self.replies) <= 1 or self.settings.get("temperature") == 0)
         draws = {} if alone or self.fault is not None else self._drawn()
         if self.fault is not None:
             return RowError(self.line, self.fault, name)
@@ -117,31 +151,56 @@ class _Answers:
                 "decoded greedily (T = 0): such answers are no draws; sample at T > 0, or import them "
             )
             self.fault += "as answers to check (--answer given)"
-        if not self.draws:
+        if not self.replies:
             self.fault = "there is no draw beside the answer; sample some at T > 0"
             return {}
-        texts, likelihoods = zip(*(self.draws[key] for key in sorted(self.draws)))
+        replies = [self.replies[key] for key in sorted(self.replies)]
+        samples, refusals = list(map(self.answer, replies)), [reply.refusal for reply in replies]
+        likely = [self._log_likelihood(reply) for reply in replies]
+        known = any(value is not None for value in likely) and not any(
+            value is None and text is not None for value, text in zip(likely, samples)
+        )
         return {
-            "generations": list(texts),
-            "samples": list(map(_first_of, texts)),
-            "log_likelihoods": None if None in likelihoods else list(likelihoods),
-            "temperatures": None if not temperature else [temperature] * len(texts),
+            "generations": [reply.text or "" for reply in replies],
+            "samples": samples,
+            "answer_format": (self.read_by or AnswerFormat()).name,
+            "refusals": refusals if any(refusals) else None,
+            "log_likelihoods": likely if known else None,
+            "temperatures": None if not temperature else [temperature] * len(replies),
         }
+
+    def _log_likelihood(self, reply: _Reply) -> float | None:
+        """The mean log-probability of an answer's tokens and its end of turn; None if that is not certain."""
+        entries, text = _at(reply.choice, "logprobs", "content"), reply.text or ""
+        found = self._found(reply.text)
+        plain = all(self.settings.get(key) in values for key, values in _PLAIN.items())
+        finished = "stop" in (_at(reply.choice, "finish_reason"), _at(reply.choice, "stop_reason"))
+        complete = found is not None and found.text == self.answer(reply) and not text[found.end :].strip()
+        if not (plain and finished and complete and isinstance(entries, list) and entries):
+            return None
+        tokens, values = zip(*((_at(entry, "token"), _at(entry, "logprob")) for entry in entries))
+        if not all(isinstance(token, str) for token in tokens) or "".join(tokens[:-1]) != text:
+            return None
+        begins = accumulate(map(len, tokens[:-1]), initial=0)
+        start = found.start if found is not None else 0
+        places = [k for k, at in enumerate(begins) if at <= start and not text[at:start].strip()]
+        values = values[places[0] :] if places else ()
+        finite = all(
+            type(value) in (int, float) and -1e300 < value <= 0 for value in values
+        )  # also their sum
+        return math.fsum(values) / len(values) if values and finite else None
 
     def _own_answer(self, kind: str) -> RowData:
         """The log's own answer, and whether it is right as far as the log says."""
-        if not self.stated and kind == "given" and len(self.draws) == 1:
-            ((text, _),) = self.draws.values()
-            self.stated[0] = text, None
+        if not self.stated and kind == "given" and len(self.replies) == 1:
+            self.stated[0] = self.answer(next(iter(self.replies.values()))), None
         if not self.stated:
             self.fault = self.fault or f"no answer of its own: expected a reply to ID#{_KEYS[kind]}"
             return {}
         text, correct = self.stated[min(self.stated)]
-        return {_KEYS[kind]: _first_of(text), "correct": correct if kind == "given" else None}
-
-
-def _first_of(text: str) -> str:
-    return first_answer(split_thinking(text)[1]).text
+        if text is None:
+            self.fault = self.fault or "the log's own answer is no answer (null, a refusal, reasoning alone)"
+        return {_KEYS[kind]: text, "correct": correct if kind == "given" else None}
 
 
 def _verdict(value: Any) -> bool | None:
@@ -177,24 +236,10 @@ def _question(turns: Any, stored: RowData) -> str:
     return _text(turns, stored)
 
 
-def _log_likelihood(choice: Any, text: str, settings: RowData) -> float | None:
-    """The mean log-probability of an answer's tokens and its end of turn; None where that is not sure."""
-    entries = _at(choice, "logprobs", "content")
-    plain = all(settings.get(key) in values for key, values in _PLAIN.items())
-    finished = "stop" in (_at(choice, "finish_reason"), _at(choice, "stop_reason"))
-    complete = split_thinking(text)[1] == text and not text[first_answer(text).end :].strip()
-    if not (plain and finished and complete and isinstance(entries, list) and entries):
-        return None
-    tokens, values = zip(*((_at(entry, "token"), _at(entry, "logprob")) for entry in entries))
-    listed = all(isinstance(token, str) for token in tokens) and "".join(tokens[:-1]) == text
-    finite = all(type(value) in (int, float) and -1e300 < value <= 0 for value in values)  # also their sum
-    return math.fsum(values) / len(values) if listed and finite else None
-
-
 # lm-eval: a line for each document and filter, all of which hold the same raw answers
 
 
-def _read_lm_eval(source: str, _: str | None, kind: str) -> Rows:
+def _read_lm_eval(source: str, _: str | None, kind: str, read_by: AnswerFormat | None) -> Rows:
     versions_of: dict[str, list[Any]] = {}
     for row in read_rows(source):
         if isinstance(row, RowError):
@@ -208,15 +253,15 @@ def _read_lm_eval(source: str, _: str | None, kind: str) -> Rows:
             if is_repeated:
                 raise InputError("another line has this doc_id: import the file of one task and one run")
             if len(versions) == 1:
-                entry = _of_lm_eval(row)
+                entry = _of_lm_eval(row, read_by)
                 if kind != "modal":
-                    entry.stated[0] = _filtered(row.data)
+                    entry.stated[0] = _filtered(row.data, entry)
                 yield entry.row(name, kind)
         except InputError as error:
             yield RowError(row.line, str(error), name)
 
 
-def _of_lm_eval(row: JsonLine) -> _Answers:
+def _of_lm_eval(row: JsonLine, read_by: AnswerFormat | None) -> _Answers:
     line, resps = row.data, row.data.get("resps")
     if "doc_id" not in line or not isinstance(resps, list):
         raise InputError("no 'doc_id' or 'resps': expected a line of samples_*.jsonl (lm_eval --log_samples)")
@@ -226,8 +271,13 @@ def _of_lm_eval(row: JsonLine) -> _Answers:
             f"'resps' are no sampled texts but {shown(resps)} (a task of multiple choice has log-likelihoods "
             "there); import a task that generates"
         )
-    prompt = _at(line, "arguments", "gen_args_0", "arg_0")
-    stated = _at(line, "arguments", "gen_args_0", "arg_1")
+    arguments = line.get("arguments")
+    if isinstance(arguments, list) and isinstance(first := next(iter(arguments), None), list):
+        arguments = {"gen_args_0": dict(zip(("arg_0", "arg_1"), first))}  # before lm-eval 0.4.3
+    prompt = _asked_in_chat(_at(arguments, "gen_args_0", "arg_0"))
+    stated = _at(arguments, "gen_args_0", "arg_1")
+    filtered = line.get("filtered_resps")
+    filtered = filtered if isinstance(filtered, list) and len(filtered) == len(texts) else [None] * len(texts)
     settings = dict(stated) if isinstance(stated, Mapping) else {}
     settings |= {"temperature": 0} if settings.get("do_sample") is False else {}
     lines = filter(None, map(str.strip, prompt.split("\n"))) if isinstance(prompt, str) else ()
@@ -240,12 +290,31 @@ def _of_lm_eval(row: JsonLine) -> _Answers:
         _aliases(line.get("target")),
         context if isinstance(context, str) else None,
         settings,
-        {(number, 0): (text, None) for number, text in enumerate(texts)},
+        {
+            (number, 0): _Reply(text, extracted=_other(found, text))
+            for number, (text, found) in enumerate(zip(texts, filtered))
+        },
         is_prompt=question in (None, prompt),
+        read_by=read_by,
     )
 
 
-def _filtered(line: RowData) -> tuple[str, bool | None]:
+def _asked_in_chat(prompt: Any) -> Any:
+    """The last user turn of a prompt that is a chat, which lm-eval writes as JSON."""
+    text = prompt[0] if isinstance(prompt, list) and len(prompt) == 1 else prompt
+    if isinstance(text, str) and text.lstrip().startswith("[{"):
+        with suppress(InputError):
+            turns = parse(text)[0]
+            return _question(turns, {})
+    return text
+
+
+def _other(extracted: Any, text: str) -> str | None:
+    """The answer that a log has extracted from a text; None if it is no text, or all of the text."""
+    return extracted if isinstance(extracted, str) and extracted.strip() != text.strip() else None
+
+
+def _filtered(line: RowData, entry: _Answers) -> tuple[str | None, bool | None]:
     """What the filter has made of the texts, and the first metric's verdict on it."""
     texts = line.get("filtered_resps")
     if isinstance(texts, list) and len(texts) == 1:
@@ -257,11 +326,18 @@ def _filtered(line: RowData) -> tuple[str, bool | None]:
         )
     metrics = line.get("metrics")
     first = metrics[0] if isinstance(metrics, list) and metrics else None
-    return texts, _verdict(line.get(first) if isinstance(first, str) else None)
+    is_raw = all(_other(texts, reply.text or "") is None for reply in entry.replies.values())
+    answer = entry.answer(_Reply(texts, extracted=None if is_raw else texts))
+    return answer, _verdict(line.get(first) if isinstance(first, str) else None)
 
 
 def _aliases(target: Any) -> list[str]:
-    """The reference answers; lm-eval writes a list of texts as Python would print it."""
+    """The reference answers; lm-eval writes a list of texts as Python would print it.
+
+    Of a worked solution (GSM8K) the reference is what stands behind "####".
+    """
+    if isinstance(target, str) and (worked := re.search(r"\n####[ \t]*(\S[^\n]*)\s*\Z", target)):
+        return [worked[1].rstrip()]
     if isinstance(target, str) and target.startswith("[") and target.endswith("]"):
         try:
             listed = parse_list(target)
@@ -274,14 +350,15 @@ def _aliases(target: Any) -> list[str]:
 # inspect: a sample for each question and epoch, in a zip file or a JSON file
 
 
-def _read_inspect(source: str, _: str | None, kind: str) -> Rows:
+def _read_inspect(source: str, _: str | None, kind: str, read_by: AnswerFormat | None) -> Rows:
     log = (_json_log if Path(source).suffix.lower() == ".json" else _eval_log)(Path(source))
     header = next(log)
     configs = (_at(header, "eval", "model_generate_config"), _at(header, "plan", "config"))
     settings = {key: value for config in configs for key in _PLAIN if (value := _at(config, key)) is not None}
     answers: dict[str, _Answers] = {}
     for number, sample in enumerate(log, start=1):
-        entry = answers.setdefault(str(_at(sample, "id")), _Answers(number, settings=settings))
+        usual = _Answers(number, settings=settings, read_by=read_by)
+        entry = answers.setdefault(str(_at(sample, "id")), usual)
         try:
             _add_epoch(entry, sample)
         except InputError as error:
@@ -299,11 +376,13 @@ def _add_epoch(entry: _Answers, sample: Any) -> None:
     entry.add(number, _at(sample, "output", "choices"), stored)
     scores = _at(sample, "scores")
     score = next(iter(scores.values()), None) if isinstance(scores, Mapping) else None
-    entry.stated[number] = entry.draws[number, 0][0], _verdict(_at(score, "value"))
+    reply = entry.replies[number, 0]
+    reply.extracted = _other(_at(score, "answer"), reply.text or "")
     question = _question(_at(sample, "input"), stored)
     if entry.question not in (None, question):
         raise InputError("its input is not that of the other epochs: give each question an id of its own")
     entry.question = question
+    entry.stated[number] = entry.answer(reply), _verdict(_at(score, "value"))
     entry.answers = [_text(text, stored) for text in (target if isinstance(target, list) else [target])]
 
 
@@ -382,7 +461,7 @@ def _parsed(raw: bytes, where: str | Path) -> Any:
 # OpenAI's batch files: a line for each request, in any order; the draws of q are "q#0", "q#1", … or choices
 
 
-def _read_batch(source: str, requests: str | None, kind: str) -> Rows:
+def _read_batch(source: str, requests: str | None, kind: str, read_by: AnswerFormat | None) -> Rows:
     answers: dict[str, _Answers] = {}
     waiting = dict(_requests(answers, requests, kind)) if requests else {}
     for row in read_rows(source):
@@ -393,6 +472,7 @@ def _read_batch(source: str, requests: str | None, kind: str) -> Rows:
         waiting.pop(row.data["custom_id"], None)
         name, draw = _named(row.data["custom_id"], kind)
         entry = answers.setdefault(name, _Answers(row.line))
+        entry.read_by = read_by
         status = _at(row.data, "response", "status_code")
         try:
             if row.data.get("error") or status not in (None, 200):
@@ -410,7 +490,7 @@ def _read_batch(source: str, requests: str | None, kind: str) -> Rows:
         unanswered = f"request {shown(request)} is not answered in {source}; see the error file"
         entry.fault = entry.fault or unanswered
     for name, entry in answers.items():
-        numbers = sorted({draw for draw, _ in entry.draws})
+        numbers = sorted({draw for draw, _ in entry.replies})
         if numbers and numbers != list(range(numbers[0], numbers[0] + len(numbers))):
             entry.fault = entry.fault or f"draws are missing: there are only those numbered {shown(numbers)}"
         yield entry.row(name, kind)
@@ -453,7 +533,7 @@ def _named(request: str, kind: str) -> tuple[str, int | None]:
 
 @dataclass(frozen=True)
 class _Format:
-    read: Callable[[str, str | None, str], Rows]
+    read: Callable[[str, str | None, str, AnswerFormat | None], Rows]
     no_likelihoods: str  # why rows have none
     has_greedy: bool = False  # whether it can hold a greedy answer beside draws
 
@@ -474,8 +554,12 @@ def read_recorded(
     requests: str | None,
     questions: str | None,
     answer: str = "modal",
+    answer_format: str | None = None,
 ) -> Rows:
     """Yield a row {id, question, answers, generations, samples, log_likelihoods?, temperatures?} a question.
+
+    Answers are what the log has extracted from the replies, else what "auto" reads in them; or they are read
+    by `answer_format` alone.
 
     `requests` is the request file of a batch; `questions` a file of questions with reference answers, which
     replace what the source says. With `answer` "given" a row also has the log's own `answer`, and `correct`
@@ -490,9 +574,10 @@ def read_recorded(
         )
     if requests is not None and format != "openai-batch":
         raise UsageError(f"--requests is for openai-batch, not for {format}; leave it out")
+    read_by = None if answer_format is None else AnswerFormat(answer_format)
     _refuse_pickle(source)
     questions_of_file = _Questions(questions) if questions is not None else None
-    for row in FORMATS[format].read(source, requests, answer):
+    for row in FORMATS[format].read(source, requests, answer, read_by):
         yield row if isinstance(row, RowError) else _with_question(row, questions_of_file)
 
 

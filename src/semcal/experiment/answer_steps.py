@@ -25,13 +25,14 @@ from semcal.files import dumps
 from semcal.grading.grade import EntailmentGrader, Members, grade_clusters, grade_texts, grade_together
 from semcal.grading.rules import Grader, members_to_grade
 from semcal.installation import versions
+from semcal.meaning.answer import AnswerFormat
 from semcal.measuring import MeasureOptions, measure_rows
 from semcal.models.language_model import PromptConfig
+from semcal.models.sampling import read_answer
 from semcal.recalibration.choosing import Candidate, Selection, select_graded, under_alphas
 from semcal.rows import FAILED, PER_SAMPLE, Json, Row, failures_of
 from semcal.steps import RecalibratorSource, WorkerState
 from semcal.store import Block, Store, digest, key_of
-from semcal.text.first_answer import first_answer
 from semcal.workers import Executor, Progress
 
 if TYPE_CHECKING:
@@ -254,6 +255,7 @@ class GreedyStep:
     passes: tuple[GreedyPass, ...]
     grading: Grading
     max_new_tokens: int
+    answer_format: AnswerFormat
 
     def __call__(self, rows: Rows, models: WorkerState, *_: object) -> list[Row]:
         model, grader = models.model, self.grading.grader()
@@ -270,7 +272,8 @@ class GreedyStep:
                     if isinstance(generation, QuestionError):
                         answers.append(Row({**row.json, FAILED: generation.reason}))
                         continue
-                    text = first_answer(generation.text, question.question).text
+                    found = read_answer(self.answer_format, question, generation)
+                    text = None if found is None else found.text
                     grade = grade_texts(grader, question.question, [text], question.answers)
                     answers.append(row.set(text=text, correct=grade.correct))
         return answers

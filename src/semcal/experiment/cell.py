@@ -68,6 +68,7 @@ from semcal.experiment.grid_plan import (
 )
 from semcal.experiment.grid_settings import CALIBRATED, PARTS, GridSettings, Model, slug
 from semcal.files import dumps
+from semcal.meaning.answer import AnswerFormat
 from semcal.models.clustering import ClusterStep
 from semcal.models.language_model import PromptConfig
 from semcal.models.sampling import SampleStep, Sampling
@@ -131,6 +132,11 @@ class Cell:
             data_hash=data_hash(self.parts.calibration_train),
             whole=any(RECALIBRATORS[name].reads_sequences for name in self.settings.methods),
         )
+
+    @property
+    def answer_format(self) -> AnswerFormat:
+        """The rule that reads an answer in a generation."""
+        return AnswerFormat(self.settings.sampling.answer_format)
 
     @property
     def max_new_tokens(self) -> int:
@@ -218,7 +224,7 @@ class Cell:
         truncated = sampling.top_k is not None or sampling.top_p is not None
         m, seeds = max(sampling.m, *counts, 0), tuple(settings.seeds[run] for run in runs)
         return SampleStep(
-            Sampling((), self.asking, m, seeds, self.max_new_tokens),
+            Sampling((), self.asking, m, seeds, self.max_new_tokens, answer_format=self.answer_format),
             sources=tuple(sources),
             runs=tuple(runs),
             counts=counts,
@@ -626,7 +632,9 @@ def _greedy(cell: Cell, passes: Sequence[SampleStep]) -> list[Block]:
             kinds = ("greedy",) * (not keeps_top(source.name)) + ("beam",) * beams
             if kinds:
                 greedy.setdefault((source.name, run), GreedyPass(source, run, kinds))
-    step = GreedyStep(cell.asking, tuple(greedy.values()), settings.grading, cell.max_new_tokens)
+    step = GreedyStep(
+        cell.asking, tuple(greedy.values()), settings.grading, cell.max_new_tokens, cell.answer_format
+    )
     blocks = cell.run("test", step, cell.asked("test"), restoring(cell, passes))
     return cell.without_failed("test", blocks)
 

@@ -39,6 +39,7 @@ from semcal.data.sources import ATLAS
 from semcal.errors import WIDTH, UsageError, shown
 from semcal.files import DEEPEST, writing
 from semcal.grading.rules import RuleGrader, Thresholds
+from semcal.meaning.answer import AnswerFormat
 from semcal.models.loading import parse_size
 from semcal.recalibration.methods import BUILT_IN, RECALIBRATORS, SERVED
 from semcal.registry import Registry, check_name
@@ -175,9 +176,16 @@ def _checked_method(name: str) -> str:
     return name
 
 
+def _checked_format(name: str) -> str:
+    """The name of an answer format, or an error with the place of the setting."""
+    usable(lambda: AnswerFormat(name))
+    return name
+
+
 #: The paper's.
 LEARNING_RATE = 1e-5
 MethodName = Annotated[str, AfterValidator(_checked_method)]
+FormatName = Annotated[str, AfterValidator(_checked_format)]
 #: The method that asks no test question: it maps the confidence in Base's answers.
 CALIBRATED: MethodName = "Calibrated"
 METHODS: tuple[MethodName, ...] = tuple(method.name for method in BUILT_IN if method.make or method.fit)
@@ -223,6 +231,7 @@ class Sampling(SettingsGroup):
 
     m: Size = 10  # draws per question
     max_new_tokens: MaxNewTokens = MaxNewTokens()
+    answer_format: FormatName = "auto"  # the rule that reads an answer in a generation
     top_k: Size | None = None
     top_p: Share | None = None
     scored_in: Literal["whole prompt", "prompt without passage"] = "whole prompt"  # before an answer
@@ -470,7 +479,7 @@ PRESETS: Mapping[str, Json] = {
     "sound": {},
     "paper": {
         "runs": {"count": 4, "refit": True},
-        "sampling": {"max_new_tokens": {"closed_book": 10, "open_book": 10}},
+        "sampling": {"max_new_tokens": {"closed_book": 10, "open_book": 10}, "answer_format": "first"},
         "fitting": {"solver": "sgd"},
         "selection": {"by": "brier"},
         "clustering": {"linkage": "greedy", "ties": "first"},

@@ -137,9 +137,11 @@ class CausalLanguageModel:
         """Encode a given answer to `chat`, its end of turn included once: the ids after ``encode(chat)``."""
         return self.format.encode_answer(chat, answer)
 
-    def complete(self, generation: Generation, end: int, start: int = 0) -> tuple[int, ...]:
+    def complete(
+        self, generation: Generation, end: int, start: int = 0, ended: bool = True
+    ) -> tuple[int, ...]:
         """Token ids of ``generation.text[:end]`` and the end of turn, to be scored; some begin at `start`."""
-        return self.format.complete(generation, end, start)
+        return self.format.complete(generation, end, start, ended)
 
     def sample(
         self, request: SampleRequest, progress: Progress | None = None
@@ -477,8 +479,8 @@ class Rescoring:
         """The tokens that are scored in place of a draw's own (None: its own are), and how many lead."""
         key = i, generation.token_ids
         if key not in self._completions:
-            start, end = self._cut(self._prompts[i], generation)
-            tokens = self._format.complete(generation, end, start)
+            start, end, ended = self._cut(self._prompts[i], generation)
+            tokens = self._format.complete(generation, end, start, ended)
             lead = len(self._format.lead(generation, start))
             self._completions[key] = None if tokens == generation.token_ids else tokens, lead
         return self._completions[key]

@@ -24,6 +24,7 @@ from itertools import combinations, product
 from typing import ClassVar
 
 from semcal.errors import InputError
+from semcal.meaning.answer import is_refusal
 from semcal.meaning.rules import decide
 from semcal.measures import complete
 from semcal.models.equivalence import (
@@ -38,7 +39,6 @@ from semcal.models.equivalence import (
 from semcal.registry import check_name
 from semcal.rows import AnswerKind, Clusters, Row, RowsAt, count_ends, stated_answers
 from semcal.steps import WorkerState
-from semcal.text.first_answer import is_refusal
 from semcal.text.normal_form import normal_form
 from semcal.workers import Progress
 

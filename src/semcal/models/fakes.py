@@ -132,10 +132,13 @@ class FakeLanguageModel:
         """Encode a given answer and its end of turn; the chat before it does not matter."""
         return (*self._tokens(answer), END)
 
-    def complete(self, generation: Generation, end: int, start: int = 0) -> tuple[int, ...]:
+    def complete(
+        self, generation: Generation, end: int, start: int = 0, ended: bool = True
+    ) -> tuple[int, ...]:
         """Token ids of ``generation.text[:end]`` and the end of turn; some begin at `start`."""
         before = generation.text[:start].rstrip()
-        return (*self._tokens(before), *self._tokens(generation.text[len(before) : end]), END)
+        tokens = (*self._tokens(before), *self._tokens(generation.text[len(before) : end]))
+        return (*tokens, END) if ended or (generation.finished and end == len(generation.text)) else tokens
 
     def sample(
         self, request: SampleRequest, progress: Progress | None = None
@@ -340,8 +343,9 @@ class FakeLanguageModel:
         """The draws; those that are cut with the score of what remains of them."""
         question, rescored = self._question(prompt), list[Generation]()
         for draw in draws:
-            start, end = cut(prompt, draw)
-            tokens, lead = self.complete(draw, end, start), len(self._tokens(draw.text[:start].rstrip()))
+            start, end, ended = cut(prompt, draw)
+            tokens = self.complete(draw, end, start, ended)
+            lead = len(self._tokens(draw.text[:start].rstrip()))
             scores = None if tokens == draw.token_ids else self._score(question, tokens, recalibrator)
             rescored.append(replace(draw, rescored=scores, lead=lead))
         return rescored

@@ -51,6 +51,9 @@ class Generation:
     #: ``complete(generation, end, start)``, where these are not the drawn ones.
     rescored: tuple[float, ...] | None = None
     lead: int = 0  # how many of the first of these tokens only lead to the answer
+    #: What a server gave in place of an answer: the text of a refusal, or "" (a content of null, or reasoning
+    #: alone); None if there is a text to read.
+    refusal: str | None = None
 
 
 LabelledPrompt = tuple[Question, Prompt, list[tuple[int, ...]]]
@@ -59,8 +62,8 @@ LabelledPrompt = tuple[Question, Prompt, list[tuple[int, ...]]]
 Answers = Sequence[Sequence[tuple[int, ...]]]
 """By question the token ids of each of its answers."""
 
-Cut = Callable[[Prompt, Generation], tuple[int, int]]
-"""Start and end of what is scored of a draw's text."""
+Cut = Callable[[Prompt, Generation], tuple[int, int, bool]]
+"""Start and end of what is scored of a draw's text, and whether an end of turn is scored behind it."""
 
 
 Draws: TypeAlias = "list[Generation] | QuestionError"
@@ -192,7 +195,9 @@ class LanguageModel(DrawsAnswers[list[Generation], Generation], ReadsAnswers, Pr
     def dtype(self) -> str:
         """Of the hidden states: "float32", "bfloat16" or "float16"."""
 
-    def complete(self, generation: Generation, end: int, start: int = 0) -> tuple[int, ...]:
+    def complete(
+        self, generation: Generation, end: int, start: int = 0, ended: bool = True
+    ) -> tuple[int, ...]:
         """Token ids of ``generation.text[:end]`` and the end of turn, to be scored; some begin at `start`."""
 
     def beam(

@@ -6,11 +6,13 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from semcal.arrays import as_option
 from semcal.data.question import Question
 from semcal.errors import QuestionError
+from semcal.meaning.answer import AnswerFormat, AnswerSpan
 from semcal.models.language_model import (
     Generation,
     LanguageModel,
@@ -35,7 +37,6 @@ from semcal.rows import (
     stated_answers,
 )
 from semcal.steps import RecalibratorSource, WorkerState
-from semcal.text.first_answer import first_answer
 from semcal.workers import Progress
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ class Sampling:
     max_new_tokens: int | None = None  # 10 without a passage and 32 with one, by default
     truncation: Truncation | None = None
     first: int = 0  # number of the first draw: those before it are left out
+    answer_format: AnswerFormat = field(default_factory=AnswerFormat)
 
     def limit(self, question: Question | Row) -> int:
         """The longest generation."""
@@ -83,7 +85,7 @@ class Sampling:
             seeds=self.seeds,
             max_new_tokens=self.limit(question),
             truncation=self.truncation,
-            cut=_cut,
+            cut=partial(_cut, self.answer_format),
             first=self.first,
         )
 
@@ -127,8 +129,8 @@ class Draw:
     """One sampled answer."""
 
     generation: Generation
-    text: str  # the first answer of the generation
-    log_likelihood: float | None  # length-normalised, of the first answer and end of turn (nats per token)
+    text: str | None  # the answer in the generation; None if it has none
+    log_likelihood: float | None  # length-normalised, of the answer and end of turn (nats per token)
     likelihood: str | None  # "sampled", or "rescored": of what the generation was cut to, with an end of turn
     finished: bool = True  # whether it ended before the token limit
     token_scores: TokenScores | None = None
@@ -142,23 +144,25 @@ class Sampled:
     draws: tuple[Draw, ...]
     failure: QuestionError | None = None
     truncated_to: str | None = None  # how a server has cut the distribution, where that is accepted
+    answer_format: str = "auto"
 
     def add_to(self, row: Row, *, tokens: bool = False, scores: bool = True) -> Row:
-        """Add first answers and their likelihoods, which are null unless all are known; or the failure.
+        """Add answers and their likelihoods, which are null unless all are known; or the failure.
 
         With `tokens` also the generations; null where a server tells nothing. With `scores` those of tokens.
         """
         if self.failure is not None:
             return row.set(**{FAILED: self.failure.reason})
-        scored = all(draw.log_likelihood is not None for draw in self.draws)
+        scored = all(draw.log_likelihood is not None or draw.text is None for draw in self.draws)
+        refusals = [draw.generation.refusal or None for draw in self.draws]
         draws = Draws(
             samples=[draw.text for draw in self.draws],
             log_likelihoods=[draw.log_likelihood for draw in self.draws] if scored else None,
             likelihood=[draw.likelihood for draw in self.draws] if scored else None,
             finished=[draw.finished for draw in self.draws],
-            token_scores=[draw.token_scores for draw in self.draws if draw.token_scores]
-            if scored and scores
-            else None,
+            token_scores=[draw.token_scores for draw in self.draws] if scored and scores else None,
+            answer_format=self.answer_format,
+            refusals=refusals if any(refusals) else None,
         )
         if not tokens:
             return row.add(draws)
@@ -192,17 +196,31 @@ def _mean(log_probs: Sequence[float]) -> float | None:
     return math.fsum(log_probs) / len(log_probs) if -math.inf not in log_probs else -math.inf
 
 
-def _cut(prompt: Prompt, generation: Generation) -> tuple[int, int]:
-    """Where the first answer begins and ends, blanks before an end of turn included."""
-    answer, text = first_answer(generation.text, prompt.question), generation.text
+def read_answer(
+    answer_format: AnswerFormat, prompt: Prompt | Question, generation: Generation
+) -> AnswerSpan | None:
+    """Return the answer in a generation; None if there is no answer."""
+    return None if generation.refusal is not None else answer_format.read(generation.text, prompt.question)
+
+
+def _cut(answer_format: AnswerFormat, prompt: Prompt, generation: Generation) -> tuple[int, int, bool]:
+    """Where the answer begins and ends, blanks before an end of turn included, and whether that is scored.
+
+    Nothing more is scored if there is no answer.
+    """
+    answer, text = read_answer(answer_format, prompt, generation), generation.text
+    if answer is None:
+        return 0, len(text), False
     complete = generation.finished and not text[answer.end :].strip()
-    return answer.start, len(text) if complete else answer.end
+    return answer.start, len(text) if complete else answer.end, not answer.embedded
 
 
-def _draw(prompt: Prompt, generation: Generation) -> Draw:
-    answer = first_answer(generation.text, prompt.question)
-    likelihood = "sampled" if generation.rescored is None else "rescored"
+def _draw(answer_format: AnswerFormat, prompt: Prompt, generation: Generation) -> Draw:
+    answer = read_answer(answer_format, prompt, generation)
+    if answer is None:
+        return Draw(generation, None, None, None, generation.finished)
     scores = generation.token_log_probs if generation.rescored is None else generation.rescored
+    likelihood = "sampled" if scores == generation.token_log_probs[: len(scores)] else "rescored"
     finished = generation.finished or answer.closed
     scores = scores[generation.lead :]
     return Draw(generation, answer.text, _mean(scores), likelihood, finished, _token_scores(scores))
@@ -232,7 +250,13 @@ def sample_runs(
                     sampled[prompt.question_id] = (
                         Sampled(prompt, (), draws)
                         if isinstance(draws, QuestionError)
-                        else Sampled(prompt, tuple(_draw(prompt, draw) for draw in draws), None, truncated_to)
+                        else Sampled(
+                            prompt,
+                            tuple(_draw(sampling.answer_format, prompt, draw) for draw in draws),
+                            None,
+                            truncated_to,
+                            sampling.answer_format.name,
+                        )
                     )
         n_done += len(group)
     return [[[sampled[question.id] for question in questions] for sampled in run] for run in by_id]
@@ -260,10 +284,12 @@ def score_without_passages(
     prompts = examples.prompts(model, bare)
 
     def tokens(prompt: Prompt, generation: Generation) -> tuple[int, ...]:
-        start, end = _cut(prompt, generation)
-        return model.complete(generation, end, start)
+        start, end, ended = _cut(sampling.answer_format, prompt, generation)
+        return model.complete(generation, end, start, ended)
 
     def rescore(draw: Draw, scores: Sequence[float]) -> Draw:
+        if draw.text is None:
+            return draw
         scores = scores[draw.generation.lead :]
         likely = _mean(scores), "rescored", draw.finished, _token_scores(scores)
         return Draw(draw.generation, draw.text, *likely)
@@ -326,14 +352,16 @@ def _state_group(
             if isinstance(generation, QuestionError):
                 failures[prompt.question_id] = generation
                 continue
-            start, end = _cut(prompt, generation)
-            draw, complete = _draw(prompt, generation), generation.finished and end == len(generation.text)
+            start, end, ended = _cut(sampling.answer_format, prompt, generation)
+            draw = _draw(sampling.answer_format, prompt, generation)
+            complete = generation.finished and end == len(generation.text)
             likelihood, scores = draw.log_likelihood, draw.token_scores
             if not complete or start:
                 likelihood = scores = None
-            answers[prompt.question_id] = StatedAnswer(draw.text, likelihood, token_scores=scores)
-            if reader is not None and likelihood is None:
-                unread[prompt.question_id] = reader.complete(generation, end, start)
+            # no answer at T = 0 counts as an empty one: it means what no sample means
+            answers[prompt.question_id] = StatedAnswer(draw.text or "", likelihood, token_scores=scores)
+            if reader is not None and likelihood is None and draw.text is not None:
+                unread[prompt.question_id] = reader.complete(generation, end, start, ended)
     if reader is not None and unread:
         read = [prompt for prompt in prompts if prompt.question_id in unread]
         tokens = [[unread[prompt.question_id]] for prompt in read]

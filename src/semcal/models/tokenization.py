@@ -25,6 +25,7 @@ import re
 import secrets
 import sys
 from abc import ABC, abstractmethod
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property, lru_cache
@@ -363,10 +364,11 @@ class ChatFormat(ABC):
         blank = not text[len(prefix) :].strip()
         return tokens if blank else tokens + self._piece(prefix, before[len(prefix) :])
 
-    def complete(self, generation: Generation, end: int, start: int = 0) -> _Ids:
+    def complete(self, generation: Generation, end: int, start: int = 0, ended: bool = True) -> _Ids:
         """Tokens of ``generation.text[:end]`` and the end of turn, the first of them those of `lead`.
 
-        Sampled tokens that lie before the cut are kept; a piece of a token is encoded again.
+        Sampled tokens that lie before the cut are kept; a piece of a token is encoded again. Unless `ended`,
+        the token in which the cut lies is kept as well, and no end of turn is added.
         """
         if not 0 <= end <= len(generation.text):
             raise InputError(
@@ -376,12 +378,14 @@ class ChatFormat(ABC):
         tokens, lead = generation.token_ids, self.lead(generation, start)
         if tokens[: len(lead)] != lead:
             before = text[:start].rstrip(" ")
-            return self._closed(lead + self._piece(before, text[len(before) :]), text)
-        if generation.finished:
-            if end == len(generation.text):
-                return tokens
-            if tokens[-1] not in self._newlines:
-                tokens = tokens[:-1]
+            cut = lead + self._piece(before, text[len(before) :])
+            return self._closed(cut, text) if ended else cut
+        if end == len(generation.text) and (generation.finished or not ended):
+            return tokens
+        if not ended:
+            return tokens[: bisect_left(range(len(tokens)), end, key=lambda k: len(self._decode(tokens[:k])))]
+        if generation.finished and tokens[-1] not in self._newlines:
+            tokens = tokens[:-1]
         prefix_tokens, prefix = self._sampled_prefix(tokens, text)
         if prefix != text:
             prefix_tokens += self._piece(prefix, text[len(prefix) :])

@@ -239,6 +239,7 @@ def _key(model: Sampler, sampling: Sampling, clustering: Grouping) -> Json:
         "m": sampling.m,
         "seed": sampling.seeds[0],
         "max_new_tokens": sampling.max_new_tokens,
+        "answer_format": sampling.answer_format.name,
         "model": model.revision,
         "prompt": sampling.asking.hash(model),
         "recalibrators": [fingerprint(recalibrator) for recalibrator in sampling.recalibrators],

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from semcal.errors import SemcalWarning, shown
+from semcal.meaning.answer import split_reasoning
 from semcal.models.language_model import Prompt
 from semcal.models.uniforms import uniforms
 from semcal.rows import Json
 from semcal.servers.client import ServerRequest
-from semcal.text.first_answer import split_thinking
 
 #: What switches truncation and penalties off, under all the names that servers have for them.
 NEUTRAL: Json = {
@@ -166,15 +166,15 @@ class ThinkingCount:
     cut: int = 0
 
     def add(self, ended: Iterable[bool], limit: int) -> None:
-        """Count answers after thinking, each with whether it came; warn once if any did not."""
+        """Count replies with reasoning, each with whether an answer came; warn once if one did not."""
         before, ends = self.cut, list(ended)
         self.answers += len(ends)
         self.cut += ends.count(False)
         if not before and self.cut:
             warnings.warn(
-                f"{self.cut} of {len(ends)} answers were still being thought about at the limit of {limit} "
-                "tokens, and are empty; give a larger --max-new-tokens (such as 4000), or switch thinking "
-                "off at the server",
+                f"{self.cut} of {len(ends)} answers were still being thought about when the reply ended (the "
+                f"limit is {limit} tokens), and count as no answer; give a larger --max-new-tokens (such as "
+                "4000), or switch thinking off at the server",
                 SemcalWarning,
                 stacklevel=4,
             )
@@ -214,7 +214,7 @@ class TokenEntry:
 class Choice:
     """One answer of a reply."""
 
-    text: str  # without what the model thought before it
+    text: str  # without the reasoning before it; "" if there is no answer
     finished: bool  # it ended by itself: finish_reason "stop", not "length"
     reasoning: str = ""  # what it thought before the answer (reasoning_content, <think>...</think>)
     #: Of the answer; None without log-probabilities, and after thinking: they are not those of the answer
@@ -223,6 +223,9 @@ class Choice:
     tokens: int = 0  # generated, those of the reasoning included; 0 where the reply does not say
     token_ids: tuple[int, ...] | None = None  # those that the reply lists beside the entries
     complete: bool = False  # the reply shows that every token of the answer has its entry
+    refusal: str | None = (
+        None  # what stands in place of an answer: a refusal, or "" for null and reasoning alone
+    )
 
 
 def parse_choices(reply: Json, *, log_probs: bool = True) -> list[Choice]:
@@ -255,16 +258,18 @@ def parse_choices(reply: Json, *, log_probs: bool = True) -> list[Choice]:
 
 def _choice(choice: Json, *, log_probs: bool) -> Choice:
     """A choice, without what the whole reply tells of it."""
-    written, reasoning = _texts(choice)
+    written, reasoning, refusal = _texts(choice)
     reason = choice.get("finish_reason")
     if reason not in (*_ENDED, *_CUT):
         raise ValueError(f"an answer did not end: finish_reason is {shown(reason)}")
     entries, token_ids = _entries(choice.get("logprobs") if log_probs else None), choice.get("token_ids")
     if token_ids is not None:
         token_ids = tuple(_typed(token_id, int, "a token id") for token_id in _typed(token_ids, list, ""))
-    thought, text = split_thinking(written)
+    thought, text = split_reasoning(written) if written else ("", written)
     reasoning = "\n".join(filter(None, (reasoning, thought)))
     tokens = max(len(entries or ()), len(token_ids or ()))
+    if text is None or (reasoning and not text.strip()):
+        return Choice("", reason in _ENDED, reasoning, tokens=tokens, refusal=refusal)
     if reasoning or text != written:
         return Choice(text, reason in _ENDED, reasoning, tokens=tokens)
     return Choice(text, reason in _ENDED, entries=entries, tokens=tokens, token_ids=token_ids)
@@ -316,16 +321,34 @@ def _squeezed(text: bytes) -> str:
     return _BLANKS.sub("", text.decode(errors="replace"))
 
 
-def _texts(choice: Json) -> tuple[str, str]:
-    """The text of a choice, and what a field of its own holds of the thinking."""
+def _texts(choice: Json) -> tuple[str | None, str, str]:
+    """The text of a choice, None if it has none, and what fields of their own hold: reasoning, a refusal."""
     if "message" not in choice:
-        return _get(choice, "text", str), ""
+        return _get(choice, "text", str), "", ""
     message = _get(choice, "message", Mapping)
-    reasoning = message.get("reasoning_content") or message.get("reasoning") or ""
     if message.get("tool_calls"):
         raise ValueError("the model called a tool and gave no answer")
-    content = message.get("content")
-    return _typed("" if content is None else content, str, "content"), _typed(reasoning, str, "reasoning")
+    content, refusal = message.get("content"), _joined_parts(message.get("refusal"), "refusal")
+    reasoning = message.get("reasoning_content") or message.get("reasoning")
+    if isinstance(content, list):
+        kinds = [_get(_typed(part, Mapping, "a part of the content"), "type", str) for part in content]
+        reasoning = reasoning or [p for p, kind in zip(content, kinds) if kind in ("thinking", "reasoning")]
+        refusal = refusal or _joined_parts(
+            [p for p, kind in zip(content, kinds) if kind == "refusal"], "refusal"
+        )
+        content = [part for part, kind in zip(content, kinds) if kind in ("text", "output_text")] or None
+    text = None if content is None else _joined_parts(content, "content")
+    return text, _joined_parts(reasoning, "reasoning"), refusal
+
+
+def _joined_parts(value: Any, name: str) -> str:
+    """The text of a string, a part of a message ({"text": …}), or a list of parts."""
+    if isinstance(value, list):
+        return "".join(_joined_parts(part, name) for part in value)
+    if isinstance(value, Mapping):
+        keys = ("text", "thinking", "reasoning", "refusal")
+        return _joined_parts(next((value[key] for key in keys if value.get(key)), ""), name)
+    return _typed(value or "", str, name)  # type: ignore[no-any-return]
 
 
 def _entries(logprobs: Any) -> tuple[TokenEntry, ...] | None:

@@ -375,7 +375,7 @@ class ServerModel:
                 draws_by_way[i, way] = QuestionError(prompts[i].question_id, reply.reason)
             elif isinstance(so_far, list):
                 so_far += [self._read(choice, way) for choice in reply[:n]]
-                thought += [bool(choice.text) or choice.finished for choice in reply[:n] if choice.reasoning]
+                thought += [choice.refusal != "" for choice in reply[:n] if choice.reasoning]
         self.thinking.add(thought, max_new_tokens)
         return draws_by_way
 
@@ -426,7 +426,7 @@ class ServerModel:
         scored = complete and (ended or not finished) and None not in values
         log_probs = tuple(value for value in values if value is not None) if scored else ()
         token_ids = ids if complete or choice.token_ids else ()
-        return Drawn(Generation(text, token_ids, log_probs, finished), entries)
+        return Drawn(Generation(text, token_ids, log_probs, finished, refusal=choice.refusal), entries)
 
     def _rescored(
         self, prompts: Sequence[Prompt], draws_by_way: DrawsByWay, cut: Cut | None
@@ -454,17 +454,22 @@ class ServerModel:
 
         Without the form of the chats the tokens of what remains are unknown, and so is its likelihood.
         """
-        generation, entries, (start, end) = draw.generation, draw.entries, cut(prompt, draw.generation)
-        uncut = generation.finished and end == len(generation.text)
+        generation, entries, (start, end, ended) = draw.generation, draw.entries, cut(prompt, draw.generation)
+        uncut = (generation.finished or not ended) and end == len(generation.text)
         if uncut and not start:
             return draw
         if way.reading is None or not generation.token_log_probs:
             return replace(draw, rescored=())
         if self.format is None:
             lead = _entries_before(generation.text[:start], entries)
-            rescored = None if uncut and lead else ()
-            return replace(draw, generation=replace(generation, lead=lead), rescored=rescored)
-        completed = self.format.complete(generation, end, start)
+            scores: tuple[float, ...] | None = None if uncut else ()
+            if not (uncut or ended):
+                texts = accumulate(entry.text for entry in entries)
+                count = next((k for k, text in enumerate(texts, 1) if len(text) >= end), 0)
+                scores = generation.token_log_probs[:count]
+            scores = scores if lead or not start else ()
+            return replace(draw, generation=replace(generation, lead=lead), rescored=scores)
+        completed = self.format.complete(generation, end, start, ended)
         lead = len(self.format.lead(generation, start))
         draw = replace(draw, generation=replace(generation, lead=lead))
         if completed == generation.token_ids:

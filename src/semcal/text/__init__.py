@@ -1,1 +1,1 @@
-"""Answers as text: first answer, normal form, numbers, values, names."""
+"""Answers as text: normal form, numbers, values, names."""

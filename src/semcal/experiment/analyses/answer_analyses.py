@@ -29,9 +29,9 @@ from semcal.experiment.analyses.grid_scores import (
     over_runs,
 )
 from semcal.experiment.finished import FinishedRun
+from semcal.meaning.answer import is_refusal
 from semcal.metrics import bootstrap
 from semcal.rows import NO_ANSWER
-from semcal.text.first_answer import is_refusal
 
 FIT_KEYS = (
     *("candidate", "method", "loss", "alpha", "weight_decay", "temperature", "at_bound", "parameters"),

@@ -21,8 +21,8 @@ from semcal import metrics
 from semcal.data.question import Ties, several, ties_of
 from semcal.errors import StoreError, UndefinedWarning
 from semcal.experiment.finished import FinishedRun, Pair
+from semcal.meaning.answer import is_refusal
 from semcal.metrics import METRICS, Contrast, Interval, JointBootstrap
-from semcal.text.first_answer import is_refusal
 
 Floats = NDArray[np.float64]
 Key = tuple[str, str]  # of a method and a measure

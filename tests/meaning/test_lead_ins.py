@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from semcal.text.first_answer import FirstAnswer, first_answer
+from semcal.meaning.answer import AnswerSpan, first_answer
 
 QUESTION = "What is the capital of France?"
 
@@ -311,7 +311,7 @@ def test_the_answer_lies_in_the_text_behind_what_is_passed_over(raw: str, questi
     assert 0 <= found.start <= found.end <= len(raw)
     assert found.text in raw[found.start : found.end]
     assert found.text or not raw.strip(" \n.")  # something said is never nothing
-    assert found == FirstAnswer(found.text, found.end, found.start)
+    assert found == AnswerSpan(found.text, found.end, found.start)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from semcal.text.first_answer import FirstAnswer, first_answer
+from semcal.meaning.answer import AnswerSpan, first_answer
 
 PIECES = [
     "Ana",
@@ -79,7 +79,7 @@ def test_the_answer_ends_with_its_first_sentence_or_line(raw, text):
     ],
 )
 def test_full_stops_inside_abbreviations_initials_and_decimals_end_no_sentence(answer):
-    assert first_answer(answer) == FirstAnswer(answer, len(answer))
+    assert first_answer(answer) == AnswerSpan(answer, len(answer))
     assert first_answer(f"{answer}. The rest").text in (answer, f"{answer}.")
 
 
@@ -104,7 +104,7 @@ def test_after_an_abbreviation_a_word_that_opens_sentences_opens_one(raw, text):
     "answer", ["U.S.", "5 p.m.", "Ana Velis Jr.", "Velis Inc.", "J. R.", "and so on ..."]
 )
 def test_the_full_stop_of_an_abbreviation_is_kept(answer):
-    assert first_answer(answer) == FirstAnswer(answer, len(answer))
+    assert first_answer(answer) == AnswerSpan(answer, len(answer))
 
 
 def test_the_end_counts_the_full_stop_and_what_closes_with_it():
@@ -114,16 +114,16 @@ def test_the_end_counts_the_full_stop_and_what_closes_with_it():
 
 
 def test_blanks_and_newlines_before_the_answer_are_skipped_but_counted():
-    assert first_answer("\n \n Toreth. More") == FirstAnswer("Toreth", len("\n \n Toreth."))
+    assert first_answer("\n \n Toreth. More") == AnswerSpan("Toreth", len("\n \n Toreth."))
 
 
 @pytest.mark.parametrize("raw", ["", " ", "\n\n", " \t\n"])
 def test_nothing_but_blanks_is_the_empty_answer(raw):
-    assert first_answer(raw) == FirstAnswer("", 0)
+    assert first_answer(raw) == AnswerSpan("", 0)
 
 
 def test_a_lone_full_stop_is_the_empty_answer():
-    assert first_answer(".") == FirstAnswer("", 1)
+    assert first_answer(".") == AnswerSpan("", 1)
 
 
 @given(st.one_of(st.text(), st.lists(st.sampled_from(PIECES), max_size=12).map("".join)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from semcal.text.first_answer import is_refusal
+from semcal.meaning.answer import is_refusal
 
 
 @pytest.mark.parametrize(
