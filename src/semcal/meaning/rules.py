@@ -21,7 +21,7 @@ from typing import Any
 from rapidfuzz.fuzz import ratio
 
 from semcal.text.first_answer import is_refusal
-from semcal.text.names import is_code
+from semcal.text.names import is_code, roman_value
 from semcal.text.normal_form import asks_for_code, code_form, normal_form
 from semcal.text.values import month_and_day, values_differ, values_read
 
@@ -138,6 +138,7 @@ _BEFORE_NUMBER = re.compile(r"\b(?:(over|above)|(under|below)|(ca?\.?)|(no\.?)) 
 _READ_AS = ("more than ", "less than ", "about ", "number ")
 _SPLIT = re.compile(r"[^\w%°$€£¥²/:.+-]|[.:](?!\d)|(?<!\d)[/-](?!\d)|(?<=°)(?=[nsew]\b)")
 _ASIDE = re.compile(r'"[^"]*"|\([^)]*\)')
+_SHARP = re.compile(r"\b([A-G])[- ]sharp\b")
 _WORD = re.compile(r"[^\W\d_]\w*")
 _BE = re.compile(r"\b(?:is|are|was|were|been|being|wurde|est|fue)\b")
 _NO_NAME = re.compile(r"[ivxl]+|\w*(?:four|fif|six|seven|eigh|nin|ten|teen|tie)th|first|second|third")
@@ -151,12 +152,13 @@ class _Answer:
         self.whole = len(text) <= LONGEST
         code = plain(text[:LONGEST]).translate(_ALIKE)
         code = code if code.isascii() else code.replace("👍", " yes ").replace("👎", " no ").strip()
-        self.code = _EDGES.sub("", code)
+        self.code = _SHARP.sub(r"\1#", _EDGES.sub("", code))
         self.raw = _without_hedges(self.code)
         self.figures = _with_figures(self.raw)
         form = _form(self.figures)
         spaced = " ".join(_SPLIT.sub(" ", form).split())
         words = _EXPAND.sub(lambda match: _EXPANDED[match[0]], spaced).split()
+        words = [(len(word) > 1 and roman_value(word)) or word for word in words]
         self.words = [word for word in words if word not in _ARTICLES] or words
         self.stems = [*map(_stem, self.words)]
         self.names = _without_titles(self.words)
@@ -258,8 +260,12 @@ def _unit(name: str) -> str:
 
 
 def _bare(text: str) -> str:
-    """Fold the case, and drop diacritics."""
-    return text.lower() if text.isascii() else _MARKS.sub("", unicodedata.normalize("NFKD", text).casefold())
+    """Fold the case, and drop diacritics; a Greek letter alone is its name."""
+    if text.isascii():
+        return text.lower()
+    if len(text) == 1 and "GREEK" in unicodedata.name(text, ""):
+        return unicodedata.name(text).split()[-1].lower()
+    return _MARKS.sub("", unicodedata.normalize("NFKD", text).casefold())
 
 
 def _form(text: str) -> str:
@@ -308,6 +314,8 @@ _RANGE = re.compile(r"(?:from |between )?(\d+(?:\.\d+)?) ?(?:to|until|till|throu
 _SHARE = re.compile(rf"\b{_any_of('share')}\b", re.I)
 _POINTED_DATE = re.compile(r"\b(\d{1,2})\.(\d{1,2})\.([12]\d{3})\b")
 _ISO_DATE = re.compile(r"(?:on |am )?(\d{4}-\d\d-\d\d)")
+_BLOOD = re.compile(r"(?:type |blood type )?(ab?|b|o) ?(?:rh ?)?(\+|-|positive|negative)")
+_DECADE = re.compile(r"(?:in )?(\d\d)?(\d0)s")
 _NEAR = Fraction(1, 5)  # of two amounts in different units: a rounded conversion is nearer
 _UNSURE = [{"pound", "£"}, {"pound", "lb"}, {"deg", "°C"}, {"deg", "°F"}, {"deg", "°"}]
 
@@ -332,11 +340,15 @@ def _value(figures: str) -> tuple[str, Any] | None:
         return "number", Fraction(power[1]) * Fraction(10) ** (_SCALES.get(power[2]) or int(power[2]))
     if spread := _RANGE.fullmatch(text):
         return "range", spread.groups()
+    if blood := _BLOOD.fullmatch(text):
+        return "blood", (blood[1], blood[2][:1].translate({112: "+", 110: "-"}))
     form = normal_form(_POINTED_DATE.sub(r"\3/\2/\1", text))
     if date := _ISO_DATE.fullmatch(form):
         return "date", date[1]
     if day := month_and_day(form):
         return "day", day
+    if decade := _DECADE.fullmatch(form):
+        return "decade", (decade[1] or "19", decade[2])
     number = _NUMBER.fullmatch(form)
     if not number:
         return None
@@ -370,7 +382,7 @@ def _by_value(question: str, s: _Answer, t: _Answer) -> bool | None:
     if kind == "number":
         unsure = shares == 1 or any(re.search(r"\.\d{3}$|\d,\d{1,2}$", text) for text in texts)
         return None if unsure else False
-    if kind in ("time", "date", "day"):
+    if kind in ("time", "date", "day", "blood", "decade"):
         return False
     return False if kind != "range" and abs(x - y) > _NEAR * max(abs(x), abs(y)) else None
 
@@ -392,6 +404,7 @@ def _by_amount(_: str, s: _Answer, t: _Answer) -> bool | None:
 _CHEMICAL = re.compile(
     r"\b(?:formula|symbol|element|chemical|compound|gas|ion|molecule|periodic|unit)s?\b", re.I
 )
+_FORMULA = re.compile("(?:[A-Z][a-z]?){2,}")
 _POWER = re.compile(r"[⁰¹²³⁴-⁹]+(?![⁺⁻])")
 _TOKEN = re.compile(r"[^\W_]+|[<>=!&|+*]+|\S")
 _SKIN = re.compile("[\ufe0f\U0001f3fb-\U0001f3ff]")
@@ -420,6 +433,13 @@ def _by_sign(question: str, s: _Answer, t: _Answer) -> bool | None:
         if len(x) < 5 and x != y and x.lower() == y.lower():
             units = x in _UNITS and y in _UNITS and _UNITS[x] != _UNITS[y]
             return False if units or (_CHEMICAL.search(question) and x[1:] != y[1:]) else None
+        if (
+            x.lower() != y.lower()
+            and _FORMULA.fullmatch(x)
+            and _FORMULA.fullmatch(y)
+            and _CHEMICAL.search(question)
+        ):
+            return False
         pictures = not (s.words and t.words) and not any(map(str.isalnum, x + y))
         return _SKIN.sub("", x) == _SKIN.sub("", y) if pictures else None
     x, y = _symbols(x), _symbols(y)
@@ -524,6 +544,7 @@ def _by_negation(question: str, s: _Answer, t: _Answer) -> bool | None:
 # ---- Words
 
 _NO_LIST = re.compile(r'"|\b(?:it|who|which|that|is|was|are|by|in|from|for|while|said|with|of)\b')
+_UMLAUT = re.compile("[äöüÄÖÜ]")
 _SHORT_LISTS = ("bosnia", "trinidad", "antigua", "serbia")  # short for "Bosnia and Herzegovina"
 _SYMMETRIC = frozenset(map(_stem, _WORDS["symmetric"].split()))
 _BESIDE = (
@@ -639,6 +660,9 @@ def _by_name(_: str, s: _Answer, t: _Answer) -> bool | None:
     person = min(len(x), len(y)) == 1 and s.names[-1] == t.names[-1] and not set(x) & set(y)
     if person and len(s.names) - len(x) > 1 and (_DEMONYM.fullmatch(x[0]) or _DEMONYM.fullmatch(y[0])):
         return None
+    for initials, full, answer in ((x, y, t), (y, x, s)):
+        if person and {*map(len, initials)} == {1} and answer.is_name(full[0]) and full[0][0] not in initials:
+            return False
     variants = _is_short(x[0], y[0]) or x[0].startswith(y[0][:4]) or ratio(x[0], y[0]) > 72
     names = s.is_name(x[0]) and t.is_name(y[0]) and not variants
     return False if names and (person or len(x) == len(y) == 1) else None
@@ -651,7 +675,11 @@ def _is_short(x: str, y: str) -> bool:
 
 def _by_alias(_: str, s: _Answer, t: _Answer) -> bool | None:
     """One form; an acronym; a name with initials or nicknames in its parts."""
-    if s.words == t.words or s.names == t.names:
+    joined = ["".join(answer.words) for answer in (s, t)]
+    umlauts = (
+        [re.sub("(?<=[aou])e", "", word) for word in joined] if _UMLAUT.search(s.raw + t.raw) else joined
+    )
+    if s.names == t.names or (umlauts[0] == umlauts[1] and joined[0].isalpha()):
         return _SIGNS(s.raw) == _SIGNS(t.raw) or None
     x, y = _unlike(s.words, t.words)
     for short, long, one, other in ((x, y, s, t), (y, x, t, s)):
