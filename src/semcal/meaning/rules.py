@@ -124,7 +124,8 @@ _HEDGES = re.compile(
 )
 _LAST_HEDGE = re.compile(r",?\ (?:i (?:think|believe|guess)|as far as i know|if i remember correctly)$", re.I)
 _SMALL = _WORDS["numbers"].split()
-_SMALL_WORD = re.compile(rf"\b(?:{'|'.join(_SMALL)})\b(?!-)", re.I)
+_SMALL_WORD = re.compile(rf"(?<!\bno )\b(?:{'|'.join(_SMALL)})\b(?!-)", re.I)
+_DEGREES = re.compile(r"(?<=\d) degrees? (?=[CF]\b)")
 _KM_PER_HOUR = re.compile("kilomet(?:re|er)s per hour", re.I)
 _UNIT = re.compile(r"(?<=\d)(?:\s?degrees?(?=\s[CFcf]))?[\s-]?(°\s?[CF]\b|[^\W\d_][\w²/]*)")
 _MARKS = re.compile("[\u0300-\u036f]")
@@ -248,6 +249,7 @@ def _with_figures(text: str) -> str:
     """Write small number words as digits, and rates by their symbol."""
     if " per " in text:
         text = _KM_PER_HOUR.sub("km/h", text.replace("miles per hour", "mph")).replace(" per second", "/s")
+    text = _DEGREES.sub("°", text.replace("square ", "sq").replace("sq. ", "sq"))
     return _SMALL_WORD.sub(lambda match: str(_SMALL.index(match[0].lower())), text)
 
 
@@ -256,7 +258,7 @@ def _unit(name: str) -> str:
     if name.endswith("/s") and len(name) > 4:
         rate = f"{_unit(name[:-2])}/s"
         return rate if rate in _SIZES else ""
-    return _UNITS.get(name.replace("° ", "°")) or (_UNITS.get(name.lower(), "") if len(name) > 3 else "")
+    return _UNITS.get(name.replace("° ", "°")) or (_UNITS.get(name.lower(), "") if len(name) > 2 else "")
 
 
 def _bare(text: str) -> str:
@@ -313,7 +315,7 @@ _BOUND = re.compile(
 _RANGE = re.compile(r"(?:from |between )?(\d+(?:\.\d+)?) ?(?:to|until|till|through|-|:) ?(\d+(?:\.\d+)?)")
 _SHARE = re.compile(rf"\b{_any_of('share')}\b", re.I)
 _POINTED_DATE = re.compile(r"\b(\d{1,2})\.(\d{1,2})\.([12]\d{3})\b")
-_ISO_DATE = re.compile(r"(?:on |am )?(\d{4}-\d\d-\d\d)")
+_ISO_DATE = re.compile(r"(?:(?:on|am|le|el|il|op|em) )?(\d{4}-\d\d-\d\d)")
 _BLOOD = re.compile(r"(?:type |blood type )?(ab?|b|o) ?(?:rh ?)?(\+|-|positive|negative)")
 _DECADE = re.compile(r"(?:in )?(\d\d)?(\d0)s")
 _NEAR = Fraction(1, 5)  # of two amounts in different units: a rounded conversion is nearer
@@ -609,7 +611,7 @@ def _by_roles(_: str, s: _Answer, t: _Answer) -> bool | None:
             if y == [*x[j:], *x[i:j], *x[:i]]:
                 verb = x[i:j]
                 named = all(any(word.startswith(name) for name in t.capitals) for word in verb)
-                return None if named or _SYMMETRIC.issuperset(verb) else False
+                return None if named or (_SYMMETRIC.issuperset(verb) and verb != ["to"]) else False
     return None
 
 
