@@ -23,6 +23,7 @@ from rapidfuzz.fuzz import ratio
 from semcal.text.first_answer import is_refusal
 from semcal.text.names import is_code, roman_value
 from semcal.text.normal_form import asks_for_code, code_form, normal_form
+from semcal.text.numbers import NUMBER_WORDS
 from semcal.text.values import month_and_day, values_differ, values_read
 
 LONGEST = 400
@@ -329,6 +330,10 @@ def _value(figures: str) -> tuple[str, Any] | None:
         return None
     if text in _NO_NUMBERS:
         return "time" if text[0] == "m" or text == "noon" else "number", Fraction(_NO_NUMBERS[text])
+    if blood := _BLOOD.fullmatch(text):
+        return "blood", (blood[1], blood[2][:1].translate({112: "+", 110: "-"}))
+    if NUMBER_WORDS.isdisjoint(text.split()) and not any(map(str.isdigit, text)):
+        return None
     if clock := _CLOCK.fullmatch(text):
         hour, minute = int(clock[1]), int(clock[3] or 0)
         if " in the " in text or clock[5]:
@@ -342,8 +347,6 @@ def _value(figures: str) -> tuple[str, Any] | None:
         return "number", Fraction(power[1]) * Fraction(10) ** (_SCALES.get(power[2]) or int(power[2]))
     if spread := _RANGE.fullmatch(text):
         return "range", spread.groups()
-    if blood := _BLOOD.fullmatch(text):
-        return "blood", (blood[1], blood[2][:1].translate({112: "+", 110: "-"}))
     form = normal_form(_POINTED_DATE.sub(r"\3/\2/\1", text))
     if date := _ISO_DATE.fullmatch(form):
         return "date", date[1]
