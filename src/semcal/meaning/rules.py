@@ -20,9 +20,15 @@ from typing import Any
 
 from rapidfuzz.fuzz import ratio
 
+<<<<<<< HEAD
 from semcal.meaning.answer import is_refusal
 from semcal.text.names import is_code
+=======
+from semcal.text.first_answer import is_refusal
+from semcal.text.names import is_code, roman_value
+>>>>>>> w-rules
 from semcal.text.normal_form import asks_for_code, code_form, normal_form
+from semcal.text.numbers import NUMBER_WORDS
 from semcal.text.values import month_and_day, values_differ, values_read
 
 LONGEST = 400
@@ -124,7 +130,8 @@ _HEDGES = re.compile(
 )
 _LAST_HEDGE = re.compile(r",?\ (?:i (?:think|believe|guess)|as far as i know|if i remember correctly)$", re.I)
 _SMALL = _WORDS["numbers"].split()
-_SMALL_WORD = re.compile(rf"\b(?:{'|'.join(_SMALL)})\b(?!-)", re.I)
+_SMALL_WORD = re.compile(rf"(?<!\bno )\b(?:{'|'.join(_SMALL)})\b(?!-)", re.I)
+_DEGREES = re.compile(r"(?<=\d) degrees? (?=[CF]\b)")
 _KM_PER_HOUR = re.compile("kilomet(?:re|er)s per hour", re.I)
 _UNIT = re.compile(r"(?<=\d)(?:\s?degrees?(?=\s[CFcf]))?[\s-]?(°\s?[CF]\b|[^\W\d_][\w²/]*)")
 _MARKS = re.compile("[\u0300-\u036f]")
@@ -138,6 +145,7 @@ _BEFORE_NUMBER = re.compile(r"\b(?:(over|above)|(under|below)|(ca?\.?)|(no\.?)) 
 _READ_AS = ("more than ", "less than ", "about ", "number ")
 _SPLIT = re.compile(r"[^\w%°$€£¥²/:.+-]|[.:](?!\d)|(?<!\d)[/-](?!\d)|(?<=°)(?=[nsew]\b)")
 _ASIDE = re.compile(r'"[^"]*"|\([^)]*\)')
+_SHARP = re.compile(r"\b([A-G])[- ]sharp\b")
 _WORD = re.compile(r"[^\W\d_]\w*")
 _BE = re.compile(r"\b(?:is|are|was|were|been|being|wurde|est|fue)\b")
 _NO_NAME = re.compile(r"[ivxl]+|\w*(?:four|fif|six|seven|eigh|nin|ten|teen|tie)th|first|second|third")
@@ -151,12 +159,13 @@ class _Answer:
         self.whole = len(text) <= LONGEST
         code = plain(text[:LONGEST]).translate(_ALIKE)
         code = code if code.isascii() else code.replace("👍", " yes ").replace("👎", " no ").strip()
-        self.code = _EDGES.sub("", code)
+        self.code = _SHARP.sub(r"\1#", _EDGES.sub("", code))
         self.raw = _without_hedges(self.code)
         self.figures = _with_figures(self.raw)
         form = _form(self.figures)
         spaced = " ".join(_SPLIT.sub(" ", form).split())
         words = _EXPAND.sub(lambda match: _EXPANDED[match[0]], spaced).split()
+        words = [(len(word) > 1 and roman_value(word)) or word for word in words]
         self.words = [word for word in words if word not in _ARTICLES] or words
         self.stems = [*map(_stem, self.words)]
         self.names = _without_titles(self.words)
@@ -246,6 +255,7 @@ def _with_figures(text: str) -> str:
     """Write small number words as digits, and rates by their symbol."""
     if " per " in text:
         text = _KM_PER_HOUR.sub("km/h", text.replace("miles per hour", "mph")).replace(" per second", "/s")
+    text = _DEGREES.sub("°", text.replace("square ", "sq").replace("sq. ", "sq"))
     return _SMALL_WORD.sub(lambda match: str(_SMALL.index(match[0].lower())), text)
 
 
@@ -254,12 +264,16 @@ def _unit(name: str) -> str:
     if name.endswith("/s") and len(name) > 4:
         rate = f"{_unit(name[:-2])}/s"
         return rate if rate in _SIZES else ""
-    return _UNITS.get(name.replace("° ", "°")) or (_UNITS.get(name.lower(), "") if len(name) > 3 else "")
+    return _UNITS.get(name.replace("° ", "°")) or (_UNITS.get(name.lower(), "") if len(name) > 2 else "")
 
 
 def _bare(text: str) -> str:
-    """Fold the case, and drop diacritics."""
-    return text.lower() if text.isascii() else _MARKS.sub("", unicodedata.normalize("NFKD", text).casefold())
+    """Fold the case, and drop diacritics; a Greek letter alone is its name."""
+    if text.isascii():
+        return text.lower()
+    if len(text) == 1 and "GREEK" in unicodedata.name(text, ""):
+        return unicodedata.name(text).split()[-1].lower()
+    return _MARKS.sub("", unicodedata.normalize("NFKD", text).casefold())
 
 
 def _form(text: str) -> str:
@@ -307,7 +321,9 @@ _BOUND = re.compile(
 _RANGE = re.compile(r"(?:from |between )?(\d+(?:\.\d+)?) ?(?:to|until|till|through|-|:) ?(\d+(?:\.\d+)?)")
 _SHARE = re.compile(rf"\b{_any_of('share')}\b", re.I)
 _POINTED_DATE = re.compile(r"\b(\d{1,2})\.(\d{1,2})\.([12]\d{3})\b")
-_ISO_DATE = re.compile(r"(?:on |am )?(\d{4}-\d\d-\d\d)")
+_ISO_DATE = re.compile(r"(?:(?:on|am|le|el|il|op|em) )?(\d{4}-\d\d-\d\d)")
+_BLOOD = re.compile(r"(?:type |blood type )?(ab?|b|o) ?(?:rh ?)?(\+|-|positive|negative)")
+_DECADE = re.compile(r"(?:in )?(\d\d)?(\d0)s")
 _NEAR = Fraction(1, 5)  # of two amounts in different units: a rounded conversion is nearer
 _UNSURE = [{"pound", "£"}, {"pound", "lb"}, {"deg", "°C"}, {"deg", "°F"}, {"deg", "°"}]
 
@@ -319,6 +335,10 @@ def _value(figures: str) -> tuple[str, Any] | None:
         return None
     if text in _NO_NUMBERS:
         return "time" if text[0] == "m" or text == "noon" else "number", Fraction(_NO_NUMBERS[text])
+    if blood := _BLOOD.fullmatch(text):
+        return "blood", (blood[1], blood[2][:1].translate({112: "+", 110: "-"}))
+    if NUMBER_WORDS.isdisjoint(text.split()) and not any(map(str.isdigit, text)):
+        return None
     if clock := _CLOCK.fullmatch(text):
         hour, minute = int(clock[1]), int(clock[3] or 0)
         if " in the " in text or clock[5]:
@@ -337,6 +357,8 @@ def _value(figures: str) -> tuple[str, Any] | None:
         return "date", date[1]
     if day := month_and_day(form):
         return "day", day
+    if decade := _DECADE.fullmatch(form):
+        return "decade", (decade[1] or "19", decade[2])
     number = _NUMBER.fullmatch(form)
     if not number:
         return None
@@ -370,7 +392,7 @@ def _by_value(question: str, s: _Answer, t: _Answer) -> bool | None:
     if kind == "number":
         unsure = shares == 1 or any(re.search(r"\.\d{3}$|\d,\d{1,2}$", text) for text in texts)
         return None if unsure else False
-    if kind in ("time", "date", "day"):
+    if kind in ("time", "date", "day", "blood", "decade"):
         return False
     return False if kind != "range" and abs(x - y) > _NEAR * max(abs(x), abs(y)) else None
 
@@ -392,6 +414,7 @@ def _by_amount(_: str, s: _Answer, t: _Answer) -> bool | None:
 _CHEMICAL = re.compile(
     r"\b(?:formula|symbol|element|chemical|compound|gas|ion|molecule|periodic|unit)s?\b", re.I
 )
+_FORMULA = re.compile("(?:[A-Z][a-z]?){2,}")
 _POWER = re.compile(r"[⁰¹²³⁴-⁹]+(?![⁺⁻])")
 _TOKEN = re.compile(r"[^\W_]+|[<>=!&|+*]+|\S")
 _SKIN = re.compile("[\ufe0f\U0001f3fb-\U0001f3ff]")
@@ -420,6 +443,13 @@ def _by_sign(question: str, s: _Answer, t: _Answer) -> bool | None:
         if len(x) < 5 and x != y and x.lower() == y.lower():
             units = x in _UNITS and y in _UNITS and _UNITS[x] != _UNITS[y]
             return False if units or (_CHEMICAL.search(question) and x[1:] != y[1:]) else None
+        if (
+            x.lower() != y.lower()
+            and _FORMULA.fullmatch(x)
+            and _FORMULA.fullmatch(y)
+            and _CHEMICAL.search(question)
+        ):
+            return False
         pictures = not (s.words and t.words) and not any(map(str.isalnum, x + y))
         return _SKIN.sub("", x) == _SKIN.sub("", y) if pictures else None
     x, y = _symbols(x), _symbols(y)
@@ -524,6 +554,7 @@ def _by_negation(question: str, s: _Answer, t: _Answer) -> bool | None:
 # ---- Words
 
 _NO_LIST = re.compile(r'"|\b(?:it|who|which|that|is|was|are|by|in|from|for|while|said|with|of)\b')
+_UMLAUT = re.compile("[äöüÄÖÜ]")
 _SHORT_LISTS = ("bosnia", "trinidad", "antigua", "serbia")  # short for "Bosnia and Herzegovina"
 _SYMMETRIC = frozenset(map(_stem, _WORDS["symmetric"].split()))
 _BESIDE = (
@@ -588,7 +619,7 @@ def _by_roles(_: str, s: _Answer, t: _Answer) -> bool | None:
             if y == [*x[j:], *x[i:j], *x[:i]]:
                 verb = x[i:j]
                 named = all(any(word.startswith(name) for name in t.capitals) for word in verb)
-                return None if named or _SYMMETRIC.issuperset(verb) else False
+                return None if named or (_SYMMETRIC.issuperset(verb) and verb != ["to"]) else False
     return None
 
 
@@ -639,6 +670,9 @@ def _by_name(_: str, s: _Answer, t: _Answer) -> bool | None:
     person = min(len(x), len(y)) == 1 and s.names[-1] == t.names[-1] and not set(x) & set(y)
     if person and len(s.names) - len(x) > 1 and (_DEMONYM.fullmatch(x[0]) or _DEMONYM.fullmatch(y[0])):
         return None
+    for initials, full, answer in ((x, y, t), (y, x, s)):
+        if person and {*map(len, initials)} == {1} and answer.is_name(full[0]) and full[0][0] not in initials:
+            return False
     variants = _is_short(x[0], y[0]) or x[0].startswith(y[0][:4]) or ratio(x[0], y[0]) > 72
     names = s.is_name(x[0]) and t.is_name(y[0]) and not variants
     return False if names and (person or len(x) == len(y) == 1) else None
@@ -651,7 +685,11 @@ def _is_short(x: str, y: str) -> bool:
 
 def _by_alias(_: str, s: _Answer, t: _Answer) -> bool | None:
     """One form; an acronym; a name with initials or nicknames in its parts."""
-    if s.words == t.words or s.names == t.names:
+    joined = ["".join(answer.words) for answer in (s, t)]
+    umlauts = (
+        [re.sub("(?<=[aou])e", "", word) for word in joined] if _UMLAUT.search(s.raw + t.raw) else joined
+    )
+    if s.names == t.names or (umlauts[0] == umlauts[1] and joined[0].isalpha()):
         return _SIGNS(s.raw) == _SIGNS(t.raw) or None
     x, y = _unlike(s.words, t.words)
     for short, long, one, other in ((x, y, s, t), (y, x, t, s)):
