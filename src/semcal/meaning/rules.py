@@ -20,13 +20,8 @@ from typing import Any
 
 from rapidfuzz.fuzz import ratio
 
-<<<<<<< HEAD
 from semcal.meaning.answer import is_refusal
-from semcal.text.names import is_code
-=======
-from semcal.text.first_answer import is_refusal
 from semcal.text.names import is_code, roman_value
->>>>>>> w-rules
 from semcal.text.normal_form import asks_for_code, code_form, normal_form
 from semcal.text.numbers import NUMBER_WORDS
 from semcal.text.values import month_and_day, values_differ, values_read
