@@ -232,9 +232,7 @@ def _model_areas(bench: Bench) -> dict[str, tuple[float, Case]]:
         ),
         "export, recalibrator": (
             5,
-            _files(
-                lambda f: ("export", f.parent, "--format", "vllm"), bench.files("recalibrator"), sealed=True
-            ),
+            _files(lambda f: ("export", f.parent), bench.files("recalibrator"), sealed=True),
         ),
     }
 
@@ -313,7 +311,7 @@ def _option_cases(bench: Bench) -> Case:
         "grade": (bench.path("measured.jsonl"),),
         "metrics": (bench.path("graded.jsonl"),),
         "fit": _fitted(bench, bench.path("labelled.jsonl"))[1:],
-        "export": (bench.path("recalibrator"), "--format", "openai"),
+        "export": (bench.path("recalibrator"),),
         "run": (bench.path("grid.yaml"), "--dry-run"),
         "status": (bench.path("run"),),
         "report": _report(bench)[1:],

@@ -46,7 +46,8 @@ NOT_RUN = {
     "pip install 'semcal[ray]'": "needs Ray; tests/experiment runs a grid with it where it is installed",
     "llama=$SEMCAL_DATA": "takes minutes",
     'model = semcal.load_model("owner/model", device': "needs a GPU and the hub",
-    "from semcal.export import push_to_hub": "needs the hub; tests/export does the same with an imitation",
+    "hf upload": "needs the hub",
+    "from semcal.recalibration import from_pretrained\n\nrecalibrator, provenance": "needs the hub",
 }
 SERVER = "http://127.0.0.1:8000/v1"
 

@@ -37,7 +37,7 @@ HEAVY = {
     *(f"semcal.recalibration.{name}" for name in ("losses", "trained", "training")),
     *(f"semcal.experiment.report.{name}" for name in ("build", "question_figures", "report_figures")),
     *(f"semcal.experiment.report.{name}" for name in ("report_tables", "summary")),
-    "semcal.logits_processor",
+    "semcal.export",
     "semcal.plotting",
 }
 ROWS = [

@@ -10,7 +10,6 @@ import difflib
 import re
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -239,19 +238,6 @@ def is_cached(repo_id: str, file: str, *, revision: str | None = None) -> bool:
         return False
 
 
-@contextmanager
-def _as_one_error(attempt: str, advice: str, error_class: type[SemcalError]) -> Iterator[None]:
-    """Turn what the hub's client raises into one error of ours."""
-    from huggingface_hub import errors
-
-    network = getattr(errors, "HTTPError", OSError)  # httpx's or requests', as the client has it
-    try:
-        yield
-    except (OSError, ValueError, network, errors.EntryNotFoundError) as error:
-        reason = " ".join(str(error).split())
-        raise error_class(f"{attempt}: {reason[:300] or type(error).__name__} ({advice})") from error
-
-
 def snapshot(
     repo_id: str,
     *,
@@ -265,35 +251,17 @@ def snapshot(
     files to fetch. With `cached` the client's cache is used and the hub not asked. StoreError if the hub
     cannot be reached or has no such repository.
     """
-    from huggingface_hub import snapshot_download
+    from huggingface_hub import errors, snapshot_download
 
-    advice = "no directory here, so the hub was asked; if it cannot be reached, give the path of a directory"
-    with _as_one_error(f"cannot fetch {repo_id!r} from the hub", advice, StoreError):
+    network = getattr(errors, "HTTPError", OSError)  # of httpx or requests, depending on the client's version
+    patterns = list(only) if only else None
+    try:
         return Path(
-            snapshot_download(
-                repo_id,
-                revision=revision,
-                allow_patterns=list(only) if only else None,
-                local_files_only=cached,
-            )
+            snapshot_download(repo_id, revision=revision, allow_patterns=patterns, local_files_only=cached)
         )
-
-
-def upload(directory: Path, repo_id: str, *, private: bool, token: str | None, message: str) -> str:
-    """Send the files of a recalibrator to a repository, created if it does not exist; return the commit.
-
-    StoreError if the hub cannot be reached or refuses.
-    """
-    from huggingface_hub import HfApi
-
-    api = HfApi(token=token)
-    advice = "log in with `hf auth login`, check the name owner/name and the connection"
-    with _as_one_error(f"cannot push {directory} to {repo_id!r} on the hub", advice, StoreError):
-        api.create_repo(repo_id, private=private, exist_ok=True)
-        commit = api.upload_folder(
-            repo_id=repo_id,
-            folder_path=directory,
-            allow_patterns=list(RECALIBRATOR_FILES),
-            commit_message=message,
-        )
-    return str(commit.oid)
+    except (OSError, ValueError, network, errors.EntryNotFoundError) as error:
+        reason = " ".join(str(error).split())
+        raise StoreError(
+            f"cannot fetch {repo_id!r} from the hub: {reason[:300] or type(error).__name__} (no directory "
+            "here, so the hub was asked; if it cannot be reached, give the path of a directory)"
+        ) from error

@@ -24,14 +24,14 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.mark.parametrize(
     ("command", "option"),
-    [("fit", "--out"), ("fit", "--features"), ("sample", "--out"), ("export", "--out"), ("demo", "--out")],
+    [("fit", "--out"), ("fit", "--features"), ("sample", "--out"), ("demo", "--out")],
 )
 def test_a_misspelt_folder_is_not_made(
     command: str, option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     words = {"fit": ("fit", "q.jsonl", "--model", "m"), "sample": ("sample", "q.jsonl", "--model", "m")}
-    words |= {"export": ("export", "ts"), "demo": ("demo",)}
+    words |= {"demo": ("demo",)}
     extra = ("--out", "ts") if option == "--features" else ()
     code, _, stderr = semcal(*words[command], option, "no/such/place", *extra)
     assert code == 2

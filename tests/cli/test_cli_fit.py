@@ -66,7 +66,7 @@ def test_a_saved_ts_by_sgd_says_so_wherever_it_is_used(
     assert not (tmp_path / "fit.unfinished").exists()
     _, (answer,), _ = semcal("ask", "Who?", "--model", model, "--recalibrator", out, "--m", "2")
     assert answer["solver"] == "sgd"
-    code, _, stderr = semcal("export", out, "--format", "vllm", "--json")
+    code, _, stderr = semcal("export", out, "--json")
     assert (code, "is what 16 gradient steps reached" in stderr) == (0, True)
 
 

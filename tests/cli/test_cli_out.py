@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from invoking import semcal, write
 
-from semcal.cli import fit, grid_commands, server_commands
+from semcal.cli import fit, grid_commands
 from semcal.cli.console import kept_message
 from semcal.errors import UsageError
 from semcal.files import LOCK, file_lock
@@ -305,15 +305,6 @@ def test_a_report_is_written_to_a_folder_of_reports_alone(tmp_path: Path) -> Non
         output = grid_commands.report_output(folder, target)
         assert output is not None
         assert (refused(output) == "") == free
-
-
-def test_export_writes_beside_its_own_files_alone(tmp_path: Path) -> None:
-    out = tmp_path / "settings"
-    out.mkdir()
-    (out / "vllm.json").write_text("{}")
-    assert refused(server_commands.export_output(out)) == ""
-    (out / "model.safetensors").write_text("")
-    assert "give --overwrite" in refused(server_commands.export_output(out))
 
 
 def test_what_is_kept_is_said_with_how_to_go_on(tmp_path: Path) -> None:

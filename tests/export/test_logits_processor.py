@@ -9,9 +9,17 @@ import tiny_models
 import torch
 from transformers import LogitsProcessorList
 
-from semcal.errors import UsageError
+from semcal.errors import FitError, UsageError
 from semcal.export import TemperatureProcessor
-from semcal.recalibration import Provenance, TemperatureScaling, save_pretrained
+from semcal.recalibration import (
+    SE,
+    Base,
+    Provenance,
+    Temperature,
+    TemperatureScaling,
+    save_pretrained,
+    single_temperature,
+)
 
 PROVENANCE = Provenance("tiny", "abc123", {}, "p0", "made-up", "d0", 3)
 
@@ -58,3 +66,19 @@ def test_generate_draws_from_exactly_logits_over_t(fitted: tuple[Path, float]) -
 def test_no_other_number_is_a_temperature(t: float) -> None:
     with pytest.raises(UsageError, match="positive"):
         TemperatureProcessor(t)
+
+
+def test_base_se_and_ts_have_a_single_temperature() -> None:
+    fitted = TemperatureScaling().fit(torch.eye(4) * 3, [0, 1, 2, 0])
+    temperatures = [single_temperature(one) for one in (Base(), SE(), Temperature(1.7), fitted)]
+    assert temperatures == [1.0, 0.5, 1.7, fitted.temperature_]
+
+
+def test_methods_without_a_single_temperature_are_refused() -> None:
+    class Diagonal:
+        method = "Platt"
+
+    with pytest.raises(UsageError, match="Platt"):
+        single_temperature(Diagonal())
+    with pytest.raises(FitError, match="fit"):
+        single_temperature(TemperatureScaling())

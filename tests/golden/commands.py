@@ -31,7 +31,7 @@ FITS: dict[str, Sequence[str]] = {
     "ts-selected-by-brier": ("--select", "--by", "brier"),
 }
 SAMPLED_FITS = ("ts-grid", "ts-selected", "ts-selected-by-brier")
-EXPORTS = ("generation-config", "logits-processor", "openai", "vllm", "sglang", "llama.cpp", "ollama")
+EXPORTS = ("temperature", "logits-processor")
 
 
 def write_everything(folder: Path) -> None:

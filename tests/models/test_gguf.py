@@ -327,13 +327,6 @@ def test_the_scaled_positions_of_llama_3_are_kept(model: Path, tmp_path: Path) -
     assert scaled.attention_scaling == 1.0
 
 
-def test_export_opens_a_gguf_as_what_was_fitted_on(model: Path, tmp_path: Path) -> None:
-    from semcal.export import read_checkpoint_settings
-
-    opened = read_checkpoint_settings(model)
-    assert (opened.name, opened.revision) == ("tiny.gguf", semcal.load_model(model, device="cpu").revision)
-
-
 def test_a_revision_is_for_the_hub(model: Path) -> None:
     assert semcal.load_model(model, device="cpu", revision="main").name == "tiny.gguf"
     with pytest.raises(UsageError, match="dtype"):

@@ -53,7 +53,7 @@ COMMANDS: tuple[tuple[str, Command, Callable[..., Output | None]], ...] = (
     ("grade", row_commands.grade, output_file),
     ("metrics", row_commands.metrics, output_file),
     ("report", grid_commands.report, grid_commands.report_output),
-    ("export", server_commands.export, server_commands.export_output),
+    ("export", server_commands.export, output_file),
     ("probe", server_commands.probe, output_file),
     ("serve", serve_command.command, output_file),
     ("monitor", monitor.command, output_file),
@@ -64,7 +64,6 @@ _IN_PROCESSES = "semcal run CONFIG --workers N works in N processes, --ray ADDRE
 GONE = {
     ("run", "--shard"): _IN_PROCESSES,
     ("fit", "--learning-curve"): "semcal calibrate shows how many labels are enough",
-    ("export", "--fold"): "every server takes a temperature, which --format writes",
     ("merge", ""): f"there are no shards any more; {_IN_PROCESSES}",
 }
 #: What to do about an error of the system.

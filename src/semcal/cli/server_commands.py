@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict
-from json import loads
 from math import ceil
 from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from typer import Argument, Option
 
 from semcal.cli import options as opt
-from semcal.cli.console import Output, info, loading, show, warn
-from semcal.errors import ServerError, UsageError
-from semcal.files import dumps, own_files, user_cache, writing
+from semcal.cli.console import info, loading, show, warn
+from semcal.errors import ServerError
+from semcal.files import dumps, user_cache
 from semcal.registry import check_name
 
 if TYPE_CHECKING:
-    from semcal.export import CheckpointSettings
     from semcal.recalibration.attentive import Fitted
-    from semcal.recalibration.provenance import Provenance
     from semcal.servers.protocol import ServerProfile
 
 #: How servers stop to cut draws that every request asks for in full.
@@ -34,8 +31,6 @@ UNCUT = {
 DRAWS = 10
 #: Facts that only PyTorch knows, which takes seconds to load.
 UNKNOWN = "not looked up; see semcal env -v"
-#: Larger temperatures are refused by many OpenAI-style servers.
-OPENAI_MAX = 2.0
 SNIPPET = """\
 {origin}
 from semcal.export import TemperatureProcessor
@@ -156,56 +151,39 @@ def export(
         metavar="RECALIBRATOR", help="Directory that semcal fit wrote, or a hub id."
     ),
     format: str = Option(
-        help="generation-config, logits-processor, openai, vllm, sglang, llama.cpp or ollama."
+        "temperature",
+        "--format",
+        help="temperature (JSON, the default) or logits-processor (Python).",
     ),
-    model: str | None = Option(None, "--model", metavar="DIR", help="The model that it was fitted on."),
-    out: Path | None = opt.folder_option("Write into this directory instead of stdout."),
-    overwrite: bool = opt.OVERWRITE,
-    force: bool = opt.FORCE,
     json: bool = opt.JSON,
-    dry_run: bool = opt.DRY_RUN,
 ) -> int:
-    """Hand a fitted temperature over to the program that runs the model.
+    """Print a fitted temperature for the program that runs the model.
 
-    As sampling settings with everything that truncates switched off, or as a logits processor for
-    transformers.
+    The default output is JSON: T and the model, prompt and data that T was fitted on. The alternative is a
+    script for transformers. The page "Export" of the documentation lists the settings of each server.
     """
-    from semcal.export import SERVERS, origin, read_checkpoint_settings
     from semcal.recalibration.saving import from_pretrained
     from semcal.recalibration.temperature import single_temperature, solver_of
 
-    check_name(format, ("generation-config", "logits-processor", *SERVERS), what="format")
+    check_name(format, ("temperature", "logits-processor"), what="format")
     fitted, provenance = from_pretrained(recalibrator)
     temperature = single_temperature(fitted)
-    note = origin(temperature, provenance, solver=solver_of(fitted))
     _warn_of_steps(fitted)
-    checkpoint = None if model is None else read_checkpoint_settings(model)
-    if checkpoint is not None and not force:  # it must be the one that was fitted on
-        provenance.check(model=checkpoint.name, revision=checkpoint.revision)
-    name, text = _content(format, temperature, note, provenance, checkpoint)
-    if dry_run:
-        warn(f"would write T = {temperature:g} as {format} to {'stdout' if out is None else out / name}")
+    belonging = (
+        f"T = {temperature:g} belongs to {provenance.model} (revision {provenance.revision}) and to the "
+        "prompt that it was fitted with; nothing else may divide the logits"
+    )
+    if format == "logits-processor":
+        comment = fill(belonging, 100, initial_indent="# ", subsequent_indent="# ")
+        text = SNIPPET.format(origin=comment, temperature=temperature)
+        show(dumps({"format": format, "text": text}) if json else text.rstrip())
         return 0
-    _note(format, temperature, provenance, checkpoint)
-    if out is None and json:  # on one line
-        show(dumps(loads(text) if name.endswith(".json") else {"format": format, "text": text}))
-    elif out is None:
-        show(text.rstrip())
-    else:
-        _write(out / name, text)
-        show(dumps({"files": [str(out / name)]}) if json else str(out / name))
+    info(f"export: {belonging}")
+    names = ("model", "revision", "prompt_hash", "data", "data_hash", "n_questions")
+    found_by = {"solver": solver} if (solver := solver_of(fitted)) else {}
+    origin = {name: getattr(provenance, name) for name in names}
+    show(dumps({"temperature": temperature, **found_by, **origin}, indent=None if json else 2))
     return 0
-
-
-def export_output(out: Path | None) -> Output | None:
-    """A folder for files of this command alone."""
-    if out is None:
-        return None
-    from semcal.export import SERVERS
-
-    names = {"generation_config.json", "logits_processor.py", *(f"{server}.json" for server in SERVERS)}
-    begun = out.is_dir() and all(path.name in names for path in own_files(out))
-    return Output(out, is_folder=True, begun=begun)
 
 
 def _warn_of_steps(fitted: Fitted) -> None:
@@ -217,59 +195,6 @@ def _warn_of_steps(fitted: Fitted) -> None:
             f"{steps.distance(temperature):.3g} in log T from the optimum of its loss, "
             f"{steps.exact_temperature:g}; `semcal fit` without --solver sgd finds that"
         )
-
-
-def _content(
-    format: str,
-    temperature: float,
-    note: Mapping[str, Any],
-    provenance: Provenance,
-    checkpoint: CheckpointSettings | None,
-) -> tuple[str, str]:
-    """Name and text of the file that says T in this format."""
-    from semcal.export import generation_config, request_parameters
-
-    if format == "logits-processor":
-        belonging = _belonging(temperature, provenance, provenance.revision)
-        comment = fill(belonging, 100, initial_indent="# ", subsequent_indent="# ")
-        return "logits_processor.py", SNIPPET.format(origin=comment, temperature=temperature)
-    if format == "generation-config":
-        settings = checkpoint.generation_config if checkpoint else None
-        content = generation_config(temperature, checkpoint=settings, comment=note)
-        return "generation_config.json", dumps(content, indent=2) + "\n"
-    return f"{format}.json", dumps(request_parameters(format, temperature), indent=2) + "\n"
-
-
-def _belonging(temperature: float, provenance: Provenance, revision: str) -> str:
-    """What T must not be parted from."""
-    return (
-        f"T = {temperature:g} belongs to {provenance.model} (revision {revision}) and to the prompt that it "
-        "was fitted with; nothing else may divide the logits"
-    )
-
-
-def _note(
-    format: str, temperature: float, provenance: Provenance, checkpoint: CheckpointSettings | None
-) -> None:
-    """Say on stderr what the format has no room for."""
-    info(f"export: {_belonging(temperature, provenance, provenance.revision[:19])}")
-    if format == "generation-config" and checkpoint is None:
-        warn(
-            "warning: no special tokens are in this generation config, so generation may not end where it "
-            "should; give the checkpoint with --model"
-        )
-    if format == "openai" and temperature > OPENAI_MAX:
-        warn(f"warning: T = {temperature:g}, and many OpenAI-style servers refuse more than {OPENAI_MAX:g}")
-
-
-def _write(path: Path, text: str) -> None:
-    """Write the file; a generation config that is not ours is not replaced."""
-    if path.name == "generation_config.json" and path.is_file() and '"semcal"' not in path.read_text("utf-8"):
-        raise UsageError(
-            f"{path} is there already and semcal did not write it; name another directory, or move it away"
-        )
-    with writing(path) as handle:
-        handle.write(text)
 
 
 def env(json: bool = opt.JSON, verbose: bool = opt.VERBOSE) -> int:
