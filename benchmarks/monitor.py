@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from benchmarks.__main__ import table
 from semcal.calibration.calibrated import Calibration, LikeAnswers
-from semcal.metrics.probability_maps import PlattCalibration
+from semcal.metrics.probability_maps import MapCandidate
 from semcal.serve.log import LabelledReply
 from semcal.serve.watch import ALPHA, TOLERATED, PromiseWatch
 
@@ -71,8 +71,8 @@ def learnt_stream(name: str, n: int) -> Stream:
     def draw(rng: np.random.Generator) -> tuple[Floats, Floats]:
         score = rng.beta(3, 1.5, LEARNT + n)
         right = (rng.random(LEARNT + n) < 1 / (1 + np.exp(0.6 - 1.3 * np.log(score / (1 - score))))) * 1.0
-        learnt = PlattCalibration().fit(score[:LEARNT], right[:LEARNT])
-        return right[LEARNT:], learnt.predict(score[LEARNT:])
+        learned = MapCandidate("logistic", ("score",)).fit({"score": score[:LEARNT]}, right[:LEARNT])
+        return right[LEARNT:], learned.predict({"score": score[LEARNT:]})
 
     return Stream(name, draw)
 

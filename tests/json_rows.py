@@ -73,8 +73,6 @@ rows_by_temperature = on_json(rows.rows_by_temperature)
 paired_scores = on_json(choosing.paired_scores)
 select_candidates = on_json(choosing.select)
 choose_temperatures = on_json(choosing.choose_temperatures)
-fit_scores = on_json(measuring.fit_scores)
-recalibrate_rows = on_json(measuring.recalibrate_rows)
 scores_by_measure = on_json(measuring.scores_by_measure)
 judged_rows = on_json(grade.judge_rows)
 

@@ -236,10 +236,6 @@ def names_for(code: str) -> dict[str, Any]:
         "questions": ["Who built the old mill?"],
         "normal_forms": [["ana velis", "velis", "bo tarn"]],
     }
-    if "test_rows" in code:
-        given["test_rows"] = given["validation_rows"] = semcal.score(
-            "samples.jsonl", equivalence="exact"
-        ).rows
     if re.search(r"\bmodel\b|\bmy_model\b", code):
         ours = semcal.load_model("my-model")
         assert isinstance(ours, CausalLanguageModel)

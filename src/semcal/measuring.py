@@ -12,11 +12,10 @@ import numpy as np
 
 from semcal import metrics
 from semcal.data.question import Ties, several
-from semcal.errors import FitError, InputError, shown
+from semcal.errors import InputError, shown
 from semcal.files import dumps, parse_float
 from semcal.measures import MEASURES, SemanticConfidence, confidence
 from semcal.measures.formulas import EQUALLY_LIKELY
-from semcal.metrics import SCORE_RECALIBRATORS, ScoreRecalibrator
 from semcal.metrics.frequencies import Groups
 from semcal.registry import check_name
 from semcal.rows import CALIBRATED, Json, Measures, Row, RowsAt, as_rows, rows_by_temperature
@@ -473,49 +472,3 @@ def _risk(scores: Scores, limit: float, delta: float, groups: Groups | None, see
         scores.order, scores.correct, risk_limit=limit, delta=delta, groups=groups, seed=seed
     )
     return {"limit": limit} | {key: getattr(threshold, key) for key in OF_THRESHOLD}
-
-
-def fit_scores(rows: Iterable[Row | Json], kind: str) -> dict[str | None, ScoreRecalibrator]:
-    """Fit a recalibrator of scores ("isotonic", "beta" or "platt") to the confidences of each measure.
-
-    Nulls do not count; a measure that is null everywhere gets none. FitError if no row has a confidence.
-    """
-    make = SCORE_RECALIBRATORS[check_name(kind, SCORE_RECALIBRATORS, what="score recalibrator")]
-    recalibrators = {
-        measure: make().fit(scores.confidence, scores.correct)
-        for measure, scores in scores_by_measure(rows).items()
-        if scores.confidence
-    }
-    if not recalibrators:
-        raise FitError("no row has both a confidence and a grade; there is nothing to recalibrate on")
-    return recalibrators
-
-
-def recalibrate_rows(rows: Sequence[Row | Json], fitted: Mapping[str | None, ScoreRecalibrator]) -> list[Row]:
-    """Map the confidence of rows; answers, their correctness and their entropies stay as they are.
-
-    Null stays null, a measure without a recalibrator becomes null, and `confidences` of the clusters are left
-    out, since their largest is no longer the confidence.
-
-    Examples
-    --------
-    >>> rows = [{"confidence": 0.9, "correct": True}, {"confidence": 0.9, "correct": False}]
-    >>> recalibrate_rows(rows, fit_scores(rows, "isotonic"))[0].json
-    {'confidence': 0.5, 'correct': True}
-    """
-    return [
-        row.without("confidences").set(confidence=_mapped(row["confidence"], fitted)) for row in as_rows(rows)
-    ]
-
-
-def _mapped(confidence: Any, fitted: Mapping[str | None, ScoreRecalibrator]) -> Any:
-    if isinstance(confidence, Mapping):
-        return {measure: _predicted(value, fitted.get(measure)) for measure, value in confidence.items()}
-    return _predicted(confidence, fitted.get(None))
-
-
-def _predicted(value: Any, recalibrator: ScoreRecalibrator | None) -> float | None:
-    number = parse_float(value)
-    if number is None or recalibrator is None:
-        return None
-    return float(recalibrator.predict([number])[0])

@@ -88,7 +88,7 @@ def test_the_logits_processor_snippet_runs_wherever_it_is_moved(fitted: tuple[st
 
 
 def test_an_unknown_format_is_refused_with_the_nearest_name(fitted: tuple[str, float]) -> None:
-    code, _, err = semcal("export", fitted[0], "--format", "logits")
+    code, _, err = semcal("export", fitted[0], "--format", "logit-processor")
     assert code == 2
     assert "did you mean 'logits-processor'" in err
 

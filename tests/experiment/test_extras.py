@@ -1,4 +1,4 @@
-"""What a grid can do without, and what it does on demand: beams, entailment, transfer, score maps."""
+"""What a grid can do without, and what it does on demand: beams, entailment, transfer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import mill_grid as mills
-import numpy as np
 import pytest
 
 from semcal.demo.paths import settings_file
@@ -16,7 +15,6 @@ from semcal.experiment.finished import state_of
 from semcal.experiment.grid_plan import expected_blocks
 from semcal.experiment.grid_settings import Fitting, read_settings, settings_text
 from semcal.experiment.report.report_tables import report_tables
-from semcal.metrics import PlattCalibration, ace
 
 pytestmark = pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
 
@@ -30,7 +28,7 @@ WITHOUT = (
 
 @pytest.fixture(scope="module")
 def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of all but score maps."""
+    """A run with all extras."""
     folder = tmp_path_factory.mktemp("full")
     mills.run(folder, mills.settings(folder, *ONE_EACH))
     return folder
@@ -68,7 +66,6 @@ def test_what_was_not_done_is_null_or_empty_and_the_tables_can_be_made(bare: Pat
     analyses = results["analyses"]
     assert {row["beam"] for row in analyses["base_accuracies"]} == {None}
     assert not any(analyses[name] for name in ("agreement", "transfer", "losses"))
-    assert "score_maps" not in analyses
     fits = {row["candidate"]: row for row in analyses["fits"]}
     assert fits["TS NLL"]["temperature"] > 0
     assert fits["TS NLL"]["validation_nll"] is None
@@ -90,25 +87,6 @@ def test_trainings_on_few_questions_go_as_far_as_on_many() -> None:
     assert Fitting().learning_rate_for(2000) is None
     assert Fitting(as_many_as=60_000).learning_rate_for(2000) == pytest.approx(3e-4)
     assert Fitting(as_many_as=60_000, learning_rate=1e-4).learning_rate_for(120_000) == 1e-4
-
-
-def test_score_maps_are_learnt_on_validation_and_tried_on_test(tmp_path: Path) -> None:
-    settings = mills.settings(tmp_path, *ONE_EACH, *WITHOUT, "extras.score_maps=[platt, isotonic]")
-    mills.run(tmp_path, settings)
-    assert state_of(tmp_path).complete
-    results = analyse(tmp_path)
-    maps = results["analyses"]["score_maps"]
-    assert {row["map"] for row in maps} == {"platt", "isotonic"}
-    selection = json.loads((tmp_path / "selection/one/mill.json").read_text())
-    learnt = selection["validation_scores"]["E-SC"]
-    test = rows(tmp_path / "samples/one/mill/Base/run0.jsonl")
-    confidence, correct = (np.array([row[key]["E-SC"] for row in test]) for key in ("confidence", "correct"))
-    mapped = PlattCalibration().fit(learnt["confidence"], learnt["correct"]).predict(confidence)
-    (found,) = [
-        row for row in maps if (row["dataset"], row["map"], row["measure"]) == ("mill", "platt", "E-SC")
-    ]
-    assert found["ace"]["mean"] == pytest.approx(ace(mapped, correct))
-    assert "score-maps" in {table.name for table in report_tables(results)}
 
 
 def test_the_settings_of_the_demo_ask_for_nothing_that_its_methods_do_not_need() -> None:

@@ -77,5 +77,5 @@ def _calibrated(served: dict[str, Any]) -> dict[str, Any]:
         "fitting": {"losses": [["NLL", None]], "weight_decays": [0.0], "learning_rate": 1e-3},
         "calibrated": {"questions": 20, "risk": 0.5, "delta": 0.2},
         "evaluation": {"resamples": 100},
-        "extras": {"beams": False, "figure_files": False, "score_maps": ["beta"]},
+        "extras": {"beams": False, "figure_files": False},
     }

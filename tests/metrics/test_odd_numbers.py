@@ -82,9 +82,6 @@ OF_CONFIDENCE: dict[str, Callable[[Any], Any]] = {
     "bootstrap": lambda p: metrics.bootstrap(p, C, metrics=["brier"], resamples=5)["brier"],
     "common": lambda p: metrics.joint_bootstrap({0: (p, C)}, metrics=["brier"], resamples=5).estimates,
     "diagram": lambda p: metrics.reliability_diagram(p, C, resamples=3).count,
-    "isotonic": lambda p: metrics.IsotonicCalibration().fit(p, C).predict(p),
-    "platt": lambda p: metrics.PlattCalibration().fit(p, C).predict(p),
-    "beta": lambda p: metrics.BetaCalibration().fit(p, C).predict(p),
     "correlations": lambda p: metrics.correlations({"a": p, "b": P[::-1]}).matrix,
     "runs": lambda p: metrics.mean_and_standard_error(p),
 }
@@ -172,7 +169,6 @@ OPTIONS: dict[str, Callable[[Any], object]] = {
     "resamples of a diagram": lambda x: metrics.reliability_diagram(P, C, resamples=x),
     "risk_limit": lambda x: metrics.risk_controlled_threshold(P, C, risk_limit=x),
     "delta": lambda x: metrics.risk_controlled_threshold(P, C, risk_limit=0.1, delta=x),
-    "squeeze": lambda x: metrics.BetaCalibration(squeeze=x),
     "t_alpha": lambda x: measures.confidence(CLUSTERS, U, measure="T-SC", t_alpha=x),
     "g_alpha": lambda x: measures.confidence(CLUSTERS, U, measure="G-SC", g_alpha=x),
     "measure": lambda x: measures.confidence(CLUSTERS, U, measure=x),

@@ -16,7 +16,7 @@ from semcal.models.loading import load_equivalence
 from semcal.servers.settings import ServerSettings
 from tests.servers.verdict_server import VerdictServer
 
-SERVERS = ("prompted", "cached prompted", "service", "cached service")
+SERVERS = ("prompted", "cached prompted")
 IMPLEMENTATIONS = ("exact", "fake", "cached fake", *tiny_nli.FAMILIES, "cached bert", *SERVERS)
 FORMS = ["mira talso", "talso", "1620", "old red sull", "new", ""]
 QUESTIONS = ["Who painted the lighthouse of Orvane?", " which river runs through belmar", ""]
@@ -33,9 +33,8 @@ def server() -> Iterator[VerdictServer]:
 
 @pytest.fixture(params=IMPLEMENTATIONS)
 def equivalence(request: Any, tmp_path: Any) -> Equivalence:
-    if request.param.endswith(("prompted", "service")):
-        running = request.getfixturevalue("server")
-        name = running.name if request.param.endswith("prompted") else running.host
+    if request.param.endswith("prompted"):
+        name = request.getfixturevalue("server").name
         kept = tmp_path / "verdicts.sqlite" if request.param.startswith("cached") else None
         settings = ServerSettings(profiles=tmp_path.parent / "profiles")
         return load_equivalence(name, cache=kept, settings=settings)

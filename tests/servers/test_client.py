@@ -535,12 +535,6 @@ def test_a_reply_that_is_always_damaged_fails_for_good_and_says_how(content: byt
     assert failed.reason.endswith("(the last of 3 tries)")
 
 
-def test_a_request_may_expect_a_list() -> None:
-    with mocked(lambda _: httpx.Response(200, json=[1])) as client:
-        request = ServerRequest("//predict", {"inputs": []}, expects=list)
-        assert client.send_all([request], lambda reply: reply[0]) == [1]
-
-
 def test_paths_are_below_the_url_or_below_the_host() -> None:
     with mocked(lambda request: httpx.Response(200, json={"path": request.url.path})) as client:
         assert client.get("/models") == {"path": "/v1/models"}

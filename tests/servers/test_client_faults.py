@@ -11,12 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from semcal.models.equivalence import side_of
 from semcal.servers.client import ServerClient, ServerRequest
 from semcal.servers.settings import Endpoint, ServerSettings
 from tests.servers.fake_server import FakeServer
 from tests.servers.fault_proxy import FAULTS, FaultProxy
-from tests.servers.verdict_server import VerdictServer
 
 #: Faults that may meet one request, in a row.
 MOST_FAULTS = 3
@@ -111,16 +109,3 @@ def test_a_reply_that_hangs_is_asked_again_after_the_time_out() -> None:
         found = client.send_all(requests, whose)
     assert [one[0] for one in found if isinstance(one, tuple)] == list(map(asked_for, requests))
     assert client.usage.retries >= proxy.faults["hang"] > 5  # a busy machine may be late as well
-
-
-def test_a_reply_without_an_id_that_comes_twice_is_never_the_answer_to_the_next_request() -> None:
-    with (
-        VerdictServer() as server,
-        FaultProxy(server.port, share=1.0, faults=("twice",), at_most=1) as proxy,
-        ServerClient(Endpoint(proxy.url.removesuffix("/v1")), ServerSettings(concurrency=1)) as client,
-    ):
-        sides = [[side_of("q", answer)] * 2 for answer in "abcd"]
-        inputs = [sides[:1], sides[1:3], sides[3:]]
-        asked = [ServerRequest("/predict", {"inputs": pairs}, expects=list) for pairs in inputs]
-        assert client.send_all(asked, len) == [1, 2, 1]
-    assert proxy.faults["twice"] == 3

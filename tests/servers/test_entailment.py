@@ -1,4 +1,4 @@
-"""Meanings by models behind servers: prompts, replies, the cross-encoder service, the cache."""
+"""Meanings by models behind servers: prompts, replies, the cache."""
 
 from __future__ import annotations
 
@@ -285,8 +285,8 @@ def test_a_command_that_is_killed_and_run_again_asks_only_what_was_in_hand_twice
         {"id": name, "question": "Who?", "samples": [f"tall {name}", f"{name} hill"]} for name in names
     ]
     rows.write_text("".join(json.dumps(row) + "\n" for row in samples))
-    with VerdictServer(delay=0.02, batch=1) as server:
-        command = ("cluster", rows, "--equivalence", server.host)
+    with VerdictServer(delay=0.02) as server:
+        command = ("cluster", rows, "--equivalence", server.name)
         kept = ("--cache", tmp_path / "verdicts", "--out", tmp_path / "out")
         process = start(*command, *kept, said=tmp_path / "said")
         while len(server.asked) < 90 and process.is_alive():
@@ -315,68 +315,6 @@ def test_a_pair_that_fails_for_good_is_an_input_error_and_the_others_are_not_ask
     assert len(server.asked) == 5
 
 
-# ---- A cross-encoder service -------------------------------------------------------------------------------
-
-
-def test_a_cross_encoder_service_gets_pairs_in_batches_of_its_size():
-    with VerdictServer(TABLE, batch=3) as server:
-        equivalence = load_equivalence(f"{server.host}/predict", settings=FAST)
-        asked = [*TABLE, ("nyc", "soho"), ("soho", "boston"), ("boston", "soho")]
-        assert equivalence.entails(triples(*asked)) == [True, True, True, False, False, False, False]
-    assert [len(body["inputs"]) for _, body in server.requests] == [3, 3, 1]
-    assert server.requests[0][1]["inputs"][0] == [
-        "Question: Largest city?\nAnswer: nyc",
-        "Question: Largest city?\nAnswer: new york",
-    ]
-    assert sorted(server.asked) == sorted(asked)
-    assert equivalence.name == "org/nli"
-    assert equivalence.revision == f"{server.host}; abc, float32, 1.8.0"
-
-
-def test_two_labels_are_enough_for_a_service():
-    with VerdictServer(TABLE, labels=("entailment", "not_entailment")) as server:
-        assert load_equivalence(server.host, settings=FAST).entails(triples(("nyc", "new york"))) == [True]
-
-
-@pytest.mark.parametrize(
-    "labels", [("LABEL_0", "LABEL_1", "LABEL_2"), ("entailment",), ("entailment", "ENTAILMENT")]
-)
-def test_a_service_without_a_label_entailment_is_refused_with_those_it_has(labels):
-    named = ", ".join(map(repr, labels))
-    with (
-        VerdictServer(labels=labels) as server,
-        pytest.raises(ServerError, match=f"entailment: they are {named}; serve"),
-    ):
-        load_equivalence(server.host, settings=FAST)
-
-
-def test_a_tie_is_no_entailment_and_scores_that_are_none_are_asked_again():
-    shares = {"ENTAILMENT": 0.4, "NEUTRAL": 0.4, "CONTRADICTION": 0.2}
-    tie = [{"label": label, "score": share} for label, share in shares.items()]
-    odd: dict[tuple[str, str], Any] = {("a", "b"): tie, ("c", "d"): [{"label": "ENTAILMENT", "score": None}]}
-    with VerdictServer(odd=odd, batch=1) as server:
-        equivalence = load_equivalence(server.host, settings=FAST)
-        assert equivalence.entails(triples(("a", "b"))) == [False]
-        with pytest.raises(InputError, match="gives no verdict on 'c' and 'd'"):
-            equivalence.entails(triples(("c", "d")))
-    assert server.asked == [("a", "b"), ("c", "d"), ("c", "d")]
-
-
-def test_a_server_that_is_no_such_service_is_refused():
-    with VerdictServer() as server:
-        for url in (server.url, f"{server.host}/v2"):
-            remedy = rf"/info: HTTP 404: Not Found; is it .* A language model is given as openai:{url}$"
-            with pytest.raises(ServerError, match=remedy):
-                load_equivalence(url, settings=FAST)
-
-
-def test_fewer_verdicts_than_pairs_are_an_error(monkeypatch):
-    with VerdictServer(TABLE) as server:
-        monkeypatch.setattr(VerdictServer, "_predict", lambda *_: [])
-        with pytest.raises(InputError, match="it gave 0 verdicts on 4 pairs"):
-            load_equivalence(server.host, settings=FAST).entails(triples(*TABLE))
-
-
 # ---- Names and keys ----------------------------------------------------------------------------------------
 
 
@@ -403,3 +341,5 @@ def test_a_key_that_is_needed_is_sent_and_never_shown(monkeypatch):
 def test_a_misspelt_url_is_a_usage_error():
     with pytest.raises(UsageError, match="URL"):
         load_equivalence("openai:127.0.0.1:8000")
+    with pytest.raises(UsageError, match="openai:"):
+        load_equivalence("http://127.0.0.1:8000")

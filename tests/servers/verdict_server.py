@@ -1,7 +1,7 @@
-"""A fake server that decides by a table: what follows, what is right, and as a cross-encoder service.
+"""A fake server that decides by a table: what follows, and what is right.
 
     with VerdictServer({("nyc", "new york"): "entailment"}) as server:
-        ...  # server.name for --equivalence openai:..., server.host for --equivalence http:...
+        ...  # server.name for --equivalence openai:...
 
 What the table does not hold is neutral, or incorrect. `asked` lists the pairs that it was asked about, in the
 order in which they came; `odd` maps pairs to what takes the place of the label in a reply.
@@ -19,7 +19,6 @@ from tests.servers.fake_server import FakeServer, Json, Refused
 Pair = tuple[str, str]
 _ENTAILMENT = re.compile(r"Answer A: (.*?)\nAnswer B: (.*)\n\nReply", re.DOTALL)
 _JUDGEMENT = re.compile(r"Reference answers:\n((?:- .*\n)+)Answer: (.*)\n")
-_SIDE = re.compile(r"(?:Question: (.*?)\nAnswer: )?(.*)", re.DOTALL)
 
 
 class VerdictServer(FakeServer):
@@ -28,25 +27,17 @@ class VerdictServer(FakeServer):
         table: Mapping[Pair, str] | None = None,
         *,
         odd: Mapping[Pair, Any] | None = None,
-        labels: tuple[str, ...] = ("CONTRADICTION", "ENTAILMENT", "NEUTRAL"),
-        batch: int = 4,
         with_log_probs: bool = True,
         fails_after: int | None = None,
         **quirks: Any,
     ) -> None:
         super().__init__(**quirks)
         self.table, self.odd = dict(table or {}), dict(odd or {})
-        self.labels, self.batch, self.with_log_probs = labels, batch, with_log_probs
+        self.with_log_probs = with_log_probs
         self.fails_after = fails_after
         self.asked: list[Pair] = []
 
     def _route(self, method: str, path: str, body: Json) -> Any:
-        if (method, path) == ("GET", "/info"):
-            kind = {"classifier": {"id2label": dict(enumerate(self.labels))}}
-            about = {"model_id": "org/nli", "model_sha": "abc", "model_dtype": "float32", "version": "1.8.0"}
-            return {**about, "model_type": kind, "max_client_batch_size": self.batch}
-        if (method, path) == ("POST", "/predict"):
-            return self._predict(body["inputs"])
         if (method, path) == ("POST", "/v1/chat/completions"):
             prompt = body["messages"][-1]["content"]
             if (found := _ENTAILMENT.search(prompt)) is not None:
@@ -70,22 +61,6 @@ class VerdictServer(FakeServer):
         if isinstance(label, dict):
             return label
         return reply_of(label, log_probs=self.with_log_probs and bool(body.get("logprobs")))
-
-    def _predict(self, pairs: list[list[str]]) -> list[Any]:
-        if len(pairs) > self.batch:
-            raise Refused(413, f"batch size {len(pairs)} > maximum allowed batch size {self.batch}")
-        found: list[Any] = []
-        for sides in pairs:
-            (one, first), (two, second) = (_SIDE.fullmatch(side).groups() for side in sides)  # type: ignore[union-attr]
-            assert one == two
-            label = self._decide((first, second), "neutral")
-            if isinstance(label, Exception):
-                raise label
-            if isinstance(label, str):
-                scores = {name: 0.9 if name.lower() == label else 0.05 for name in self.labels}
-                label = [{"label": name, "score": scores[name]} for name in sorted(scores, key=scores.get)]  # type: ignore[arg-type]
-            found.append(label)
-        return found
 
 
 def reply_of(text: str, *, log_probs: bool = False, first: Mapping[str, float] | None = None) -> Json:

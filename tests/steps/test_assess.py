@@ -8,7 +8,7 @@ import pytest
 from semcal import metrics
 from semcal.errors import InputError
 from semcal.measuring import assess
-from tests.json_rows import check_assessable, fit_scores, scores_by_measure
+from tests.json_rows import check_assessable, scores_by_measure
 
 
 def rows(n: int, seed: int = 0) -> list[dict]:
@@ -64,11 +64,6 @@ def test_flat_rows_have_it_beside_their_confidence_and_one_field_alone_is_none()
 def test_what_cannot_be_is_refused_by_the_name_of_the_field(fields: dict, message: str) -> None:
     with pytest.raises(InputError, match=message):
         check_assessable(rows(1)[0] | fields)
-
-
-def test_maps_of_scores_leave_the_probability_alone() -> None:
-    fitted = fit_scores(rows(50), "platt")
-    assert "E-SC" in fitted
 
 
 def test_a_risk_limit_adds_its_threshold_and_what_it_would_take() -> None:

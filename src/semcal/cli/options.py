@@ -144,8 +144,7 @@ EQUIVALENCE = Option(
     metavar="DIR",
     help="default, the embedded model for real text; exact, equality of normal forms; or an NLI model "
     "(directory or id of a cross-encoder with a label entailment, such as microsoft/deberta-large-mnli). "
-    "openai:URL#MODEL asks a language model, http://HOST a cross-encoder behind "
-    "text-embeddings-inference.",
+    "openai:URL#MODEL asks a language model.",
 )
 ANSWERS_AMONG = Option(
     None,

@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from semcal.data.question import GROUP, Question, data_hash
 from semcal.errors import QuestionError, SemcalWarning, ServerError
-from semcal.experiment.grid_plan import Choice, Choices, Selected, ValidationScores
+from semcal.experiment.grid_plan import Choice, Choices, Selected
 from semcal.experiment.grid_settings import Calibrating, Clustering, Grading, Model
 from semcal.files import dumps
 from semcal.grading.grade import EntailmentGrader, grade_clusters, grade_together
 from semcal.grading.rules import Grader, members_to_grade
 from semcal.installation import versions
-from semcal.measuring import MeasureOptions, measure_rows, scores_by_measure
+from semcal.measuring import MeasureOptions, measure_rows
 from semcal.models.language_model import PromptConfig
 from semcal.recalibration.choosing import Candidate, Selection, select_graded, under_alphas
 from semcal.rows import FAILED, PER_SAMPLE, Json, Row, failures_of
@@ -346,7 +346,6 @@ class SelectStep:
     measure_alphas: tuple[float, ...]
     by: str
     bins: int
-    score_maps: bool = False  # whether what score maps are learnt from is told as well
     ties: str = "likelier"
 
     def __call__(self, rows: Rows, *_: object) -> list[Row]:
@@ -372,20 +371,8 @@ class SelectStep:
             table=[
                 {"method": method, **row} for method, selection in at_m.items() for row in selection.table()
             ],
-            validation_scores=self._scores(graded[self.m]["Base"], at_m["Base"]) if self.score_maps else None,
         )
         return [Row(selected.model_dump())]
-
-    def _scores(self, base: list[list[Row]], selection: Selection) -> dict[str, ValidationScores]:
-        """By measure the scores of Base on validation, from which score maps are learnt."""
-        scores_of = {}
-        for measure, entry in selection.chosen.items():
-            place = self.measure_alphas.index(entry.measure_alpha) if entry.measure_alpha else 0
-            scores = scores_by_measure(base[place], [measure])[measure]
-            scores_of[measure] = ValidationScores(
-                confidence=list(scores.confidence), correct=list(scores.correct)
-            )
-        return scores_of
 
     def _select(self, graded: Graded, candidates: Iterable[Candidate]) -> Selection:
         return select_graded(

@@ -496,7 +496,6 @@ def _selection(
             name: {"candidate": f"T of {name}", "temperature": temperature}
             for name, temperature in temperatures.items()
         },
-        "validation_scores": selected.model_dump()["validation_scores"],
         "table": selected.table,
         "fits": [_with_refits(cell, fit) for fit in fits],
     }
@@ -529,7 +528,6 @@ def _choose(cell: Cell, validation: Sequence[RowBlock]) -> Selected:
         settings.selection.measure_alphas,
         settings.selection.by,
         settings.evaluation.bins,
-        score_maps=bool(settings.extras.score_maps) and "Base" in settings.methods,
         ties=settings.clustering.ties,
     )
     (line,) = cell.block(cell.plan((step,), cell.graded("validation", validation), "validation", "all")).lines

@@ -210,9 +210,9 @@ def _candidates(method: str, settings: GridSettings) -> list[Candidate]:
 
 
 def nothing_to_choose(settings: GridSettings) -> bool:
-    """Whether each method has one candidate, and nothing else is learnt on validation: none is asked then."""
+    """Return whether each method has one candidate; no validation question is asked then."""
     one_each = all(len(candidates) == 1 for candidates in candidates_of(settings).values())
-    return one_each and len(settings.selection.measure_alphas) == 1 and not settings.extras.score_maps
+    return one_each and len(settings.selection.measure_alphas) == 1
 
 
 class Choice(BaseModel):
@@ -242,13 +242,6 @@ class Choice(BaseModel):
 Choices = Mapping[str, Mapping[str, Choice]]
 
 
-class ValidationScores(BaseModel):
-    """What a score map is learnt from: confidences under a measure, and whether the answers are right."""
-
-    confidence: list[float | None]
-    correct: list[bool | None]
-
-
 class Selected(BaseModel):
     """What is chosen on validation, as `SelectStep` tells it."""
 
@@ -258,7 +251,6 @@ class Selected(BaseModel):
     by_loss: Mapping[str, Choices] = {}  # from those of one loss
     by_draws: Mapping[str, Choices] = {}  # at other numbers of draws
     table: list[Json] = []  # every candidate's scores
-    validation_scores: Mapping[str, ValidationScores] | None = None  # of Base, by measure
 
 
 def only_choices(settings: GridSettings) -> Selected:

@@ -322,7 +322,7 @@ class Evaluation(SettingsGroup):
 
 
 class Extras(SettingsGroup):
-    """What is done besides; each but the score maps unless it is switched off, and all of it costs time."""
+    """What is done besides, unless it is switched off; all of it costs time."""
 
     beams: bool = True  # Base's answers by 4 beams (table 2)
     entailment: bool = True  # grading of Base's answers by the NLI model as well (table 13)
@@ -330,7 +330,6 @@ class Extras(SettingsGroup):
     token_losses: bool = True  # what each fit does to the tokens of validation answers
     figure_files: bool = True  # figures as PDF and PNG, beside those on the page
     #: Maps of Base's confidence, learnt on validation questions and tried on test questions.
-    score_maps: tuple[Literal["isotonic", "beta", "platt"], ...] = ()
 
 
 class GridSettings(SettingsGroup):

@@ -34,13 +34,6 @@ from semcal.metrics.intervals import (
     paired_test,
 )
 from semcal.metrics.overview import METRICS, Metric, NoiseFloor, noise_floor, summaries, summary
-from semcal.metrics.probability_maps import (
-    SCORE_RECALIBRATORS,
-    BetaCalibration,
-    IsotonicCalibration,
-    PlattCalibration,
-    ScoreRecalibrator,
-)
 from semcal.metrics.ranking import (
     Correlations,
     RankVolatility,
@@ -55,25 +48,20 @@ from semcal.metrics.thresholds import RiskControlledThreshold, risk_controlled_t
 
 __all__ = [
     "METRICS",
-    "SCORE_RECALIBRATORS",
     "Agreement",
-    "BetaCalibration",
     "BrierDecomposition",
     "Contrast",
     "Corp",
     "Correlations",
     "Interval",
-    "IsotonicCalibration",
     "JointBootstrap",
     "MeanOverRuns",
     "Metric",
     "NoiseFloor",
     "PairedTest",
-    "PlattCalibration",
     "RankVolatility",
     "ReliabilityDiagram",
     "RiskControlledThreshold",
-    "ScoreRecalibrator",
     "SelectiveAccuracy",
     "Slice",
     "ace",

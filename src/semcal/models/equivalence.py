@@ -204,7 +204,7 @@ def address_of(equivalence: Equivalence) -> str:
 
 
 def names_a_server(name: object) -> bool:
-    """Return whether it names a server: openai:URL#MODEL, or the URL of a cross-encoder service."""
+    """Return whether it names a server: openai:URL#MODEL, or a URL that lacks this prefix."""
     return isinstance(name, str) and name.startswith(("openai:", "http:", "https:"))
 
 

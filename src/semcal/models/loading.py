@@ -205,8 +205,7 @@ def load_equivalence(
         "among:spam,ham", that of labels, where any other answer is invalid and counts as none;
         "atlas", the NLI model of the invented world; the directory or hub id of a sequence-classification
         checkpoint with a label "entailment" (such as those trained on MNLI); "openai:URL#MODEL", a language
-        model that is asked in words; the http or https URL of a cross-encoder behind
-        text-embeddings-inference.
+        model that is asked in words.
     device : str, optional
         Where the model runs: "cpu", "cuda", "cuda:1". By default a GPU if there is one.
     revision : str, optional
@@ -222,7 +221,7 @@ def load_equivalence(
     ModelError
         If the checkpoint cannot be loaded or does not say which label is entailment.
     ServerError
-        If the server cannot be reached, or has no label entailment.
+        If the server cannot be reached.
     StoreError
         If the cache is damaged or belongs to another program.
 

@@ -401,7 +401,6 @@ class ServerRequest:
     body: Json
     prompt_tokens: int = 0  # known, or estimated from above: what a budget reserves
     max_tokens: int = 0  # of all choices together
-    expects: type = dict  # what the JSON of the reply is: an object, or a list
 
     def with_fields(self, fields: Json) -> ServerRequest:
         """The request with further fields in its body; None takes one out."""
@@ -512,7 +511,7 @@ class ServerClient:
 
     def get(self, path: str) -> Any:
         """The JSON at a path; ServerError if there is none."""
-        url, request = self._url(path), ServerRequest(path, {}, expects=object)
+        url, request = self._url(path), ServerRequest(path, {})
         answer = self._call(lambda running: self._ask(running, request, lambda reply: reply))
         if isinstance(answer, RequestFailed):
             wrong_url = answer.status == 200 and not self.usage.requests
@@ -668,8 +667,7 @@ class ServerClient:
             body = json.dumps(request.body, separators=(",", ":"), allow_nan=False).encode()
         limit, start = self.settings.timeout, time.monotonic()
         try:
-            alone = {"connection": "close"} if request.expects is list else {}  # such replies have no id
-            sending = http.stream(method, url, content=body, headers=_JSON | alone)
+            sending = http.stream(method, url, content=body, headers=_JSON)
             async with asyncio.timeout(limit), sending as reply:
                 encoding = reply.headers.get("content-encoding", "")
                 assert isinstance(reply.stream, httpx.AsyncByteStream)
@@ -680,7 +678,7 @@ class ServerClient:
                 self._heard = max(self._heard, start)
             return fault_of_error(error, limit)
         self._heard = max(self._heard, start)
-        return fault_of_reply(reply, content) or _read(content, reply.status_code, request.expects)
+        return fault_of_reply(reply, content) or _read(content, reply.status_code, dict if body else object)
 
     async def _refuse_copy(self, reply: httpx.Response, content: bytes, sent: Any) -> None:
         """Close a connection that gives two different requests the same bytes, an id among them.

@@ -1,4 +1,4 @@
-"""Verdicts by models behind servers: a language model that is asked in words, or a cross-encoder service.
+"""Verdicts by language models behind servers, which are asked in words.
 
 A language model gets a `Task`: a prompt whose reply is one of some labels, read in this order, always greedy:
 
@@ -17,14 +17,12 @@ import math
 import os
 import string
 import warnings
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from semcal.data.question import Turn
-from semcal.errors import InputError, SemcalWarning, ServerError, shown
-from semcal.models.equivalence import Triple, side_of
+from semcal.errors import InputError, SemcalWarning, UsageError, shown
+from semcal.models.equivalence import Triple
 from semcal.models.language_model import Prompt
 from semcal.rows import Json
 from semcal.servers.client import RequestFailed, ServerClient, ServerRequest
@@ -91,20 +89,25 @@ Reply with one word: entailment, neutral or contradiction.""",
 )
 
 
-class ServerVerdicts(ABC):
-    """An `Equivalence` behind a server; it says of each triple whether the first text entails the second.
+class PromptedVerdicts:
+    """An `Equivalence`: verdicts of a language model behind a server on a `Task`.
 
     InputError at a triple that the server failed on for good; what it said of the others is not asked again.
+
+    >>> from semcal.servers.settings import Endpoint, ServerSettings
+    >>> client = ServerClient(Endpoint("http://127.0.0.1:8000/v1"), ServerSettings())
+    >>> PromptedVerdicts(client, ServerProfile("http://127.0.0.1:8000/v1", "small", "vLLM", "0.32")).revision
+    'http://127.0.0.1:8000/v1; vLLM 0.32; entailment ...'
     """
 
-    name: str
-    revision: str
-    address: str
-
-    def __init__(self, client: ServerClient) -> None:
-        self.client = client
+    def __init__(self, client: ServerClient, profile: ServerProfile, task: Task = ENTAILMENT) -> None:
+        self.client, self.profile, self.task = client, profile, task
         self.unreadable = 0  # replies so far that counted as no
         self._known: dict[Triple, bool] = {}
+        self.name = profile.model
+        self.address = f"{PREFIX}{client.endpoint.url}#{profile.model}"
+        server = " ".join(filter(None, (profile.server, profile.version)))
+        self.revision = f"{client.endpoint.url}; {server}; {task.name} {task.version}"
 
     def entails(self, triples: Sequence[Triple]) -> list[bool]:
         """Say for each (question, premise, hypothesis) whether the premise entails the hypothesis."""
@@ -132,28 +135,6 @@ class ServerVerdicts(ABC):
             )
         verdicts |= dict.fromkeys((triple for triple in missing if triple not in verdicts), False)
         return verdicts
-
-    @abstractmethod
-    def _ask(self, triples: Sequence[Triple], take: Keep) -> dict[Triple, RequestFailed]:
-        """Ask about triples, `take` every verdict, and return those that failed."""
-
-
-class PromptedVerdicts(ServerVerdicts):
-    """Verdicts of a language model on a `Task`.
-
-    >>> from semcal.servers.settings import Endpoint, ServerSettings
-    >>> client = ServerClient(Endpoint("http://127.0.0.1:8000/v1"), ServerSettings())
-    >>> PromptedVerdicts(client, ServerProfile("http://127.0.0.1:8000/v1", "small", "vLLM", "0.32")).revision
-    'http://127.0.0.1:8000/v1; vLLM 0.32; entailment ...'
-    """
-
-    def __init__(self, client: ServerClient, profile: ServerProfile, task: Task = ENTAILMENT) -> None:
-        super().__init__(client)
-        self.profile, self.task = profile, task
-        self.name = profile.model
-        self.address = f"{PREFIX}{client.endpoint.url}#{profile.model}"
-        server = " ".join(filter(None, (profile.server, profile.version)))
-        self.revision = f"{client.endpoint.url}; {server}; {task.name} {task.version}"
 
     def _ask(self, triples: Sequence[Triple], take: Keep) -> dict[Triple, RequestFailed]:
         first, unclear = self._send(triples, take, stricter=False)
@@ -233,82 +214,6 @@ def _by_log_probs(reply: Json, labels: Sequence[str]) -> str | None:
     return best if shares[best] > shares[second] + unlisted else None
 
 
-_YES = ENTAILMENT.labels[0]
-
-
-class CrossEncoderService(ServerVerdicts):
-    """Verdicts of a cross-encoder behind text-embeddings-inference, or what speaks like it.
-
-    GET /info names the model, its labels and the largest batch; POST /predict gives a pair of texts a score
-    for each label. Pairs read as in `semcal.models.nli`; a long one loses the beginning of its question.
-    """
-
-    def __init__(self, client: ServerClient) -> None:
-        super().__init__(client)
-        self.address = url = client.endpoint.url
-        hint = f"is it text-embeddings-inference? A language model is given as {PREFIX}{url}"
-        try:
-            info = client.get("/info")
-        except ServerError as error:
-            if error.status != 404:
-                raise
-            raise ServerError(f"{error}; {hint}") from None
-        try:
-            self.name, kinds = client.words(str(info["model_id"])), info["model_type"].values()
-            labels = [str(label) for about in kinds for label in about.get("id2label", {}).values()]
-        except (TypeError, KeyError, AttributeError):
-            raise ServerError(f"{url}/info names no model_id and model_type; {hint}") from None
-        self._labels = sorted(label.strip().casefold() for label in labels)
-        if self._labels.count(_YES) != 1 or len(labels) < 2:
-            named = client.words(", ".join(map(shown, labels))) or "none"
-            raise ServerError(
-                f"{url}: {self.name} does not say which of its labels is entailment: they are {named}; serve "
-                "a model that names it in its id2label"
-            )
-        batch = info.get("max_client_batch_size")
-        self._batch = batch if type(batch) is int and batch > 0 else 1
-        versions = [info[key] for key in ("model_sha", "model_dtype", "version") if info.get(key)]
-        about = ", ".join(client.words(str(version)) for version in versions)
-        self.revision = f"{url}; {about or 'unknown version'}"
-
-    def _ask(self, triples: Sequence[Triple], take: Keep) -> dict[Triple, RequestFailed]:
-        batches = [triples[start : start + self._batch] for start in range(0, len(triples), self._batch)]
-        failed: dict[Triple, RequestFailed] = {}
-
-        def decided(index: int, verdicts: list[bool] | RequestFailed) -> None:
-            batch = batches[index]
-            if isinstance(verdicts, list) and len(verdicts) != len(batch):
-                verdicts = RequestFailed(f"it gave {len(verdicts)} verdicts on {len(batch)} pairs")
-            if isinstance(verdicts, RequestFailed):
-                failed.update(dict.fromkeys(batch, verdicts))
-            else:
-                for triple, verdict in zip(batch, verdicts):
-                    take(triple, verdict)
-
-        self.client.send_all([_predict(batch) for batch in batches], self._read, on_reply=decided)
-        return failed
-
-    def _read(self, reply: list[Any]) -> list[bool]:
-        """Whether entailment has the highest score, for each pair; a tie is none."""
-        return [self._entails(scores) for scores in reply]
-
-    def _entails(self, listed: Any) -> bool:
-        try:
-            scores = {entry["label"].strip().casefold(): float(entry["score"]) for entry in listed}
-        except (TypeError, KeyError, ValueError, AttributeError):
-            scores = {}
-        if sorted(scores) != self._labels or not all(map(math.isfinite, scores.values())):
-            raise ValueError(f"no finite score for each label, but {shown(listed)}")
-        entailment = scores.pop(_YES)
-        return entailment > max(scores.values())
-
-
-def _predict(triples: Sequence[Triple]) -> ServerRequest:
-    pairs = [[side_of(question, answer) for answer in answers] for question, *answers in triples]
-    body = {"inputs": pairs, "raw_scores": False, "truncate": True, "truncation_direction": "Left"}
-    return ServerRequest("/predict", body, expects=list)
-
-
 def settings_of_judge(settings: ServerSettings | None = None) -> ServerSettings:
     """The settings of a server that decides on meanings and grades: those of the model's, and its own key.
 
@@ -321,12 +226,12 @@ def settings_of_judge(settings: ServerSettings | None = None) -> ServerSettings:
 
 def load_verdicts(
     name: str, settings: ServerSettings | None = None, *, task: Task = ENTAILMENT
-) -> ServerVerdicts:
-    """Connect to openai:URL#MODEL, which is given the task, or to the URL of a cross-encoder service.
+) -> PromptedVerdicts:
+    """Connect to openai:URL#MODEL, which is given the task.
 
     ServerError if it cannot be reached or does not do what is needed; UsageError if it is no such name.
     """
-    client = ServerClient(Endpoint.parse(name.removesuffix("/predict")), settings_of_judge(settings))
-    if name.startswith(PREFIX):
-        return PromptedVerdicts(client, stored_profile(client), task)
-    return CrossEncoderService(client)
+    if not name.startswith(PREFIX):
+        raise UsageError(f"{shown(name)} does not begin with {PREFIX}; give {PREFIX}URL#MODEL")
+    client = ServerClient(Endpoint.parse(name), settings_of_judge(settings))
+    return PromptedVerdicts(client, stored_profile(client), task)

@@ -34,7 +34,6 @@ correlations        model, dataset, method (figure 10)
 paired              model, dataset, measure, quantity, against
 against_base        model, dataset, method, measure
 transfer            model, fitted_on, used_on, measure
-score_maps          model, dataset, map, measure; there only with `extras.score_maps`
 calibrated          model, dataset, method; there only with the method Calibrated, of which
                     there is then a row under E-SC in `confidence` and in `selective` too
 =================== =======================================================================
@@ -156,8 +155,6 @@ def pair_analysis(run: FinishedRun) -> PairAnalysis:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UndefinedWarning)  # what is undefined is null, and so reported
         rows = {rows_of.__name__: rows_of(cell) for rows_of in OF_CELL}
-        if "validation_scores" in cell.selection:
-            rows["score_maps"] = score_analyses.score_maps(cell)
         if not run.calibrated:
             return PairAnalysis(rows, cell.pair, cell.by_draws)
         wordings = score_analyses.one_wording(cell)

@@ -8,8 +8,8 @@ wording. It gives Base's answers, so that their accuracy is the same; only the p
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -30,7 +30,7 @@ from semcal.experiment.analyses.grid_scores import (
 from semcal.experiment.grid_settings import CALIBRATED, Grading
 from semcal.grading.rules import Grader
 from semcal.measuring import representative
-from semcal.metrics import METRICS, SCORE_RECALIBRATORS, Contrast, auroc, rank_volatility, selective_accuracy
+from semcal.metrics import METRICS, Contrast, auroc, rank_volatility, selective_accuracy
 from semcal.metrics import correlations as pearson
 from semcal.metrics.frequencies import draw_counts
 from semcal.metrics.overview import noise_floors
@@ -58,7 +58,7 @@ EDGES = tuple(round(0.05 * i, 2) for i in range(21))
 CONSTANT = 1e-24
 #: The candidate whose temperature is used on other data sets.
 TRANSFERRED = "TS NLL"
-#: What is computed under another data set's T and under score maps, with so many resamples at most.
+#: What is computed under another data set's T, with so many resamples at most.
 COMPARED = ("ace", "brier", "auroc")
 COMPARED_RESAMPLES = 200
 
@@ -493,36 +493,6 @@ def transfer(cell: CellScores) -> Rows:
         | {metric: pair.over_runs((source, measure), metric) for metric in COMPARED}
         for source, measure in pair.arrays
     ]
-
-
-def score_maps(cell: CellScores) -> Rows:
-    """{model, dataset, map, measure, ace, brier, auroc}, the metrics over runs; empty unless asked for.
-
-    Beyond the paper: Base's confidence itself is mapped to a calibrated one (spec.md 6), learnt on validation
-    questions. Answers stay as they are under Base, and so do their correctness and, but for ties, their
-    order.
-    """
-    kinds = (cell.run.settings.get("extras") or {}).get("score_maps") or ()
-    learnt = cell.selection.get("validation_scores") or {}
-    arrays = {
-        (kind, measure): _mapped(base, kind, learnt[measure])
-        for kind in kinds
-        for (method, measure), base in cell.pair.arrays.items()
-        if method == "Base" and learnt.get(measure, {}).get("confidence")
-    }
-    resamples = min(COMPARED_RESAMPLES, cell.pair.options.resamples)
-    options = replace(cell.pair.options, resamples=resamples, bootstrapped=COMPARED)
-    mapped = replace(cell.pair, arrays=arrays, options=options)
-    return [
-        {**cell.place, "map": kind, "measure": measure}
-        | {metric: mapped.over_runs((kind, measure), metric) for metric in COMPARED}
-        for kind, measure in arrays
-    ]
-
-
-def _mapped(base: ScoreArrays, kind: str, learnt: dict[str, Sequence[float]]) -> ScoreArrays:
-    score_map = SCORE_RECALIBRATORS[kind]().fit(learnt["confidence"], learnt["correct"])
-    return replace(base, confidence=score_map.predict(base.confidence.ravel()).reshape(base.confidence.shape))
 
 
 # ---- Calibrated -------------------------------------------------------------------------------------------

@@ -412,7 +412,7 @@ def method_table(
     )
 
 
-# ---- Ranks, maps and differences ---------------------------------------------------------------------------
+# ---- Ranks and differences --------------------------------------------------------------------------------
 
 
 def _rank_changes(metrics: Sequence[str], results: Results, rows: Rows) -> Rows:
@@ -432,12 +432,6 @@ def _rank_changes(metrics: Sequence[str], results: Results, rows: Rows) -> Rows:
 def _rank_columns(content: TableContent) -> list[Field]:
     pairs = dict.fromkeys((row["model"], row["dataset"]) for row in content.rows)
     return [Field(pair[1], "change", pair[0], 2, dict(zip(PAIR, pair))) for pair in pairs]
-
-
-def _maps_beside_base(results: Results, rows: Rows) -> Rows:
-    """ACE of Base's confidence, as it is and mapped; nothing where no map was asked for."""
-    base = [{**row, "map": "none"} for row in results["analyses"]["confidence"] if row["method"] == "Base"]
-    return [*base, *rows] if rows else []
 
 
 def _less_base(metric: str, results: Results, rows: Rows) -> Rows:
@@ -760,23 +754,6 @@ for _table in (
             in_markdown=second == "mcb",
         )
         for second in ("mcb", "ece")
-    ),
-    ReportTable(
-        name="score-maps",
-        section=BY_MEASURE,
-        caption="ACE of Base with its confidence as it is, and mapped by what validation questions taught; "
-        "the answers and their accuracy stay the same",
-        analysis="score_maps",
-        rows=_maps_beside_base,
-        index={**PAIR, "map": "Map"},
-        fields=partial(_by_measure, "ace"),
-        heads=lambda content: dict.fromkeys(
-            (row["model"], row["dataset"], name)
-            for row in content.rows
-            if row["map"] != "none"
-            for name in ("none", row["map"])
-        ),
-        in_markdown=True,
     ),
     *(
         ReportTable(
