@@ -44,7 +44,6 @@ _ADDRESSES = {
     "calibrate": "calibration.learn",
     "check": "uncertainty",
     "confidence": "measures",
-    "confidences": "measures",  # the old name, for a release
     "errors": "",
     "fit": "recalibration.fitting",
     "load_equivalence": "models.loading",

@@ -6,7 +6,7 @@ import sqlite3
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from semcal.errors import StoreError
@@ -15,7 +15,7 @@ from semcal.errors import StoreError
 LOCK_TIMEOUT = 60.0
 #: Identify logs of `semcal serve` ("smlg" in ASCII), and their layout; the first had no `calibration`.
 REPLY_LOG = 0x736D6C67
-REPLY_LOG_SCHEMA = 2
+REPLY_LOG_SCHEMA = 1
 #: Errors of SQLite that do not mean a damaged file; all others do.
 UNUSABLE = {
     *(sqlite3.SQLITE_PERM, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM),
@@ -32,7 +32,6 @@ class Layout:
     owner: int  # the `application_id`
     schema: int
     tables: Mapping[str, str]  # the statements that make them, by name and in order
-    upgrades: Mapping[int, str] = field(default_factory=dict)  # what makes the next schema of a schema
 
 
 def make_folder(path: Path, name: str) -> None:
@@ -51,7 +50,7 @@ def connect(path: Path) -> sqlite3.Connection:
 
 
 def prepare(database: sqlite3.Connection, path: Path, layout: Layout) -> None:
-    """Create the tables where there are none or they are older, and check that all is whole.
+    """Create the tables if there are none, and check that all is whole.
 
     StoreError for a database of another program or version, sqlite3.DatabaseError for a damaged one.
     """
@@ -63,12 +62,6 @@ def prepare(database: sqlite3.Connection, path: Path, layout: Layout) -> None:
                 database.execute(f"PRAGMA user_version = {layout.schema}")
                 for statement in layout.tables.values():
                     database.execute(statement)
-    for older, statement in layout.upgrades.items():
-        if layout_of(database) == (layout.owner, older):
-            with transaction(database):
-                if layout_of(database) == (layout.owner, older):
-                    database.execute(statement)
-                    database.execute(f"PRAGMA user_version = {older + 1}")
     owner, schema = layout_of(database)
     if owner != layout.owner:
         raise StoreError(f"{path} is a database of another program; give the {layout.noun} a file of its own")

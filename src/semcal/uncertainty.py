@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, TypedDict, Unpack, cast
+from typing import TYPE_CHECKING, ClassVar, TypedDict, Unpack
 
 from semcal import inputs
 from semcal.calibration.calibrated import (
@@ -34,7 +34,7 @@ from semcal.models.clustering import (
     match_at,
 )
 from semcal.models.equivalence import count_invalid
-from semcal.models.language_model import Capabilities, PromptConfig, check_likelihoods
+from semcal.models.language_model import PromptConfig, check_likelihoods
 from semcal.models.sampling import Sampled, Sampling, add_stated_answers, row_to_ask, sample_runs
 from semcal.progress import ShowProgress, shown_progress
 from semcal.recalibration.fitted import RecalibratorLike, recalibrator_and_prompt
@@ -355,7 +355,7 @@ class UQOptions(TypedDict, total=False):
 
 def ask_many(
     model: ModelLike,
-    questions: Questions | None = None,
+    questions: Questions,
     *,
     progress: ShowProgress = True,
     **options: Unpack[UQOptions],
@@ -367,8 +367,7 @@ def ask_many(
     model : Sampler, str or Path
         From `semcal.load_model`, or what that takes; "atlas" is the small one that comes with the package.
     questions : list of str, file, DataFrame, dicts or Questions
-        `question`; `id`, `context`, `group` where there are some; `answers`, and they are graded. For a
-        release the questions may stand first, and a model (by default "atlas") behind them, with a warning.
+        `question`; `id`, `context`, `group` where there are some; `answers`, and they are graded.
     progress : bool or callable
         A bar on a terminal or in a notebook, or a function of the number of questions that are answered.
     **options
@@ -381,11 +380,6 @@ def ask_many(
     >>> ask_many(model, [{"question": "Who wrote it?", "answers": "Ana"}, {"question": "Who sang it?"}])
     Results(2 answers, 1 graded; E-SC: accuracy 1.000, confidence 1.000, gain 1.000; meanings by 'default')
     """
-    if _is_sampler(questions) or _are_questions(model):
-        warnings.warn("give the model first: semcal.ask_many(model, questions)", SemcalWarning, stacklevel=2)
-        model, questions = cast("ModelLike", questions or "atlas"), cast("Questions", model)
-    if questions is None:
-        raise UsageError("no questions; give semcal.ask_many(model, questions)")
     return SemanticUQ(model, **options).ask_many(questions, progress=progress)
 
 
@@ -418,18 +412,6 @@ def check(
     Answer('Cy', confidence=0); none of 10 draws says Cy, 9 say Ana and 1 says Bo
     """
     return SemanticUQ(model, **options).check_many(questions, answers, progress=progress)
-
-
-def _is_sampler(argument: object) -> bool:
-    """Whether an argument is a model, and no name of one."""
-    return isinstance(getattr(argument, "capabilities", None), Capabilities)
-
-
-def _are_questions(argument: object) -> bool:
-    """Whether a first argument cannot be a model: a table, a list, or a file of a table's kind."""
-    if isinstance(argument, str | Path):
-        return Path(argument).suffix in {".jsonl", ".json", ".csv", ".tsv", ".parquet"}
-    return not isinstance(argument, type) and not _is_sampler(argument) and isinstance(argument, Iterable)
 
 
 def _warn_if_few(m: int) -> None:

@@ -73,7 +73,6 @@ def test_a_saved_ts_by_sgd_says_so_wherever_it_is_used(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--learning-curve",), "--learning-curve is gone: semcal calibrate shows how many labels"),
         (("--validation", "v"), "--validation goes with --select"),
         (("--plot", "loss.gif"), "a plot is written as .pdf, .png, .svg"),
         (("--plot", "loss.png", "--method", "TS-grid"), "--plot draws one fit"),

@@ -98,18 +98,12 @@ def test_bad_rows_are_told_and_the_exit_code_says_so(tmp_path: Path) -> None:
     ("arguments", "told"),
     [
         (("--set", "samplin.m=3"), "unknown setting 'samplin'; did you mean 'sampling'?"),
-        (("--shard", "1/2"), "--shard is gone: semcal run CONFIG --workers N works in N processes"),
         (("--from", "clustr"), "unknown stage 'clustr'; did you mean 'cluster'?"),
     ],
 )
 def test_wrong_usage_is_named(config: Path, tmp_path: Path, arguments: tuple[str, str], told: str) -> None:
     code, _, stderr = semcal("run", config, "--json", "--out", tmp_path / "run", *arguments)
     assert (code, told in stderr) == (2, True)
-
-
-def test_merge_says_what_has_become_of_it(tmp_path: Path) -> None:
-    code, _, stderr = semcal("merge", tmp_path / "all", tmp_path / "1", tmp_path / "2")
-    assert (code, "merge is gone: there are no shards any more; semcal run CONFIG" in stderr) == (2, True)
 
 
 def test_fresh_leaves_a_folder_of_others_alone(config: Path, tmp_path: Path) -> None:

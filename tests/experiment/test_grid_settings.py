@@ -30,7 +30,6 @@ SMALL = {
         ("sampling.mm=4", r"unknown setting 'sampling.mm'; did you mean 'm'\?"),
         ("models.0.pth=x", r"unknown setting 'models.0.pth'; did you mean 'path'\?"),
         ("preset=papper", r"unknown preset 'papper'; did you mean 'paper'\?"),
-        ("preset=reference", r"preset reference is gone; take paper or sound, .* \(docs/paper.md\)"),
         ("methods=[Base, TSS]", r"methods.1: .*got 'TSS'"),
         ("fitting.losses=[[SS, null]]", r"\[SS, α\] needs an α"),
         ("models.3.path=x", "'3' is no place in a list of 1"),
@@ -107,9 +106,3 @@ def test_a_name_that_is_too_long_for_the_names_of_files_is_refused() -> None:
     check_slugs(["W" * 80], what="model")
     with pytest.raises(UsageError, match=r"model 'W{40}'… has 81 characters, .* at most 80"):
         check_slugs(["W" * 81], what="model")
-
-
-@pytest.mark.parametrize("name", ["without_normal_forms", "timing"])
-def test_a_setting_that_is_gone_says_what_has_become_of_it(name: str) -> None:
-    with pytest.raises(UsageError, match=rf"extras\.{name} is gone: .* no longer .*; leave it out"):
-        settings_of(SMALL, [f"extras.{name}=false"])

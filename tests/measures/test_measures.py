@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import semcal
 from semcal.errors import InputError, UndefinedWarning, UsageError
 from semcal.measures import MEASURES, confidence
 
@@ -382,9 +381,3 @@ def test_a_draw_index_that_is_no_whole_number_is_an_error(bad) -> None:
 def test_a_question_of_one_meaning_has_entropy_zero_without_a_sign() -> None:
     entropy = confidence([[[0, 1]]], measure="E-SC").entropy
     assert math.copysign(1.0, entropy[0]) == 1.0
-
-
-def test_the_old_name_of_several_measures_still_works_and_says_so():
-    with pytest.warns(DeprecationWarning, match="measure=MEASURES"):
-        older = semcal.confidences([[[0], [1]]], [[-1.0, -2.0]])
-    assert list(older) == list(MEASURES)

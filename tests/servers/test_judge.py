@@ -217,7 +217,7 @@ def test_score_and_calibrate_take_the_judge(server, tmp_path):
     graded = semcal.score(rows, grader=judge)
     assert [row["correct"]["E-SC"] for row in graded.rows] == [k % 3 < 2 for k in range(60)]
     assert len(server.asked) == 40
-    in_python = semcal.calibrate(samples=rows, grader=judge, progress=False)
+    in_python = semcal.score(rows, grader=judge).calibrate()
     assert in_python.report.base["accuracy"] == pytest.approx(2 / 3)
     file = write(tmp_path / "rows", rows)
     *_, said = run("calibrate", file, "--out", tmp_path / "cal", "--grader", judge, "--json")
@@ -256,7 +256,7 @@ def test_a_calibration_keeps_the_servers_address(server, tmp_path):
         {"id": str(k), "question": f"Which {k}?", "answers": ["Mars"], "samples": ["Mars", "Venus"]}
         for k in range(60)
     ]
-    found = semcal.calibrate(samples=rows, equivalence=server.name, progress=False)
+    found = semcal.score(rows, server.name).calibrate()
     assert found.equivalence == server.name
     asked = len(server.asked)
     again = semcal.score(rows[:1], calibration=found)

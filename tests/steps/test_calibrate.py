@@ -532,18 +532,6 @@ def test_a_regression_takes_five_answers_of_each_kind_a_feature() -> None:
         assert (logistic in [one.candidate for one in scores]) == tried
 
 
-def test_a_stored_map_that_falls_as_the_draws_agree_more_is_used_with_a_warning(tmp_path: Path) -> None:
-    falls = ProbabilityMap(
-        MapCandidate("logistic", ("E-SC", "meanings")),
-        {"slopes": (1.0, 0.8), "intercept": (0.0,)},
-        (0.5, 1.0),
-    )
-    made_up = calibration(map=falls)
-    made_up.save_pretrained(tmp_path)
-    with pytest.warns(SemcalWarning, match=r"falls as the draws agree more \(meanings\); calibrate again"):
-        assert Calibration.from_pretrained(tmp_path).map == falls
-
-
 def test_the_probability_of_a_further_meaning_is_how_often_one_is_right_where_there_are_some() -> None:
     """Of the answers that are wrong, half of those with further meanings have the right one among these."""
     rng = np.random.default_rng(0)

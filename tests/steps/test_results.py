@@ -25,8 +25,6 @@ from semcal.files import write_rows
 from semcal.models.fakes import FakeEquivalence, FakeLanguageModel
 from semcal.progress import shown_progress
 
-pytestmark = pytest.mark.filterwarnings("ignore:semcal.calibrate.samples=")  # the old way, for a release
-
 TABLE = {f"Who built mill {i}?": {"Ana.": 0.6, "Bo.": 0.3, "Cy.": 0.1} for i in range(60)}
 LABELLED = [{"question": q, "answers": "Ana" if i % 3 else "Bo"} for i, q in enumerate(TABLE)]
 
@@ -166,8 +164,6 @@ def test_plots_stand_side_by_side_or_where_they_are_put(asked, samples, tmp_path
 
 def test_stored_samples_are_calibrated_and_the_probability_is_a_measure(samples, tmp_path: Path) -> None:
     found = semcal.score(samples).calibrate()
-    again = semcal.calibrate(samples=samples)
-    assert found.report == again.report
     assert (found.m, found.equivalence) == (10, "exact")
     found.save_pretrained(tmp_path)
     scored = semcal.score(samples, calibration=tmp_path)
@@ -181,57 +177,30 @@ def test_stored_samples_are_calibrated_and_the_probability_is_a_measure(samples,
         semcal.score(samples, "fake", calibration=found)
 
 
-def test_the_old_orders_of_arguments_are_taken_with_a_warning(samples, tmp_path: Path) -> None:
-    with pytest.warns(SemcalWarning, match=r"use semcal.score\(samples\).calibrate\(\)"):
-        assert semcal.calibrate(samples=samples).report == semcal.score(samples).calibrate().report
-    model, questions = FakeLanguageModel(TABLE), list(TABLE)
-    expected = semcal.ask_many(model, questions).rows
-    path = tmp_path / "questions.jsonl"
-    write_rows(path, [{"id": question, "question": question} for question in questions])
-    for order in ((questions, model), (path, model), (str(path), model)):
-        with pytest.warns(SemcalWarning, match=r"^give the model first: semcal.ask_many\(model, questions"):
-            assert semcal.ask_many(*order).rows == expected
-    with pytest.raises(UsageError, match="no questions; give"):
-        semcal.ask_many(model)
-
-
 def test_rows_without_answers_are_left_out_of_a_calibration_and_counted(samples) -> None:
     given = [{key: value for key, value in samples[0].items() if key != "answers"}, *samples[1:]]
     said = f"^1 of {len(given)} rows of samples have no reference answers and are left out"
     with pytest.warns(SemcalWarning, match=said):
-        found = semcal.calibrate(samples=given)
-    with pytest.warns(SemcalWarning, match=said):
-        assert semcal.score(given).calibrate().report == found.report
+        found = semcal.score(given).calibrate()
     assert found.report.n == len(given) - 1
 
 
 def test_one_stored_draw_is_refused_as_one_of_a_model_is(samples) -> None:
     given = [{**row, "samples": row["samples"][:1], "log_likelihoods": None} for row in samples]
-    for calibrate in (lambda: semcal.calibrate(samples=given), semcal.score(given).calibrate):
-        with pytest.raises(UsageError, match="m = 1: one draw has a share of 1 whatever it says; sample at"):
-            calibrate()
+    with pytest.raises(UsageError, match="m = 1: one draw has a share of 1 whatever it says; sample at"):
+        semcal.score(given).calibrate()
 
 
-def test_clusters_in_stored_samples_are_used_as_they_are_and_that_is_said(samples) -> None:
+def test_clusters_in_stored_samples_are_used_as_they_are(samples) -> None:
     m = len(samples[0]["samples"])
     given = [{**row, "clusters": [[*range(m)]]} for row in samples]
     with pytest.warns(SemcalWarning, match="all .* the same share"):
-        found = semcal.calibrate(samples=given)
+        found = semcal.score(given).calibrate()
     assert found.report.base["mean_confidence"] == 1
-    assert semcal.calibrate(samples=samples).report.base["mean_confidence"] < 1
-    with pytest.warns(SemcalWarning) as caught:
-        named = semcal.calibrate(samples=given, equivalence=FakeEquivalence([]))
-    assert named.report.base == found.report.base
-    said = [str(one.message) for one in caught if "hold 'clusters'" in str(one.message)]
-    assert len(said) == 1
-    assert said[0].startswith(
-        f"{len(given)} of {len(given)} rows hold 'clusters', which are used as they are"
-    )
+    assert semcal.score(samples).calibrate().report.base["mean_confidence"] < 1
     as_text = pandas.DataFrame(given).assign(clusters=str([[*range(m)]]))
     with pytest.warns(SemcalWarning, match="all .* the same share"):
-        assert semcal.calibrate(samples=as_text).report == found.report
-    with pytest.raises(InputError, match=r"samples\[0\].*: 'clusters' must hold every sample index"):
-        semcal.calibrate(samples=[{**row, "clusters": [[0]]} for row in samples])
+        assert semcal.score(as_text).calibrate().report == found.report
 
 
 def test_scored_rows_keep_their_clusters_unless_an_equivalence_or_linkage_is_given(samples) -> None:
@@ -254,7 +223,7 @@ def test_clusters_scored_under_a_calibration_of_an_nli_model_are_used_and_that_i
     m = len(samples[0]["samples"])
     given = [{**row, "clusters": [[*range(m)]]} for row in samples]
     fake = FakeEquivalence([])
-    found = semcal.calibrate(samples=samples, equivalence=fake)
+    found = semcal.score(samples, fake).calibrate()
     found = replace(found, equivalence=str(nli_model_dir()), equivalence_revision=None)
     with pytest.warns(SemcalWarning, match="hold 'clusters', which are used as they are"):
         kept = semcal.score(given, calibration=found)

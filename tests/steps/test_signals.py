@@ -21,11 +21,12 @@ from semcal.calibration.draws_curve import draws_curve
 from semcal.calibration.features import AnsweredRow, Feature, features_of
 from semcal.calibration.learn import calibrate_rows
 from semcal.calibration.learning import Learning
-from semcal.calibration.samples import labelled_samples, measure_samples
+from semcal.calibration.samples import measure_samples, origin_of
 from semcal.calibration.signals import SIGNALS, Signal, add_signals, parse_percentage
 from semcal.cli.app import app
 from semcal.data.question import Question
 from semcal.errors import InputError, QuestionError, SemcalWarning, UsageError
+from semcal.inputs import as_sample_rows
 from semcal.models.clustering import Grouping
 from semcal.models.equivalence import ExactMatch
 from semcal.models.fakes import FakeLanguageModel
@@ -179,7 +180,8 @@ def test_what_was_said_is_kept_and_read_again_without_the_model(tmp_path: Path) 
     calibration.save_pretrained(tmp_path)
     loaded = Calibration.from_pretrained(tmp_path)
     assert loaded.signals == ("p-true",)
-    rows, origin = labelled_samples(tmp_path / "samples.jsonl")
+    rows = as_sample_rows(tmp_path / "samples.jsonl")
+    origin = origin_of(rows, tmp_path / "samples.jsonl")
     measured = measure_samples(rows, EXACT)
     again = calibrate_rows(measured, "exact", learning=Learning(signals=("p-true",)), origin=origin)
     assert again.map == calibration.map
@@ -485,9 +487,6 @@ def test_results_of_stored_samples_know_the_same_curve_and_keep_clusters_that_we
     alike = [{**row, "clusters": [list(range(6))]} for row in rows]
     kept = draws_curve({None: list(map(Row, alike))}, EXACT, Learning())
     assert semcal.score(alike).calibrate(m_curve=True).report.draws_curve == kept != expected
-    with pytest.warns(SemcalWarning, match="will go"):
-        old = semcal.calibrate(samples=rows, equivalence="exact", m_curve=True)
-    assert old.report.draws_curve == expected
 
 
 def test_one_draw_is_enough_for_an_answer_that_is_not_read_of_it_and_says_what_it_loses() -> None:

@@ -44,7 +44,7 @@ NOT_COVERED = "of requests that the calibration did not cover"
 NO_FEATURES = "without the features to learn from"
 
 _REPLIES = """\
-SELECT replies.number, replies.id, correct, audited, {calibration}, route, template,
+SELECT replies.number, replies.id, correct, audited, calibration, route, template,
     probability IS NOT NULL OR abstained, features
 FROM replies LEFT JOIN labels ON labels.id = replies.id
 WHERE correct IS NOT NULL OR audited ORDER BY replies.number
@@ -59,7 +59,7 @@ class LoggedReply:
     id: str
     correct: bool | None  # None without a label
     audited: bool  # whether it is to be labelled in any case
-    calibration: str  # the id; "" in a log that does not say
+    calibration: str  # the id
     route: str  # the model that answered
     template: str  # the hash of the prompt's template
     covered: bool
@@ -91,12 +91,10 @@ def read_log(path: Path) -> list[LoggedReply]:
         if is_database(path):
             with closing(sqlite3.connect(uri, uri=True, timeout=LOCK_TIMEOUT)) as database:
                 owner, schema = layout_of(database)
-                if owner == REPLY_LOG and schema <= REPLY_LOG_SCHEMA:
-                    column = "calibration" if schema > 1 else "''"
-                    rows = database.execute(_REPLIES.format(calibration=column)).fetchall()
-                    return [_reply(path, row) for row in rows]
+                if (owner, schema) == (REPLY_LOG, REPLY_LOG_SCHEMA):
+                    return [_reply(path, row) for row in database.execute(_REPLIES).fetchall()]
     if owner == REPLY_LOG:
-        raise StoreError(f"{path} is a log of a later version (layout {schema}); upgrade semcal")
+        raise StoreError(f"{path} is a log of another version (layout {schema}); give a log of this version")
     raise StoreError(f"{path} is no log of replies; give the FILE of semcal serve --log FILE")
 
 
@@ -189,7 +187,7 @@ def labels_for(
     ancestors = (*calibration.ancestors, calibration.id)
     correct = np.array([label.correct for label in labels], float)
     problems = (problem,) if threshold and not apart.any() else ()
-    found = sum(label.calibration in ("", *calibration.ancestors) for label in labels)
+    found = sum(label.calibration in calibration.ancestors for label in labels)
     before = calibration.report.added
     if before is not None and (lacking := before.fit + before.apart - found) > 0:
         again = "give the logs from before as well (--add LOG --add LOG)"
@@ -199,30 +197,18 @@ def labels_for(
 
 
 def _reasons(calibration: Calibration, replies: Sequence[LoggedReply]) -> Iterable[str | None]:
-    """Why each reply of a log is of no use; None where it can be learnt from.
-
-    What names no calibration is of the first one of a chain, if it is of its model.
-    """
+    """Why each reply of a log is of no use; None where it can be learnt from."""
     ids, provenance = {*calibration.ancestors, calibration.id}, calibration.provenance
     routes = {reply.route for reply in replies if reply.calibration in ids}
-    routes = routes or {provenance.model if provenance else "", *_only(replies)}
     for reply in replies:
-        if reply.calibration not in ids and reply.route not in routes:
-            yield OTHER_MODEL
-        elif reply.calibration and reply.calibration not in ids:
-            yield OTHER_CALIBRATION
+        if reply.calibration not in ids:
+            yield OTHER_MODEL if routes and reply.route not in routes else OTHER_CALIBRATION
         elif provenance is not None and reply.template != provenance.prompt_hash:
             yield OTHER_PROMPT
         elif not reply.covered:
             yield NOT_COVERED
         else:
             yield NO_FEATURES if reply.features.get(SHARES[0]) is None else None
-
-
-def _only(replies: Iterable[LoggedReply]) -> set[str]:
-    """The model that answered, where it was one."""
-    routes = {reply.route for reply in replies}
-    return routes if len(routes) == 1 else set()
 
 
 def _nothing_to_add(
@@ -232,7 +218,7 @@ def _nothing_to_add(
     if not reasons:
         return InputError(f"{names} holds no labels; send them to /v1/semcal/labels of semcal serve")
     why = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
-    ids = {reply.calibration for replies in logs.values() for reply in replies if reply.calibration}
+    ids = {reply.calibration for replies in logs.values() for reply in replies}
     by = f"; it has replies by {', '.join(sorted(ids))}" if ids else ""
     return InputError(
         f"no label of {names} can be added to the calibration {calibration.id}: {why}{by}; give the "

@@ -22,9 +22,7 @@ from semcal.calibration.features import (
     ColumnFeature,
     Feature,
     answered_rows,
-    falling_features,
     features_of,
-    stem_of,
 )
 from semcal.calibration.signals import check_signals, signals_named
 from semcal.data.template import Template
@@ -204,7 +202,7 @@ class CalibrationReport:
         return contents
 
     def like_answers(self, score: float) -> LikeAnswers | None:
-        """The labelled questions whose answers scored like this one; None of an earlier version."""
+        """The labelled questions whose answers scored like this one; None if there are none."""
         return min(self.like, key=lambda one: max(one.low - score, score - one.high, 0.0), default=None)
 
     @property
@@ -339,15 +337,6 @@ class _Contents:
             wrong = f"feature {shown(unknown[0])}" if unknown else f"chosen map {shown(self.report.chosen)}"
             raise InputError(f"there is no {wrong}")
 
-    def warn_if_turned(self, path: Path) -> None:
-        """Warn where the map rises as agreement falls, as earlier versions could learn it."""
-        slopes = zip(self.map.candidate.features, self.map.parameters.get("slopes", ()))
-        falling = falling_features(self.requested)
-        turned = [name for name, slope in slopes if (slope > 0 if stem_of(name) in falling else slope < 0)]
-        if turned:
-            text = f"{path}: its map falls as the draws agree more ({', '.join(turned)}); calibrate again"
-            warnings.warn(f"{text}, until then it is used as it is", SemcalWarning, stacklevel=3)
-
 
 @dataclass(frozen=True)
 class Calibration(_Contents):
@@ -430,14 +419,6 @@ class Calibration(_Contents):
                 **({"ancestors": self.ancestors} if self.ancestors else {}),
             }
         )[:ID_LETTERS]
-
-    @property
-    def ids_in_logs(self) -> tuple[str, ...]:
-        """What the log of `semcal serve` has for its replies: its id, or "" before ids were written down.
-
-        Such replies are of the first calibration, of which others were learnt again.
-        """
-        return (self.id,) if self.ancestors else (self.id, "")
 
     @property
     def recalibrators(self) -> dict[float | None, AnyRecalibrator]:
@@ -598,7 +579,6 @@ class Calibration(_Contents):
             if checked.provenance is not None:
                 check_provenance(contents["provenance"])
             checked.check()
-            checked.warn_if_turned(path)
         except (ValidationError, InputError) as error:
             raise StoreError(f"{path}: {error}; calibrate again") from error
         fitted = None if inner is None else from_pretrained(path.parent / RECALIBRATOR)[0]

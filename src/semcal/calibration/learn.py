@@ -46,9 +46,6 @@ from semcal.calibration.samples import (
     SamplesOrigin,
     check_given,
     keep_samples,
-    labelled_samples,
-    measure_samples,
-    rows_at_temperatures,
 )
 from semcal.calibration.signals import (
     add_signals,
@@ -66,11 +63,10 @@ from semcal.errors import (
     QuestionError,
     SemcalWarning,
     UndefinedWarning,
-    UsageError,
 )
 from semcal.grading.grade import as_grader, grade_together, grader_record
 from semcal.grading.rules import Grader
-from semcal.inputs import EquivalenceLike, ModelLike, Questions, Samples
+from semcal.inputs import EquivalenceLike, ModelLike, Questions
 from semcal.measuring import measure_at, representative
 from semcal.metrics.frequencies import Floats, Groups
 from semcal.metrics.probability_maps import (
@@ -125,10 +121,9 @@ FIGURES = ("accuracy", "mean_confidence", "ace", "ace_floor", "ace_floor_95", "b
 
 
 def calibrate(
-    model: ModelLike | None = None,
-    labelled: Questions | None = None,
+    model: ModelLike,
+    labelled: Questions,
     *,
-    samples: Samples | None = None,
     equivalence: EquivalenceLike | None = None,
     temperatures: Sequence[float] | float | None = None,
     recalibrator: RecalibratorLike | None = None,
@@ -161,8 +156,6 @@ def calibrate(
     labelled : file, DataFrame, dicts or Questions
         `question` and `answers`; `id`, `context` and `group` where there are some. A hundred questions are a
         start, 250 are good.
-    samples : file, DataFrame or dicts
-        The old way to calibrate on stored samples, for a release; use ``semcal.score(samples).calibrate()``.
     equivalence : Equivalence, str or Path
         Decides which answers mean the same: by default the embedded model, "exact", an NLI model, or its
         name or directory.
@@ -234,37 +227,7 @@ def calibrate(
     learning = Learning(risk, delta, seed, answer=answer, columns=columns, signals=tuple(signals))
     clustering = Grouping(inputs.as_equivalence(equivalence), linkage)
     learning = replace(learning, grader=as_grader(grader, clustering.equivalence))
-    if samples is not None:
-        if model is not None or labelled is not None:
-            raise UsageError("give samples, or a model with labelled questions, and not both")
-        of_a_model = (
-            temperatures,
-            few_shot,
-            system,
-            template,
-            recalibrator,
-            max_new_tokens,
-            data,
-            versions,
-            keep,
-        )
-        _refuse_beside_samples(of_a_model)
-        text = "semcal.calibrate(samples=...) will go; use semcal.score(samples).calibrate()"
-        warnings.warn(text, SemcalWarning, stacklevel=2)
-        sampled, origin = labelled_samples(samples, answer)
-        with shown_progress(progress, "calibrate", len(sampled)) as update:
-            m = m and inputs.checked_draws(m, answer)
-            measured = measure_samples(sampled, clustering, m=m, answer=answer, progress=update)
-        calibration = calibrate_rows(measured, clustering.equivalence, linkage, learning, origin)
-        stored = rows_at_temperatures(sampled, None)
-        return (
-            calibration.with_draws_curve(draws_curve(stored, clustering, learning))
-            if m_curve
-            else calibration
-        )
-    if labelled is None:
-        raise UsageError("no labelled questions; give calibrate(model, labelled), or score(…).calibrate()")
-    # only now, as stored samples do without transformers
+    # only now, as calibrations of stored samples do without transformers
     from semcal.recalibration.calibration_set import provenance_of
     from semcal.recalibration.choosing import sample_candidates
     from semcal.recalibration.fitted import recalibrator_and_prompt
@@ -360,22 +323,6 @@ def labelled_questions(labelled: Questions, answer: AnswerKind) -> list[Question
         except InputError as error:
             raise question.error(str(error)) from None
     return questions
-
-
-#: Options of `calibrate` that only a model reads.
-OF_A_MODEL = (
-    *("temperatures", "few_shot", "system", "template", "recalibrator", "max_new_tokens"),
-    *("data", "versions", "keep"),
-)
-
-
-def _refuse_beside_samples(options: Sequence[object]) -> None:
-    names = [name for name, value in zip(OF_A_MODEL, options, strict=True) if value is not None]
-    if names:
-        raise UsageError(
-            f"{', '.join(names)} given beside samples, which no model is asked for; leave "
-            f"{'it' if len(names) == 1 else 'them'} out, or give a model with labelled questions"
-        )
 
 
 # ---- Learning ----------------------------------------------------------------------------------------------

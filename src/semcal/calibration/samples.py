@@ -14,7 +14,6 @@ from semcal.data.question import Question, data_hash
 from semcal.errors import InputError, UsageError, shown
 from semcal.files import dumps
 from semcal.hub_names import CALIBRATION
-from semcal.inputs import Samples
 from semcal.measuring import measure_at
 from semcal.models.clustering import Grouping, cluster_missing, match_at
 from semcal.models.equivalence import address_of
@@ -53,14 +52,6 @@ class SamplesOrigin:
 
 #: Of samples of which nothing is known.
 NOWHERE = SamplesOrigin()
-
-
-def labelled_samples(samples: Samples, answer: AnswerKind = "modal") -> tuple[list[Row], SamplesOrigin]:
-    """Those of the stored samples that have reference answers, or verdicts, and what they are from."""
-    stored = inputs.as_sample_rows(samples)
-    rows = [row for row in stored if row.has_label(answer)]
-    inputs.warn_of_rows_left_out(len(stored) - len(rows), n_rows=len(stored))
-    return rows, origin_of(rows, samples if isinstance(samples, str | Path) else None)
 
 
 def origin_of(

@@ -19,7 +19,7 @@ from types import FrameType
 from typing import Annotated, Any, TextIO
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand
 
 from semcal.cli import (
     ask,
@@ -59,13 +59,6 @@ COMMANDS: tuple[tuple[str, Command, Callable[..., Output | None]], ...] = (
     ("monitor", monitor.command, output_file),
     ("env", server_commands.env, output_file),
 )
-_IN_PROCESSES = "semcal run CONFIG --workers N works in N processes, --ray ADDRESS on a cluster"
-#: Options and commands that are gone, (command, option) → what to use instead; for one release they say so.
-GONE = {
-    ("run", "--shard"): _IN_PROCESSES,
-    ("fit", "--learning-curve"): "semcal calibrate shows how many labels are enough",
-    ("merge", ""): f"there are no shards any more; {_IN_PROCESSES}",
-}
 #: What to do about an error of the system.
 _ADVICE = {
     errno.ENOSPC: "; free some space there and run the same command again",
@@ -76,16 +69,9 @@ _ADVICE = {
 
 
 class _Command(TyperCommand):
-    """A command whose options that are gone say what has become of them.
-
-    `run --ray` without an address, last or before another option, means a local cluster.
-    """
+    """A command; `run --ray` without an address, last or before another option, means a local cluster."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        for argument in args[: args.index("--")] if "--" in args else args:
-            name = argument.partition("=")[0]
-            if (instead := GONE.get((self.name or "", name))) is not None:
-                ctx.fail(f"{name} is gone: {instead}")
         if self.name == "run":
             following = [*args[1:], "-"]
             bare = [word == "--ray" and after.startswith("-") for word, after in zip(args, following)]
@@ -93,17 +79,7 @@ class _Command(TyperCommand):
         return super().parse_args(ctx, args)
 
 
-class _Group(TyperGroup):
-    """Commands of which those that are gone say what has become of them."""
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if (instead := GONE.get((args[0], ""))) is not None:
-            ctx.fail(f"{args[0]} is gone: {instead}")
-        return super().resolve_command(ctx, args)
-
-
 app = typer.Typer(
-    cls=_Group,
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,

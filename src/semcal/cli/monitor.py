@@ -109,10 +109,10 @@ def _read_log(
         info("monitor: without --calibration DIR no tolerance is known, nor which risk was promised")
     with closing(ReplyLog(Path(file))) as log:
         labels = log.calibrations()
-        ids = tuple(labels) if calibration is None else calibration.ids_in_logs
-        if len(set(ids) - {""}) > 1 and calibration is None:
+        ids = tuple(labels) if calibration is None else (calibration.id,)
+        if len(ids) > 1 and calibration is None:
             raise UsageError(
-                f"{file} has replies by the calibrations {', '.join(filter(None, ids))}, each with a promise "
+                f"{file} has replies by the calibrations {', '.join(ids)}, each with a promise "
                 "of its own; give one of them (--calibration)"
             )
         if others := sum(count for name, count in labels.items() if name not in ids):

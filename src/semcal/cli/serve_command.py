@@ -230,7 +230,7 @@ def _watch(log: ReplyLog, calibration: Calibration, tolerance: float | None) -> 
     from semcal.serve.watch import PromiseWatch
 
     watch = PromiseWatch.of(calibration, tolerance=tolerance)
-    watch.read(log, calibration.ids_in_logs)
+    watch.read(log, (calibration.id,))
     if watch.alarm:
         info(f"serve: the labels in {log.path} raise an alarm; see docs/monitor.md")
     return watch

@@ -478,11 +478,6 @@ PRESETS: Mapping[str, Json] = {
 
 # ---- From a file
 
-#: Settings that are gone, and what has become of them.
-REMOVED = {
-    "extras.without_normal_forms": "answers are no longer clustered a second time without normal forms",
-    "extras.timing": "recalibrators are no longer timed",
-}
 #: Mistakes that are named at once.
 NAMED = 10
 
@@ -513,11 +508,6 @@ def settings_of(
     tree = deepcopy(dict(content))
     for override in overrides:
         _set(tree, override)
-    if tree.get("preset") == "reference":
-        raise UsageError(
-            f"{where}: preset reference is gone; take paper or sound, and set what the published code does "
-            "otherwise setting by setting (docs/paper.md)"
-        )
     preset = check_name(str(tree.get("preset", "sound")), PRESETS, what="preset")
     try:
         settings = GridSettings.model_validate(_over(PRESETS[preset], tree))
@@ -580,9 +570,7 @@ def _over(below: Json, above: Json) -> Json:
 def _complaints(error: ValidationError) -> Iterator[str]:
     for detail in error.errors():
         where = ".".join(_cut(str(part)) for part in detail["loc"])
-        if where in REMOVED:
-            yield f"{where} is gone: {REMOVED[where]}; leave it out"
-        elif detail["type"] == "extra_forbidden":
+        if detail["type"] == "extra_forbidden":
             keys = _keys_at(detail["loc"][:-1])
             near = difflib.get_close_matches(str(detail["loc"][-1]), keys, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else "."

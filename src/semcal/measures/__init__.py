@@ -16,7 +16,6 @@ from semcal.measures.formulas import (
     semantic_entropy_monte_carlo,
     semantic_entropy_rao_blackwell,
 )
-from semcal.measures.formulas import confidences as confidences
 
 __all__ = [
     "MEASURES",

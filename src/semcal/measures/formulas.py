@@ -11,11 +11,11 @@ from __future__ import annotations
 import math
 import warnings
 from array import array
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from typing import Any, Literal, TypeVar, overload
+from typing import Literal, TypeVar, overload
 
 import numpy as np
 import scipy
@@ -544,23 +544,6 @@ def confidence(
             probabilities, largest = _softmax(layout, _scores(entry, statistics, alphas[entry.parameter]))
         results[name] = _result(name, layout, probabilities, largest, weights, ids)
     return results[measure] if isinstance(measure, str) else results
-
-
-def confidences(
-    clusters: Clusters,
-    log_likelihoods: LogLikelihoods | None = None,
-    *,
-    measures: Collection[str] = MEASURES,
-    **options: Any,
-) -> dict[str, SemanticConfidence]:
-    """Several measures at once: :func:`confidence` with several, which is to be used instead."""
-    warnings.warn(
-        "confidences(...) is confidence(..., measure=[...]) now, of all measures measure=MEASURES; the old "
-        "name goes with the next release",
-        DeprecationWarning,
-        stacklevel=2,
-    )
-    return confidence(clusters, log_likelihoods, measure=list(measures), **options)
 
 
 def _tie_weights(layout: Layout, ties: str | Sequence[Sequence[float]]) -> Floats:

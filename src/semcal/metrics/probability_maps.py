@@ -252,7 +252,7 @@ class ProbabilityMap:
     candidate: MapCandidate
     parameters: Mapping[str, tuple[float, ...]]
     unknown: tuple[float, ...]  # takes the place of a feature that a question lacks: its mean in the fit
-    support: Support | None = None  # none of maps that earlier versions learnt
+    support: Support | None = None  # of maps that are neither none nor constant
 
     def __post_init__(self) -> None:
         candidate = self.candidate

@@ -29,11 +29,9 @@ _REPLIES = """\
 CREATE TABLE replies (
     number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, time REAL NOT NULL, template TEXT NOT NULL,
     features TEXT NOT NULL, answer TEXT, probability REAL, threshold REAL, abstained INTEGER NOT NULL,
-    route TEXT NOT NULL, cost REAL, audited INTEGER NOT NULL, texts TEXT
-, calibration TEXT NOT NULL DEFAULT '')
+    route TEXT NOT NULL, cost REAL, audited INTEGER NOT NULL, texts TEXT, calibration TEXT NOT NULL
+)
 """
-#: What makes layout 2 of layout 1, to the letter that above; '' is a reply from before.
-_UPGRADE = "ALTER TABLE replies ADD COLUMN calibration TEXT NOT NULL DEFAULT ''"
 _LABELS = """\
 CREATE TABLE labels (
     number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE REFERENCES replies (id), correct INTEGER NOT NULL,
@@ -45,7 +43,6 @@ _LAYOUT = databases.Layout(
     databases.REPLY_LOG,
     databases.REPLY_LOG_SCHEMA,
     {"replies": _REPLIES, "labels": _LABELS},
-    upgrades={1: _UPGRADE},
 )
 _LABEL = "INSERT OR IGNORE INTO labels (id, correct, time) SELECT id, ?, ? FROM replies WHERE id = ?"
 _LABELLED = """\
@@ -77,7 +74,7 @@ class Reply:
     cost: float | None = None  # by the prices of the model server; None where they are not known
     audited: bool = False  # whether it is to be labelled in any case
     texts: Mapping[str, Any] | None = None  # the question and the draws, with --log-texts
-    calibration: str = ""  # the id of the one that the probability is by; "" where nobody knows
+    calibration: str = ""  # the id of the one that the probability is by
 
 
 @dataclass(frozen=True)

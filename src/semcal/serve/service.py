@@ -410,7 +410,7 @@ class Service:
     def _take_label(self, reply: Reply, correct: bool) -> None:
         """Tell the metrics and the watch of a label."""
         self.metrics.labels.labels(str(correct).lower()).inc()
-        if self.watch is not None and reply.calibration in self.calibration.ids_in_logs:
+        if self.watch is not None and reply.calibration == self.calibration.id:
             verdict = (reply.probability, reply.threshold, reply.abstained)
             self.watch.update(LabelledReply(reply.id, *verdict, correct, reply.audited))
 
