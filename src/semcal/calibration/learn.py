@@ -67,12 +67,8 @@ from semcal.errors import (
 from semcal.grading.grade import as_grader, grade_together, grader_record
 from semcal.grading.rules import Grader
 from semcal.inputs import EquivalenceLike, ModelLike, Questions
-<<<<<<< HEAD
 from semcal.meaning.answer import AnswerFormat
 from semcal.measuring import measure_at, wordings
-=======
-from semcal.measuring import measure_at, representative
->>>>>>> w-cuts
 from semcal.metrics.frequencies import Floats, Groups
 from semcal.metrics.probability_maps import (
     FEW,

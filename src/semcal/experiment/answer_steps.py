@@ -25,10 +25,7 @@ from semcal.files import dumps
 from semcal.grading.grade import EntailmentGrader, Members, grade_clusters, grade_texts, grade_together
 from semcal.grading.rules import Grader, members_to_grade
 from semcal.installation import versions
-<<<<<<< HEAD
 from semcal.meaning.answer import AnswerFormat
-=======
->>>>>>> w-cuts
 from semcal.measuring import MeasureOptions, measure_rows
 from semcal.models.language_model import PromptConfig
 from semcal.models.sampling import read_answer

@@ -665,8 +665,13 @@ def _by_name(_: str, s: _Answer, t: _Answer) -> bool | None:
     person = min(len(x), len(y)) == 1 and s.names[-1] == t.names[-1] and not set(x) & set(y)
     if person and len(s.names) - len(x) > 1 and (_DEMONYM.fullmatch(x[0]) or _DEMONYM.fullmatch(y[0])):
         return None
-    for initials, full, answer in ((x, y, t), (y, x, s)):
-        if person and {*map(len, initials)} == {1} and answer.is_name(full[0]) and full[0][0] not in initials:
+    for initials, spelled, answer in ((x, y, t), (y, x, s)):
+        if (
+            person
+            and {*map(len, initials)} == {1}
+            and answer.is_name(spelled[0])
+            and spelled[0][0] not in initials
+        ):
             return False
     variants = _is_short(x[0], y[0]) or x[0].startswith(y[0][:4]) or ratio(x[0], y[0]) > 72
     names = s.is_name(x[0]) and t.is_name(y[0]) and not variants

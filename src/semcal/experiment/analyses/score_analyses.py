@@ -30,11 +30,7 @@ from semcal.experiment.analyses.grid_scores import (
 from semcal.experiment.grid_settings import CALIBRATED, Grading
 from semcal.grading.grade import grade_texts
 from semcal.grading.rules import Grader
-<<<<<<< HEAD
 from semcal.measuring import wordings
-=======
-from semcal.measuring import representative
->>>>>>> w-cuts
 from semcal.metrics import METRICS, Contrast, auroc, rank_volatility, selective_accuracy
 from semcal.metrics import correlations as pearson
 from semcal.metrics.frequencies import draw_counts
