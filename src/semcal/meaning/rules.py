@@ -423,7 +423,7 @@ def _symbols(code: str) -> str:
     text = _POWER.sub(lambda match: f"^{unicodedata.normalize('NFKC', match[0])}", code)
     text = unicodedata.normalize("NFKC", text).replace("−", "-").replace("\\pi", "pi").replace("π", "pi")
     text = text.replace("\\cdot", "*").replace("\\times", "*").replace("**", "^")
-    return re.sub(r"[\s{}]|(?<=\w)\(\)$|(?<=\d)\*(?=[a-z(])", "", text)
+    return re.sub(r"(?<=\w)\(\)$|(?<=\d)\*(?=[a-z(])", "", re.sub(r"[\s{}]", "", text))
 
 
 def _by_code(question: str, s: _Answer, t: _Answer) -> bool | None:
@@ -673,7 +673,8 @@ def _by_name(_: str, s: _Answer, t: _Answer) -> bool | None:
             and spelled[0][0] not in initials
         ):
             return False
-    variants = _is_short(x[0], y[0]) or x[0].startswith(y[0][:4]) or ratio(x[0], y[0]) > 72
+    begin = min(4, len(x[0]), len(y[0]))
+    variants = _is_short(x[0], y[0]) or x[0][:begin] == y[0][:begin] or ratio(x[0], y[0]) > 72
     names = s.is_name(x[0]) and t.is_name(y[0]) and not variants
     return False if names and (person or len(x) == len(y) == 1) else None
 
