@@ -142,7 +142,8 @@ ANSWERING_MODEL = Option(
 EQUIVALENCE = Option(
     None,
     metavar="DIR",
-    help="default, the embedded model for real text; exact, equality of normal forms; or an NLI model "
+    help="default, rules and the embedded model for real text; exact, equality of normal forms; letter, "
+    "equality to the letter; or an NLI model "
     "(directory or id of a cross-encoder with a label entailment, such as microsoft/deberta-large-mnli). "
     "openai:URL#MODEL asks a language model.",
 )
@@ -162,7 +163,8 @@ ANSWER = Option(
 GRADER = Option(
     "rules",
     metavar="GRADER",
-    help="rules; exact, equality of normal forms (usual with --answers-among); nli (by --equivalence); "
+    help="rules; exact, equality of normal forms (usual with --answers-among); letter, equality to the "
+    "letter (usual with --equivalence letter); nli (by --equivalence); "
     "judge:openai:URL#MODEL, a language model that judges what the rules call wrong. Its API key, and that "
     "of --equivalence: SEMCAL_JUDGE_API_KEY, else the model's.",
 )
@@ -343,7 +345,7 @@ class ModelOptions:
 
     def open_grader(self, name: str, *, rouge: bool = False) -> Grader | str:
         """Return the grader by rules or by a judge; or "nli", which takes an equivalence (`as_grader`)."""
-        from semcal.grading.grade import GRADERS
+        from semcal.grading.grade import GRADERS, rule_grader
         from semcal.grading.rules import RuleGrader
 
         if name.startswith("judge:"):
@@ -352,7 +354,7 @@ class ModelOptions:
             return load_judge(name, rules=RuleGrader(rouge=rouge), settings=self.settings, cache=self.cache)
         if check_name(name, GRADERS, what="grader") == "nli":
             return name
-        return RuleGrader(rules=("equality",)) if name == "exact" else RuleGrader(rouge=rouge)
+        return rule_grader(name, rouge=rouge)
 
 
 def among_labels(equivalence: str | None, labels: str | None) -> str | None:

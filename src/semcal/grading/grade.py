@@ -22,7 +22,7 @@ from semcal.rows import Grades, Row
 from semcal.text.normal_form import normal_form
 
 #: The graders that have a name.
-GRADERS = ("rules", "exact", "nli", "judge:openai:URL#MODEL")
+GRADERS = ("rules", "exact", "letter", "nli", "judge:openai:URL#MODEL")
 Result = TypeVar("Result")
 Members: TypeAlias = Callable[[Sequence[int]], Sequence[int]]
 """Cluster → those of its samples that are graded."""
@@ -72,9 +72,9 @@ class EntailmentGrader(BatchGrader):
 
 
 def _pairs(_: str, predictions: Sequence[str], references: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Each prediction with each reference, in normal form; empty ones match nothing."""
-    forms = [form for form in map(normal_form, references) if form]
-    return ((form, reference) for form in filter(None, map(normal_form, predictions)) for reference in forms)
+    """Pair each prediction with each reference; empty ones match nothing."""
+    stated = [reference for reference in references if normal_form(reference)]
+    return ((text, reference) for text in predictions if normal_form(text) for reference in stated)
 
 
 def as_grader(grader: Any, equivalence: Equivalence) -> Grader:
@@ -85,19 +85,26 @@ def as_grader(grader: Any, equivalence: Equivalence) -> Grader:
         return cast("Grader", grader)
     if grader is not None and not isinstance(grader, str):
         raise UsageError(
-            f'the grader is {shown(grader)}; give "rules", "exact", "nli", "judge:openai:URL#MODEL" or an '
-            "object with the method grade"
+            f'the grader is {shown(grader)}; give "rules", "exact", "letter", "nli", '
+            '"judge:openai:URL#MODEL" or an object with the method grade'
         )
     if grader is not None and grader.startswith("judge:"):
         from semcal.grading.judge import load_judge
 
         return load_judge(grader)
-    usual = "exact" if isinstance(equivalence, ExactMatch) and equivalence.labels else "rules"
+    usual = "rules"
+    if isinstance(equivalence, ExactMatch) and (equivalence.letter or equivalence.labels):
+        usual = "letter" if equivalence.letter else "exact"
     if (name := check_name(grader or usual, GRADERS, what="grader")) != "nli":
-        return RuleGrader(rules=("equality",)) if name == "exact" else RuleGrader()
+        return rule_grader(name)
     if isinstance(equivalence, ExactMatch):
         raise UsageError('the grader "nli" needs an NLI model; give it as the equivalence (--equivalence)')
     return EntailmentGrader(equivalence)
+
+
+def rule_grader(name: str, *, rouge: bool = False) -> RuleGrader:
+    """Return the grader by rules: all rules, or the one rule of "exact" or "letter"."""
+    return RuleGrader(rouge=rouge) if name == "rules" else RuleGrader(rules=(name,))
 
 
 def grader_record(grader: Grader) -> tuple[str, str | None]:
@@ -112,7 +119,7 @@ def grader_record(grader: Grader) -> tuple[str, str | None]:
     if isinstance(grader, EntailmentGrader):
         return "nli", grader.equivalence.revision
     if isinstance(grader, RuleGrader):
-        return "exact" if grader.rules == ("equality",) else "rules", None
+        return grader.rules[0] if grader.rules in (("exact",), ("letter",)) else "rules", None
     return type(grader).__name__, None
 
 

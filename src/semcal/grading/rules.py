@@ -26,7 +26,7 @@ from semcal.text.normal_form import normal_form as default_normal_form
 from semcal.text.values import Values, contradict, month_and_day, one_era, values_of
 
 RULES = ("equality", "containment", "date", "fuzzy", "F1", "same")
-"""The default rules, in this order; "ROUGE-L", "code" and "letter" are optional."""
+"""The default rules, in this order; "ROUGE-L", "exact" and "letter" are optional."""
 
 
 @dataclass(frozen=True)
@@ -310,7 +310,7 @@ def _same(question: str, prediction: _Text, reference: _Text, _: Thresholds) -> 
     )
 
 
-def _code(question: str, prediction: _Text, reference: _Text, at: Thresholds) -> bool:
+def _exact(question: str, prediction: _Text, reference: _Text, at: Thresholds) -> bool:
     if asks_for_code(question, [reference.raw]):
         return code_form(prediction.raw) == code_form(reference.raw)
     return _equality(question, prediction, reference, at)
@@ -324,8 +324,8 @@ def _letter(_question: str, prediction: _Text, reference: _Text, _: Thresholds) 
 _WIDE = re.compile("[\u3005-\u30ff\u3400-\u9fff\uf900-\ufaff]{2,}")
 _STATED = re.compile(r"[.!?:]\s+(?:[Tt]he |[Ff]inal ){0,2}[Aa]nswer(?: is|:)\s+([^\n]{1,80})$")
 #: What these accept no value contradicts; a date matches its year, month or day of the month.
-_VALUES_DO_NOT_COUNT = ("equality", "date", "same", "code", "letter")
-_NO_ECHOES = ("equality", "same", "code", "letter")
+_VALUES_DO_NOT_COUNT = ("equality", "date", "same", "exact", "letter")
+_NO_ECHOES = ("equality", "same", "exact", "letter")
 _ACCEPTS: dict[str, Callable[[str, _Text, _Text, Thresholds], bool]] = {
     "equality": _equality,
     "containment": _containment,
@@ -334,7 +334,7 @@ _ACCEPTS: dict[str, Callable[[str, _Text, _Text, Thresholds], bool]] = {
     "F1": _f1,
     "same": _same,
     "ROUGE-L": _rouge,
-    "code": _code,
+    "exact": _exact,
     "letter": _letter,
 }
 

@@ -445,7 +445,7 @@ class Service:
         """Whether the grader of the calibration calls a logged answer right; ApiError where it cannot."""
         question = (reply.texts or {}).get("question")
         name = self.calibration.grader or ""
-        if not question and name not in ("", "rules", "RuleGrader", "exact"):
+        if not question and name not in ("", "rules", "RuleGrader", "exact", "letter"):
             reason = f"the grader {name} reads questions, and the log holds none; send 'correct'"
             raise ApiError(409, reason, code="no_question", param=param)
         try:
