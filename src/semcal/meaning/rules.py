@@ -665,8 +665,13 @@ def _by_name(_: str, s: _Answer, t: _Answer) -> bool | None:
     person = min(len(x), len(y)) == 1 and s.names[-1] == t.names[-1] and not set(x) & set(y)
     if person and len(s.names) - len(x) > 1 and (_DEMONYM.fullmatch(x[0]) or _DEMONYM.fullmatch(y[0])):
         return None
-    for initials, full, answer in ((x, y, t), (y, x, s)):
-        if person and {*map(len, initials)} == {1} and answer.is_name(full[0]) and full[0][0] not in initials:
+    for initials, given, answer in ((x, y, t), (y, x, s)):
+        if (
+            person
+            and {*map(len, initials)} == {1}
+            and answer.is_name(given[0])
+            and given[0][0] not in initials
+        ):
             return False
     begin = min(4, len(x[0]), len(y[0]))
     variants = _is_short(x[0], y[0]) or x[0][:begin] == y[0][:begin] or ratio(x[0], y[0]) > 72
