@@ -665,7 +665,7 @@ def _by_name(_: str, s: _Answer, t: _Answer) -> bool | None:
     person = min(len(x), len(y)) == 1 and s.names[-1] == t.names[-1] and not set(x) & set(y)
     if person and len(s.names) - len(x) > 1 and (_DEMONYM.fullmatch(x[0]) or _DEMONYM.fullmatch(y[0])):
         return None
-    for initials, given, answer in ((x, y, t), (y, x, s)):
+    for letters, given, answer in ((x, y, t), (y, x, s)):
         if (
             person
             and {*map(len, initials)} == {1}
