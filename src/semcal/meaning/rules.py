@@ -666,12 +666,8 @@ def _by_name(_: str, s: _Answer, t: _Answer) -> bool | None:
     if person and len(s.names) - len(x) > 1 and (_DEMONYM.fullmatch(x[0]) or _DEMONYM.fullmatch(y[0])):
         return None
     for letters, given, answer in ((x, y, t), (y, x, s)):
-        if (
-            person
-            and {*map(len, initials)} == {1}
-            and answer.is_name(given[0])
-            and given[0][0] not in initials
-        ):
+        abbreviated = person and all(len(letter) == 1 for letter in letters)
+        if abbreviated and answer.is_name(given[0]) and given[0][0] not in letters:
             return False
     begin = min(4, len(x[0]), len(y[0]))
     variants = _is_short(x[0], y[0]) or x[0][:begin] == y[0][:begin] or ratio(x[0], y[0]) > 72
