@@ -493,7 +493,6 @@ _REFUSAL = re.compile(
     r"|(?:perhaps |maybe )?nobody knows|(?:das )?weiß ich (?:leider )?nicht",
     re.I,
 )
-_REFUSING = re.compile(rf"\b{_any_of('refusing')}\b", re.I)
 
 
 @lru_cache(maxsize=1 << 12)
@@ -527,11 +526,8 @@ def _says(polar: re.Match[str] | None, answer: _Answer, asked: _Answer) -> bool 
 
 
 def _by_refusal(_: str, s: _Answer, t: _Answer) -> bool | None:
-    """Two refusals are the same, and none is a short answer."""
-    if s.refuses == t.refuses:
-        return True if s.refuses else None
-    answer = t if s.refuses else s
-    return False if len(answer.words) < 13 and not _REFUSING.search(answer.code) else None
+    """Two refusals are the same."""
+    return True if s.refuses and t.refuses else None
 
 
 def _by_negation(question: str, s: _Answer, t: _Answer) -> bool | None:
@@ -540,6 +536,10 @@ def _by_negation(question: str, s: _Answer, t: _Answer) -> bool | None:
         return None
     if s.negated and t.negated:
         return True if s.content and s.content == t.content else None
+    denial, other = (s, t) if s.negated else (t, s)
+    last = max((i for i, word in enumerate(denial.words) if word in _NEGATORS), default=0)
+    if denial.words[last + 1 :] == other.words and not _NEGATED.search(question):  # "found not guilty"
+        return False
     shared = s.kept & t.kept
     if not shared or len(shared) < 0.75 * max(len(s.kept), len(t.kept)) or _NEGATED.search(question):
         return None
@@ -665,13 +665,9 @@ def _by_name(_: str, s: _Answer, t: _Answer) -> bool | None:
     person = min(len(x), len(y)) == 1 and s.names[-1] == t.names[-1] and not set(x) & set(y)
     if person and len(s.names) - len(x) > 1 and (_DEMONYM.fullmatch(x[0]) or _DEMONYM.fullmatch(y[0])):
         return None
-    for initials, spelled, answer in ((x, y, t), (y, x, s)):
-        if (
-            person
-            and {*map(len, initials)} == {1}
-            and answer.is_name(spelled[0])
-            and spelled[0][0] not in initials
-        ):
+    for letters, given, answer in ((x, y, t), (y, x, s)):
+        abbreviated = person and all(len(letter) == 1 for letter in letters)
+        if abbreviated and answer.is_name(given[0]) and given[0][0] not in letters:
             return False
     begin = min(4, len(x[0]), len(y[0]))
     variants = _is_short(x[0], y[0]) or x[0][:begin] == y[0][:begin] or ratio(x[0], y[0]) > 72
