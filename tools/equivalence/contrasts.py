@@ -24,23 +24,28 @@ Raw = tuple[str, str, str]
 Maker = Callable[[Random, bool], Raw | None]
 #: Shares among the pairs that are made here.
 SHARES = {
-    "units": 0.11,
-    "bounds": 0.06,
+    "units": 0.12,
+    "bounds": 0.07,
     "clock": 0.04,
     "shares": 0.04,
-    "statements": 0.07,
-    "clauses": 0.05,
-    "polarity": 0.12,
+    "statements": 0.05,
+    "clauses": 0.07,
+    "polarity": 0.09,
     "opposites": 0.09,
-    "roles": 0.14,
+    "roles": 0.13,
     "near names": 0.09,
-    "numbered names": 0.03,
-    "passage": 0.05,
-    "granularity": 0.03,
-    "alternatives": 0.03,
+    "numbered names": 0.02,
+    "passage": 0.04,
+    "granularity": 0.02,
+    "alternatives": 0.02,
     "languages": 0.02,
     "abbreviations": 0.02,
     "formulas": 0.01,
+    "verbose": 0.02,
+    "detail": 0.02,
+    "dates": 0.02,
+    "numbers": 0.02,
+    "works": 0.01,
 }
 _ROMAN = (
     "",
@@ -76,7 +81,7 @@ _ORDINALS = (
     "tenth",
 )
 #: Kinds whose labels depend on the question.
-_ASKED = frozenset({"polarity", "passage", "near names", "alternatives"})
+_ASKED = frozenset({"verbose", "polarity", "passage", "near names", "alternatives"})
 _PEOPLE = frozenset({"P19", "P20", "P69", "P26", "P40", "P106", "P413"})
 #: Facts in questions: pattern, what stands before the subject in a yes/no question, rest, rest of a statement.
 _FACTS = [
@@ -219,6 +224,11 @@ class Contrasts:
             "languages": self._languages,
             "abbreviations": self._abbreviations,
             "formulas": self._formulas,
+            "verbose": self._verbose,
+            "detail": self._detail,
+            "dates": self._dates,
+            "numbers": self._numbers,
+            "works": self._works,
         }
 
     def pair(self, random: Random) -> tuple[str, str, str, bool]:
@@ -1324,6 +1334,119 @@ class Contrasts:
                 *found,
             )
         )
+
+    def _another(self, kind: str, answer: str, random: Random) -> str | None:
+        """Another answer of a kind that shares no word with this one."""
+        other = random.choice(self._kinds[kind])
+        alike = set(answer.split()) & set(other.split()) or self._together(answer, other)
+        return None if alike else other
+
+    def _verbose(self, random: Random, same: bool) -> Raw | None:
+        """A long answer beside a short one."""
+        question, answers, kind, _ = random.choice(self._short)
+        frames = words()["long"]
+        answer = random.choice(answers)
+        given = answer if same else self._another(kind, answer, random)
+        if given is None:
+            return None
+        asked = question.rstrip("?")
+        first = random.choice(frames).format(a=answer, q=asked)
+        second = random.choice(frames).format(a=given, q=asked) if random.random() < 0.25 else random.choice(("{}", "it is {}")).format(given)
+        return question, first, second
+
+    def _detail(self, random: Random, same: bool) -> Raw | None:
+        """A name and the same name with what is known about it."""
+        subject, verb, rest, stated, answer, kind = random.choice(self._facts)
+        who = "who" if kind in _PEOPLE else "which"
+        told = stated.format(answer) if stated else f"{verb} {rest.format(answer)}"
+        detailed = random.choice((f"{subject}, {who} {told}", f"{subject} ({who} {told})", f"{subject}, the one {who} {told}", f"{subject}, and {subject.split()[-1]} {told}"))
+        asked = random.choice(("who is it", "which one is it", "what is the name", "what is it called"))
+        if same:
+            return asked, random.choice((subject, f"it is {subject}", f"{subject} I think")), detailed
+        other, *_, other_kind = random.choice(self._facts)
+        way = random.random()
+        if set(other.lower().split()) & set(subject.lower().split()) or (way < 0.6 and other_kind != kind):
+            return None
+        if way < 0.6:
+            return asked, random.choice((other, f"{other}, {who} {told}")), detailed
+        return asked, random.choice((answer, f"{subject} and {other}", f"{subject} or {other}")), random.choice((detailed, subject))
+
+    def _dates(self, random: Random, same: bool) -> Raw | None:
+        asked = random.choice(("when was it", "when did it happen", "on which day", "what is the date", "in what period"))
+        way = random.random()
+        if way < 0.4:
+            months = ("January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December")
+            month, day, year = random.randrange(12), random.randint(1, 28), random.randint(1500, 2024)
+
+            def say(month: int, day: int, year: int) -> str:
+                name = months[month]
+                end = "th" if 10 < day < 20 else {1: "st", 2: "nd", 3: "rd"}.get(day % 10, "th")
+                forms = (f"{day} {name}", f"{name} {day}", f"the {day}{end} of {name}", f"{name} {day}{end}", f"{name[:3]} {day}")
+                text = random.choice(forms)
+                text = text if year < 1700 else f"{text}, {year}"
+                return random.choice(("{}", "on {}", "it was {}", "it happened on {}")).format(text)
+
+            if same:
+                return asked, say(month, day, year), say(month, day, year)
+            changed = random.choice(((month, day % 28 + 1, year), ((month + random.randint(1, 11)) % 12, day, year), (month, day, year + random.choice((1, -1, 10, 100)))))
+            if changed[2] != year and min(changed[2], year) < 1700:
+                return None
+            return asked, say(month, day, year), say(*changed)
+        if way < 0.6:
+            year = random.randint(2, 40) * 25
+            bc, ad = (f"{year} BC", f"{year} BCE", f"{year} before Christ", f"in {year} B.C."), (f"{year} AD", f"{year} CE", f"AD {year}", f"in the year {year} AD")
+            pick = random.choice((bc, ad))
+            return asked, random.choice(pick), random.choice(pick if same else ad if pick is bc else bc)
+        if way < 0.8:
+            decades = {20: "twenties", 30: "thirties", 40: "forties", 50: "fifties", 60: "sixties", 70: "seventies", 80: "eighties", 90: "nineties"}
+            decade = random.choice(list(decades))
+            century = random.randint(11, 20)
+
+            def of(decade: int, century: int) -> str:
+                if way < 0.7:
+                    return random.choice((f"the 19{decade}s", f"the {decades[decade]}", f"in the '{decade}s", f"during the 19{decade}s"))
+                return random.choice((f"{century}th century", f"the {century - 1}00s", f"in the {century}th century"))
+
+            other = (decade, century) if same else (random.choice([d for d in decades if d != decade]), century + random.choice((1, -1)))
+            return asked, of(decade, century), of(*other)
+        found = sides(groups("days"), random, True)
+        if found is None or same:
+            return (asked, *found) if found else None
+        one, other = (random.choice(entry[0]) for entry in random.sample(groups("days"), 2))
+        return asked, one, other
+
+    def _numbers(self, random: Random, same: bool) -> Raw | None:
+        asked = random.choice(("how many are there", "what is the number", "how many people live there", "how much was it"))
+
+        def say(value: int) -> str:
+            forms = [f"{value:,}", str(value)]
+            for size, names in ((1000, ("thousand", "k")), (1000000, ("million", "m")), (1000000000, ("billion", "bn"))):
+                if value >= size and value * 100 % size == 0 and value < size * 1000:
+                    forms += [f"{value / size:g} {names[0]}", f"{value / size:g}{names[1]}"]
+            forms += {12: ["a dozen", "one dozen"], 24: ["two dozen"], 20: ["a score"], 2: ["a pair", "a couple", "two"], 100: ["a hundred"], 1000: ["a thousand"], 500000: ["half a million"], 6: ["half a dozen"], 1500000: ["one and a half million"]}.get(value, [])
+            if 0 < value < 100:
+                forms += [_spelled(str(value))]
+            if 0 < value <= 16:
+                forms += [_ROMAN[value].upper()]
+            return random.choice(("{}", "{}", "about {}", "{} of them", "there are {}")).format(random.choice(forms))
+
+        pool = (12, 24, 20, 2, 100, 1000, 500000, 6, 1500000, random.randint(1, 16), random.randint(1, 99) * 1000, random.randint(11, 99) * 100000, random.randint(1, 9) * 10**9, random.randint(1000, 9999))
+        value = random.choice(pool)
+        if same:
+            return asked, say(value), say(value)
+        other = random.choice((value * 10, value * 1000, value + 1, random.choice(pool), value * 2))
+        return (asked, say(value), say(other)) if other != value else None
+
+    def _works(self, random: Random, same: bool) -> Raw | None:
+        """A title with what is said about it, or the next of a series."""
+        title = random.choice(self._names)
+        author = random.choice(self._people)
+        asked = random.choice(("which film is it", "what is the book called", "what is the title", "which song is it", "what was played"))
+        if same:
+            return asked, title, random.choice((f"{title} (film)", f"the film {title}", f"{title}, a novel by {author}", f"{title} by {author}", f"the book {title}", f"it is called {title}", f"{author}'s {title}", f"{title}, the movie", f"the song {title} by {author}"))
+        number = random.randint(2, 5)
+        more = random.choice((f"{title} {number}", f"{title} {_ROMAN[number]}", f"{title}: part {number}", f"return of {title}", f"{title} returns", f"son of {title}", f"{title} and {author.split()[-1]}", f"the making of {title}", f"{random.choice(self._names)}, a novel by {author}"))
+        return asked, random.choice((title, f"{title} by {author}", f"the film {title}")), more
 
 
 def _number(random: Random) -> str:

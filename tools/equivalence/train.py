@@ -189,9 +189,7 @@ def train(
                         mean[name].lerp_(value, 1 - share)
             losses.append(loss.item())
             if step % TELL == 0:
-                _say(
-                    out, f"step {step}: loss {np.mean(losses[-TELL:]):.4f}, {time.monotonic() - begun:.0f} s"
-                )
+                say(out, f"step {step}: loss {np.mean(losses[-TELL:]):.4f}, {time.monotonic() - begun:.0f} s")
             if step % KEEP == 0 or step == steps:
                 kept = {
                     "network": network.state_dict(),
@@ -206,7 +204,7 @@ def train(
                 trial, _ = load(minilm)
                 trial.load_state_dict(mean)
                 for line in judge(trial.eval(), tokenizer, data, pairs):
-                    _say(out, f"  {line}")
+                    say(out, f"  {line}")
             if step == steps:
                 break
 
@@ -257,7 +255,7 @@ def _batches(
     ]
 
 
-def _say(out: Path, line: str) -> None:
+def say(out: Path, line: str) -> None:
     print(line, flush=True)
     with (out / "training.log").open("a", encoding="utf-8") as log:
         log.write(line + "\n")
