@@ -21,8 +21,6 @@ import onnx
 import torch
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
-from tokenizers import Tokenizer
-from transformers import BertModel
 
 from tools.equivalence import answers, train
 from tools.equivalence.pairs import judged_pairs

@@ -288,7 +288,7 @@ class EmbeddedEquivalence:
             (logit,) = self._pairs.run(None, {"ids": _row(ids), "segments": _row(segments)})
             return logit
 
-        return np.concatenate([np.zeros(0, np.float32), *_each(read, self._encode(pairs))])
+        return np.concatenate([np.zeros(0, np.float32), *_each(read, self.encode(pairs))])
 
     def vectors(self, forms: Sequence[str]) -> list[NDArray[np.float32]]:
         """Return for each normal form its vector (d,), of length one."""
@@ -299,8 +299,8 @@ class EmbeddedEquivalence:
 
         return _each(read, self._tokenizer.encode_batch_fast(list(forms), add_special_tokens=False))
 
-    def _encode(self, pairs: Sequence[Triple]) -> list[tuple[list[int], int]]:
-        """Return of each pair its tokens, and how many of them stand before the second answer.
+    def encode(self, pairs: Sequence[Triple]) -> list[tuple[list[int], int]]:
+        """Return of each pair of normal forms its tokens, and how many stand before the second answer.
 
         Of what is too long the question loses its beginning, then each answer its end.
         """
