@@ -130,10 +130,8 @@ def train_answers(data: Path, out: Path, minilm: Path, *, steps: int, seed: int)
         optimizer.step()
         losses.append(loss.item())
         if (step + 1) % TELL == 0:
-            train.say(
-                out,
-                f"answers, step {step + 1}: loss {np.mean(losses[-TELL:]):.4f}, {time.monotonic() - begun:.0f} s",
-            )
+            told = f"loss {np.mean(losses[-TELL:]):.4f}, {time.monotonic() - begun:.0f} s"
+            train.say(out, f"answers, step {step + 1}: {told}")
     torch.save(network.state_dict(), out / "answers.pt")
 
 

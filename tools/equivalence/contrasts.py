@@ -10,17 +10,15 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from functools import cache
-from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
 from rapidfuzz import fuzz
 
 from semcal.text.normal_form import normal_form
+from tools.equivalence import amounts
+from tools.equivalence.amounts import ROMAN, Raw, groups, listed, sides, words
 
-#: Question, answer, other answer: as written, not in normal form.
-Raw = tuple[str, str, str]
 Maker = Callable[[Random, bool], Raw | None]
 #: Shares among the pairs that are made here.
 SHARES = {
@@ -47,43 +45,10 @@ SHARES = {
     "numbers": 0.01,
     "works": 0.01,
 }
-_ROMAN = (
-    "",
-    "i",
-    "ii",
-    "iii",
-    "iv",
-    "v",
-    "vi",
-    "vii",
-    "viii",
-    "ix",
-    "x",
-    "xi",
-    "xii",
-    "xiii",
-    "xiv",
-    "xv",
-    "xvi",
-)
-_HOURS = ("twelve", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven")
-_ORDINALS = (
-    "",
-    "first",
-    "second",
-    "third",
-    "fourth",
-    "fifth",
-    "sixth",
-    "seventh",
-    "eighth",
-    "ninth",
-    "tenth",
-)
 #: Kinds whose labels depend on the question.
 _ASKED = frozenset({"verbose", "polarity", "passage", "near names", "alternatives"})
 _PEOPLE = frozenset({"P19", "P20", "P69", "P26", "P40", "P106", "P413"})
-#: Facts in questions: pattern, what stands before the subject in a yes/no question, rest, rest of a statement.
+#: Facts in questions: pattern, verb before the subject of a yes/no question, rest, rest of a statement.
 _FACTS = [
     (re.compile(rf"{pattern}\??", re.IGNORECASE), *rest)
     for pattern, *rest in (
@@ -110,11 +75,30 @@ _FACTS = [
         ("who performed (.+)", "was", "performed by {}", ""),
     )
 ]
-_YES = ("yes", "yes it is", "true", "correct", "that is correct", "that is true", "right", "indeed", "yes indeed", "it is true", "of course", "affirmative", "yes that is right", "absolutely", "I believe so", "yeah", "certainly")  # fmt: skip
-_NO = ("no", "no it is not", "false", "incorrect", "that is incorrect", "that is false", "wrong", "that is not true", "not at all", "it is not true", "no way", "negative", "that is wrong", "that's not correct", "I do not think so", "nope", "certainly not")  # fmt: skip
-_SAID = ("{}", "it is true that {}", "indeed {}", "{}, that is right", "it is a fact that {}", "yes, {}", "I believe that {}")  # fmt: skip
-_DENIED = ("it is not true that {}", "it is false that {}", "it is not the case that {}", "it isn't true that {}", "nobody thinks that {}", "no, it is wrong that {}", "I do not believe that {}")  # fmt: skip
-_QUESTIONS = ("which one is it", "what is said", "what happened", "what is true", "what can be said about it", "what does the text say", "which is right", "how would you describe it")  # fmt: skip
+_YES = (
+    *("yes", "yes it is", "true", "correct", "that is correct", "that is true", "right", "indeed"),
+    *("yes indeed", "it is true", "of course", "affirmative", "yes that is right", "absolutely"),
+    *("I believe so", "yeah", "certainly"),
+)
+_NO = (
+    *("no", "no it is not", "false", "incorrect", "that is incorrect", "that is false", "wrong"),
+    *("that is not true", "not at all", "it is not true", "no way", "negative", "that is wrong"),
+    *("that's not correct", "I do not think so", "nope", "certainly not"),
+)
+_SAID = (
+    *("{}", "it is true that {}", "indeed {}", "{}, that is right", "it is a fact that {}"),
+    *("yes, {}", "I believe that {}"),
+)
+_DENIED = (
+    *("it is not true that {}", "it is false that {}", "it is not the case that {}"),
+    *("it isn't true that {}", "nobody thinks that {}", "no, it is wrong that {}"),
+    "I do not believe that {}",
+)
+_QUESTIONS = (
+    *("which one is it", "what is said", "what happened", "what is true"),
+    *("what can be said about it", "what does the text say", "which is right"),
+    "how would you describe it",
+)
 _ENTITY = re.compile(r"(?<![.!?] )(?<!^)\b[A-Z][\w'-]*(?:(?: of| the| de| von)? [A-Z][\w'-]*)*")
 _FIGURE = re.compile(
     r"(?<![\w.,])[$£€]?[0-9][0-9.,]*[0-9](?: (?:million|billion|percent))?%?|(?<![\w.,])[0-9]%?"
@@ -131,48 +115,8 @@ class Fact(NamedTuple):
     pronoun: str
 
 
-@cache
-def words() -> dict[str, list[str]]:
-    """Lines of `contrasts.txt` by section."""
-    found: dict[str, list[str]] = {}
-    for line in (Path(__file__).parent / "contrasts.txt").read_text(encoding="utf-8").splitlines():
-        if line.startswith("== "):
-            section = found.setdefault(line[3:], [])
-        elif not line.startswith("#"):
-            section.append(line)
-    return found
-
-
-@cache
-def groups(section: str) -> list[list[list[str]]]:
-    """Lines as sides of names: lines part at line ends, sides at "|", names at "="."""
-    return [[side.strip().split("=") for side in line.split("|")] for line in words()[section]]
-
-
-@cache
-def listed(section: str) -> list[list[list[str]]]:
-    """The same where a comma parts the entries."""
-    entries = [entry.strip() for line in words()[section] for entry in line.split(", ")]
-    return [[side.split("=") for side in entry.split("|")] for entry in entries]
-
-
-def sides(section: list[list[list[str]]], random: Random, same: bool) -> tuple[str, str] | None:
-    """Two names of one side, or one of either of two."""
-    entry = random.choice(section)
-    if same:
-        several = [side for side in entry if len(side) > 1]
-        if not several:
-            return None
-        one, other = random.sample(random.choice(several), 2)
-        return one, other
-    if len(entry) < 2:
-        return None
-    one_side, other_side = random.sample(entry, 2)
-    return random.choice(one_side), random.choice(other_side)
-
-
 class Contrasts:
-    """Makes pairs from word lists and from references: (question, answers, kind, context) and people's names."""
+    """Makes pairs from words and from references (question, answers, kind, context) and people's names."""
 
     def __init__(
         self,
@@ -195,7 +139,7 @@ class Contrasts:
         for answer, kind in dict.fromkeys((r[1][0], r[2]) for r in references):
             self._kinds[kind].append(answer)
             if len(answer) < 45:
-                for word in set(answer.split()):
+                for word in sorted(set(answer.split())):
                     self._sharing[word].append(answer)
         self._several = [w for w, names in self._sharing.items() if 2 <= len(names) <= 80 and len(w) > 2]
         self._names = sorted(
@@ -207,27 +151,27 @@ class Contrasts:
         self._passages = [r for r in references if r[3]]
         self._short = [r for r in references if 0 < len(r[1][0]) < 40]
         self._makers: dict[str, Maker] = {
-            "units": self._units,
-            "bounds": self._bounds,
-            "clock": self._clock,
-            "shares": self._shares,
+            "units": amounts.units,
+            "bounds": amounts.bounds,
+            "clock": amounts.clock,
+            "shares": amounts.shares,
             "statements": self._statements,
             "clauses": self._clauses,
             "polarity": self._polarity,
             "opposites": self._opposites,
             "roles": self._roles,
             "near names": self._near_names,
-            "numbered names": self._numbered,
+            "numbered names": amounts.numbered,
             "passage": self._passage,
             "granularity": self._granularity,
             "alternatives": self._alternatives,
             "languages": self._languages,
             "abbreviations": self._abbreviations,
-            "formulas": self._formulas,
+            "formulas": amounts.formulas,
             "verbose": self._verbose,
             "detail": self._detail,
-            "dates": self._dates,
-            "numbers": self._numbers,
+            "dates": amounts.dates,
+            "numbers": amounts.numbers,
             "works": self._works,
         }
 
@@ -253,282 +197,9 @@ class Contrasts:
 
     # amounts
 
-    def _units(self, random: Random, same: bool) -> Raw | None:
-        dimension, listing = random.choice(words()["units"]).split(": ")
-        units = []
-        for unit in listing.split(", "):
-            *names, size = unit.split()
-            units.append(([name.replace("-", " ") for name in names], float(size)))
-        names, size = random.choice(units)
-        number = _number(random)
-        asked = f"how {random.choice(('much', 'long', 'large', 'heavy', 'far', 'many'))} is {random.choice(('it', 'the dose', 'this', 'one of them', 'the distance', 'the total'))}"
-        frame = random.choice(
-            (
-                "{}",
-                "{}",
-                "{}",
-                "it is {}",
-                "about {}",
-                "it takes {}",
-                "it was {}",
-                "{} per day",
-                "a total of {}",
-            )
-        )
-        way = random.random()
-        if same:
-            if way < 0.25 and len(units) > 1:  # the same amount in another unit
-                others = [(n, s) for n, s in units if n != names and 1 < max(s / size, size / s) <= 100000]
-                exact = [(n, s) for n, s in others if abs(size / s * 1e6 - round(size / s * 1e6)) < 1e-9]
-                if not exact:
-                    return None
-                other_names, other_size = random.choice(exact)
-                value = random.choice((1, 2, 3, 5, 10, 0.5, 1.5, 2.5, 4, 12, 20, 100, 1000))
-                return (
-                    asked,
-                    frame.format(_amount(value, names, random)),
-                    frame.format(_amount(value * size / other_size, other_names, random)),
-                )
-            second = frame if random.random() < 0.5 else random.choice(("{}", "it is {}", "exactly {}"))
-            spelled = _spelled(number) if random.random() < 0.3 else number
-            if way > 0.9:
-                return "which unit is it", random.choice(names), random.choice(names)
-            return (
-                asked,
-                frame.format(_amount(number, names, random)),
-                second.format(_amount(spelled, names, random)),
-            )
-        others = [n for n, _ in units if n != names]
-        if way < 0.6 and others:
-            other = random.choice(others)
-        elif way < 0.7:
-            other = random.choice(random.choice(words()["units"]).split(": ")[1].split(", ")).split()[:-1]
-            other = [name.replace("-", " ") for name in other]
-        else:
-            second = frame if random.random() < 0.7 else "{}"
-            return (
-                asked,
-                frame.format(_amount(number, names, random)),
-                second.format(_amount(_other_number(number, random), names, random)),
-            )
-        if set(other) & set(names):
-            return None
-        if random.random() < 0.1:
-            return "which unit is it", random.choice(names), random.choice(other)
-        return (
-            asked,
-            frame.format(_amount(number, names, random)),
-            frame.format(_amount(number, other, random)),
-        )
-
-    def _bounds(self, random: Random, same: bool) -> Raw | None:
-        entry = groups("bounds")[0 if random.random() < 0.8 else 1]
-        units = (
-            "people",
-            "years",
-            "days",
-            "players",
-            "dollars",
-            "percent",
-            "meters",
-            "points",
-            "hours",
-            "times",
-            "",
-        )
-        unit = random.choice(units)
-        number = random.choice(
-            (str(random.randint(2, 30)), str(random.randint(1, 20) * 10), str(random.randint(1800, 2030)))
-        )
-        if entry is groups("bounds")[1]:
-            unit, number = (
-                "",
-                random.choice(
-                    (str(random.randint(1500, 2030)), "monday", "may", "noon", "the war", "breakfast", "8 pm")
-                ),
-            )
-        frame = random.choice(
-            ("{} {}", "{} {}", "it takes {} {}", "you need {} {}", "it was {} {}", "there are {} {}")
-        )
-
-        def say(words_: Sequence[str], side: int) -> str:
-            after = {0: ("or more", "and above", "or over"), 1: ("or less", "or fewer", "and below")}.get(
-                side
-            )
-            if after and entry is groups("bounds")[0] and random.random() < 0.3:
-                return frame.format(f"{number} {unit}".strip(), random.choice(after))
-            return frame.format(random.choice(words_), f"{number} {unit}".strip())
-
-        asked = random.choice(
-            (
-                "how many are needed",
-                "how much is it",
-                "when was it",
-                "what is the limit",
-                "how old must you be",
-                "how long does it take",
-            )
-        )
-        if same:
-            side = random.randrange(len(entry))
-            return asked, say(entry[side], side), say(entry[side], side)
-        if random.random() < 0.25:
-            number_now = number
-            side = random.randrange(len(entry))
-            first = say(entry[side], side)
-            if not number_now.isdigit():
-                return None
-            number = _other_number(number_now, random)
-            return asked, first, say(entry[side], side)
-        one, other = random.sample(range(len(entry)), 2)
-        if {one, other} in ({0, 2}, {1, 3}):
-            return None
-        return asked, say(entry[one], one), say(entry[other], other)
-
-    def _clock(self, random: Random, same: bool) -> Raw | None:
-        hour, minute = random.randint(0, 23), random.choice((0, 0, 0, 30, 15, 45, random.randint(1, 59)))
-
-        def say(hour: int, minute: int) -> str:
-            half = "am" if hour < 12 else "pm"
-            part = "in the morning" if hour < 12 else "in the afternoon" if hour < 18 else "in the evening"
-            short = hour % 12 or 12
-            ways = [
-                f"{short}:{minute:02d} {half}",
-                f"{hour}:{minute:02d}",
-                f"{short}:{minute:02d} {part}",
-                f"{short}:{minute:02d} {half[0]}.m.",
-            ]
-            if minute == 0:
-                ways += [
-                    f"{short} {half}",
-                    f"{short}{half}",
-                    f"{_HOURS[hour % 12]} {part}",
-                    f"{short} o'clock {part}",
-                    f"at {short} {half}",
-                ]
-                ways += ["noon", "midday"] if hour == 12 else ["midnight"] if hour == 0 else []
-            if minute == 30:
-                ways.append(f"half past {_HOURS[hour % 12]} {part}")
-            if minute == 15:
-                ways.append(f"quarter past {_HOURS[hour % 12]} {part}")
-            if minute == 45:
-                ways.append(f"quarter to {_HOURS[(hour + 1) % 12]} {part if hour % 12 < 11 else ''}")
-            return random.choice(("{}", "{}", "it starts at {}", "at {}")).format(random.choice(ways))
-
-        asked = random.choice(
-            ("when does it start", "what time is it", "when does the train leave", "at what time")
-        )
-        if same:
-            return asked, say(hour, minute), say(hour, minute)
-        changed = random.choice(((hour + 12) % 24, (hour + 12) % 24, (hour + 1) % 24, hour))
-        other_minute = (
-            minute if changed != hour else random.choice([m for m in (0, 15, 30, 45) if m != minute])
-        )
-        return asked, say(hour, minute), say(changed, other_minute)
-
-    def _shares(self, random: Random, same: bool) -> Raw | None:
-        parts = random.choice(
-            (
-                (1, 2),
-                (1, 4),
-                (3, 4),
-                (1, 5),
-                (2, 5),
-                (4, 5),
-                (1, 10),
-                (3, 10),
-                (7, 10),
-                (9, 10),
-                (1, 8),
-                (1, 3),
-                (2, 3),
-                (1, 20),
-            )
-        )
-        names = {
-            2: ("half", "halves"),
-            3: ("third", "thirds"),
-            4: ("quarter", "quarters"),
-            5: ("fifth", "fifths"),
-            8: ("eighth", "eighths"),
-            10: ("tenth", "tenths"),
-            20: ("twentieth", "twentieths"),
-        }
-        asked = random.choice(
-            (
-                "what share is it",
-                "how much of it",
-                "what fraction",
-                "what percentage of people",
-                "what is the probability",
-            )
-        )
-
-        def say(top: int, bottom: int) -> str:
-            value = top / bottom
-            ways = [f"{top}/{bottom}", f"{top} out of {bottom}", f"{top} in {bottom}"]
-            ways.append(f"a {names[bottom][0]}" if top == 1 else f"{_HOURS[top]} {names[bottom][1]}")
-            if bottom != 3:
-                ways += [
-                    f"{value * 100:g}%",
-                    f"{value * 100:g} percent",
-                    f"{value:g}",
-                    f"{value * 100:g} per cent",
-                    f"{value:.2f}",
-                ]
-            return random.choice(("{}", "{}", "{} of them", "it is {}", "about {}")).format(
-                random.choice(ways)
-            )
-
-        way = random.random()
-        if way < 0.3:  # signs
-            number = _number(random)
-            positive = (number, f"+{number}", f"plus {number}", f"{number} above zero", f"a gain of {number}")
-            negative = (
-                f"-{number}",
-                f"minus {number}",
-                f"negative {number}",
-                f"{number} below zero",
-                f"a loss of {number}",
-            )
-            pick = random.choice((positive, negative))
-            other = pick if same else negative if pick is positive else positive
-            return (
-                random.choice(("what is the result", "how much is it", "what is the temperature")),
-                random.choice(pick),
-                random.choice(other),
-            )
-        if way < 0.4:
-            entry = random.choice(
-                (
-                    ("double", "twice as much", "two times", "twofold"),
-                    ("half as much", "half", "0.5 times"),
-                    ("triple", "three times as much", "threefold"),
-                    ("ten times as much", "tenfold", "10 times"),
-                    ("the same", "equal", "as much"),
-                )
-            )
-            entries = (
-                ("double", "twice as much", "two times"),
-                ("half as much", "half", "0.5 times"),
-                ("triple", "three times as much", "threefold"),
-                ("ten times as much", "tenfold"),
-                ("the same amount", "equally much"),
-            )
-            other = entry if same else random.choice([e for e in entries if not set(e) & set(entry)])
-            return asked, random.choice(entry), random.choice(other)
-        if same:
-            return asked, say(*parts), say(*parts)
-        top, bottom = random.choice(
-            [(1, 2), (1, 4), (3, 4), (1, 5), (4, 5), (1, 10), (9, 10), (2, 3), (1, 3), (1, 20)]
-        )
-        if top / bottom == parts[0] / parts[1]:
-            return None
-        return asked, say(*parts), say(top, bottom)
-
     # what is said, and its contrary
 
-    def _fact(self, random: Random, other: bool = False) -> tuple[Fact, str]:
+    def _fact(self, random: Random) -> tuple[Fact, str]:
         """A fact of a reference or of our own list, and a sentence that gives another answer or ""."""
         if random.random() < 0.35:
             subject, verb, rest, *more = random.choice(words()["facts"]).split("|")
@@ -616,99 +287,21 @@ class Contrasts:
         return random.choice(_QUESTIONS), one, other
 
     def _polarity(self, random: Random, same: bool) -> Raw | None:
-        """Answers to a yes/no question."""
+        """Answers to a yes/no question: about a quality, in another language, or about a fact."""
         way = random.random()
-        if way < 0.2:  # a question about a quality
-            entry = [side for side in random.choice(groups("adjectives"))]
-            positive, negative = (entry[0], entry[1]) if random.random() < 0.5 else (entry[1], entry[0])
-            subject = random.choice(
-                (
-                    "it",
-                    "this",
-                    "he",
-                    "the process",
-                    "the animal",
-                    "the result",
-                    "the substance",
-                    "the verdict",
-                )
-            )
-            asked = f"is {subject} {positive[0]}?"
-            yes = [
-                *_YES,
-                *(f"it is {p}" for p in positive),
-                *positive,
-                f"yes, it is {positive[0]}",
-                f"yes, {random.choice(positive)}",
-            ]
-            no = [
-                *_NO,
-                *(f"it is {n}" for n in negative),
-                *negative,
-                f"it is not {positive[0]}",
-                f"not {positive[0]}",
-                f"no, it is {random.choice(negative)}",
-                f"no, it isn't {positive[0]}",
-                f"no, {random.choice(negative)}",
-            ]
+        if way < 0.2:
+            asked, yes, no = _quality(random)
         elif way < 0.27:
-            pairs = (
-                (
-                    ("ja", "yes", "ja, das stimmt", "ja, das ist richtig"),
-                    ("nein", "no", "nein, das stimmt nicht", "nein, das ist falsch"),
-                ),
-                (
-                    ("oui", "yes", "oui, c'est vrai", "oui bien sur"),
-                    ("non", "no", "non, ce n'est pas vrai", "non, c'est faux"),
-                ),
-                (
-                    ("si", "yes", "si, es verdad", "si claro"),
-                    ("no", "no", "no, no es verdad", "no, es falso"),
-                ),
-            )
-            yes_words, no_words = random.choice(pairs)
-            asked, yes, no = (
-                random.choice(("ist das wahr?", "est-ce vrai?", "es verdad?", "is it true?")),
-                list(yes_words),
-                list(no_words),
-            )
+            sides_of = random.choice(groups("yes and no"))
+            asked = random.choice(("ist das wahr?", "est-ce vrai?", "es verdad?", "is it true?"))
+            yes, no = sides_of
         else:
             fact, other = self._fact(random)
-            did, pronoun = fact.verb, fact.pronoun
-            yes = [
-                *_YES[:8],
-                "yes",
-                f"yes, {pronoun} {did}",
-                f"{pronoun} {did}",
-                f"yes, {fact.affirms}",
-                fact.affirms,
-                fact.affirms,
-                random.choice(_YES),
-                random.choice(_YES),
-            ]
-            no = [
-                *_NO[:8],
-                "no",
-                f"no, {pronoun} {did} not",
-                f"no, {pronoun} {did}n't",
-                f"{pronoun} {did} not",
-                f"no, {fact.denies}",
-                fact.denies,
-                _short_not(fact.denies),
-                random.choice(_NO),
-                random.choice(_NO),
-            ]
-            if other:
-                no += [other, f"no, {other}", other]
-            asked = fact.question
+            asked, (yes, no) = fact.question, _replies(fact, random)
+            no += [other, f"no, {other}", other] if other else []
             if random.random() < 0.15:
-                asked = random.choice(
-                    (
-                        f"is it true that {fact.affirms}?",
-                        f"true or false: {fact.affirms}",
-                        f"did you know that {fact.affirms}?",
-                    )
-                )
+                frames = ("is it true that {}?", "true or false: {}", "did you know that {}?")
+                asked = random.choice(frames).format(fact.affirms)
         if same:
             pick = yes if random.random() < 0.5 else no
             return asked, random.choice(pick), random.choice(pick)
@@ -763,7 +356,7 @@ class Contrasts:
         """Words with another beginning or end; the same words in another number or frame."""
         beginnings, ends = words()["parts"]
         if random.random() < 0.35:
-            names = [p for p in random.choice(beginnings.split(", ")).split("|")]
+            names = random.choice(beginnings.split(", ")).split("|")
             stem = random.choice(
                 (
                     "thermia",
@@ -817,103 +410,17 @@ class Contrasts:
     # who does what to whom
 
     def _roles(self, random: Random, same: bool) -> Raw | None:
+        """Who does what to whom; the same the other way round."""
         one, other = self._two(random)
         kind = random.random()
         asked = random.choice(
             (*_QUESTIONS, f"what about {one} and {other}", "how are they related", "who did it")
         )
-        if kind < 0.25:
-            section = groups("relations")
-            (r,), (s,) = random.choice(section)
-            is_ = random.choice(("is", "was"))
-
-            def related(a: str, b: str) -> list[str]:
-                """`a` is the R of `b`."""
-                return [
-                    f"{a} {is_} the {r} of {b}",
-                    f"{b} {is_} the {s} of {a}",
-                    f"{a} {is_} {b}'s {r}",
-                    f"{b} {is_} {a}'s {s}",
-                    f"{b}'s {r} {is_} {a}",
-                    f"the {r} of {b} {is_} {a}",
-                    f"the {s} of {a} {is_} {b}",
-                ]
-
-            forward, backward = related(one, other), related(other, one)
-        elif kind < 0.6:
-            past, participle, active, inverse = random.choice(words()["verbs"]).split("|")
-            is_ = "is" if past.split()[0].endswith("s") else "was"
-            rest = past[len(past.split()[0]) :]
-            active_forms = [past, *(active.split("=") if active else [])]
-            adverb = random.choice(
-                ("", "", "", "", f" in {random.randint(1000, 2020)}", " at last", " twice", " again")
+        if kind < 0.93:
+            draw = (
+                _relation if kind < 0.25 else _deed if kind < 0.6 else _comparison if kind < 0.85 else _order
             )
-
-            def related(a: str, b: str) -> list[str]:
-                """`a` did `b`."""
-                forms = [f"{a} {verb} {b}{adverb}" for verb in active_forms]
-                forms += [
-                    f"{b} {is_} {participle}{'' if participle.endswith(rest.strip()) else rest} by {a}{adverb}"
-                ] * 2
-                forms += [f"{b} {verb} {a}{adverb}" for verb in (inverse.split("=") if inverse else ())]
-                return [*forms, f"it was {a} who {past} {b}{adverb}", f"it was {b} that {a} {past}{adverb}"]
-
-            forward, backward = related(one, other), related(other, one)
-        elif kind < 0.85:
-            up, down = random.choice(groups("comparisons"))
-            is_ = random.choice(("is", "is", "was"))
-
-            def related(a: str, b: str) -> list[str]:
-                """`a` is more than `b`."""
-                return [
-                    *(f"{a} {is_} {w} {b}" for w in up),
-                    *(f"{b} {is_} {w} {a}" for w in down),
-                    f"{b} {is_} not {up[0]} {a}, it is {down[0]} it",
-                    f"compared with {b}, {a} {is_} {up[0]} it",
-                ]
-
-            forward, backward = related(one, other), related(other, one)
-        elif kind < 0.93:
-            templates = random.choice(
-                (
-                    (
-                        "from {a} to {b}",
-                        "to {b} from {a}",
-                        "starting in {a} and ending in {b}",
-                        "it goes from {a} to {b}",
-                    ),
-                    (
-                        "first {a}, then {b}",
-                        "{a} and after that {b}",
-                        "{a} before {b}",
-                        "{b} after {a}",
-                        "{a} followed by {b}",
-                    ),
-                    ("{a} sold it to {b}", "{b} bought it from {a}", "it was sold to {b} by {a}"),
-                    (
-                        "{a} gave the money to {b}",
-                        "{b} got the money from {a}",
-                        "{b} was given the money by {a}",
-                    ),
-                    ("{a} instead of {b}", "{a} rather than {b}", "not {b} but {a}", "{a}, not {b}"),
-                    ("{a} minus {b}", "subtract {b} from {a}", "the difference of {a} less {b}"),
-                    ("{a} divided by {b}", "the ratio of {a} to {b}", "{a} over {b}"),
-                    ("{a} told {b} about it", "{b} heard about it from {a}", "{b} was told about it by {a}"),
-                    (
-                        "{a} won and {b} lost",
-                        "{b} lost to {a}",
-                        "{a} beat {b}",
-                        "the winner was {a} and the loser {b}",
-                    ),
-                    (
-                        "{a} leads to {b}",
-                        "{b} is caused by {a}",
-                        "{b} is the result of {a}",
-                        "because of {a} there is {b}",
-                    ),
-                    ("{a} is a kind of {b}", "one kind of {b} is {a}", "every {a} is a {b}"),
-                )
-            )
+            templates = draw(random)
             forward, backward = (
                 [t.format(a=a, b=b) for t in templates] for a, b in ((one, other), (other, one))
             )
@@ -922,30 +429,18 @@ class Contrasts:
             third = random.choice(self._two(random))
             if third in (one, other):
                 return None
-            forward = [
-                f"{one} {verb} {other}",
-                f"{other} {verb} {one}",
-                f"{one} {verb} {other}, and {other} {verb} {one}",
-            ]
-            backward = [
-                f"{one} {verb} {third}",
-                f"{third} {verb} {one}",
-                f"{one} never {verb} {other}" if " " not in verb else f"{third} {verb} {other}",
-            ]
+            forward = [f"{one} {verb} {other}", f"{other} {verb} {one}"]
+            forward.append(f"{one} {verb} {other}, and {other} {verb} {one}")
+            backward = [f"{one} {verb} {third}", f"{third} {verb} {one}", f"{third} {verb} {other}"]
         if same:
             first, second = random.sample(forward, 2)
             if random.random() < 0.25:
-                second = random.choice(
-                    (*_SAID, "{}", "{} as everyone knows", "the text says that {}")
-                ).format(first)
+                frames = (*_SAID, "{}", "{} as everyone knows", "the text says that {}")
+                second = random.choice(frames).format(first)
             return asked, first, second
         first = random.choice(forward)
         if random.random() < 0.6:  # the very same words in the other order
-            return (
-                asked,
-                first,
-                backward[forward.index(first)] if len(forward) == len(backward) else random.choice(backward),
-            )
+            return asked, first, backward[forward.index(first)]
         return asked, first, random.choice(backward)
 
     def _two(self, random: Random) -> tuple[str, str]:
@@ -968,7 +463,7 @@ class Contrasts:
     # names
 
     def _near_names(self, random: Random, same: bool) -> Raw | None:
-        question, answers, kind, _ = random.choice(self._short)
+        question, answers, _, _ = random.choice(self._short)
         name = answers[0]
         if any(c.isdigit() for c in name):
             return None
@@ -1072,48 +567,6 @@ class Contrasts:
         ]
         return " ".join(random.choice(forms))
 
-    def _numbered(self, random: Random, same: bool) -> Raw | None:
-        roman, plain = (line.split(", ") for line in words()["numbered"])
-        way = random.random()
-        if way < 0.55:
-            name, number = random.choice(roman), random.randint(1, 16)
-            ordinal = random.random() < 0.5 and number <= 10
-
-            def say(number: int) -> str:
-                ways = [f"{name} {_ROMAN[number]}", f"{name} {_ROMAN[number]}", f"{name} {number}"]
-                if number <= 10:
-                    ways += [f"{name} the {_ORDINALS[number]}"] if ordinal else []
-                title = random.choice(("", "", "", "king ", "emperor ")) if roman.index(name) < 15 else ""
-                return title + random.choice(ways)
-
-        else:
-            name, number = (
-                random.choice(plain),
-                random.choice((random.randint(1, 20), random.randint(21, 99), random.randint(100, 800))),
-            )
-
-            def say(number: int) -> str:
-                return random.choice(
-                    (
-                        f"{name} {number}",
-                        f"{name} {number}",
-                        f"the {name} {number}",
-                        f"{name} number {number}",
-                        f"it is {name} {number}",
-                        f"{name} {_spelled(str(number))}",
-                        str(number),
-                    )
-                )
-
-        asked = random.choice(
-            (f"which {name} was it", "what was it called", "who was it", "which one is meant")
-        )
-        if same:
-            return asked, say(number), say(number)
-        other = int(_other_number(str(number), random).split(".")[0].replace(",", ""))
-        other = random.randint(1, 16) if way < 0.55 else other
-        return (asked, say(number), say(other)) if 0 < other != number else None
-
     def _passage(self, random: Random, same: bool) -> Raw | None:
         """A sentence with the answer in it: beside the answer, or beside something else that stands in it."""
         question, answers, _, context = random.choice(self._passages)
@@ -1142,7 +595,7 @@ class Contrasts:
         place, *around = random.choice(places)
         asked = random.choice(
             (
-                f"where is it",
+                "where is it",
                 "where was he born",
                 "which city is it",
                 "where did it happen",
@@ -1263,78 +716,6 @@ class Contrasts:
                 return None
         return asked, name, "".join(letters)
 
-    def _formulas(self, random: Random, same: bool) -> Raw | None:
-        """Formulas and code with their operators, in lower case."""
-        x, y, n, m = (
-            random.choice("abxyn"),
-            random.choice("cdzkm"),
-            random.randint(2, 9),
-            random.randint(2, 9),
-        )
-        entry = random.choice(
-            (
-                (
-                    (f"{x} + {y}", f"{y} + {x}", f"{x}+{y}", f"{x} plus {y}"),
-                    (f"{x} - {y}", f"{x} minus {y}", f"{x}-{y}"),
-                    (f"{x} * {y}", f"{x}*{y}", f"{x} times {y}"),
-                ),
-                (
-                    (f"{x}^{n}", f"{x}**{n}", f"{x} to the power of {n}"),
-                    (f"{n}{x}", f"{n}*{x}", f"{n} * {x}"),
-                    (f"{x}/{n}", f"{x} / {n}", f"{x} over {n}"),
-                ),
-                (
-                    (f"{x} = {n}", f"{n} = {x}", f"{x} is {n}"),
-                    (f"{x} = -{n}", f"{x} is -{n}"),
-                    (f"{x} > {n}", f"{n} < {x}"),
-                    (f"{x} < {n}", f"{n} > {x}"),
-                ),
-                (
-                    (f"{x} == {y}", f"{y} == {x}"),
-                    (f"{x} != {y}", f"{y} != {x}"),
-                    (f"{x} >= {y}", f"{y} <= {x}"),
-                ),
-                (
-                    (f"{n}{x} + {m}", f"{m} + {n}{x}", f"{n}*{x}+{m}"),
-                    (f"{n}{x} - {m}", f"{n}*{x}-{m}"),
-                    (f"{m}{x} + {n}", f"{m}*{x}+{n}")
-                    if n != m
-                    else (f"{n}{x} - {m + 1}", f"{n}*{x}-{m + 1}"),
-                ),
-                (
-                    ("o(n)", "linear time"),
-                    ("o(n^2)", "quadratic time", "o(n**2)"),
-                    ("o(log n)", "logarithmic time"),
-                    ("o(n log n)", "linearithmic time"),
-                    ("o(1)", "constant time"),
-                ),
-                ((f"f({x})", f"f( {x} )"), (f"f(-{x})", f"f( -{x} )"), (f"-f({x})", f"-f( {x} )")),
-                (
-                    (f"sqrt({x})", f"{x}^(1/2)", f"the square root of {x}"),
-                    (f"{x}^2", f"{x}*{x}", f"the square of {x}"),
-                ),
-                ((f"not {x}", f"!{x}", f"~{x}"), (f"{x}", f"({x})")),
-                (
-                    (f"{x} and {y}", f"{y} and {x}", f"{x} && {y}"),
-                    (f"{x} or {y}", f"{y} or {x}", f"{x} || {y}"),
-                ),
-                (("na+", "na^+", "sodium ion"), ("na", "sodium"), ("cl-", "chloride ion")),
-                (("co2", "carbon dioxide"), ("co", "carbon monoxide"), ("c2", "dicarbon")),
-                (("h2o", "water"), ("h2o2", "hydrogen peroxide"), ("h2", "hydrogen")),
-            )
-        )
-        found = sides([[list(side) for side in entry]], random, same)
-        return (
-            None
-            if found is None
-            else (
-                random.choice(
-                    ("what is the result", "which expression is it", "what is the formula", "simplify")
-                ),
-                *found,
-            )
-        )
-
     def _another(self, kind: str, answer: str, random: Random) -> str | None:
         """Another answer of a kind that shares no word with this one."""
         other = random.choice(self._kinds[kind])
@@ -1351,7 +732,11 @@ class Contrasts:
             return None
         asked = question.rstrip("?")
         first = random.choice(frames).format(a=answer, q=asked)
-        second = random.choice(frames).format(a=given, q=asked) if random.random() < 0.25 else random.choice(("{}", "it is {}")).format(given)
+        second = (
+            random.choice(frames).format(a=given, q=asked)
+            if random.random() < 0.25
+            else random.choice(("{}", "it is {}")).format(given)
+        )
         return question, first, second
 
     def _detail(self, random: Random, same: bool) -> Raw | None:
@@ -1359,7 +744,14 @@ class Contrasts:
         subject, verb, rest, stated, answer, kind = random.choice(self._facts)
         who = "who" if kind in _PEOPLE else "which"
         told = stated.format(answer) if stated else f"{verb} {rest.format(answer)}"
-        detailed = random.choice((f"{subject}, {who} {told}", f"{subject} ({who} {told})", f"{subject}, the one {who} {told}", f"{subject}, and {subject.split()[-1]} {told}"))
+        detailed = random.choice(
+            (
+                f"{subject}, {who} {told}",
+                f"{subject} ({who} {told})",
+                f"{subject}, the one {who} {told}",
+                f"{subject}, and {subject.split()[-1]} {told}",
+            )
+        )
         asked = random.choice(("who is it", "which one is it", "what is the name", "what is it called"))
         if same:
             return asked, random.choice((subject, f"it is {subject}", f"{subject} I think")), detailed
@@ -1369,176 +761,115 @@ class Contrasts:
             return None
         if way < 0.6:
             return asked, random.choice((other, f"{other}, {who} {told}")), detailed
-        return asked, random.choice((answer, f"{subject} and {other}", f"{subject} or {other}")), random.choice((detailed, subject))
-
-    def _dates(self, random: Random, same: bool) -> Raw | None:
-        asked = random.choice(("when was it", "when did it happen", "on which day", "what is the date", "in what period"))
-        way = random.random()
-        if way < 0.4:
-            months = ("January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December")
-            month, day, year = random.randrange(12), random.randint(1, 28), random.randint(1500, 2024)
-
-            def say(month: int, day: int, year: int) -> str:
-                name = months[month]
-                end = "th" if 10 < day < 20 else {1: "st", 2: "nd", 3: "rd"}.get(day % 10, "th")
-                forms = (f"{day} {name}", f"{name} {day}", f"the {day}{end} of {name}", f"{name} {day}{end}", f"{name[:3]} {day}")
-                text = random.choice(forms)
-                text = text if year < 1700 else f"{text}, {year}"
-                return random.choice(("{}", "on {}", "it was {}", "it happened on {}")).format(text)
-
-            if same:
-                return asked, say(month, day, year), say(month, day, year)
-            changed = random.choice(((month, day % 28 + 1, year), ((month + random.randint(1, 11)) % 12, day, year), (month, day, year + random.choice((1, -1, 10, 100)))))
-            if changed[2] != year and min(changed[2], year) < 1700:
-                return None
-            return asked, say(month, day, year), say(*changed)
-        if way < 0.6:
-            year = random.randint(2, 40) * 25
-            bc, ad = (f"{year} BC", f"{year} BCE", f"{year} before Christ", f"in {year} B.C."), (f"{year} AD", f"{year} CE", f"AD {year}", f"in the year {year} AD")
-            pick = random.choice((bc, ad))
-            return asked, random.choice(pick), random.choice(pick if same else ad if pick is bc else bc)
-        if way < 0.8:
-            decades = {20: "twenties", 30: "thirties", 40: "forties", 50: "fifties", 60: "sixties", 70: "seventies", 80: "eighties", 90: "nineties"}
-            decade = random.choice(list(decades))
-            century = random.randint(11, 20)
-
-            def of(decade: int, century: int) -> str:
-                if way < 0.7:
-                    return random.choice((f"the 19{decade}s", f"the {decades[decade]}", f"in the '{decade}s", f"during the 19{decade}s"))
-                return random.choice((f"{century}th century", f"the {century - 1}00s", f"in the {century}th century"))
-
-            other = (decade, century) if same else (random.choice([d for d in decades if d != decade]), century + random.choice((1, -1)))
-            return asked, of(decade, century), of(*other)
-        found = sides(groups("days"), random, True)
-        if found is None or same:
-            return (asked, *found) if found else None
-        one, other = (random.choice(entry[0]) for entry in random.sample(groups("days"), 2))
-        return asked, one, other
-
-    def _numbers(self, random: Random, same: bool) -> Raw | None:
-        asked = random.choice(("how many are there", "what is the number", "how many people live there", "how much was it"))
-
-        def say(value: int) -> str:
-            forms = [f"{value:,}", str(value)]
-            for size, names in ((1000, ("thousand", "k")), (1000000, ("million", "m")), (1000000000, ("billion", "bn"))):
-                if value >= size and value * 100 % size == 0 and value < size * 1000:
-                    forms += [f"{value / size:g} {names[0]}", f"{value / size:g}{names[1]}"]
-            forms += {12: ["a dozen", "one dozen"], 24: ["two dozen"], 20: ["a score"], 2: ["a pair", "a couple", "two"], 100: ["a hundred"], 1000: ["a thousand"], 500000: ["half a million"], 6: ["half a dozen"], 1500000: ["one and a half million"]}.get(value, [])
-            if 0 < value < 100:
-                forms += [_spelled(str(value))]
-            if 0 < value <= 16:
-                forms += [_ROMAN[value].upper()]
-            return random.choice(("{}", "{}", "about {}", "{} of them", "there are {}")).format(random.choice(forms))
-
-        pool = (12, 24, 20, 2, 100, 1000, 500000, 6, 1500000, random.randint(1, 16), random.randint(1, 99) * 1000, random.randint(11, 99) * 100000, random.randint(1, 9) * 10**9, random.randint(1000, 9999))
-        value = random.choice(pool)
-        if same:
-            return asked, say(value), say(value)
-        other = random.choice((value * 10, value * 1000, value + 1, random.choice(pool), value * 2))
-        return (asked, say(value), say(other)) if other != value else None
+        return (
+            asked,
+            random.choice((answer, f"{subject} and {other}", f"{subject} or {other}")),
+            random.choice((detailed, subject)),
+        )
 
     def _works(self, random: Random, same: bool) -> Raw | None:
         """A title with what is said about it, or the next of a series."""
         title = random.choice(self._names)
         author = random.choice(self._people)
-        asked = random.choice(("which film is it", "what is the book called", "what is the title", "which song is it", "what was played"))
+        asked = random.choice(
+            (
+                "which film is it",
+                "what is the book called",
+                "what is the title",
+                "which song is it",
+                "what was played",
+            )
+        )
         if same:
-            return asked, title, random.choice((f"{title} (film)", f"the film {title}", f"{title}, a novel by {author}", f"{title} by {author}", f"the book {title}", f"it is called {title}", f"{author}'s {title}", f"{title}, the movie", f"the song {title} by {author}"))
+            return (
+                asked,
+                title,
+                random.choice(
+                    (
+                        f"{title} (film)",
+                        f"the film {title}",
+                        f"{title}, a novel by {author}",
+                        f"{title} by {author}",
+                        f"the book {title}",
+                        f"it is called {title}",
+                        f"{author}'s {title}",
+                        f"{title}, the movie",
+                        f"the song {title} by {author}",
+                    )
+                ),
+            )
         number = random.randint(2, 5)
-        more = random.choice((f"{title} {number}", f"{title} {_ROMAN[number]}", f"{title}: part {number}", f"return of {title}", f"{title} returns", f"son of {title}", f"{title} and {author.split()[-1]}", f"the making of {title}", f"{random.choice(self._names)}, a novel by {author}"))
+        more = random.choice(
+            (
+                f"{title} {number}",
+                f"{title} {ROMAN[number]}",
+                f"{title}: part {number}",
+                f"return of {title}",
+                f"{title} returns",
+                f"son of {title}",
+                f"{title} and {author.split()[-1]}",
+                f"the making of {title}",
+                f"{random.choice(self._names)}, a novel by {author}",
+            )
+        )
         return asked, random.choice((title, f"{title} by {author}", f"the film {title}")), more
 
 
-def _number(random: Random) -> str:
-    """A number as it stands in answers."""
-    return random.choice((
-        str(random.randint(1, 12)), str(random.randint(1, 12)), str(random.randint(10, 99)), str(random.randint(10, 99) * 10),
-        str(random.randint(100, 999)), f"{random.randint(0, 40)}.{random.randint(1, 9)}", f"{random.randint(1, 90)},000", f"{random.randint(2, 90)} million",
-    ))  # fmt: skip
+def _quality(random: Random) -> tuple[str, list[str], list[str]]:
+    """A question about a quality, answers that affirm it, and answers that deny it."""
+    positive, negative = random.sample(random.choice(groups("adjectives")), 2)
+    p, n = random.choice(positive), random.choice(negative)
+    things = ("it", "this", "he", "the process", "the animal", "the result", "the substance", "the verdict")
+    asked = f"is {random.choice(things)} {positive[0]}?"
+    yes = [*_YES, *(f"it is {word}" for word in positive), *positive]
+    no = [*_NO, *(f"it is {word}" for word in negative), *negative]
+    yes += [f"yes, it is {positive[0]}", f"yes, {p}"]
+    no += [f"it is not {positive[0]}", f"not {positive[0]}", f"no, it is {n}", f"no, {n}"]
+    return asked, yes, [*no, f"no, it isn't {positive[0]}"]
 
 
-def _other_number(number: str, random: Random) -> str:
-    """Another number that looks like it."""
-    figures = [i for i, c in enumerate(number) if c.isdigit()]
-    way = random.random()
-    if way < 0.25 and number.isdigit():
-        return str(int(number) + random.choice((1, 2, 10, -1) if int(number) > 1 else (1, 2, 10)))
-    if way < 0.4 and number.isdigit():
-        return number + "0"
-    if way < 0.5 and number.isdigit() and len(number) > 1 and number[0] != number[1] and number[1] != "0":
-        return number[1] + number[0] + number[2:]
-    place = random.choice(figures)
-    changed = random.choice([c for c in "123456789" if c != number[place]])
-    return number[:place] + changed + number[place + 1 :]
+def _replies(fact: Fact, random: Random) -> tuple[list[str], list[str]]:
+    """Answers that affirm a fact, and answers that deny it."""
+    did, he = fact.verb, fact.pronoun
+    yes = [*_YES[:8], "yes", f"yes, {he} {did}", f"{he} {did}", f"yes, {fact.affirms}", fact.affirms]
+    no = [*_NO[:8], "no", f"no, {he} {did} not", f"no, {he} {did}n't", f"{he} {did} not"]
+    no += [f"no, {fact.denies}", fact.denies, _short_not(fact.denies)]
+    return [*yes, fact.affirms, *random.sample(_YES, 2)], [*no, *random.sample(_NO, 2)]
 
 
-def _spelled(number: str) -> str:
-    """Small numbers in words."""
-    small = (
-        "",
-        "one",
-        "two",
-        "three",
-        "four",
-        "five",
-        "six",
-        "seven",
-        "eight",
-        "nine",
-        "ten",
-        "eleven",
-        "twelve",
-        "thirteen",
-        "fourteen",
-        "fifteen",
-        "sixteen",
-        "seventeen",
-        "eighteen",
-        "nineteen",
-    )
-    tens = ("", "", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
-    if not number.isdigit() or not 0 < int(number) < 100:
-        return number
-    value = int(number)
-    return small[value] if value < 20 else f"{tens[value // 10]} {small[value % 10]}".strip()
+def _relation(random: Random) -> list[str]:
+    """Ways to say that {a} is the R of {b}."""
+    (r,), (s,) = random.choice(groups("relations"))
+    is_ = random.choice(("is", "was"))
+    return [line.format(r=r, s=s, is_=is_, a="{a}", b="{b}") for line in words()["relation"]]
 
 
-def _amount(number: float | str, names: Sequence[str], random: Random) -> str:
-    """A number and one of the names of a unit; currency signs stand before the number."""
-    text = number if isinstance(number, str) else f"{number:.10g}"
-    name = random.choice(names)
-    if name in "$€£¥":
-        return f"{name}{text}"
-    if name in ("°", "°C", "°F") or (
-        len(name) <= 4
-        and name == name.lower()
-        and random.random() < 0.3
-        and name
-        not in (
-            "foot",
-            "feet",
-            "inch",
-            "mile",
-            "year",
-            "day",
-            "days",
-            "hour",
-            "pint",
-            "bits",
-            "bit",
-            "acre",
-            "yard",
-            "week",
-            "cent",
-            "time",
-            "page",
-            "goal",
-        )
-    ):
-        return f"{text}{'' if random.random() < 0.5 else ' '}{name}"
-    if text in ("1", "one") and name == names[min(1, len(names) - 1)]:
-        name = names[0]
-    return f"{text} {name}"
+def _deed(random: Random) -> list[str]:
+    """Ways to say that {a} did something to {b}."""
+    past, participle, active, inverse = random.choice(words()["verbs"]).split("|")
+    is_ = "is" if past.split()[0].endswith("s") else "was"
+    rest = past[len(past.split()[0]) :]
+    rest = "" if participle.endswith(rest.strip()) else rest
+    when = ("", "", "", "", f" in {random.randint(1000, 2020)}", " at last", " twice", " again")
+    adverb = random.choice(when)
+    found = [f"{{a}} {verb} {{b}}{adverb}" for verb in (past, *active.split("=")) if verb]
+    found += [f"{{b}} {is_} {participle}{rest} by {{a}}{adverb}"] * 2
+    found += [f"{{b}} {verb} {{a}}{adverb}" for verb in inverse.split("=") if verb]
+    return [*found, f"it was {{a}} who {past} {{b}}{adverb}", f"it was {{b}} that {{a}} {past}{adverb}"]
+
+
+def _comparison(random: Random) -> list[str]:
+    """Ways to say that {a} is more than {b}."""
+    up, down = random.choice(groups("comparisons"))
+    is_ = random.choice(("is", "is", "was"))
+    found = [f"{{a}} {is_} {word} {{b}}" for word in up] + [f"{{b}} {is_} {word} {{a}}" for word in down]
+    found.append(f"{{b}} {is_} not {up[0]} {{a}}, it is {down[0]} it")
+    return [*found, f"compared with {{b}}, {{a}} {is_} {up[0]} it"]
+
+
+def _order(random: Random) -> list[str]:
+    """Ways to name {a} and {b} in an order that means something."""
+    return random.choice(groups("orders"))[0]
 
 
 def _typo(name: str, random: Random) -> str:

@@ -1,11 +1,11 @@
 """Write the trained networks as ONNX files: `python -m tools.equivalence.export DATA OUT MINILM TO`.
 
 OUT is the folder that `train` and `answers` wrote. `model.onnx` reads a pair, `answers.onnx` an answer; both
-read one at a time, so there is neither a mask nor a batch, and what is found depends on nothing else. Matrices
-are integers with one scale for each output, and are multiplied as integers: the states before them are
-rounded to 8 bits by their own range, after a division by a scale for each channel that evens out the ranges
-of channels and weights (Xiao et al., SmoothQuant, 2023), which some pairs for training give. Weights have 7
-bits, so that no processor's sums of 16 bits run over. Needs the package `onnx`.
+read one at a time, so there is neither a mask nor a batch, and what is found depends on nothing else.
+Matrices are integers with one scale for each output, and are multiplied as integers: the states before them
+are rounded to 8 bits by their own range, after a division by a scale for each channel that evens out the
+ranges of channels and weights (Xiao et al., SmoothQuant, 2023), which some pairs for training give. Weights
+have 7 bits, so that no processor's sums of 16 bits run over. Needs the package `onnx`.
 """
 
 from __future__ import annotations
