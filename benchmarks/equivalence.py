@@ -68,7 +68,7 @@ def judged(folder: Path) -> dict[str, list[Pair]]:
 
 def merged(equivalence: Any, pairs: Sequence[Pair]) -> np.ndarray:
     """Whether `semcal cluster` puts the two answers of each pair into one meaning."""
-    forms = [[pair.first, pair.second] for pair in pairs]
+    forms = [[normal_form(pair.first), normal_form(pair.second)] for pair in pairs]
     found = cluster_answers([pair.question for pair in pairs], forms, equivalence=equivalence)
     return np.array([len(clusters) == 1 for clusters in found.clusters])
 
@@ -112,10 +112,10 @@ def results(minilm: Path | None = None) -> list[dict[str, Any]]:
     sets = judged(folder)
     asked = [(row["question"], row["answers"][0]) for row in read(folder, "nq_open_dev_sample")]
     sets["unrelated, merged"] = unrelated_pairs(asked, Random(0), LIMIT)
-    for row in read(folder, "contrast_pairs_a"):
-        pair = Pair(row["question"], row["a"], row["b"], row["same"])
+    for one in read(folder, "contrast_pairs_a"):
+        pair = Pair(one["question"], one["a"], one["b"], one["same"])
         sets.setdefault("contrast", []).append(pair)
-        sets.setdefault(f"contrast: {row['kind']}", []).append(pair)
+        sets.setdefault(f"contrast: {one['kind']}", []).append(pair)
     deciders: dict[str, Decide] = {name: partial(merged, semcal.load_equivalence(name)) for name in NAMES}
     deciders["model alone"] = partial(alone, EmbeddedEquivalence())
     if minilm is not None:

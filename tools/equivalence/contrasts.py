@@ -49,9 +49,9 @@ SHARES = {
 _ASKED = frozenset({"verbose", "polarity", "passage", "near names", "alternatives"})
 _PEOPLE = frozenset({"P19", "P20", "P69", "P26", "P40", "P106", "P413"})
 #: Facts in questions: pattern, verb before the subject of a yes/no question, rest, rest of a statement.
-_FACTS = [
-    (re.compile(rf"{pattern}\??", re.IGNORECASE), *rest)
-    for pattern, *rest in (
+_FACTS: list[tuple[re.Pattern[str], str, str, str]] = [
+    (re.compile(rf"{pattern}\??", re.IGNORECASE), verb, rest, stated)
+    for pattern, verb, rest, stated in (
         ("where was (.+) born", "was", "born in {}", ""),
         ("where did (.+) die", "did", "die in {}", "died in {}"),
         ("where was (.+) educated", "was", "educated at {}", ""),

@@ -152,7 +152,8 @@ class Pairs:
                 self._passages[reference.context].append(reference.answers[0])
         self._squad = [r for r in self._references if len(self._passages.get(r.context, ())) > 1]
         self._judged = judged_pairs(folder, held_out=False)
-        self._inference, self._edited = [], []
+        self._inference: list[Pair] = []
+        self._edited: list[Pair] = []
         for row in read(folder, "nli_train_sample"):
             if row["label"] in ("entailment", "contradiction"):
                 premise, hypothesis = normal_form(row["premise"]), normal_form(row["hypothesis"])

@@ -180,26 +180,12 @@ def train(
             optimizer.zero_grad()
             step += 1
             share = min(MEAN_OF, 1 - 1 / step)
-            with torch.no_grad():
-                for name, value in network.state_dict().items():
-                    if (
-                        value is not network.encoder.embeddings.word_embeddings.weight
-                        and value.is_floating_point()
-                    ):
-                        mean[name].lerp_(value, 1 - share)
+            _blend(mean, network, 1 - share)
             losses.append(loss.item())
             if step % TELL == 0:
                 say(out, f"step {step}: loss {np.mean(losses[-TELL:]):.4f}, {time.monotonic() - begun:.0f} s")
             if step % KEEP == 0 or step == steps:
-                kept = {
-                    "network": network.state_dict(),
-                    "optimizer": optimizer.state_dict(),
-                    "mean": mean,
-                    "step": step,
-                }
-                torch.save(kept, out / "state.part")
-                (out / "state.part").replace(state)
-                torch.save(mean, out / "weights.pt")
+                _keep(out, network, optimizer, mean, step)
             if step % (2 * KEEP) == 0 or step == steps:
                 trial, _ = load(minilm)
                 trial.load_state_dict(mean)
@@ -207,6 +193,25 @@ def train(
                     say(out, f"  {line}")
             if step == steps:
                 break
+
+
+@torch.no_grad()
+def _blend(mean: dict[str, Tensor], network: Network, share: float) -> None:
+    """Move the running mean of weights by this share toward the network's."""
+    words = network.encoder.embeddings.word_embeddings.weight
+    for name, value in network.state_dict().items():
+        if value.is_floating_point() and value.data_ptr() != words.data_ptr():
+            mean[name].lerp_(value, share)
+
+
+def _keep(
+    out: Path, network: Network, optimizer: torch.optim.Optimizer, mean: dict[str, Tensor], step: int
+) -> None:
+    """Write the state from which an interrupted training goes on, and the mean weights."""
+    kept = {"network": network.state_dict(), "optimizer": optimizer.state_dict()}
+    torch.save(kept | {"mean": mean, "step": step}, out / "state.part")
+    (out / "state.part").replace(out / "state.pt")
+    torch.save(mean, out / "weights.pt")
 
 
 def judge(network: Network, tokenizer: Tokenizer, data: Path, made: Pairs) -> list[str]:

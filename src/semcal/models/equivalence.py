@@ -266,7 +266,10 @@ class EmbeddedEquivalence:
         equal; and of answers that are far apart already by themselves the cosine less its limit.
         """
         forms = {text: normal_form(text) for _, *pair in triples for text in pair}
-        keys = [(read_question(asked), *sorted((forms[a], forms[b]))) for asked, a, b in triples]
+        keys = [
+            (read_question(question), min(forms[a], forms[b]), max(forms[a], forms[b]))
+            for question, a, b in triples
+        ]
         margins = {key: EQUAL for key in keys if key[1] == key[2]}
         apart = [key for key in dict.fromkeys(keys) if key not in margins and share_no_word(*key[1:])]
         answers = list(dict.fromkeys(form for key in apart for form in key[1:]))
@@ -282,7 +285,7 @@ class EmbeddedEquivalence:
     def logits(self, pairs: Sequence[Triple]) -> NDArray[np.float32]:
         """Return the logit (n,) of each (question, normal form, other normal form), read in this order."""
 
-        def read(encoded: tuple[list[int], int]) -> NDArray[np.float32]:
+        def read(encoded: tuple[list[int], int]) -> Any:
             ids, head = encoded
             segments = [int(place >= head) for place in range(len(ids))]
             (logit,) = self._pairs.run(None, {"ids": _row(ids), "segments": _row(segments)})
@@ -293,7 +296,7 @@ class EmbeddedEquivalence:
     def vectors(self, forms: Sequence[str]) -> list[NDArray[np.float32]]:
         """Return for each normal form its vector (d,), of length one."""
 
-        def read(encoding: Any) -> NDArray[np.float32]:
+        def read(encoding: Any) -> Any:
             (vector,) = self._answers.run(None, {"ids": _row([self._start, *encoding.ids[:62], self._end])})
             return vector
 
