@@ -87,8 +87,9 @@ class _Graph:
         places = self.constant(self.weights[f"{name}position_embeddings.weight"])
         positions = self.node("Slice", places, *ends, self.constant(np.array([0])))
         kinds = self.weights[f"{name}token_type_embeddings.weight"]
-        kind = self.constant(kinds[:1])
-        if segments is not None:
+        if segments is None:
+            kind = self.constant(kinds[:1])
+        else:
             kind = self.node("Gather", self.constant(kinds), segments)
         words = self.rows(f"{name}word_embeddings.weight", "ids")
         summed = self.node("Add", self.node("Add", words, kind), positions)
