@@ -1,15 +1,20 @@
 """Do equivalences judge pairs of real answers as people do, and leave unrelated answers apart?
 
-    SEMCAL_DATA=FOLDER python -m benchmarks equivalence [--minilm FOLDER] [--draws FILE...]
+    SEMCAL_DATA=FOLDER python -m benchmarks equivalence [--minilm FOLDER] [--draws FILE...] [--questions N]
 
 Pairs of answers to one question, both judged right by people or exactly one of them (n_refs = 1: the
 question has one reference, so that two right answers mean the same); of the sources that the embedded
 model was trained on, only questions that were kept apart. "unrelated": answers to two other questions of
 one kind, from questions of NQ-open's development set. `--minilm` adds the cosine of all-MiniLM-L6-v2, at
-the threshold that is best on these very pairs. "one order": the share of pairs of other wordings that the
-embedded model decides from one order of the two answers; "joined by both": how many of them both orders
-would join. `--draws` are files that `semcal sample` wrote of questions with answers: gain and AUROC of
+the threshold that is best on these very pairs. "contrast": pairs that differ by a unit, a negation, a role
+and the like, by kind. "default" is what `semcal cluster` decides, rules included, "model alone" the model
+without them. `--draws` are files that `semcal sample` wrote of questions with answers: gain and AUROC of
 E-SC on each, as every equivalence and linkage groups them.
+
+Cost: CPU time of one thread for each question, over all pairs of its distinct answers that no rule about
+values decides. "read": the share of them that the pair network reads. DeBERTa: random weights in the shape
+of DeBERTa-v3-base and -large, each pair read in one direction, which is the least that a cross-encoder
+needs; the time of `DEBERTA_PAIRS` pairs, times their number.
 """
 
 from __future__ import annotations
@@ -19,6 +24,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import combinations
 from pathlib import Path
 from random import Random
 from time import process_time
@@ -28,12 +34,15 @@ import numpy as np
 
 import semcal
 from semcal.models.clustering import LINKAGES, cluster_answers
-from semcal.models.equivalence import EmbeddedEquivalence
+from semcal.models.equivalence import EmbeddedEquivalence, Triple
 from semcal.text.normal_form import normal_form
+from semcal.text.values import values_differ
 from tools.equivalence.pairs import JUDGED, Pair, is_held_out, read, unrelated_pairs
 
 #: Judged pairs of a source, at most.
 LIMIT = 600
+#: Questions of each set whose cost is measured, and pairs that the larger networks read.
+QUESTIONS, DEBERTA_PAIRS = 60, 24
 NAMES = ("default", "exact", "atlas")
 Decide = Callable[[Sequence[Pair]], np.ndarray]
 
@@ -59,22 +68,14 @@ def judged(folder: Path) -> dict[str, list[Pair]]:
 
 def merged(equivalence: Any, pairs: Sequence[Pair]) -> np.ndarray:
     """Whether `semcal cluster` puts the two answers of each pair into one meaning."""
-    forms = [[pair.first, pair.second] for pair in pairs]
+    forms = [[normal_form(pair.first), normal_form(pair.second)] for pair in pairs]
     found = cluster_answers([pair.question for pair in pairs], forms, equivalence=equivalence)
     return np.array([len(clusters) == 1 for clusters in found.clusters])
 
 
-def one_order(pairs: Sequence[Pair]) -> dict[str, Any]:
-    """How many pairs the embedded model decides from one order, and what reading both would change."""
-    model = EmbeddedEquivalence()
-    ordered = [
-        (pair.question, *sorted((pair.first, pair.second))) for pair in pairs if pair.first != pair.second
-    ]
-    first = model.logits(ordered)
-    means = (first + model.logits([(question, b, a) for question, a, b in ordered])) / 2
-    alone = first <= model.apart
-    joined = int((alone & (means > model.threshold)).sum())
-    return {"one order": round(float(alone.mean()), 3), "joined by both": joined}
+def alone(model: EmbeddedEquivalence, pairs: Sequence[Pair]) -> np.ndarray:
+    """Whether the embedded model takes the two answers of each pair to mean the same."""
+    return np.array(model.entails([(pair.question, pair.first, pair.second) for pair in pairs]))
 
 
 def cosine(folder: Path, pairs: Sequence[Pair]) -> np.ndarray:
@@ -111,20 +112,111 @@ def results(minilm: Path | None = None) -> list[dict[str, Any]]:
     sets = judged(folder)
     asked = [(row["question"], row["answers"][0]) for row in read(folder, "nq_open_dev_sample")]
     sets["unrelated, merged"] = unrelated_pairs(asked, Random(0), LIMIT)
+    for one in read(folder, "contrast_pairs_a"):
+        pair = Pair(one["question"], one["a"], one["b"], one["same"])
+        sets.setdefault("contrast", []).append(pair)
+        sets.setdefault(f"contrast: {one['kind']}", []).append(pair)
     deciders: dict[str, Decide] = {name: partial(merged, semcal.load_equivalence(name)) for name in NAMES}
+    deciders["model alone"] = partial(alone, EmbeddedEquivalence())
     if minilm is not None:
         deciders["cosine"] = partial(cosine, minilm)
     rows = []
     for name, pairs in sorted(sets.items()):
         row: dict[str, Any] = {"pairs": name, "n": len(pairs)}
         for decider, decide in deciders.items():
-            start = process_time()
             said = decide(pairs)
             same = np.array([pair.same for pair in pairs])
             row[decider] = round(float(said.mean() if "unrelated" in name else (said == same).mean()), 4)
-            if decider == "default":
-                row["ms a pair"] = round(1000 * (process_time() - start) / len(pairs), 1)
-                row |= one_order(pairs)
+        rows.append(row)
+    return rows
+
+
+def drawn(folder: Path, count: int) -> dict[str, list[list[Triple]]]:
+    """Pairs of distinct answers of each question that are left to a model, of real samples, by set."""
+    sets: dict[str, list[tuple[str, list[str]]]] = {}
+    for name in ("llama2-7b-chat_triviaqa_T1_a", "mistral-7b-instruct_nq_T1_a"):
+        sets[name] = [(row["question"], row["samples"]) for row in read(folder, name)]
+    systems: dict[str, list[str]] = {}
+    for row in read(folder, "evouna_a"):
+        if not row.get("improper") and row["answer"]:
+            systems.setdefault(row["question"], []).append(row["answer"])
+    sets["sentences of chat models (evouna)"] = [row for row in systems.items() if len(row[1]) > 3]
+    found = {}
+    for name, rows in sets.items():
+        found[name] = [
+            [
+                (question, one, other)
+                for one, other in combinations(filter(None, dict.fromkeys(map(normal_form, answers))), 2)
+                if not values_differ(one, other)
+            ]
+            for question, answers in Random(0).sample(rows, count)
+        ]
+    return found
+
+
+class _Counting(EmbeddedEquivalence):
+    """Counts the pairs that the pair network reads."""
+
+    count = 0
+
+    def logits(self, pairs: Sequence[Triple]) -> np.ndarray:
+        self.count += len(pairs)
+        return super().logits(pairs)
+
+
+def deberta(layers: int, width: int) -> Callable[[Sequence[Triple]], None]:
+    """A reader of pairs with random weights."""
+    import torch
+    from transformers import DebertaV2Config, DebertaV2ForSequenceClassification
+
+    config = DebertaV2Config(
+        vocab_size=30522,
+        hidden_size=width,
+        num_hidden_layers=layers,
+        num_attention_heads=width // 64,
+        intermediate_size=4 * width,
+        relative_attention=True,
+        position_buckets=256,
+        norm_rel_ebd="layer_norm",
+        share_att_key=True,
+        pos_att_type=["p2c", "c2p"],
+        position_biased_input=False,
+        type_vocab_size=0,
+        num_labels=3,
+    )
+    torch.set_num_threads(1)
+    network = DebertaV2ForSequenceClassification(config).eval()
+    model = EmbeddedEquivalence()
+
+    def read_pairs(pairs: Sequence[Triple]) -> None:
+        by_length: dict[int, list[list[int]]] = {}
+        for ids, _ in model.encode(pairs):
+            by_length.setdefault(len(ids), []).append(ids)
+        with torch.inference_mode():
+            for batch in by_length.values():
+                network(torch.tensor(batch))
+
+    return read_pairs
+
+
+def cost(folder: Path, count: int) -> list[dict[str, Any]]:
+    """One row for each set of answers: CPU time of each model for a question, in milliseconds."""
+    others = {"DeBERTa-base": deberta(12, 768), "DeBERTa-large": deberta(24, 1024)}
+    rows = []
+    for name, questions in drawn(folder, count).items():
+        pairs = [pair for found in questions for pair in found]
+        model = _Counting()
+        start = process_time()
+        for found in questions:
+            model.margins(found)
+        row: dict[str, Any] = {"answers": name, "questions": count, "pairs": round(len(pairs) / count, 1)}
+        row["embedded, ms"] = round(1000 * (process_time() - start) / count, 1)
+        row["read"] = round(model.count / max(1, len(pairs)), 2)
+        some = Random(0).sample(pairs, min(DEBERTA_PAIRS, len(pairs)))
+        for other, read_pairs in others.items():
+            start = process_time()
+            read_pairs(some)
+            row[f"{other}, ms"] = round(1000 * (process_time() - start) * len(pairs) / len(some) / count)
         rows.append(row)
     return rows
 
@@ -135,8 +227,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks equivalence")
     parser.add_argument("--minilm", type=Path, metavar="FOLDER")
     parser.add_argument("--draws", type=Path, nargs="+", default=[], metavar="FILE")
+    parser.add_argument(
+        "--questions", type=int, default=QUESTIONS, metavar="N", help="of each set, for the cost"
+    )
     options = parser.parse_args(arguments)
     print(table(results(options.minilm)), flush=True)
+    print(table(cost(data_folder(), options.questions)), flush=True)
     if options.draws:
         print(table(on_draws(options.draws)))
     return 0

@@ -26,6 +26,7 @@ from rapidfuzz import fuzz
 
 from semcal.text.normal_form import normal_form
 from tools.atlas import nli_pairs
+from tools.equivalence.contrasts import Contrasts
 
 #: Sources of judged pairs whose licence allows training.
 JUDGED = ("evouna_nq_open", "nq301", "efficientqa")
@@ -33,17 +34,19 @@ JUDGED = ("evouna_nq_open", "nq301", "efficientqa")
 HELD_OUT = 8
 #: Share of the pairs that each kind gives.
 SHARES = {
-    "judged": 0.38,
-    "other answer": 0.11,
-    "same passage": 0.03,
-    "aliases": 0.09,
-    "names": 0.08,
-    "sentences": 0.16,
-    "classes": 0.06,
-    "lists": 0.02,
+    "judged": 0.17,
+    "other answer": 0.04,
+    "same passage": 0.01,
+    "aliases": 0.03,
+    "names": 0.03,
+    "sentences": 0.04,
+    "classes": 0.02,
+    "lists": 0.03,
     "refusals": 0.01,
-    "atlas": 0.03,
-    "inference": 0.03,
+    "atlas": 0.01,
+    "inference": 0.02,
+    "edited inference": 0.06,
+    "contrasts": 0.53,
 }
 _REFUSALS = (
     *("i do not know", "i am not sure", "unknown", "i cannot answer that", "no answer", "it is not known"),
@@ -148,15 +151,14 @@ class Pairs:
             if reference.context:
                 self._passages[reference.context].append(reference.answers[0])
         self._squad = [r for r in self._references if len(self._passages.get(r.context, ())) > 1]
-        passages = list(self._passages)[::5]
-        sentences = (normal_form(one) for passage in passages for one in re.split(_SENTENCE, passage)[:3])
-        self._further = [one for one in sentences if 4 <= len(one.split()) <= 25]
         self._judged = judged_pairs(folder, held_out=False)
-        self._inference = [
-            Pair("", normal_form(r["premise"]), normal_form(r["hypothesis"]), r["label"] == "entailment")
-            for r in read(folder, "nli_train_sample")
-            if r["label"] in ("entailment", "contradiction")
-        ]
+        self._inference: list[Pair] = []
+        self._edited: list[Pair] = []
+        for row in read(folder, "nli_train_sample"):
+            if row["label"] in ("entailment", "contradiction"):
+                premise, hypothesis = normal_form(row["premise"]), normal_form(row["hypothesis"])
+                kept = self._edited if row["source"] == "cad_snli" else self._inference
+                kept.append(Pair("", premise, hypothesis, row["label"] == "entailment"))
         self._classes = list(_classes())
         aliases = [(one, other) for _, one, other in self._aliased if _related(one, other)]
         self._group = _groups([*aliases, *(names for _, members in self._classes for names in members)])
@@ -167,6 +169,11 @@ class Pairs:
             self._kinds[reference.kind].append(reference.answers[0])
         self._place = place
         self._neighbours = _nearest(embed(self.answers), 40)
+        self.contrasts = Contrasts(
+            [(r.question, r.answers, r.kind, r.context) for r in self._references],
+            sorted({r.answers[0] for r in self._people}),
+            lambda one, other: self._group.get(one, one) == self._group.get(other, other),
+        )
 
     def stream(self, seed: int, part: int, count: int) -> list[Pair]:
         """Return `count` pairs: the same for the same seed and part."""
@@ -184,6 +191,8 @@ class Pairs:
             "refusals": self._refusals,
             "atlas": lambda _: _from_atlas(next(atlas)),
             "inference": lambda random: random.choice(self._inference),
+            "edited inference": lambda random: random.choice(self._edited),
+            "contrasts": lambda random: Pair(*self.contrasts.pair(random)),
         }
         kinds, shares = list(SHARES), list(SHARES.values())
         found: list[Pair] = []
@@ -290,34 +299,23 @@ class Pairs:
             return None
         way, beside = random.random(), answer
         if random.random() < 0.5:
-            beside = self._longer(_framed(answer, random, 1.0), random)
+            beside = _framed(answer, random, 1.0)
         if way < 0.5:
-            return Pair(reference.question, beside, self._longer(sentence, random), True)
+            return Pair(reference.question, beside, _longer(sentence, reference, random), True)
         other = self._other(reference, random)
         if other is None:
             return None
         if way < 0.75:
             given = _framed(other, random, 0.5)
-            return Pair(
-                reference.question, self._longer(given, random), self._longer(sentence, random), False
-            )
+            return Pair(reference.question, given, _longer(sentence, reference, random), False)
         changed = re.sub(rf"(?<!\w){re.escape(answer)}(?!\w)", other.replace("\\", ""), sentence)
         if changed == sentence:
             return None
-        first, second = self._longer(changed, random), self._longer(random.choice((beside, sentence)), random)
-        return Pair(reference.question, first, second, False)
-
-    def _longer(self, text: str, random: Random) -> str:
-        """The text, or at times the text and a further sentence of some passage."""
-        return f"{text} {random.choice(self._further)}" if random.random() < 0.25 else text
+        second = random.choice((beside, sentence))
+        return Pair(reference.question, _longer(changed, reference, random), second, False)
 
     def _judged_pair(self, random: Random) -> Pair:
-        pair = random.choice(self._judged)
-        if random.random() < 0.8:
-            return pair
-        return Pair(
-            pair.question, self._longer(pair.first, random), self._longer(pair.second, random), pair.same
-        )
+        return random.choice(self._judged)
 
     def _class_pair(self, random: Random) -> Pair | None:
         questions, members = random.choice(self._classes)
@@ -338,17 +336,22 @@ class Pairs:
         return Pair(asked, _framed(one, random, 0.15), _framed(other, random, 0.15), False)
 
     def _lists(self, random: Random) -> Pair | None:
-        """Lists in another order mean the same; with another member, or one more, they do not."""
+        """Lists in another order mean the same; with another member, one more or one less, they do not."""
         questions, members = random.choice(self._classes)
         if len(members) < 12:
             return None
-        one, two, three = (names[0] for names in random.sample(members, 3))
-        whole = f"{one} and {two}"
-        others = [(f"{two} and {one}", True), (f"{one} and {three}", False), (f"{three} and {two}", False)]
-        other, same = random.choice(
-            [*others, (f"{two} {one}", True), (one, False), (f"{one} {two} and {three}", False)]
-        )
-        return Pair(random.choice(questions), whole, other, same)
+        *listed, stranger = (names[0] for names in random.sample(members, random.randint(3, 6)))
+        same = random.random() < 0.5
+        others, place = list(listed), random.randrange(len(listed))
+        if same or random.random() < 0.5:
+            random.shuffle(others)
+        if not same:
+            way = random.random()
+            others[place : place + 1] = (
+                [] if way < 0.35 else [stranger] if way < 0.75 else [others[place], stranger]
+            )
+        first, second = _joined(listed, random), _joined(others, random)
+        return Pair(random.choice(questions), normal_form(first), normal_form(second), same)
 
     def _refusals(self, random: Random) -> Pair:
         reference = random.choice(self._references)
@@ -437,6 +440,21 @@ def _nearest(vectors: NDArray[np.float32], count: int) -> NDArray[np.int32]:
         order = np.argsort(-np.take_along_axis(likeness, top, axis=1), axis=1)
         found.append(np.take_along_axis(top, order, axis=1).astype(np.int32))
     return np.concatenate(found)
+
+
+def _joined(members: list[str], random: Random) -> str:
+    """A list as it stands in an answer."""
+    *first, last = members
+    way = random.choice(("{}, {}", "{} and {}", "{} and {}", "{}, and {}", "{} & {}"))
+    frame = random.choice(("{}", "{}", "{}", "they are {}", "it is {}"))
+    return frame.format(way.format(", ".join(first), last) if first else last)
+
+
+def _longer(text: str, reference: _Reference, random: Random) -> str:
+    """The text, or at times the text and a further sentence of its own passage."""
+    sentences = [normal_form(one) for one in re.split(_SENTENCE, reference.context)[:4]]
+    further = [one for one in sentences if one != text and 4 <= len(one.split()) <= 25]
+    return f"{text} {random.choice(further)}" if further and random.random() < 0.2 else text
 
 
 def _framed(answer: str, random: Random, share: float) -> str:

@@ -24,6 +24,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, normalize
 from transformers import BertModel
 
 from semcal.models.equivalence import read_question
+from tools.equivalence.contrasts import SHARES
 from tools.equivalence.pairs import Pair, Pairs, judged_pairs, read, unrelated_pairs
 
 BATCH = 32
@@ -128,7 +129,16 @@ def load(minilm: Path) -> tuple[Network, Tokenizer]:
     return Network(encoder), tokenizer
 
 
-def train(data: Path, minilm: Path, out: Path, *, steps: int, seed: int, start: Path | None = None) -> None:
+def train(
+    data: Path,
+    minilm: Path,
+    out: Path,
+    *,
+    steps: int,
+    seed: int,
+    start: Path | None = None,
+    rate: float = LEARNING_RATE,
+) -> None:
     """Train, from MiniLM or from weights that this wrote, or go on with what was begun in `out`.
 
     Writes weights.pt, the running mean of the weights.
@@ -144,7 +154,7 @@ def train(data: Path, minilm: Path, out: Path, *, steps: int, seed: int, start: 
             {"params": [p for p in trained if p.ndim > 1], "weight_decay": WEIGHT_DECAY},
             {"params": [p for p in trained if p.ndim == 1], "weight_decay": 0.0},
         ],
-        lr=LEARNING_RATE,
+        lr=rate,
     )
     if start is not None:
         network.load_state_dict(torch.load(start, weights_only=True))
@@ -160,9 +170,8 @@ def train(data: Path, minilm: Path, out: Path, *, steps: int, seed: int, start: 
     while step < steps:
         for batch in _batches(pairs, tokenizer, seed, step // TOGETHER)[step % TOGETHER :]:
             torch.manual_seed(seed * 1_000_003 + step)  # dropout, also where a training goes on
-            rate = LEARNING_RATE * min(1.0, (step + 1) / WARM_UP) * (1 - step / steps)
             for group in optimizer.param_groups:
-                group["lr"] = rate
+                group["lr"] = rate * min(1.0, (step + 1) / WARM_UP) * (1 - step / steps)
             inputs, target = batch
             loss = binary_cross_entropy_with_logits(network(*inputs), target)
             loss.backward()  # type: ignore[no-untyped-call]
@@ -171,54 +180,66 @@ def train(data: Path, minilm: Path, out: Path, *, steps: int, seed: int, start: 
             optimizer.zero_grad()
             step += 1
             share = min(MEAN_OF, 1 - 1 / step)
-            with torch.no_grad():
-                for name, value in network.state_dict().items():
-                    if (
-                        value is not network.encoder.embeddings.word_embeddings.weight
-                        and value.is_floating_point()
-                    ):
-                        mean[name].lerp_(value, 1 - share)
+            _blend(mean, network, 1 - share)
             losses.append(loss.item())
             if step % TELL == 0:
-                _say(
-                    out, f"step {step}: loss {np.mean(losses[-TELL:]):.4f}, {time.monotonic() - begun:.0f} s"
-                )
+                say(out, f"step {step}: loss {np.mean(losses[-TELL:]):.4f}, {time.monotonic() - begun:.0f} s")
             if step % KEEP == 0 or step == steps:
-                kept = {
-                    "network": network.state_dict(),
-                    "optimizer": optimizer.state_dict(),
-                    "mean": mean,
-                    "step": step,
-                }
-                torch.save(kept, out / "state.part")
-                (out / "state.part").replace(state)
-                torch.save(mean, out / "weights.pt")
+                _keep(out, network, optimizer, mean, step)
             if step % (2 * KEEP) == 0 or step == steps:
                 trial, _ = load(minilm)
                 trial.load_state_dict(mean)
-                for line in judge(trial.eval(), tokenizer, data):
-                    _say(out, f"  {line}")
+                for line in judge(trial.eval(), tokenizer, data, pairs):
+                    say(out, f"  {line}")
             if step == steps:
                 break
 
 
-def judge(network: Network, tokenizer: Tokenizer, data: Path) -> list[str]:
-    """Return accuracy on judged pairs of questions kept apart, and how many unrelated answers are merged."""
+@torch.no_grad()
+def _blend(mean: dict[str, Tensor], network: Network, share: float) -> None:
+    """Move the running mean of weights by this share toward the network's."""
+    words = network.encoder.embeddings.word_embeddings.weight
+    for name, value in network.state_dict().items():
+        if value.is_floating_point() and value.data_ptr() != words.data_ptr():
+            mean[name].lerp_(value, share)
+
+
+def _keep(
+    out: Path, network: Network, optimizer: torch.optim.Optimizer, mean: dict[str, Tensor], step: int
+) -> None:
+    """Write the state from which an interrupted training goes on, and the mean weights."""
+    kept = {"network": network.state_dict(), "optimizer": optimizer.state_dict()}
+    torch.save(kept | {"mean": mean, "step": step}, out / "state.part")
+    (out / "state.part").replace(out / "state.pt")
+    torch.save(mean, out / "weights.pt")
+
+
+def judge(network: Network, tokenizer: Tokenizer, data: Path, made: Pairs) -> list[str]:
+    """Return accuracy on judged pairs of questions kept apart and on new contrasts, and how many unrelated
+    answers are merged.
+    """
     by_question: dict[str, list[Pair]] = {}
     for pair in judged_pairs(data, held_out=True):
         by_question.setdefault(pair.question, []).append(pair)
-    held = [pair for pairs in by_question.values() for pair in pairs[:6]]
+    held = [pair for pairs in by_question.values() for pair in pairs[:3]]
     logits = logits_of(network, tokenizer, held)
     same = np.array([pair.same for pair in held])
     apart = unrelated_pairs(
         [(r["question"], r["answers"][0]) for r in read(data, "nq_open_dev_sample")], Random(0), 1000
     )
     other = logits_of(network, tokenizer, apart)
-    return [
+    lines = [
         f"at {at:+.1f}: judged {((logits > at) == same).mean():.4f} of {len(held)}, "
         f"merged {(other > at).mean():.4f}"
-        for at in (0.0, 1.0)
+        for at in (0.0, 0.5, 1.0)
     ]
+    right = {}
+    for kind in SHARES:
+        contrasts = [Pair(*made.contrasts.of_kind(kind, Random(f"new:{kind}:{i}"))) for i in range(60)]
+        logits = logits_of(network, tokenizer, contrasts)
+        right[kind] = float(((logits > 0.5) == [pair.same for pair in contrasts]).mean())
+    told = ", ".join(f"{kind} {share:.2f}" for kind, share in right.items())
+    return [*lines, f"contrasts {np.mean(list(right.values())):.3f}: {told}"]
 
 
 def _batches(
@@ -239,7 +260,7 @@ def _batches(
     ]
 
 
-def _say(out: Path, line: str) -> None:
+def say(out: Path, line: str) -> None:
     print(line, flush=True)
     with (out / "training.log").open("a", encoding="utf-8") as log:
         log.write(line + "\n")
@@ -254,10 +275,19 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=3600)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--start", type=Path)
+    parser.add_argument("--rate", type=float, default=LEARNING_RATE)
     parser.add_argument("--threads", type=int, default=1)
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
-    train(given.data, given.minilm, given.out, steps=given.steps, seed=given.seed, start=given.start)
+    train(
+        given.data,
+        given.minilm,
+        given.out,
+        steps=given.steps,
+        seed=given.seed,
+        start=given.start,
+        rate=given.rate,
+    )
 
 
 if __name__ == "__main__":

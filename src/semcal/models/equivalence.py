@@ -4,11 +4,11 @@ An equivalence decides *directed* entailment between normal forms and nothing el
 Equality of normal forms, both directions, rules about numbers and dates, and linkage stand in `clustering`.
 
 `EmbeddedEquivalence` is a small cross-encoder for real text that needs no PyTorch: MiniLM with six layers,
-trained on pairs of answers, run by ONNX Runtime in float32 from weights of 8 bits. It reads
-`[CLS] question [SEP] answer [SEP] other answer [SEP]` in both orders and decides by the mean of the two
-logits, so that a pair has one verdict in either direction; where the first order, the lesser answer first,
-is far from "the same" (most pairs of draws), it decides alone. A batch holds pairs of one length: there is
-no padding, and with `CLOSE` no verdict depends on the company of its pair.
+trained on pairs of answers, run by ONNX Runtime in integers of 8 bits. It reads
+`[CLS] question [SEP] answer [SEP] other answer [SEP]` once, the lesser answer first, so that a pair has one
+verdict in either direction. A far smaller network maps each answer to a vector: answers without a common
+word whose vectors are far apart differ, and their pair is not read. Both networks read one text at a time,
+so that no verdict depends on the company of its pair.
 
 `CachedEquivalence` keeps verdicts in one SQLite file shared by methods, runs and processes (section 5, 6). A
 verdict is a label, not a score, so that a later run decides exactly as the first did. The file is opened for
@@ -24,8 +24,8 @@ import os
 import sqlite3
 import warnings
 import weakref
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -208,10 +208,10 @@ class FakeEquivalence:
         return [a == b or (a, b) in self._entailed for _, a, b in triples]
 
 
-#: A pair whose logit is this near to the threshold is run again by itself.
-CLOSE = 1e-4
-#: Tokens in a batch.
-BATCH_TOKENS = 2048
+#: The margin of answers whose normal forms are equal.
+EQUAL = 10.0
+#: Answers of more words are always read in pairs.
+FEW_WORDS = 30
 _TRUNCATION = (
     "the embedded equivalence model reads at most {} tokens of a question and two answers: of longer ones "
     "the beginning of the question and the ends of answers are cut"
@@ -227,6 +227,16 @@ def read_question(question: str) -> str:
     return " ".join(question.lower().replace("?", " ").split())
 
 
+def share_no_word(one: str, other: str) -> bool:
+    """Return whether two normal forms, neither of them long, have no word in common.
+
+    >>> share_no_word("new york city", "big apple"), share_no_word("lake como", "lake garda")
+    (True, False)
+    """
+    first, second = one.split(), other.split()
+    return max(len(first), len(second)) <= FEW_WORDS and set(first).isdisjoint(second)
+
+
 class EmbeddedEquivalence:
     """Whether two answers mean the same, by the model that comes with the package; alike in both directions.
 
@@ -240,40 +250,60 @@ class EmbeddedEquivalence:
         from semcal.hub_names import NLI_MODEL, locate  # slow: it imports the standard library's HTTP client
 
         opened = _opened(folder or Path(locate(DEFAULT, NLI_MODEL).source))
-        self._session, self._tokenizer, config, self.revision = opened
-        self.threshold, self.apart, self._longest = config
+        self._pairs, self._answers, self._tokenizer, config, self.revision = opened
+        self.threshold, self.near, self._longest = config
         self._start, self._end = self._tokenizer.encode("").ids  # [CLS] and [SEP]
         self._truncated = False
 
     def entails(self, triples: Sequence[Triple]) -> list[bool]:
         """Say for each (question, answer, other answer) whether the answers mean the same."""
-        in_order = [(question, min(a, b), max(a, b)) for question, a, b in triples]
-        pairs = list(dict.fromkeys(in_order))
-        logits = self.logits(pairs)
-        for index in np.flatnonzero(np.abs(logits - self.apart) < CLOSE):
-            logits[index] = self.logits([pairs[index]])[0]
-        near = np.flatnonzero(logits > self.apart)
-        swapped = [(question, b, a) for question, a, b in (pairs[index] for index in near)]
-        means = (logits[near] + self.logits(swapped)) / 2
-        for place in np.flatnonzero(np.abs(means - self.threshold) < CLOSE):
-            alone = self.logits([pairs[near[place]]]) + self.logits([swapped[place]])
-            means[place] = alone[0] / 2
-        same = {pairs[index] for index in near[means > self.threshold]}
-        return [triple in same for triple in in_order]
+        return [margin > 0 for margin in self.margins(triples)]
 
-    def logits(self, pairs: Sequence[Triple]) -> NDArray[np.float64]:
-        """Return the logit (n,) of each (question, answer, other answer), read in this order, in nats."""
-        encoded = self._encode(pairs)
-        logits = np.zeros(len(encoded))
-        for batch in _batches(encoded):
-            ids = np.array([encoded[i][0] for i in batch], dtype=np.int64)
-            heads = np.array([[encoded[i][1]] for i in batch])
-            segments = (np.arange(ids.shape[1]) >= heads).astype(np.int64)
-            (logits[batch],) = self._session.run(None, {"ids": ids, "segments": segments})
-        return logits
+    def margins(self, triples: Sequence[Triple]) -> list[float]:
+        """Return one number for each (question, answer, other answer), above 0 if they mean the same.
 
-    def _encode(self, pairs: Sequence[Triple]) -> list[tuple[list[int], int]]:
-        """Return of each pair its tokens, and how many of them stand before the second answer.
+        It is the logit less the threshold in nats, to three decimals; `EQUAL` where the normal forms are
+        equal; and of answers that are far apart already by themselves the cosine less its limit.
+        """
+        forms = {text: normal_form(text) for _, *pair in triples for text in pair}
+        keys = [
+            (read_question(question), min(forms[a], forms[b]), max(forms[a], forms[b]))
+            for question, a, b in triples
+        ]
+        margins = {key: EQUAL for key in keys if key[1] == key[2]}
+        apart = [key for key in dict.fromkeys(keys) if key not in margins and share_no_word(*key[1:])]
+        answers = list(dict.fromkeys(form for key in apart for form in key[1:]))
+        vectors = dict(zip(answers, self.vectors(answers), strict=True))
+        for key in apart:
+            beyond = float(vectors[key[1]] @ vectors[key[2]]) - self.near
+            if beyond < 0:
+                margins[key] = round(beyond, 3)
+        left = [key for key in dict.fromkeys(keys) if key not in margins]
+        margins |= zip(left, (round(float(logit) - self.threshold, 3) for logit in self.logits(left)))
+        return [margins[key] for key in keys]
+
+    def logits(self, pairs: Sequence[Triple]) -> NDArray[np.float32]:
+        """Return the logit (n,) of each (question, normal form, other normal form), read in this order."""
+
+        def read(encoded: tuple[list[int], int]) -> Any:
+            ids, head = encoded
+            segments = [int(place >= head) for place in range(len(ids))]
+            (logit,) = self._pairs.run(None, {"ids": _row(ids), "segments": _row(segments)})
+            return logit
+
+        return np.concatenate([np.zeros(0, np.float32), *_each(read, self.encode(pairs))])
+
+    def vectors(self, forms: Sequence[str]) -> list[NDArray[np.float32]]:
+        """Return for each normal form its vector (d,), of length one."""
+
+        def read(encoding: Any) -> Any:
+            (vector,) = self._answers.run(None, {"ids": _row([self._start, *encoding.ids[:62], self._end])})
+            return vector
+
+        return _each(read, self._tokenizer.encode_batch_fast(list(forms), add_special_tokens=False))
+
+    def encode(self, pairs: Sequence[Triple]) -> list[tuple[list[int], int]]:
+        """Return of each pair of normal forms its tokens, and how many stand before the second answer.
 
         Of what is too long the question loses its beginning, then each answer its end.
         """
@@ -294,22 +324,22 @@ class EmbeddedEquivalence:
 
 
 @cache
-def _opened(folder: Path) -> tuple[Any, Any, tuple[float, float, int], str]:
-    """Session, tokenizer, (threshold, "apart", most tokens) and revision, read once in a process."""
+def _opened(folder: Path) -> tuple[Any, Any, Any, tuple[float, float, int], str]:
+    """Both networks, tokenizer, (threshold, "near", most tokens) and revision, read once in a process."""
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # it reports to its maker otherwise
     import onnxruntime
     from tokenizers import Tokenizer
 
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = int(os.environ.get("OMP_NUM_THREADS") or 0)  # 0: all processors
-    options.add_session_config_entry("session.disable_quant_qdq", "1")  # weights are multiplied out at once
+    options.intra_op_num_threads = 1  # texts are short: `_each` reads several at once instead
     try:
-        files = [(folder / name).read_bytes() for name in ("model.onnx", "tokenizer.json", "config.json")]
-        session = onnxruntime.InferenceSession(files[0], options, ["CPUExecutionProvider"])
-        config = json.loads(files[2])
-        limits = float(config["threshold"]), float(config["apart"]), int(config["longest"])
+        names = ("model.onnx", "answers.onnx", "tokenizer.json", "config.json")
+        files = [(folder / name).read_bytes() for name in names]
+        sessions = [onnxruntime.InferenceSession(x, options, ["CPUExecutionProvider"]) for x in files[:2]]
+        config = json.loads(files[3])
+        limits = float(config["threshold"]), float(config["near"]), int(config["longest"])
         revision = hashlib.sha256(b"".join(files)).hexdigest()[:12]
-        return session, Tokenizer.from_buffer(files[1]), limits, revision
+        return *sessions, Tokenizer.from_buffer(files[2]), limits, revision
     except Exception as error:  # each library has errors of its own
         raise ModelError(
             f"the embedded equivalence model in {folder} cannot be read ({error}); install semcal again, "
@@ -317,14 +347,17 @@ def _opened(folder: Path) -> tuple[Any, Any, tuple[float, float, int], str]:
         ) from error
 
 
-def _batches(encoded: Sequence[tuple[list[int], int]]) -> Iterator[list[int]]:
-    """Indices of pairs of one length, at most `BATCH_TOKENS` tokens together."""
-    lengths = defaultdict(list)
-    for index, (ids, _) in enumerate(encoded):
-        lengths[len(ids)].append(index)
-    for length, indices in lengths.items():
-        size = max(1, BATCH_TOKENS // length)
-        yield from (indices[start : start + size] for start in range(0, len(indices), size))
+def _row(numbers: Sequence[int]) -> NDArray[np.int64]:
+    return np.array([numbers], dtype=np.int64)
+
+
+def _each(read: Callable[[Any], Any], texts: Sequence[Any]) -> list[Any]:
+    """What is read of each text, by as many threads as OMP_NUM_THREADS or the processors allow."""
+    threads = int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1)
+    if threads == 1 or len(texts) < 2:
+        return [read(text) for text in texts]
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(read, texts))
 
 
 #: Identify our files ("smcl" in ASCII) and their layout.
