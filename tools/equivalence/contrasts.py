@@ -503,13 +503,8 @@ class Contrasts:
         if way < 0.75:  # another answer with a common word
             word = random.choice(self._several)
             one, other = random.sample(self._sharing[word], 2)
-            first, second = set(one.split()), set(other.split())
-            if (
-                first <= second
-                or second <= first
-                or fuzz.ratio(one, other) > 90
-                or self._together(one, other)
-            ):
+            own, further = set(one.split()), set(other.split())
+            if own <= further or further <= own or fuzz.ratio(one, other) > 90 or self._together(one, other):
                 return None
             return question, one, frame.format(other)
         near = self._by_start[name[:3]]
