@@ -44,7 +44,6 @@ NOT_RUN = {
     "uv venv others": "installs other programs",
     "semcal run configs/atlas.yaml": "takes an hour; tests/demo runs grids",
     "pip install 'semcal[ray]'": "needs Ray; tests/experiment runs a grid with it where it is installed",
-    "llama=$SEMCAL_DATA": "takes minutes",
     'model = semcal.load_model("owner/model", device': "needs a GPU and the hub",
     "hf upload": "needs the hub",
     "from semcal.recalibration import from_pretrained\n\nrecalibrator, provenance": "needs the hub",

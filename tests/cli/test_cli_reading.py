@@ -75,7 +75,7 @@ def test_responses_and_other_cases_of_our_names_are_understood() -> None:
     row = {"ID": "a", "Question": "Who?", "Responses": ["Ada", "Bo"], "note": 1}
     code, rows, stderr = semcal("cluster", "-", stdin=lines(row))
     assert code == 0
-    assert list(rows[0]) == ["id", "question", "samples", "note", "normal_forms", "clusters"]
+    assert list(rows[0]) == ["id", "question", "samples", "note", "normal_forms", "clusters", "clustered_by"]
     assert "cluster: columns: 'ID' as id, 'Question' as question, 'Responses' as samples" in stderr
     code, rows, _ = semcal("cluster", "-", stdin=lines({"id": 1, "query": "Who?", "completions": ["Ada"]}))
     assert (code, rows[0]["samples"]) == (0, ["Ada"])
@@ -114,7 +114,8 @@ def test_300_bad_rows_of_one_kind_are_one_line(tmp_path: Path) -> None:
     assert code == 1
     told = [line for line in stderr.splitlines() if "samples" in line]
     assert told == [
-        "lines 2-301 (300 rows, ids 'r0', 'r1', 'r2', …): 'samples' must be a list of strings, got 0"
+        "lines 2-301 (300 rows, ids 'r0', 'r1', 'r2', …): 'samples' must be a list of strings, "
+        "or null for no answer, got 0"
     ]
     assert "300 bad rows were left out" in stderr
 

@@ -76,7 +76,7 @@ def test_only_the_reference_that_is_denied_is_contradicted() -> None:
 
 
 def test_codes_count_to_the_letter_where_they_are_asked_for() -> None:
-    grader = RuleGrader(rules=("code",))
+    grader = RuleGrader(rules=("exact",))
     assert not grader.grade("Which code is on it?", ["KX7"], ["kx7"]).correct
     assert not grader.grade("Which version?", ["2.1"], ["2.10"]).correct
     assert not grader.grade("Which one?", ["KX71"], ["kx71"]).correct

@@ -144,7 +144,7 @@ def test_attentive_temperatures_follow_their_question(seen: Seen) -> None:
 
 def test_cut_answers_cost_the_same_whoever_stands_beside_them() -> None:
     options: dict[str, Any] = {"recalibrators": [Base()], "m": 6, "max_new_tokens": 4}
-    cut = {"cut": lambda _, draw: (0, len(draw.text))}
+    cut = {"cut": lambda _, draw: (0, len(draw.text), True)}
     found, expected = (
         language_model(room).sample(SampleRequest(PROMPTS, **options, **cut))[0] for room in (200, 10**6)
     )

@@ -97,6 +97,7 @@ def test_answers_far_apart_without_a_common_word_are_not_read_as_a_pair(
     read: list[tuple[str, str, str]] = []
     logits = model.logits
     monkeypatch.setattr(model, "logits", lambda some: read.extend(some) or logits(some))
+    monkeypatch.setattr(model, "near", 0.5)
     far, near = (WHO, "a loaf of bread", "christopher marlowe"), (WHO, "christopher marlowe", "marlowe")
     assert model.margins([far])[0] < 0
     assert read == []

@@ -44,7 +44,7 @@ def test_a_label_within_another_is_wrong() -> None:
     assert not exact.grade("Is it?", ["not spam"], ["spam"]).correct
     assert exact.grade("Is it?", ["Spam."], ["spam"]).correct
     assert grader_record(exact) == ("exact", None)
-    assert as_grader("rules", labels).grade("Is it?", ["not spam"], ["spam"]).correct  # where it is asked for
+    assert not as_grader("rules", labels).grade("Is it?", ["not spam"], ["spam"]).correct
     with pytest.raises(UsageError, match="needs an NLI model"):
         as_grader("nli", labels)
 

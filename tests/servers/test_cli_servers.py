@@ -175,7 +175,7 @@ def test_thinking_is_counted_and_named_when_the_token_limit_ends_it(tmp_path: Pa
         # what the fake server thinks is certain, which looks like truncation
         given = ("sample", file, "--model", server.name, "--m", 3, "--allow-truncation")
         code, rows, said = semcal(*given)
-        assert (code, [row["samples"] for row in rows]) == (0, [["", "", ""]] * 2)
+        assert (code, [row["samples"] for row in rows]) == (0, [[None, None, None]] * 2)
         assert re.search("warning: 6 of 6 answers were still being thought about.*--max-new-tokens", said)
         assert "6 answers came after thinking, which is left out, 6 of them cut off" in said
         code, rows, said = semcal(*given, "--max-new-tokens", 80)

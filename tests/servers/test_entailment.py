@@ -90,8 +90,8 @@ def test_without_log_probabilities_none_are_asked_for(profiles):
 
 def test_the_documentation_has_the_prompts():
     for task, page, names in (
-        (ENTAILMENT, "equivalence", {"first": "{premise}", "second": "{hypothesis}"}),
-        (JUDGEMENT, "grading", {"first": "{answer}", "second": "{references, one a line}"}),
+        (ENTAILMENT, "meaning", {"first": "{premise}", "second": "{hypothesis}"}),
+        (JUDGEMENT, "meaning", {"first": "{answer}", "second": "{references, one a line}"}),
     ):
         text = (Path(__file__).parents[2] / "docs" / f"{page}.md").read_text(encoding="utf-8")
         assert f"```text\n{task.prompt.format(question='{question}', **names)}\n```" in text

@@ -24,10 +24,11 @@ from semcal.servers.settings import ServerSettings
 pytestmark = pytest.mark.servers
 
 
-def cut(_: Prompt, generation: Generation) -> tuple[int, int]:
+def cut(_: Prompt, generation: Generation) -> tuple[int, int, bool]:
     """As `semcal.models.sampling` cuts."""
     end = first_answer(generation.text).end
-    return 0, len(generation.text) if generation.finished and not generation.text[end:].strip() else end
+    whole = generation.finished and not generation.text[end:].strip()
+    return 0, len(generation.text) if whole else end, True
 
 
 @pytest.fixture(scope="module")

@@ -666,7 +666,7 @@ def check_clustered_by(row: Row, calibration: Calibration) -> None:
         found = Path(str(found)).name if key == "equivalence" and found is not None else found
         if None not in (found, expected) and found != expected:
             raise UsageError(
-                f"question {row.id!r}: 'clustered_by' names the {key} {shown(found)}, and the calibration was "
+                f"question {row.id!r}: 'clustered_by' names the {key} {shown(found)}; the calibration was "
                 f"learned with {shown(expected)}. Cluster the samples again as the calibration names it"
             )
 

@@ -538,7 +538,8 @@ def _by_negation(question: str, s: _Answer, t: _Answer) -> bool | None:
         return True if s.content and s.content == t.content else None
     denial, other = (s, t) if s.negated else (t, s)
     last = max((i for i, word in enumerate(denial.words) if word in _NEGATORS), default=0)
-    if denial.words[last + 1 :] == other.words and not _NEGATED.search(question):  # "found not guilty"
+    short = last < 4 and not _NEGATED.search(question)
+    if short and denial.words[last + 1 :] == other.words:  # "found not guilty"
         return False
     shared = s.kept & t.kept
     if not shared or len(shared) < 0.75 * max(len(s.kept), len(t.kept)) or _NEGATED.search(question):

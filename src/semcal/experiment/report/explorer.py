@@ -36,7 +36,7 @@ UNSAFE = re.compile("[<>&\u2028\u2029\ud800-\udfff]")
 #: The next model after one, by a step in the index; DISTINCT would read the whole file.
 NEXT_MODEL = "SELECT min(model) FROM verdicts WHERE model > ?"
 FIND_VERDICTS = (
-    "SELECT premise, hypothesis, entails FROM verdicts WHERE model = ? AND question = ? "
+    "SELECT premise, hypothesis, margin > 0 FROM verdicts WHERE model = ? AND question = ? "
     "AND premise IN ({places}) ORDER BY premise, hypothesis"
 )
 
