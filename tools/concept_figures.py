@@ -38,7 +38,7 @@ FLOORS: tuple[tuple[str, str, str, str], ...] = (
     ),
     ("rows, measuring", "Row", "", "Row · MeasureStep"),
     ("data, workers", "question.py", "datasets.py · sources.py", "splits.py · workers.py"),
-    ("text, files", "first_answer.py\nnormal_form.py · values.py", "files.py", "normal_form.py · files.py"),
+    ("meaning,\ntext, files", "answer.py · rules.py\nnormal_form.py", "files.py", "rules.py · files.py"),
     ("measures, metrics", "formulas.py", "", "formulas.py\ncalibration_errors.py"),
 )
 
