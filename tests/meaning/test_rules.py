@@ -82,7 +82,6 @@ DIFFERENT = [
     ("Who?", "It was Ada", "It was not Ada"),
     ("Which colors?", "blue, red and green", "blue, red and white"),
     ("Who founded it?", "Ada and Bo", "Ada"),
-    ("Who?", "I don't know.", "Arthur Evans"),
     ("What is the sum?", "a + b", "a - b"),
     ("What is the name?", "foo_bar", "foobar"),
     ("What is the limit?", "e^3 - 1", "e^3 + 1"),

@@ -118,20 +118,6 @@ def test_a_calibration_is_refused_for_rows_that_were_read_otherwise(
         assert code == 0 or "'first'" in stderr
 
 
-def test_a_calibration_is_refused_for_rows_that_were_clustered_otherwise(
-    learned: semcal.Calibration, tmp_path: Path
-) -> None:
-    learned.save_pretrained(tmp_path / "learned")
-    row = {"id": "q", "question": "Who?", "samples": ["Ana"] * 10, "clusters": [list(range(10))]}
-    row |= {"log_likelihoods": [-0.5] * 10, "answer_format": "first"}
-    by = {"equivalence": "exact", "revision": learned.equivalence_revision, "linkage": "components"}
-    for changed, code in (({}, 0), ({"linkage": "greedy"}, 2), ({"equivalence": "default"}, 2)):
-        file = write(tmp_path / "rows.jsonl", [row | {"clustered_by": by | changed}])
-        found, _, stderr = command("measure", file, "--calibration", tmp_path / "learned")
-        assert found == code
-        assert code == 0 or "'clustered_by' names the" in stderr
-
-
 def test_stored_rows_without_a_format_count_as_whole_and_several_formats_are_refused() -> None:
     rows = [
         {

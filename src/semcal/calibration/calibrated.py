@@ -653,24 +653,6 @@ def check_answer_format(calibration: Calibration, name: str | None, whose: str =
         )
 
 
-def check_clustered_by(row: Row, calibration: Calibration) -> None:
-    """Raise UsageError if a row says that it was clustered by another equivalence, revision or linkage."""
-    by = row.json.get("clustered_by")
-    learned = {
-        "equivalence": Path(calibration.equivalence).name,
-        "revision": calibration.equivalence_revision,
-        "linkage": calibration.linkage,
-    }
-    for key, expected in learned.items():
-        found = by.get(key) if isinstance(by, Mapping) else None
-        found = Path(str(found)).name if key == "equivalence" and found is not None else found
-        if None not in (found, expected) and found != expected:
-            raise UsageError(
-                f"question {row.id!r}: 'clustered_by' names the {key} {shown(found)}; the calibration was "
-                f"learned with {shown(expected)}. Cluster the samples again as the calibration names it"
-            )
-
-
 def equivalence_of(
     calibration: Calibration, equivalence: Equivalence | str | Path | None = None
 ) -> Equivalence | str | Path:
@@ -933,7 +915,6 @@ class CalibrationStep:
         calibration = self.calibration
         for row in rows:
             check_sampled_by(row, calibration.provenance, calibration.recalibrator, calibration)
-            check_clustered_by(row, calibration)
         options = MeasureOptions(self.t_alpha, self.g_alpha, calibration.temperature)
         try:
             measured = measure_at(draws_for(calibration, rows), options)
