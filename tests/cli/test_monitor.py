@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 from invoking import semcal, write
 
+from semcal.calibration.calibrated import Calibration
 from semcal.cli.app import app
 from semcal.serve.log import LabelledReply, Reply, ReplyLog
 from semcal.serve.watch import PromiseWatch
@@ -35,12 +37,15 @@ def rows_of(n: int = 300, *, excess: float = 0.0, seed: int = 1) -> list[dict[st
     ]
 
 
-def log_of(path: Path, rows: Sequence[Mapping[str, Any]], threshold: float = 0.5) -> str:
+def log_of(
+    path: Path, rows: Sequence[Mapping[str, Any]], threshold: float = 0.5, calibration: str = ""
+) -> str:
     """A log of these replies, every tenth of them marked for an audit; labels come last to first."""
     log = ReplyLog(path)
     for number, row in enumerate(rows):
         verdict = (row["confidence"], threshold, row["abstained"])
-        log.add(Reply(row["id"], 0.0, "f00", {}, None, *verdict, "model", audited=number % 10 == 0))
+        reply = Reply(row["id"], 0.0, "f00", {}, None, *verdict, "model", audited=number % 10 == 0)
+        log.add(replace(reply, calibration=calibration))
     for row in reversed(rows):
         log.label({row["id"]: row["correct"]})
     log.close()
@@ -130,7 +135,9 @@ def test_other_questions_alone_are_no_alarm(tmp_path: Path) -> None:
 def test_a_log_is_held_against_the_risk_of_each_replys_threshold(tmp_path: Path) -> None:
     rows = [row | {"correct": False, "abstained": False} for row in rows_of(30)]
     for threshold, labels in ((0.56, 30), (0.4, 0)):
-        log = log_of(tmp_path / f"{threshold}.sqlite", rows, threshold)
+        log = log_of(
+            tmp_path / f"{threshold}.sqlite", rows, threshold, Calibration.from_pretrained("atlas").id
+        )
         assert semcal("monitor", log, "--calibration", "atlas")[1][0]["labels"] == labels
 
 
