@@ -419,7 +419,7 @@ def grade(
     """Say whether answers are right, and by which rule.
 
     Reads rows {id, answers: [text]} with prediction (a text, or several of which any may be right), or
-    with samples, clusters and top_cluster: a measure's answer is the most frequent wording of its top cluster.
+    with samples, clusters and top_cluster: the most frequent wording of the top cluster of each measure.
     Adds correct and rule, for clusters by measure, and answer_correct where measure --calibration was.
     With --audit it prints how far the grader and people agree, Cohen's kappa and the confusion matrix, with
     95 % intervals; answers to one question (or of one context or group) are resampled together.
