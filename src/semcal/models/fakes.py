@@ -7,6 +7,7 @@ A whole flow, from a question to a semantic confidence:
 >>> from semcal.data.question import chat
 >>> from semcal.recalibration import Base
 >>> from semcal.measures import confidence
+>>> from semcal.text.normal_form import normal_form
 >>> question = "Who wrote it?"
 >>> model = FakeLanguageModel({question: {"Ana Velis": 0.5, "A. Velis": 0.25, "Bo Tarn": 0.25}})
 >>> prompt = Prompt("q1", model.encode(chat(question)))
@@ -14,7 +15,7 @@ A whole flow, from a question to a semantic confidence:
 >>> answers = [draw.text for draw in draws]
 >>> answers
 ['Bo Tarn', 'A. Velis', 'Ana Velis', 'Ana Velis']
->>> equivalence = FakeEquivalence([{"Ana Velis", "A. Velis"}])
+>>> equivalence = FakeEquivalence([{"ana velis", normal_form("A. Velis")}])
 >>> clusters = cluster_answers([question], [answers], equivalence).clusters
 >>> clusters
 [[[0], [1, 2, 3]]]
