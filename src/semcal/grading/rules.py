@@ -91,8 +91,8 @@ class RuleGrader:
     - *same*: the two, or the text behind "the answer is" and the reference, are one value, name or polarity
       in two notations (`semcal.meaning.rules.compare`): "60%" and "0.6", "5000 m" and "5 km";
     - *ROUGE-L* (optional): its F-measure is above 0.3, and no value is wrong;
-    - *code* (optional, in place of equality): where the question or the references show codes, case, dots and
-      signs count; elsewhere it is equality;
+    - *exact* (optional, in place of equality): where the question or the references show codes, case, dots
+      and signs count; elsewhere it is equality;
     - *letter* (optional): the texts are equal after Unicode NFC and without outer blanks.
 
     Values are numbers, dates, eras, amounts, Roman numerals, naming letters and signs (`semcal.text.values`).

@@ -322,9 +322,9 @@ class EmbeddedEquivalence:
         for key in apart:
             beyond = float(vectors[key[1]] @ vectors[key[2]]) - self.near
             if beyond < 0:
-                margins[key] = round(beyond, 3)
+                margins[key] = rounded(beyond)
         left = [key for key in dict.fromkeys(keys) if key not in margins]
-        margins |= zip(left, (round(float(logit) - self.threshold, 3) for logit in self.logits(left)))
+        margins |= zip(left, (rounded(float(logit) - self.threshold) for logit in self.logits(left)))
         return [margins[key] for key in keys]
 
     def logits(self, pairs: Sequence[Triple]) -> NDArray[np.float32]:
