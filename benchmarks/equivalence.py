@@ -6,8 +6,8 @@ Pairs of answers to one question, both judged right by people or exactly one of 
 question has one reference, so that two right answers mean the same); of the sources that the embedded
 model was trained on, only questions that were kept apart. "unrelated": answers to two other questions of
 one kind, from questions of NQ-open's development set. `--minilm` adds the cosine of all-MiniLM-L6-v2, at
-the threshold that is best on these very pairs. "contrast": pairs that differ by a unit, a negation, a role
-and the like, by kind. "default" is what `semcal cluster` decides, rules included, "model alone" the model
+the threshold that is best on these very pairs. Contrast pairs have a benchmark of
+their own. "default" is what `semcal cluster` decides, rules included, "model alone" the model
 without them. `--draws` are files that `semcal sample` wrote of questions with answers: gain and AUROC of
 E-SC on each, as every equivalence and linkage groups them.
 
@@ -55,12 +55,12 @@ def data_folder() -> Path:
 
 
 def judged(folder: Path) -> dict[str, list[Pair]]:
-    """Judged pairs by source, in normal form; of questions with one reference, and all."""
+    """Judged pairs by source, as written; of questions with one reference, and all."""
     found: dict[str, list[Pair]] = {}
     for row in read(folder, "equivalence_pairs_from_labels_a"):
         if row["source"] in JUDGED and not is_held_out(row["question"]):
             continue
-        pair = Pair(row["question"], normal_form(row["a"]), normal_form(row["b"]), row["same"])
+        pair = Pair(row["question"], row["a"], row["b"], row["same"])
         for name in (row["source"], f"{row['source']}, one reference")[: 1 + (row["n_refs"] == 1)]:
             found.setdefault(name, []).append(pair)
     return {name: Random(0).sample(pairs, min(LIMIT, len(pairs))) for name, pairs in found.items()}
@@ -68,8 +68,8 @@ def judged(folder: Path) -> dict[str, list[Pair]]:
 
 def merged(equivalence: Any, pairs: Sequence[Pair]) -> np.ndarray:
     """Whether `semcal cluster` puts the two answers of each pair into one meaning."""
-    forms = [[normal_form(pair.first), normal_form(pair.second)] for pair in pairs]
-    found = cluster_answers([pair.question for pair in pairs], forms, equivalence=equivalence)
+    texts = [[pair.first, pair.second] for pair in pairs]
+    found = cluster_answers([pair.question for pair in pairs], texts, equivalence=equivalence)
     return np.array([len(clusters) == 1 for clusters in found.clusters])
 
 
@@ -84,7 +84,8 @@ def cosine(folder: Path, pairs: Sequence[Pair]) -> np.ndarray:
 
     network, tokenizer = load(folder)
     one, other = (
-        embed(network.encoder, tokenizer, texts) for texts in zip(*((p.first, p.second) for p in pairs))
+        embed(network.encoder, tokenizer, [normal_form(text) for text in texts])
+        for texts in zip(*((p.first, p.second) for p in pairs))
     )
     likeness, same = (one * other).sum(axis=1), np.array([p.same for p in pairs])
     best = max(np.linspace(0, 1, 101), key=lambda at: ((likeness >= at) == same).mean())
@@ -112,10 +113,6 @@ def results(minilm: Path | None = None) -> list[dict[str, Any]]:
     sets = judged(folder)
     asked = [(row["question"], row["answers"][0]) for row in read(folder, "nq_open_dev_sample")]
     sets["unrelated, merged"] = unrelated_pairs(asked, Random(0), LIMIT)
-    for one in read(folder, "contrast_pairs_a"):
-        pair = Pair(one["question"], one["a"], one["b"], one["same"])
-        sets.setdefault("contrast", []).append(pair)
-        sets.setdefault(f"contrast: {one['kind']}", []).append(pair)
     deciders: dict[str, Decide] = {name: partial(merged, semcal.load_equivalence(name)) for name in NAMES}
     deciders["model alone"] = partial(alone, EmbeddedEquivalence())
     if minilm is not None:
