@@ -32,7 +32,9 @@ _SENTENCE = 16  # maximum words of a sentence in which a denial is read
 
 # ---- Word lists
 
-_LISTS = re.split(r"^# (\w+).*\n", Path(__file__).with_name("words.txt").read_text("utf-8"), flags=re.M)[1:]
+_LISTS = re.split(r"^# ([\w ]+).*\n", Path(__file__).with_name("words.txt").read_text("utf-8"), flags=re.M)[
+    1:
+]
 _WORDS = dict(zip(_LISTS[::2], _LISTS[1::2]))
 _FUNCTION, _ARTICLES, _NEGATORS, _TITLES, _MODIFIERS, _UNOPPOSED = (
     frozenset(_WORDS[name].split())
@@ -75,6 +77,7 @@ def _related(groups: Iterable[Sequence[str]]) -> dict[str, frozenset[str]]:
 
 
 _OPPOSITES, _CONFUSED, _NICKNAMES = map(_related, map(_entries, ("opposites", "confused", "nicknames")))
+_ONE_NAME = {name: names[0] for names in _entries("one name") for name in names}
 _EXPANDED = dict(" ".join(entry).split("=") for entry in _entries("expanded"))
 _EXPAND = re.compile(rf"(?<!\S)(?:{'|'.join(sorted(map(re.escape, _EXPANDED), key=len)[::-1])})(?!\S)")
 _UNITS: dict[str, str] = {}  # the symbol of each spelling
@@ -89,6 +92,23 @@ for _list, _steps in (("scaled", _PLAIN + _STEPS), ("unscaled", _PLAIN)):
             _spelled = [_long + name + s for name in (_symbol, *_names) for s in ("", "s") if len(name) > 1]
             _spelled += [_short + name for name in (_symbol, *_names) if len(name) < 6]
             _UNITS |= dict.fromkeys(_spelled, _short + _symbol)
+
+
+_SPELLINGS = [
+    (re.compile(pattern), letters)
+    for pattern, letters in (
+        *(("tsch|tch|ch", "C"), ("sch|sh", "S"), ("kh", "h"), ("ph", "f"), ("w", "v"), ("[yj]", "i")),
+        *(("ck|c(?=[aouklrt]|$)|q", "k"), ("ou", "u"), (r"(.)\1", r"\1")),
+    )
+]
+
+
+@lru_cache(maxsize=1 << 14)
+def _sound(word: str) -> str:
+    """A word in one spelling for all transcriptions of it: Tchaikovsky, Tschaikowsky."""
+    for pattern, letters in _SPELLINGS:
+        word = pattern.sub(letters, word)
+    return word
 
 
 @lru_cache(maxsize=1 << 14)
@@ -160,7 +180,7 @@ class _Answer:
         form = _form(self.figures)
         spaced = " ".join(_SPLIT.sub(" ", form).split())
         words = _EXPAND.sub(lambda match: _EXPANDED[match[0]], spaced).split()
-        words = [(len(word) > 1 and roman_value(word)) or word for word in words]
+        words = [(len(word) > 1 and roman_value(word)) or _ONE_NAME.get(word, word) for word in words]
         self.words = [word for word in words if word not in _ARTICLES] or words
         self.stems = [*map(_stem, self.words)]
         self.names = _without_titles(self.words)
@@ -700,11 +720,30 @@ def _by_alias(_: str, s: _Answer, t: _Answer) -> bool | None:
             capitals = "".join(re.findall("[A-Z]", other.raw)).lower()
             if short[0] in (heads, "".join([word[0] for word in long]), capitals):
                 return True
+    if _sounds_alike(s, t):
+        return True
     if len(s.names) != len(t.names) or len(s.names) < 2 or s.names[-1] != t.names[-1]:
-        return None
+        return _with_middle(s, t) or _with_middle(t, s) or None
     pairs = [(p, q) for p, q in zip(s.names, t.names) if p != q]
     named = all(min(len(p), len(q)) == 1 or (s.is_name(p) and t.is_name(q)) for p, q in pairs)
     return True if named and all(p.isalpha() and q.isalpha() and _is_short(p, q) for p, q in pairs) else None
+
+
+def _sounds_alike(s: _Answer, t: _Answer) -> bool:
+    """Return whether two answers differ by the transcription of long words alone."""
+    if len(s.names) != len(t.names):
+        return False
+    pairs = [(p, q) for p, q in zip(s.names, t.names) if p != q]
+    named = all((s.is_name(p) and t.is_name(q)) or min(len(p), len(q)) > 7 for p, q in pairs)
+    return named and all(min(len(p), len(q)) > 4 and _sound(p) == _sound(q) for p, q in pairs)
+
+
+def _with_middle(short: _Answer, long: _Answer) -> bool:
+    """Return whether a first and a last name are those of a longer name: Bob Dylan, Robert Allen Dylan."""
+    if len(short.names) != 2 or not 2 < len(long.names) < 5 or short.names[1] != long.names[-1]:
+        return False
+    first = short.names[0] == long.names[0] or _is_short(short.names[0], long.names[0])
+    return first and all(map(long.is_name, long.names)) and short.is_name(short.names[1])
 
 
 _RULES: tuple[Callable[[str, _Answer, _Answer], bool | None], ...] = (
