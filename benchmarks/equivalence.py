@@ -11,8 +11,9 @@ their own. "default" is what `semcal cluster` decides, rules included, "model al
 without them. `--draws` are files that `semcal sample` wrote of questions with answers: gain and AUROC of
 E-SC on each, as every equivalence and linkage groups them.
 
-Cost: CPU time of one thread for each question, over all pairs of its distinct answers that no rule about
-values decides. "read": the share of them that the pair network reads. DeBERTa: random weights in the shape
+Cost: CPU time of one thread for each question: "semcal cluster", of its samples as they are; "embedded", of
+the model on all pairs of distinct answers that no rule about values decides. "read": the share of them that
+the pair network reads. DeBERTa: random weights in the shape
 of DeBERTa-v3-base and -large, each pair read in one direction, which is the least that a cross-encoder
 needs; the time of `DEBERTA_PAIRS` pairs, times their number.
 """
@@ -39,7 +40,7 @@ from semcal.text.normal_form import normal_form
 from semcal.text.values import values_differ
 from tools.equivalence.pairs import JUDGED, Pair, is_held_out, read, unrelated_pairs
 
-#: Judged pairs of a source, at most.
+#: Judged pairs of a source, at most; those of questions with one reference are taken whole.
 LIMIT = 600
 #: Questions of each set whose cost is measured, and pairs that the larger networks read.
 QUESTIONS, DEBERTA_PAIRS = 60, 24
@@ -63,7 +64,10 @@ def judged(folder: Path) -> dict[str, list[Pair]]:
         pair = Pair(row["question"], row["a"], row["b"], row["same"])
         for name in (row["source"], f"{row['source']}, one reference")[: 1 + (row["n_refs"] == 1)]:
             found.setdefault(name, []).append(pair)
-    return {name: Random(0).sample(pairs, min(LIMIT, len(pairs))) for name, pairs in found.items()}
+    return {
+        name: pairs if "one reference" in name else Random(0).sample(pairs, min(LIMIT, len(pairs)))
+        for name, pairs in found.items()
+    }
 
 
 def merged(equivalence: Any, pairs: Sequence[Pair]) -> np.ndarray:
@@ -128,8 +132,8 @@ def results(minilm: Path | None = None) -> list[dict[str, Any]]:
     return rows
 
 
-def drawn(folder: Path, count: int) -> dict[str, list[list[Triple]]]:
-    """Pairs of distinct answers of each question that are left to a model, of real samples, by set."""
+def drawn(folder: Path, count: int) -> dict[str, list[tuple[str, list[str]]]]:
+    """Questions with the samples or the systems' answers of each, by set."""
     sets: dict[str, list[tuple[str, list[str]]]] = {}
     for name in ("llama2-7b-chat_triviaqa_T1_a", "mistral-7b-instruct_nq_T1_a"):
         sets[name] = [(row["question"], row["samples"]) for row in read(folder, name)]
@@ -138,17 +142,13 @@ def drawn(folder: Path, count: int) -> dict[str, list[list[Triple]]]:
         if not row.get("improper") and row["answer"]:
             systems.setdefault(row["question"], []).append(row["answer"])
     sets["sentences of chat models (evouna)"] = [row for row in systems.items() if len(row[1]) > 3]
-    found = {}
-    for name, rows in sets.items():
-        found[name] = [
-            [
-                (question, one, other)
-                for one, other in combinations(filter(None, dict.fromkeys(map(normal_form, answers))), 2)
-                if not values_differ(one, other)
-            ]
-            for question, answers in Random(0).sample(rows, count)
-        ]
-    return found
+    return {name: Random(0).sample(rows, count) for name, rows in sets.items()}
+
+
+def left_to_a_model(question: str, answers: Sequence[str]) -> list[Triple]:
+    """Pairs of distinct normal forms that no rule about values decides."""
+    forms = filter(None, dict.fromkeys(map(normal_form, answers)))
+    return [(question, one, other) for one, other in combinations(forms, 2) if not values_differ(one, other)]
 
 
 class _Counting(EmbeddedEquivalence):
@@ -201,12 +201,18 @@ def cost(folder: Path, count: int) -> list[dict[str, Any]]:
     others = {"DeBERTa-base": deberta(12, 768), "DeBERTa-large": deberta(24, 1024)}
     rows = []
     for name, questions in drawn(folder, count).items():
-        pairs = [pair for found in questions for pair in found]
+        row: dict[str, Any] = {"answers": name, "questions": count}
+        equivalence = semcal.load_equivalence("default")
+        start = process_time()
+        cluster_answers([asked for asked, _ in questions], [answers for _, answers in questions], equivalence)
+        row["semcal cluster, ms"] = round(1000 * (process_time() - start) / count, 1)
+        left = [left_to_a_model(*question) for question in questions]
+        pairs = [pair for found in left for pair in found]
         model = _Counting()
         start = process_time()
-        for found in questions:
+        for found in left:
             model.margins(found)
-        row: dict[str, Any] = {"answers": name, "questions": count, "pairs": round(len(pairs) / count, 1)}
+        row["pairs"] = round(len(pairs) / count, 1)
         row["embedded, ms"] = round(1000 * (process_time() - start) / count, 1)
         row["read"] = round(model.count / max(1, len(pairs)), 2)
         some = Random(0).sample(pairs, min(DEBERTA_PAIRS, len(pairs)))
