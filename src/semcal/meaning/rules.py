@@ -80,6 +80,7 @@ _OPPOSITES, _CONFUSED, _NICKNAMES = map(_related, map(_entries, ("opposites", "c
 _ONE_NAME = {name: names[0] for names in _entries("one name") for name in names}
 _EXPANDED = dict(" ".join(entry).split("=") for entry in _entries("expanded"))
 _EXPAND = re.compile(rf"(?<!\S)(?:{'|'.join(sorted(map(re.escape, _EXPANDED), key=len)[::-1])})(?!\S)")
+_SUBSTANCES = dict(" ".join(entry).split("=") for entry in _entries("substances"))
 _UNITS: dict[str, str] = {}  # the symbol of each spelling
 _SIZES: dict[str, tuple[str, Fraction]] = {}  # dimension of a symbol, and its size there
 _PLAIN = [("", "", 0)]
@@ -126,6 +127,7 @@ def _rivals(word: str) -> frozenset[str]:
 # ---- One answer
 
 _ALIKE = str.maketrans("’‘“”„−–—‐‑×⋅·", '\'\'"""-----***')
+_PICTURES = str.maketrans({"👍": " yes ", "👎": " no ", "♭": " flat", "♯": "#"})
 _WRAPPED = re.compile(
     r'\{\s*"\w+"\s*:\s*"?([^"{}]*)"?\s*\}|\$+([^$]+)\$+|\\boxed\{([^{}]*)\}|\\\(([^()]*)\\\)'
 )
@@ -140,12 +142,15 @@ _HEDGES = re.compile(
     | i(?:'m|\ am)\ (?:fairly|pretty|quite)\ sure\ (?:that\ )?
     | (?:if\ i\ remember\ correctly|as\ far\ as\ i\ know|my\ guess\ (?:would\ be|is)),?\ +
     | (?:probably|perhaps|maybe|possibly|(?:most\ )?likely|surely),?\ (?!not\b)
+    | (?:c'est|ce\ sont|(?:es|das)\ (?:ist|war)|fue|è)\ (?!pas\b|nicht\b|kein)
     | (?:it|that|this|they)(?:'s|'re|\ (?:is|was|are|were|(?:would|should)\ be))\ (?!not?\b|\w+e[dn]\b)""",
     re.I | re.X,
 )
 _LAST_HEDGE = re.compile(r",?\ (?:i (?:think|believe|guess)|as far as i know|if i remember correctly)$", re.I)
 _SMALL = _WORDS["numbers"].split()
 _SMALL_WORD = re.compile(rf"(?<!\bno )\b(?:{'|'.join(_SMALL)})\b(?!-)", re.I)
+_SCORE = re.compile(rf"\b({'|'.join(_SMALL)}|\d+)-({'|'.join(_SMALL)}|nil)\b", re.I)
+_TIMES_POWER = re.compile(r"(\d+(?:\.\d+)?) ?[x*] ?10\^?\{?(\d\d?)\}?|(\d+(?:\.\d+)?)e(\d\d?)\b")
 _DEGREES = re.compile(r"(?<=\d) degrees? (?=[CF]\b)")
 _KM_PER_HOUR = re.compile("kilomet(?:re|er)s per hour", re.I)
 _UNIT = re.compile(r"(?<=\d)(?:\s?degrees?(?=\s[CFcf]))?[\s-]?(°\s?[CF]\b|[^\W\d_][\w²/]*)")
@@ -173,7 +178,7 @@ class _Answer:
     def __init__(self, text: str) -> None:
         self.whole = len(text) <= LONGEST
         code = plain(text[:LONGEST]).translate(_ALIKE)
-        code = code if code.isascii() else code.replace("👍", " yes ").replace("👎", " no ").strip()
+        code = code if code.isascii() else code.translate(_PICTURES).strip()
         self.code = _SHARP.sub(r"\1#", _EDGES.sub("", code))
         self.raw = _without_hedges(self.code)
         self.figures = _with_figures(self.raw)
@@ -271,7 +276,17 @@ def _with_figures(text: str) -> str:
     if " per " in text:
         text = _KM_PER_HOUR.sub("km/h", text.replace("miles per hour", "mph")).replace(" per second", "/s")
     text = _DEGREES.sub("°", text.replace("square ", "sq").replace("sq. ", "sq"))
-    return _SMALL_WORD.sub(lambda match: str(_SMALL.index(match[0].lower())), text)
+    text = _SCORE.sub(lambda match: f"{_digits(match[1])}-{_digits(match[2])}", text)
+    text = _TIMES_POWER.sub(
+        lambda match: str(int(Fraction(match[1] or match[3]) * 10 ** int(match[2] or match[4]))), text
+    )
+    return _SMALL_WORD.sub(lambda match: _digits(match[0]), text)
+
+
+def _digits(word: str) -> str:
+    """Write a small number word as digits."""
+    word = "zero" if word.lower() == "nil" else word.lower()
+    return str(_SMALL.index(word)) if word in _SMALL else word
 
 
 def _unit(name: str) -> str:
@@ -313,7 +328,19 @@ def _without_titles(words: list[str]) -> list[str]:
 
 # ---- Values and amounts
 
-_SCALES = {"": 0, "k": 3, "K": 3, "M": 6, "mn": 6, "million": 6, "B": 9, "bn": 9, "billion": 9}
+_SCALES = {
+    "": 0,
+    "k": 3,
+    "K": 3,
+    "M": 6,
+    "mn": 6,
+    "million": 6,
+    "B": 9,
+    "bn": 9,
+    "billion": 9,
+    "trillion": 12,
+}
+_SCALES["thousand"] = 3
 _ABOUT = re.compile(r"^(?:[a-z] ?= ?|about |approximately |around |roughly |circa )|(?: off)$")
 _SCALED = re.compile(r"(-?\d{1,30}(?:\.\d{1,30})?) ?([kKMB]|mn|bn)")  # "5 m" are metres
 _POWER_OF_TEN = re.compile(r"(-?\d{1,30}(?:\.\d{1,30})?)(?: ?[x*] ?10\^?\{?|e)([+-]?\d{1,2})\}?")
@@ -326,19 +353,23 @@ _CLOCK = re.compile(
     r"(?: ?([ap])\.?m\.?| in the (?:(m)orning|(?:afternoon|evening)))?"
 )
 _AMOUNT = re.compile(
-    r"([$€£¥])\s?(-?\d[\d.,]*\d|\d)\s?(million|billion|bn|k)?|(-?\d[\d.,]*\d|\d)\s?(million|billion|bn)?[\s-]?"
+    r"([$€£¥])\s?(-?\d[\d.,]*\d|\d)\s?(thousand|million|trillion|billion|bn|k)?"
+    r"|(-?\d[\d.,]*\d|\d)\s?(thousand|million|trillion|billion|bn)?[\s-]?"
     r"(?:degrees?\s(?=[CFcf]))?(°\s?[CF]\b|[%°€£$¥]|[^\W\d_][\w²/-]*)"
 )
 _BOUND = re.compile(
     r"\b(?:(?:at (?:(least)|most)|(?:(more)|less) than) (\d\S*)"
     r"|(\d\S*)(?: \w+)? or (?:(more|older|over)|less|fewer|younger))"
 )
-_RANGE = re.compile(r"(?:from |between )?(\d+(?:\.\d+)?) ?(?:to|until|till|through|-|:) ?(\d+(?:\.\d+)?)")
+_RANGE = re.compile(
+    r"(?:from |between )?(\d[\d,]*(?:\.\d+)?) ?(?:to|until|till|through|-|:) ?(\d[\d,]*(?:\.\d+)?)"
+)
 _SHARE = re.compile(rf"\b{_any_of('share')}\b", re.I)
 _POINTED_DATE = re.compile(r"\b(\d{1,2})\.(\d{1,2})\.([12]\d{3})\b")
 _ISO_DATE = re.compile(r"(?:(?:on|am|le|el|il|op|em) )?(\d{4}-\d\d-\d\d)")
 _BLOOD = re.compile(r"(?:type |blood type )?(ab?|b|o) ?(?:rh ?)?(\+|-|positive|negative)")
 _DECADE = re.compile(r"(?:in )?(\d\d)?(\d0)s")
+_CENTURY = re.compile(r"(?:in )?(\d\d?)(?:(?:st|nd|rd|th) century|00s)")
 _NEAR = Fraction(1, 5)  # of two amounts in different units: a rounded conversion is nearer
 _UNSURE = [{"pound", "£"}, {"pound", "lb"}, {"deg", "°C"}, {"deg", "°F"}, {"deg", "°"}]
 
@@ -366,12 +397,14 @@ def _value(figures: str) -> tuple[str, Any] | None:
     if power := _SCALED.fullmatch(figures) or _POWER_OF_TEN.fullmatch(text):
         return "number", Fraction(power[1]) * Fraction(10) ** (_SCALES.get(power[2]) or int(power[2]))
     if spread := _RANGE.fullmatch(text):
-        return "range", spread.groups()
+        return "range", tuple(number.replace(",", "") for number in spread.groups())
     form = normal_form(_POINTED_DATE.sub(r"\3/\2/\1", text))
     if date := _ISO_DATE.fullmatch(form):
         return "date", date[1]
     if day := month_and_day(form):
         return "day", day
+    if century := _CENTURY.fullmatch(form):
+        return "century", int(century[1]) + (form[-1] == "s")
     if decade := _DECADE.fullmatch(form):
         return "decade", (decade[1] or "19", decade[2])
     number = _NUMBER.fullmatch(form)
@@ -407,7 +440,7 @@ def _by_value(question: str, s: _Answer, t: _Answer) -> bool | None:
     if kind == "number":
         unsure = shares == 1 or any(re.search(r"\.\d{3}$|\d,\d{1,2}$", text) for text in texts)
         return None if unsure else False
-    if kind in ("time", "date", "day", "blood", "decade"):
+    if kind in ("time", "date", "day", "blood", "century", "decade"):
         return False
     return False if kind != "range" and abs(x - y) > _NEAR * max(abs(x), abs(y)) else None
 
@@ -431,6 +464,7 @@ _CHEMICAL = re.compile(
 )
 _FORMULA = re.compile("(?:[A-Z][a-z]?){2,}")
 _POWER = re.compile(r"[⁰¹²³⁴-⁹]+(?![⁺⁻])")
+_MINUS = re.compile(r"-(?:\d*[a-z]\b|(?:sin|cos|tan|log|ln|exp|sqrt)\b)")
 _TOKEN = re.compile(r"[^\W_]+|[<>=!&|+*]+|\S")
 _SKIN = re.compile("[\ufe0f\U0001f3fb-\U0001f3ff]")
 _SIGNS = re.compile(r"[#+]|-(?!\w)").findall
@@ -443,7 +477,8 @@ def _symbols(code: str) -> str:
     text = _POWER.sub(lambda match: f"^{unicodedata.normalize('NFKC', match[0])}", code)
     text = unicodedata.normalize("NFKC", text).replace("−", "-").replace("\\pi", "pi").replace("π", "pi")
     text = text.replace("\\cdot", "*").replace("\\times", "*").replace("**", "^")
-    return re.sub(r"(?<=\w)\(\)$|(?<=\d)\*(?=[a-z(])", "", re.sub(r"[\s{}]", "", text))
+    text = re.sub(r"(?<=\w)\(\)$|(?<=\d)\*(?=[a-z(])", "", re.sub(r"[\s{}]", "", text))
+    return re.sub(r"(?<=[a-z]{2})\((\w)\)", r"\1", text)  # sin(x)
 
 
 def _by_code(question: str, s: _Answer, t: _Answer) -> bool | None:
@@ -455,6 +490,11 @@ def _by_sign(question: str, s: _Answer, t: _Answer) -> bool | None:
     """In code and formulas each sign counts, in chemical symbols and units the case."""
     x, y = s.code, t.code
     if not (s.is_code or t.is_code):
+        if x.lstrip("-") == y.lstrip("-") and (_MINUS.match(x) is None) != (_MINUS.match(y) is None):
+            return False
+        named = _SUBSTANCES.get(x, x.lower()), _SUBSTANCES.get(y, y.lower())
+        if x != y and named[0] == named[1] and (x in _SUBSTANCES) != (y in _SUBSTANCES):
+            return True
         if len(x) < 5 and x != y and x.lower() == y.lower():
             units = x in _UNITS and y in _UNITS and _UNITS[x] != _UNITS[y]
             return False if units or (_CHEMICAL.search(question) and x[1:] != y[1:]) else None
@@ -498,6 +538,7 @@ def _by_option(question: str, s: _Answer, t: _Answer) -> bool | None:
 _CLOSED = re.compile(
     rf"(?:^|[.:!?] +)[¿\s]*{_any_of('closed')} |-(?:il|elle|ils|elles|on|ce)\b|true or false", re.I
 )
+_OR_NOT = re.compile(r",? (?:or not|oder nicht|ou non|o no)(?=\s?[?.]?$)", re.I)
 _CHOICE = re.compile(r"(?<!true) (?:or|oder|ou) (?!false|not\b)", re.I)
 _POLAR = re.compile(
     r"(?:(?:this|that|the|it)(?: (?:claim|statement|answer|sentence))?(?:'s| is) )?"
@@ -520,7 +561,7 @@ def _closed(question: str) -> _Answer | None:
     """Return the question if it asks for yes or no and denies nothing."""
     if not _CLOSED.search(question) or _CHOICE.search(question):
         return None
-    asked = _Answer(question[-LONGEST:])
+    asked = _Answer(_OR_NOT.sub("", question[-LONGEST:]))
     return None if asked.negated else asked
 
 
@@ -577,7 +618,7 @@ _BESIDE = (
     r"(?:(?:days?|weeks?|months?|years?) (?:after|before)|except|next to|(?:miles|km|kilomet(?:re|er)s) from)"
 )
 _OF = re.compile(rf"\b(?:{_any_of('kin')} of|{_BESIDE}) (?:the )?(.+)")
-_WHOSE = re.compile(rf"(?:the )?(.+?)'s? (?:\w+ )?{_any_of('kin')}\b.*")
+_WHOSE = re.compile(rf"(?:the |one of )?(.+?)'s? (?:\w+ )?{_any_of('kin')}\b.*")
 _DEMONYM = re.compile(r"\w+(?:ican|ish|ese|ian)|french|german|dutch|greek|late|young|old")
 
 
@@ -645,6 +686,9 @@ def _by_opposite(_: str, s: _Answer, t: _Answer) -> bool | None:
         x, y = _unlike(s.words, t.words)
         if len(x) == 1 and y[0] in _CONFUSED.get(x[0], ()):
             return False
+    acronyms = all(len(one.words) == 1 and one.raw.isalpha() and one.raw.isupper() for one in (s, t))
+    if acronyms and 2 < len(s.raw) == len(t.raw) < 6 and s.words != t.words:
+        return False
     if s.rivals.isdisjoint(t.forms):
         return None
     x = [word for word in s.words if word not in t.words]
@@ -674,6 +718,8 @@ def _by_name(_: str, s: _Answer, t: _Answer) -> bool | None:
     longest = max(len(s.names), len(t.names))
     if len(x) + len(y) == 1:
         (word,), longer = (*x, *y), s if x else t
+        if word in ("flat", "sharp") and len(longer.names[0]) == 1:  # keys in music
+            return False
         if word in _MODIFIERS and longer.names[0] == word:
             return False if all(longer.is_name(name) or name in _FUNCTION for name in longer.names) else None
         middles = [[name for name in names[1:-1] if len(name) == 1] for names in (s.names, t.names)]
