@@ -40,7 +40,7 @@ FEW, FEW_DRAWS = 20, 2
 CERTAIN = 0.9  # of a token: where one is likelier, the place would be chance alone
 TEMPERATURES = (1.0, 0.5, 1.4)
 DATA = "atlas-rare"
-QUICK = {"QUESTIONS": 20, "FEW": 4}
+QUICK = {"QUESTIONS": 6, "M": 3, "FEW": 2, "FEW_DRAWS": 1}
 
 
 def log_probs(net: Any, prompt: Prompt, answers: Sequence[tuple[int, ...]]) -> list[torch.Tensor]:

@@ -20,7 +20,7 @@ from semcal.recalibration.calibration_set import CalibrationSet
 from semcal.recalibration.fitting import fit, fit_over_server
 
 ASKED = 200
-QUICK = {"ASKED": 20}
+QUICK = {"ASKED": 6}
 
 
 def results() -> list[dict[str, Any]]:

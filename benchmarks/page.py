@@ -28,7 +28,7 @@ from browser import CHROMIUM, FLAGS
 from made_up_grid import Grid, write_grid
 
 QUESTIONS = 2000
-QUICK = {"QUESTIONS": 60}
+QUICK = {"QUESTIONS": 20}
 TOOK = re.compile(r'TOOK (\{.*\})", source')
 #: What a reader does; the outcome goes to the console, as it comes after the page has loaded.
 DRIVER = """

@@ -61,7 +61,7 @@ from semcal.recalibration import (
 from semcal.rows import Row
 from tests.json_rows import cluster_rows, grade_row, measure_rows
 
-SIZE, OURS, PLAIN, RUNS, WORDS = "110M", 24, 2, 4, 20
+SIZE, OURS, PLAIN, RUNS, WORDS, SHOTS = "110M", 24, 2, 4, 20, 10
 #: Simulated questions, of which those that are asked are taken.
 POOL = 2000
 #: Of the cross-encoder; base size by default.
@@ -70,7 +70,7 @@ NLI: dict[str, int] = {}
 ALIKE, ONE_WAY = 0.35, 0.15
 NLI_BATCH = 32
 METHODS = ("Base", "SE", "TS", "ATS", "Platt")
-QUICK: dict[str, Any] = {"SIZE": "20M", "OURS": 2, "PLAIN": 1, "RUNS": 2, "POOL": 20}
+QUICK: dict[str, Any] = {"SIZE": "20M", "OURS": 2, "PLAIN": 1, "RUNS": 2, "SHOTS": 1, "POOL": 20}
 QUICK["NLI"] = {"hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
 
 
@@ -199,7 +199,7 @@ class Parts:
     @classmethod
     def made(cls) -> Parts:
         nli, nli_tokenizer = judge(**NLI)
-        return cls(network(SIZE), tokenizer(), nli, nli_tokenizer, tuple(questions(10, seed=1)))
+        return cls(network(SIZE), tokenizer(), nli, nli_tokenizer, tuple(questions(SHOTS, seed=1)))
 
 
 def recalibrators(net: Any) -> dict[str, AnyRecalibrator]:

@@ -77,13 +77,17 @@ preset: sound
 models:
 - {{name: one, path: {}}}
 datasets:
-- {{name: trivia, source: atlas-trivia, calibration_train: 40, validation: 10, test: 30}}
-methods: [Base, SE, TS]
+- {{name: trivia, source: atlas-trivia, calibration_train: 30, validation: 10, test: 20}}
+methods: [Base, SE, TS, Calibrated]
+calibrated: {{questions: 30}}
 runs: {{count: 1}}
 sampling: {{m: 4}}
 equivalence: default
+evaluation: {{resamples: 100}}
+fitting: {{losses: [[NLL, null]]}}
+extras: {{beams: false, entailment: false, transfer: false, token_losses: false, figure_files: false}}
 """
-QUICK = {"SPLITS": 2, "LABELS": (20, 40), "SUBSETS": 1}
+QUICK = {"SPLITS": 2, "LABELS": (20, 30), "SUBSETS": 1}
 TableRows = Iterator[dict[str, Any]]
 
 
@@ -400,7 +404,7 @@ def audit(run: FinishedRun) -> TableRows:
     sizes = [100 // len(run.datasets) + (i < 100 % len(run.datasets)) for i in range(len(run.datasets))]
     for cell, size in zip(cells(run), sizes):
         rows = list(map(Row, run.rows(*cell_names(cell), "Base", 0)))
-        for row in rng.sample(rows, size):
+        for row in rng.sample(rows, min(size, len(rows))):
             groups = [
                 list(dict.fromkeys(normal_form(row.samples[i]) for i in cluster)) for cluster in row.clusters
             ]

@@ -7,19 +7,10 @@ import torch
 
 from benchmarks import gpu
 
-TINY = {
-    "vocab_size": 2_000,
-    "hidden_size": 32,
-    "intermediate_size": 32,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-}
-
 
 def test_every_row_is_measured_on_a_tiny_model(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu, "ROUNDS", 1)
-    setting = gpu.Setting(TINY, "cpu", torch.float32, questions=6, batches=(2,), rows=(40,))
+    setting = gpu.Setting(gpu.TINY, "cpu", torch.float32, questions=6, batches=(2,), rows=(40,))
     rows = list(gpu.rows(setting))
     assert [row["what"].split()[0] for row in rows] == [
         *["sampling,"] * 2,
