@@ -25,6 +25,8 @@ from semcal.errors import InputError, RowError
 from semcal.files import JsonLine
 from semcal.meaning.answer import first_answer
 
+pytestmark = pytest.mark.filterwarnings("always:.* samples have no answer")
+
 # What was asked, and what three models said at T = 1
 ASKED: dict[str, tuple[str, list[str], list[str]]] = {
     "0": (
@@ -584,6 +586,17 @@ def test_one_empty_reply_of_lm_eval_leaves_its_question_in(tmp_path):
     assert (code, row["samples"], row["generations"]) == (0, ["Ilka", None], ["Ilka.", ""])
 
 
+def test_a_batch_with_many_empty_replies_is_warned_of(tmp_path):
+    texts = [f"Ana {number}" for number in range(9)]
+    asked = write(tmp_path / "requests.jsonl", [request("q", "Who?")])
+    output = write(tmp_path / "output.jsonl", [reply("q", *texts, None)])
+    assert "have no answer" not in semcal("import", "openai-batch", output, "--requests", asked)[2]
+    output = write(tmp_path / "output.jsonl", [reply("q", *texts[:8], None, None)])
+    told = semcal("import", "openai-batch", output, "--requests", asked)[2]
+    assert "2 of 10 samples have no answer; " in told
+    assert "--answer-format" in told
+
+
 @pytest.mark.parametrize(
     ("places", "samples"),
     [([2, 0, 1], ["b", "c", "a"]), ([0, 0, 1], ["a", "b", "c"]), ([None, 1, 0], ["a", "b", "c"])],
@@ -817,12 +830,11 @@ def test_an_answer_of_a_batch_that_is_missing_twice_there_or_not_greedy_is_a_bad
     asked += [request(f"{name}#greedy", "Who?", temperature=t) for name, t in at.items()]
     output = write(tmp_path / "output.jsonl", draws + answers + alone)
     options = ("--requests", write(tmp_path / "requests.jsonl", asked), "--answer", "greedy")
-    code, rows, stderr = semcal("import", "openai-batch", output, *options)
-    assert (code, rows) == (1, [])
+    code, (row,), stderr = semcal("import", "openai-batch", output, *options)
+    assert (code, row["id"], row["greedy"]) == (1, "c", None)  # no answer at T = 0
     for reason in (
         "no answer of its own: expected a reply to ID#greedy",
         "the answer is there twice",
-        "the log's own answer is no answer",
         "request 'd#greedy' asks something else than the draws, or not at T = 0",
         "there is no draw beside the answer",
     ):

@@ -137,7 +137,8 @@ class _Answers:
             **stated,
             **draws,
         }
-        return row_of(self.line, {key: value for key, value in row.items() if value is not None})
+        known = {key: value for key, value in row.items() if value is not None or key == "greedy"}
+        return row_of(self.line, known)
 
     def _drawn(self) -> RowData:
         """The draws, with whatever is known of them."""
@@ -194,7 +195,7 @@ class _Answers:
             self.fault = self.fault or f"no answer of its own: expected a reply to ID#{_KEYS[kind]}"
             return {}
         text, correct = self.stated[min(self.stated)]
-        if text is None:
+        if text is None and kind == "given":
             self.fault = self.fault or "the log's own answer is no answer (null, a refusal, reasoning alone)"
         return {_KEYS[kind]: text, "correct": correct if kind == "given" else None}
 
