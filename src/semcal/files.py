@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TextIO, TypeAlias
 
@@ -430,6 +431,8 @@ def _inside(key: str | None, value: Any) -> Iterator[_Keyed]:
 
 #: Maximum bytes of a line: a damaged file, or a small gzip file, can have lines of any length.
 LONGEST = 100_000_000
+#: How many times as long a line may be for the lines behind it to be read; a device can have one without end.
+SKIPPED = 10
 
 
 @dataclass(frozen=True)
@@ -613,10 +616,10 @@ def read_rows(source: str | Path) -> Iterator[JsonLine | RowError]:
     """Yield every line of a JSON Lines file as a `JsonLine`, or as a `RowError`; blank lines are skipped.
 
     The source is a file (gzip when it ends in .gz) or "-" for standard input. InputError if there is no such
-    file, its name or first bytes show another format, or it is a damaged gzip file.
+    file, its name or first bytes show another format, it is a damaged gzip file, or a line does not end.
     """
     with _opened(source) as handle:
-        for number, raw in enumerate(_lines(handle), start=1):
+        for number, raw in enumerate(_lines(handle, source), start=1):
             if raw is None:
                 yield RowError(
                     number, f"longer than {LONGEST} bytes: leave out what is so long, or cut the passage"
@@ -629,15 +632,21 @@ def read_rows(source: str | Path) -> Iterator[JsonLine | RowError]:
                 yield _parse(number, raw)
 
 
-def _lines(handle: BinaryIO) -> Iterator[bytes | None]:
-    """Every line; None for one that is too long, which is skipped."""
-    while raw := handle.readline(LONGEST + 1):
-        if len(raw) <= LONGEST:
-            yield raw
-            continue
-        while raw and not raw.endswith(b"\n"):
+def _lines(handle: BinaryIO, source: str | Path) -> Iterator[bytes | None]:
+    """Every line; None for one that is too long, skipped unless it is `SKIPPED` times as long."""
+    for number in count(1):
+        if not (raw := handle.readline(LONGEST + 1)):
+            return
+        is_long, pieces = len(raw) > LONGEST, 0
+        while is_long and raw and not raw.endswith(b"\n"):
+            if (pieces := pieces + 1) > SKIPPED:
+                name = "standard input" if str(source) == "-" else source
+                raise InputError(
+                    f"{name}: line {number} does not end within {SKIPPED * LONGEST} bytes; expected JSON "
+                    "Lines: give a file with one object a line"
+                )
             raw = handle.readline(LONGEST)
-        yield None
+        yield None if is_long else raw
 
 
 @contextmanager

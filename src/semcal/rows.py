@@ -89,7 +89,7 @@ class Draws:
 class StatedAnswer:
     """An answer that is not read of the draws: another program's, or the model's own at T = 0."""
 
-    text: str
+    text: str | None  # None where the model's reply at T = 0 holds no answer
     log_likelihood: float | None = None  # under the model, length-normalised (nats a token)
     cluster: int | None = None  # of the draws that mean the same; None where none does
     token_scores: TokenScores | None = None
@@ -504,7 +504,10 @@ class Row(Mapping[str, Any]):
     # ---- An answer that is not read of the draws
 
     def stated_answer(self, kind: AnswerKind) -> StatedAnswer:
-        """The answer that is "given", or "greedy"; InputError where the row has none, or it is no text."""
+        """The answer that is "given", or "greedy"; InputError where the row has none, or it is no text.
+
+        A greedy answer of null is no answer.
+        """
         key, likelihood, cluster, scores = STATED[kind]
         made_by = (
             "it is the answer that is checked"
@@ -512,7 +515,7 @@ class Row(Mapping[str, Any]):
             else "it is what the model says at T = 0, as `semcal sample --answer greedy` writes it"
         )
         text = _required(self.json, key, made_by)
-        if not isinstance(text, str):
+        if not isinstance(text, str) and not (kind == "greedy" and text is None):
             raise InputError(f"{key!r} must be a text, got {shown(text)}; {made_by}")
         value = _number(self.json.get(likelihood), likelihood)
         if value is not None and not value <= ABOVE_ZERO:

@@ -105,7 +105,7 @@ def _reply(path: Path, row: Sequence[Any]) -> LoggedReply:
         features = {str(name): _number(name, value) for name, value in json.loads(text).items()}
         if correct not in (None, 0, 1):
             raise ValueError(f"the label is {shown(correct)}")
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         where = f"row {number}, the reply {shown(id)}: {error}"
         raise StoreError(f"the log {path} is damaged: {where}; give a copy from before") from error
     label = None if correct is None else bool(correct)

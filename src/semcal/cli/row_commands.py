@@ -237,6 +237,7 @@ def import_rows(
 
     chosen = FORMATS[check_name(format, FORMATS, what="format")]
     without = several = repeated = 0
+    ends = Counter[int]()
     kind = as_answer_kind(answer or "modal")
     lines = read_recorded(
         file, format, requests=requests, questions=questions, answer=kind, answer_format=answer_format
@@ -252,10 +253,12 @@ def import_rows(
             results.write(block)
             drawn = [row for row in block.rows if row.has("samples")]
             without += sum(not row.has("log_likelihoods") for row in drawn)
+            ends.update(dict(enumerate(count_ends(drawn))))
             texts = [row["generations"] for row in drawn if len(row["generations"]) > 1]
             several += len(texts)
             repeated += sum(len(set(generations)) == 1 for generations in texts)
     code = results.bad.exit_code()
+    warn_of_cut_draws(ends[0], ends[1], ends[2])
     if without:
         rows = "row has" if without == 1 else "rows have"
         info(f"import: {without} {rows} no log-likelihoods (E-SC alone): {chosen.no_likelihoods}")

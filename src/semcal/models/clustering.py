@@ -489,19 +489,19 @@ def match_answers(rows: Sequence[Row], kind: AnswerKind, equivalence: Equivalenc
 
     It is the meaning of the samples of the answer's normal form, unless a rule keeps them apart; else the
     meaning most of whose samples are equivalent to the answer, of several the largest and then the first. It
-    is None if no sample is, or if the answer is none of the labels. Rows are clustered, with samples at one
-    temperature each.
+    is None if no sample is, or if the answer is none of the labels. No answer (null) means the samples
+    without one. Rows are clustered, with samples at one temperature each.
     """
     answers = stated_answers(rows, kind)
     searches = [
-        QuestionSearch(row.question, _same_as(answer.text, row, equivalence))
+        QuestionSearch(row.question, _same_as(answer.text or "", row, equivalence))
         for row, answer in zip(rows, answers)
     ]
     for _ in finish(searches, Verdicts(equivalence)):
         pass
     matched = []
     for row, answer, search in zip(rows, answers, searches):
-        same = set(search.found[0])
+        same = {None} if answer.text is None else set[str | None](search.found[0])
         agree = [sum(row.samples[i] in same for i in cluster) for cluster in row.clusters]
         best = max(range(len(agree)), key=lambda k: (agree[k], len(row.clusters[k]), -k))
         matched.append(row.set_stated(kind, replace(answer, cluster=best if agree[best] else None)))

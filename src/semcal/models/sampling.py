@@ -343,7 +343,7 @@ def _state_group(
         for question, answer in zip(questions, stated_answers(rows, kind)):
             answers[question.id] = answer
             if reader is not None:
-                answered = replace(question, answers=(answer.text,))
+                answered = replace(question, answers=(answer.text or "",))
                 (unread[question.id],) = sampling.asking.answers(reader, answered)
     else:
         limit = sampling.limit(questions[0])
@@ -358,8 +358,7 @@ def _state_group(
             likelihood, scores = draw.log_likelihood, draw.token_scores
             if not complete or start:
                 likelihood = scores = None
-            # no answer at T = 0 counts as an empty one: it means what no sample means
-            answers[prompt.question_id] = StatedAnswer(draw.text or "", likelihood, token_scores=scores)
+            answers[prompt.question_id] = StatedAnswer(draw.text, likelihood, token_scores=scores)
             if reader is not None and likelihood is None and draw.text is not None:
                 unread[prompt.question_id] = reader.complete(generation, end, start, ended)
     if reader is not None and unread:
