@@ -13,9 +13,9 @@ from semcal.errors import StoreError
 
 #: Seconds to wait for other processes that write.
 LOCK_TIMEOUT = 60.0
-#: Identify logs of `semcal serve` ("smlg" in ASCII), and their layout; the first had no `calibration`.
+#: Identify logs of `semcal serve` ("smlg" in ASCII), and their layout; the first kept one label of a reply.
 REPLY_LOG = 0x736D6C67
-REPLY_LOG_SCHEMA = 1
+REPLY_LOG_SCHEMA = 2
 #: Errors of SQLite that do not mean a damaged file; all others do.
 UNUSABLE = {
     *(sqlite3.SQLITE_PERM, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM),
@@ -31,7 +31,7 @@ class Layout:
     noun: str  # "log"
     owner: int  # the `application_id`
     schema: int
-    tables: Mapping[str, str]  # the statements that make them, by name and in order
+    tables: Mapping[str, str]  # the statements that make them and their indexes, by name and in order
 
 
 def make_folder(path: Path, name: str) -> None:
@@ -71,7 +71,8 @@ def prepare(database: sqlite3.Connection, path: Path, layout: Layout) -> None:
             "file"
         )
     found = [(kind, name, statement.strip()) for kind, name, statement in tables_of(database)]
-    if found != [("table", name, statement.strip()) for name, statement in layout.tables.items()]:
+    made = [(text.split()[1].lower(), name, text.strip()) for name, text in layout.tables.items()]
+    if found != made:
         raise sqlite3.DatabaseError("its tables are not those that were made")
     (state,) = database.execute("PRAGMA integrity_check(1)").fetchone()
     if state != "ok":

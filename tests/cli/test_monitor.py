@@ -103,6 +103,42 @@ def test_a_log_says_what_its_labels_say_in_order_of_their_arrival(tmp_path: Path
     assert len(list(ReplyLog(Path(log)).labelled())) == len(rows)
 
 
+def test_of_equal_answers_to_equal_questions_one_label_counts(tmp_path: Path) -> None:
+    rows = [row | {"question": row["id"], "answer": "yes"} for row in rows_of(60, excess=0.2)]
+    again = [row | {"id": f"{row['id']} again", "answer": row["answer"]} for row in rows]
+    once = semcal("monitor", write(tmp_path / "once.jsonl", rows), "--risk", 0.2)[1]
+    assert semcal("monitor", write(tmp_path / "twice.jsonl", rows + again), "--risk", 0.2)[1] == once
+    others = [row | {"answer": "no"} for row in again]
+    other = semcal("monitor", write(tmp_path / "others.jsonl", rows + others), "--risk", 0.2)[1]
+    assert [line["labels"] for line in other] == [2 * line["labels"] for line in once]
+
+
+def test_labels_are_listed_and_struck(tmp_path: Path) -> None:
+    rows = rows_of(12)
+    log = log_of(tmp_path / "log.sqlite", rows)
+    code, listed, _ = semcal("labels", log)
+    assert code == 0
+    assert [(one["id"], one["correct"]) for one in listed] == [(r["id"], r["correct"]) for r in rows[::-1]]
+    assert all(one["counts"] and not one["struck"] and one["key"] == "" for one in listed)
+    code, struck, stderr = semcal("labels", log, "--id", "3", "--id", "4", "--strike")
+    assert (code, [one["struck"] for one in struck]) == (0, [True, True])
+    assert "labels: 2 struck" in stderr
+    lines = semcal("monitor", log, "--risk", 0.4)[1]
+    assert lines[-1]["labels"] == len(rows) - 2
+    semcal("labels", log, "--restore")
+    assert semcal("monitor", log, "--risk", 0.4)[1][-1]["labels"] == len(rows)
+    assert semcal("labels", log, "--since", "2100-01-01")[1] == []
+    for options, words in (
+        (["--strike"], "which labels"),
+        (["--strike", "--restore", "--id", "3"], "opposite"),
+    ):
+        code, _, stderr = semcal("labels", log, *options)
+        assert (code, words in stderr) == (2, True)
+    code, _, stderr = semcal("labels", tmp_path / "none.sqlite")
+    assert (code, "there is no log" in stderr) == (1, True)
+    assert not (tmp_path / "none.sqlite").exists()
+
+
 def test_with_audited_only_labels_of_marked_replies_count(tmp_path: Path) -> None:
     rows = rows_of(100)
     log = log_of(tmp_path / "log.sqlite", rows)

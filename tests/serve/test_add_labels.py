@@ -129,7 +129,8 @@ def test_what_is_learnt_is_what_the_pooled_rows_give(
     path, questions = served
     new, said = add(old, path, tmp_path / "new", *(["--audited"] if alone else []))
     kept, uq = ReplyLog(path), in_use(old)
-    replies = [reply for id in questions if (reply := kept.reply(id)) and kept.label_of(id) is not None]
+    labelled = {reply.id for reply in kept.labelled()}
+    replies = [reply for id in questions if (reply := kept.reply(id)) and id in labelled]
     rows = [json.loads(line) for line in (old / "samples.jsonl").read_text().splitlines()]
     n = len(rows)
     for reply in replies:

@@ -20,7 +20,7 @@ from ruamel.yaml import YAML
 
 from semcal.cli.app import app
 from semcal.cli.serve_command import ServeOptions, _settings
-from semcal.serve.configuration import is_loopback
+from semcal.serve.configuration import admits, is_loopback
 from semcal.serve.log import ReplyLog
 from semcal.serve.watch import PromiseWatch
 from tests.cli.invoking import write
@@ -134,7 +134,7 @@ def test_compose_starts_semcal_by_options_that_it_takes(monkeypatch: pytest.Monk
     names = {name: options[name] for name in ServeOptions.__dataclass_fields__}
     settings = _settings(ServeOptions(**names))
     assert not is_loopback(settings.host)
-    assert settings.admits("a-key-of-sixteen-letters")
+    assert admits(settings.keys, "a-key-of-sixteen-letters")
     assert services["semcal"]["stop_grace_period"] == f"{settings.grace + 10:g}s"
     learning = services["calibrate"]
     learnt = parsed([*learning["entrypoint"], *learning["command"]])

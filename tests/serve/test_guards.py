@@ -19,7 +19,15 @@ import pytest
 from semcal.data.question import Question
 from semcal.errors import UsageError
 from semcal.serve import engine as engine_module
-from semcal.serve.configuration import ServeSettings, hashed, is_loopback, merged, read_keys
+from semcal.serve.configuration import (
+    LABEL_KEYS,
+    ServeSettings,
+    admits,
+    hashed,
+    is_loopback,
+    merged,
+    read_keys,
+)
 from semcal.serve.engine import Asker, Engine, Job, make_askers
 from semcal.serve.log import ReplyLog
 from semcal.servers.client import ServerClient
@@ -86,8 +94,8 @@ def test_keys_are_read_from_a_file_or_the_environment_and_never_shown(tmp_path: 
     assert read_keys(file, {}) == read_keys(None, {"SEMCAL_SERVE_KEYS": ",".join(KEYS)})
     assert read_keys(None, {}) == ()
     settings = ServeSettings(keys=read_keys(file, {}))
-    assert settings.admits(KEYS[1])
-    assert not settings.admits("a-key-of-sixteen-letter")
+    assert admits(settings.keys, KEYS[1])
+    assert not admits(settings.keys, "a-key-of-sixteen-letter")
     assert KEYS[0] not in repr(settings)
     for text, words in (("", "no key"), ("kurz", "shorter"), ("é" * 20, "ASCII")):
         file.write_text(text)
@@ -102,6 +110,30 @@ def test_keys_are_read_from_a_file_or_the_environment_and_never_shown(tmp_path: 
     with pytest.raises(UsageError, match="keys in --config") as caught:
         merged({"keys": None}, {"keys": Path | None}, file, {})
     assert KEYS[0] not in str(caught.value)
+
+
+def test_keys_for_labels_send_labels_and_nothing_else(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text(f"{KEYS[1]}\n")
+    label_keys = read_keys(file, {}, variable=LABEL_KEYS)
+    assert label_keys == read_keys(None, {LABEL_KEYS: KEYS[1]}, variable=LABEL_KEYS)
+    file.write_text("kurz")
+    with pytest.raises(UsageError, match="--label-keys"):
+        read_keys(file, {}, variable=LABEL_KEYS)
+    log = ReplyLog(tmp_path / "log.sqlite")
+    with running(log=log, keys=(hashed(KEYS[0]),), label_keys=label_keys) as server:
+        asks, labels = ({"authorization": f"Bearer {key}"} for key in KEYS[:2])
+        body = {"model": "fake", "messages": [{"role": "user", "content": WROTE}]}
+        assert server.post("/v1/chat/completions", body, headers=labels).status_code == 401
+        id = server.post("/v1/chat/completions", body, headers=asks).json()["id"]
+        refused = server.post("/v1/semcal/labels", {"id": id, "correct": True}, headers=asks)
+        assert refused.status_code == 401
+        assert "a key for labels" in refused.json()["error"]["message"]
+        sent = server.post("/v1/semcal/labels", {"id": id, "correct": True}, headers=labels)
+        assert sent.json()["data"] == [{"id": id, "correct": True, "counts": True}]
+    (label,) = ReplyLog(log.path).labels()
+    assert hashed(KEYS[1]).startswith(label.key)
+    assert len(label.key) == 12
 
 
 def test_cross_origin_pages_may_ask_only_where_they_are_named() -> None:

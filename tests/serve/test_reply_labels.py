@@ -17,8 +17,10 @@ from semcal.cli import serve_command
 from semcal.errors import StoreError
 from semcal.metrics.probability_maps import MapCandidate, ProbabilityMap
 from semcal.models.fakes import FakeLanguageModel
+from semcal.serve import service as service_module
 from semcal.serve.log import LabelledReply, Reply, ReplyLog
 from semcal.serve.watch import PromiseWatch
+from tests.cli.invoking import semcal as command
 from tests.serve.serving import SANG, TABLE, WHERE, WROTE, running, uq_of
 
 CHECK, LABELS = "/v1/semcal/check", "/v1/semcal/labels"
@@ -107,6 +109,7 @@ def test_each_reply_is_in_the_log_before_it_is_sent(tmp_path: Path) -> None:
                 abstained=bool(expected.abstained),
                 route="fake",
                 calibration=uq_of().calibration.id,
+                content=log.reply(reply["id"]).content,
             )
 
 
@@ -148,7 +151,7 @@ def test_labels_are_graded_kept_in_order_and_told_to_the_watch(tmp_path: Path) -
     with running(log=log, watch=watch) as server:
         ids = [server.chat(text).json()["id"] for text in (WROTE, SANG, WHERE)]
         one = server.post(LABELS, {"id": ids[2], "reference": ["Sel", "mirna"]})
-        assert one.json()["data"] == [{"id": ids[2], "correct": True}]
+        assert one.json()["data"] == [{"id": ids[2], "correct": True, "counts": True}]
         both = [{"id": ids[0], "correct": False}, {"id": ids[1], "reference": "Di Ase"}]
         assert [it["id"] for it in server.post(LABELS, both).json()["data"]] == ids[:2]
         again = server.post(LABELS, {"id": ids[0], "correct": False})
@@ -183,9 +186,47 @@ def test_labels_that_cannot_be_taken_change_nothing(tmp_path: Path) -> None:
             assert (refused.status_code, words in refused.json()["error"]["message"]) == (status, True), body
         assert list(log.labelled()) == []
         assert server.post(LABELS, {"id": reply, "correct": True}).status_code == 200
-        assert server.post(LABELS, {"id": reply, "correct": False}).status_code == 409
     with running() as server:
         assert server.post(LABELS, {"id": reply, "correct": True}).json()["error"]["code"] == "no_log"
+
+
+def test_of_equal_answers_to_equal_questions_one_label_counts_and_all_are_kept(tmp_path: Path) -> None:
+    watch, log = RecordingWatch(), ReplyLog(tmp_path / "log.sqlite")
+    with running(log=log, watch=watch) as server:
+        ids = [server.chat(text).json()["id"] for text in (WROTE, SANG, WROTE, WROTE)]
+        counts = [
+            server.post(LABELS, {"id": id, "correct": correct}).json()["data"][0]["counts"]
+            for id, correct in zip((ids[2], ids[0], ids[1], ids[2]), (True, False, True, False))
+        ]
+    assert counts == [True, False, True, False]
+    assert [(told.id, told.correct) for told in watch.told] == [(ids[2], True), (ids[1], True)]
+    kept = list(ReplyLog(log.path).labels())
+    assert [(label.correct, label.conflicts) for label in kept] == [
+        *((True, True), (False, True), (True, False), (False, True))
+    ]
+
+
+def test_struck_labels_leave_the_watch_of_a_server_that_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One client calls each answer wrong; the questions count as distinct here."""
+    monkeypatch.setattr(service_module, "_content", lambda *_: None)
+    log = ReplyLog(tmp_path / "log.sqlite")
+    watch = PromiseWatch.of(uq_of().calibration, risk=0.1)
+    with running(log=log, watch=watch) as server:
+        for _ in range(10):
+            server.post(LABELS, {"id": server.chat(WROTE).json()["id"], "correct": False})
+        assert watch.alarm
+        assert server.chat(SANG).json()["semcal"]["abstained"]
+        code, out, _ = command("labels", log.path, "--since", "2000-01-01", "--strike", "--json")
+        assert code == 0
+        assert [label["struck"] for label in out] == [True] * 10
+        server.chat(SANG)  # which sees that labels were struck
+        assert not watch.alarm
+        assert not server.chat(SANG).json()["semcal"]["abstained"]
+        id = server.chat(WROTE).json()["id"]
+        assert server.post(LABELS, {"id": id, "correct": True}).json()["data"][0]["counts"]
+        assert watch.tests["risk"].n == 1
 
 
 def test_a_grader_that_reads_questions_needs_them_in_the_log_and_may_fail(tmp_path: Path) -> None:
@@ -226,8 +267,9 @@ def test_during_an_alarm_no_probability_is_given_unless_it_only_flags(on_alarm: 
 
 
 def test_labels_that_say_wrong_raise_the_alarm_and_a_server_that_starts_again_reads_it_from_the_log(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(service_module, "_content", lambda *_: None)  # as if the questions were distinct
     calibration, log = uq_of().calibration, ReplyLog(tmp_path / "log.sqlite")
     with running(log=log, watch=PromiseWatch.of(calibration)) as server:
         replies = [server.chat(WROTE).json() for _ in range(10)]

@@ -55,6 +55,12 @@ class ServeOptions:
     keys: Path | None = Option(
         None, "--keys", metavar="FILE", help="Keys that clients send, one a line; else SEMCAL_SERVE_KEYS."
     )
+    label_keys: Path | None = Option(
+        None,
+        "--label-keys",
+        metavar="FILE",
+        help="Keys that may send labels and nothing else, and others then not; or SEMCAL_SERVE_LABEL_KEYS.",
+    )
     log: Path | None = Option(None, "--log", metavar="FILE", help="Write replies and labels down (SQLite).")
     no_answers: bool = Option(False, "--no-answers", help="Do not log the normal form of answers.")
     log_texts: bool = Option(False, "--log-texts", help="Log questions and draws as well.")
@@ -136,12 +142,13 @@ def command(options: ServeOptions, server: opt.ServerOptions) -> int:
 
 def _settings(options: ServeOptions) -> ServeSettings:
     """What the server is told; what was not given is as it is by default."""
-    from semcal.serve.configuration import ServeSettings, read_keys
+    from semcal.serve.configuration import LABEL_KEYS, ServeSettings, read_keys
 
-    names = {field.name for field in fields(ServeSettings)} - {"keys"}
+    names = {field.name for field in fields(ServeSettings)} - {"keys", "label_keys"}
     values = vars(options)
     chosen = {name: values[name] for name in names & values.keys() if values[name] is not None}
-    return ServeSettings(**chosen, answers=not options.no_answers, keys=read_keys(options.keys))
+    keys, label_keys = read_keys(options.keys), read_keys(options.label_keys, variable=LABEL_KEYS)
+    return ServeSettings(**chosen, answers=not options.no_answers, keys=keys, label_keys=label_keys)
 
 
 def _service(options: ServeOptions, server: opt.ServerOptions, settings: ServeSettings) -> Service:

@@ -21,7 +21,9 @@ from semcal.serve.requests import Style
 
 #: How variables of the environment begin; SEMCAL_SERVE_KEYS holds the keys themselves, and no file's name.
 PREFIX = "SEMCAL_SERVE_"
-KEYS = f"{PREFIX}KEYS"
+KEYS, LABEL_KEYS = f"{PREFIX}KEYS", f"{PREFIX}LABEL_KEYS"
+#: Digits of a key's hash that logs show.
+KEY_DIGITS = 12
 #: The shortest key: shorter ones are guessed.
 _SHORTEST = 16
 
@@ -33,6 +35,7 @@ class ServeSettings:
     host: str = "127.0.0.1"
     port: int = 8000
     keys: tuple[str, ...] = field(default=(), repr=False)  # hashes of them
+    label_keys: tuple[str, ...] = field(default=(), repr=False)  # of those that may label, and nothing else
     cors: Sequence[str] = ()  # origins of pages that may ask
     abstain: Style = "sentence"
     abstain_text: str = "I am not sure enough to answer this."
@@ -72,10 +75,11 @@ class ServeSettings:
                 f"key ({KEYS}, or a file with --keys), or listen on 127.0.0.1"
             )
 
-    def admits(self, key: str) -> bool:
-        """Whether it is one of the keys; it takes as long whichever it is."""
-        digest = hashed(key)
-        return sum(compare_digest(digest, key_digest) for key_digest in self.keys) > 0
+
+def admits(keys: Sequence[str], key: str) -> bool:
+    """Whether a key is one of those whose hashes are given; it takes as long whichever it is."""
+    digest = hashed(key)
+    return sum(compare_digest(digest, key_digest) for key_digest in keys) > 0
 
 
 def is_loopback(host: str) -> bool:
@@ -95,14 +99,17 @@ def hashed(key: str) -> str:
     return sha256(key.encode(errors="surrogateescape")).hexdigest()
 
 
-def read_keys(file: Path | None, environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
-    """The hashes of the keys in a file, one a line, or else in SEMCAL_SERVE_KEYS, with commas between them.
+def read_keys(
+    file: Path | None, environment: Mapping[str, str] = os.environ, *, variable: str = KEYS
+) -> tuple[str, ...]:
+    """The hashes of the keys in a file, one a line, or else in a variable, with commas between them.
 
     UsageError, which never shows one, where the file cannot be read or holds none, or a key is short.
     """
-    source = KEYS if file is None else f"--keys {file if file.exists() else 'FILE'}"
+    option = _option(variable.removeprefix(PREFIX).lower())
+    source = variable if file is None else f"{option} {file if file.exists() else 'FILE'}"
     try:
-        text = environment.get(KEYS, "").replace(",", "\n") if file is None else file.read_text("utf-8")
+        text = environment.get(variable, "").replace(",", "\n") if file is None else file.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no text"
         raise UsageError(f"{source} cannot be read: {reason}") from None
@@ -136,7 +143,7 @@ def merged(
     for name in values:
         check_name(name, kinds, what=f"setting in {file}")
     for variable in environment:
-        if variable.startswith(PREFIX) and variable != KEYS:
+        if variable.startswith(PREFIX) and variable not in (KEYS, LABEL_KEYS):
             name = variable.removeprefix(PREFIX).lower()
             check_name(name, kinds, what=f"setting of the environment ({variable})")
             text, is_list = environment[variable], list[str] in get_args(kinds[name])
@@ -148,7 +155,9 @@ def merged(
             values[name] = TypeAdapter(kinds[name]).validate_python(value)
         except ValidationError as error:
             reason = error.errors()[0]["msg"].removeprefix("Input ").removeprefix("Value error, ")
-            got = "" if name == "keys" else f", got {shown(value)}"  # which may be a key itself
+            got = (
+                "" if name in ("keys", "label_keys") else f", got {shown(value)}"
+            )  # which may be a key itself
             raise UsageError(f"{name} in {sources[name]}: {reason}{got}") from None
     chosen = {name: value for name, value in options.items() if value is not None and value is not False}
     return {**options, **values, **chosen}

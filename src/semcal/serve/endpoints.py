@@ -95,10 +95,14 @@ def _add_answers(app: FastAPI, service: Service) -> None:
         return Json(content, headers=served.headers)
 
     @app.post(LABELS, responses=schema.replies(schema.LABELLED))
-    async def label(body: Label | Labels) -> Response:
-        """Take whether answers were right, by the ids of their replies: one, or a list of them."""
+    async def label(request: Request, body: Label | Labels) -> Response:
+        """Take whether answers were right, by the ids of their replies: one, or a list of them.
+
+        Of equal answers to equal questions the first label counts; the others are kept.
+        """
         labels = body if isinstance(body, list) else [body]
-        return Json({"object": "list", "data": await run_in_threadpool(service.label, labels)})
+        found = await run_in_threadpool(service.label, labels, request.state.key)
+        return Json({"object": "list", "data": found})
 
 
 def _add_state(app: FastAPI, service: Service) -> None:

@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from semcal.files import dumps
-from semcal.serve.configuration import ServeSettings, is_loopback
+from semcal.serve.configuration import KEY_DIGITS, ServeSettings, admits, hashed, is_loopback
 from semcal.serve.requests import CHAT, CHECK, LABELS, ApiError
 
 LOGGER = logging.getLogger("semcal.serve")
@@ -122,13 +122,20 @@ class Guard:
 
     def _check(self, scope: Scope, headers: Mapping[str, str]) -> None:
         """ApiError for a request without a key, of another page, or whose body is too large or no JSON."""
-        keys, path = self.settings.keys, scope["path"]
+        path = scope["path"]
+        is_label = path == LABELS and bool(self.settings.label_keys)
+        keys = self.settings.label_keys if is_label else self.settings.keys
+        scope["state"]["key"] = ""
         if keys and path not in OPEN and scope["method"] != "OPTIONS":
             scheme, _, key = headers.get("authorization", "").partition(" ")
-            if scheme.lower() != "bearer" or not self.settings.admits(key.strip()):
-                reason = "this needs a key of this server; send it as 'Authorization: Bearer KEY'"
+            if scheme.lower() != "bearer" or not admits(keys, key.strip()):
+                kind = "a key for labels" if is_label else "a key"
+                reason = f"this needs {kind} of this server; send it as 'Authorization: Bearer KEY'"
                 raise ApiError(401, reason, code="invalid_api_key", headers={"www-authenticate": "Bearer"})
-        if not keys and not is_loopback(_PORT.sub("", headers.get("host", "localhost")).strip("[]")):
+            scope["state"]["key"] = hashed(key.strip())[:KEY_DIGITS]
+        if not self.settings.keys and not is_loopback(
+            _PORT.sub("", headers.get("host", "localhost")).strip("[]")
+        ):
             reason = "this server is for its own machine, at localhost or 127.0.0.1; others need a key"
             raise ApiError(403, reason, code="wrong_host")
         if scope["method"] == "POST" and path in (CHAT, CHECK, LABELS):

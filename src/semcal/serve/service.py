@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from functools import cached_property, partial
+from hashlib import sha256
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -28,6 +29,7 @@ from semcal.errors import (
     UsageError,
     shown,
 )
+from semcal.files import dumps
 from semcal.grading.grade import as_grader
 from semcal.registry import check_name
 from semcal.serve.configuration import ServeSettings
@@ -350,6 +352,7 @@ class Service:
             audited=served.audited,
             texts=texts,
             calibration=served.calibration,
+            content=_content(question, outcome.form),
         )
 
     def _template_hash(self, tier: Tier, question: Question) -> str:
@@ -373,6 +376,13 @@ class Service:
             self.metrics.unlogged.inc()
         else:
             self.log_fault = None
+        if self._alarmed and self._labelling.acquire(blocking=False):
+            try:
+                self._heed_strikes()
+            except StoreError as error:
+                note("log", fault=str(error))
+            finally:
+                self._labelling.release()
 
     def count(self, path: str, outcome: str) -> None:
         """Count what came of a request for an answer."""
@@ -387,8 +397,8 @@ class Service:
         name = self.calibration.grader
         return as_grader("rules" if name == "RuleGrader" else name, self.uq.equivalence)
 
-    def label(self, labels: Sequence[Label]) -> list[dict[str, Any]]:
-        """Write labels down, all or none of them, and tell the watch."""
+    def label(self, labels: Sequence[Label], key: str = "") -> list[dict[str, Any]]:
+        """Write labels down, all or none of them, and tell the watch; `key` says who sends them."""
         if self.log is None:
             raise ApiError(409, "nothing is logged here; start with --log FILE", code="no_log")
         verdicts = dict[str, tuple[Reply, bool]]()
@@ -399,13 +409,24 @@ class Service:
                     if verdicts.setdefault(label.id, verdict) != verdict:
                         reason = f"the reply {shown(label.id)} is labelled twice, and differently; send one"
                         raise ApiError(400, reason)
-                for reply_id in self.log.label({id: correct for id, (_, correct) in verdicts.items()}):
+                self._heed_strikes()
+                sent = {id: correct for id, (_, correct) in verdicts.items()}
+                counted = dict.fromkeys(self.log.label(sent, key))
+                for reply_id in counted:
                     self._take_label(*verdicts[reply_id])
         except StoreError as error:
             note("log", fault=str(error))
             reason = "the log cannot be used, so no label was taken; try again later"
             raise ApiError(503, reason, code="log_failed") from error
-        return [{"id": label.id, "correct": verdicts[label.id][1]} for label in labels]
+        return [
+            {"id": label.id, "correct": verdicts[label.id][1], "counts": label.id in counted}
+            for label in labels
+        ]
+
+    def _heed_strikes(self) -> None:
+        """Let the watch begin again where another process has struck labels."""
+        if self.log is not None and self.log.is_changed_elsewhere() and self.watch is not None:
+            self.watch.read_labels_again(self.log, (self.calibration.id,))
 
     def _take_label(self, reply: Reply, correct: bool) -> None:
         """Tell the metrics and the watch of a label."""
@@ -434,11 +455,6 @@ class Service:
                 reason = "answers are not kept here, so none can be graded; send 'correct'"
                 raise ApiError(409, reason, code="no_answers", param=param)
             correct = self._grade(reply, references, param)
-        earlier = self.log.label_of(label.id)
-        if earlier is not None and earlier != correct:
-            was = "right" if earlier else "wrong"
-            reason = f"the reply {shown(label.id)} is labelled {was} already, and the first label stands"
-            raise ApiError(409, reason, code="labelled_already", param=param)
         return reply, correct
 
     def _grade(self, reply: Reply, references: list[str], param: str) -> bool:
@@ -454,6 +470,12 @@ class Service:
             _note_failure("grader", error)
             reason = f"the grader {name} gave no verdict; send 'correct', or try again later"
             raise ApiError(502, reason, code="grader_failed", param=param) from error
+
+
+def _content(question: Question, form: str | None) -> int:
+    """The hash of a question and an answer's normal form, by which equal replies are known."""
+    row = {name: value for name, value in question.row().items() if name not in ("id", "answer")}
+    return int.from_bytes(sha256(dumps([row, form]).encode()).digest()[:8], signed=True)
 
 
 def _note_failure(event: str, error: Exception) -> None:
