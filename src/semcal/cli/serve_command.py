@@ -82,6 +82,20 @@ class ServeOptions:
     grace: float | None = Option(
         None, metavar="SECONDS", help="How long running requests have after SIGTERM: 120 by default."
     )
+    read_timeout: float | None = Option(
+        None,
+        "--read-timeout",
+        metavar="SECONDS",
+        help="How long the head of a request may take to come, and then its body: 30 by default.",
+    )
+    max_connections: int | None = Option(
+        None,
+        metavar="N",
+        help="Connections at a time: 1000 by default, and half of the files that may be open (ulimit -n).",
+    )
+    max_connections_per_address: int | None = Option(
+        None, metavar="N", help="Connections of one address: 250 by default, and half of all."
+    )
     max_body: int | None = Option(None, metavar="BYTES", help="Of one request: 1000000 by default.")
     max_messages: int | None = Option(None, metavar="N", help="Of one request: 100 by default.")
     max_characters: int | None = Option(None, metavar="N", help="Of all its messages: 100000 by default.")

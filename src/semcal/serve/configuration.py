@@ -43,6 +43,9 @@ class ServeSettings:
     audit: float = 0.0  # the share of the replies that is marked to be labelled
     queue: int = 1000  # questions that wait at most
     request_timeout: float = 120.0  # seconds
+    read_timeout: float = 30.0  # seconds for the head of a request, and again for its body
+    max_connections: int = 1000  # at most half of the files that the process may open
+    max_connections_per_address: int = 250  # at most half of all
     grace: float = 120.0  # seconds that running requests have after SIGTERM
     max_body: int = 10**6  # bytes
     max_messages: int = 100
@@ -56,9 +59,10 @@ class ServeSettings:
             raise UsageError(f"--port must be from 0 to 65535, got {self.port}")
         if not 0 <= self.audit <= 1:
             raise UsageError(f"--audit must be a share from 0 to 1, such as 0.05, got {shown(self.audit)}")
-        for name in ("queue", "max_body", "max_messages", "max_characters"):
+        counts = ("queue", "max_body", "max_messages", "max_characters")
+        for name in (*counts, "max_connections", "max_connections_per_address"):
             as_option(getattr(self, name), _option(name), "a positive whole number", low=0, whole=True)
-        for name in ("request_timeout", "grace"):
+        for name in ("request_timeout", "read_timeout", "grace"):
             as_option(getattr(self, name), _option(name), "a positive number of seconds", low=0)
         if self.log_texts and not self.answers:
             raise UsageError(
