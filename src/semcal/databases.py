@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping
@@ -42,9 +43,14 @@ def make_folder(path: Path, name: str) -> None:
         raise StoreError(f"cannot make the folder of {name} {path}: {error}") from error
 
 
-def connect(path: Path) -> sqlite3.Connection:
-    """A connection of any thread, one at a time; a power cut may cost what came last, not the file."""
-    database = sqlite3.connect(path, timeout=LOCK_TIMEOUT, isolation_level=None, check_same_thread=False)
+def connect(path: Path, patience: float = LOCK_TIMEOUT) -> sqlite3.Connection:
+    """A connection of any thread, one at a time; a power cut may cost what came last, not the file.
+
+    It waits for `patience` seconds while other processes write. A new file can be read by its owner alone.
+    """
+    with suppress(OSError):  # which SQLite says better
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    database = sqlite3.connect(path, timeout=patience, isolation_level=None, check_same_thread=False)
     database.execute("PRAGMA synchronous = NORMAL")
     return database
 
@@ -77,6 +83,12 @@ def prepare(database: sqlite3.Connection, path: Path, layout: Layout) -> None:
     if state != "ok":
         raise sqlite3.DatabaseError(" ".join(state.split()))
     write_ahead(database)
+
+
+def is_locked(error: sqlite3.Error) -> bool:
+    """Whether another process holds a lock."""
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
+    return code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
 def is_database(path: Path) -> bool:

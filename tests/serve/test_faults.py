@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import sqlite3
+import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from semcal.serve import service as service_module
 from semcal.serve.log import ReplyLog
 from semcal.serve.requests import LABELS
 from semcal.servers.client import ServerClient
@@ -161,6 +165,39 @@ def test_on_a_full_disk_no_label_of_a_list_is_taken_and_later_all_are(tmp_path: 
         fill(server, full=False)
         assert server.post(LABELS, labels).status_code == 200
         assert len(list(log.labelled())) == 300
+
+
+def test_behind_a_lock_replies_go_on_unlogged_and_only_the_first_one_waits(tmp_path: Path) -> None:
+    log = ReplyLog(tmp_path / "log.sqlite")
+    with running(log=log) as server, closing(sqlite3.connect(log.path)) as other:
+        reply = server.chat(WROTE).json()
+        other.execute("BEGIN IMMEDIATE")
+        for unlogged in (1, 2, 3):
+            assert server.chat(SANG).status_code == 200
+            assert server.get("/ready").json()["log"] == "cannot be written"
+            assert f"semcal_unlogged_total {unlogged}.0" in server.get("/metrics").text
+        label = {"id": reply["id"], "correct": True}
+        assert code_of(server.post(LABELS, label)) == "log_failed"
+        assert log._database.execute("PRAGMA busy_timeout").fetchone() == (0,)
+        other.rollback()
+        assert server.post(LABELS, label).status_code == 200
+        assert server.chat(WHERE).status_code == 200
+        assert server.get("/ready").json()["log"] == "ok"
+        assert log._database.execute("PRAGMA busy_timeout").fetchone() == (1000,)
+    assert len(list(ReplyLog(log.path).probabilities())) == 2
+
+
+def test_the_time_of_a_request_covers_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service_module, "LEAST_FOR_LOG", 0.1)
+    log, go = ReplyLog(tmp_path / "log.sqlite"), threading.Event()
+    with running(log=log, request_timeout=0.3) as server:
+        monkeypatch.setattr(log, "add", lambda _: go.wait(30))  # as a disk of a network that is gone
+        try:
+            assert server.chat(WROTE).status_code == 200
+            assert server.get("/ready").json()["log"] == "cannot be written"
+            assert "semcal_unlogged_total 1.0" in server.get("/metrics").text
+        finally:
+            go.set()
 
 
 def test_a_clock_that_is_set_back_changes_no_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

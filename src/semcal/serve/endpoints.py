@@ -14,7 +14,6 @@ from typing import Annotated, Any, cast
 
 import uvicorn
 from fastapi import FastAPI, Request
-from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import Field
@@ -99,10 +98,10 @@ def _add_answers(app: FastAPI, service: Service) -> None:
         return Json(content, headers=served.headers)
 
     @app.post(LABELS, responses=schema.replies(schema.LABELLED))
-    async def label(body: Label | Labels) -> Response:
+    async def label(request: Request, body: Label | Labels) -> Response:
         """Take whether answers were right, by the ids of their replies: one, or a list of them."""
         labels = body if isinstance(body, list) else [body]
-        return Json({"object": "list", "data": await run_in_threadpool(service.label, labels)})
+        return Json({"object": "list", "data": await service.take_labels(labels, lambda: _gone(request))})
 
 
 def _add_state(app: FastAPI, service: Service) -> None:

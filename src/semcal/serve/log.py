@@ -22,6 +22,8 @@ from semcal import databases
 from semcal.databases import as_store_errors, connect, transaction
 from semcal.files import dumps
 
+#: Seconds to wait once for another program that has locked the file; until a write works no other waits.
+PATIENCE = 1.0
 #: Rows that are read at a time.
 PAGE = 1000
 
@@ -108,6 +110,7 @@ class ReplyLog:
     def __init__(self, path: Path) -> None:
         self.path = Path(path)
         self._lock = threading.Lock()
+        self._is_locked = False  # by another program, when this one last wrote
         databases.make_folder(self.path, "the log")
         with self._as_store_error():
             self._database = connect(self.path)
@@ -197,12 +200,20 @@ class ReplyLog:
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        with self._lock, self._as_store_error(), transaction(self._database):
-            yield self._database
+        with self._lock, self._as_store_error():
+            patience = 0 if self._is_locked else round(1000 * PATIENCE)
+            self._database.execute(f"PRAGMA busy_timeout = {patience}")
+            try:
+                with transaction(self._database):
+                    yield self._database
+            except sqlite3.Error as error:
+                self._is_locked = databases.is_locked(error)
+                raise
+            self._is_locked = False
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
-        with self._as_store_error(), closing(connect(self.path)) as database:
+        with self._as_store_error(), closing(connect(self.path, PATIENCE)) as database:
             yield database
 
     def _as_store_error(self) -> AbstractContextManager[None]:

@@ -7,10 +7,10 @@ import threading
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -49,6 +49,8 @@ from semcal.serve.requests import (
 from semcal.serve.watch import PromiseWatch
 from semcal.uncertainty import SemanticUQ
 
+#: Seconds that the log has in any case, whatever drawing took.
+LEAST_FOR_LOG = 2.0
 #: Buckets of the histogram of seconds.
 BUCKETS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100)
 
@@ -80,6 +82,11 @@ class Metrics:
 
 class ClientGone(Exception):
     """Nobody waits for the reply any more."""
+
+
+Gone: TypeAlias = Callable[[], Awaitable[None]]
+"""Returns when the client of a request goes away."""
+_Result = TypeVar("_Result")
 
 
 class Service:
@@ -120,6 +127,7 @@ class Service:
         self._templates: dict[tuple[str, Template], str] = {}
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="semcal-log")
         self._labelling = threading.Lock()
+        self._grading = ThreadPoolExecutor(1, thread_name_prefix="semcal-grading")
 
     def _check_fallback(self, fallback: Tier) -> None:
         """UsageError unless there is a threshold to fall back from, and answers to fall back to."""
@@ -136,15 +144,17 @@ class Service:
         self.engine.close(at_once=at_once)
         if self.fallback is not None:
             self.fallback.engine.close(at_once=at_once)
+        self._grading.shutdown(wait=not at_once, cancel_futures=at_once)
         self._writer.shutdown()
         if self.log is not None:
             self.log.close()
 
     # ---- Requests
 
-    async def chat(self, request: ChatRequest, gone: Callable[[], Awaitable[None]]) -> Served:
+    async def chat(self, request: ChatRequest, gone: Gone) -> Served:
         """The reply to a request; ApiError for what is refused, ClientGone where `gone` returns before it."""
         start, options = time.monotonic(), request.semcal or Options()
+        until = start + self.settings.request_timeout
         self.check_model(request.model)
         self._check_size(request.messages)
         if self.calibration.answer_kind == "given":
@@ -154,18 +164,18 @@ class Service:
         query = self.coverage.read(request)
         self._check_covered(query)
         tier, job = self.primary, Job(query.question, self.calibration.answer_kind)
-        outcome = await self._outcome(tier, job, gone)
+        outcome = await self._outcome(tier, job, gone, until)
         verdict = self._verdict(tier, outcome, query, options)
         if self.fallback is not None and verdict.abstained and not self._alarmed:
-            stronger = await self._fall_back(self.fallback, request, options, gone)
+            stronger = await self._fall_back(self.fallback, request, options, gone, until)
             if stronger is not None:
                 query, second = stronger
                 self._count_draws(outcome, tier)
                 tier, outcome = self.fallback, outcome.followed_by(second)
-        return await self._served(tier, request.model, query, outcome, options, start)
+        return await self._served(tier, request.model, query, outcome, options, start, until)
 
     async def _fall_back(
-        self, tier: Tier, request: ChatRequest, options: Options, gone: Callable[[], Awaitable[None]]
+        self, tier: Tier, request: ChatRequest, options: Options, gone: Gone, until: float
     ) -> tuple[Query, Outcome] | None:
         """The answer of the stronger model; None where that fails, or its calibration does not cover it."""
         query = tier.coverage.read(request)
@@ -174,14 +184,16 @@ class Service:
             return None
         try:
             tier.coverage.check_risk(options)
-            return query, await self._outcome(tier, Job(query.question, tier.calibration.answer_kind), gone)
+            job = Job(query.question, tier.calibration.answer_kind)
+            return query, await self._outcome(tier, job, gone, until)
         except ApiError as error:
             note("fallback", code=error.code)
             return None
 
-    async def check(self, request: CheckRequest, gone: Callable[[], Awaitable[None]]) -> Served:
+    async def check(self, request: CheckRequest, gone: Gone) -> Served:
         """The probability of a given answer."""
         start, options = time.monotonic(), request.semcal or Options()
+        until = start + self.settings.request_timeout
         if request.model is not None:
             self.check_model(request.model)
         if self.calibration.answer_kind != "given":
@@ -203,10 +215,10 @@ class Service:
             raise ApiError(400, reason, param="context")
         self._check_covered(query)
         question = replace(query.question, extra={"answer": request.answer})
-        tier = self.primary
+        tier, model = self.primary, request.model or self.models[0]
         job = Job(question, "given", _draws_of(request, self.calibration.m))
-        outcome = await self._outcome(tier, job, gone)
-        return await self._served(tier, request.model or self.models[0], query, outcome, options, start)
+        outcome = await self._outcome(tier, job, gone, until)
+        return await self._served(tier, model, query, outcome, options, start, until)
 
     def check_model(self, name: str) -> None:
         """ApiError unless a request may name this model."""
@@ -234,24 +246,32 @@ class Service:
             reason += " (an operator may answer it without a probability: --uncovered answer)"
             raise ApiError(400, reason, code="not_covered", param=param)
 
-    async def _outcome(self, tier: Tier, job: Job, gone: Callable[[], Awaitable[None]]) -> Outcome:
-        """The answer of an engine; what nobody waits for any more, or takes too long, is given up."""
-        engine = tier.engine
-        engine.submit(job)
-        future = asyncio.wrap_future(job.future)
-        leaving = asyncio.ensure_future(gone())
-        either: set[asyncio.Future[Any]] = {future, leaving}
+    async def _wait(self, future: Future[_Result], gone: Gone, until: float) -> _Result:
+        """The result of another thread; ClientGone, or ApiError if it takes too long."""
+        result, leaving = asyncio.wrap_future(future), asyncio.ensure_future(gone())
+        result.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody may wait for it
+        either: set[asyncio.Future[Any]] = {result, leaving}
         try:
-            timeout = self.settings.request_timeout
-            await asyncio.wait(either, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-            if future.done():
-                return future.result()
+            left = max(0.0, until - time.monotonic())
+            await asyncio.wait(either, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            if result.done():
+                return result.result()
             if leaving.done():
                 raise ClientGone
-            raise ApiError(504, f"no answer within {timeout:g} s; try again later", code="timeout")
+            limit = self.settings.request_timeout
+            raise ApiError(504, f"no answer within {limit:g} s; try again later", code="timeout")
         except asyncio.CancelledError:
             self.n_given_up += 1
             raise
+        finally:
+            leaving.cancel()
+
+    async def _outcome(self, tier: Tier, job: Job, gone: Gone, until: float) -> Outcome:
+        """The answer of an engine; what nobody waits for any more, or takes too long, is given up."""
+        engine = tier.engine
+        engine.submit(job)
+        try:
+            return await self._wait(job.future, gone, until)
         except QuestionError as error:  # without its id, which may be long
             raise ApiError(400, error.reason) from error
         except (InputError, UsageError) as error:
@@ -266,8 +286,7 @@ class Service:
             reason = f"the model server gave no answer{reason}; try again later"
             raise ApiError(502, reason, code="backend_failed") from error
         finally:
-            leaving.cancel()
-            if not future.done():
+            if not job.future.done():
                 await asyncio.shield(asyncio.to_thread(engine.withdraw, job))
 
     @property
@@ -283,7 +302,14 @@ class Service:
         self.metrics.draws.inc(outcome.n_draws * len(tier.uq.recalibrators))
 
     async def _served(
-        self, tier: Tier, model: str, query: Query, outcome: Outcome, options: Options, start: float
+        self,
+        tier: Tier,
+        model: str,
+        query: Query,
+        outcome: Outcome,
+        options: Options,
+        start: float,
+        until: float,
     ) -> Served:
         """The reply, written down."""
         reply_id = f"chatcmpl-{uuid.uuid4().hex}"
@@ -301,8 +327,7 @@ class Service:
             audited=is_in_share(reply_id, self.settings.audit),
         )
         if self.log is not None:
-            loop = asyncio.get_running_loop()
-            await loop.run_in_executor(self._writer, self._write, self._reply(served, tier, query.question))
+            await self._log(self._reply(served, tier, query.question), until)
         if self.watch is not None and tier is self.primary and served.verdict.probability is not None:
             self.watch.observe(served.verdict.probability)
         self._count_draws(outcome, tier)
@@ -361,18 +386,32 @@ class Service:
             self._templates[key] = replace(tier.uq.asking, template=template).hash(tier.uq.model)
         return self._templates[key]
 
+    async def _log(self, reply: Reply, until: float) -> None:
+        """Write a reply down, within the time of its request or a little more."""
+        writing = asyncio.wrap_future(self._writer.submit(self._write, reply))
+        left = max(LEAST_FOR_LOG, until - time.monotonic())
+        done, _ = await asyncio.wait({writing}, timeout=left)
+        if done:
+            writing.result()
+        else:
+            writing.cancel()
+            self._note_unlogged("the log takes too long; see that its disk works")
+
     def _write(self, reply: Reply) -> None:
         """Write a reply down; where that fails replies go on, and it is counted and said."""
         assert self.log is not None
         try:
             self.log.add(reply)
         except StoreError as error:
-            if self.log_fault is None:
-                note("log", fault=str(error))
-            self.log_fault = str(error)
-            self.metrics.unlogged.inc()
+            self._note_unlogged(str(error))
         else:
             self.log_fault = None
+
+    def _note_unlogged(self, fault: str) -> None:
+        if self.log_fault is None:
+            note("log", fault=fault)
+        self.log_fault = fault
+        self.metrics.unlogged.inc()
 
     def count(self, path: str, outcome: str) -> None:
         """Count what came of a request for an answer."""
@@ -387,14 +426,38 @@ class Service:
         name = self.calibration.grader
         return as_grader("rules" if name == "RuleGrader" else name, self.uq.equivalence)
 
-    def label(self, labels: Sequence[Label]) -> list[dict[str, Any]]:
-        """Write labels down, all or none of them, and tell the watch."""
+    async def take_labels(self, labels: Sequence[Label], gone: Gone) -> list[dict[str, Any]]:
+        """Take labels in the thread that grades; what nobody waits for any more is given up."""
+        self._check_references(labels)
+        until, given_up = time.monotonic() + self.settings.request_timeout, threading.Event()
+        future = self._grading.submit(self.label, labels, is_wanted=lambda: not given_up.is_set())
+        try:
+            return await self._wait(future, gone, until)
+        finally:
+            given_up.set()
+            future.cancel()
+
+    def _check_references(self, labels: Sequence[Label]) -> None:
+        """ApiError for references that are longer than messages may be."""
+        limit = self.settings.max_characters
+        references = [label.reference or () for label in labels]
+        size = sum(len(one) if isinstance(one, str) else sum(map(len, one)) for one in references)
+        if size > limit:
+            reason = f"the references have {size} characters, more than {limit}; send fewer labels at a time"
+            raise ApiError(400, reason, code="too_long", param="reference")
+
+    def label(
+        self, labels: Sequence[Label], *, is_wanted: Callable[[], bool] = lambda: True
+    ) -> list[dict[str, Any]]:
+        """Write labels down, all or none of them, and tell the watch; none that are not wanted any more."""
         if self.log is None:
             raise ApiError(409, "nothing is logged here; start with --log FILE", code="no_log")
         verdicts = dict[str, tuple[Reply, bool]]()
         try:
             with self._labelling:
                 for place, label in enumerate(labels):
+                    if not is_wanted():
+                        return []
                     verdict = self._verdict_of(label, f"labels.{place}")
                     if verdicts.setdefault(label.id, verdict) != verdict:
                         reason = f"the reply {shown(label.id)} is labelled twice, and differently; send one"
