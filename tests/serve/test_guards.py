@@ -22,7 +22,7 @@ import httpx
 import pytest
 
 from semcal.data.question import Question
-from semcal.errors import UsageError
+from semcal.errors import SemcalWarning, UsageError
 from semcal.serve import connections as connections_module
 from semcal.serve import engine as engine_module
 from semcal.serve.configuration import ServeSettings, hashed, is_loopback, merged, read_keys
@@ -89,6 +89,7 @@ def test_without_a_key_pages_of_other_hosts_are_refused() -> None:
 
 def test_keys_are_read_from_a_file_or_the_environment_and_never_shown(tmp_path: Path) -> None:
     file = tmp_path / "keys"
+    file.touch(mode=0o600)
     file.write_text(f"# of the team\n{KEYS[0]}\n\n{KEYS[1]}\n")
     assert read_keys(file, {}) == read_keys(None, {"SEMCAL_SERVE_KEYS": ",".join(KEYS)})
     assert read_keys(None, {}) == ()
@@ -109,6 +110,16 @@ def test_keys_are_read_from_a_file_or_the_environment_and_never_shown(tmp_path: 
     with pytest.raises(UsageError, match="keys in --config") as caught:
         merged({"keys": None}, {"keys": Path | None}, file, {})
     assert KEYS[0] not in str(caught.value)
+
+
+def test_keys_that_others_can_read_are_warned_about(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text(KEYS[0])
+    for mode in (0o640, 0o604):
+        file.chmod(mode)
+        with pytest.warns(SemcalWarning, match="--keys .*chmod 600") as caught:
+            assert read_keys(file, {}) == (hashed(KEYS[0]),)
+        assert KEYS[0] not in str(caught[0].message)
 
 
 def test_cross_origin_pages_may_ask_only_where_they_are_named() -> None:

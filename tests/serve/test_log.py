@@ -1,6 +1,7 @@
 """The log of replies: what goes in comes out, in order, from any number of threads, whatever happens."""
 
 import sqlite3
+import stat
 import threading
 from pathlib import Path
 
@@ -97,6 +98,13 @@ def test_an_id_is_taken_once(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="UNIQUE"):
         log.add(reply_of("a"))
     assert len(list(log.probabilities())) == 1
+
+
+def test_the_log_is_for_its_owner_alone(tmp_path: Path) -> None:
+    log = ReplyLog(tmp_path / "log.sqlite")
+    log.add(reply_of("a"))
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
+    assert modes == dict.fromkeys(("log.sqlite", "log.sqlite-shm", "log.sqlite-wal"), 0o600)
 
 
 def test_a_file_that_is_no_log_is_refused(tmp_path: Path) -> None:

@@ -58,6 +58,9 @@ class ServeOptions:
     log: Path | None = Option(None, "--log", metavar="FILE", help="Write replies and labels down (SQLite).")
     no_answers: bool = Option(False, "--no-answers", help="Do not log the normal form of answers.")
     log_texts: bool = Option(False, "--log-texts", help="Log questions and draws as well.")
+    show_backend_errors: bool = Option(
+        False, "--show-backend-errors", help="Send clients the texts of the model server's errors, too."
+    )
     audit: float | None = Option(
         None, metavar="SHARE", help="Mark this share of the replies to be labelled, such as 0.05."
     )

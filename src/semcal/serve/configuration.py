@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -14,7 +15,7 @@ from typing import Any, Literal, get_args, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from semcal.arrays import as_option
-from semcal.errors import UsageError, shown
+from semcal.errors import SemcalWarning, UsageError, shown
 from semcal.files import read_yaml
 from semcal.registry import check_name
 from semcal.serve.requests import Style
@@ -40,6 +41,7 @@ class ServeSettings:
     on_alarm: Literal["abstain", "flag"] = "abstain"
     answers: bool = True  # whether the normal form of an answer is logged
     log_texts: bool = False
+    show_backend_errors: bool = False  # whether clients get the texts of a model server's errors
     audit: float = 0.0  # the share of the replies that is marked to be labelled
     queue: int = 1000  # questions that wait at most
     request_timeout: float = 120.0  # seconds
@@ -110,6 +112,9 @@ def read_keys(file: Path | None, environment: Mapping[str, str] = os.environ) ->
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no text"
         raise UsageError(f"{source} cannot be read: {reason}") from None
+    if file is not None and os.name == "posix" and file.stat().st_mode & 0o077:
+        reason = f"--keys {file} can be read by other users of this machine; chmod 600 {file} ends that"
+        warnings.warn(reason, SemcalWarning, stacklevel=2)
     lines = [line.strip() for line in text.splitlines()]
     keys = [line for line in lines if line and not line.startswith("#")]
     if file is not None and not keys:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 import time
 import uuid
@@ -49,6 +50,8 @@ from semcal.serve.requests import (
 from semcal.serve.watch import PromiseWatch
 from semcal.uncertainty import SemanticUQ
 
+#: The status of a model server in a message.
+_STATUS = re.compile(r"\bHTTP \d{3}\b")
 #: Seconds that the log has in any case, whatever drawing took.
 LEAST_FOR_LOG = 2.0
 #: Buckets of the histogram of seconds.
@@ -271,7 +274,12 @@ class Service:
         engine = tier.engine
         engine.submit(job)
         try:
-            return await self._wait(job.future, gone, until)
+            outcome = await self._wait(job.future, gone, until)
+            refuses = self.settings.uncovered == "refuse" and not tier.uq.asking.force
+            if outcome.by_other_model and refuses:
+                reason = "another model answered than the calibration's; the operator can correct --model"
+                raise ApiError(502, reason, code="other_model")
+            return outcome
         except QuestionError as error:  # without its id, which may be long
             raise ApiError(400, error.reason) from error
         except (InputError, UsageError) as error:
@@ -282,7 +290,10 @@ class Service:
             raise ApiError(503, reason, code="budget_spent") from error
         except (ServerError, BackendFailed, ModelError) as error:
             _note_failure("backend", error)
-            reason = f": {error}" if isinstance(error, BackendFailed) else ""
+            status = _STATUS.search(str(error))
+            reason = f" ({status[0]})" if status else ""
+            if self.settings.show_backend_errors and isinstance(error, BackendFailed):
+                reason = f": {error}"
             reason = f"the model server gave no answer{reason}; try again later"
             raise ApiError(502, reason, code="backend_failed") from error
         finally:
@@ -296,6 +307,8 @@ class Service:
 
     def _verdict(self, tier: Tier, outcome: Outcome, query: Query, options: Options) -> Verdict:
         names = tuple(name for name, _ in query.uncovered)
+        if outcome.by_other_model and not tier.uq.asking.force:
+            names += ("model",)
         return Verdict.of(outcome, tier.calibration, options, uncovered=names, alarm=self._alarmed)
 
     def _count_draws(self, outcome: Outcome, tier: Tier) -> None:
@@ -520,8 +533,9 @@ class Service:
 
 
 def _note_failure(event: str, error: Exception) -> None:
-    """Log why all requests fail; of what is wrong with one, which may quote its texts, the kind alone."""
-    why = {"reason": str(error)} if isinstance(error, ServerError | BudgetError) else {}
+    """Log what a server says; of what is wrong with a request, which may quote its texts, the kind alone."""
+    is_of_server = isinstance(error, ServerError | BudgetError | BackendFailed)
+    why = {"reason": str(error)} if is_of_server else {}
     note(event, type=type(error).__name__, **why)
 
 
