@@ -55,6 +55,16 @@ def connect(path: Path, patience: float = LOCK_TIMEOUT) -> sqlite3.Connection:
     return database
 
 
+def connect_read_only(path: Path, patience: float = LOCK_TIMEOUT) -> sqlite3.Connection:
+    """A connection that changes nothing, also not beside the file: readers of WAL leave files there."""
+    log, in_wal = path.with_name(f"{path.name}-wal"), False
+    with suppress(OSError), path.open("rb") as handle:  # of a file that is not there SQLite says so
+        in_wal = handle.read(20)[18:19] == b"\2"
+    settled = "&immutable=1" if in_wal and not (log.is_file() and log.stat().st_size) else ""
+    uri = f"{path.resolve().as_uri()}?mode=ro{settled}"
+    return sqlite3.connect(uri, uri=True, timeout=patience, check_same_thread=False)
+
+
 def prepare(database: sqlite3.Connection, path: Path, layout: Layout) -> None:
     """Create the tables if there are none, and check that all is whole.
 
@@ -68,6 +78,12 @@ def prepare(database: sqlite3.Connection, path: Path, layout: Layout) -> None:
                 database.execute(f"PRAGMA user_version = {layout.schema}")
                 for statement in layout.tables.values():
                     database.execute(statement)
+    check(database, path, layout)
+    write_ahead(database)
+
+
+def check(database: sqlite3.Connection, path: Path, layout: Layout) -> None:
+    """Check that a file is whole, and of this layout; errors as of `prepare`."""
     owner, schema = layout_of(database)
     if owner != layout.owner:
         raise StoreError(f"{path} is a database of another program; give the {layout.noun} a file of its own")
@@ -82,7 +98,6 @@ def prepare(database: sqlite3.Connection, path: Path, layout: Layout) -> None:
     (state,) = database.execute("PRAGMA integrity_check(1)").fetchone()
     if state != "ok":
         raise sqlite3.DatabaseError(" ".join(state.split()))
-    write_ahead(database)
 
 
 def is_locked(error: sqlite3.Error) -> bool:

@@ -107,6 +107,16 @@ def test_the_log_is_for_its_owner_alone(tmp_path: Path) -> None:
     assert modes == dict.fromkeys(("log.sqlite", "log.sqlite-shm", "log.sqlite-wal"), 0o600)
 
 
+def test_a_log_that_is_read_is_not_written_to(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="cannot use"):
+        ReplyLog(tmp_path / "none.sqlite", read_only=True)
+    ReplyLog(tmp_path / "log.sqlite").close()
+    log = ReplyLog(tmp_path / "log.sqlite", read_only=True)
+    with pytest.raises(StoreError, match="readonly"):
+        log.add(reply_of("a"))
+    assert [path.name for path in tmp_path.iterdir()] == ["log.sqlite"]
+
+
 def test_a_file_that_is_no_log_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "log.sqlite"
     sqlite3.connect(path).execute("CREATE TABLE others (x)").connection.close()

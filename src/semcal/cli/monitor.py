@@ -107,7 +107,7 @@ def _read_log(
 
     if calibration is None and tolerance is None:
         info("monitor: without --calibration DIR no tolerance is known, nor which risk was promised")
-    with closing(ReplyLog(Path(file))) as log:
+    with closing(ReplyLog(Path(file), read_only=True)) as log:
         labels = log.calibrations()
         ids = tuple(labels) if calibration is None else (calibration.id,)
         if len(ids) > 1 and calibration is None:

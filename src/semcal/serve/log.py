@@ -94,7 +94,8 @@ class LabelledReply:
 class ReplyLog:
     """Replies and their labels in a file, which is made where there is none; of all threads.
 
-    StoreError if the file is damaged, no log of replies, or cannot be written.
+    With `read_only` nothing of the file is changed, and there must be one. StoreError if the file is damaged,
+    no log of replies, or cannot be written.
 
     Examples
     --------
@@ -107,15 +108,17 @@ class ReplyLog:
     ([LabelledReply(id='a', probability=0.9, threshold=0.5, abstained=False, correct=True, ...)], [0.9])
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self.path = Path(path)
+        self._connect = databases.connect_read_only if read_only else connect
         self._lock = threading.Lock()
         self._is_locked = False  # by another program, when this one last wrote
-        databases.make_folder(self.path, "the log")
+        if not read_only:
+            databases.make_folder(self.path, "the log")
         with self._as_store_error():
-            self._database = connect(self.path)
+            self._database = self._connect(self.path)
             self._close = weakref.finalize(self, databases.close_whole, self._database)
-            databases.prepare(self._database, self.path, _LAYOUT)
+            (databases.check if read_only else databases.prepare)(self._database, self.path, _LAYOUT)
 
     def add(self, reply: Reply) -> None:
         """Write a reply down; StoreError if that cannot be done."""
@@ -213,7 +216,7 @@ class ReplyLog:
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
-        with self._as_store_error(), closing(connect(self.path, PATIENCE)) as database:
+        with self._as_store_error(), closing(self._connect(self.path, PATIENCE)) as database:
             yield database
 
     def _as_store_error(self) -> AbstractContextManager[None]:
