@@ -78,13 +78,15 @@ def is_stream(path: Path) -> bool:
 
 
 @contextmanager
-def atomic_write(path: Path) -> Iterator[BinaryIO]:
+def atomic_write(path: Path, *, private: bool = False) -> Iterator[BinaryIO]:
     """Open a file for bytes so that it appears whole, flushed to disk, when the block ends, or not at all.
 
     A symbolic link at `path` is replaced, not followed. Leftovers of killed processes in the folder are
-    removed. An OSError names `path`.
+    removed. An OSError names `path`. A `private` file can be read by its owner alone.
     """
     with part_folder(path) as folder, (folder / path.name).open("xb") as handle:
+        if private:
+            Path(handle.name).chmod(0o600)
         yield handle
         handle.flush()
         os.fsync(handle.fileno())
@@ -556,8 +558,8 @@ def read_yaml(path: Path, name: str, *, remedy: str) -> Any:
 
 
 def write_sealed(path: Path, content: Mapping[str, object]) -> None:
-    """Write a JSON object with its checksum, whole or not at all."""
-    with atomic_write(path) as file:
+    """Write a JSON object with its checksum, whole or not at all, for the owner alone."""
+    with atomic_write(path, private=True) as file:
         file.write(canonical({**content, "checksum": json_checksum(content)}).encode())
 
 
@@ -650,12 +652,12 @@ def _lines(handle: BinaryIO, source: str | Path) -> Iterator[bytes | None]:
 
 
 @contextmanager
-def writing(target: str | Path | None) -> Iterator[TextIO]:
+def writing(target: str | Path | None, *, private: bool = False) -> Iterator[TextIO]:
     """Open `target` for text so that it appears whole or not at all; None is standard output.
 
     The text is written under a temporary name, flushed to disk and renamed (`atomic_write`); an error inside
-    the block leaves an older file unchanged. A device or a pipe (/dev/null, a FIFO, /dev/stdout) is written
-    directly, and appended to after `>> file`.
+    the block leaves an older file unchanged. A `private` file can be read by its owner alone. A device or a
+    pipe (/dev/null, a FIFO, /dev/stdout) is written directly, and appended to after `>> file`.
     """
     if target is None:
         yield sys.stdout
@@ -667,7 +669,7 @@ def writing(target: str | Path | None) -> Iterator[TextIO]:
             yield handle
         return
     with (
-        atomic_write(path) as raw,
+        atomic_write(path, private=private) as raw,
         open(raw.fileno(), "w", encoding="utf-8", newline="\n", closefd=False) as handle,
     ):
         yield handle

@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -137,6 +138,38 @@ def test_labels_are_listed_and_struck(tmp_path: Path) -> None:
     code, _, stderr = semcal("labels", tmp_path / "none.sqlite")
     assert (code, "there is no log" in stderr) == (1, True)
     assert not (tmp_path / "none.sqlite").exists()
+
+
+def contents(folder: Path) -> dict[str, tuple[bytes, int]]:
+    """Files, without what readers of SQLite share in memory."""
+    files = [path for path in folder.iterdir() if not path.name.endswith("-shm")]
+    return {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
+
+
+def test_a_log_is_read_and_nothing_of_it_changed_whether_a_server_has_it_open_or_not(tmp_path: Path) -> None:
+    log = log_of(tmp_path / "log.sqlite", rows_of(20))
+    for is_served in (False, True):
+        if is_served:
+            serving = ReplyLog(Path(log))
+            serving.add(Reply("new", 0.0, "f00", {}, None, 0.5, 0.4, False, "model"))
+        before = contents(tmp_path)
+        code, lines, _ = semcal("monitor", log, "--risk", 0.9)
+        assert (code, lines[1]["labels"]) == (0, 20)
+        assert contents(tmp_path) == before
+    serving.close()
+
+
+def test_a_log_of_another_version_or_program_is_refused_as_it_is(tmp_path: Path) -> None:
+    log = log_of(tmp_path / "log.sqlite", rows_of(20))
+    with closing(sqlite3.connect(log)) as database:
+        database.execute("PRAGMA user_version = 0")
+    with closing(sqlite3.connect(tmp_path / "other.sqlite")) as database:
+        database.execute("PRAGMA user_version = 3")  # a file without a table
+    before = contents(tmp_path)
+    for name, words in (("log.sqlite", "layout 0"), ("other.sqlite", "another program")):
+        code, _, said = semcal("monitor", tmp_path / name, "--risk", 0.9)
+        assert (code, words in said) == (1, True), said
+    assert contents(tmp_path) == before
 
 
 def test_with_audited_only_labels_of_marked_replies_count(tmp_path: Path) -> None:

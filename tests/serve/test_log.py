@@ -1,6 +1,7 @@
 """The log of replies: what goes in comes out, in order, from any number of threads, whatever happens."""
 
 import sqlite3
+import stat
 import threading
 from pathlib import Path
 
@@ -162,6 +163,23 @@ def test_an_id_is_taken_once(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="UNIQUE"):
         log.add(reply_of("a"))
     assert len(list(log.probabilities())) == 1
+
+
+def test_the_log_is_for_its_owner_alone(tmp_path: Path) -> None:
+    log = ReplyLog(tmp_path / "log.sqlite")
+    log.add(reply_of("a"))
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
+    assert modes == dict.fromkeys(("log.sqlite", "log.sqlite-shm", "log.sqlite-wal"), 0o600)
+
+
+def test_a_log_that_is_read_is_not_written_to(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="cannot use"):
+        ReplyLog(tmp_path / "none.sqlite", read_only=True)
+    ReplyLog(tmp_path / "log.sqlite").close()
+    log = ReplyLog(tmp_path / "log.sqlite", read_only=True)
+    with pytest.raises(StoreError, match="readonly"):
+        log.add(reply_of("a"))
+    assert [path.name for path in tmp_path.iterdir()] == ["log.sqlite"]
 
 
 def test_a_file_that_is_no_log_is_refused(tmp_path: Path) -> None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import httpx
 import pytest
 
 import semcal
@@ -15,13 +19,14 @@ from semcal.calibration.calibrated import Calibration
 from semcal.calibration.features import features_of
 from semcal.cli import serve_command
 from semcal.errors import StoreError
+from semcal.grading.grade import as_grader
 from semcal.metrics.probability_maps import MapCandidate, ProbabilityMap
 from semcal.models.fakes import FakeLanguageModel
 from semcal.serve import service as service_module
 from semcal.serve.log import LabelledReply, Reply, ReplyLog
 from semcal.serve.watch import PromiseWatch
 from tests.cli.invoking import semcal as command
-from tests.serve.serving import SANG, TABLE, WHERE, WROTE, running, uq_of
+from tests.serve.serving import SANG, TABLE, WHERE, WROTE, running, until, uq_of
 
 CHECK, LABELS = "/v1/semcal/check", "/v1/semcal/labels"
 
@@ -360,3 +365,82 @@ def test_signals_that_a_calibration_reads_are_read_and_logged(tmp_path: Path) ->
         features = log.reply(reply["id"]).features
     assert {"E-SC", "mean-token", "smallest-token"} <= {*features}
     assert 0 < features["mean-token"] <= 1
+
+
+# ---- References of any size
+
+
+class SlowGrader:
+    """Calls every answer right, once `go` is set."""
+
+    def __init__(self) -> None:
+        self.begun, self.go = threading.Semaphore(0), threading.Event()
+        self.references: list[str] = []
+
+    def grade(self, _question: str, _predictions: list[str], references: list[str]) -> Any:
+        self.references += references
+        self.begun.release()
+        assert self.go.wait(30)
+        return SimpleNamespace(correct=True)
+
+
+def test_references_and_given_answers_are_limited_as_messages_are(tmp_path: Path) -> None:
+    with running(log=ReplyLog(tmp_path / "log.sqlite"), max_characters=100) as server:
+        reply = server.chat(WROTE).json()["id"]
+        for references in ("x" * 101, ["x" * 60, "y" * 60]):
+            label = {"id": reply, "reference": references}
+            for body in (label, [label]):
+                refused = server.post(LABELS, body)
+                assert (refused.status_code, refused.json()["error"]["code"]) == (400, "too_long")
+        many = [{"id": reply, "reference": "x" * 60}] * 2
+        assert server.post(LABELS, many).json()["error"]["code"] == "too_long"
+        assert server.post(LABELS, {"id": reply, "reference": "Ana Velis"}).status_code == 200
+    with running(uq_of(answer_kind="given"), max_characters=100) as server:
+        for further in ({"answer": "x" * 101}, {"answer": "x", "samples": ["y" * 20] * 10}):
+            refused = server.post(CHECK, {"question": WROTE, **further})
+            assert (refused.status_code, refused.json()["error"]["code"]) == (400, "too_long")
+
+
+def test_while_labels_are_graded_replies_are_streamed_and_all_labels_are_taken(tmp_path: Path) -> None:
+    log, grader, n = ReplyLog(tmp_path / "log.sqlite"), SlowGrader(), 45  # more than a pool has threads
+    with running(log=log) as server, ThreadPoolExecutor(n) as pool:
+        server.service.__dict__["_grader"] = grader
+        ids = [server.chat(WROTE).json()["id"] for _ in range(n)]
+        labels = [pool.submit(server.post, LABELS, {"id": id, "reference": "Ana"}) for id in ids]
+        assert grader.begun.acquire(timeout=30)
+        body = {"model": "fake", "stream": True, "messages": [{"role": "user", "content": WROTE}]}
+        with httpx.stream("POST", f"{server.url}/v1/chat/completions", json=body, timeout=30) as reply:
+            assert "[DONE]" in "".join(reply.iter_text())
+        grader.go.set()
+        assert {label.result().status_code for label in labels} == {200}
+    assert len(list(ReplyLog(log.path).labelled())) == n
+
+
+def test_grading_that_takes_too_long_or_whose_client_goes_is_given_up(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "semcal.serve")
+    log, grader = ReplyLog(tmp_path / "log.sqlite"), SlowGrader()
+    with running(log=log, request_timeout=0.5) as server:
+        server.service.__dict__["_grader"] = grader
+        ids = [server.chat(WROTE).json()["id"] for _ in range(3)]
+        long = [{"id": id, "reference": "of the first"} for id in ids]
+        refused = server.post(LABELS, long)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (504, "timeout")
+        server.service.settings.__dict__["request_timeout"] = 30.0
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.post(f"{server.url}{LABELS}", json={"id": ids[0], "reference": "of the gone"}, timeout=0.5)
+        until(lambda: any('"status": 499' in record.getMessage() for record in caplog.records))
+        grader.go.set()
+        last = server.post(LABELS, {"id": ids[2], "reference": "of the last"})
+        assert last.status_code == 200
+    assert grader.references == ["of the first", "of the last"]
+    assert [reply.id for reply in ReplyLog(log.path).labelled()] == ids[2:]
+
+
+def test_no_cache_keeps_a_huge_text() -> None:
+    grader, text = as_grader("rules", None), "1/2 " * 5_000
+    before = sys.getrefcount(text)
+    grader.grade(text, [text], ["paris"])
+    grader.grade(text, ["paris"], [text])
+    assert sys.getrefcount(text) == before

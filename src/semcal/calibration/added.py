@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import math
-import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
@@ -31,6 +30,7 @@ from semcal.databases import (
     REPLY_LOG,
     REPLY_LOG_SCHEMA,
     as_store_errors,
+    connect_read_only,
     is_database,
     layout_of,
 )
@@ -92,10 +92,10 @@ def read_log(path: Path) -> list[LoggedReply]:
     """
     if not path.is_file():
         raise InputError(f"there is no log {path}; give the FILE of semcal serve --log FILE")
-    uri, owner, schema = f"{path.resolve().as_uri()}?mode=ro", 0, 0
+    owner, schema = 0, 0
     with as_store_errors(f"the log {path}", "give a copy from before"):
         if is_database(path):
-            with closing(sqlite3.connect(uri, uri=True, timeout=LOCK_TIMEOUT)) as database:
+            with closing(connect_read_only(path, LOCK_TIMEOUT)) as database:
                 owner, schema = layout_of(database)
                 if (owner, schema) == (REPLY_LOG, REPLY_LOG_SCHEMA):
                     return [_reply(path, row) for row in database.execute(_REPLIES).fetchall()]

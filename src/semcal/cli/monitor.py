@@ -109,7 +109,7 @@ def _read_log(
 
     if calibration is None and tolerance is None:
         info("monitor: without --calibration DIR no tolerance is known, nor which risk was promised")
-    with closing(ReplyLog(Path(file))) as log:
+    with closing(ReplyLog(Path(file), read_only=True)) as log:
         labels = log.calibrations()
         ids = tuple(labels) if calibration is None else (calibration.id,)
         if len(ids) > 1 and calibration is None:
@@ -266,7 +266,7 @@ def labels(
         raise InputError(f"there is no log {file}; give the FILE of semcal serve --log FILE")
     start = 0.0 if since is None else since.replace(tzinfo=UTC).timestamp()
     end = math.inf if until is None else until.replace(tzinfo=UTC).timestamp()
-    with closing(ReplyLog(Path(file))) as log:
+    with closing(ReplyLog(Path(file), read_only=not (strike or restore))) as log:
         if strike or restore:
             count = log.strike(id, key=key, since=start, until=end, restore=restore)
             info(f"labels: {count} {'restored' if restore else 'struck'}")

@@ -64,6 +64,9 @@ class ServeOptions:
     log: Path | None = Option(None, "--log", metavar="FILE", help="Write replies and labels down (SQLite).")
     no_answers: bool = Option(False, "--no-answers", help="Do not log the normal form of answers.")
     log_texts: bool = Option(False, "--log-texts", help="Log questions and draws as well.")
+    show_backend_errors: bool = Option(
+        False, "--show-backend-errors", help="Send clients the texts of the model server's errors, too."
+    )
     audit: float | None = Option(
         None, metavar="SHARE", help="Mark this share of the replies to be labelled, such as 0.05."
     )
@@ -87,6 +90,20 @@ class ServeOptions:
     )
     grace: float | None = Option(
         None, metavar="SECONDS", help="How long running requests have after SIGTERM: 120 by default."
+    )
+    read_timeout: float | None = Option(
+        None,
+        "--read-timeout",
+        metavar="SECONDS",
+        help="How long the head of a request may take to come, and then its body: 30 by default.",
+    )
+    max_connections: int | None = Option(
+        None,
+        metavar="N",
+        help="Connections at a time: 1000 by default, and half of the files that may be open (ulimit -n).",
+    )
+    max_connections_per_address: int | None = Option(
+        None, metavar="N", help="Connections of one address: 250 by default, and half of all."
     )
     max_body: int | None = Option(None, metavar="BYTES", help="Of one request: 1000000 by default.")
     max_messages: int | None = Option(None, metavar="N", help="Of one request: 100 by default.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -14,7 +15,7 @@ from typing import Any, Literal, get_args, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from semcal.arrays import as_option
-from semcal.errors import UsageError, shown
+from semcal.errors import SemcalWarning, UsageError, shown
 from semcal.files import read_yaml
 from semcal.registry import check_name
 from semcal.serve.requests import Style
@@ -43,9 +44,13 @@ class ServeSettings:
     on_alarm: Literal["abstain", "flag"] = "abstain"
     answers: bool = True  # whether the normal form of an answer is logged
     log_texts: bool = False
+    show_backend_errors: bool = False  # whether clients get the texts of a model server's errors
     audit: float = 0.0  # the share of the replies that is marked to be labelled
     queue: int = 1000  # questions that wait at most
     request_timeout: float = 120.0  # seconds
+    read_timeout: float = 30.0  # seconds for the head of a request, and again for its body
+    max_connections: int = 1000  # at most half of the files that the process may open
+    max_connections_per_address: int = 250  # at most half of all
     grace: float = 120.0  # seconds that running requests have after SIGTERM
     max_body: int = 10**6  # bytes
     max_messages: int = 100
@@ -59,9 +64,10 @@ class ServeSettings:
             raise UsageError(f"--port must be from 0 to 65535, got {self.port}")
         if not 0 <= self.audit <= 1:
             raise UsageError(f"--audit must be a share from 0 to 1, such as 0.05, got {shown(self.audit)}")
-        for name in ("queue", "max_body", "max_messages", "max_characters"):
+        counts = ("queue", "max_body", "max_messages", "max_characters")
+        for name in (*counts, "max_connections", "max_connections_per_address"):
             as_option(getattr(self, name), _option(name), "a positive whole number", low=0, whole=True)
-        for name in ("request_timeout", "grace"):
+        for name in ("request_timeout", "read_timeout", "grace"):
             as_option(getattr(self, name), _option(name), "a positive number of seconds", low=0)
         if self.log_texts and not self.answers:
             raise UsageError(
@@ -113,6 +119,9 @@ def read_keys(
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no text"
         raise UsageError(f"{source} cannot be read: {reason}") from None
+    if file is not None and os.name == "posix" and file.stat().st_mode & 0o077:
+        reason = f"--keys {file} can be read by other users of this machine; chmod 600 {file} ends that"
+        warnings.warn(reason, SemcalWarning, stacklevel=2)
     lines = [line.strip() for line in text.splitlines()]
     keys = [line for line in lines if line and not line.startswith("#")]
     if file is not None and not keys:

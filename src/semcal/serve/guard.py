@@ -69,7 +69,7 @@ class Guard:
         client_id = headers.get("x-request-id", "")
         request_id = client_id if _ID.fullmatch(client_id) else uuid.uuid4().hex
         noted = scope.setdefault("state", {})["noted"] = dict[str, Any]()  # what the log says further
-        status, size, limit, seconds = 0, 0, self.settings.max_body, self.settings.request_timeout
+        status, size, limit, seconds = 0, 0, self.settings.max_body, self.settings.read_timeout
         is_read = False  # the body, after which only the end of the connection is waited for
 
         async def answer(message: Message) -> None:
@@ -85,10 +85,11 @@ class Guard:
         async def limited() -> Message:
             nonlocal size, is_read
             try:
-                message = await (receive() if is_read else asyncio.wait_for(receive(), seconds))
+                left = start + seconds - time.monotonic()  # one deadline for the whole body
+                message = await (receive() if is_read else asyncio.wait_for(receive(), left))
             except TimeoutError:
                 reason = f"the body did not come within {seconds:g} s; send it at once"
-                raise ApiError(408, reason, code="body_timeout") from None
+                raise ApiError(408, reason, code="body_timeout", headers={"connection": "close"}) from None
             is_read = not message.get("more_body", False)
             size += len(message.get("body", b""))
             if size > limit:

@@ -25,6 +25,8 @@ from semcal import databases
 from semcal.databases import as_store_errors, connect, transaction
 from semcal.files import dumps
 
+#: Seconds to wait once for another program that has locked the file; until a write works no other waits.
+PATIENCE = 1.0
 #: Rows that are read at a time.
 PAGE = 1000
 
@@ -131,7 +133,8 @@ class LoggedLabel:
 class ReplyLog:
     """Replies and their labels in a file, which is made where there is none; of all threads.
 
-    StoreError if the file is damaged, no log of replies, or cannot be written.
+    With `read_only` nothing of the file is changed, and there must be one. StoreError if the file is damaged,
+    no log of replies, or cannot be written.
 
     Examples
     --------
@@ -144,14 +147,17 @@ class ReplyLog:
     ([LabelledReply(id='a', probability=0.9, threshold=0.5, abstained=False, correct=True, ...)], [0.9])
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self.path = Path(path)
+        self._connect = databases.connect_read_only if read_only else connect
         self._lock = threading.Lock()
-        databases.make_folder(self.path, "the log")
+        self._is_locked = False  # by another program, when this one last wrote
+        if not read_only:
+            databases.make_folder(self.path, "the log")
         with self._as_store_error():
-            self._database = connect(self.path)
+            self._database = self._connect(self.path)
             self._close = weakref.finalize(self, databases.close_whole, self._database)
-            databases.prepare(self._database, self.path, _LAYOUT)
+            (databases.check if read_only else databases.prepare)(self._database, self.path, _LAYOUT)
         self._version = 0
         self.is_changed_elsewhere()
 
@@ -264,12 +270,20 @@ class ReplyLog:
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        with self._lock, self._as_store_error(), transaction(self._database):
-            yield self._database
+        with self._lock, self._as_store_error():
+            patience = 0 if self._is_locked else round(1000 * PATIENCE)
+            self._database.execute(f"PRAGMA busy_timeout = {patience}")
+            try:
+                with transaction(self._database):
+                    yield self._database
+            except sqlite3.Error as error:
+                self._is_locked = databases.is_locked(error)
+                raise
+            self._is_locked = False
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
-        with self._as_store_error(), closing(connect(self.path)) as database:
+        with self._as_store_error(), closing(self._connect(self.path, PATIENCE)) as database:
             yield database
 
     def _as_store_error(self) -> AbstractContextManager[None]:
