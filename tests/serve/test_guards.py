@@ -123,6 +123,7 @@ def test_keys_are_read_from_a_file_or_the_environment_and_never_shown(tmp_path: 
 def test_keys_for_labels_send_labels_and_nothing_else(tmp_path: Path) -> None:
     file = tmp_path / "keys"
     file.write_text(f"{KEYS[1]}\n")
+    file.chmod(0o600)
     label_keys = read_keys(file, {}, variable=LABEL_KEYS)
     assert label_keys == read_keys(None, {LABEL_KEYS: KEYS[1]}, variable=LABEL_KEYS)
     file.write_text("kurz")

@@ -120,7 +120,7 @@ def read_keys(
         reason = error.strerror if isinstance(error, OSError) else "it is no text"
         raise UsageError(f"{source} cannot be read: {reason}") from None
     if file is not None and os.name == "posix" and file.stat().st_mode & 0o077:
-        reason = f"--keys {file} can be read by other users of this machine; chmod 600 {file} ends that"
+        reason = f"{option} {file} can be read by other users of this machine; chmod 600 {file} ends that"
         warnings.warn(reason, SemcalWarning, stacklevel=2)
     lines = [line.strip() for line in text.splitlines()]
     keys = [line for line in lines if line and not line.startswith("#")]
