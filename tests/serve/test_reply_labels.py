@@ -222,13 +222,13 @@ def test_struck_labels_leave_the_watch_of_a_server_that_runs(
         for _ in range(10):
             server.post(LABELS, {"id": server.chat(WROTE).json()["id"], "correct": False})
         assert watch.alarm
-        assert server.chat(SANG).json()["semcal"]["abstained"]
+        assert server.chat(WROTE).json()["semcal"]["abstained"]
         code, out, _ = command("labels", log.path, "--since", "2000-01-01", "--strike", "--json")
         assert code == 0
         assert [label["struck"] for label in out] == [True] * 10
-        server.chat(SANG)  # which sees that labels were struck
+        server.chat(WROTE)  # which sees that labels were struck
         assert not watch.alarm
-        assert not server.chat(SANG).json()["semcal"]["abstained"]
+        assert not server.chat(WROTE).json()["semcal"]["abstained"]
         id = server.chat(WROTE).json()["id"]
         assert server.post(LABELS, {"id": id, "correct": True}).json()["data"][0]["counts"]
         assert watch.tests["risk"].n == 1
@@ -413,7 +413,7 @@ def test_while_labels_are_graded_replies_are_streamed_and_all_labels_are_taken(t
             assert "[DONE]" in "".join(reply.iter_text())
         grader.go.set()
         assert {label.result().status_code for label in labels} == {200}
-    assert len(list(ReplyLog(log.path).labelled())) == n
+    assert len(list(ReplyLog(log.path).labels())) == n
 
 
 def test_grading_that_takes_too_long_or_whose_client_goes_is_given_up(
