@@ -78,7 +78,7 @@ class Draws:
     #: Length-normalized (nats a token); None is unknown, and of a sample without an answer.
     log_likelihoods: Sequence[float | None] | None = None
     likelihood: Sequence[str | None] | None = None  # "sampled" or "rescored"
-    finished: Sequence[bool] = ()  # whether each ended before the token limit
+    finished: Sequence[bool | None] = ()  # whether each ended before the token limit; None: not known
     temperatures: Sequence[float | None] | None = None  # None where all are under one recalibrator
     token_scores: Sequence[TokenScores | None] | None = None
     answer_format: str | None = None  # how the answers were read from the generations
@@ -393,7 +393,7 @@ class Row(Mapping[str, Any]):
             return None
         likelihood = self.json.get("likelihood")
         return Draws(
-            *(self.samples, self.log_likelihoods, likelihood, self.finished, self.temperatures),
+            *(self.samples, self.log_likelihoods, likelihood, self._finished, self.temperatures),
             token_scores=self.token_scores,
             answer_format=self.json.get("answer_format"),
             refusals=self.json.get("refusals"),
@@ -427,11 +427,15 @@ class Row(Mapping[str, Any]):
 
     @property
     def finished(self) -> list[bool]:
-        """Whether each draw ended before the token limit; all where the row does not say."""
+        """Whether each draw ended before the token limit; true where the row does not say."""
+        return [value is not False for value in self._finished]
+
+    @property
+    def _finished(self) -> list[bool | None]:
         m = len(self.samples)
         value = self.json.get("finished", [True] * m)
-        if not isinstance(value, list) or [type(item) for item in value] != [bool] * m:
-            expected = f"'finished' must hold true or false for each of {m} samples, or be left out"
+        if not isinstance(value, list) or len(value) != m or {*map(type, value)} - {bool, type(None)}:
+            expected = f"'finished' must hold true, false or null for each of {m} samples, or be left out"
             raise InputError(f"{expected}; got {shown(value)}")
         return value
 

@@ -104,6 +104,8 @@ _PASSING = {408, 409, 425, 429, *range(500, 600)} - {501}
 _LOST = {408, 502, 504}
 #: No key, a wrong key, no credit: the same for all requests.
 _REFUSED = {401, 402, 403}
+#: Codes of an error in a body that are a status.
+_STATUSES = {str(status): status for status in range(400, 600)}
 #: Bytes of a server, and letters of them, that are read for a message.
 _BYTES, _LETTERS = 10**6, 20_000
 #: So many letters of a key in a row are not shown: a message may have been cut within it.
@@ -163,6 +165,19 @@ def fault_of_reply(reply: httpx.Response, content: bytes = b"") -> Fault | None:
     if wait is not None and wait > LONGEST_WAIT:
         return Fault(f"{reason} (asks to wait {wait:.0f} s)", status, passing=False)
     return Fault(reason, status, passing=status in _PASSING, lost=status in _LOST, wait=wait)
+
+
+def _fault_within(status: int, error: Any, content: bytes) -> Fault:
+    """What an error in the body of a reply of success means: by its code, where that is a status."""
+    code = error.get("code") if isinstance(error, Mapping) else None
+    code = _STATUSES.get(str(code))
+    words = server_message(content).removesuffix(".")
+    reason = f"HTTP {status} with an error: {words}" + (f" ({code})" if code else "")
+    if code is None:
+        return Fault(reason, status)
+    refused = code in _REFUSED or (code == 429 and b"insufficient_quota" in content)
+    passing = code in _PASSING and not refused
+    return Fault(reason, code, passing=passing, refused=refused, lost=code in _LOST)
 
 
 def server_words(text: str, *, api_key: str | None = None, width: int = 500) -> str:
@@ -755,8 +770,8 @@ def _read(content: bytes, status: int, expects: type, most: int) -> Any:
         value = _value(content, most)
     except ValueError as error:
         return Fault(f"the reply is damaged: {error}", status, lost=True)
-    if isinstance(value, dict) and value.get("error") and "choices" not in value:
-        return Fault(f"HTTP {status} with an error: {server_message(content)}", status)
+    if isinstance(value, dict) and value.get("error") and not value.get("choices"):
+        return _fault_within(status, value["error"], content)
     if not isinstance(value, expects):
         return Fault(f"the reply is damaged: a JSON {type(value).__name__}", status, lost=True)
     return value
