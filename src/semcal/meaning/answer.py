@@ -375,6 +375,17 @@ def split_reasoning(text: str) -> tuple[str, str | None]:
     return reasoning, None if start is None else text[start:].lstrip()
 
 
+def opened_reasoning(prompt: str) -> str:
+    """Return the mark of reasoning that a prompt ends in, such as "<think>"; "" if it ends in none.
+
+    >>> opened_reasoning("Who?<|assistant|><think>\\n"), opened_reasoning("<think>\\n</think>\\n")
+    ('<think>', '')
+    """
+    *_, last = None, *_REASONING.finditer(prompt)
+    is_open = last is not None and last["opens"] is not None and not prompt[last.end() :].strip()
+    return last[0] if last is not None and is_open else ""
+
+
 def _said(text: str, start: int) -> _Part:
     """The part from a place on, between special tokens that came as text."""
     begun = _SPECIALS.match(text, start).end()  # type: ignore[union-attr]

@@ -426,7 +426,10 @@ class ServerModel:
         scored = complete and (ended or finished is False) and None not in values
         log_probs = tuple(value for value in values if value is not None) if scored else ()
         token_ids = ids if complete or choice.token_ids else ()
-        return Drawn(Generation(text, token_ids, log_probs, finished, refusal=choice.refusal), entries)
+        refusal = choice.refusal
+        if refusal is None and self.format is not None and not choice.reasoning:
+            refusal = self.format.refusal(text)
+        return Drawn(Generation(text, token_ids, log_probs, finished, refusal=refusal), entries)
 
     def _rescored(
         self, prompts: Sequence[Prompt], draws_by_way: DrawsByWay, cut: Cut | None
