@@ -326,6 +326,7 @@ def test_a_head_or_a_body_that_does_not_come_is_given_up(byte: bytes) -> None:
                 )
                 status, error = error_of(trickled(connection, byte))
             assert (status, error["code"]) == (408, f"{code}_timeout")
+        server.read_for(30.0)
         assert server.chat(WROTE).status_code == 200
 
 
@@ -344,6 +345,7 @@ def test_a_connection_that_says_nothing_or_sends_a_refused_body_slowly_is_closed
                         break
                 else:
                     pytest.fail("the server waits for ever")
+        server.read_for(30.0)
         assert server.get("/health").status_code == 200
 
 
