@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 # What is imported is compiled once, then and not when it is installed, whatever the environment says of that.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test check bench docs notebooks release-check clean
+.PHONY: demo test check bench bench-quick docs notebooks release-check clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -33,6 +33,10 @@ check: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
+
+# Every benchmark in a tiny size, to see that it runs: five minutes of processor time at most.
+bench-quick: $(STAMP)
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks --quick
 
 # Runs each notebooks/NAME.py and writes NAME.ipynb with what it shows.
 notebooks: $(STAMP)

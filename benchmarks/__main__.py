@@ -1,60 +1,180 @@
 """Run every benchmark, print Markdown, and write what was measured to runs/bench.json.
 
 python -m benchmarks [NAME ...]
+python -m benchmarks --quick [NAME ...]
 python -m benchmarks NAME --OPTION ...
+
+`--quick` runs each benchmark in the tiny size that it declares, to see that it works: its figures mean
+nothing, and go to runs/bench-quick.json. The exit status is 1 if a benchmark fails or prints no row.
 """
 
 from __future__ import annotations
 
+import gzip
 import json
+import os
 import pkgutil
 import platform
 import sys
-from collections.abc import Sequence
+import tempfile
+import traceback
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import version
+from io import StringIO
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, TextIO
+from unittest.mock import patch
 
 import benchmarks
+from benchmarks import DATA, NotRun
 
-OUT = Path("runs/bench.json")
+OUT, QUICK_OUT = Path("runs/bench.json"), Path("runs/bench-quick.json")
+#: Of each longer file of SEMCAL_DATA a quick run reads so many blocks of so many rows, evenly spread.
+BLOCKS, BLOCK = 8, 40
+Rows = list[dict[str, Any]]
 
 
-def main(names: Sequence[str]) -> int:
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one benchmark."""
+
+    name: str
+    rows: Rows  # of `results`
+    printed: int  # rows of all tables
+    seconds: float  # of processor time, with that of its processes
+    failure: str  # empty if there was none
+
+
+def main(arguments: Sequence[str]) -> int:
+    quick = arguments[:1] == ["--quick"]
+    names = list(arguments[quick:])
     known = sorted(module.name for module in pkgutil.iter_modules(benchmarks.__path__))
     modules = [name for name in known if not name.startswith("_")]
-    if len(names) > 1 and names[0] in modules and names[1].startswith("-"):
-        import_module(f"benchmarks.{names[0]}").main(names[1:])
-        return 0
+    if not quick and len(names) > 1 and names[0] in modules and names[1].startswith("-"):
+        return import_module(f"benchmarks.{names[0]}").main(names[1:]) or 0
     unknown = sorted(set(names) - set(modules))
     if unknown:
         print(f"no benchmark {unknown[0]!r}; there are: {', '.join(modules)}", file=sys.stderr)
         return 2
-    measured = {name: run(name) for name in names or modules}
-    OUT.parent.mkdir(parents=True, exist_ok=True)
-    found = {name: rows for name, rows in measured.items() if rows is not None}
-    OUT.write_text(
-        json.dumps({"schema": 1, "environment": environment(), "benchmarks": found}, indent=1) + "\n"
+    with part_of_data() if quick else patch.dict(os.environ):
+        found = [run(name, quick=quick) for name in names or modules]
+    out = QUICK_OUT if quick else OUT
+    out.parent.mkdir(parents=True, exist_ok=True)
+    rows = {one.name: one.rows for one in found if one.rows}
+    out.write_text(
+        json.dumps({"schema": 1, "environment": environment(), "benchmarks": rows}, indent=1) + "\n"
     )
-    print(f"Rows are in {OUT}.")
-    return 0
+    print(table([{"benchmark": one.name, "rows": one.printed, "CPU s": one.seconds} for one in found]))
+    print(f"{sum(one.seconds for one in found):.0f} s of processor time. Rows are in {out}.")
+    for one in found:
+        if one.failure:
+            print(f"{one.name} failed: {one.failure}", file=sys.stderr)
+    return int(any(one.failure for one in found))
 
 
-def run(name: str) -> list[dict[str, Any]] | None:
-    """Run one benchmark; its rows, if it has any."""
-    module = import_module(f"benchmarks.{name}")
-    print(f"## {name}\n\n{(module.__doc__ or '').splitlines()[0]}\n", flush=True)
-    try:
-        if not hasattr(module, "results"):
-            module.main()
-            return None
-        rows: list[dict[str, Any]] = module.results()
-    except SystemExit as stop:  # it says what it needs, such as a folder of data
-        print(f"Not run: {stop}\n", flush=True)
-        return None
-    print(table(rows), flush=True)
+def run(name: str, *, quick: bool = False) -> Outcome:
+    """Run one benchmark; a failure is printed with its traceback, and does not stop the others."""
+    start, failure, rows = processor_seconds(), "", Rows()
+    with redirect_stdout(Copied(sys.stdout)) as said, warnings.catch_warnings():
+        try:
+            module = import_module(f"benchmarks.{name}")
+            print(f"## {name}\n\n{(module.__doc__ or '').partition(chr(10))[0]}\n", flush=True)
+            rows = quick_rows(module) if quick else rows_of(module)
+        except NotRun as needs:
+            print(table([{"benchmark": name, "outcome": str(needs)}]))
+        except (Exception, SystemExit) as error:  # noqa: BLE001
+            traceback.print_exc(file=sys.stdout)
+            failure = f"{type(error).__name__}: {error}"
+    printed = table_rows(said.getvalue())
+    seconds = processor_seconds() - start
+    print(f"{name}: {printed} rows, {seconds:.1f} s of processor time\n", flush=True)
+    return Outcome(
+        name, rows, printed, seconds, failure or ("" if printed else "it printed no row of a table")
+    )
+
+
+def rows_of(module: ModuleType, arguments: Sequence[str] = ()) -> Rows:
+    """Run a module once; its rows, if it returns them."""
+    if arguments or not hasattr(module, "results"):
+        if status := module.main(arguments):
+            raise SystemExit(status)
+        return []
+    rows: Rows = module.results()
+    print(table(rows) if rows else "", flush=True)
     return rows
+
+
+def quick_rows(module: ModuleType) -> Rows:
+    """Run a module in its tiny size."""
+    constants = getattr(module, "QUICK", None)
+    if constants is None:
+        raise AttributeError("QUICK is missing: a dict from names of constants to tiny values; declare it")
+    unknown = sorted(set(constants) - set(vars(module)))
+    if unknown:
+        raise AttributeError(
+            f"QUICK names {', '.join(unknown)}, which the module does not have; correct the name"
+        )
+    with (
+        patch.multiple(module, **constants) if constants else patch.dict({}),
+        tempfile.TemporaryDirectory() as place,
+    ):
+        runs = module.quick_runs(Path(place)) if hasattr(module, "quick_runs") else [[]]
+        return [row for arguments in runs for row in rows_of(module, arguments)]
+
+
+class Copied(StringIO):
+    """Keeps what is printed, and passes it on."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__()
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        self.stream.write(text)
+        return super().write(text)
+
+    def flush(self) -> None:
+        self.stream.flush()
+
+
+@contextmanager
+def part_of_data() -> Iterator[None]:
+    """Let SEMCAL_DATA name a folder with a part of each file while this is open."""
+    whole = Path(os.environ.get(DATA, ""))
+    with tempfile.TemporaryDirectory() as place, patch.dict(os.environ):
+        if DATA in os.environ and whole.is_dir():
+            for file in whole.glob("*.json"):
+                (Path(place) / file.name).write_bytes(file.read_bytes())
+            for file in whole.glob("*.jsonl.gz"):
+                with gzip.open(file) as lines, gzip.open(Path(place) / file.name, "wb", 1) as part:
+                    part.writelines(spread(list(lines)))
+            os.environ[DATA] = place
+        yield
+
+
+def spread(lines: list[bytes]) -> list[bytes]:
+    """Take blocks of lines from all parts of a file: rows of one question mostly follow each other."""
+    if len(lines) <= BLOCKS * BLOCK:
+        return lines
+    starts = (len(lines) * block // BLOCKS for block in range(BLOCKS))
+    return [line for start in starts for line in lines[start : start + BLOCK]]
+
+
+def table_rows(text: str) -> int:
+    """Count the rows of Markdown tables, without heads."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    rules = sum(not line.strip("|-: ") for line in lines)
+    return len(lines) - 2 * rules
+
+
+def processor_seconds() -> float:
+    """Return the processor time of this process and of those that it has started and awaited."""
+    return sum(os.times()[:4])
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:

@@ -9,8 +9,11 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
+from benchmarks import NotRun
+from semcal.demo.paths import language_model_dir
 from tools.llama_server import SLOTS, llama_server
 
 Tokens = tuple[int, ...]
@@ -21,6 +24,20 @@ def llama(model: Path) -> Iterator[Llama]:
     """The server with this GGUF while the block runs."""
     with tempfile.TemporaryDirectory() as folder, llama_server(model, log=Path(folder) / "log") as url:
         yield Llama(url.removesuffix("/v1"))
+
+
+@contextmanager
+def embedded_server() -> Iterator[str]:
+    """The server with the embedded model in float32 while the block runs; yields its URL."""
+    if find_spec("xllamacpp") is None or find_spec("gguf") is None:
+        raise NotRun("xllamacpp and gguf")
+    from tools.gguf import write_gguf
+
+    with tempfile.TemporaryDirectory() as place:
+        model = Path(place) / "atlas.gguf"
+        write_gguf(language_model_dir(), model)
+        with llama_server(model, log=Path(place) / "log") as url:
+            yield url
 
 
 class Llama:

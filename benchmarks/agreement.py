@@ -3,18 +3,20 @@
     SEMCAL_SERVERS="openai:http://127.0.0.1:8000/v1 openai:..." python -m benchmarks.agreement
 
 The servers hold the embedded model in float32: `python -m tools.vllm_server serve FOLDER`, or
-`tools.llama_server`. 200 questions, ten answers each, prompts as token ids. Each drawn token's
-log-probability is compared with that of plain transformers after the same tokens. Its place in their
-distribution, tokens sorted by probability, must be uniform: chi-square over at most 20 bins of all tokens
-drawn where none is likelier than 0.9 (a token takes an interval, in which it is placed at random). Where
-log-probabilities at T are computed from the whole vocabulary, a reply is megabytes: 20 questions, two
-answers. T is fitted to 200 labelled questions by each route that the server allows, and here exactly.
+`tools.llama_server`, which is started if none is named. 200 questions, ten answers each, prompts as token
+ids. Each drawn token's log-probability is compared with that of plain transformers after the same tokens.
+Its place in their distribution, tokens sorted by probability, must be uniform: chi-square over at most 20
+bins of all tokens drawn where none is likelier than 0.9 (a token takes an interval, in which it is placed at
+random). Where log-probabilities at T are computed from the whole vocabulary, a reply is megabytes: 20
+questions, two answers. T is fitted to 200 labelled questions by each route that the server allows, and here
+exactly.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from typing import Any, get_args
 
 import numpy as np
@@ -22,6 +24,7 @@ import torch
 from scipy import stats
 from transformers import AutoModelForCausalLM
 
+from benchmarks._llama import embedded_server
 from semcal.demo.paths import language_model_dir
 from semcal.demo.questions import load_set
 from semcal.errors import SemcalError
@@ -37,6 +40,7 @@ FEW, FEW_DRAWS = 20, 2
 CERTAIN = 0.9  # of a token: where one is likelier, the place would be chance alone
 TEMPERATURES = (1.0, 0.5, 1.4)
 DATA = "atlas-rare"
+QUICK = {"QUESTIONS": 20, "FEW": 4}
 
 
 def log_probs(net: Any, prompt: Prompt, answers: Sequence[tuple[int, ...]]) -> list[torch.Tensor]:
@@ -104,11 +108,9 @@ def fitted(
 
 def results() -> list[dict[str, Any]]:
     names = os.environ.get("SEMCAL_SERVERS", "").split()
-    if not names:
-        raise SystemExit("set SEMCAL_SERVERS to servers of the embedded model, openai:URL each")
     torch.set_num_threads(1)
-    torch.set_grad_enabled(False)
-    return list(_rows(names))
+    with ExitStack() as stack, torch.no_grad():
+        return list(_rows(names or [f"openai:{stack.enter_context(embedded_server())}"]))
 
 
 def _rows(names: Sequence[str]) -> Iterator[dict[str, Any]]:

@@ -13,15 +13,16 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks import NotRun, data_folder
 from semcal import fit, load_equivalence, load_model, metrics
 from semcal.calibration.learn import calibrate
 from semcal.data.question import Question
@@ -38,6 +39,10 @@ from tests.json_rows import calibrate_samples, grade_row, measure_rows, sample_c
 MODELS = ("atlas", "atlas-mistral", "atlas-qwen2")
 SETS = ("atlas-trivia", "atlas-rare", "atlas-reading")
 LABELS, M, LONGEST = 250, 10, 24
+#: Test questions of a set, and rows of a file; all by default.
+TEST: int | None = None
+ROWS: int | None = None
+QUICK = {"MODELS": ("atlas",), "SETS": ("atlas-trivia",), "LABELS": 40, "TEST": 8, "ROWS": 60}
 FILES = {
     "LLaMA-13B, TriviaQA": "uqnlg_triviaqa_llama13b_a.jsonl.gz",
     "GPT-3.5, SAC3": "sac3_gpt35_samples_a.jsonl.gz",
@@ -45,7 +50,7 @@ FILES = {
 SHOWN = ("accuracy", "mean_confidence", "ace", "ace_floor", "brier", "auroc", "gain")
 
 
-def results(labels: int = LABELS) -> list[dict[str, Any]]:
+def results(labels: int | None = None) -> list[dict[str, Any]]:
     warnings.simplefilter("ignore", SemcalWarning)
     equivalence = load_equivalence("atlas")
     rows = []
@@ -53,10 +58,14 @@ def results(labels: int = LABELS) -> list[dict[str, Any]]:
         loaded = load_model(model)
         for name in SETS:
             print(f"{model}, {name}", file=sys.stderr, flush=True)
-            rows += cell(loaded, equivalence, f"{model.removeprefix('atlas-')}, {name}", name, labels)
-    folder = os.environ.get("SEMCAL_DATA")
-    for name, file in FILES.items() if folder else ():
-        rows += stored(name, Path(folder or "") / file)
+            rows += cell(
+                loaded, equivalence, f"{model.removeprefix('atlas-')}, {name}", name, labels or LABELS
+            )
+    for name, file in FILES.items():
+        try:
+            rows += stored(name, data_folder() / file)
+        except NotRun as needs:
+            rows.append({"cell": f"{name}: {needs}"})
     return rows
 
 
@@ -65,6 +74,7 @@ def cell(
 ) -> Iterator[dict[str, Any]]:
     """Base, TS and Calibrated on the test questions of one set."""
     one = load_set(data)
+    test = one.test[:TEST]
     asking = PromptConfig(one.few_shot)
     labelled = one.calibration_train[:labels]
     found = calibrate(
@@ -74,7 +84,7 @@ def cell(
     under = {1.0, fitted, *found.temperatures}
     sampled = sample_candidates(
         model,
-        one.test,
+        test,
         {t: Temperature(t) for t in under},
         asking=asking,
         equivalence=equivalence,
@@ -84,7 +94,7 @@ def cell(
     rows = {t: measure_rows(of_one) for t, of_one in sampled.items()}
     answers = found.apply({t: rows[t] for t in (1.0, *found.temperatures)})
     base = np.array([len(row["clusters"][a.meaning]) / M for row, a in zip(rows[1.0], answers)])
-    right = graded(one.test, [answer.text for answer in answers])
+    right = graded(test, [answer.text for answer in answers])
     cooled = [grade_row(row, grader=RuleGrader()) for row in rows[fitted]]
     share = np.array([row["confidence"]["E-SC"] for row in cooled])
     ts_right = np.array([row["correct"]["E-SC"] for row in cooled], dtype=float)
@@ -126,7 +136,7 @@ def row_of(
 def stored(name: str, file: Path) -> Iterator[dict[str, Any]]:
     """Base and Calibrated on stored samples, out of fold."""
     with gzip.open(file, "rt", encoding="utf-8") as lines:
-        rows = [json.loads(line) for line in lines]
+        rows = [json.loads(line) for line in islice(lines, ROWS)]
     usable = [
         {**row, "id": str(n)} for n, row in enumerate(rows) if row.get("answers") and row.get("samples")
     ]
@@ -150,12 +160,11 @@ def above_base(base: Mapping[str, float | None], figures: Mapping[str, float | N
     return f"{(base['brier'] or 0.0) - (figures['brier'] or 0.0):+.3f}"
 
 
-def main() -> int:
+def main(arguments: Sequence[str] = ()) -> None:
     from benchmarks.__main__ import table
 
-    print(table(results(int(sys.argv[1]) if len(sys.argv) > 1 else LABELS)))
-    return 0
+    print(table(results(*map(int, arguments))))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main(sys.argv[1:])

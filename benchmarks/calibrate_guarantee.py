@@ -38,6 +38,7 @@ Data = tuple[dict[str, np.ndarray], np.ndarray]
 
 
 KINDS = ("independent", "in groups")
+QUICK = {"WORLDS": 2, "NEW": 1000}
 #: Of the made-up world: confidences, how often each is right, and how frequent it is.
 LEVELS, RIGHT = np.array([0.9999, 0.9901, 0.96]), np.array([1.0, 0.0, 0.9])
 SHARES = np.array([0.12 * (1 - 0.10001), 0.12 * 0.10001, 0.88])
@@ -95,7 +96,8 @@ def broken(rng: np.random.Generator, seed: int, kind: str) -> dict[float | str, 
     return found | {ALL: any(known) if known else None}
 
 
-def results(worlds: int = WORLDS, kinds: Sequence[str] = KINDS) -> list[dict[str, Any]]:
+def results(worlds: int | None = None, kinds: Sequence[str] = KINDS) -> list[dict[str, Any]]:
+    worlds = worlds or WORLDS
     return [row for kind in kinds for row in _of_kind(kind, worlds)] + made_up(worlds)
 
 
@@ -136,12 +138,11 @@ def _row(kind: str, risk: float | str, worlds: int, found: int, violations: int)
     }
 
 
-def main() -> int:
+def main(arguments: Sequence[str] = ()) -> None:
     from benchmarks.__main__ import table
 
-    print(table(results(int(sys.argv[1]) if len(sys.argv) > 1 else WORLDS)))
-    return 0
+    print(table(results(*map(int, arguments))))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main(sys.argv[1:])

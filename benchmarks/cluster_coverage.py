@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import sys
 import warnings
-from functools import cache
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,12 @@ TOKENS, VOCABULARY = 4, 20
 CALIBRATED = {"67 % right, sharp": (0.6, 0.3), "92 % right": (6, 0.5)}
 ALIKE = {"alike": 1.0, "half alike": 0.5, "not": 0.0}
 SIZED, DRAWS = 500, 199
+#: Groups of a data set, of one whose size is varied, and questions of a fit.
+GROUPS, GROUPS_SIZED, FITTED = (10, 20, 30, 60, 200), (10, 20, 40, 100), (5, 10, 20, 50, 200)
+#: Groups whose metrics are taken for the true ones, and questions whose temperature is.
+MANY, MANY_FITTED = 60_000, 20_000
+QUICK = {"DATA_SETS": 2, "RESAMPLES": 20, "SIZED": 2, "DRAWS": 19, "GROUPS": (10,), "GROUPS_SIZED": (10,)}
+QUICK |= {"FITTED": (5,), "MANY": 1000, "MANY_FITTED": 500}
 
 World = tuple[float, float, float]
 #: Range of the chances, and how much too high confidences are.
@@ -49,18 +56,18 @@ def grouped(seed: int, groups: int, world: World) -> tuple[np.ndarray, np.ndarra
     return chance + flattery, (drawn < chance).astype(float), group
 
 
-@cache
 def truth(world: World) -> dict[str, float]:
     """Accuracy, Brier score, gain and AUROC of very many questions; ACE is the flattery by design."""
-    p, c, _ = grouped(0, 60_000, world)
+    p, c, _ = grouped(0, MANY, world)
     return {**summary(p, c, draws=0), "ace": world[2]}
 
 
 def metrics_held() -> list[dict[str, Any]]:
     """Shares of data sets whose plain and clustered intervals hold the truth."""
     rows = []
-    for groups in (10, 20, 30, 60, 200):
+    for groups in GROUPS:
         for world in WORLDS:
+            true = truth(world)
             hits = {name: np.zeros(2) for name in NAMES}
             for seed in range(1, DATA_SETS + 1):
                 p, c, label = grouped(seed, groups, world)
@@ -69,9 +76,7 @@ def metrics_held() -> list[dict[str, Any]]:
                     drawn = joint_bootstrap({0: (p, c)}, **how)
                     for name in NAMES:
                         one = drawn.interval(0, name)
-                        hits[name][place] += not (
-                            one.low > truth(world)[name] or truth(world)[name] > one.high
-                        )
+                        hits[name][place] += not (one.low > true[name] or true[name] > one.high)
             rows += [
                 {"groups": groups, "chances": "{} to {}".format(*world), "true ACE": world[2], "metric": name}
                 | dict(zip(("questions drawn", "groups drawn"), (count / DATA_SETS).tolist()))
@@ -99,7 +104,7 @@ def sizes() -> list[dict[str, Any]]:
         {"confidences": name, "groups": groups, "of": members, "members": agree}
         | dict(zip(head, np.mean([refused(i, groups, members, alike, shape) for i in range(SIZED)], axis=0)))
         for name, shape in CALIBRATED.items()
-        for groups in (10, 20, 40, 100)
+        for groups in GROUPS_SIZED
         for members in (3, 5)
         for agree, alike in ALIKE.items()
     ]
@@ -129,9 +134,9 @@ def fitted(seed: int, questions: int) -> TemperatureFit:
 
 def temperatures_held() -> list[dict[str, Any]]:
     """Shares of calibration sets whose interval of T holds it: as stated, and quantiles of resampled sets."""
-    right = fitted(0, 20_000).temperature
+    right = fitted(0, MANY_FITTED).temperature
     rows = []
-    for questions in (5, 10, 20, 50, 200):
+    for questions in FITTED:
         found = [fitted(seed, questions) for seed in range(DATA_SETS)]
         ends = [(one.interval(), np.quantile(one.resampled, [0.025, 0.975])) for one in found]
         hits = np.mean([[low <= right <= high for low, high in pair] for pair in ends], axis=0)
@@ -142,18 +147,21 @@ def temperatures_held() -> list[dict[str, Any]]:
     return rows
 
 
-def main() -> int:
+def quick_runs(_: Path) -> list[list[str]]:
+    return [[], ["sizes"]]
+
+
+def main(arguments: Sequence[str] = ()) -> None:
     from benchmarks.__main__ import table
 
     torch.set_num_threads(1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        if sys.argv[1:] == ["sizes"]:
+        if list(arguments) == ["sizes"]:
             print(table(sizes()))
-            return 0
-        print(table(metrics_held()), table(temperatures_held()), sep="\n\n")
-    return 0
+        else:
+            print(table(metrics_held()), table(temperatures_held()), sep="\n\n")
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    main(sys.argv[1:])

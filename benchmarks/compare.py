@@ -8,7 +8,7 @@ in the order and the letters of microsoft/deberta-large-mnli. Each program makes
 answer unless a row says "same texts": those of semcal, which the model was trained on. Batches of 32 where
 the program has batches, no gradients, one thread, CPU time without loading. "Wide": the NLI model's
 feed-forward layers are filled up with zeros, so that its verdicts are the same and a token costs 25 million
-multiplications (a BERT base: 85 million). What is not installed is left out.
+multiplications (a BERT base: 85 million). What is not installed gets a row that says so.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import torch
 from transformers import AutoModelForSequenceClassification
 from transformers.utils.logging import disable_progress_bar
 
+from benchmarks import not_run
 from benchmarks._compare_tools import ODD, TOOLS, Partition, ask
 from benchmarks.nli_calls import ATLAS_QUESTIONS, M
 from semcal import __version__, score
@@ -39,6 +40,7 @@ from tests.json_rows import sample_questions
 
 WIDTH = 32768
 EVERY = 3  # of the questions, with the wide model
+QUICK = {"ATLAS_QUESTIONS": 3, "WIDTH": 2048}
 LABELS = ("contradiction", "neutral", "entailment")
 
 
@@ -169,8 +171,6 @@ def entropy(samples: list[str], log_likelihoods: list[float]) -> str:
 
 def results() -> list[dict[str, Any]]:
     python, original = os.environ.get("SEMCAL_COMPARE_PYTHON"), os.environ.get("SEMCAL_COMPARE_ORIGINAL", "")
-    if not python:
-        raise SystemExit("set SEMCAL_COMPARE_PYTHON to a Python that has the other programs")
     torch.set_num_threads(1)
     disable_progress_bar()
     questions, samples = stored_samples()
@@ -187,12 +187,14 @@ def results() -> list[dict[str, Any]]:
         }
         found: dict[str, Any] = {"semcal": semcal(folder, job, "components")}
         found["semcal, greedy"] = semcal(folder, job, "greedy")
-        found |= {tool: ask(python, {"tool": tool, **job}) for tool in TOOLS}
+        found |= {tool: ask(python, {"tool": tool, **job}) for tool in TOOLS} if python else {}
     ours = found["semcal"]["cases"]["own"]
     columns = {name: column(of_it, ours, job["timed"]) for name, of_it in found.items() if of_it}
+    lacking = [tool for tool in TOOLS if not found.get(tool)]
+    needs = "SEMCAL_COMPARE_PYTHON, a Python that has it, and for the original code SEMCAL_COMPARE_ORIGINAL"
     return [
         {"": what, **{name: of_it[what] for name, of_it in columns.items()}} for what in columns["semcal"]
-    ]
+    ] + [{"": f"{tool}: {not_run(needs)}"} for tool in lacking]
 
 
 if __name__ == "__main__":

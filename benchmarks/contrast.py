@@ -12,7 +12,6 @@ pairs that `default` gets wrong.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import data_folder
 from semcal.meaning.rules import decide
 from semcal.models import cluster_answers, load_equivalence
 from semcal.models.equivalence import EmbeddedEquivalence, Equivalence
@@ -27,13 +27,14 @@ from semcal.text.normal_form import normal_form
 from tools.equivalence.pairs import read
 
 SET = "contrast_pairs_a"
+#: Pairs that are read; all by default.
+PAIRS: int | None = None
+QUICK = {"PAIRS": 30}
 
 
 def contrast_pairs() -> list[dict[str, Any]]:
     """Return the pairs of the folder that SEMCAL_DATA names."""
-    if "SEMCAL_DATA" not in os.environ:
-        raise SystemExit("set SEMCAL_DATA to the folder of contrast pairs")
-    return read(Path(os.environ["SEMCAL_DATA"]), SET)
+    return read(data_folder(), SET)[:PAIRS]
 
 
 def joined(equivalence: Equivalence, pairs: Sequence[dict[str, Any]]) -> np.ndarray:
@@ -77,7 +78,11 @@ def results() -> list[dict[str, Any]]:
     return rows
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def quick_runs(_: Path) -> list[list[str]]:
+    return [[], ["--errors"]]
+
+
+def main(arguments: Sequence[str] = ()) -> None:
     """Read the command line and print the table, or the pairs that are decided wrongly."""
     from benchmarks.__main__ import table
 

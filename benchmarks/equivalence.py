@@ -21,7 +21,6 @@ needs; the time of `DEBERTA_PAIRS` pairs, times their number.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -34,6 +33,8 @@ from typing import Any
 import numpy as np
 
 import semcal
+from benchmarks import data_folder
+from semcal.files import write_rows
 from semcal.models.clustering import LINKAGES, cluster_answers
 from semcal.models.equivalence import EmbeddedEquivalence, Triple
 from semcal.text.normal_form import normal_form
@@ -44,15 +45,11 @@ from tools.equivalence.pairs import JUDGED, Pair, is_held_out, read, unrelated_p
 LIMIT = 600
 #: Questions of each set whose cost is measured, and pairs that the larger networks read.
 QUESTIONS, DEBERTA_PAIRS = 60, 24
+#: Layers and width of these.
+DEBERTA = {"DeBERTa-base": (12, 768), "DeBERTa-large": (24, 1024)}
 NAMES = ("default", "exact", "atlas")
+QUICK = {"LIMIT": 10, "DEBERTA_PAIRS": 1, "DEBERTA": {"DeBERTa-tiny": (1, 64)}}
 Decide = Callable[[Sequence[Pair]], np.ndarray]
-
-
-def data_folder() -> Path:
-    """The folder that SEMCAL_DATA names."""
-    if "SEMCAL_DATA" not in os.environ:
-        raise SystemExit("set SEMCAL_DATA to the folder of judged answers")
-    return Path(os.environ["SEMCAL_DATA"])
 
 
 def judged(folder: Path) -> dict[str, list[Pair]]:
@@ -142,7 +139,7 @@ def drawn(folder: Path, count: int) -> dict[str, list[tuple[str, list[str]]]]:
         if not row.get("improper") and row["answer"]:
             systems.setdefault(row["question"], []).append(row["answer"])
     sets["sentences of chat models (evouna)"] = [row for row in systems.items() if len(row[1]) > 3]
-    return {name: Random(0).sample(rows, count) for name, rows in sets.items()}
+    return {name: Random(0).sample(rows, min(count, len(rows))) for name, rows in sets.items()}
 
 
 def left_to_a_model(question: str, answers: Sequence[str]) -> list[Triple]:
@@ -198,7 +195,7 @@ def deberta(layers: int, width: int) -> Callable[[Sequence[Triple]], None]:
 
 def cost(folder: Path, count: int) -> list[dict[str, Any]]:
     """One row for each set of answers: CPU time of each model for a question, in milliseconds."""
-    others = {"DeBERTa-base": deberta(12, 768), "DeBERTa-large": deberta(24, 1024)}
+    others = {name: deberta(*shape) for name, shape in DEBERTA.items()}
     rows = []
     for name, questions in drawn(folder, count).items():
         row: dict[str, Any] = {"answers": name, "questions": count}
@@ -219,12 +216,25 @@ def cost(folder: Path, count: int) -> list[dict[str, Any]]:
         for other, read_pairs in others.items():
             start = process_time()
             read_pairs(some)
-            row[f"{other}, ms"] = round(1000 * (process_time() - start) * len(pairs) / len(some) / count)
+            row[f"{other}, ms"] = round(
+                1000 * (process_time() - start) * len(pairs) / max(1, len(some)) / count
+            )
         rows.append(row)
     return rows
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def quick_runs(folder: Path) -> list[list[str]]:
+    draws = folder / "draws.jsonl"
+    rows = [
+        {"question": f"Who built mill {n}?", "answers": ["Ana Velis"], "log_likelihoods": [-1, -2, -3]}
+        | {"samples": ["Ana Velis", "Velis", "Bo"] if n % 2 else ["Bo", "Bo", "Cy"]}
+        for n in range(8)
+    ]
+    write_rows(draws, rows)
+    return [["--questions", "2", "--draws", str(draws)]]
+
+
+def main(arguments: Sequence[str] = ()) -> None:
     from benchmarks.__main__ import table
 
     parser = argparse.ArgumentParser(prog="python -m benchmarks equivalence")
@@ -238,8 +248,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(table(cost(data_folder(), options.questions)), flush=True)
     if options.draws:
         print(table(on_draws(options.draws)))
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main(sys.argv[1:])

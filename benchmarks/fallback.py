@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -23,13 +24,19 @@ from typing import Any
 import httpx
 from scipy.stats import binomtest
 
+from benchmarks import NotRun
 from benchmarks.serve import served
+from benchmarks.signals import embedded_calibration
 from semcal.calibration.calibrated import Calibration
 from semcal.data.datasets import read_questions
 from semcal.data.question import Question, user_turn
+from semcal.demo.questions import load_set
+from semcal.files import write_rows
 from semcal.grading.rules import RuleGrader
 
 CONNECTIONS = 4
+ALONE = 2  # models that are also asked alone: the small one first
+QUICK = {"ALONE": 0}
 HEAD = ("answers", "answered", "wrong among answered", "right of all", "tokens a question", "s a question")
 
 
@@ -84,6 +91,13 @@ def show(name: str, replies: Sequence[Reply], seconds: float) -> None:
     print(f"| {name} | {' | '.join(cells)} | {tokens:.0f} | {seconds:.1f} |", flush=True)
 
 
+def quick_runs(folder: Path) -> list[list[str]]:
+    calibration, questions = embedded_calibration(folder, 30), folder / "asked.jsonl"
+    write_rows(questions, (question.row() for question in load_set("atlas-trivia").test[:3]))
+    options = ["--calibrations", *[str(calibration)] * 3, "--questions", str(questions)]
+    return [["--models", "atlas", "atlas", *options]]
+
+
 def main(arguments: Sequence[str] = ()) -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks fallback", description=__doc__)
@@ -94,7 +108,7 @@ def main(arguments: Sequence[str] = ()) -> None:
     parser.add_argument("--large", type=shlex.split, default=[], help="for the large one")
     options = parser.parse_args(arguments)
     if not (options.models and options.calibrations and options.questions):
-        raise SystemExit("it needs --models, --calibrations and --questions")
+        raise NotRun("--models, --calibrations and --questions")
     questions = [row for row in read_questions(options.questions) if isinstance(row, Question)]
     *alone, behind = options.calibrations
     small, large = (
@@ -102,8 +116,8 @@ def main(arguments: Sequence[str] = ()) -> None:
         for model, folder, further in zip(options.models, alone, (options.small, options.large), strict=True)
     )
     print(f"{len(questions)} questions\n\n| {' | '.join(HEAD)} |\n| --- {'| ---: ' * (len(HEAD) - 1)}|")
-    show("the small model", *ask(questions, small))
-    show("the large model", *ask(questions, large))
+    for name, options_of_one in zip(("the small model", "the large model")[:ALONE], (small, large)):
+        show(name, *ask(questions, options_of_one))
     fallback = ["--fallback", options.models[1], "--fallback-calibration", behind, *options.large]
     replies, seconds = ask(questions, [*small, *fallback])
     show("small, then large", replies, seconds)
@@ -113,4 +127,4 @@ def main(arguments: Sequence[str] = ()) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
+from benchmarks._llama import embedded_server
 from semcal.demo.paths import language_model_dir
 from semcal.demo.questions import load_set
 from semcal.models.language_model import PromptConfig
@@ -19,43 +20,40 @@ from semcal.recalibration.calibration_set import CalibrationSet
 from semcal.recalibration.fitting import fit, fit_over_server
 
 ASKED = 200
+QUICK = {"ASKED": 20}
 
 
-def main() -> None:
-    from benchmarks.__main__ import table
+def results() -> list[dict[str, Any]]:
     from semcal.servers.sampler import Route, load_server
     from semcal.servers.settings import ServerSettings
-    from tools.gguf import write_gguf
-    from tools.llama_server import llama_server
 
     questions = load_set("atlas-trivia").calibration_train[:ASKED]
     exact = fit(load_model("atlas", device="cpu"), questions, progress=False)
-    rows = [{"route": "the model itself", "T": exact.temperature, "away": 0.0}]
+    rows: list[dict[str, Any]] = [{"route": "the model itself", "T": exact.temperature, "away": 0.0}]
     rows[0] |= {"± all": exact.report["standard_error"], "± route": 0.0, "requests": None}
-    with tempfile.TemporaryDirectory() as folder:
-        write_gguf(language_model_dir(), Path(folder) / "atlas.gguf")
-        with llama_server(Path(folder) / "atlas.gguf", log=Path(folder) / "log") as url:
-            settings = ServerSettings(str(language_model_dir()), profiles=Path(folder))
-            server = load_server(f"openai:{url}", settings)
-            with server.client as client:
-                for route in get_args(Route):
-                    before = client.usage.requests
-                    labelled = CalibrationSet.of(server, questions, asking=PromptConfig())
-                    one = fit_over_server(server, labelled, route=route)
-                    t, report = one.fit.temperature, one.report
-                    rows.append(
-                        {
-                            "route": route,
-                            "T": t,
-                            "away": t - exact.temperature,
-                            "± all": report["standard_error"],
-                            "± route": report["route_error"],
-                            "requests": client.usage.requests - before,
-                        }
-                    )
-                    print(rows[-1], flush=True)
-    print(table(rows))
+    with tempfile.TemporaryDirectory() as folder, embedded_server() as url:
+        settings = ServerSettings(str(language_model_dir()), profiles=Path(folder))
+        server = load_server(f"openai:{url}", settings)
+        with server.client as client:
+            for route in get_args(Route):
+                before = client.usage.requests
+                labelled = CalibrationSet.of(server, questions, asking=PromptConfig())
+                one = fit_over_server(server, labelled, route=route)
+                t, report = one.fit.temperature, one.report
+                rows.append(
+                    {
+                        "route": route,
+                        "T": t,
+                        "away": t - exact.temperature,
+                        "± all": report["standard_error"],
+                        "± route": report["route_error"],
+                        "requests": client.usage.requests - before,
+                    }
+                )
+    return rows
 
 
 if __name__ == "__main__":
-    main()
+    from benchmarks.__main__ import table
+
+    print(table(results()))

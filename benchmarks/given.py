@@ -14,17 +14,19 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
-import os
+import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks import NotRun, data_folder
 from semcal.calibration.calibrated import Calibration
 from semcal.calibration.learn import calibrate_rows
 from semcal.calibration.learning import Learning
 from semcal.calibration.samples import measure_samples
 from semcal.errors import SemcalWarning
+from semcal.files import write_rows
 from semcal.inputs import as_equivalence
 from semcal.models.clustering import Grouping, match_at
 from semcal.models.loading import load_model
@@ -34,12 +36,13 @@ from semcal.rows import AnswerKind, Row, RowsAt, StatedAnswer
 
 SYSTEMS = {"fid": "FiD", "gpt35": "GPT-3.5", "chatgpt": "ChatGPT", "gpt4": "GPT-4", "newbing": "Bing Chat"}
 N = 500
+QUICK = {"N": 25}
 HEAD = ("answers of", "compared with", "right", "says", "ACE", "by chance", "AUROC", "gain", "share's gain")
 
 
 def judged() -> dict[str, dict[str, Any]]:
     """Question → system → its answer with a human verdict: the first 500 that all of them answer."""
-    path = Path(os.environ["SEMCAL_DATA"]) / "evouna_a.jsonl.gz"
+    path = data_folder() / "evouna_a.jsonl.gz"
     by_question: dict[str, dict[str, Any]] = {}
     with gzip.open(path, "rt", encoding="utf-8") as lines:
         for row in map(json.loads, lines):
@@ -83,6 +86,21 @@ def show(name: str, witness: str, calibration: Calibration) -> None:
     print(f"| {' | '.join(cells)} |", flush=True)
 
 
+def quick_runs(folder: Path) -> list[list[str]]:
+    """The samples of the witness are the systems' answers, each twice."""
+    samples, questions = folder / "samples.jsonl", folder / "questions.jsonl"
+    write_rows(
+        samples,
+        (
+            {"id": name, "question": row["question"], "answers": row["answers"]}
+            | {"samples": [one["answer"] for one in of_question.values() for _ in range(2)]}
+            for name, of_question in judged().items()
+            for row in [of_question["fid"]]
+        ),
+    )
+    return [["--samples", str(samples), "--greedy", "atlas"], ["--questions", str(questions)]]
+
+
 def main(arguments: Sequence[str] = ()) -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks given", description=__doc__)
@@ -90,8 +108,8 @@ def main(arguments: Sequence[str] = ()) -> None:
     parser.add_argument("--questions", type=Path, help="write the questions to this file, and nothing else")
     parser.add_argument("--greedy", metavar="MODEL", help="also its greedy answers")
     options = parser.parse_args(arguments)
-    if "SEMCAL_DATA" not in os.environ or not (options.samples or options.questions):
-        raise SystemExit("it needs SEMCAL_DATA, and --samples or --questions")
+    if not (options.samples or options.questions):
+        raise NotRun("--samples or --questions")
     systems = judged()
     if options.questions is not None:
         lines = (
@@ -133,4 +151,4 @@ def main(arguments: Sequence[str] = ()) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log
 from time import perf_counter
 from typing import Any
@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
 
-from benchmarks import _copied_prefix
+from benchmarks import NotRun, _copied_prefix
 from benchmarks.sampling import END, END_LOGIT, PEAK, STEPS, VOCABULARY, M, forget, prompts, tokenizer
 from semcal.models import CausalLanguageModel, Prompt
 from semcal.models.language_model import SampleRequest
@@ -59,6 +59,15 @@ LLAMA_8B = Setting(
     batches=(16, 64),
     rows=(320, 1280),
 )
+TINY = {
+    "vocab_size": 2_000,
+    "hidden_size": 32,
+    "intermediate_size": 32,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+}
+QUICK = {"ROUNDS": 1, "LLAMA_8B": replace(LLAMA_8B, config=TINY, questions=6, batches=(2,), rows=(40,))}
 
 
 def network(setting: Setting) -> LlamaForCausalLM:
@@ -197,7 +206,7 @@ def generate(net: LlamaForCausalLM, asked: Sequence[Prompt]) -> Callable[[], obj
 
 def results() -> list[dict[str, Any]]:
     if not torch.cuda.is_available():
-        raise SystemExit("needs a CUDA device")
+        raise NotRun("a CUDA device")
     return list(rows(LLAMA_8B))
 
 

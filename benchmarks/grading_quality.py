@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
 import string
 import sys
@@ -25,11 +24,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from benchmarks import data_folder
 from semcal.errors import RowError
-from semcal.files import read_rows
+from semcal.files import read_rows, write_rows
 from semcal.grading.rules import RULES, RuleGrader, squad_f1
 from semcal.text.normal_form import normal_form
 from semcal.text.values import values_differ
@@ -52,6 +53,7 @@ SYSTEMS = {
     "mistralai/Mistral-7B-v0.1": "Mistral-7B",
 }
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
+QUICK: dict[str, Any] = {}
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
@@ -83,7 +85,21 @@ class Tally:
         return 1 - (self.false_positives + self.false_negatives) / self.n
 
 
-def main(arguments: list[str] | None = None) -> int:
+def quick_runs(folder: Path) -> list[list[str]]:
+    verdicts, judged, draws = (
+        str(folder / name) for name in ("verdicts.json", "judged.jsonl", "draws.jsonl")
+    )
+    name = "nq_open_dev_sample"
+    asked = list(islice(rows_of(data_folder() / f"{name}.jsonl.gz"), 3))
+    write_rows(Path(draws), ({"id": row["id"], "samples": row["answers"][:1]} for row in asked))
+    hashes = {row["id"]: sha256(row["answers"][0].encode()).hexdigest()[:16] for row in asked}
+    by_hand = {"set": name, "model": "atlas", "correct": True}
+    write_rows(Path(judged), (by_hand | {"id": id, "answer_sha256": text} for id, text in hashes.items()))
+    by_draws = ["--judged", judged, "--draws", draws, "--show"]
+    return [[], ["--verdicts", verdicts], ["--against", verdicts, "--show"], by_draws]
+
+
+def main(arguments: Sequence[str] = ()) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.grading_quality")
     parser.add_argument("--verdicts", type=Path, help="where to keep the verdicts")
     parser.add_argument("--against", type=Path, help="verdicts of other sources, to compare with")
@@ -93,16 +109,14 @@ def main(arguments: list[str] | None = None) -> int:
         "--draws", type=Path, action="append", help="the file of draws that holds their texts"
     )
     options = parser.parse_args(arguments)
-    folder = os.environ.get("SEMCAL_DATA")
-    if not folder or not Path(folder).is_dir():
-        sys.exit("set SEMCAL_DATA to the folder of judged answers")
+    folder = data_folder()
     if options.judged:
-        rows = list(hand_judged(Path(folder), options.judged, options.draws or ()))
+        rows = list(hand_judged(folder, options.judged, options.draws or ()))
         print(f"{len(rows)} answers judged by hand\n", *question_table(rows), sep="\n")
         if options.show:
             print(*echoes(rows), sep="\n")
-        return 0
-    rows = list(judged_rows(Path(folder)))
+        return
+    rows = list(judged_rows(folder))
     if options.verdicts or options.against:
         grader = RuleGrader()
         grades = [grader.grade(row.question, [row.answer], row.references) for row in rows]
@@ -112,16 +126,15 @@ def main(arguments: list[str] | None = None) -> int:
         if options.against:
             before = json.loads(options.against.read_text(encoding="utf-8"))
             print(*changes_table(rows, before, verdicts, show=options.show), sep="\n")
-        return 0
+        return
     for title, lines in (
         ("Agreement with the humans", agreement_table(rows)),
         ("Grading with and without the question", question_table(rows)),
         ("Each rule alone, and one after another", rules_table(rows)),
         ("Grading with and without the number and date normal forms", normal_forms_table(rows)),
-        ("Labelled pairs: joined by normal form, kept apart by values", pairs_table(Path(folder))),
+        ("Labelled pairs: joined by normal form, kept apart by values", pairs_table(folder)),
     ):
         print(f"### {title}\n", *lines, "", sep="\n")
-    return 0
 
 
 # The judged answers
@@ -317,4 +330,4 @@ def pairs_table(folder: Path) -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main(sys.argv[1:])

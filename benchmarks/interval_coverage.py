@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,15 @@ from semcal.metrics.overview import METRICS
 QUESTIONS, DATA_SETS, RESAMPLES = 500, 200, 200
 NAMES = ("ace", "ece", "smooth_ece")
 FEW, FEW_DATA_SETS = (10, 20, 30, 50, 100, 200), 400
+MANY = 400_000  # questions whose metrics are taken for the true ones
+QUICK: dict[str, Any] = {
+    "QUESTIONS": 50,
+    "DATA_SETS": 2,
+    "RESAMPLES": 20,
+    "FEW": (10,),
+    "FEW_DATA_SETS": 2,
+    "MANY": 4000,
+}
 Curve = Callable[[np.ndarray], np.ndarray]
 #: Name → parameters of the beta distribution of the confidences, their rounding, and the chance of each.
 POPULATIONS: dict[str, tuple[tuple[float, float], int, Curve]] = {
@@ -91,8 +101,8 @@ def sampled(name: str, n: int, seed: tuple[int, ...]) -> tuple[np.ndarray, np.nd
 
 
 def truth(name: str, metrics: tuple[str, ...]) -> dict[str, float]:
-    """The metrics of 400 000 questions with their chances in place of outcomes."""
-    p, chance = sampled(name, 400_000, (0,))
+    """The metrics of `MANY` questions with their chances in place of outcomes."""
+    p, chance = sampled(name, MANY, (0,))
     value, place, count = np.unique(p, return_inverse=True, return_counts=True)
     whole = FrequencyTable(value, count[None].astype(np.float64), np.bincount(place, chance)[None])
     return {metric: float(METRICS[metric].formula(whole, 15)[0]) for metric in metrics}
@@ -163,7 +173,7 @@ def means() -> list[dict[str, Any]]:
 
 def held_means(name: str, n: int, right: float) -> np.ndarray:
     """Whether the bootstrap and the interval hold the true value, and their widths: [metrics, 4]."""
-    p, chance = SHAPES[name](np.random.default_rng(0), 400_000, right)
+    p, chance = SHAPES[name](np.random.default_rng(0), MANY, right)
     worth = {"accuracy": chance, "brier": chance * (1 - 2 * p) + p**2, "gain": p * (2 * chance - p)}
     found = np.zeros((len(MEANS), 4))
     for seed in range(FEW_DATA_SETS):
@@ -182,12 +192,15 @@ def held_means(name: str, n: int, right: float) -> np.ndarray:
     return found / FEW_DATA_SETS
 
 
-def main() -> int:
+def quick_runs(_: Path) -> list[list[str]]:
+    return [[], ["few"], ["means"]]
+
+
+def main(arguments: Sequence[str] = ()) -> None:
     from benchmarks.__main__ import table
 
-    print(table({"few": few_questions, "means": means}.get(*sys.argv[1:2] or [""], results)()))
-    return 0
+    print(table({"few": few_questions, "means": means, "": results}[arguments[0] if arguments else ""]()))
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    main(sys.argv[1:])

@@ -33,7 +33,8 @@ from semcal.models.drawing import Distributions
 from semcal.models.language_model import Cut, SampleRequest
 from semcal.recalibration import Base
 
-QUESTIONS, ROUNDS = 32, 3
+SIZE, QUESTIONS, ROUNDS = "110M", 32, 3
+QUICK = {"SIZE": "20M", "QUESTIONS": 1, "ROUNDS": 1}
 TEMPLATE = "{% for message in messages %} {{ message['content'] }} w2{% endfor %}"
 
 
@@ -121,10 +122,10 @@ def plain(net: LlamaForCausalLM, prompt: Prompt, draws: list[Generation]) -> lis
 
 def results() -> list[dict[str, Any]]:
     torch.set_num_threads(1)
-    net = network("110M")
+    net = network(SIZE)
     ran: list[int] = []
     net.get_input_embeddings().register_forward_pre_hook(lambda _, inputs: ran.append(inputs[0].numel()))
-    model = CausalLanguageModel(net, tokenizer(), name="110M")
+    model = CausalLanguageModel(net, tokenizer(), name=SIZE)
     asked = prompts("closed", QUESTIONS)
 
     def sample(cutting: Cut | None) -> tuple[list[list[Generation]], tuple[int, int]]:

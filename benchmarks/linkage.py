@@ -25,7 +25,9 @@ from typing import Any
 import numpy as np
 from sklearn.metrics import adjusted_rand_score
 
+from benchmarks import NotRun
 from benchmarks.grading_quality import rows_of
+from semcal.files import write_rows
 from semcal.inputs import as_equivalence
 from semcal.models import cluster_answers
 from semcal.models.clustering import LINKAGES
@@ -33,6 +35,7 @@ from semcal.models.equivalence import CachedEquivalence, Equivalence
 from semcal.text.normal_form import normal_form
 
 GROUPS = Path(__file__).parent / "judged" / "groups.jsonl"
+QUICK: dict[str, Any] = {}
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,7 @@ def results(
     draws: Sequence[Path] = (), groups: Path = GROUPS, equivalences: Sequence[str] = ("exact", "atlas")
 ) -> list[dict[str, Any]]:
     if not draws:
-        raise SystemExit("give --draws, files that `semcal sample` wrote")
+        raise NotRun("--draws, files that `semcal sample` wrote")
     rows = list(judged_draws(draws, groups))
     if not rows:
         raise SystemExit(f"no question in {groups} is in the draws with these answers")
@@ -112,7 +115,16 @@ def of_linkage(rows: Sequence[Judged], equivalence: Equivalence, linkage: str) -
     return {"calls": found.calls, **against(rows, found.clusters)}
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def quick_runs(folder: Path) -> list[list[str]]:
+    draws, groups = folder / "draws.jsonl", folder / "groups.jsonl"
+    meaning = {"shakespeare": 0, "william shakespeare": 0, "marlowe": 1}
+    write_rows(draws, [{"id": "a", "question": "Who wrote Hamlet?", "samples": list(meaning)}])
+    hashes = [hash_of(form) for form in meaning]
+    write_rows(groups, [{"id": "a", "forms": hashes, "meaning": list(meaning.values())}])
+    return [["--draws", str(draws), "--groups", str(groups)]]
+
+
+def main(arguments: Sequence[str] = ()) -> None:
     from benchmarks.__main__ import table
 
     parser = argparse.ArgumentParser(prog="python -m benchmarks linkage")
@@ -121,8 +133,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--equivalence", nargs="+", default=["exact", "atlas"], metavar="NAME")
     options = parser.parse_args(arguments)
     print(table(results(options.draws, options.groups, options.equivalence)))
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main(sys.argv[1:])

@@ -13,6 +13,7 @@ worlds of accuracy .85 compare gain and AUROC with those of the same map without
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,6 +29,7 @@ from semcal.metrics.probability_maps import choose_map
 WORLDS, FRESH, M = 100, 4000, 10
 ACCURACIES, LABELS = (0.02, 0.05, 0.1, 0.15), (60, 100, 250)
 GOOD, STEEPNESS = 0.85, 8
+QUICK = {"WORLDS": 1, "ACCURACIES": (0.1,), "LABELS": (60,)}
 Data = tuple[dict[str, np.ndarray], np.ndarray]
 
 
@@ -76,12 +78,14 @@ def world(accuracy: float, labels: int, seed: int) -> dict[str, Any]:
 
 
 def results(
-    worlds: int = WORLDS, accuracies: tuple[float, ...] = ACCURACIES, labels: tuple[int, ...] = LABELS
+    worlds: int | None = None,
+    accuracies: tuple[float, ...] | None = None,
+    labels: tuple[int, ...] | None = None,
 ) -> list[dict[str, Any]]:
     """A row for each accuracy and number of labels: of how many worlds what holds."""
-    rows = []
-    for accuracy in accuracies:
-        for count in labels:
+    rows, worlds = [], worlds or WORLDS
+    for accuracy in accuracies or (*ACCURACIES, GOOD):
+        for count in labels or LABELS:
             found = [world(accuracy, count, seed) for seed in range(worlds)]
             kinds = [one["chosen"] for one in found]
             rows.append(
@@ -99,13 +103,11 @@ def results(
     return rows
 
 
-def main() -> int:
+def main(arguments: Sequence[str] = ()) -> None:
     from benchmarks.__main__ import table
 
-    worlds = int(sys.argv[1]) if len(sys.argv) > 1 else WORLDS
-    print(table([*results(worlds), *results(worlds, (GOOD,))]))
-    return 0
+    print(table(results(*map(int, arguments))))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main(sys.argv[1:])

@@ -35,6 +35,7 @@ from semcal.metrics import bootstrap, summaries
 QUESTIONS, RUNS, M, RESAMPLES, ROUNDS = 2000, 20, 10, 1000, 3
 #: Resamples that the loops take.
 FEW = 20
+QUICK = {"QUESTIONS": 60, "RUNS": 2, "RESAMPLES": 20, "ROUNDS": 1, "FEW": 2}
 Array = NDArray[np.float64]
 Clusters = list[list[int]]
 LogLikelihoods = list[list[float]]
@@ -53,10 +54,10 @@ def questions(n: int, seed: int = 0) -> tuple[list[Clusters], LogLikelihoods]:
     return clusters, (-rng.gamma(1.0, 0.7, size=(n, M))).tolist()
 
 
-def in_turn(jobs: dict[str, Callable[[], object]], rounds: int = ROUNDS) -> dict[str, float]:
+def in_turn(jobs: dict[str, Callable[[], object]]) -> dict[str, float]:
     """Median CPU seconds of each job, run in turn."""
     spent: dict[str, list[float]] = {name: [] for name in jobs}
-    for _ in range(rounds):
+    for _ in range(ROUNDS):
         for name, job in jobs.items():
             start = thread_time()
             job()

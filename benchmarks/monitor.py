@@ -7,12 +7,13 @@ Simulated, 1,000 streams each, level .05: labels of answered replies against a p
 replies with their probabilities, and probabilities alone. On the same streams ville (Waudby-Smith and Ramdas'
 bets with their plug-in, and for the risk a mixture of beta distributions, two-sided) and MAPIE's
 RiskMonitoring with the promised risk as its threshold, at a level of .10, of which its online part gets half;
-what is not installed is said, and left out.
+what is not installed gets a row that says so.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,6 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks import not_run
 from benchmarks.__main__ import table
 from semcal.calibration.calibrated import Calibration, LikeAnswers
 from semcal.metrics.probability_maps import MapCandidate
@@ -29,6 +31,7 @@ from semcal.serve.log import LabelledReply
 from semcal.serve.watch import ALPHA, TOLERATED, PromiseWatch
 
 RISK, STREAMS = 0.1, 1000
+QUICK = {"STREAMS": 1}
 #: Labels of the calibration whose probabilities are watched, and of the map that is learnt.
 LABELLED, LEARNT = 600, 500
 #: The watch's own tolerance for a calibration of so many labels, of which two in three are right.
@@ -221,22 +224,22 @@ def question_rows(streams: int) -> Iterator[dict[str, Any]]:
         yield row_of("questions", name, "semcal", alarms)
 
 
-def results(streams: int = STREAMS) -> list[dict[str, Any]]:
+def results(streams: int | None = None) -> list[dict[str, Any]]:
     """A row for each watch, stream and tool."""
-    for package in ("ville", "mapie"):
-        print(
-            f"{package} {version(package)}" if is_there(package) else f"{package} is not installed: left out"
-        )
-    print()
-    return [*labelled_rows(streams), *question_rows(streams)]
+    streams, packages = streams or STREAMS, ("ville", "mapie")
+    print(*(f"{package} {version(package)}" for package in packages if is_there(package)), "", sep="\n")
+    lacking = [
+        {"watch": "risk", "tool": f"{name}: {not_run(name)}"} for name in packages if not is_there(name)
+    ]
+    return [*labelled_rows(streams), *question_rows(streams), *lacking]
 
 
 def main(arguments: Sequence[str] = ()) -> None:
     """Print the table, of as many streams as are asked for."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks monitor")
-    parser.add_argument("--streams", type=int, default=STREAMS)
+    parser.add_argument("--streams", type=int, default=None)
     print(table(results(parser.parse_args(arguments).streams)))
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

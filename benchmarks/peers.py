@@ -6,13 +6,14 @@ The model and prompts of `sampling` (110M, closed book, peaked logits). lm-polyg
 on texts of the same tokens in batches of 4 questions, `top_k=0` (two tokens at least, as it has it); CPU time
 of one thread. vLLM, where there is a CUDA device: `n=10` on the same prompts, its prefix caching on, seconds
 by the wall clock; it takes no bias of the head, which is what ends our answers, so that its answers all get
-their mean length. Neither is a dependency; what is not installed is passed over.
+their mean length. Neither is a dependency; what is not installed gets a row that says so.
 """
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from time import perf_counter, process_time
@@ -20,9 +21,11 @@ from typing import Any
 
 import torch
 
+from benchmarks import not_run
 from benchmarks.sampling import BATCH, CASES, END, STEPS, M, forget, network, ours, prompts, tokenizer
 
 CASE = CASES[0]
+QUICK = {"CASE": replace(CASE, size="20M", questions=1), "BATCH": 1}
 
 
 def lm_polygraph(net: Any) -> Callable[[], object]:
@@ -65,29 +68,33 @@ def _rows(with_polygraph: bool, with_vllm: bool) -> Iterator[dict[str, Any]]:
     net = network(CASE.size)
     sample, model = ours(net, CASE)
 
-    def row(name: str, theirs: float, clock: Callable[[], float]) -> dict[str, Any]:
+    def row(name: str, theirs: float | None, clock: Callable[[], float]) -> dict[str, Any]:
         forget(model)
         start = clock()
         sample()
         mine = (clock() - start) / CASE.questions
+        if theirs is None:
+            return {"against": name, "semcal, ms a question": mine * 1e3}
         figures = {"semcal, ms a question": mine * 1e3, "theirs, ms": theirs * 1e3}
         return {"against": name, **figures, "ratio": theirs / mine}
 
     if with_polygraph:
         yield row("lm-polygraph", _timed(lm_polygraph(net), process_time) / BATCH, process_time)
+    else:
+        yield row(f"lm-polygraph: {not_run('lm-polygraph')}", None, process_time)
     if with_vllm:
         lengths = [len(answer) for draws in sample() for answer in draws]
         theirs = _timed(vllm(net, round(sum(lengths) / len(lengths))), perf_counter) / CASE.questions
         net.to("cuda")
         sample, model = ours(net, CASE)
         yield row("vLLM", theirs, perf_counter)
+    else:
+        yield {"against": f"vLLM: {not_run('vLLM and a CUDA device')}"}
 
 
 def results() -> list[dict[str, Any]]:
     torch.set_num_threads(1)
     found = find_spec("lm_polygraph") is not None, find_spec("vllm") is not None and torch.cuda.is_available()
-    if not any(found):
-        raise SystemExit("needs lm-polygraph, or vLLM and a CUDA device")
     return list(_rows(*found))
 
 

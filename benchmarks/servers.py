@@ -33,6 +33,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from benchmarks import not_run
 from semcal.servers.client import RequestFailed, ServerClient, ServerRequest
 from semcal.servers.protocol import parse_choices
 from semcal.servers.settings import Endpoint, ServerSettings
@@ -40,7 +41,8 @@ from semcal.servers.settings import Endpoint, ServerSettings
 REQUESTS, CONCURRENCY, ROUNDS = 2000, 16, 5
 CHOICES, TOKENS = 8, 5
 TARGET = 0.8  # times the bare httpx loop
-QUESTIONS, DRAWS, SLOTS = 40, 10, 4
+QUESTIONS, DRAWS, SLOTS, LLAMA_ROUNDS = 40, 10, 4, 3
+QUICK = {"REQUESTS": 40, "ROUNDS": 1, "QUESTIONS": 2, "LLAMA_ROUNDS": 1}
 
 #: Answers every request with the same bytes, whatever it is.
 AT_ONCE = """
@@ -237,7 +239,7 @@ def orders() -> dict[str, Callable[[], list[ServerRequest]]]:
     }
 
 
-def with_llama(rounds: int = 3) -> list[dict[str, Any]]:
+def with_llama() -> list[dict[str, Any]]:
     """Questions per second of llama.cpp's server, by the order of the requests."""
     from semcal.demo.paths import language_model_dir
     from tools.gguf import write_gguf
@@ -247,7 +249,7 @@ def with_llama(rounds: int = 3) -> list[dict[str, Any]]:
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     with tempfile.TemporaryDirectory() as folder:
         write_gguf(language_model_dir(), Path(folder) / "atlas.gguf")
-        for _ in range(rounds):
+        for _ in range(LLAMA_ROUNDS):
             for name, requests in ways.items():
                 with (
                     llama_server(Path(folder) / "atlas.gguf", log=Path(folder) / "log") as url,
@@ -278,9 +280,13 @@ def with_llama(rounds: int = 3) -> list[dict[str, Any]]:
 
 
 def results() -> list[dict[str, Any]]:
-    """Both parts; llama.cpp's only where it is installed."""
-    llama = find_spec("xllamacpp") is not None and find_spec("gguf") is not None
-    return rates() + (with_llama() if llama else [])
+    """Both parts."""
+    if find_spec("xllamacpp") is None or find_spec("gguf") is None:
+        return [
+            *rates(),
+            {"asked by": "semcal", "answered by": f"llama.cpp: {not_run('xllamacpp and gguf')}"},
+        ]
+    return rates() + with_llama()
 
 
 if __name__ == "__main__":

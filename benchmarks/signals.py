@@ -13,12 +13,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks import NotRun
+from benchmarks._damage import semcal
 from semcal import metrics
 from semcal.calibration.calibrated import Calibration, requested_features
 from semcal.calibration.features import AnswerFeatures, candidates_for, features_of
@@ -27,7 +30,9 @@ from semcal.calibration.learning import Learning
 from semcal.calibration.samples import measure_samples
 from semcal.calibration.signals import SIGNALS, add_signals
 from semcal.cli.console import progress
+from semcal.demo.questions import load_set
 from semcal.errors import SemcalWarning
+from semcal.files import write_rows
 from semcal.grading.grade import grade_texts
 from semcal.grading.rules import RuleGrader
 from semcal.inputs import as_equivalence
@@ -40,6 +45,7 @@ from semcal.store import Store
 
 NUMBERS = (10, 2)
 RESAMPLES = 2000
+QUICK = {"RESAMPLES": 20}
 HEAD = ("draws", "signal", "gain", "above none", "AUROC", "above none", "known")
 
 
@@ -96,6 +102,25 @@ def show(m: int, name: str, p: Floats, none: Floats, correct: Floats, known: flo
     print(f"| {m} | {name} | {' | '.join(cells)} |", flush=True)
 
 
+def embedded_calibration(folder: Path, labels: int) -> Path:
+    """Calibrate the embedded model on a few of its questions, for quick runs."""
+    labelled, out = folder / "labelled.jsonl", folder / "calibration"
+    write_rows(labelled, (question.row() for question in load_set("atlas-rare").calibration_train[:labels]))
+    ended = semcal(
+        "calibrate", labelled, "--model", "atlas", "--temperatures", "1", "--risk", "0.5", "--out", out
+    )
+    if ended.code:
+        raise RuntimeError(ended.fault or ended.stderr)
+    return out
+
+
+def quick_runs(folder: Path) -> list[list[str]]:
+    calibration = str(embedded_calibration(folder, 80))
+    return [
+        ["--model", "atlas", "--calibration", calibration, "--draws", "10", "--keep", str(folder / "kept")]
+    ]
+
+
 def main(arguments: Sequence[str] = ()) -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks signals", description=__doc__)
@@ -106,7 +131,7 @@ def main(arguments: Sequence[str] = ()) -> None:
     parser.add_argument("--draws", type=int, nargs="+", default=NUMBERS, help="how many; 10 and 2")
     options = parser.parse_args(arguments)
     if not (options.model and options.calibration):
-        raise SystemExit("it needs --model and --calibration")
+        raise NotRun("--model and --calibration")
     warnings.simplefilter("ignore", SemcalWarning)
     model, equivalence = load_model(options.model, dtype=options.dtype), as_equivalence(None)
     asking = Calibration.from_pretrained(options.calibration).asking
@@ -143,4 +168,4 @@ def main(arguments: Sequence[str] = ()) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

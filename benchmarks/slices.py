@@ -23,6 +23,9 @@ from semcal.errors import SemcalWarning
 
 SETS = {"well known": "atlas-trivia", "rare": "atlas-rare"}
 LABELS, RISK = 250, 0.35
+#: Test questions of a set; all by default.
+TEST: int | None = None
+QUICK = {"LABELS": 40, "TEST": 10}
 
 
 def rows_of(questions: Sequence[Question], name: str) -> list[dict[str, Any]]:
@@ -30,7 +33,8 @@ def rows_of(questions: Sequence[Question], name: str) -> list[dict[str, Any]]:
     return [{**question.row(), "id": f"{name} {question.id}", "set": name} for question in questions]
 
 
-def results(labels: int = LABELS) -> list[dict[str, Any]]:
+def results(labels: int | None = None) -> list[dict[str, Any]]:
+    labels = labels or LABELS
     warnings.simplefilter("ignore", SemcalWarning)
     sets = {name: load_set(data) for name, data in SETS.items()}
     few_shot = sets["well known"].few_shot
@@ -39,7 +43,7 @@ def results(labels: int = LABELS) -> list[dict[str, Any]]:
         "both": dict.fromkeys(SETS, labels // 2),
         "rare": {"rare": labels},
     }
-    asked = [row for name, questions in sets.items() for row in rows_of(questions.test, name)]
+    asked = [row for name, questions in sets.items() for row in rows_of(questions.test[:TEST], name)]
     rows = []
     for learnt_on, sizes in parts.items():
         labelled = [
@@ -65,8 +69,9 @@ def shown(part: dict[str, Any]) -> dict[str, Any]:
 
 def main(arguments: Sequence[str] = ()) -> None:
     """Print the slices."""
-    for row in results(int(arguments[0]) if arguments else LABELS):
-        print(row)
+    from benchmarks.__main__ import table
+
+    print(table(results(*map(int, arguments))))
 
 
 if __name__ == "__main__":

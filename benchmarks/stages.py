@@ -47,6 +47,8 @@ MS, LENGTHS = (5, 10, 20, 40), (3, 6, 12)
 ASKING = PromptConfig(tuple(questions(10, seed=1)))
 NEVER = -200.0  # as a logit beside others of a standard deviation of 24
 NLI = {"hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 1024}
+QUICK: dict[str, Any] = {"QUESTIONS": 2, "ROUNDS": 1, "M": 3, "MS": (3, 6), "LENGTH": 3, "LENGTHS": (3, 6)}
+QUICK["NLI"] = {"hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
 #: Exponents of m and L that the paper states; it calls the other stages negligible or does not name them.
 PAPER = {
     "prompt": ("", ""),
@@ -118,7 +120,7 @@ def inside_sampling(stages: Stages, steps: int) -> Iterator[None]:
         (PrefixCache, "get", "prompt", 0),
         (PromptConfig, "prompts", "prompt", 0),
     ]
-    places += [(sampling, "first_answer", "first answers", 0)]
+    places += [(sampling, "read_answer", "first answers", 0)]
     with ExitStack() as stack:
         for of, name, stage, after in places:
             stack.enter_context(patch.object(of, name, stages.of(stage, getattr(of, name), after=after)))

@@ -24,7 +24,8 @@ from typing import Any
 
 from semcal.demo.paths import language_model_dir, nli_model_dir
 
-ROUNDS = 5
+ROUNDS, WARM = 5, 1  # rounds that count, and rounds before that write bytecode
+QUICK = {"ROUNDS": 1, "WARM": 0}
 IMPORTS = """import torch
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 """
@@ -79,7 +80,7 @@ def results() -> list[dict[str, Any]]:
         stored: dict[str, list[dict[str, Any]]] = {"0": ROWS, "samples": SAMPLES}
         for name, rows in stored.items():
             (folder / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
-        for counts in [False] + [True] * ROUNDS:  # the first round writes bytecode
+        for counts in [False] * WARM + [True] * ROUNDS:
             for name, arguments in COMMANDS.items():
                 took = seconds(arguments, folder)
                 if counts:

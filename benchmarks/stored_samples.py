@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
-import os
 import sys
 import warnings
 from collections.abc import Sequence
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import semcal
+from benchmarks import data_folder
 from semcal.errors import SemcalWarning
 
 SETS = (
@@ -30,6 +30,9 @@ SETS = (
     "llama2-7b-chat_triviaqa_T1_a",
 )
 EQUIVALENCES = ("exact", "default")
+#: Questions of a set; all by default.
+LIMIT: int | None = None
+QUICK = {"LIMIT": 30}
 
 
 def on_set(file: Path, equivalence: str, limit: int | None) -> dict[str, Any]:
@@ -56,18 +59,16 @@ def on_set(file: Path, equivalence: str, limit: int | None) -> dict[str, Any]:
 
 def results(limit: int | None = None, equivalences: Sequence[str] = EQUIVALENCES) -> list[dict[str, Any]]:
     """One row for each set and equivalence."""
-    if "SEMCAL_DATA" not in os.environ:
-        raise SystemExit("set SEMCAL_DATA to the folder of stored samples")
-    rows = []
+    folder, rows = data_folder(), []
     for name in SETS:
-        file = Path(os.environ["SEMCAL_DATA"]) / f"{name}.jsonl.gz"
-        of_set = [on_set(file, equivalence, limit) for equivalence in equivalences]
+        file = folder / f"{name}.jsonl.gz"
+        of_set = [on_set(file, equivalence, limit or LIMIT) for equivalence in equivalences]
         first = of_set[0]["Calibrated: gain"]
         rows += [row | {"to exact": row["Calibrated: gain"] - first} for row in of_set]
     return rows
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main(arguments: Sequence[str] = ()) -> None:
     """Read the command line and print a table."""
     from benchmarks.__main__ import table
 

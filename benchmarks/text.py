@@ -8,17 +8,18 @@ answers of language models. CPU time of one thread, the best of several rounds.
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import process_time
+from typing import Any
 
+from benchmarks import NotRun, data_folder
 from semcal.files import read_rows
 from semcal.meaning.answer import first_answer
 from semcal.text.normal_form import normal_form
 
 ROUNDS, AT_LEAST = 7, 4000
+QUICK = {"ROUNDS": 1, "AT_LEAST": 40}
 
 MADE_UP = {
     "name": ["Ana Velis", "The Republic of Maldia", "Toreth-on-Sea", "the Battle of Orlin's Ford"],
@@ -55,20 +56,25 @@ def real_answers(folder: Path) -> dict[str, list[str]]:
     return found
 
 
-def main() -> int:
-    folder = os.environ.get("SEMCAL_DATA")
-    texts = MADE_UP | (real_answers(Path(folder)) if folder else {})
-    print(
-        "| texts | mean length | normal form (µs) | first answer (µs) |",
-        "| --- | ---: | ---: | ---: |",
-        sep="\n",
-    )
-    for name, some in texts.items():
-        length = sum(map(len, some)) / len(some)
-        times = [microseconds(function, some) for function in (normal_form, first_answer)]
-        print(f"| {name} | {length:.0f} | {times[0]:.1f} | {times[1]:.1f} |")
-    return 0
+def results() -> list[dict[str, Any]]:
+    """One row for each kind of texts."""
+    texts, lacking = dict(MADE_UP), []
+    try:
+        texts |= real_answers(data_folder())
+    except NotRun as needs:
+        lacking.append({"texts": f"real answers: {needs}"})
+    return [
+        {
+            "texts": name,
+            "mean length": sum(map(len, some)) / len(some),
+            "normal form (µs)": microseconds(normal_form, some),
+            "first answer (µs)": microseconds(first_answer, some),
+        }
+        for name, some in texts.items()
+    ] + lacking
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    from benchmarks.__main__ import table
+
+    print(table(results()))

@@ -11,20 +11,21 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks import data_folder
 from semcal.files import read_rows
 from semcal.text.normal_form import normal_form
 from semcal.text.numbers import read_numbers
 
 SAMPLES = {"squad": "SQuAD", "nq_open": "NQ-Open", "triviaqa": "TriviaQA"}
+QUICK: dict[str, Any] = {}
 
 _NUMBER = re.compile(r"(?<![0-9])-?[0-9]+(?:\.[0-9]+)?")
 _ISO = re.compile(r"(?<![0-9-])[0-9]{4}-[0-9]{2}(?:-[0-9]{2})?(?![0-9-])")
@@ -39,14 +40,16 @@ _WRITTEN = {
 }
 
 
-def main(arguments: list[str] | None = None) -> int:
+def quick_runs(_: Path) -> list[list[str]]:
+    return [["--show", "1"]]
+
+
+def main(arguments: Sequence[str] = ()) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.text_quality")
     parser.add_argument("--show", type=int, default=0, help="how many changed answers to print")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
-    folder = Path(os.environ.get("SEMCAL_DATA", ""))
-    if not os.environ.get("SEMCAL_DATA") or not folder.is_dir():
-        sys.exit("set SEMCAL_DATA to the folder of public answers")
+    folder = data_folder()
     answers = [(name, answer) for name in SAMPLES for answer in sample_answers(folder, name)]
     for title, lines in (
         ("Written forms of one value", targets_table(folder)),
@@ -56,7 +59,6 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"### {title}\n", *lines, "", sep="\n")
     show([answer for _, answer in answers if became_date(answer)], options.show, options.seed)
     show([answer for _, answer in answers if number_kind(answer)], options.show, options.seed)
-    return 0
 
 
 def show(answers: list[str], n: int, seed: int) -> None:
@@ -178,4 +180,4 @@ def _counts_table(counts: Counter[tuple[str, str, str]], kinds: list[str], total
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main(sys.argv[1:])

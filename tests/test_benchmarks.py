@@ -1,0 +1,135 @@
+"""The runner of benchmarks, on made-up ones; `make bench-quick` runs the real ones."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import pkgutil
+import sys
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import benchmarks
+from benchmarks import NotRun, data_folder
+from benchmarks import __main__ as runner
+
+
+@pytest.fixture
+def made_up(monkeypatch: pytest.MonkeyPatch) -> Callable[..., ModuleType]:
+    """Make a benchmark of the name `made_up` with these attributes."""
+
+    def make(**attributes: Any) -> ModuleType:
+        module = ModuleType("benchmarks.made_up", "A made-up benchmark.\n\nMore.")
+        vars(module).update({"SIZE": 1000, "QUICK": {"SIZE": 2}} | attributes)
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+        return module
+
+    return make
+
+
+def test_quick_sets_constants_for_the_run_alone(made_up: Any, capsys: Any) -> None:
+    module = made_up()
+    module.results = lambda: [{"size": module.SIZE}] * module.SIZE
+    found = runner.run("made_up", quick=True)
+    assert (found.rows, found.printed, found.failure) == ([{"size": 2}] * 2, 2, "")
+    assert module.SIZE == 1000
+    assert "## made_up\n\nA made-up benchmark.\n" in capsys.readouterr().out
+    module.SIZE = 3
+    assert runner.run("made_up").printed == 3
+
+
+@pytest.mark.parametrize(
+    ("attributes", "words"),
+    [
+        ({"QUICK": {"SIZE": 2, "SIZES": 2}}, "SIZES"),
+        ({"QUICK": None}, "QUICK is missing"),
+        ({"results": lambda: 1 / 0}, "ZeroDivisionError"),
+        ({"results": lambda: sys.exit("the page did not get through")}, "did not get through"),
+        ({"results": list}, "no row"),
+        ({"main": lambda _: sys.stdout.write("| head |\n| --- |") and None}, "no row"),
+        ({"main": lambda _: sys.stdout.write("| head |\n| --- |\n| row |")}, "SystemExit: "),
+    ],
+)
+def test_a_failure_is_told_and_stops_nothing(
+    made_up: Any, attributes: dict[str, Any], words: str, capsys: Any
+) -> None:
+    made_up(**attributes)
+    found = runner.run("made_up", quick=True)
+    assert words in found.failure
+    assert "no row" in words or "Traceback" in capsys.readouterr().out
+
+
+def test_a_benchmark_that_lacks_something_prints_a_row_that_says_so(made_up: Any, capsys: Any) -> None:
+    def results() -> None:
+        raise NotRun("a CUDA device")
+
+    made_up(results=results)
+    found = runner.run("made_up", quick=True)
+    assert (found.printed, found.rows, found.failure) == (1, [], "")
+    assert "| made_up | not run: needs a CUDA device |" in capsys.readouterr().out
+
+
+def test_quick_runs_get_a_folder_and_give_the_arguments_of_each_run(made_up: Any, capsys: Any) -> None:
+    def quick_runs(folder: Path) -> list[list[str]]:
+        (folder / "rows").write_text("written\n")
+        return [[], ["--rows", str(folder / "rows")]]
+
+    def main(arguments: list[str]) -> None:
+        sys.stdout.write(f"| read |\n| :--- |\n| {Path(arguments[1]).read_text().strip()} |\n")
+
+    made_up(results=lambda: [{"whole": 1}], main=main, quick_runs=quick_runs)
+    found = runner.run("made_up", quick=True)
+    assert (found.rows, found.printed, found.failure) == ([{"whole": 1}], 2, "")
+    assert "| written |" in capsys.readouterr().out
+
+
+def test_the_status_says_of_failures_and_a_quick_run_keeps_its_rows_apart(
+    made_up: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(pkgutil, "iter_modules", lambda _: [pkgutil.ModuleInfo(None, "made_up", False)])
+    module = made_up(results=lambda: [{"size": module.SIZE}])
+    assert [runner.main([]), runner.main(["--quick", "made_up"])] == [0, 0]
+    sizes = [
+        json.loads((tmp_path / "runs" / name).read_text())["benchmarks"]["made_up"][0]["size"]
+        for name in ("bench.json", "bench-quick.json")
+    ]
+    assert sizes == [1000, 2]
+    module.results = list
+    assert runner.main(["--quick"]) == 1
+    assert runner.main(["--quick", "unknown"]) == 2
+
+
+def test_a_quick_run_reads_a_part_of_the_data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name, count in (("few", 3), ("many", 5000)):
+        with gzip.open(tmp_path / f"{name}.jsonl.gz", "wt") as file:
+            file.writelines(f"{number}\n" for number in range(count))
+    (tmp_path / "golden.json").write_text("{}")
+    monkeypatch.setenv("SEMCAL_DATA", str(tmp_path))
+    with runner.part_of_data():
+        part = data_folder()
+        few, many = (
+            gzip.decompress((part / f"{name}.jsonl.gz").read_bytes()).split() for name in ("few", "many")
+        )
+        assert (part / "golden.json").read_text() == "{}"
+    assert few == [b"0", b"1", b"2"]
+    assert len(many) == runner.BLOCKS * runner.BLOCK
+    assert int(many[-1]) > 4000
+    assert os.environ["SEMCAL_DATA"] == str(tmp_path)
+    monkeypatch.delenv("SEMCAL_DATA")
+    with runner.part_of_data(), pytest.raises(NotRun, match="not run: needs SEMCAL_DATA"):
+        data_folder()
+
+
+def test_each_benchmark_declares_its_tiny_size() -> None:
+    names = [module.name for module in pkgutil.iter_modules(benchmarks.__path__)]
+    sources = {name: find_spec(f"benchmarks.{name}").origin for name in names if name[0] != "_"}
+    lacking = [name for name, path in sources.items() if "\nQUICK" not in Path(path).read_text()]
+    assert len(sources) > 30
+    assert lacking == []
