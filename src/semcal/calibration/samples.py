@@ -160,7 +160,9 @@ def measure_samples(
             check_labelled_samples(row, answer)
         except InputError as error:
             raise InputError(f"question {shown(row.json.get('id'))}: {error}") from None
-    inputs.warn_of_clusters(rows, address_of(clustering.equivalence))
+    judge, address = clustering.equivalence, address_of(clustering.equivalence)
+    inputs.check_clustered_by(rows, address, judge.revision, clustering.linkage)
+    inputs.warn_of_clusters(rows, address)
     chosen = rows_at_temperatures(rows, temperatures) if read_by is None else draws_for(read_by, rows)
     rows_at = _first_draws(chosen, m)
     inputs.check_stored_draws(rows_at, answer)

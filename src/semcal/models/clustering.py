@@ -32,6 +32,7 @@ from semcal.models.equivalence import (
     Equivalence,
     ExactMatch,
     Triple,
+    address_of,
     count_invalid,
     form_by,
     margins_by,
@@ -463,7 +464,7 @@ def cluster_rows(
     clusters: list[list[list[int]]] = [[] for _ in rows]
     for (number, part), clusters_of_part in zip(parts, clustering.clusters):
         clusters[number] += [[part[i] for i in cluster] for cluster in clusters_of_part]
-    by = {"equivalence": equivalence.name, "revision": equivalence.revision, "linkage": linkage}
+    by = {"equivalence": address_of(equivalence), "revision": equivalence.revision, "linkage": linkage}
     clustered = [
         row.add(Clusters([form(text or "") for text in row.samples], sorted(row_clusters), by))
         for row, row_clusters in zip(rows, clusters)
