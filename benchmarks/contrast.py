@@ -2,16 +2,18 @@
 
     SEMCAL_DATA=FOLDER python -m benchmarks contrast [--errors]
 
-The pairs of `contrast_pairs_a`, in which about half of each kind mean the same. Columns: the share that is
-decided as labeled by `exact` (equal normal forms), by the rules alone (a pair that they leave open counts as
-different), by the embedded model alone (normal forms, no rules), and by `default` (rules and model, as
-`semcal cluster` decides); `open` is the share of pairs that rules leave to the model. `--errors` lists the
-pairs that `default` gets wrong.
+Two sets of pairs, in which about half of each kind mean the same: `contrast_pairs_a` (public), and
+pairs.jsonl beside this file (own), whose writer knew the first set and not the rules. Missing rules were
+found on both. Columns: the share that is decided as labeled by `exact` (equal normal forms), by the rules
+alone (a pair that they leave open counts as different), by the embedded model alone (normal forms, no rules),
+and by `default` (rules and model, as `semcal cluster` decides); `open` is the share of pairs that rules leave
+to the model. `--errors` lists the pairs that `default` gets wrong.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,14 +21,14 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import data_folder
+from benchmarks import NotRun, data_folder
 from semcal.meaning.rules import decide
 from semcal.models import cluster_answers, load_equivalence
 from semcal.models.equivalence import EmbeddedEquivalence, Equivalence
 from semcal.text.normal_form import normal_form
 from tools.equivalence.pairs import read
 
-SET = "contrast_pairs_a"
+SET, OWN = "contrast_pairs_a", Path(__file__).with_name("pairs.jsonl")
 #: Pairs that are read; all by default.
 PAIRS: int | None = None
 QUICK = {"PAIRS": 30}
@@ -35,6 +37,12 @@ QUICK = {"PAIRS": 30}
 def contrast_pairs() -> list[dict[str, Any]]:
     """Return the pairs of the folder that SEMCAL_DATA names."""
     return read(data_folder(), SET)[:PAIRS]
+
+
+def own_pairs() -> list[dict[str, Any]]:
+    """Return the pairs beside this file."""
+    lines = OWN.read_text(encoding="utf-8").splitlines()[:PAIRS]
+    return [json.loads(line) for line in lines]
 
 
 def joined(equivalence: Equivalence, pairs: Sequence[dict[str, Any]]) -> np.ndarray:
@@ -58,9 +66,8 @@ def verdicts(pairs: Sequence[dict[str, Any]]) -> dict[str, np.ndarray]:
     }
 
 
-def results() -> list[dict[str, Any]]:
-    """One row for each kind of pairs, and one for all."""
-    pairs = contrast_pairs()
+def rows_of(name: str, pairs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One row for each kind of pairs of a set, and one for all."""
     found = verdicts(pairs)
     same = np.array([pair["same"] for pair in pairs])
     kinds = np.array([pair["kind"] for pair in pairs])
@@ -68,7 +75,7 @@ def results() -> list[dict[str, Any]]:
     rows = []
     for kind in [*sorted(set(kinds)), "all"]:
         here = (kinds == kind) | (kind == "all")
-        row = {"kind": kind, "n": int(here.sum()), "same": int(same[here].sum())}
+        row = {"set": name, "kind": kind, "n": int(here.sum()), "same": int(same[here].sum())}
         row |= {name: round(float((one == same)[here].mean()), 3) for name, one in found.items()}
         row |= {
             "wrong": int((found["default"] != same)[here].sum()),
@@ -76,6 +83,15 @@ def results() -> list[dict[str, Any]]:
         }
         rows.append(row)
     return rows
+
+
+def results() -> list[dict[str, Any]]:
+    """The rows of both sets."""
+    own = rows_of("own", own_pairs())
+    try:
+        return [*rows_of("public", contrast_pairs()), *own]
+    except NotRun as stop:
+        return [{"set": f"public: {stop}"}, *own]
 
 
 def quick_runs(_: Path) -> list[list[str]]:
@@ -91,7 +107,7 @@ def main(arguments: Sequence[str] = ()) -> None:
     if not parser.parse_args(arguments).errors:
         print(table(results()))
         return
-    pairs = contrast_pairs()
+    pairs = [*contrast_pairs(), *own_pairs()]
     for pair, same in zip(pairs, joined(load_equivalence("default"), pairs)):
         if same != pair["same"]:
             print(f"{pair['kind']}: {pair['question']} | {pair['a']} | {pair['b']} | same: {pair['same']}")

@@ -3,9 +3,10 @@
     python -m benchmarks polarity [--model DIR] [--questions 200] [--samples FILE]
 
 The questions are made from the facts of facts.txt, half of them with the answer yes. `--model` samples ten
-answers to each, without examples, so that many are sentences. `--samples` keeps rows in FILE, or reads them
-from there. Without a model only simulated samples are used: 300 questions whose ten samples are wordings of
-two opposite answers, and at times of neither.
+answers to each twice: without examples, so that many are sentences, and behind four other questions with
+their labels, so that most are a label. `--samples` keeps rows in FILE and beside it in FILE.labels, or reads
+them from there. Without a model only simulated samples are used: 300 questions whose ten samples are
+wordings of two opposite answers, and at times of neither.
 
 *mixed* counts the meanings that hold an answer of each polarity. The polarity of a sample is that of its
 first word, or of its phrase in the simulation, and does not come from the rules that are measured here.
@@ -115,7 +116,7 @@ def of_simulation(equivalence: Equivalence) -> dict[str, Any]:
     return {"samples": "simulated"} | mixed(found.clusters, known)
 
 
-def of_model(rows: Sequence[Mapping[str, Any]], equivalence: Equivalence) -> dict[str, Any]:
+def of_model(kind: str, rows: Sequence[Mapping[str, Any]], equivalence: Equivalence) -> dict[str, Any]:
     """Count mixed meanings of a model's samples, and calibrate on them."""
     scored = semcal.score(list(rows), equivalence=equivalence, progress=False)
     said = [[polarity(text) for text in row["samples"]] for row in scored.rows]
@@ -124,23 +125,25 @@ def of_model(rows: Sequence[Mapping[str, Any]], equivalence: Equivalence) -> dic
         report = scored.calibrate().report
     base, calibrated = report.base, report.calibrated
     return (
-        {"samples": "model"}
+        {"samples": kind}
         | mixed([row["clusters"] for row in scored.rows], said)
         | {"accuracy": base["accuracy"], "confidence": base["mean_confidence"], "ACE": base["ace"]}
         | {"Calibrated: ACE": calibrated["ace"], "Calibrated: gain": calibrated["gain"]}
     )
 
 
-def sampled(model: str | None, count: int, file: Path | None) -> list[Mapping[str, Any]]:
+def sampled(model: str | None, count: int, file: Path | None, *, labels: bool) -> list[Mapping[str, Any]]:
     """Read the samples, or draw them and keep them; none without a model."""
     if file is not None and file.exists():
         return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
     if model is None:
         return []
-    asked = semcal.ask_many(model, questions(count), equivalence="exact", max_new_tokens=24, progress=False)
+    *asked, first, second, third, fourth = questions(count + 4)
+    shown = [first, second, third, fourth] if labels else None
+    options = {"equivalence": "exact", "max_new_tokens": 24, "progress": False, "few_shot": shown}
     rows = [
         {"id": row["id"], "question": row["question"], "answers": row["answers"], "samples": row["samples"]}
-        for row in asked.rows
+        for row in semcal.ask_many(model, asked, **options).rows
     ]
     if file is not None:
         file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
@@ -151,11 +154,14 @@ def results(model: str | None = None, count: int = 200, file: Path | None = None
     """One row for each equivalence on each kind of samples."""
     equivalences = {"default": semcal.load_equivalence("default"), "exact": semcal.load_equivalence("exact")}
     found = [{"equivalence": name} | of_simulation(one) for name, one in equivalences.items()]
-    if rows := sampled(model, count, file):
-        equivalences["among:Yes,No"] = ExactMatch.among("among:Yes,No")
-        found += [{"equivalence": name} | of_model(rows, one) for name, one in equivalences.items()]
-    else:
-        found.append({"equivalence": "default", "samples": "model: not run: needs --model DIR"})
+    for kind, labels in (("model, sentences", False), ("model, labels", True)):
+        kept = None if file is None else file.with_name(file.name + ".labels" * labels)
+        if labels:
+            equivalences["among:Yes,No"] = ExactMatch.among("among:Yes,No")
+        if rows := sampled(model, count, kept, labels=labels):
+            found += [{"equivalence": name} | of_model(kind, rows, one) for name, one in equivalences.items()]
+        else:
+            found.append({"samples": f"{kind}: not run: needs --model DIR"})
     return found
 
 

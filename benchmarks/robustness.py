@@ -31,6 +31,7 @@ import typer
 
 from benchmarks._damage import Area, Arguments, Ended, RowCommand, faults_of, file_case, row_case, semcal
 from benchmarks._damaged_logs import import_cases
+from benchmarks._hostile_clients import client_areas
 from benchmarks._hostile_servers import hostile_areas
 from benchmarks._mutations import (
     OPTIONS,
@@ -177,6 +178,7 @@ def areas(bench: Bench) -> dict[str, tuple[float, Case]]:
         "every command, options": (14.0, _option_cases(bench)),
         "run --set": (4.0, _setting_cases(bench)),
         **hostile_areas(bench.folder),
+        **client_areas(),
     }
 
 

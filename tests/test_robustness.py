@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from benchmarks._damage import Ended, RowCommand, faults_of, row_case, same
+from benchmarks._hostile_clients import client_areas
 from benchmarks._hostile_servers import hostile_areas
 from benchmarks.robustness import main
 
@@ -53,6 +54,12 @@ def test_a_server_that_damages_its_replies_breaks_no_rule(area: str, tmp_path: P
     found = [case(Random(number)) for number in range(6)]
     assert [(words, faults) for _, words, faults in found if faults] == []
     assert {ended.code for ended, _, _ in found} >= {0, 1}
+
+
+@pytest.mark.parametrize("area", client_areas())
+def test_a_client_that_harms_a_service_breaks_no_rule(area: str) -> None:
+    _, case = client_areas()[area]
+    assert [(words, faults) for _, words, faults in map(case, map(Random, range(4))) if faults] == []
 
 
 def ended(code: int = 0, stderr: str = "", seconds: float = 0.1, fault: str | None = None) -> Ended:

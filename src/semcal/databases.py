@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping
@@ -13,9 +14,9 @@ from semcal.errors import StoreError
 
 #: Seconds to wait for other processes that write.
 LOCK_TIMEOUT = 60.0
-#: Identify logs of `semcal serve` ("smlg" in ASCII), and their layout; the first had no `calibration`.
+#: Identify logs of `semcal serve` ("smlg" in ASCII), and their layout; the first kept one label of a reply.
 REPLY_LOG = 0x736D6C67
-REPLY_LOG_SCHEMA = 1
+REPLY_LOG_SCHEMA = 2
 #: Errors of SQLite that do not mean a damaged file; all others do.
 UNUSABLE = {
     *(sqlite3.SQLITE_PERM, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM),
@@ -31,7 +32,7 @@ class Layout:
     noun: str  # "log"
     owner: int  # the `application_id`
     schema: int
-    tables: Mapping[str, str]  # the statements that make them, by name and in order
+    tables: Mapping[str, str]  # the statements that make them and their indexes, by name and in order
 
 
 def make_folder(path: Path, name: str) -> None:
@@ -42,11 +43,26 @@ def make_folder(path: Path, name: str) -> None:
         raise StoreError(f"cannot make the folder of {name} {path}: {error}") from error
 
 
-def connect(path: Path) -> sqlite3.Connection:
-    """A connection of any thread, one at a time; a power cut may cost what came last, not the file."""
-    database = sqlite3.connect(path, timeout=LOCK_TIMEOUT, isolation_level=None, check_same_thread=False)
+def connect(path: Path, patience: float = LOCK_TIMEOUT) -> sqlite3.Connection:
+    """A connection of any thread, one at a time; a power cut may cost what came last, not the file.
+
+    It waits for `patience` seconds while other processes write. A new file can be read by its owner alone.
+    """
+    with suppress(OSError):  # which SQLite says better
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    database = sqlite3.connect(path, timeout=patience, isolation_level=None, check_same_thread=False)
     database.execute("PRAGMA synchronous = NORMAL")
     return database
+
+
+def connect_read_only(path: Path, patience: float = LOCK_TIMEOUT) -> sqlite3.Connection:
+    """A connection that changes nothing, also not beside the file: readers of WAL leave files there."""
+    log, in_wal = path.with_name(f"{path.name}-wal"), False
+    with suppress(OSError), path.open("rb") as handle:  # of a file that is not there SQLite says so
+        in_wal = handle.read(20)[18:19] == b"\2"
+    settled = "&immutable=1" if in_wal and not (log.is_file() and log.stat().st_size) else ""
+    uri = f"{path.resolve().as_uri()}?mode=ro{settled}"
+    return sqlite3.connect(uri, uri=True, timeout=patience, check_same_thread=False)
 
 
 def prepare(database: sqlite3.Connection, path: Path, layout: Layout) -> None:
@@ -62,6 +78,12 @@ def prepare(database: sqlite3.Connection, path: Path, layout: Layout) -> None:
                 database.execute(f"PRAGMA user_version = {layout.schema}")
                 for statement in layout.tables.values():
                     database.execute(statement)
+    check(database, path, layout)
+    write_ahead(database)
+
+
+def check(database: sqlite3.Connection, path: Path, layout: Layout) -> None:
+    """Check that a file is whole, and of this layout; errors as of `prepare`."""
     owner, schema = layout_of(database)
     if owner != layout.owner:
         raise StoreError(f"{path} is a database of another program; give the {layout.noun} a file of its own")
@@ -71,12 +93,18 @@ def prepare(database: sqlite3.Connection, path: Path, layout: Layout) -> None:
             "file"
         )
     found = [(kind, name, statement.strip()) for kind, name, statement in tables_of(database)]
-    if found != [("table", name, statement.strip()) for name, statement in layout.tables.items()]:
+    made = [(text.split()[1].lower(), name, text.strip()) for name, text in layout.tables.items()]
+    if found != made:
         raise sqlite3.DatabaseError("its tables are not those that were made")
     (state,) = database.execute("PRAGMA integrity_check(1)").fetchone()
     if state != "ok":
         raise sqlite3.DatabaseError(" ".join(state.split()))
-    write_ahead(database)
+
+
+def is_locked(error: sqlite3.Error) -> bool:
+    """Whether another process holds a lock."""
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
+    return code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
 def is_database(path: Path) -> bool:

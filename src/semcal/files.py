@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TextIO, TypeAlias
 
@@ -77,13 +78,15 @@ def is_stream(path: Path) -> bool:
 
 
 @contextmanager
-def atomic_write(path: Path) -> Iterator[BinaryIO]:
+def atomic_write(path: Path, *, private: bool = False) -> Iterator[BinaryIO]:
     """Open a file for bytes so that it appears whole, flushed to disk, when the block ends, or not at all.
 
     A symbolic link at `path` is replaced, not followed. Leftovers of killed processes in the folder are
-    removed. An OSError names `path`.
+    removed. An OSError names `path`. A `private` file can be read by its owner alone.
     """
     with part_folder(path) as folder, (folder / path.name).open("xb") as handle:
+        if private:
+            Path(handle.name).chmod(0o600)
         yield handle
         handle.flush()
         os.fsync(handle.fileno())
@@ -430,6 +433,8 @@ def _inside(key: str | None, value: Any) -> Iterator[_Keyed]:
 
 #: Maximum bytes of a line: a damaged file, or a small gzip file, can have lines of any length.
 LONGEST = 100_000_000
+#: How many times as long a line may be for the lines behind it to be read; a device can have one without end.
+SKIPPED = 10
 
 
 @dataclass(frozen=True)
@@ -553,8 +558,8 @@ def read_yaml(path: Path, name: str, *, remedy: str) -> Any:
 
 
 def write_sealed(path: Path, content: Mapping[str, object]) -> None:
-    """Write a JSON object with its checksum, whole or not at all."""
-    with atomic_write(path) as file:
+    """Write a JSON object with its checksum, whole or not at all, for the owner alone."""
+    with atomic_write(path, private=True) as file:
         file.write(canonical({**content, "checksum": json_checksum(content)}).encode())
 
 
@@ -613,10 +618,10 @@ def read_rows(source: str | Path) -> Iterator[JsonLine | RowError]:
     """Yield every line of a JSON Lines file as a `JsonLine`, or as a `RowError`; blank lines are skipped.
 
     The source is a file (gzip when it ends in .gz) or "-" for standard input. InputError if there is no such
-    file, its name or first bytes show another format, or it is a damaged gzip file.
+    file, its name or first bytes show another format, it is a damaged gzip file, or a line does not end.
     """
     with _opened(source) as handle:
-        for number, raw in enumerate(_lines(handle), start=1):
+        for number, raw in enumerate(_lines(handle, source), start=1):
             if raw is None:
                 yield RowError(
                     number, f"longer than {LONGEST} bytes: leave out what is so long, or cut the passage"
@@ -629,24 +634,30 @@ def read_rows(source: str | Path) -> Iterator[JsonLine | RowError]:
                 yield _parse(number, raw)
 
 
-def _lines(handle: BinaryIO) -> Iterator[bytes | None]:
-    """Every line; None for one that is too long, which is skipped."""
-    while raw := handle.readline(LONGEST + 1):
-        if len(raw) <= LONGEST:
-            yield raw
-            continue
-        while raw and not raw.endswith(b"\n"):
+def _lines(handle: BinaryIO, source: str | Path) -> Iterator[bytes | None]:
+    """Every line; None for one that is too long, skipped unless it is `SKIPPED` times as long."""
+    for number in count(1):
+        if not (raw := handle.readline(LONGEST + 1)):
+            return
+        is_long, pieces = len(raw) > LONGEST, 0
+        while is_long and raw and not raw.endswith(b"\n"):
+            if (pieces := pieces + 1) > SKIPPED:
+                name = "standard input" if str(source) == "-" else source
+                raise InputError(
+                    f"{name}: line {number} does not end within {SKIPPED * LONGEST} bytes; expected JSON "
+                    "Lines: give a file with one object a line"
+                )
             raw = handle.readline(LONGEST)
-        yield None
+        yield None if is_long else raw
 
 
 @contextmanager
-def writing(target: str | Path | None) -> Iterator[TextIO]:
+def writing(target: str | Path | None, *, private: bool = False) -> Iterator[TextIO]:
     """Open `target` for text so that it appears whole or not at all; None is standard output.
 
     The text is written under a temporary name, flushed to disk and renamed (`atomic_write`); an error inside
-    the block leaves an older file unchanged. A device or a pipe (/dev/null, a FIFO, /dev/stdout) is written
-    directly, and appended to after `>> file`.
+    the block leaves an older file unchanged. A `private` file can be read by its owner alone. A device or a
+    pipe (/dev/null, a FIFO, /dev/stdout) is written directly, and appended to after `>> file`.
     """
     if target is None:
         yield sys.stdout
@@ -658,7 +669,7 @@ def writing(target: str | Path | None) -> Iterator[TextIO]:
             yield handle
         return
     with (
-        atomic_write(path) as raw,
+        atomic_write(path, private=private) as raw,
         open(raw.fileno(), "w", encoding="utf-8", newline="\n", closefd=False) as handle,
     ):
         yield handle

@@ -16,7 +16,13 @@ from semcal.data.sources import COMMON_NAMES, check_different, json_value, peek,
 from semcal.errors import InputError, RowError, SemcalWarning, UsageError, shown
 from semcal.files import TOO_DEEP, JsonLine, JsonObject, fault, row_of
 from semcal.models.clustering import check_clusterable
-from semcal.models.equivalence import DEFAULT, Equivalence, names_a_server, needs_no_model
+from semcal.models.equivalence import (
+    DEFAULT,
+    Equivalence,
+    is_same_equivalence,
+    names_a_server,
+    needs_no_model,
+)
 from semcal.models.language_model import Capabilities
 from semcal.models.loading import load_equivalence, load_model
 from semcal.rows import AnswerKind, Json, Row, RowsAt, check_distinct
@@ -111,9 +117,36 @@ def check_stored_draws(rows: RowsAt, answer: AnswerKind = "modal") -> None:
         checked_draws(len(first[0].samples), answer)
 
 
+def check_clustered_by(rows: Iterable[Row], equivalence: str, revision: str | None, linkage: str) -> None:
+    """Raise UsageError if another equivalence or linkage made a row's clusters; warn of another revision.
+
+    The three are those of the calibration. What `clustered_by` does not say is not checked.
+    """
+    for row in rows:
+        by = row.json.get("clustered_by") if row.has("clusters") else None
+        made_by = by if isinstance(by, Mapping) else {}
+        found = str(made_by.get("equivalence") or equivalence), str(made_by.get("linkage") or linkage)
+        if not is_same_equivalence(found[0], equivalence) or found[1] != linkage:
+            raise UsageError(
+                f"question {row.id!r}: 'clustered_by' names the equivalence {shown(found[0])} (linkage "
+                f"{shown(found[1])}), and the calibration is for {shown(equivalence)} (linkage "
+                f"{shown(linkage)}), which finds other meanings. Cluster the samples again with "
+                f"--equivalence {equivalence} --linkage {linkage}, or calibrate again with "
+                f"--equivalence {found[0]} --linkage {found[1]}"
+            )
+        if revision is not None and made_by.get("revision") not in (None, revision):
+            warnings.warn(
+                f"'clustered_by' names revision {shown(made_by['revision'])} of the equivalence "
+                f"{shown(equivalence)}, and the calibration is for revision {shown(revision)}: its "
+                "probabilities may not hold",
+                SemcalWarning,
+                stacklevel=3,
+            )
+
+
 def warn_of_clusters(rows: Sequence[Row], equivalence: str) -> None:
-    """Warn where rows hold `clusters`, used beside a calibration that names an NLI model."""
-    stored = sum(row.has("clusters") for row in rows)
+    """Warn where rows hold `clusters` but not their origin, beside a calibration that names an NLI model."""
+    stored = sum(row.has("clusters") and not row.has("clustered_by") for row in rows)
     if stored and not needs_no_model(equivalence):
         warnings.warn(
             f"{stored} of {len(rows)} rows hold 'clusters', which are used as they are, and the calibration "

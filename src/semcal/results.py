@@ -726,6 +726,9 @@ def score(
     judge, linkage = inputs.as_equivalence(equivalence), linkage or "components"
     if calibration is not None:
         calibrated.check_equivalence(calibration, judge)
+        inputs.check_clustered_by(
+            stored, calibration.equivalence, calibration.equivalence_revision, calibration.linkage
+        )
         inputs.warn_of_clusters(stored, calibration.equivalence)
     marks = as_grader(grader, judge)
     with shown_progress(progress, "score", len(stored)) as update:

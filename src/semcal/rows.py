@@ -78,7 +78,7 @@ class Draws:
     #: Length-normalized (nats a token); None is unknown, and of a sample without an answer.
     log_likelihoods: Sequence[float | None] | None = None
     likelihood: Sequence[str | None] | None = None  # "sampled" or "rescored"
-    finished: Sequence[bool] = ()  # whether each ended before the token limit
+    finished: Sequence[bool | None] = ()  # whether each ended before the token limit; None: not known
     temperatures: Sequence[float | None] | None = None  # None where all are under one recalibrator
     token_scores: Sequence[TokenScores | None] | None = None
     answer_format: str | None = None  # how the answers were read from the generations
@@ -89,7 +89,7 @@ class Draws:
 class StatedAnswer:
     """An answer that is not read of the draws: another program's, or the model's own at T = 0."""
 
-    text: str
+    text: str | None  # None where the model's reply at T = 0 holds no answer
     log_likelihood: float | None = None  # under the model, length-normalised (nats a token)
     cluster: int | None = None  # of the draws that mean the same; None where none does
     token_scores: TokenScores | None = None
@@ -393,7 +393,7 @@ class Row(Mapping[str, Any]):
             return None
         likelihood = self.json.get("likelihood")
         return Draws(
-            *(self.samples, self.log_likelihoods, likelihood, self.finished, self.temperatures),
+            *(self.samples, self.log_likelihoods, likelihood, self._finished, self.temperatures),
             token_scores=self.token_scores,
             answer_format=self.json.get("answer_format"),
             refusals=self.json.get("refusals"),
@@ -427,11 +427,15 @@ class Row(Mapping[str, Any]):
 
     @property
     def finished(self) -> list[bool]:
-        """Whether each draw ended before the token limit; all where the row does not say."""
+        """Whether each draw ended before the token limit; true where the row does not say."""
+        return [value is not False for value in self._finished]
+
+    @property
+    def _finished(self) -> list[bool | None]:
         m = len(self.samples)
         value = self.json.get("finished", [True] * m)
-        if not isinstance(value, list) or [type(item) for item in value] != [bool] * m:
-            expected = f"'finished' must hold true or false for each of {m} samples, or be left out"
+        if not isinstance(value, list) or len(value) != m or {*map(type, value)} - {bool, type(None)}:
+            expected = f"'finished' must hold true, false or null for each of {m} samples, or be left out"
             raise InputError(f"{expected}; got {shown(value)}")
         return value
 
@@ -504,7 +508,10 @@ class Row(Mapping[str, Any]):
     # ---- An answer that is not read of the draws
 
     def stated_answer(self, kind: AnswerKind) -> StatedAnswer:
-        """The answer that is "given", or "greedy"; InputError where the row has none, or it is no text."""
+        """The answer that is "given", or "greedy"; InputError where the row has none, or it is no text.
+
+        A greedy answer of null is no answer.
+        """
         key, likelihood, cluster, scores = STATED[kind]
         made_by = (
             "it is the answer that is checked"
@@ -512,7 +519,7 @@ class Row(Mapping[str, Any]):
             else "it is what the model says at T = 0, as `semcal sample --answer greedy` writes it"
         )
         text = _required(self.json, key, made_by)
-        if not isinstance(text, str):
+        if not isinstance(text, str) and not (kind == "greedy" and text is None):
             raise InputError(f"{key!r} must be a text, got {shown(text)}; {made_by}")
         value = _number(self.json.get(likelihood), likelihood)
         if value is not None and not value <= ABOVE_ZERO:

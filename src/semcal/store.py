@@ -82,7 +82,7 @@ class Store:
         path = self.path(stage, key)
         seal = _seal(path, lines, label or {})
         end = {"block": seal} | ({"of": label} if label else {})
-        with writing(path) as handle:
+        with writing(path, private=True) as handle:
             handle.writelines(line + "\n" for line in [*lines, dumps(end)])
         return Block(lines, label or {}, seal["sha256"])
 

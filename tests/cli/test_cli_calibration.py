@@ -11,8 +11,11 @@ from invoking import semcal, write
 
 from semcal.calibration.calibrated import Calibration
 from semcal.cli import ask
+from semcal.demo.paths import nli_model_dir
+from semcal.errors import UsageError
 from semcal.models import load_model
 from semcal.recalibration import Temperature, TemperatureScaling, save_pretrained
+from semcal.results import score
 from tests.steps.made_up_calibration import OF_ANOTHER_TEMPERATURE, calibration, provenance, threshold
 
 pytestmark = pytest.mark.filterwarnings("always::semcal.errors.SemcalWarning")
@@ -289,7 +292,8 @@ ROWS = [
 
 def test_a_pipe_carries_the_probability_to_the_metrics(folder: Path, tmp_path: Path) -> None:
     rows = write(tmp_path / "rows.jsonl", ROWS)
-    for command in (("cluster",), ("measure", "--calibration", folder), ("grade",)):
+    by_exact = ("cluster", "--equivalence", "exact")
+    for command in (by_exact, ("measure", "--calibration", folder), ("grade",)):
         code, out, stderr = semcal(*command, rows)
         assert code == 0
         assert stderr.count("measure: the rows do not tell") == (command[0] == "measure")
@@ -333,11 +337,52 @@ def test_rows_that_the_calibration_is_not_for_are_wrong_usage_and_write_nothing(
 ) -> None:
     replace(known, m=4).save_pretrained(tmp_path / "four")
     replace(known, temperatures=(2.0,)).save_pretrained(tmp_path / "two")
-    _, rows, _ = semcal("cluster", write(tmp_path / "rows.jsonl", ROWS))
+    _, rows, _ = semcal("cluster", write(tmp_path / "rows.jsonl", ROWS), "--equivalence", "exact")
     file, out = write(tmp_path / "clustered.jsonl", rows), tmp_path / "out.jsonl"
     for name, reason in (("four", "sample with --m 4"), ("two", "(--temperatures 1), or use `semcal ask`")):
         code, _, stderr = semcal("measure", file, "--calibration", tmp_path / name, "--out", out)
         assert (code, reason in stderr, out.exists()) == (2, True, False)
+
+
+@pytest.mark.parametrize(
+    ("clustered", "learned", "refused"),
+    [
+        ((), "exact", "equivalence 'default' (linkage 'components'), and the calibration is for 'exact'"),
+        (("--equivalence", "exact", "--linkage", "greedy"), "exact", "'exact' (linkage 'greedy'), and"),
+        (("--equivalence", "exact"), "exact", ""),
+        (("--equivalence", "atlas"), "default", "equivalence 'atlas'"),
+        (("--equivalence", "./moved/nli"), "elsewhere/nli", ""),
+        ((), "default", ""),
+    ],
+)
+def test_rows_clustered_by_another_equivalence_than_the_calibrations_are_wrong_usage(
+    known: Calibration,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    clustered: tuple[str, ...],
+    learned: str,
+    refused: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("moved").mkdir()
+    Path("moved/nli").symlink_to(nli_model_dir())
+    learned_by = replace(known, equivalence=learned, equivalence_revision="another")
+    learned_by.save_pretrained(tmp_path / "learned")
+    _, rows, _ = semcal("cluster", write(tmp_path / "rows.jsonl", ROWS), *clustered)
+    file = write(tmp_path / "clustered.jsonl", rows)
+    code, measured, stderr = semcal("measure", file, "--calibration", "learned")
+    assert (code, len(measured)) == ((2, 0) if refused else (0, len(ROWS)))
+    assert refused in stderr
+    assert (f"again with --equivalence {learned} --linkage components" in stderr) == bool(refused)
+    assert ("names revision" in stderr) == (not refused)
+    silent = [{key: value for key, value in row.items() if key != "clustered_by"} for row in rows]
+    assert semcal("measure", write(tmp_path / "s.jsonl", silent), "--calibration", "learned")[0] == 0
+    if refused:
+        with pytest.raises(UsageError, match="'clustered_by' names"):
+            score(rows, calibration=replace(learned_by, equivalence_revision=None))
+    arguments = ("--equivalence", "exact", "--linkage", "components", "--out", tmp_path / "again")
+    code, _, stderr = semcal("calibrate", file, *arguments)
+    assert ("'clustered_by' names" in stderr) == (clustered != ("--equivalence", "exact"))
 
 
 def test_rows_of_several_temperatures_are_said_to_be_measured_at_one(tmp_path: Path) -> None:

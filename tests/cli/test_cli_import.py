@@ -25,6 +25,8 @@ from semcal.errors import InputError, RowError
 from semcal.files import JsonLine
 from semcal.meaning.answer import first_answer
 
+pytestmark = pytest.mark.filterwarnings("always:.* samples have no answer")
+
 # What was asked, and what three models said at T = 1
 ASKED: dict[str, tuple[str, list[str], list[str]]] = {
     "0": (
@@ -270,7 +272,7 @@ def test_one_unknown_likelihood_leaves_all_of_the_question_out(tmp_path):
     ("changed", "reason"),
     [
         ({"error": {"message": "timed out"}}, "epoch 2: the run failed: 'timed out'"),
-        ({"output": {"choices": []}}, "no answer"),
+        ({"output": {"choices": None}}, "no answer"),
         ({"output": None}, "no answer"),
         ({"output": {"choices": ["x"]}}, "expected a choice with a message or a text, got 'x'"),
         ({"input": "Another question?"}, "its input is not that of the other epochs"),
@@ -526,6 +528,88 @@ def test_a_refusal_is_no_answer_and_its_text_is_kept(tmp_path):
     assert (code, row["samples"], row["refusals"]) == (0, ["Mirna", None], [None, "I can't help."])
 
 
+def refused(number: int, message: dict[str, Any], **changed: Any) -> dict[str, Any]:
+    line = reply(f"q#{number}", None)
+    line["response"]["body"]["choices"][0] |= {"message": {"role": "assistant", **message}, **changed}
+    return line
+
+
+REFUSAL = {"type": "refusal", "refusal": "I can't help."}
+EMPTY = [
+    (refused(1, {"content": None}), None),
+    (refused(1, {}), None),
+    (refused(1, {"content": []}), None),
+    (refused(1, {"content": [REFUSAL]}), "I can't help."),
+    (refused(1, {"content": "", "refusal": "I can't help."}), "I can't help."),
+    (refused(1, {"content": ""}, finish_reason="content_filter"), None),
+    (reply("q#1"), None),
+    (
+        reply("q#1", response={"status_code": 400, "body": {"error": {"code": "content_filter"}}}),
+        None,
+    ),
+    (
+        reply("q#1", response=None, error={"code": "content_filter", "message": "I can't help."}),
+        "I can't help.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("line", "refusal"), EMPTY)
+def test_one_empty_or_refused_reply_of_a_batch_leaves_its_question_in(tmp_path, line, refusal):
+    output = write(tmp_path / "output.jsonl", [reply("q#0", "Mirna."), line, reply("q#2", "Orlin.")])
+    asked = [request(f"q#{number}", "Where?", temperature=1) for number in range(3)]
+    requests = write(tmp_path / "requests.jsonl", asked)
+    code, (row,), _ = semcal("import", "openai-batch", output, "--requests", requests)
+    assert (code, row["samples"]) == (0, ["Mirna", None, "Orlin"])
+    assert row.get("refusals") == ([None, refusal, None] if refusal else None)
+
+
+def test_one_empty_or_refused_epoch_of_inspect_leaves_its_question_in(tmp_path):
+    refusal = [{"type": "text", "text": "I can't help.", "refusal": True}]
+    epochs = [
+        inspect_sample("1", 1, "Sull."),
+        inspect_sample("1", 2, None),
+        inspect_sample("1", 3, refusal),
+        inspect_sample("1", 4, [{"type": "reasoning", "reasoning": "Hm."}]),
+        inspect_sample("1", 5, "", output={"choices": []}),
+        inspect_sample("1", 6, ""),
+    ]
+    epochs[5]["output"]["choices"][0]["stop_reason"] = "content_filter"
+    code, (row,), _ = semcal("import", "inspect", json_file(tmp_path / "log.json", epochs))
+    assert (code, row["samples"]) == (0, ["Sull"] + [None] * 5)
+    assert row["refusals"] == [None, None, "I can't help.", None, None, None]
+
+
+def test_one_empty_reply_of_lm_eval_leaves_its_question_in(tmp_path):
+    line = lm_eval_line("0", resps=[["Ilka.", None]], filtered_resps=["Ilka.", None])
+    code, (row,), _ = semcal("import", "lm-eval", write(tmp_path / "samples.jsonl", [line]))
+    assert (code, row["samples"], row["generations"]) == (0, ["Ilka", None], ["Ilka.", ""])
+
+
+def test_a_batch_with_many_empty_replies_is_warned_of(tmp_path):
+    texts = [f"Ana {number}" for number in range(9)]
+    asked = write(tmp_path / "requests.jsonl", [request("q", "Who?")])
+    output = write(tmp_path / "output.jsonl", [reply("q", *texts, None)])
+    assert "have no answer" not in semcal("import", "openai-batch", output, "--requests", asked)[2]
+    output = write(tmp_path / "output.jsonl", [reply("q", *texts[:8], None, None)])
+    told = semcal("import", "openai-batch", output, "--requests", asked)[2]
+    assert "2 of 10 samples have no answer; " in told
+    assert "--answer-format" in told
+
+
+@pytest.mark.parametrize(
+    ("places", "samples"),
+    [([2, 0, 1], ["b", "c", "a"]), ([0, 0, 1], ["a", "b", "c"]), ([None, 1, 0], ["a", "b", "c"])],
+)
+def test_choices_of_a_batch_stand_in_the_order_of_their_index(tmp_path, places, samples):
+    line = reply("q", "a", "b", "c")
+    for choice, place in zip(line["response"]["body"]["choices"], places):
+        choice["index"] = place
+    asked = write(tmp_path / "requests.jsonl", [request("q", "Where?")])
+    output = write(tmp_path / "output.jsonl", [line])
+    assert semcal("import", "openai-batch", output, "--requests", asked)[1][0]["samples"] == samples
+
+
 def test_the_answer_that_a_log_has_extracted_counts(tmp_path):
     long = "Mirna lies inland and Orlin does not. It is Mirna, as I said."
     epochs = [
@@ -538,6 +622,11 @@ def test_the_answer_that_a_log_has_extracted_counts(tmp_path):
     assert semcal("import", "inspect", log, "--answer-format", "whole")[1][0]["samples"] == [long] * 3
     code, (row,), _ = semcal("import", "inspect", log, "--answer", "given")
     assert (code, row["answer"], row["correct"]) == (0, "Mirna", True)
+    later = {"f1": {"value": 0.5}, "includes": {"value": 1, "answer": long}}
+    later |= {"match": {"value": "I", "answer": "Mirna"}, "last": {"value": "C", "answer": "Orlin"}}
+    log = json_file(tmp_path / "scores.json", [inspect_sample("0", 1, long, scores=later)])
+    code, (row,), _ = semcal("import", "inspect", log, "--answer", "given")
+    assert (code, row["answer"], row["correct"]) == (0, "Mirna", False)
     lines = [lm_eval_line("0", resps=[[long] * 3], filtered_resps=["Mirna", "[invalid]", long])]
     code, (row,), _ = semcal("import", "lm-eval", write(tmp_path / "samples.jsonl", lines))
     assert (code, row["samples"]) == (0, ["Mirna", None, first])
@@ -548,10 +637,44 @@ def test_a_chat_and_a_worked_solution_of_lm_eval_are_read(tmp_path):
         [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Which mill?"}]
     )
     line = lm_eval_line("0", target="Each mill has 4.\n3*4=<<3*4=12>>12\n#### 12", doc={})
-    for prompt in (chat, [chat]):
+    for prompt in (chat, [chat], json.dumps(json.loads(chat), indent=1), json.loads(chat)):
         line["arguments"]["gen_args_0"]["arg_0"] = prompt
         code, (row,), _ = semcal("import", "lm-eval", write(tmp_path / "samples.jsonl", [line]))
         assert (code, row["question"], row["answers"]) == (0, "Which mill?", ["12"])
+
+
+@pytest.mark.parametrize(
+    "arguments", [[["Which mill?", {"do_sample": False}]], ["Which mill?", {"do_sample": False}]]
+)
+def test_greedy_answers_of_an_old_log_of_lm_eval_are_no_samples(tmp_path, arguments):
+    lines = [lm_eval_line("0", doc={}, arguments=arguments, resps=[["A", "A", "A"]])]
+    code, rows, stderr = semcal("import", "lm-eval", write(tmp_path / "greedy.jsonl", lines))
+    assert (code, rows, "decoded greedily" in stderr) == (1, [], True)
+    (arguments[0] if isinstance(arguments[0], list) else arguments)[1].update(do_sample=True, temperature=1)
+    code, (row,), _ = semcal("import", "lm-eval", write(tmp_path / "drawn.jsonl", lines))
+    assert (code, row["question"], row["temperatures"]) == (0, "Which mill?", [1] * 3)
+
+
+@pytest.mark.parametrize(
+    ("question", "expected"),
+    [
+        ({"text": "Which mill?", "tokens": ["Which", "mill", "?"]}, "Which mill?"),
+        ({"stem": "Which mill?", "choices": []}, "Which mill?"),
+        ({"id": 3}, ASKED["0"][0]),
+        (["Which mill?"], ASKED["0"][0]),
+        ("", ASKED["0"][0]),
+    ],
+)
+def test_the_question_of_a_document_of_lm_eval_may_be_an_object(tmp_path, question, expected):
+    file = write(tmp_path / "samples.jsonl", [lm_eval_line("0", doc={"question": question})])
+    code, (row,), _ = semcal("import", "lm-eval", file)
+    assert (code, row["question"]) == (0, expected)
+
+
+@pytest.mark.parametrize("texts", [["Ilka.", "Bo."], ["Ilka."]])
+def test_flat_responses_of_lm_eval_are_samples(tmp_path, texts):
+    file = write(tmp_path / "samples.jsonl", [lm_eval_line("0", resps=texts)])
+    assert semcal("import", "lm-eval", file)[1][0]["generations"] == texts
 
 
 # --answer: the log's own answer
@@ -707,12 +830,11 @@ def test_an_answer_of_a_batch_that_is_missing_twice_there_or_not_greedy_is_a_bad
     asked += [request(f"{name}#greedy", "Who?", temperature=t) for name, t in at.items()]
     output = write(tmp_path / "output.jsonl", draws + answers + alone)
     options = ("--requests", write(tmp_path / "requests.jsonl", asked), "--answer", "greedy")
-    code, rows, stderr = semcal("import", "openai-batch", output, *options)
-    assert (code, rows) == (1, [])
+    code, (row,), stderr = semcal("import", "openai-batch", output, *options)
+    assert (code, row["id"], row["greedy"]) == (1, "c", None)  # no answer at T = 0
     for reason in (
         "no answer of its own: expected a reply to ID#greedy",
         "the answer is there twice",
-        "the log's own answer is no answer",
         "request 'd#greedy' asks something else than the draws, or not at T = 0",
         "there is no draw beside the answer",
     ):

@@ -223,7 +223,7 @@ def test_measure_checks_what_sampled_its_rows(
     else:
         assert (code, len(found)) == (0, 3), err
         assert "do not tell" not in err
-        assert "are taken to be clustered with default (components)" in err
+        assert "are taken to be clustered" not in err  # 'clustered_by' tells
 
 
 def test_measure_refuses_rows_without_a_passage_where_the_calibration_had_one(

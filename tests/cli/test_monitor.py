@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -101,6 +102,74 @@ def test_a_log_says_what_its_labels_say_in_order_of_their_arrival(tmp_path: Path
     backwards = write(tmp_path / "rows.jsonl", rows[::-1])
     assert semcal("monitor", log, "--risk", 0.3)[1] == semcal("monitor", backwards, "--risk", 0.3)[1]
     assert len(list(ReplyLog(Path(log)).labelled())) == len(rows)
+
+
+def test_of_equal_answers_to_equal_questions_one_label_counts(tmp_path: Path) -> None:
+    rows = [row | {"question": row["id"], "answer": "yes"} for row in rows_of(60, excess=0.2)]
+    again = [row | {"id": f"{row['id']} again", "answer": row["answer"]} for row in rows]
+    once = semcal("monitor", write(tmp_path / "once.jsonl", rows), "--risk", 0.2)[1]
+    assert semcal("monitor", write(tmp_path / "twice.jsonl", rows + again), "--risk", 0.2)[1] == once
+    others = [row | {"answer": "no"} for row in again]
+    other = semcal("monitor", write(tmp_path / "others.jsonl", rows + others), "--risk", 0.2)[1]
+    assert [line["labels"] for line in other] == [2 * line["labels"] for line in once]
+
+
+def test_labels_are_listed_and_struck(tmp_path: Path) -> None:
+    rows = rows_of(12)
+    log = log_of(tmp_path / "log.sqlite", rows)
+    code, listed, _ = semcal("labels", log)
+    assert code == 0
+    assert [(one["id"], one["correct"]) for one in listed] == [(r["id"], r["correct"]) for r in rows[::-1]]
+    assert all(one["counts"] and not one["struck"] and one["key"] == "" for one in listed)
+    code, struck, stderr = semcal("labels", log, "--id", "3", "--id", "4", "--strike")
+    assert (code, [one["struck"] for one in struck]) == (0, [True, True])
+    assert "labels: 2 struck" in stderr
+    lines = semcal("monitor", log, "--risk", 0.4)[1]
+    assert lines[-1]["labels"] == len(rows) - 2
+    semcal("labels", log, "--restore")
+    assert semcal("monitor", log, "--risk", 0.4)[1][-1]["labels"] == len(rows)
+    assert semcal("labels", log, "--since", "2100-01-01")[1] == []
+    for options, words in (
+        (["--strike"], "which labels"),
+        (["--strike", "--restore", "--id", "3"], "opposite"),
+    ):
+        code, _, stderr = semcal("labels", log, *options)
+        assert (code, words in stderr) == (2, True)
+    code, _, stderr = semcal("labels", tmp_path / "none.sqlite")
+    assert (code, "there is no log" in stderr) == (1, True)
+    assert not (tmp_path / "none.sqlite").exists()
+
+
+def contents(folder: Path) -> dict[str, tuple[bytes, int]]:
+    """Files, without what readers of SQLite share in memory."""
+    files = [path for path in folder.iterdir() if not path.name.endswith("-shm")]
+    return {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
+
+
+def test_a_log_is_read_and_nothing_of_it_changed_whether_a_server_has_it_open_or_not(tmp_path: Path) -> None:
+    log = log_of(tmp_path / "log.sqlite", rows_of(20))
+    for is_served in (False, True):
+        if is_served:
+            serving = ReplyLog(Path(log))
+            serving.add(Reply("new", 0.0, "f00", {}, None, 0.5, 0.4, False, "model"))
+        before = contents(tmp_path)
+        code, lines, _ = semcal("monitor", log, "--risk", 0.9)
+        assert (code, lines[1]["labels"]) == (0, 20)
+        assert contents(tmp_path) == before
+    serving.close()
+
+
+def test_a_log_of_another_version_or_program_is_refused_as_it_is(tmp_path: Path) -> None:
+    log = log_of(tmp_path / "log.sqlite", rows_of(20))
+    with closing(sqlite3.connect(log)) as database:
+        database.execute("PRAGMA user_version = 0")
+    with closing(sqlite3.connect(tmp_path / "other.sqlite")) as database:
+        database.execute("PRAGMA user_version = 3")  # a file without a table
+    before = contents(tmp_path)
+    for name, words in (("log.sqlite", "layout 0"), ("other.sqlite", "another program")):
+        code, _, said = semcal("monitor", tmp_path / name, "--risk", 0.9)
+        assert (code, words in said) == (1, True), said
+    assert contents(tmp_path) == before
 
 
 def test_with_audited_only_labels_of_marked_replies_count(tmp_path: Path) -> None:

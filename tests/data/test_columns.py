@@ -36,6 +36,19 @@ def test_the_delimiter_is_that_of_the_first_line_that_is_not_blank(tmp_path: Pat
     assert load_questions(tmp_path / "q.csv")[0].answers == ("Ada",)
 
 
+@pytest.mark.parametrize("stated", ["sep=;\r\n", "\ufeffsep=;\n", '\n"SEP=;"\r\n'])
+def test_a_line_before_the_header_states_the_delimiter(stated, tmp_path: Path) -> None:
+    path = tmp_path / "q.csv"
+    path.write_text(f"{stated}question, in words;answers\r\nWho?;Ada\r\nWhen?\r\n", newline="")
+    first, bad = read_questions(path, columns={"question": "question, in words"})
+    assert (first.question, first.answers) == ("Who?", ("Ada",))
+    assert (bad.line, "expected 2 cells" in bad.reason) == (3 + stated.startswith("\n") + 1, True)
+    path.write_text("sep=^\nquestion^answers\nWho?^Ada; Bo\n")
+    told: list[str] = []
+    assert load_questions(path, notify=told.append)[0].answers == ("Ada; Bo",)
+    assert f"{path}: cells are separated by '^'" in told
+
+
 def test_known_names_decide_before_the_number_of_cells() -> None:
     names = {"question", "answers"}
     assert find_delimiter("question|answers, as given, all", names=names) == "|"

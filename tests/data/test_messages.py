@@ -189,6 +189,8 @@ def test_few_shot_examples_begin_all_prompts_of_one_template() -> None:
         ("system: 3\nuser: '{question}'", "'system' must be a text, or null"),
         ("- a", "must have a key 'user'"),
         ("user: '{question}", "is no YAML in UTF-8"),
+        ('user: "{question} \\ud83d"', r"half a character in 'user' \('\\ud83d'\): write the whole one"),
+        ('system: "\\udc00"\nuser: "{question}"', "half a character in 'system'"),
     ],
 )
 def test_a_template_that_is_none_is_refused(tmp_path: Path, text: str, reason: str) -> None:

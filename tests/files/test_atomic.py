@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from semcal import files as module
+from semcal.cli.row_streams import RowResults
 from semcal.errors import UsageError
 from semcal.files import (
     LOCK,
@@ -24,8 +25,11 @@ from semcal.files import (
     own_files,
     part_folder,
     remove_leftovers,
+    write_sealed,
     writing,
 )
+from semcal.models.equivalence import CachedEquivalence, ExactMatch
+from semcal.store import Store
 
 #: Opens what the arguments say, says so, and waits to be killed.
 HOLDS = """
@@ -124,6 +128,21 @@ def test_files_have_the_permissions_that_the_umask_leaves(mask: int, mode: int, 
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
     folder = 0o777 & ~mask
     assert modes == {"rows.jsonl": mode, "model.safetensors": mode, "folder": folder}
+
+
+def test_files_of_samples_and_caches_are_for_their_owner_alone(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        write_sealed(tmp_path / "profile.json", {"a": 1})
+        (path := Store(tmp_path).path("stage", {})).parent.mkdir(parents=True)
+        Store(tmp_path).keep("stage", {}, ["{}"])
+        with RowResults("sample", tmp_path / "rows.jsonl"):
+            pass
+        CachedEquivalence(ExactMatch(), tmp_path / "verdicts.sqlite")
+    finally:
+        os.umask(before)
+    files = [path, *(tmp_path / name for name in ("profile.json", "rows.jsonl", "verdicts.sqlite"))]
+    assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
 
 
 def test_a_folder_appears_whole_in_place_of_what_was_there(tmp_path: Path) -> None:

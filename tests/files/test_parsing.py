@@ -14,6 +14,7 @@ from semcal.data import read_questions
 from semcal.data.sources import FORMATS
 from semcal.errors import InputError, RowError
 from semcal.files import DEEPEST, JsonLine, fault, parse, read_rows
+from tests.cli.invoking import semcal
 
 GOOD = '{"id": "good", "question": "Who?"}'
 BAD = {
@@ -78,6 +79,12 @@ def test_a_line_that_unpacks_to_more_than_can_be_held_is_passed_over(tmp_path: P
     first, bad, last = read_rows(path)
     assert (first, last) == (JsonLine(1, json.loads(GOOD)), JsonLine(3, json.loads(GOOD)))
     assert str(bad).startswith("line 2: longer than 100000000 bytes")
+
+
+def test_a_line_without_end_is_an_error(small_limits) -> None:
+    with pytest.raises(InputError, match="/dev/zero: line 1 does not end within 10000 bytes"):
+        list(read_rows("/dev/zero"))
+    assert "line 1 does not end" in semcal("monitor", "/dev/zero")[2]
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 from tokenizers import pre_tokenizers
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 import semcal
 from semcal.demo.paths import language_model_dir
@@ -235,6 +235,30 @@ def test_a_file_that_was_cut_short_is_damaged(model: Path, share: float) -> None
     os.truncate(model, int(model.stat().st_size * share))
     with pytest.raises(ModelError, match=r"tiny\.gguf is damaged or was cut short .*; fetch it again"):
         semcal.load_model(model)
+
+
+@pytest.mark.parametrize("more", [1, 10**5, 2**31])
+def test_a_file_that_holds_fewer_layers_than_it_says_is_damaged(
+    model: Path, tmp_path: Path, more: int
+) -> None:
+    layers = json.loads((language_model_dir() / "config.json").read_text())["num_hidden_layers"]
+    stated = (layers + more, gguf.GGUFValueType.UINT32)
+    path = quantised(model, tmp_path / "other.gguf", "F32", **{"llama.block_count": stated})
+    says = (
+        rf"llama\.block_count says {layers + more} layers, and .*other\.gguf holds {layers}; .*fetch it again"
+    )
+    with pytest.raises(ModelError, match=says):
+        semcal.load_model(path)
+    assert not list(loading.gguf_cache().glob("*-float32"))
+
+
+def test_a_file_of_a_kind_that_does_not_run_is_refused_before_it_is_unpacked(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(AutoConfig, "from_pretrained", lambda *_, **__: AutoConfig.for_model("bloom"))
+    with pytest.raises(ModelError, match=r"'bloom' have attention with ALiBi, .*--model openai:URL#NAME"):
+        semcal.load_model(model)
+    assert not list(loading.gguf_cache().glob("*-float32"))
 
 
 def test_a_part_of_a_split_file_is_told_how_to_join(model: Path) -> None:

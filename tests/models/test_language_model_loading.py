@@ -18,6 +18,7 @@ from semcal.data.question import Turn
 from semcal.errors import ModelError, UsageError
 from semcal.models import Prompt
 from semcal.models.loading import as_model_error, choose_device, files_hash
+from semcal.models.network import check_supported
 from semcal.recalibration import Base
 
 
@@ -108,6 +109,61 @@ def test_a_path_may_be_relative_or_a_string(checkpoint: Path, monkeypatch: pytes
     assert semcal.load_model(".").name == "tiny"
     monkeypatch.chdir(checkpoint.parent)
     assert semcal.load_model("tiny").name == "tiny"
+
+
+ATTENDS = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+GLOBAL_AND_LOCAL = [[["global", "local"], 1]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "part"),
+    [
+        ("bloom", {}, "attention with ALiBi"),
+        ("mpt", {}, "attention with ALiBi"),
+        ("falcon", {"alibi": True}, "attention with ALiBi"),
+        ("mamba", {}, "recurrent layers"),
+        ("mamba2", {}, "recurrent layers"),
+        ("rwkv", {}, "recurrent layers"),
+        ("jamba", {}, "recurrent layers"),
+        ("falcon_h1", {}, "recurrent layers"),
+        ("lfm2", {**ATTENDS, "layer_types": ["conv", "full_attention"]}, "recurrent layers"),
+        ("qwen3_next", {}, "recurrent layers"),
+        ("recurrent_gemma", {}, "recurrent layers"),
+        ("minimax", {}, "recurrent layers"),
+        ("granitemoehybrid", {}, "recurrent layers"),
+        ("gpt_neo", {"num_layers": 2, "attention_types": GLOBAL_AND_LOCAL}, "local attention"),
+        ("llama4", {}, "local attention"),
+        ("llama4_text", {}, "local attention"),
+    ],
+)
+def test_a_model_that_cannot_run_says_why_and_what_helps_before_its_weights_are_read(
+    tmp_path: Path, kind: str, settings: dict[str, Any], part: str
+) -> None:
+    if kind not in transformers.CONFIG_MAPPING:
+        pytest.skip(f"transformers {transformers.__version__} does not know {kind}")
+    transformers.AutoConfig.for_model(kind, **settings).save_pretrained(tmp_path / "m")
+    with pytest.raises(ModelError) as caught:
+        semcal.load_model(tmp_path / "m")
+    message = str(caught.value)
+    assert message.startswith(f"cannot load the language model 'm': models of type {kind[:6]!r}"[:-1])
+    assert f" have {part}" in message
+    assert "serve it" in message
+    assert "--model openai:URL#NAME" in message
+
+
+def test_a_type_is_not_refused_where_its_configuration_has_none_of_these_layers() -> None:
+    for kind, settings in (
+        ("falcon", {"alibi": False}),
+        ("gpt_neo", {"num_layers": 2, "attention_types": [[["global"], 2]]}),
+        ("lfm2", {**ATTENDS, "layer_types": ["full_attention"] * 2}),
+        (
+            "granitemoehybrid",
+            {**ATTENDS, "layer_types": ["attention"] * 2, "mamba_n_heads": 8, "mamba_d_head": 8},
+        ),
+        ("gemma3_text", {}),
+        ("gpt_oss", {}),
+    ):
+        check_supported("m", transformers.AutoConfig.for_model(kind, **settings))
 
 
 @pytest.mark.parametrize("path", ["./nowhere", "/no/such/model", "~/no/such/model", "a/b/c", Path("nowhere")])

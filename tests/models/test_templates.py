@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 import tiny_models
 
+import semcal
 from semcal.data.question import Turn
-from semcal.errors import ModelError
-from semcal.models import tokenization
+from semcal.errors import ModelError, SemcalWarning
+from semcal.models import Prompt, tokenization
+from semcal.models.language_model import SampleRequest
 from semcal.models.tokenization import chat_format
+from semcal.recalibration.temperature import Temperature
 
 resource = pytest.importorskip("resource")
 
@@ -32,7 +36,10 @@ LONG = "{% for i in range(99999) %}{% for j in range(99999) %}LOOP{% endfor %}{%
         ("{{ 'a' * 10**9 }}", "MemoryError"),
         ("{{ 'a' | center(10**9) }}", "MemoryError"),
         (DOUBLED, "MemoryError"),
-        ("{{ 'a' * 10**7 }}", "writes more than 1000002 characters"),
+        (tiny_models.TEMPLATE + "a" * 200_000, "has 200184 characters, expected 100000 at most"),
+        (tiny_models.TEMPLATE + "{% if a %}\ud83d{% endif %}", "half a character"),
+        (tiny_models.TEMPLATE + "{{ '\\ud83d' }}", "half a character"),
+        ("{{ 'a' * 10**7 }}", "writes more than 1000022 characters"),
     ],
 )
 def test_a_template_that_fails_or_builds_too_much_is_refused_when_it_is_tried(
@@ -58,6 +65,70 @@ def test_a_template_that_writes_much_only_later_is_refused_before_it_is_encoded(
     form = chat_format(tiny_models.tokenizer(template=template), [2])
     with pytest.raises(ModelError, match="writes more than 1000400 characters"):
         form.encode([Turn("user", "a" * 200)])
+
+
+def test_a_rendering_of_nearly_a_million_characters_is_read_in_linear_time() -> None:
+    """It would take hours otherwise."""
+    form = chat_format(tiny_models.tokenizer(template=tiny_models.TEMPLATE + "{{ 'ab ' * 10**5 }}"), [2])
+    assert len(form.encode_answer([Turn("user", "a")], "b")) == 2
+
+
+PARTS = tiny_models.TEMPLATE.replace(
+    "{{ message['content'] | trim }}", "{% for part in message['content'] %}{{ part['text'] }}{% endfor %}"
+)
+PARTS_OF_USERS = tiny_models.TEMPLATE.replace(
+    "{{ message['content'] | trim }}",
+    "{% if message['role'] == 'user' %}{{ message['content'][0]['text'] }}"
+    "{% else %}{{ message['content'] + '' }}{% endif %}",
+)
+CHAT = [
+    Turn("system", "Be brief."),
+    Turn("user", "Who?"),
+    Turn("assistant", "Odo."),
+    Turn("user", "Which <|end|>?"),
+]
+
+
+@pytest.mark.parametrize("template", [PARTS, PARTS_OF_USERS], ids=["all roles", "users alone"])
+def test_a_template_that_reads_lists_of_parts_gets_them_and_loses_no_turn(template: str) -> None:
+    form, plain = (
+        chat_format(tiny_models.tokenizer(template=one), [2]) for one in (template, tiny_models.TEMPLATE)
+    )
+    assert form.takes_system
+    assert form.encode(CHAT) == plain.encode(CHAT)
+    assert form.encode_answer(CHAT, "Sull.") == plain.encode_answer(CHAT, "Sull.")
+    assert form.stops == plain.stops
+
+
+@pytest.mark.parametrize("said", ["", "{{ message['content']['words'] }}"])
+def test_a_template_that_drops_the_question_in_any_form_is_refused(said: str) -> None:
+    template = tiny_models.TEMPLATE.replace("{{ message['content'] | trim }}", said)
+    with pytest.raises(ModelError, match="drops what the user says, as a text and as a list of parts; mend"):
+        chat_format(tiny_models.tokenizer(template=template), [2])
+
+
+def test_a_template_that_ends_inside_thinking_is_named_and_thinking_alone_is_no_answer() -> None:
+    inside = tiny_models.TEMPLATE.replace("assistant\n", "assistant\n<think>\n")
+    with pytest.warns(SemcalWarning, match="template ends inside <think>: .*--max-new-tokens"):
+        form = chat_format(tiny_models.tokenizer(template=inside), [2])
+    assert [form.refusal(text) for text in ("It may be", "It is.</think>", "It is.\n</think>\nOdo")] == [
+        "",
+        None,
+        None,
+    ]
+    closed = chat_format(tiny_models.tokenizer(template=tiny_models.TEMPLATES["cuts thoughts"]), [2])
+    assert (closed.opened, closed.refusal("It may be")) == ("", None)
+
+
+def test_a_model_that_is_cut_while_it_thinks_gives_no_answer(tmp_path: Path) -> None:
+    inside = tiny_models.TEMPLATE.replace("assistant\n", "assistant\n<think>\n")
+    with pytest.warns(SemcalWarning, match="ends inside <think>"):
+        model = semcal.load_model(tiny_models.save(tmp_path / "tiny", template=inside))
+    prompt = Prompt("q", model.encode([Turn("user", "Who?")]))
+    (((draws,),),) = model.sample(SampleRequest([prompt], [Temperature(1.0)], m=3, max_new_tokens=4))
+    assert isinstance(draws, list)
+    assert [draw.refusal for draw in draws] == [""] * 3
+    assert all(draw.text for draw in draws)
 
 
 def test_templates_of_the_suite_take_few_steps_and_little_text(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,6 +75,11 @@ class Running:
     url: str
     client: OpenAI
 
+    def read_for(self, seconds: float) -> None:
+        """Give heads and bodies this time from now on; honest ones get more than a busy machine takes."""
+        self.server.limits.read_timeout = seconds
+        self.service.settings.__dict__["read_timeout"] = seconds
+
     def post(self, path: str, body: Any, **options: Any) -> httpx.Response:
         return httpx.post(f"{self.url}{path}", json=body, timeout=30, verify=False, **options)
 

@@ -129,7 +129,8 @@ def test_what_is_learnt_is_what_the_pooled_rows_give(
     path, questions = served
     new, said = add(old, path, tmp_path / "new", *(["--audited"] if alone else []))
     kept, uq = ReplyLog(path), in_use(old)
-    replies = [reply for id in questions if (reply := kept.reply(id)) and kept.label_of(id) is not None]
+    labelled = {reply.id for reply in kept.labelled()}
+    replies = [reply for id in questions if (reply := kept.reply(id)) and id in labelled]
     rows = [json.loads(line) for line in (old / "samples.jsonl").read_text().splitlines()]
     n = len(rows)
     for reply in replies:
@@ -362,7 +363,9 @@ def test_a_log_that_cannot_be_used_is_named_with_what_to_do(
     change(log, "PRAGMA user_version = 9")
     assert "of another version (layout 9)" in refused(old, log, out)
     change(log, f"PRAGMA user_version = {databases.REPLY_LOG_SCHEMA}")
-    for wrong in ('{"E-SC": 1.5}', '{"E-SC": "high"}', "[1]", "{", '{"entropy": NaN}'):
+    deep = '{"E-SC": ' + "[" * 50_000 + "]" * 50_000 + "}"
+    long = '{"entropy": 1' + "0" * 400 + "}"
+    for wrong in ('{"E-SC": 1.5}', '{"E-SC": "high"}', "[1]", "{", '{"entropy": NaN}', deep, long):
         change(log, f"UPDATE replies SET features = '{wrong}' WHERE number = (SELECT max(number) FROM replies"
                " WHERE id IN (SELECT id FROM labels))")  # fmt: skip
         said = refused(old, log, out)

@@ -20,7 +20,7 @@ from ruamel.yaml import YAML
 
 from semcal.cli.app import app
 from semcal.cli.serve_command import ServeOptions, _settings
-from semcal.serve.configuration import is_loopback
+from semcal.serve.configuration import admits, is_loopback
 from semcal.serve.log import ReplyLog
 from semcal.serve.watch import PromiseWatch
 from tests.cli.invoking import write
@@ -134,7 +134,7 @@ def test_compose_starts_semcal_by_options_that_it_takes(monkeypatch: pytest.Monk
     names = {name: options[name] for name in ServeOptions.__dataclass_fields__}
     settings = _settings(ServeOptions(**names))
     assert not is_loopback(settings.host)
-    assert settings.admits("a-key-of-sixteen-letters")
+    assert admits(settings.keys, "a-key-of-sixteen-letters")
     assert services["semcal"]["stop_grace_period"] == f"{settings.grace + 10:g}s"
     learning = services["calibrate"]
     learnt = parsed([*learning["entrypoint"], *learning["command"]])
@@ -155,6 +155,27 @@ def test_compose_waits_for_the_model_and_keeps_calibration_and_log() -> None:
     assert mounts == {name: f"/{name}" for name in content["volumes"]}
     assert set(mounts.values()) == set(json.loads(dockerfile()["VOLUME"][0]))
     assert services["semcal"]["environment"]["SEMCAL_SERVE_KEYS"].startswith("${SEMCAL_SERVE_KEYS:?")
+
+
+def test_images_are_pinned_by_digest_and_actions_by_commit() -> None:
+    (python,) = re.findall(r"^ARG PYTHON=(\S+)$", (DEPLOY / "Dockerfile").read_text(), flags=re.MULTILINE)
+    images = [service["image"] for service in compose()["services"].values() if "build" not in service]
+    assert len(images) == 1
+    for image in (python, *images):
+        assert re.fullmatch(r"[\w./:-]+@sha256:[0-9a-f]{64}", image)
+    stages = re.findall(r"^FROM (\S+)", (DEPLOY / "Dockerfile").read_text(), flags=re.MULTILINE)
+    assert set(stages) == {"${PYTHON}"}
+    for workflow in (ROOT / ".github" / "workflows").glob("*.yml"):
+        for action in re.findall(r"uses: (\S+)", workflow.read_text()):
+            assert re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", action), action
+
+
+def test_all_services_have_the_same_few_rights() -> None:
+    for service in compose()["services"].values():
+        assert service["read_only"] is service["init"] is True
+        assert service["user"].partition(":")[0] == dockerfile()["USER"][0]
+        assert (service["cap_drop"], service["security_opt"]) == (["ALL"], ["no-new-privileges:true"])
+        assert all(":ro" in mount or not mount.startswith("$") for mount in service["volumes"])
 
 
 def test_alerts_read_metrics_that_there_are_and_name_the_page_that_helps() -> None:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import sqlite3
+import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from semcal.serve import service as service_module
 from semcal.serve.log import ReplyLog
 from semcal.serve.requests import LABELS
 from semcal.servers.client import ServerClient
@@ -118,6 +124,70 @@ def test_tokens_that_cannot_be_are_not_counted(usage: Any, tmp_path: Path) -> No
     assert 0 <= (log.reply(reply.json()["id"]).cost or 0.0) < 10**3
 
 
+class Other(FakeServer):
+    """A server that names another model in its replies from now on, and may refuse a question."""
+
+    model: str | None = None
+
+    async def _answer(self, *arguments: Any) -> Any:
+        status, reply, more = await super()._answer(*arguments)
+        return status, (reply | {"model": self.model} if self.model and "choices" in reply else reply), more
+
+
+@pytest.mark.filterwarnings("ignore:.*was asked for the model")
+def test_the_answer_of_another_model_has_no_probability(tmp_path: Path) -> None:
+    with Other(log_probs="scaled") as backend:
+        expected = served(backend).ask(QUESTION).confidence
+        for settings in ({}, {"uncovered": "answer"}):
+            backend.model = None
+            with running(served(backend), **settings) as server:
+                assert server.chat(QUESTION).json()["semcal"]["confidence"] == expected
+                backend.model = "elsewhere/other-70b"
+                for _ in range(2):
+                    reply = server.chat(QUESTION)
+                    if settings:
+                        beside = reply.json()["semcal"]
+                        assert (beside["confidence"], beside["uncovered"]) == (None, ["model"])
+                    else:
+                        assert (reply.status_code, code_of(reply)) == (502, "other_model")
+                backend.model = None
+                assert server.chat(QUESTION).json()["semcal"]["confidence"] == expected
+        backend.model = "elsewhere/other-70b"
+        forced = served(backend)
+        forced.sampling = replace(forced.sampling, asking=replace(forced.asking, force=True))
+        with running(forced) as server:
+            assert server.chat(QUESTION).json()["semcal"]["confidence"] == expected
+
+
+@pytest.mark.parametrize("shown", [False, True])
+def test_words_of_the_model_server_go_to_the_log_and_to_clients_only_where_that_is_asked_for(
+    shown: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "semcal.serve")
+    words = "this prompt is not answered"  # as a server of others may quote what it was sent
+    with (
+        FakeServer(log_probs="scaled", refused=(QUESTION,)) as backend,
+        running(served(backend, retries=0), show_backend_errors=shown) as server,
+    ):
+        reply = server.chat(QUESTION)
+    message = reply.json()["error"]["message"]
+    assert (code_of(reply), "HTTP 400" in message, words in message) == ("backend_failed", True, shown)
+    (line,) = [json.loads(record.message) for record in caplog.records if '"backend"' in record.message]
+    assert words in line["reason"]
+
+
+def test_an_endless_answer_of_the_model_server_is_a_damaged_reply() -> None:
+    class Endless(FakeServer):
+        async def _answer(self, *arguments: Any) -> Any:
+            status, reply, more = await super()._answer(*arguments)
+            for choice in reply.get("choices", ()):
+                choice["message"]["content"] = "1/2 " * 250_000
+            return status, reply, more
+
+    with Endless(log_probs="scaled") as backend, running(served(backend, retries=0)) as server:
+        assert code_of(server.chat(QUESTION)) == "backend_failed"
+
+
 # ---- Clients
 
 
@@ -161,6 +231,39 @@ def test_on_a_full_disk_no_label_of_a_list_is_taken_and_later_all_are(tmp_path: 
         fill(server, full=False)
         assert server.post(LABELS, labels).status_code == 200
         assert len(list(log.labelled())) == 300
+
+
+def test_behind_a_lock_replies_go_on_unlogged_and_only_the_first_one_waits(tmp_path: Path) -> None:
+    log = ReplyLog(tmp_path / "log.sqlite")
+    with running(log=log) as server, closing(sqlite3.connect(log.path)) as other:
+        reply = server.chat(WROTE).json()
+        other.execute("BEGIN IMMEDIATE")
+        for unlogged in (1, 2, 3):
+            assert server.chat(SANG).status_code == 200
+            assert server.get("/ready").json()["log"] == "cannot be written"
+            assert f"semcal_unlogged_total {unlogged}.0" in server.get("/metrics").text
+        label = {"id": reply["id"], "correct": True}
+        assert code_of(server.post(LABELS, label)) == "log_failed"
+        assert log._database.execute("PRAGMA busy_timeout").fetchone() == (0,)
+        other.rollback()
+        assert server.post(LABELS, label).status_code == 200
+        assert server.chat(WHERE).status_code == 200
+        assert server.get("/ready").json()["log"] == "ok"
+        assert log._database.execute("PRAGMA busy_timeout").fetchone() == (1000,)
+    assert len(list(ReplyLog(log.path).probabilities())) == 2
+
+
+def test_the_time_of_a_request_covers_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service_module, "LEAST_FOR_LOG", 0.1)
+    log, go = ReplyLog(tmp_path / "log.sqlite"), threading.Event()
+    with running(log=log, request_timeout=0.3) as server:
+        monkeypatch.setattr(log, "add", lambda _: go.wait(30))  # as a disk of a network that is gone
+        try:
+            assert server.chat(WROTE).status_code == 200
+            assert server.get("/ready").json()["log"] == "cannot be written"
+            assert "semcal_unlogged_total 1.0" in server.get("/metrics").text
+        finally:
+            go.set()
 
 
 def test_a_clock_that_is_set_back_changes_no_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

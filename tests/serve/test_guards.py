@@ -2,24 +2,39 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import json
 import logging
 import re
+import resource
+import select
 import socket
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import httpx
 import pytest
 
 from semcal.data.question import Question
-from semcal.errors import UsageError
+from semcal.errors import SemcalWarning, UsageError
+from semcal.serve import connections as connections_module
 from semcal.serve import engine as engine_module
-from semcal.serve.configuration import ServeSettings, hashed, is_loopback, merged, read_keys
+from semcal.serve.configuration import (
+    LABEL_KEYS,
+    ServeSettings,
+    admits,
+    hashed,
+    is_loopback,
+    merged,
+    read_keys,
+)
+from semcal.serve.connections import Limits
 from semcal.serve.engine import Asker, Engine, Job, make_askers
 from semcal.serve.log import ReplyLog
 from semcal.servers.client import ServerClient
@@ -82,12 +97,13 @@ def test_without_a_key_pages_of_other_hosts_are_refused() -> None:
 
 def test_keys_are_read_from_a_file_or_the_environment_and_never_shown(tmp_path: Path) -> None:
     file = tmp_path / "keys"
+    file.touch(mode=0o600)
     file.write_text(f"# of the team\n{KEYS[0]}\n\n{KEYS[1]}\n")
     assert read_keys(file, {}) == read_keys(None, {"SEMCAL_SERVE_KEYS": ",".join(KEYS)})
     assert read_keys(None, {}) == ()
     settings = ServeSettings(keys=read_keys(file, {}))
-    assert settings.admits(KEYS[1])
-    assert not settings.admits("a-key-of-sixteen-letter")
+    assert admits(settings.keys, KEYS[1])
+    assert not admits(settings.keys, "a-key-of-sixteen-letter")
     assert KEYS[0] not in repr(settings)
     for text, words in (("", "no key"), ("kurz", "shorter"), ("é" * 20, "ASCII")):
         file.write_text(text)
@@ -102,6 +118,41 @@ def test_keys_are_read_from_a_file_or_the_environment_and_never_shown(tmp_path: 
     with pytest.raises(UsageError, match="keys in --config") as caught:
         merged({"keys": None}, {"keys": Path | None}, file, {})
     assert KEYS[0] not in str(caught.value)
+
+
+def test_keys_for_labels_send_labels_and_nothing_else(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text(f"{KEYS[1]}\n")
+    file.chmod(0o600)
+    label_keys = read_keys(file, {}, variable=LABEL_KEYS)
+    assert label_keys == read_keys(None, {LABEL_KEYS: KEYS[1]}, variable=LABEL_KEYS)
+    file.write_text("kurz")
+    with pytest.raises(UsageError, match="--label-keys"):
+        read_keys(file, {}, variable=LABEL_KEYS)
+    log = ReplyLog(tmp_path / "log.sqlite")
+    with running(log=log, keys=(hashed(KEYS[0]),), label_keys=label_keys) as server:
+        asks, labels = ({"authorization": f"Bearer {key}"} for key in KEYS[:2])
+        body = {"model": "fake", "messages": [{"role": "user", "content": WROTE}]}
+        assert server.post("/v1/chat/completions", body, headers=labels).status_code == 401
+        id = server.post("/v1/chat/completions", body, headers=asks).json()["id"]
+        refused = server.post("/v1/semcal/labels", {"id": id, "correct": True}, headers=asks)
+        assert refused.status_code == 401
+        assert "a key for labels" in refused.json()["error"]["message"]
+        sent = server.post("/v1/semcal/labels", {"id": id, "correct": True}, headers=labels)
+        assert sent.json()["data"] == [{"id": id, "correct": True, "counts": True}]
+    (label,) = ReplyLog(log.path).labels()
+    assert hashed(KEYS[1]).startswith(label.key)
+    assert len(label.key) == 12
+
+
+def test_keys_that_others_can_read_are_warned_about(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text(KEYS[0])
+    for mode in (0o640, 0o604):
+        file.chmod(mode)
+        with pytest.warns(SemcalWarning, match="--keys .*chmod 600") as caught:
+            assert read_keys(file, {}) == (hashed(KEYS[0]),)
+        assert KEYS[0] not in str(caught[0].message)
 
 
 def test_cross_origin_pages_may_ask_only_where_they_are_named() -> None:
@@ -169,6 +220,9 @@ def test_settings_out_of_range_are_refused_by_name() -> None:
         ("audit", 1.5),
         ("queue", 0),
         ("request_timeout", 0),
+        ("read_timeout", 0),
+        ("max_connections", 0),
+        ("max_connections_per_address", 0),
         ("abstain", "sentense"),
         ("uncovered", "yes"),
         ("on_alarm", "shout"),
@@ -225,18 +279,162 @@ def test_settings_come_from_the_command_line_then_the_environment_then_the_file(
         merged(options, kinds, None, {"SEMCAL_SERVE_PROT": "1"})
 
 
-def test_a_body_that_does_not_come_is_given_up() -> None:
-    head = "POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
-    with running(request_timeout=0.3) as server:
-        address = server.url.removeprefix("http://").split(":")
-        with socket.create_connection((address[0], int(address[1])), timeout=30) as connection:
-            connection.sendall(f"{head}content-length: 100\r\n\r\n{{".encode())
-            reply = b""
-            while b"body_timeout" not in reply and (piece := connection.recv(10_000)):
-                reply += piece
-        assert reply.startswith(b"HTTP/1.1 408")
-        assert b"body_timeout" in reply
+# ---- Connections
+
+
+def connect(server: Running) -> socket.socket:
+    host, _, port = server.url.removeprefix("http://").partition(":")
+    return socket.create_connection((host, int(port)), timeout=30)
+
+
+def rest_of(connection: socket.socket) -> bytes:
+    """What comes until the server closes the connection."""
+    said = b""
+    with suppress(ConnectionError):
+        while piece := connection.recv(10_000):
+            said += piece
+    return said
+
+
+def error_of(said: bytes) -> tuple[int, dict[str, Any]]:
+    head, _, body = said.partition(b"\r\n\r\n")
+    assert b"content-type: application/json" in head.lower()
+    return int(head.split()[1]), json.loads(body)["error"]
+
+
+def trickled(connection: socket.socket, byte: bytes) -> bytes:
+    """What the server says to a client that sends a byte each hundredth of a second."""
+    with suppress(ConnectionError):
+        for _ in range(3000):
+            if select.select([connection], [], [], 0.01)[0]:
+                return rest_of(connection)
+            connection.sendall(byte)
+        pytest.fail("the server waits for ever")
+    return b""
+
+
+_HEAD = "POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
+
+
+@pytest.mark.parametrize("byte", [b"", b" "])
+def test_a_head_or_a_body_that_does_not_come_is_given_up(byte: bytes) -> None:
+    with running(read_timeout=0.3) as server:
+        for begun, code in (("GET /health HTTP/1.1\r\nx: ", "head"), (_HEAD, "head"), ("{", "body")):
+            with connect(server) as connection:
+                connection.sendall(
+                    begun.encode() if code == "head" else f"{_HEAD}content-length: 9999\r\n\r\n{{".encode()
+                )
+                status, error = error_of(trickled(connection, byte))
+            assert (status, error["code"]) == (408, f"{code}_timeout")
+        server.read_for(30.0)
         assert server.chat(WROTE).status_code == 200
+
+
+def test_a_connection_that_says_nothing_or_sends_a_refused_body_slowly_is_closed() -> None:
+    head = f"{_HEAD}content-length: 999999999\r\n\r\n".encode()  # which is refused at once
+    with running(read_timeout=0.3) as server:
+        for begun in (b"", head):
+            with connect(server) as connection:
+                connection.sendall(begun)
+                for _ in range(3000):
+                    try:
+                        connection.sendall(b" " if begun else b"")
+                        if select.select([connection], [], [], 0.01)[0] and not connection.recv(10_000):
+                            break
+                    except ConnectionError:
+                        break
+                else:
+                    pytest.fail("the server waits for ever")
+        server.read_for(30.0)
+        assert server.get("/health").status_code == 200
+
+
+def test_idle_connections_give_way_the_oldest_first(caplog: pytest.LogCaptureFixture) -> None:
+    with running(max_connections=8, max_connections_per_address=8) as server, ExitStack() as stack:
+        assert (server.server.limits.total, server.server.limits.per_address) == (8, 4)
+        silent = [stack.enter_context(connect(server)) for _ in range(20)]
+        assert server.get("/health").status_code == 200
+        assert [rest_of(connection) for connection in silent[:16]] == [b""] * 16
+        until(lambda: len(server.server.server_state.connections) <= 4)
+        assert server.chat(WROTE).status_code == 200
+
+
+def test_connections_at_work_stay_and_others_are_told_to_come_later(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "semcal.serve")
+    model = SlowModel()
+    with running(uq_of(model), max_connections=2) as server, ThreadPoolExecutor(1) as pool:
+        first = pool.submit(server.chat, WHERE)
+        assert model.begun.acquire(timeout=30)
+        for _ in range(3):
+            with connect(server) as connection:
+                said = rest_of(connection)
+            status, error = error_of(said)
+            assert (status, error["code"], b"retry-after: 1" in said.lower()) == (503, "overloaded", True)
+        model.go.set()
+        assert first.result().status_code == 200
+    lines = [json.loads(record.message) for record in caplog.records if record.name == "semcal.serve"]
+    assert [line["times"] for line in lines if line["event"] == "connections"] == [1]  # in this minute
+
+
+def test_connections_are_at_most_half_of_what_may_be_open() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (600, hard))
+    try:
+        limits = Limits(ServeSettings())
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert (limits.total, limits.per_address) == (300, 150)
+
+
+def test_that_connections_cannot_be_accepted_is_logged_once_a_minute(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level("INFO", "semcal.serve")
+    clock = iter([100.0] * 50 + [161.0])
+    monkeypatch.setattr(connections_module, "time", SimpleNamespace(monotonic=clock.__next__))
+    limits, loop = Limits(ServeSettings()), asyncio.new_event_loop()
+    loop.set_exception_handler(limits.take_fault)
+    for _ in range(51):
+        error = OSError(errno.EMFILE, "Too many open files")
+        loop.call_exception_handler({"message": "socket.accept() out of system resource", "exception": error})
+    loop.close()
+    lines = [json.loads(record.message) for record in caplog.records]
+    assert [(line["event"], line["times"]) for line in lines] == [("accept", 1), ("accept", 50)]
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"nonsense\r\n\r\n",
+        b"GET / HTTP/1.1\r\nno colon\r\n\r\n",
+        b"GET /\xff HTTP/1.1\r\nhost: a\r\n\r\n",
+        b"GET / HTTP/1.1\r\nhost: a\r\nx: " + b"y" * 70_000,
+        b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: -1\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n",
+    ],
+)
+def test_a_malformed_head_gets_an_error_in_the_shape_of_all(head: bytes, small: Running) -> None:
+    with connect(small) as connection, suppress(ConnectionError):
+        connection.sendall(head)
+        status, error = error_of(rest_of(connection))
+        assert (status, error["code"], error["type"]) == (400, "invalid_http", "invalid_request_error")
+    assert small.get("/health").status_code == 200
+
+
+def test_a_damaged_body_ends_its_connection_alone(small: Running) -> None:
+    for path in ("/v1/chat/completions", "/health"):
+        head = f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\ntransfer-encoding: chunked\r\n"
+        with connect(small) as connection:
+            connection.sendall(f"{head}content-type: application/json\r\n\r\n1\r\n{{\r\n".encode())
+            connection.sendall(b"no length\r\n")
+            rest_of(connection)
+    assert small.chat(WROTE).status_code == 200
+
+
+def test_no_reply_sends_a_client_to_the_host_that_it_names(small: Running) -> None:
+    for path in ("/metrics/", "/v1/semcal/labels/", "/health/"):
+        reply = small.get(path, headers={"host": "localhost:1"}, follow_redirects=False)
+        assert (reply.status_code, reply.headers.get("location")) == (404, None)
 
 
 # ---- The queue

@@ -1,6 +1,7 @@
 """The log of replies: what goes in comes out, in order, from any number of threads, whatever happens."""
 
 import sqlite3
+import stat
 import threading
 from pathlib import Path
 
@@ -72,7 +73,72 @@ def test_the_first_label_of_a_reply_stands(
         if id != "x":
             first.setdefault(id, correct)
     assert {reply.id: reply.correct for reply in log.labelled()} == first
-    assert [log.label_of(id) for id in "abcx"] == [first.get(id) for id in "abcx"]
+    assert {one.id: one.correct for one in log.labels() if one.counts} == first
+
+
+LABELS = st.lists(
+    st.tuples(st.integers(0, 5), st.booleans(), st.sampled_from(["", "key", "other"]), st.booleans()),
+    max_size=14,
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(labels=LABELS)
+def test_of_equal_answers_to_equal_questions_the_first_label_that_is_not_struck_counts(
+    labels: list[tuple[int, bool, str, bool]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Replies 0 and 1, and 2 and 3, are equal; 4 and 5 are equal, but by two calibrations."""
+    log = ReplyLog(tmp_path_factory.mktemp("log") / "log.sqlite")
+    for number in range(6):
+        calibration = "new" if number == 5 else "old"
+        log.add(reply_of(str(number), content=number // 2, calibration=calibration))
+    kept: list[tuple[int, bool, str]] = []  # what should be there, in order
+    for number, correct, key, strike in labels:
+        expected = not [one for one in kept if one[0] in _equal(number)]
+        assert log.label({str(number): correct}, key) == [str(number)] * expected
+        if (number, correct, key) not in kept:
+            kept.append((number, correct, key))
+        if strike:
+            struck = [one for one in kept if one[0] == number and one[2] == key]
+            assert log.strike([str(number)], key=key) == len(struck)
+            assert log.strike([str(number)], key=key, restore=True) == len(struck)
+    counted = [one for i, one in enumerate(kept) if not [o for o in kept[:i] if o[0] in _equal(one[0])]]
+    assert [(reply.id, reply.correct) for reply in log.labelled()] == [(str(n), c) for n, c, _ in counted]
+    for number, correct, key in counted:  # the next one takes the place of a struck one
+        log.strike([str(number)], key=key)
+        rest = [one for one in kept if one[0] in _equal(number) and (one[0], one[2]) != (number, key)]
+        now = [(reply.id, reply.correct) for reply in log.labelled() if int(reply.id) in _equal(number)]
+        assert now == ([(str(rest[0][0]), rest[0][1])] if rest else [])
+        conflicts = {(one.id, one.correct) for one in log.labels() if one.conflicts}
+        both = {c for _, c, _ in rest} == {True, False}
+        assert all(((str(n), c) in conflicts) == both for n, c, _ in rest)
+        log.strike([str(number)], key=key, restore=True)
+        del correct
+
+
+def _equal(number: int) -> set[int]:
+    return {number} if number > 3 else {number // 2 * 2, number // 2 * 2 + 1}
+
+
+def test_an_operator_strikes_labels_by_key_and_time_and_another_process_sees_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = ReplyLog(tmp_path / "log.sqlite")
+    for number in range(4):
+        log.add(reply_of(str(number)))
+        monkeypatch.setattr(log_module.time, "time", lambda number=number: 100.0 + number)
+        log.label({str(number): False}, "evil" if number % 2 else "good")
+    assert not log.is_changed_elsewhere()
+    other = ReplyLog(log.path)
+    assert other.strike(key="evil", since=102.0) == 1
+    assert log.is_changed_elsewhere()
+    assert not log.is_changed_elsewhere()
+    assert [reply.id for reply in log.labelled()] == ["0", "1", "2"]
+    assert other.strike(until=101.0) == 1
+    assert [one.id for one in log.labels() if one.struck] == ["0", "3"]
+    assert log.label({"3": False}, "evil") == []  # a key does not bring back what was struck
+    assert other.strike(restore=True) == 2
+    assert len(list(log.labelled())) == 4
 
 
 def test_many_threads_write_and_nothing_is_lost(tmp_path: Path) -> None:
@@ -97,6 +163,23 @@ def test_an_id_is_taken_once(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="UNIQUE"):
         log.add(reply_of("a"))
     assert len(list(log.probabilities())) == 1
+
+
+def test_the_log_is_for_its_owner_alone(tmp_path: Path) -> None:
+    log = ReplyLog(tmp_path / "log.sqlite")
+    log.add(reply_of("a"))
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
+    assert modes == dict.fromkeys(("log.sqlite", "log.sqlite-shm", "log.sqlite-wal"), 0o600)
+
+
+def test_a_log_that_is_read_is_not_written_to(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="cannot use"):
+        ReplyLog(tmp_path / "none.sqlite", read_only=True)
+    ReplyLog(tmp_path / "log.sqlite").close()
+    log = ReplyLog(tmp_path / "log.sqlite", read_only=True)
+    with pytest.raises(StoreError, match="readonly"):
+        log.add(reply_of("a"))
+    assert [path.name for path in tmp_path.iterdir()] == ["log.sqlite"]
 
 
 def test_a_file_that_is_no_log_is_refused(tmp_path: Path) -> None:

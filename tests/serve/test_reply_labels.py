@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import httpx
 import pytest
 
 import semcal
@@ -15,11 +19,14 @@ from semcal.calibration.calibrated import Calibration
 from semcal.calibration.features import features_of
 from semcal.cli import serve_command
 from semcal.errors import StoreError
+from semcal.grading.grade import as_grader
 from semcal.metrics.probability_maps import MapCandidate, ProbabilityMap
 from semcal.models.fakes import FakeLanguageModel
+from semcal.serve import service as service_module
 from semcal.serve.log import LabelledReply, Reply, ReplyLog
 from semcal.serve.watch import PromiseWatch
-from tests.serve.serving import SANG, TABLE, WHERE, WROTE, running, uq_of
+from tests.cli.invoking import semcal as command
+from tests.serve.serving import SANG, TABLE, WHERE, WROTE, running, until, uq_of
 
 CHECK, LABELS = "/v1/semcal/check", "/v1/semcal/labels"
 
@@ -107,6 +114,7 @@ def test_each_reply_is_in_the_log_before_it_is_sent(tmp_path: Path) -> None:
                 abstained=bool(expected.abstained),
                 route="fake",
                 calibration=uq_of().calibration.id,
+                content=log.reply(reply["id"]).content,
             )
 
 
@@ -148,7 +156,7 @@ def test_labels_are_graded_kept_in_order_and_told_to_the_watch(tmp_path: Path) -
     with running(log=log, watch=watch) as server:
         ids = [server.chat(text).json()["id"] for text in (WROTE, SANG, WHERE)]
         one = server.post(LABELS, {"id": ids[2], "reference": ["Sel", "mirna"]})
-        assert one.json()["data"] == [{"id": ids[2], "correct": True}]
+        assert one.json()["data"] == [{"id": ids[2], "correct": True, "counts": True}]
         both = [{"id": ids[0], "correct": False}, {"id": ids[1], "reference": "Di Ase"}]
         assert [it["id"] for it in server.post(LABELS, both).json()["data"]] == ids[:2]
         again = server.post(LABELS, {"id": ids[0], "correct": False})
@@ -183,9 +191,47 @@ def test_labels_that_cannot_be_taken_change_nothing(tmp_path: Path) -> None:
             assert (refused.status_code, words in refused.json()["error"]["message"]) == (status, True), body
         assert list(log.labelled()) == []
         assert server.post(LABELS, {"id": reply, "correct": True}).status_code == 200
-        assert server.post(LABELS, {"id": reply, "correct": False}).status_code == 409
     with running() as server:
         assert server.post(LABELS, {"id": reply, "correct": True}).json()["error"]["code"] == "no_log"
+
+
+def test_of_equal_answers_to_equal_questions_one_label_counts_and_all_are_kept(tmp_path: Path) -> None:
+    watch, log = RecordingWatch(), ReplyLog(tmp_path / "log.sqlite")
+    with running(log=log, watch=watch) as server:
+        ids = [server.chat(text).json()["id"] for text in (WROTE, SANG, WROTE, WROTE)]
+        counts = [
+            server.post(LABELS, {"id": id, "correct": correct}).json()["data"][0]["counts"]
+            for id, correct in zip((ids[2], ids[0], ids[1], ids[2]), (True, False, True, False))
+        ]
+    assert counts == [True, False, True, False]
+    assert [(told.id, told.correct) for told in watch.told] == [(ids[2], True), (ids[1], True)]
+    kept = list(ReplyLog(log.path).labels())
+    assert [(label.correct, label.conflicts) for label in kept] == [
+        *((True, True), (False, True), (True, False), (False, True))
+    ]
+
+
+def test_struck_labels_leave_the_watch_of_a_server_that_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One client calls each answer wrong; the questions count as distinct here."""
+    monkeypatch.setattr(service_module, "_content", lambda *_: None)
+    log = ReplyLog(tmp_path / "log.sqlite")
+    watch = PromiseWatch.of(uq_of().calibration, risk=0.1)
+    with running(log=log, watch=watch) as server:
+        for _ in range(10):
+            server.post(LABELS, {"id": server.chat(WROTE).json()["id"], "correct": False})
+        assert watch.alarm
+        assert server.chat(WROTE).json()["semcal"]["abstained"]
+        code, out, _ = command("labels", log.path, "--since", "2000-01-01", "--strike", "--json")
+        assert code == 0
+        assert [label["struck"] for label in out] == [True] * 10
+        server.chat(WROTE)  # which sees that labels were struck
+        assert not watch.alarm
+        assert not server.chat(WROTE).json()["semcal"]["abstained"]
+        id = server.chat(WROTE).json()["id"]
+        assert server.post(LABELS, {"id": id, "correct": True}).json()["data"][0]["counts"]
+        assert watch.tests["risk"].n == 1
 
 
 def test_a_grader_that_reads_questions_needs_them_in_the_log_and_may_fail(tmp_path: Path) -> None:
@@ -226,8 +272,9 @@ def test_during_an_alarm_no_probability_is_given_unless_it_only_flags(on_alarm: 
 
 
 def test_labels_that_say_wrong_raise_the_alarm_and_a_server_that_starts_again_reads_it_from_the_log(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(service_module, "_content", lambda *_: None)  # as if the questions were distinct
     calibration, log = uq_of().calibration, ReplyLog(tmp_path / "log.sqlite")
     with running(log=log, watch=PromiseWatch.of(calibration)) as server:
         replies = [server.chat(WROTE).json() for _ in range(10)]
@@ -318,3 +365,82 @@ def test_signals_that_a_calibration_reads_are_read_and_logged(tmp_path: Path) ->
         features = log.reply(reply["id"]).features
     assert {"E-SC", "mean-token", "smallest-token"} <= {*features}
     assert 0 < features["mean-token"] <= 1
+
+
+# ---- References of any size
+
+
+class SlowGrader:
+    """Calls every answer right, once `go` is set."""
+
+    def __init__(self) -> None:
+        self.begun, self.go = threading.Semaphore(0), threading.Event()
+        self.references: list[str] = []
+
+    def grade(self, _question: str, _predictions: list[str], references: list[str]) -> Any:
+        self.references += references
+        self.begun.release()
+        assert self.go.wait(30)
+        return SimpleNamespace(correct=True)
+
+
+def test_references_and_given_answers_are_limited_as_messages_are(tmp_path: Path) -> None:
+    with running(log=ReplyLog(tmp_path / "log.sqlite"), max_characters=100) as server:
+        reply = server.chat(WROTE).json()["id"]
+        for references in ("x" * 101, ["x" * 60, "y" * 60]):
+            label = {"id": reply, "reference": references}
+            for body in (label, [label]):
+                refused = server.post(LABELS, body)
+                assert (refused.status_code, refused.json()["error"]["code"]) == (400, "too_long")
+        many = [{"id": reply, "reference": "x" * 60}] * 2
+        assert server.post(LABELS, many).json()["error"]["code"] == "too_long"
+        assert server.post(LABELS, {"id": reply, "reference": "Ana Velis"}).status_code == 200
+    with running(uq_of(answer_kind="given"), max_characters=100) as server:
+        for further in ({"answer": "x" * 101}, {"answer": "x", "samples": ["y" * 20] * 10}):
+            refused = server.post(CHECK, {"question": WROTE, **further})
+            assert (refused.status_code, refused.json()["error"]["code"]) == (400, "too_long")
+
+
+def test_while_labels_are_graded_replies_are_streamed_and_all_labels_are_taken(tmp_path: Path) -> None:
+    log, grader, n = ReplyLog(tmp_path / "log.sqlite"), SlowGrader(), 45  # more than a pool has threads
+    with running(log=log) as server, ThreadPoolExecutor(n) as pool:
+        server.service.__dict__["_grader"] = grader
+        ids = [server.chat(WROTE).json()["id"] for _ in range(n)]
+        labels = [pool.submit(server.post, LABELS, {"id": id, "reference": "Ana"}) for id in ids]
+        assert grader.begun.acquire(timeout=30)
+        body = {"model": "fake", "stream": True, "messages": [{"role": "user", "content": WROTE}]}
+        with httpx.stream("POST", f"{server.url}/v1/chat/completions", json=body, timeout=30) as reply:
+            assert "[DONE]" in "".join(reply.iter_text())
+        grader.go.set()
+        assert {label.result().status_code for label in labels} == {200}
+    assert len(list(ReplyLog(log.path).labels())) == n
+
+
+def test_grading_that_takes_too_long_or_whose_client_goes_is_given_up(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "semcal.serve")
+    log, grader = ReplyLog(tmp_path / "log.sqlite"), SlowGrader()
+    with running(log=log, request_timeout=0.5) as server:
+        server.service.__dict__["_grader"] = grader
+        ids = [server.chat(WROTE).json()["id"] for _ in range(3)]
+        long = [{"id": id, "reference": "of the first"} for id in ids]
+        refused = server.post(LABELS, long)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (504, "timeout")
+        server.service.settings.__dict__["request_timeout"] = 30.0
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.post(f"{server.url}{LABELS}", json={"id": ids[0], "reference": "of the gone"}, timeout=0.5)
+        until(lambda: any('"status": 499' in record.getMessage() for record in caplog.records))
+        grader.go.set()
+        last = server.post(LABELS, {"id": ids[2], "reference": "of the last"})
+        assert last.status_code == 200
+    assert grader.references == ["of the first", "of the last"]
+    assert [reply.id for reply in ReplyLog(log.path).labelled()] == ids[2:]
+
+
+def test_no_cache_keeps_a_huge_text() -> None:
+    grader, text = as_grader("rules", None), "1/2 " * 5_000
+    before = sys.getrefcount(text)
+    grader.grade(text, [text], ["paris"])
+    grader.grade(text, ["paris"], [text])
+    assert sys.getrefcount(text) == before

@@ -150,6 +150,7 @@ def test_wrong_options_end_it_before_it_listens(
     arguments: tuple[str, ...], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "keys").touch(mode=0o600)
     (tmp_path / "keys").write_text("a-key-of-sixteen-letters\n")
     code, _, said = semcal("serve", "--port", 0, *arguments)
     assert (code, words in said) == (2, True), said

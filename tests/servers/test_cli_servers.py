@@ -184,6 +184,55 @@ def test_thinking_is_counted_and_named_when_the_token_limit_ends_it(tmp_path: Pa
         assert all(row["log_likelihoods"] is None for row in rows)
 
 
+class Shaping(FakeServer):
+    """Changes each choice of its replies."""
+
+    def __init__(self, **change: Any) -> None:
+        super().__init__(log_probs=None)
+        self.change = change
+
+    def _route(self, method: str, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        found = super()._route(method, path, body)
+        for choice in found.get("choices", ()):
+            choice |= self.change
+        return found
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"content": None},
+        {"content": ""},
+        {"content": None, "refusal": "I can't help with that."},
+        {"content": [{"type": "refusal", "refusal": "I can't help with that."}]},
+        {"content": None, "tool_calls": [{"id": "1", "function": {"name": "search"}}]},
+    ],
+)
+def test_a_reply_of_nothing_but_a_refusal_is_no_answer_and_has_no_probability(
+    message: dict[str, Any], tmp_path: Path
+) -> None:
+    with Shaping(message=message) as server:
+        code, (row,), said = semcal(
+            "ask", write(tmp_path / "q.jsonl", ASKED[:1]), "--model", server.name, "--m", 4, "--json"
+        )
+    assert code == 0, said
+    expected = {"answer": None, "confidence": None, "abstained": True, "reason": "no answer"}
+    assert expected.items() <= row.items()
+    assert "4 of 4 samples have no answer" in said
+
+
+def test_answers_whose_end_is_not_told_are_counted_and_their_end_is_null(tmp_path: Path) -> None:
+    file = write(tmp_path / "q.jsonl", ASKED[:2])
+    with Shaping(finish_reason=None, index=0) as server:
+        code, rows, said = semcal("sample", file, "--model", server.name, "--m", 4)
+    assert code == 0, said
+    assert [row["finished"] for row in rows] == [[None] * 4] * 2
+    assert re.search("warning: 8 of 8 answers came without a finish_reason, .*--max-new-tokens", said)
+    assert "8 answers came without a finish_reason\n" in said
+    code, clustered, said = semcal("cluster", write(tmp_path / "s.jsonl", rows), "--equivalence", "exact")
+    assert (code, [row["finished"] for row in clustered]) == (0, [[None] * 4] * 2), said
+
+
 def test_a_server_that_truncates_is_refused_or_recorded(tmp_path: Path) -> None:
     file = write(tmp_path / "q.jsonl", ASKED[:2])
     with FakeServer(truncates="always") as server:

@@ -535,6 +535,41 @@ def test_a_reply_that_is_always_damaged_fails_for_good_and_says_how(content: byt
     assert failed.reason.endswith("(the last of 3 tries)")
 
 
+@pytest.mark.parametrize(
+    ("error", "says", "tries"),
+    [
+        ({"message": "Provider returned error", "code": 429}, "Provider returned error (429)", 3),
+        ({"message": "Upstream is gone", "code": "502"}, "Upstream is gone (502)", 3),
+        ({"message": "Too long", "code": 400}, "Too long (400)", 1),
+        ({"message": "Overloaded", "code": "overloaded"}, "Overloaded", 3),
+    ],
+)
+@pytest.mark.parametrize("beside", [{"choices": None}, {"choices": []}, {}])
+def test_an_error_in_the_body_of_a_reply_is_quoted_and_retried_by_its_code(
+    error: dict[str, Any], says: str, tries: int, beside: dict[str, Any]
+) -> None:
+    asked: list[int] = []
+
+    def answer(_: httpx.Request) -> httpx.Response:
+        asked.append(1)
+        return httpx.Response(200, json={**beside, "error": error})
+
+    with mocked(answer, retries=2) as client:
+        (failed,) = client.send_all([asks()], dict)
+    assert isinstance(failed, RequestFailed)
+    assert failed.reason.startswith(f"HTTP 200 with an error: {says}")
+    assert len(asked) == tries
+
+
+def test_a_key_that_the_body_of_a_reply_refuses_ends_the_command() -> None:
+    refusal = {"choices": None, "error": {"message": "No credit", "code": 402}}
+    with (
+        mocked(lambda _: httpx.Response(200, json=refusal)) as client,
+        pytest.raises(ServerError, match=r"refuses all requests: .*No credit \(402\)"),
+    ):
+        client.send_all([asks()], dict)
+
+
 def test_paths_are_below_the_url_or_below_the_host() -> None:
     with mocked(lambda request: httpx.Response(200, json={"path": request.url.path})) as client:
         assert client.get("/models") == {"path": "/v1/models"}

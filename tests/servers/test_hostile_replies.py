@@ -340,6 +340,54 @@ def test_a_token_id_that_is_none_is_damage(token_id: int) -> None:
             parse_choices(damaged)
 
 
+# More than was asked for
+
+
+ONE = ServerRequest("/chat/completions", {"messages": [], "model": "small", "max_tokens": 20}, 10, 20)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"content": "x" * 3001},
+        {"content": "Mirna.", "reasoning_content": "x" * 3001},
+        {"content": [{"type": "text", "text": "x" * 1600}] * 2},
+    ],
+)
+def test_an_answer_that_is_longer_than_its_tokens_can_be_is_damaged(message: dict[str, Any]) -> None:
+    long = reply(message={"role": "assistant", **message})
+    for limit in ({}, {"max_tokens": None, "max_completion_tokens": 20}):
+        with mocked(lambda _: httpx.Response(200, json=long)) as client:
+            (failed,) = client.send_all([ONE.with_fields(limit)], parse_choices)
+        assert isinstance(failed, RequestFailed)
+        assert "an answer of at most 20 tokens has 3" in failed.reason
+    with mocked(lambda _: httpx.Response(200, json=long)) as client:
+        (choices,) = client.send_all([ONE.with_fields({"max_tokens": 40})], parse_choices)
+    assert not isinstance(choices, RequestFailed)
+
+
+def test_no_more_log_probabilities_are_read_than_there_can_be_tokens() -> None:
+    content = [{"token": "x", "logprob": -0.5, "top_logprobs": []}] * 5000
+    listed = {"tokens": ["x"] * 5000, "token_logprobs": [-0.5] * 5000, "top_logprobs": None}
+    for logprobs in ({"content": content}, listed):
+        with mocked(lambda _, given=logprobs: httpx.Response(200, json=reply(logprobs=given))) as client:
+            ((choice,),) = client.send_all([ONE], parse_choices)
+        assert (choice.text, len(choice.entries), choice.complete) == ("Mirna.", 21, False)
+
+
+def test_a_reply_has_as_many_entries_as_its_tokens_may_have() -> None:
+    entry = {"token": "x", "logprob": -0.5, "bytes": [120], "top_logprobs": []}
+    alternatives = [{"token": str(n), "logprob": -9.0, "bytes": [120]} for n in range(40_000)]
+    many = reply(logprobs={"content": [{**entry, "top_logprobs": alternatives}] * 2})
+    asked = {"max_tokens": 2, "logprobs": True}
+    one = ServerRequest("/chat/completions", {**ONE.body, **asked}, 10, 2)
+    with mocked(lambda _: httpx.Response(200, json=many)) as client:
+        (failed,) = client.send_all([one], parse_choices)
+        (choices,) = client.send_all([one.with_fields({"top_logprobs": 40_000})], parse_choices)
+    assert "lists and objects" in failed.reason
+    assert len(choices[0].entries[0].top) == 40_000
+
+
 # Another model
 
 

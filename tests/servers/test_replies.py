@@ -161,7 +161,11 @@ def test_thinking_in_the_text_is_no_part_of_the_answer() -> None:
         ({"content": "", "reasoning_content": "Hm."}, "", "Hm.", ""),
         ({"content": "<think>Hm."}, "", "Hm.", ""),
         ({"content": "Mirna.", "refusal": None}, "Mirna.", "", None),
-        ({"content": ""}, "", "", None),
+        ({"content": ""}, "", "", ""),
+        ({"content": " \n"}, "", "", ""),
+        ({"content": "", "refusal": "I can't help."}, "", "", "I can't help."),
+        ({"content": "Mirna.", "tool_calls": [{"id": "1"}]}, "Mirna.", "", None),
+        ({"content": None, "tool_calls": [{"id": "1"}]}, "", "", "tool_calls: [{'id': '1'}]"),
         ({"content": "Mirna.", "reasoning": {"text": "Hm."}}, "Mirna.", "Hm.", None),
         (
             {
@@ -178,7 +182,7 @@ def test_thinking_in_the_text_is_no_part_of_the_answer() -> None:
         ({"content": [{"type": "refusal", "refusal": "No."}]}, "", "", "No."),
     ],
 )
-def test_a_reply_without_an_answer_is_told_from_an_empty_one(
+def test_a_reply_without_an_answer_is_told_from_one_with_a_text(
     message: Json, text: str, reasoning: str, refusal: str | None
 ) -> None:
     (choice,) = parse_choices({"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]})
@@ -192,20 +196,19 @@ def test_what_json_has_for_minus_infinity_is_minus_infinity() -> None:
 
 DAMAGE: list[tuple[str, Any, str]] = [
     ("choices", None, "choices"),
-    ("choices", [], "numbered"),
+    ("choices", [], "empty"),
     ("choices.0", 3, "not an object"),
     ("choices.0.index", "0", "index"),
     ("choices.0.index", 1, "numbered"),
     ("choices.0.message", None, "message"),
     ("choices.0.message.content", ["a"], "content"),
-    ("choices.0.message.tool_calls", [{}], "tool"),
-    ("choices.0.finish_reason", None, "did not end"),
     ("choices.0.finish_reason", "content_filter", "content_filter"),
-    ("choices.0.logprobs", [], "logprobs"),
+    ("choices.0.finish_reason", "error", "did not end"),
+    ("choices.0.finish_reason", ["stop"], "did not end"),
+    ("choices.0.error", {"code": 502, "message": "Upstream is gone"}, "Upstream is gone"),
+    ("choices.0.logprobs.content.0", "x", "a token"),
     ("choices.0.logprobs.content", 3, "logprobs.content"),
-    ("choices.0.logprobs.content.0", None, "a token"),
     ("choices.0.logprobs.content.0.logprob", "x", "log-probability"),
-    ("choices.0.logprobs.content.0.logprob", None, "log-probability"),
     ("choices.0.logprobs.content.0.logprob", 0.5, "log-probability is 0.5"),
     ("choices.0.logprobs.content.0.logprob", math.nan, "log-probability is nan"),
     ("choices.0.logprobs.content.0.bytes", [300], "bytes"),
@@ -226,16 +229,73 @@ def test_a_damaged_reply_is_refused_with_what_is_wrong(place: str, value: Any, r
         parse_choices(reply)
 
 
-def test_a_choice_that_comes_twice_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("reason", "finished"),
+    [
+        *((name, True) for name in ("stop", "eos", "eos_token", "end_turn", "STOP", "stop_sequence")),
+        *((name, False) for name in ("length", "model_length", "max_tokens", "MAX_TOKENS")),
+        *((name, True) for name in ("tool_calls", "function_call", "tool_use")),
+        (None, None),
+    ],
+)
+def test_a_finish_reason_of_any_provider_is_read(reason: str | None, finished: bool | None) -> None:
+    reply: Json = chat("Mirna.")
+    reply["choices"][0]["finish_reason"] = reason
+    assert parse_choices(reply)[0].finished is finished
+    if reason is None:
+        del reply["choices"][0]["finish_reason"]
+        assert parse_choices(reply)[0].finished is None
+
+
+@pytest.mark.parametrize("reason", ["content_filter", "refusal", "SAFETY"])
+def test_an_answer_that_was_withheld_is_none(reason: str) -> None:
+    (choice,) = parse_choices(chat(None, reason=reason))
+    assert (choice.text, choice.finished, choice.refusal) == ("", True, "")
+
+
+@pytest.mark.parametrize("indices", [(None, None), (0, 0), (1, 1), (0, None)])
+def test_choices_whose_indices_do_not_tell_them_apart_stand_in_the_order_of_the_list(
+    indices: tuple[int | None, int | None],
+) -> None:
     reply = chat("a", "b")
-    reply["choices"][1]["index"] = 0
-    with pytest.raises(ValueError, match="twice"):
-        parse_choices(reply)
+    for choice, index in zip(reply["choices"], indices):
+        choice["index"] = index
+        if index is None:
+            del choice["index"]
+    assert [choice.text for choice in parse_choices(reply)] == ["a", "b"]
+
+
+LEGACY = {"tokens": ["Mirna", "."], "token_logprobs": [None, -0.5]}
+
+
+@pytest.mark.parametrize(
+    "logprobs",
+    [
+        *([], False, True, None, {}, 3, [None, -1]),
+        *(
+            {"content": entries}
+            for entries in ([None, *MIRNA], [*MIRNA, 3], [token("Mirna.", -1) | {"logprob": None}])
+        ),
+        LEGACY,
+    ],
+)
+def test_log_probabilities_that_are_not_told_leave_an_answer_without_a_likelihood(logprobs: Any) -> None:
+    reply: Json = chat("Mirna.")
+    reply["choices"][0]["logprobs"] = logprobs
+    (choice,) = parse_choices(reply)
+    assert (choice.text, choice.entries, choice.complete) == ("Mirna.", None, False)
+
+
+def test_a_completion_whose_text_is_null_is_no_answer() -> None:
+    reply = {"choices": [{"index": 0, "finish_reason": "stop", "text": None}]}
+    assert parse_choices(reply)[0].refusal == ""
 
 
 def test_an_error_in_place_of_choices_is_named() -> None:
     with pytest.raises(ValueError, match="model is loading"):
         parse_choices({"error": {"message": "model is loading"}})
+    with pytest.raises(ValueError, match="model is loading"):
+        parse_choices({"choices": None, "error": {"message": "model is loading"}})
 
 
 @pytest.mark.parametrize("broken", [{"top_logprobs": True}, {"top_logprobs": 3}, {"bytes": 10**15}])

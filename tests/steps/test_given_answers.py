@@ -230,6 +230,43 @@ def test_a_greedy_answer_is_the_likeliest_with_its_likelihood() -> None:
     assert json.loads(calibration.samples.splitlines()[0])["greedy"] == "Ana"  # type: ignore[union-attr]
 
 
+@pytest.mark.filterwarnings("ignore:[17] of (3|10) samples have no answer")
+def test_no_answer_at_zero_means_the_samples_without_one_and_abstains(tmp_path: Path) -> None:
+    row = {"id": "1", "question": "Who?", "samples": ["Ana", None, ""], "greedy": None, "answers": ["Ana"]}
+    for samples, cluster in ((row["samples"], 1), (["Ana", "", "Bo"], None)):
+        ((matched,),) = measure_samples([Row({**row, "samples": samples})], EXACT, answer="greedy").values()
+        stated = matched.stated_answer("greedy")
+        assert (stated.text, stated.cluster) == (None, cluster)
+    with pytest.raises(InputError, match="'answer' must be a text, got None"):
+        Row({**row, "answer": None}).stated_answer("given")
+    silent = {"Who built mill 0?": {"<think>Hm.": 0.6, "Ana": 0.4}}
+    model = FakeLanguageModel(QUESTIONS | silent)
+    labelled = [
+        {"question": question, "answers": "Ana" if n % 3 else "Bo"} for n, question in enumerate(QUESTIONS)
+    ]
+    calibration = semcal.calibrate(model, labelled, equivalence="exact", answer="greedy", progress=False)
+    assert calibration.report.no_answer == 1
+    calibration.save_pretrained(tmp_path / "made")
+    kept = (tmp_path / "made" / "samples.jsonl").read_text().splitlines()
+    assert [json.loads(line)["greedy"] for line in kept] == [None, *["Ana"] * 59]
+    again = tmp_path / "again"
+    command = ("calibrate", str(tmp_path / "made" / "samples.jsonl"), "--equivalence", "exact")
+    made = CliRunner().invoke(app, [*command, "--answer", "greedy", "--out", str(again)])
+    assert made.exit_code == 0, made.output
+    assert Calibration.from_pretrained(again).map == calibration.map
+    for found in (None, calibration):
+        uq = semcal.SemanticUQ(
+            model, calibration=found, **({} if found else {"answer": "greedy", "equivalence": "exact"})
+        )
+        answer = uq.ask("Who built mill 0?")
+        assert (answer.text, answer.confidence, answer.abstained, answer.reason) == (
+            None,
+            None,
+            True,
+            "no answer",
+        )
+
+
 def test_answers_are_checked_in_python_with_and_without_a_calibration() -> None:
     model = FakeLanguageModel(QUESTIONS)
     texts = [text for n in range(60) for text in (["Ana"] if n % 2 else ["Cy"])]

@@ -177,18 +177,18 @@ def test_a_number_at_the_end_of_a_draw_that_was_cut_keeps_no_meanings_apart() ->
     row = {"id": 1, "question": "When?", "samples": ["December 194", "December 1941", "1942"]}
     same = FakeEquivalence([{"december 194", "1941-12", "1942"}])
     clusters = {}
-    for finished in ([True] * 3, [False, True, True]):
+    for finished in ([True] * 3, [None] * 3, [False, True, True]):
         ((clustered,), _) = cluster_rows([{**row, "finished": finished}], equivalence=same)
         clusters[finished[0]] = clustered["clusters"]
     # the first joins one of the two others, which differ
-    assert clusters == {True: [[0], [1], [2]], False: [[0, 2], [1]]}
+    assert clusters == {True: [[0], [1], [2]], None: [[0], [1], [2]], False: [[0, 2], [1]]}
 
 
-@pytest.mark.parametrize("finished", [[True], "yes", [1, 0, 1], [True, None, False], {}])
-def test_what_says_whether_draws_are_finished_is_a_bool_for_each(finished: object) -> None:
+@pytest.mark.parametrize("finished", [[True], "yes", [1, 0, 1], [True, "", False], {}])
+def test_what_says_whether_draws_are_finished_is_a_bool_or_null_for_each(finished: object) -> None:
     row = {"id": 1, "question": "When?", "samples": ["a", "b", "c"], "finished": finished}
     with pytest.raises(
-        InputError, match="'finished' must hold true or false for each of 3 samples, or be left"
+        InputError, match="'finished' must hold true, false or null for each of 3 samples, or be left"
     ):
         check_clusterable(row)
 

@@ -430,6 +430,21 @@ def test_the_gain_by_draws_is_that_of_calibrations_of_the_first_draws() -> None:
     assert curve[0].above < -2 * curve[0].standard_error  # one draw agrees with itself, whatever it says
 
 
+@pytest.mark.parametrize("grouped", [False, True])
+def test_where_no_question_has_an_answer_among_the_first_draws_the_gain_is_zero(grouped: bool) -> None:
+    rows = [{**row, "samples": [None, None, *row["samples"][2:]]} for row in drawn_rows()]
+    rows = [{**row, "log_likelihoods": None} for row in rows]
+    if grouped:
+        rows = [{**row, "group": str(number // 2)} for number, row in enumerate(rows)]
+    one, two, *_, full = draws_curve({None: list(map(Row, rows))}, EXACT, Learning())
+    assert (one.m, one.gain, two.m, two.gain) == (1, 0, 2, 0)
+    assert one.above == two.above == pytest.approx(-full.gain)
+    assert full.gain > 0.1
+    rows = [{**row, "samples": [None] * 6} for row in rows]
+    curve = draws_curve({None: list(map(Row, rows))}, EXACT, Learning())
+    assert {(point.gain, point.above, point.standard_error) for point in curve} == {(0, 0, 0)}
+
+
 def test_fewer_draws_are_clustered_anew_and_no_pair_is_asked_about_twice() -> None:
     """The draw that links two others may be among those that are left out."""
 

@@ -1,8 +1,9 @@
 """Labels that came back in production, from logs of `semcal serve`, for a calibration that is learnt again.
 
 A label counts if its reply is by the calibration, or by one that it was itself learnt again from: these draw
-alike, and a label says whether the answer is right, whatever probability it was given. The map may be fitted
-to any of them. A threshold is set on those of audited replies alone, which are labelled in any case: what
+alike, and a label says whether the answer is right, whatever probability it was given. Of equal answers to
+equal questions the first label counts, for the others are no independent evidence. The map may be fitted to
+any of them. A threshold is set on those of audited replies alone, which are labelled in any case: what
 people label of their own accord are answers that they saw, or complain about.
 """
 
@@ -10,7 +11,6 @@ from __future__ import annotations
 
 import json
 import math
-import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
@@ -30,6 +30,7 @@ from semcal.databases import (
     REPLY_LOG,
     REPLY_LOG_SCHEMA,
     as_store_errors,
+    connect_read_only,
     is_database,
     layout_of,
 )
@@ -42,11 +43,14 @@ OTHER_CALIBRATION = "by another calibration"
 OTHER_PROMPT = "under another prompt"
 NOT_COVERED = "of requests that the calibration did not cover"
 NO_FEATURES = "without the features to learn from"
+EQUAL = "of an answer and a question that were labeled before"
 
 _REPLIES = """\
 SELECT replies.number, replies.id, correct, audited, calibration, route, template,
-    probability IS NOT NULL OR abstained, features
-FROM replies LEFT JOIN labels ON labels.id = replies.id
+    probability IS NOT NULL OR abstained, features, labels.number, content
+FROM replies LEFT JOIN labels ON labels.number = (
+    SELECT min(number) FROM labels WHERE labels.id = replies.id AND struck IS NULL
+)
 WHERE correct IS NOT NULL OR audited ORDER BY replies.number
 """
 
@@ -64,6 +68,8 @@ class LoggedReply:
     template: str  # the hash of the prompt's template
     covered: bool
     features: Mapping[str, float | None]
+    labelled_at: int | None = None  # the place of its label among the labels of the log
+    content: int | None = None  # the hash of question and answer
 
 
 @dataclass(frozen=True)
@@ -86,10 +92,10 @@ def read_log(path: Path) -> list[LoggedReply]:
     """
     if not path.is_file():
         raise InputError(f"there is no log {path}; give the FILE of semcal serve --log FILE")
-    uri, owner, schema = f"{path.resolve().as_uri()}?mode=ro", 0, 0
+    owner, schema = 0, 0
     with as_store_errors(f"the log {path}", "give a copy from before"):
         if is_database(path):
-            with closing(sqlite3.connect(uri, uri=True, timeout=LOCK_TIMEOUT)) as database:
+            with closing(connect_read_only(path, LOCK_TIMEOUT)) as database:
                 owner, schema = layout_of(database)
                 if (owner, schema) == (REPLY_LOG, REPLY_LOG_SCHEMA):
                     return [_reply(path, row) for row in database.execute(_REPLIES).fetchall()]
@@ -100,17 +106,17 @@ def read_log(path: Path) -> list[LoggedReply]:
 
 def _reply(path: Path, row: Sequence[Any]) -> LoggedReply:
     """A row of a log; StoreError if it is none."""
-    number, id, correct, audited, calibration, route, template, covered, text = row
+    number, id, correct, audited, calibration, route, template, covered, text, *place = row
     try:
         features = {str(name): _number(name, value) for name, value in json.loads(text).items()}
         if correct not in (None, 0, 1):
             raise ValueError(f"the label is {shown(correct)}")
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         where = f"row {number}, the reply {shown(id)}: {error}"
         raise StoreError(f"the log {path} is damaged: {where}; give a copy from before") from error
     label = None if correct is None else bool(correct)
     return LoggedReply(
-        number, id, label, bool(audited), calibration, route, template, bool(covered), features
+        number, id, label, bool(audited), calibration, route, template, bool(covered), features, *place
     )
 
 
@@ -158,19 +164,23 @@ def labels_for(
     then missing. With `alone` it is set on no others. InputError if there is no label to use, or `alone` none
     for it.
     """
-    chosen: dict[str, LoggedReply] = {}
+    chosen: dict[str | int, LoggedReply] = {}  # by content, the first label of each
     reasons, unlabelled, gated = Counter[str](), 0, False
     for replies in logs.values():
-        reasons_of = list(_reasons(calibration, replies))
+        reasons_of, usable = list(_reasons(calibration, replies)), list[LoggedReply]()
         own = [reply.number for reply, reason in zip(replies, reasons_of) if reason is None]
         for reply, reason in zip(replies, reasons_of):
             gated |= reason in (OTHER_MODEL, OTHER_CALIBRATION) and own[:1] < [reply.number] < own[-1:]
             if reply.correct is None:
                 unlabelled += reason is None
             elif reason is None:
-                chosen[reply.id] = reply
+                usable.append(reply)
             else:
                 reasons[reason] += 1
+        for reply in sorted(usable, key=lambda reply: reply.labelled_at or 0):
+            content = reply.id if reply.content is None else reply.content
+            if chosen.setdefault(content, reply).id != reply.id:
+                reasons[EQUAL] += 1
     if not chosen:
         raise _nothing_to_add(calibration, logs, reasons)
     labels = list(chosen.values())

@@ -30,6 +30,7 @@ from semcal.data.template import Template
 from semcal.errors import InputError, SemcalWarning, StoreError, UsageError, shown
 from semcal.files import dumps, json_checksum
 from semcal.hub_names import CALIBRATION, NLI_MODEL, is_hub_id
+from semcal.inputs import check_clustered_by
 from semcal.measuring import (
     MeasureOptions,
     check_measurable,
@@ -39,7 +40,13 @@ from semcal.measuring import (
 from semcal.metrics.probability_maps import ProbabilityMap
 from semcal.metrics.thresholds import threshold_sentence
 from semcal.models.clustering import match_at
-from semcal.models.equivalence import Equivalence, address_of, names_a_server, needs_no_model
+from semcal.models.equivalence import (
+    Equivalence,
+    address_of,
+    is_same_equivalence,
+    names_a_server,
+    needs_no_model,
+)
 from semcal.models.language_model import PromptConfig, Sampler
 from semcal.models.sampling import default_max_new_tokens
 from semcal.recalibration.provenance import Provenance
@@ -664,8 +671,7 @@ def equivalence_of(
     name, embedded = calibration.equivalence, NLI_MODEL.embedded.names()
     if equivalence is not None:
         address = str(equivalence) if isinstance(equivalence, str | Path) else address_of(equivalence)
-        moved = Path(address).name == Path(name).name and not {name, address} & {*embedded}
-        if address != name and not moved:
+        if not is_same_equivalence(address, name):
             raise UsageError(
                 f"the calibration was made with the equivalence {shown(name)}, not {shown(address)}, which "
                 "would find other meanings; leave it out, or calibrate again with it"
@@ -738,24 +744,26 @@ def check_model(calibration: Calibration, model: Sampler, *, force: bool = False
         warnings.warn(text, SemcalWarning, stacklevel=3)
 
 
-def what_cannot_be_checked(calibration: Calibration, *, sampled_by: bool = False) -> str:
-    """Say what stored rows must be for its probabilities to hold, as they do not tell.
+def what_cannot_be_checked(
+    calibration: Calibration, *, sampled_by: bool = False, clustered_by: bool = False
+) -> str:
+    """Say what stored rows must be for its probabilities to hold, as they do not tell; "" if they tell all.
 
     With `sampled_by` they tell what they were sampled by, and where the calibration knows its model that was
-    checked.
+    checked; with `clustered_by` what made their clusters.
     """
     provenance, answer_at = calibration.provenance, calibration.temperature
-    clustered = f"clustered with {calibration.equivalence} ({calibration.linkage})"
+    clustered = "" if clustered_by else f"clustered with {calibration.equivalence} ({calibration.linkage})"
     if sampled_by and provenance is not None:
-        return f"the rows are taken to be {clustered}, as the calibration was made"
+        return clustered and f"the rows are taken to be {clustered}, as the calibration was made"
     source = "the model of the calibration" if provenance is None else provenance.model
     at = "at the same temperature" if answer_at is None else f"at T = {answer_at:g}"
     at = at if calibration.recalibrator is None else "under its recalibrator"
     also = "".join(f" and {t:g}" for t in calibration.temperatures)
     at += f" and at T = {also.removeprefix(' and ')}" if also and answer_at is None else also
     return (
-        f"the rows do not tell whether they were sampled from {source} with its prompt {at}, and "
-        f"{clustered}; if not, the probabilities do not hold"
+        f"the rows do not tell whether they were sampled from {source} with its prompt {at}"
+        f"{clustered and ', and '}{clustered}; if not, the probabilities do not hold"
     )
 
 
@@ -901,7 +909,7 @@ class CalibrationStep:
     """Measures clustered rows, and adds `answer`, `probability`, `threshold` and `abstained`.
 
     UsageError if a row has another number of draws than the calibration was made with, lacks a temperature,
-    or says that it was sampled otherwise.
+    or says that it was sampled or clustered otherwise.
     """
 
     name: ClassVar[str] = "measure"
@@ -915,6 +923,8 @@ class CalibrationStep:
         calibration = self.calibration
         for row in rows:
             check_sampled_by(row, calibration.provenance, calibration.recalibrator, calibration)
+        learned = calibration.equivalence, calibration.equivalence_revision, calibration.linkage
+        check_clustered_by(rows, *learned)
         options = MeasureOptions(self.t_alpha, self.g_alpha, calibration.temperature)
         try:
             measured = measure_at(draws_for(calibration, rows), options)

@@ -54,8 +54,9 @@ def draws_curve(rows: RowsAt, clustering: Grouping, learning: Learning) -> tuple
     Rows of labelled questions hold all their draws, and no `clusters` unless these are to be kept: each
     number of draws is clustered, answered, graded and learnt from anew, with the probabilities of tokens
     (`token-scores`) as features where they are known. Signals that a model was asked for are left out: with
-    fewer draws it would be asked about other answers. `above` is the paired difference to all draws,
-    with its standard error over questions or groups of them.
+    fewer draws it would be asked about other answers. A question whose first draws lead to no answer has
+    probability 0 and so the gain 0; if that is so of all questions, the point's gain is 0. `above` is the
+    paired difference to all draws, with its standard error over questions or groups of them.
     """
     first = next(iter(rows.values()))
     groups, m = (
@@ -91,6 +92,9 @@ def _gains(rows: RowsAt, n: int, clustering: Grouping, learning: Learning, group
         labels.append(Labelled(features.values, correct, candidates_for(features)))
         found.append([text is not None for text in features.answers])
     has_answer = np.all(found, axis=0)
+    gains = np.zeros(len(has_answer))  # 0 where there is no answer, of probability 0
+    if not has_answer.any():
+        return gains
     labels = [of_place.part(has_answer) for of_place in labels]
     groups = None if groups is None else groups[has_answer]
     with warnings.catch_warnings():
@@ -99,6 +103,5 @@ def _gains(rows: RowsAt, n: int, clustering: Grouping, learning: Learning, group
     correct = labels[0].correct.copy()
     for place, of_place in enumerate(labels):
         correct[places == place] = of_place.correct[places == place]
-    gains = np.zeros(len(has_answer))  # 0 where there is no answer, of probability 0
     gains[has_answer] = p * (2 * correct - p)
     return gains

@@ -160,7 +160,9 @@ def measure_samples(
             check_labelled_samples(row, answer)
         except InputError as error:
             raise InputError(f"question {shown(row.json.get('id'))}: {error}") from None
-    inputs.warn_of_clusters(rows, address_of(clustering.equivalence))
+    judge, address = clustering.equivalence, address_of(clustering.equivalence)
+    inputs.check_clustered_by(rows, address, judge.revision, clustering.linkage)
+    inputs.warn_of_clusters(rows, address)
     chosen = rows_at_temperatures(rows, temperatures) if read_by is None else draws_for(read_by, rows)
     rows_at = _first_draws(chosen, m)
     inputs.check_stored_draws(rows_at, answer)
@@ -217,7 +219,7 @@ def _first_draws(rows_at: RowsAt, m: int | None) -> RowsAt:
 
 def check_given(row: Row) -> None:
     """Raise InputError unless the row holds an answer, and whether it is right or reference answers."""
-    if not row.stated_answer("given").text.strip():
+    if not (row.stated_answer("given").text or "").strip():
         raise InputError("'answer' is empty: give the answer that is checked, or leave the row out")
     if not row.has_label("given"):
         raise InputError(
@@ -230,6 +232,8 @@ def keep_samples(rows: RowsAt, questions: Sequence[Question], by: Sequence[Sampl
     lines = []
     for question, origin, *parts in zip(questions, by, *rows.values()):
         stated = {key: value for key in KEPT if (value := parts[0].json.get(key)) is not None}
+        if "greedy" in parts[0].json:
+            stated["greedy"] = parts[0].json["greedy"]  # null is no answer
         if said := [item for part in parts for item in part.json.get(SIGNALS_KEY, ())]:
             stated[SIGNALS_KEY] = list({item["answer"]: item for item in said}.values())
         draws = [part.draws for part in parts if part.draws is not None]

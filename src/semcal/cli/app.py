@@ -57,6 +57,7 @@ COMMANDS: tuple[tuple[str, Command, Callable[..., Output | None]], ...] = (
     ("probe", server_commands.probe, output_file),
     ("serve", serve_command.command, output_file),
     ("monitor", monitor.command, output_file),
+    ("labels", monitor.labels, output_file),
     ("env", server_commands.env, output_file),
 )
 #: What to do about an error of the system.

@@ -233,10 +233,12 @@ def spending(label: str, **roles: object) -> Iterator[None]:
         _notes.remove(note)
         for line in spent():
             info(f"{label}: {line}")
-        thinking = getattr(roles.get("model"), "thinking", None)
-        if thinking is not None and thinking.answers:
-            cut = f", {thinking.cut} of them cut off by the token limit" if thinking.cut else ""
-            info(f"{label}: {thinking.answers} answers came after thinking, which is left out{cut}")
+        replies = getattr(roles.get("model"), "replies", None)
+        if replies is not None and replies.thought:
+            cut = f", {replies.cut} of them cut off by the token limit" if replies.cut else ""
+            info(f"{label}: {replies.thought} answers came after thinking, which is left out{cut}")
+        if replies is not None and replies.unknown:
+            info(f"{label}: {replies.unknown} answers came without a finish_reason")
         for client in clients:  # now, not when they are collected: there Python ignores Ctrl-C
             client.close()
 

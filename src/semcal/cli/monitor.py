@@ -6,6 +6,7 @@ import math
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from semcal.rows import Row
 
 if TYPE_CHECKING:
     from semcal.calibration.calibrated import Calibration
+    from semcal.serve.log import LoggedLabel
     from semcal.serve.watch import PromiseWatch
 
 READ = ("id", "confidence", "abstained", "correct", "threshold", "audited")
@@ -74,9 +76,9 @@ def command(
                 raise UsageError("--columns is for a file of rows, and a log has none; leave it out")
             _read_log(file, watch, learnt, tolerance, audited=audited)
         else:
-            limit = None if learnt is None else learnt.limit
+            limit, labeled = None if learnt is None else learnt.limit, set[tuple[str, str]]()
             for row in good_rows(_open(file, columns), bad):
-                _take(row, watch, limit, audited=audited)
+                _take(row, watch, limit, labeled, audited=audited)
     alpha = watch.tests["calibration"].alpha
     if "risk" not in watch.tests:
         info("monitor: no risk is promised, and none is watched; name it (--risk), or a calibration with one")
@@ -107,7 +109,7 @@ def _read_log(
 
     if calibration is None and tolerance is None:
         info("monitor: without --calibration DIR no tolerance is known, nor which risk was promised")
-    with closing(ReplyLog(Path(file))) as log:
+    with closing(ReplyLog(Path(file), read_only=True)) as log:
         labels = log.calibrations()
         ids = tuple(labels) if calibration is None else (calibration.id,)
         if len(ids) > 1 and calibration is None:
@@ -120,15 +122,23 @@ def _read_log(
         watch.read(log, ids, audited=audited)
 
 
-def _take(row: Row, watch: PromiseWatch, limit: float | None, *, audited: bool) -> None:
-    """Take a row of a file; where it names no threshold `limit` decided."""
+def _take(
+    row: Row, watch: PromiseWatch, limit: float | None, labeled: set[tuple[str, str]], *, audited: bool
+) -> None:
+    """Take a row of a file; where it names no threshold `limit` decided.
+
+    Of rows with one question and one answer the first label counts; `labeled` holds those before.
+    """
     from semcal.serve.log import LabelledReply
 
     values, marked = row.json, bool(row.json.get("audited"))
     probability, threshold = _number(values["confidence"]), _number(values.get("threshold", limit))
     if probability is not None:
         watch.observe(probability)
-    if values.get("correct") is not None and (marked or not audited):
+    content = str(values.get("question")), str(values.get("answer"))
+    if values.get("correct") is not None and (marked or not audited) and content not in labeled:
+        if values.get("question") is not None:
+            labeled.add(content)
         answered = (probability, threshold, bool(values.get("abstained")))
         watch.update(LabelledReply(str(values.get("id")), *answered, bool(values["correct"]), marked))
 
@@ -225,3 +235,52 @@ def _questions(watch: PromiseWatch) -> str:
 
 def _verdict(alarm_at: int | None) -> str:
     return "holds so far" if alarm_at is None else f"ALARM at label {alarm_at}"
+
+
+# ---- Labels
+
+
+def labels(
+    file: str = Argument(metavar="LOG", help="What semcal serve --log wrote."),
+    id: list[str] | None = Option(None, "--id", metavar="ID", help="Only labels of this reply; repeatable."),
+    key: str | None = Option(None, "--key", metavar="HASH", help="Only labels by this key, as it is listed."),
+    since: datetime | None = Option(None, "--since", help="Only labels from this time on (UTC)."),
+    until: datetime | None = Option(None, "--until", help="Only labels before this time (UTC)."),
+    strike: bool = Option(False, "--strike", help="Strike the chosen labels: they count no more."),
+    restore: bool = Option(False, "--restore", help="Restore the chosen labels that were struck."),
+    json: bool = opt.JSON,
+) -> int:
+    """List the labels of a log, or strike some, as of a key that was misused.
+
+    Of equal answers to equal questions the first label that is not struck counts; "conflicts" marks those of
+    which another one says otherwise. Choose labels by --id, --key, --since and --until. A server that runs
+    takes struck labels out of its watch at the next label, or at the next reply during an alarm.
+    """
+    from semcal.serve.log import ReplyLog
+
+    if strike and restore:
+        raise UsageError("--strike and --restore do opposite things; give one of them")
+    if strike and id is None and key is None and since is None and until is None:
+        raise UsageError("--strike needs to know which labels: give --id, --key, --since or --until")
+    if not Path(file).is_file():
+        raise InputError(f"there is no log {file}; give the FILE of semcal serve --log FILE")
+    start = 0.0 if since is None else since.replace(tzinfo=UTC).timestamp()
+    end = math.inf if until is None else until.replace(tzinfo=UTC).timestamp()
+    with closing(ReplyLog(Path(file), read_only=not (strike or restore))) as log:
+        if strike or restore:
+            count = log.strike(id, key=key, since=start, until=end, restore=restore)
+            info(f"labels: {count} {'restored' if restore else 'struck'}")
+        for label in log.labels():
+            chosen = (id is None or label.id in id) and key in (None, label.key)
+            if chosen and start <= label.time < end:
+                show(dumps(vars(label)) if json or not sys.stdout.isatty() else _line(label))
+    return 0
+
+
+def _line(label: LoggedLabel) -> str:
+    """A label as people read it."""
+    at = datetime.fromtimestamp(label.time, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    state = "struck" if label.struck else "counts" if label.counts else "does not count"
+    conflict = ", conflicts" if label.conflicts else ""
+    said = "right" if label.correct else "wrong"
+    return f"{at}  {label.key or '-':12}  {said}  {label.id}  {state}{conflict}"

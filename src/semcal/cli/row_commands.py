@@ -237,6 +237,7 @@ def import_rows(
 
     chosen = FORMATS[check_name(format, FORMATS, what="format")]
     without = several = repeated = 0
+    ends = Counter[int]()
     kind = as_answer_kind(answer or "modal")
     lines = read_recorded(
         file, format, requests=requests, questions=questions, answer=kind, answer_format=answer_format
@@ -252,10 +253,12 @@ def import_rows(
             results.write(block)
             drawn = [row for row in block.rows if row.has("samples")]
             without += sum(not row.has("log_likelihoods") for row in drawn)
+            ends.update(dict(enumerate(count_ends(drawn))))
             texts = [row["generations"] for row in drawn if len(row["generations"]) > 1]
             several += len(texts)
             repeated += sum(len(set(generations)) == 1 for generations in texts)
     code = results.bad.exit_code()
+    warn_of_cut_draws(ends[0], ends[1], ends[2])
     if without:
         rows = "row has" if without == 1 else "rows have"
         info(f"import: {without} {rows} no log-likelihoods (E-SC alone): {chosen.no_likelihoods}")
@@ -346,12 +349,12 @@ def measure(
     fields: tuple[str, ...] = MEASURED
     check, at = check_measurable, "T = 1 (or else the first)"
     step: Step = MeasureStep(MeasureOptions(t_alpha, g_alpha))
-    untold: set[bool] = set()
+    untold: set[tuple[bool, bool]] = set()
     if calibration is not None:
         from semcal.calibration import calibrated
 
         chosen = opt.open_calibration(calibration)
-        untold |= {True, False}
+        untold |= {(False, False), (False, True), (True, False), (True, True)}
         calibrated.check_answer_kind(chosen, None if answer is None else as_answer_kind(answer))
         check = partial(calibrated.check_calibratable, calibration=chosen)
         fields = (*MEASURED, "samples")
@@ -365,11 +368,13 @@ def measure(
         raise UsageError("--answer is of a calibration; give --calibration DIR, or leave it out")
 
     def check_once(row: Row) -> None:
-        """Say once of rows with `sampled_by`, and once of others, what cannot be checked."""
+        """Say once of rows that tell equally much of their origin what cannot be checked."""
         check(row)
-        for sampled_by in untold & {bool(row.get("sampled_by"))}:
-            info(f"measure: {calibrated.what_cannot_be_checked(chosen, sampled_by=sampled_by)}")
-            untold.remove(sampled_by)
+        for told in untold & {(bool(row.get("sampled_by")), bool(row.get("clustered_by")))}:
+            text = calibrated.what_cannot_be_checked(chosen, sampled_by=told[0], clustered_by=told[1])
+            if text:
+                info(f"measure: {text}")
+            untold.remove(told)
 
     unlikely: list[str] = []
     mixed: list[str] = []

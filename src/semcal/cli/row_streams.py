@@ -186,7 +186,7 @@ class RowResults:
 
     def __enter__(self) -> RowResults:
         self._open.enter_context(self.bad)
-        self._handle = self._open.enter_context(writing(self._out))
+        self._handle = self._open.enter_context(writing(self._out, private=True))
         self._progress = self._open.enter_context(progress(self._label, self._total))
         return self
 

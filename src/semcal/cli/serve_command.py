@@ -55,9 +55,18 @@ class ServeOptions:
     keys: Path | None = Option(
         None, "--keys", metavar="FILE", help="Keys that clients send, one a line; else SEMCAL_SERVE_KEYS."
     )
+    label_keys: Path | None = Option(
+        None,
+        "--label-keys",
+        metavar="FILE",
+        help="Keys that may send labels and nothing else, and others then not; or SEMCAL_SERVE_LABEL_KEYS.",
+    )
     log: Path | None = Option(None, "--log", metavar="FILE", help="Write replies and labels down (SQLite).")
     no_answers: bool = Option(False, "--no-answers", help="Do not log the normal form of answers.")
     log_texts: bool = Option(False, "--log-texts", help="Log questions and draws as well.")
+    show_backend_errors: bool = Option(
+        False, "--show-backend-errors", help="Send clients the texts of the model server's errors, too."
+    )
     audit: float | None = Option(
         None, metavar="SHARE", help="Mark this share of the replies to be labelled, such as 0.05."
     )
@@ -81,6 +90,20 @@ class ServeOptions:
     )
     grace: float | None = Option(
         None, metavar="SECONDS", help="How long running requests have after SIGTERM: 120 by default."
+    )
+    read_timeout: float | None = Option(
+        None,
+        "--read-timeout",
+        metavar="SECONDS",
+        help="How long the head of a request may take to come, and then its body: 30 by default.",
+    )
+    max_connections: int | None = Option(
+        None,
+        metavar="N",
+        help="Connections at a time: 1000 by default, and half of the files that may be open (ulimit -n).",
+    )
+    max_connections_per_address: int | None = Option(
+        None, metavar="N", help="Connections of one address: 250 by default, and half of all."
     )
     max_body: int | None = Option(None, metavar="BYTES", help="Of one request: 1000000 by default.")
     max_messages: int | None = Option(None, metavar="N", help="Of one request: 100 by default.")
@@ -136,12 +159,13 @@ def command(options: ServeOptions, server: opt.ServerOptions) -> int:
 
 def _settings(options: ServeOptions) -> ServeSettings:
     """What the server is told; what was not given is as it is by default."""
-    from semcal.serve.configuration import ServeSettings, read_keys
+    from semcal.serve.configuration import LABEL_KEYS, ServeSettings, read_keys
 
-    names = {field.name for field in fields(ServeSettings)} - {"keys"}
+    names = {field.name for field in fields(ServeSettings)} - {"keys", "label_keys"}
     values = vars(options)
     chosen = {name: values[name] for name in names & values.keys() if values[name] is not None}
-    return ServeSettings(**chosen, answers=not options.no_answers, keys=read_keys(options.keys))
+    keys, label_keys = read_keys(options.keys), read_keys(options.label_keys, variable=LABEL_KEYS)
+    return ServeSettings(**chosen, answers=not options.no_answers, keys=keys, label_keys=label_keys)
 
 
 def _service(options: ServeOptions, server: opt.ServerOptions, settings: ServeSettings) -> Service:

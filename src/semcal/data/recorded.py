@@ -2,7 +2,8 @@
 
 A log-likelihood is taken over where the file states T = 1 and top_p = 1 (log-probabilities are then the same
 raw and scaled) and nothing else that bends the distribution, and lists all tokens of an answer and its end of
-turn. A question of which a reply is missing is a bad row; a reply of null, or a refusal, is no answer.
+turn. A question of which a reply is missing is a bad row; a reply without a text or choices, or a refusal,
+is no answer.
 
 A log may hold an answer of its own beside the draws, or alone: what lm-eval's filter made of them and its
 metric judged, the first epoch of inspect with its score, a request of a batch that is named so. It can be
@@ -90,22 +91,17 @@ class _Answers:
     read_by: AnswerFormat | None = None  # None: as the log has extracted them, else by auto
 
     def add(self, request: int, choices: Any, stored: RowData) -> None:
-        """Take the choices of a reply; InputError if there is none."""
-        if not isinstance(choices, list) or not choices:
+        """Take the choices of a reply, in the order of their `index`; a reply without any is no answer."""
+        if not isinstance(choices, list):
             raise InputError(f"no answer: expected a list of choices, got {shown(choices)}")
         if (request, 0) in self.replies:
             raise InputError(f"draw {request} is there twice: keep one")
+        places = [_at(choice, "index") for choice in choices]
+        if all(type(place) is int for place in places) and len(set(places)) == len(places):
+            choices = [choice for _, choice in sorted(zip(places, choices), key=lambda pair: pair[0])]
+        self.replies[request, 0] = _Reply(None)
         for number, choice in enumerate(choices):
-            if not isinstance(_at(choice, "message"), Mapping) and _at(choice, "text") is None:
-                raise InputError(f"expected a choice with a message or a text, got {shown(choice)}")
-            content = _at(choice, "message", "content")
-            content = _at(choice, "text") if content is None else content
-            refusal = _at(choice, "message", "refusal")
-            self.replies[request, number] = _Reply(
-                None if content is None else _text(content, stored),
-                choice,
-                refusal if isinstance(refusal, str) and refusal else None,
-            )
+            self.replies[request, number] = _reply(choice, stored)
 
     def state(self, choices: Any) -> None:
         """Take a reply that is the answer; InputError if there is none."""
@@ -141,7 +137,8 @@ class _Answers:
             **stated,
             **draws,
         }
-        return row_of(self.line, {key: value for key, value in row.items() if value is not None})
+        known = {key: value for key, value in row.items() if value is not None or key == "greedy"}
+        return row_of(self.line, known)
 
     def _drawn(self) -> RowData:
         """The draws, with whatever is known of them."""
@@ -198,7 +195,7 @@ class _Answers:
             self.fault = self.fault or f"no answer of its own: expected a reply to ID#{_KEYS[kind]}"
             return {}
         text, correct = self.stated[min(self.stated)]
-        if text is None:
+        if text is None and kind == "given":
             self.fault = self.fault or "the log's own answer is no answer (null, a refusal, reasoning alone)"
         return {_KEYS[kind]: text, "correct": correct if kind == "given" else None}
 
@@ -217,7 +214,7 @@ def _at(value: Any, *keys: str) -> Any:
 
 
 def _text(content: Any, stored: RowData) -> str:
-    """The text of a message, without reasoning; a reference to an attachment is resolved."""
+    """A text, or the text parts of a message; a reference to an attachment is resolved."""
     if isinstance(content, list):
         texts = (_at(part, "text") for part in content if _at(part, "type") == "text")
         return "".join(_text(text if isinstance(text, str) else None, stored) for text in texts)
@@ -227,6 +224,25 @@ def _text(content: Any, stored: RowData) -> str:
     if not isinstance(text, str):
         raise InputError(f"expected a text, got {shown(content)}")
     return text
+
+
+def _reply(choice: Any, stored: RowData) -> _Reply:
+    """The text of a choice, without reasoning, and its refusal, which may be a part of the content."""
+    message, content = _at(choice, "message"), _at(choice, "message", "content")
+    is_choice = isinstance(choice, Mapping) and ("message" in choice or "text" in choice)
+    if not is_choice or not isinstance(message, Mapping | None):
+        raise InputError(f"expected a choice with a message or a text, got {shown(choice)}")
+    content = _at(choice, "text") if content is None else content
+    refusals = [_at(message, "refusal")]
+    if isinstance(content, list):
+        refused = [part for part in content if _at(part, "refusal")]
+        refusals += [_at(part, "text") or _at(part, "refusal") for part in refused]
+        content = [part for part in content if _at(part, "type") == "text" and part not in refused] or None
+    text = None if content is None else _text(content, stored)
+    refusal = "".join(one for one in refusals if isinstance(one, str)) or None
+    ends = (_at(choice, "finish_reason"), _at(choice, "stop_reason"))
+    is_refused = refusal is not None or "content_filter" in ends
+    return _Reply(None if is_refused and not (text or "").strip() else text, choice, refusal)
 
 
 def _question(turns: Any, stored: RowData) -> str:
@@ -265,15 +281,16 @@ def _of_lm_eval(row: JsonLine, read_by: AnswerFormat | None) -> _Answers:
     line, resps = row.data, row.data.get("resps")
     if "doc_id" not in line or not isinstance(resps, list):
         raise InputError("no 'doc_id' or 'resps': expected a line of samples_*.jsonl (lm_eval --log_samples)")
-    texts = resps[0] if len(resps) == 1 else None
-    if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
+    texts = resps[0] if len(resps) == 1 and isinstance(resps[0], list) else resps
+    if not texts or not all(isinstance(text, str | None) for text in texts):
         raise InputError(
             f"'resps' are no sampled texts but {shown(resps)} (a task of multiple choice has log-likelihoods "
             "there); import a task that generates"
         )
     arguments = line.get("arguments")
-    if isinstance(arguments, list) and isinstance(first := next(iter(arguments), None), list):
-        arguments = {"gen_args_0": dict(zip(("arg_0", "arg_1"), first))}  # before lm-eval 0.4.3
+    if isinstance(arguments, list):  # before lm-eval 0.4.3
+        first = arguments[0] if arguments and isinstance(arguments[0], list) else arguments
+        arguments = {"gen_args_0": dict(zip(("arg_0", "arg_1"), first))}
     prompt = _asked_in_chat(_at(arguments, "gen_args_0", "arg_0"))
     stated = _at(arguments, "gen_args_0", "arg_1")
     filtered = line.get("filtered_resps")
@@ -282,7 +299,8 @@ def _of_lm_eval(row: JsonLine, read_by: AnswerFormat | None) -> _Answers:
     settings |= {"temperature": 0} if settings.get("do_sample") is False else {}
     lines = filter(None, map(str.strip, prompt.split("\n"))) if isinstance(prompt, str) else ()
     end = _LAST_QUESTION.search("\n".join(lines))
-    question = _at(line, "doc", "question") or _at(line, "doc", "query") or (end[1] if end else prompt)
+    named = (_worded(_at(line, "doc", key)) for key in ("question", "query"))
+    question = next(filter(None, named), end[1] if end else prompt)
     context = _at(line, "doc", "context")
     return _Answers(
         row.line,
@@ -302,16 +320,21 @@ def _of_lm_eval(row: JsonLine, read_by: AnswerFormat | None) -> _Answers:
 def _asked_in_chat(prompt: Any) -> Any:
     """The last user turn of a prompt that is a chat, which lm-eval writes as JSON."""
     text = prompt[0] if isinstance(prompt, list) and len(prompt) == 1 else prompt
-    if isinstance(text, str) and text.lstrip().startswith("[{"):
-        with suppress(InputError):
-            turns = parse(text)[0]
-            return _question(turns, {})
+    with suppress(InputError):
+        turns = parse(text)[0] if isinstance(text, str) and text.lstrip().startswith("[") else prompt
+        return _question(turns, {}) if isinstance(turns, list) else text
     return text
 
 
-def _other(extracted: Any, text: str) -> str | None:
+def _worded(question: Any) -> str | None:
+    """The wording of a question of a document, where it may be an object (Natural Questions, ARC)."""
+    words = _at(question, "text") or _at(question, "stem") if isinstance(question, Mapping) else question
+    return words if isinstance(words, str) else None
+
+
+def _other(extracted: Any, text: str | None) -> str | None:
     """The answer that a log has extracted from a text; None if it is no text, or all of the text."""
-    return extracted if isinstance(extracted, str) and extracted.strip() != text.strip() else None
+    return extracted if isinstance(extracted, str) and extracted.strip() != (text or "").strip() else None
 
 
 def _filtered(line: RowData, entry: _Answers) -> tuple[str | None, bool | None]:
@@ -326,7 +349,7 @@ def _filtered(line: RowData, entry: _Answers) -> tuple[str | None, bool | None]:
         )
     metrics = line.get("metrics")
     first = metrics[0] if isinstance(metrics, list) and metrics else None
-    is_raw = all(_other(texts, reply.text or "") is None for reply in entry.replies.values())
+    is_raw = all(_other(texts, reply.text) is None for reply in entry.replies.values())
     answer = entry.answer(_Reply(texts, extracted=None if is_raw else texts))
     return answer, _verdict(line.get(first) if isinstance(first, str) else None)
 
@@ -336,7 +359,7 @@ def _aliases(target: Any) -> list[str]:
 
     Of a worked solution (GSM8K) the reference is what stands behind "####".
     """
-    if isinstance(target, str) and (worked := re.search(r"\n####[ \t]*(\S[^\n]*)\s*\Z", target)):
+    if isinstance(target, str) and (worked := re.search(r"^####[ \t]*(\S[^\n]*)\s*\Z", target, re.MULTILINE)):
         return [worked[1].rstrip()]
     if isinstance(target, str) and target.startswith("[") and target.endswith("]"):
         try:
@@ -374,10 +397,11 @@ def _add_epoch(entry: _Answers, sample: Any) -> None:
     stored = stored if isinstance(stored, Mapping) else {}
     number = epoch if isinstance(epoch, int) else 1
     entry.add(number, _at(sample, "output", "choices"), stored)
-    scores = _at(sample, "scores")
-    score = next(iter(scores.values()), None) if isinstance(scores, Mapping) else None
-    reply = entry.replies[number, 0]
-    reply.extracted = _other(_at(score, "answer"), reply.text or "")
+    scores, reply = _at(sample, "scores"), entry.replies[number, 0]
+    found = list(scores.values()) if isinstance(scores, Mapping) else []
+    extracting = [one for one in found if _other(_at(one, "answer"), reply.text) is not None]
+    score = next(iter(extracting or found), None)
+    reply.extracted = _other(_at(score, "answer"), reply.text)
     question = _question(_at(sample, "input"), stored)
     if entry.question not in (None, question):
         raise InputError("its input is not that of the other epochs: give each question an id of its own")
@@ -475,10 +499,13 @@ def _read_batch(source: str, requests: str | None, kind: str, read_by: AnswerFor
         entry.read_by = read_by
         status = _at(row.data, "response", "status_code")
         try:
+            choices = _at(row.data, "response", "body", "choices")
             if row.data.get("error") or status not in (None, 200):
                 why = row.data.get("error") or _at(row.data, "response", "body", "error")
-                raise InputError(f"it failed ({shown(_at(why, 'message') or why or status)}); ask it again")
-            choices = _at(row.data, "response", "body", "choices")
+                if _at(why, "code") != "content_filter":
+                    reason = shown(_at(why, "message") or why or status)
+                    raise InputError(f"it failed ({reason}); ask it again")
+                choices = [{"message": {"refusal": _at(why, "message")}, "finish_reason": "content_filter"}]
             if draw is None:
                 entry.state(choices)
             else:

@@ -140,6 +140,8 @@ def _text(path: Path) -> Iterator[TextIO]:
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 #: Characters of the header from which the delimiter is found.
 WIDEST = 100_000
+#: A line before the header that states the delimiter, as Excel reads and writes it.
+_STATED = re.compile(r'"?sep=([^\w\s"]|\t)"?\s*', re.IGNORECASE)
 
 
 class _Lines:
@@ -188,14 +190,18 @@ def read_delimited(
     """Yield the rows of a file, opened with newline="", whose first line names the columns.
 
     `usual` and `names` as for `find_delimiter`; `notify` is told of a delimiter that is not the usual one.
-    InputError if the first line cannot be read, or names two columns alike.
+    A line "sep=;" before the first line states the delimiter. InputError if the first line cannot be read,
+    or names two columns alike.
     """
     first = next(filter(str.strip, iter(partial(handle.readline, WIDEST), "")), "")
-    delimiter = find_delimiter(first, usual=usual, names=names)
+    stated = _STATED.fullmatch(first)
+    delimiter = stated[1] if stated else find_delimiter(first, usual=usual, names=names)
     if delimiter != usual and notify:
-        notify(f"{path}: cells are separated by {DELIMITERS[delimiter]}")
+        notify(f"{path}: cells are separated by {DELIMITERS.get(delimiter, shown(delimiter))}")
     handle.seek(0)
     lines = _Lines(handle)
+    if stated:
+        next(filter(str.strip, lines))
     records = _records(lines, delimiter)
     header = next(records, None)
     if header is None:

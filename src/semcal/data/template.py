@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from semcal.data.question import SYSTEM_MESSAGE, Question, Role, Turn, user_turn
 from semcal.errors import InputError, UsageError, shown
-from semcal.files import read_yaml
+from semcal.files import HALF, read_yaml
 
 #: What the user's turn may hold, beside text.
 PLACEHOLDERS = ("question", "context")
@@ -34,6 +34,12 @@ class Template:
     roles: tuple[Role, ...] = ()  # of rows with messages, the system's left out; none: rows have a question
 
     def __post_init__(self) -> None:
+        for key, text in (("system", self.system), ("user", self.user)):
+            if half := HALF.search(text or ""):
+                raise UsageError(
+                    f"the template has half a character in {key!r} ({shown(half[0])}): write the whole one "
+                    "in its place"
+                )
         if self.user is None:
             return
         names = _PLACEHOLDER.findall(self.user)

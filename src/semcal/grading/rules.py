@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from hashlib import blake2b
 from typing import Protocol, runtime_checkable
 
@@ -20,6 +20,7 @@ from rapidfuzz.fuzz import ratio
 from semcal.errors import InputError, shown
 from semcal.meaning.rules import compare, contradicts, plain
 from semcal.registry import check_name
+from semcal.text.cache import cache_texts
 from semcal.text.names import AUXILIARY_VERBS, STOP_WORDS
 from semcal.text.normal_form import asks_for_code, code_form, letter_form
 from semcal.text.normal_form import normal_form as default_normal_form
@@ -246,13 +247,13 @@ _DIGIT = re.compile(r"\d")
 _ISO = re.compile(r"(?<!\S)\d{4}-(?:0[1-9]|1[0-2])(?:-(?:0[1-9]|[12]\d|3[01]))?(?!\S)")
 
 
-@lru_cache(maxsize=1 << 16)
+@cache_texts(1 << 15)
 def _prepared(text: str, normal_form: Callable[[str], str]) -> _Text:
     form = normal_form(plain(text))
     return _Text(one_era(form) if normal_form is default_normal_form else form, text=text)
 
 
-@lru_cache(maxsize=1 << 16)
+@cache_texts(1 << 15, lambda text: len(text.text))
 def _without(text: _Text, words: frozenset[str]) -> _Text:
     """A text without some words, whose values are still those of the whole."""
     return _Text(" ".join([word for word in text.words if word not in words]), text.full_form, text.text)

@@ -142,7 +142,6 @@ _TAGGED = re.compile(
 _CLOSING_MARKUP = re.compile(rf"(?:[\s\"'`~}}\])$*_.]|</\w+>|{_SPECIAL.pattern})*+")
 _ANSWER_KEYS = ("answer", "final_answer", "result", "output")
 _ASIDE_WORDS = "reasoning explanation rationale thought thoughts thinking analysis steps confidence"
-_JSON = json.JSONDecoder()
 _SENTENCE = r"(?:^|(?<=[.!?;。]\s)|(?<=[.!?;]\s\s))"
 _THUS = r"(?:(?:so|thus|therefore|hence|then|finally)[, ]{1,2})?"
 #: Marks of a final answer; those that are not `strong` also occur in sentences that are not reasoning.
@@ -163,6 +162,16 @@ _NEXT_TURN = re.compile(rf"\n{_OPENED}(?:question|q|user|human|context|passage)\
 _REASONED = 4
 #: Markers that are tried, from the last on; those tried first have nothing behind them.
 _TRIES = 3
+
+
+class _Number(float):
+    """A number of a JSON text, with the text: 1.50 says more than 1.5."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+
+_JSON = json.JSONDecoder(parse_float=_Number)
 
 
 @dataclass(frozen=True)
@@ -366,6 +375,17 @@ def split_reasoning(text: str) -> tuple[str, str | None]:
     return reasoning, None if start is None else text[start:].lstrip()
 
 
+def opened_reasoning(prompt: str) -> str:
+    """Return the mark of reasoning that a prompt ends in, such as "<think>"; "" if it ends in none.
+
+    >>> opened_reasoning("Who?<|assistant|><think>\\n"), opened_reasoning("<think>\\n</think>\\n")
+    ('<think>', '')
+    """
+    *_, last = None, *_REASONING.finditer(prompt)
+    is_open = last is not None and last["opens"] is not None and not prompt[last.end() :].strip()
+    return last[0] if last is not None and is_open else ""
+
+
 def _said(text: str, start: int) -> _Part:
     """The part from a place on, between special tokens that came as text."""
     begun = _SPECIALS.match(text, start).end()  # type: ignore[union-attr]
@@ -462,7 +482,10 @@ def _answering(value: Any) -> tuple[list[str], Any]:
 def _located(part: _Part, start: int, end: int, path: list[str], value: Any) -> _Part:
     """The part that is a value of the JSON text between two places, found behind its keys."""
     text, at = part.text, start
-    said = value.strip() if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    if isinstance(value, str | _Number):
+        said = value.strip() if isinstance(value, str) else value.text
+    else:
+        said = json.dumps(value, ensure_ascii=False)
     if value is None or not said:
         return _Part(text, end, end)
     for key in path:

@@ -21,6 +21,7 @@ from typing import Any
 from rapidfuzz.fuzz import ratio
 
 from semcal.meaning.answer import is_refusal
+from semcal.text.cache import cache_texts
 from semcal.text.names import is_code, roman_value
 from semcal.text.normal_form import asks_for_code, code_form, normal_form
 from semcal.text.numbers import NUMBER_WORDS
@@ -234,10 +235,10 @@ class _Answer:
         return members if len(members) > 1 and all(0 < len(member) < 4 for member in members) else []
 
 
-_read = lru_cache(maxsize=1 << 14)(_Answer)
+_read = cache_texts(1 << 14)(_Answer)
 
 
-@lru_cache(maxsize=1 << 14)
+@cache_texts(1 << 14)
 def plain(text: str) -> str:
     """Return a text without markup, links and citations, as far as it has `LONGEST` characters.
 
@@ -556,7 +557,7 @@ _REFUSAL = re.compile(
 )
 
 
-@lru_cache(maxsize=1 << 12)
+@cache_texts(1 << 12)
 def _closed(question: str) -> _Answer | None:
     """Return the question if it asks for yes or no and denies nothing."""
     if not _CLOSED.search(question) or _CHOICE.search(question):

@@ -365,8 +365,9 @@ class CausalLanguageModel:
         )
 
     def _generation(self, tokens: Sequence[int], log_probs: Sequence[float]) -> Generation:
-        finished = tokens[-1] in self.format.stops
-        return Generation(self.format.text(tokens), tuple(tokens), tuple(log_probs), finished)
+        text, finished = self.format.text(tokens), tokens[-1] in self.format.stops
+        refusal = self.format.refusal(text)
+        return Generation(text, tuple(tokens), tuple(log_probs), finished, refusal=refusal)
 
 
 _Ids = tuple[int, ...]
@@ -487,7 +488,9 @@ class Rescoring:
 
     def run_last_token(self, i: int, token_ids: _Ids) -> bool:
         """Whether all tokens of an unfinished draw are scored, so that the last of them must run."""
-        generation = Generation(self._format.text(token_ids), token_ids, (), finished=False)
+        text = self._format.text(token_ids)
+        refusal = self._format.refusal(text)
+        generation = Generation(text, token_ids, (), finished=False, refusal=refusal)
         completion, _ = self.completion(i, generation)
         return completion is not None and completion[:-1] == token_ids
 

@@ -32,6 +32,7 @@ from semcal.models.equivalence import (
     Equivalence,
     ExactMatch,
     Triple,
+    address_of,
     count_invalid,
     form_by,
     margins_by,
@@ -463,7 +464,7 @@ def cluster_rows(
     clusters: list[list[list[int]]] = [[] for _ in rows]
     for (number, part), clusters_of_part in zip(parts, clustering.clusters):
         clusters[number] += [[part[i] for i in cluster] for cluster in clusters_of_part]
-    by = {"equivalence": equivalence.name, "revision": equivalence.revision, "linkage": linkage}
+    by = {"equivalence": address_of(equivalence), "revision": equivalence.revision, "linkage": linkage}
     clustered = [
         row.add(Clusters([form(text or "") for text in row.samples], sorted(row_clusters), by))
         for row, row_clusters in zip(rows, clusters)
@@ -489,19 +490,19 @@ def match_answers(rows: Sequence[Row], kind: AnswerKind, equivalence: Equivalenc
 
     It is the meaning of the samples of the answer's normal form, unless a rule keeps them apart; else the
     meaning most of whose samples are equivalent to the answer, of several the largest and then the first. It
-    is None if no sample is, or if the answer is none of the labels. Rows are clustered, with samples at one
-    temperature each.
+    is None if no sample is, or if the answer is none of the labels. No answer (null) means the samples
+    without one. Rows are clustered, with samples at one temperature each.
     """
     answers = stated_answers(rows, kind)
     searches = [
-        QuestionSearch(row.question, _same_as(answer.text, row, equivalence))
+        QuestionSearch(row.question, _same_as(answer.text or "", row, equivalence))
         for row, answer in zip(rows, answers)
     ]
     for _ in finish(searches, Verdicts(equivalence)):
         pass
     matched = []
     for row, answer, search in zip(rows, answers, searches):
-        same = set(search.found[0])
+        same = {None} if answer.text is None else set[str | None](search.found[0])
         agree = [sum(row.samples[i] in same for i in cluster) for cluster in row.clusters]
         best = max(range(len(agree)), key=lambda k: (agree[k], len(row.clusters[k]), -k))
         matched.append(row.set_stated(kind, replace(answer, cluster=best if agree[best] else None)))

@@ -47,6 +47,7 @@ from semcal.databases import (
     transaction,
 )
 from semcal.errors import ModelError, SemcalWarning, UsageError, shown
+from semcal.hub_names import NLI_MODEL
 from semcal.text.normal_form import TEXT_RULES, asks_for_code, code_form, letter_form, normal_form
 
 #: The name of the model that comes with the package, which is used where nothing is given.
@@ -201,6 +202,12 @@ def count_invalid(equivalence: Equivalence, texts: Iterable[str]) -> int:
 def address_of(equivalence: Equivalence) -> str:
     """Return what `semcal.load_equivalence` loads it from; its name where it was made in memory."""
     return str(getattr(equivalence, "address", equivalence.name))
+
+
+def is_same_equivalence(one: str, other: str) -> bool:
+    """Return whether two addresses name the same equivalence; a directory goes by its last part."""
+    named = any(needs_no_model(name) or name in NLI_MODEL.embedded.names() for name in (one, other))
+    return one == other or (not named and Path(one).name == Path(other).name)
 
 
 def names_a_server(name: object) -> bool:

@@ -46,13 +46,14 @@ class Generation:
     token_ids: tuple[int, ...]  # as they were drawn, the end of turn included when it was drawn
     #: Natural log-probability of each at the recalibrated distribution over the whole vocabulary.
     token_log_probs: tuple[float, ...]
-    finished: bool  # whether the end of turn was drawn; otherwise the token limit was reached
+    #: Whether the end of turn was drawn, or else the token limit reached; None if a server does not say.
+    finished: bool | None
     #: If `sample` was given a `cut` that applies to this answer, the log-probability of each token of
     #: ``complete(generation, end, start)``, where these are not the drawn ones.
     rescored: tuple[float, ...] | None = None
     lead: int = 0  # how many of the first of these tokens only lead to the answer
-    #: What a server gave in place of an answer: the text of a refusal, or "" (a content of null, or reasoning
-    #: alone); None if there is a text to read.
+    #: What a server gave in place of an answer: the text of a refusal, or "" (a content of null, no text, or
+    #: reasoning alone); None if there is a text to read.
     refusal: str | None = None
 
 

@@ -76,6 +76,7 @@ _BYTES_BESIDE_WEIGHTS = 5 * 10**7
 #: Seconds to wait for another process that unpacks the same file.
 _LOCK_SECONDS = 3600.0
 _SPLIT = re.compile(r"-\d{5}-of-\d{5}\.gguf$", re.IGNORECASE)
+_BLOCK = re.compile(r"\bblk\.(\d+)\.")
 #: Architectures that write no text: parts of models that see, and what embeds or transcribes.
 _NO_TEXT = re.compile(r"clip|mmproj|.*bert.*|t5encoder|whisper|.*embed.*")
 #: Names that llama.cpp gives to patterns which split a text before BPE: GPT-2's, and GPT-2's after digits.
@@ -144,6 +145,7 @@ def load_model(
         from transformers import AutoModelForCausalLM, GenerationConfig
 
         from semcal.models.causal_lm import CausalLanguageModel
+        from semcal.models.network import check_supported
     from semcal.data.question import chat
 
     torch_device = choose_device(device)
@@ -159,6 +161,8 @@ def load_model(
         raise ModelError(
             f"{failure}: {config.model_type} is an encoder-decoder, a causal language model is needed"
         )
+    with as_model_error(f"{failure}: its configuration", location.source):
+        check_supported(failure, config)
     tokenizer, model, report = read_checkpoint(
         failure, location, revision, kind=AutoModelForCausalLM, dtype=chosen, **_attention_of(config)
     )
@@ -655,6 +659,10 @@ def _unpack(failure: str, path: Path, folder: Path, dtype: torch.dtype | None) -
     link.symlink_to(path.resolve())
     with _reading_gguf(failure, path):
         config = AutoConfig.from_pretrained(folder, gguf_file=link.name, trust_remote_code=False)
+        if dtype is not None:  # of a tokenizer alone nothing runs
+            from semcal.models.network import check_supported
+
+            check_supported(failure, config)
         tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=link.name, trust_remote_code=False)
         _check_positions(reader, config)
     ends = _settle_tokenizer(reader, tokenizer)
@@ -711,6 +719,13 @@ def _open_gguf(failure: str, path: Path) -> Any:
         raise ModelError(
             f"{failure}: it holds no language model (type {kind!r}, architecture {architecture!r}); give the "
             "GGUF of the model that writes text"
+        )
+    stated = _value(reader, f"{architecture}.block_count", 0)
+    blocks = {found[1] for tensor in reader.tensors if (found := _BLOCK.search(tensor.name))}
+    if not isinstance(stated, int) or stated > len(blocks):  # the others would be random numbers
+        raise ModelError(
+            f"{failure}: {architecture}.block_count says {shown(stated)} layers, and {path} holds "
+            f"{len(blocks)}; it is damaged, fetch it again"
         )
     return reader
 

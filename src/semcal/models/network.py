@@ -38,7 +38,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from transformers import AttentionInterface, PretrainedConfig
+from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AttentionInterface, PretrainedConfig
 from transformers.cache_utils import Cache
 
 from semcal.errors import ModelError, SemcalWarning, shown
@@ -542,6 +542,8 @@ def _moved_to(held: Tensor, slots: int, like: Tensor) -> Tensor:
 
 _MAX_LOGITS = 2**21  # logits that exist at a time: 8 MiB of float32
 _MAX_LOGITS_ON_GPU = 2**26
+#: What to do with a model that does not run here.
+SERVE_IT = "serve it (by vLLM or llama.cpp, say) and give --model openai:URL#NAME, or use another model"
 _FULL, _SLIDING = "full_attention", "sliding_attention"
 _NAME = "semcal_levels"
 _IGNORED = {"position_ids", "cache_position", "input_ids"}  # tensors that do not change the attention
@@ -552,7 +554,7 @@ _current: ContextVar[ForwardPass] = ContextVar("forward_pass")
 class Network:
     """Body and head of a causal language model of transformers, in eval mode.
 
-    ModelError if it has no body apart from its head, or a kind of local attention that is not supported.
+    ModelError if it has no body apart from its head, or layers that are not supported.
     """
 
     def __init__(self, model: Any) -> None:
@@ -562,6 +564,7 @@ class Network:
         self._head = _head_of(model)
         self.device = torch.device(model.device)
         self.dtype: torch.dtype = model.dtype
+        check_supported(f"{type(model).__name__} cannot be used", model.config)
         config = model.config.get_text_config()
         self._masks = _Masks(config)
         self.vocabulary = int(config.vocab_size)
@@ -791,15 +794,36 @@ def _steady_length(config: Any) -> int | None:
     return min((length for length in lengths if length), default=None)
 
 
+#: Kinds of layers that keep a state in place of the keys and values of each token.
+_RECURRENT = {"linear_attention", "recurrent", "mamba", "conv", "hybrid"}
+#: Types whose attention has ALiBi, whatever their configurations say.
+_ALIBI = {"bloom", "mpt"}
+
+
+def check_supported(failure: str, config: Any) -> None:
+    """Raise ModelError, with the remedy, if models of this configuration have layers that cannot run here."""
+    config = config.get_text_config()
+    keys = ("layer_types", "layers_block_type", "attention_layers")
+    kinds = {kind for key in keys for kind in getattr(config, key, None) or ()}
+    model_class = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
+    keeps_state = getattr(model_class, "_is_stateful", False) and not kinds
+    part = ""
+    if keeps_state or kinds & _RECURRENT:
+        part = "recurrent layers"
+    elif getattr(config, "alibi", False) or config.model_type in _ALIBI:
+        part = "attention with ALiBi"
+    elif kinds & {"chunked_attention", "local"}:
+        part = "local attention of another kind than sliding windows"
+    if part:
+        has = f"models of type {config.model_type!r} have {part}, and that does not run here"
+        raise ModelError(f"{failure}: {has}; {SERVE_IT}")
+
+
 class _Masks:
     """Attention masks for rows that hold trees of tokens, for each kind of attention layer of a model."""
 
     def __init__(self, config: Any) -> None:
         kinds = set(getattr(config, "layer_types", None) or ())
-        if "chunked_attention" in kinds or "local" in (getattr(config, "attention_layers", None) or ()):
-            raise ModelError(
-                f"models of type {config.model_type!r} have local attention of a kind that is not supported"
-            )
         self.window = getattr(config, "sliding_window", None)
         if not getattr(config, "use_sliding_window", True):
             self.window = None

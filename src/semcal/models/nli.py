@@ -15,7 +15,6 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from operator import attrgetter
 from typing import Any
 
@@ -26,6 +25,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from semcal.errors import ModelError, SemcalWarning
 from semcal.models.equivalence import Triple, rounded, side_of
 from semcal.models.tokenization import SpecialTokens
+from semcal.text.cache import cache_texts
 
 #: A pair with a margin below this is run again by itself, so that batching cannot change a verdict.
 CLOSE = 1e-4
@@ -290,7 +290,7 @@ class PairEncoder:
         self._backend = tokenizer.backend_tokenizer
         self._names = names
         self._special_tokens = SpecialTokens(tokenizer)
-        self._side = lru_cache(_MAX_SIDES)(self._encoded)
+        self._side = cache_texts(_MAX_SIDES)(self._encoded)
 
     def encode(self, pairs: Sequence[tuple[str, str]], *, longest: int | None = None) -> list[Encoded]:
         """The columns of each pair, not padded; beyond `longest` the longer side loses its beginning."""

@@ -132,7 +132,7 @@ class Draw:
     text: str | None  # the answer in the generation; None if it has none
     log_likelihood: float | None  # length-normalised, of the answer and end of turn (nats per token)
     likelihood: str | None  # "sampled", or "rescored": of what the generation was cut to, with an end of turn
-    finished: bool = True  # whether it ended before the token limit
+    finished: bool | None = True  # whether it ended before the token limit; None: not known
     token_scores: TokenScores | None = None
 
 
@@ -211,7 +211,7 @@ def _cut(answer_format: AnswerFormat, prompt: Prompt, generation: Generation) ->
     answer, text = read_answer(answer_format, prompt, generation), generation.text
     if answer is None:
         return 0, len(text), False
-    complete = generation.finished and not text[answer.end :].strip()
+    complete = bool(generation.finished) and not text[answer.end :].strip()
     return answer.start, len(text) if complete else answer.end, not answer.embedded
 
 
@@ -221,7 +221,7 @@ def _draw(answer_format: AnswerFormat, prompt: Prompt, generation: Generation) -
         return Draw(generation, None, None, None, generation.finished)
     scores = generation.token_log_probs if generation.rescored is None else generation.rescored
     likelihood = "sampled" if scores == generation.token_log_probs[: len(scores)] else "rescored"
-    finished = generation.finished or answer.closed
+    finished = answer.closed or generation.finished
     scores = scores[generation.lead :]
     return Draw(generation, answer.text, _mean(scores), likelihood, finished, _token_scores(scores))
 
@@ -343,7 +343,7 @@ def _state_group(
         for question, answer in zip(questions, stated_answers(rows, kind)):
             answers[question.id] = answer
             if reader is not None:
-                answered = replace(question, answers=(answer.text,))
+                answered = replace(question, answers=(answer.text or "",))
                 (unread[question.id],) = sampling.asking.answers(reader, answered)
     else:
         limit = sampling.limit(questions[0])
@@ -358,8 +358,7 @@ def _state_group(
             likelihood, scores = draw.log_likelihood, draw.token_scores
             if not complete or start:
                 likelihood = scores = None
-            # no answer at T = 0 counts as an empty one: it means what no sample means
-            answers[prompt.question_id] = StatedAnswer(draw.text or "", likelihood, token_scores=scores)
+            answers[prompt.question_id] = StatedAnswer(draw.text, likelihood, token_scores=scores)
             if reader is not None and likelihood is None and draw.text is not None:
                 unread[prompt.question_id] = reader.complete(generation, end, start, ended)
     if reader is not None and unread:

@@ -24,12 +24,13 @@ import json
 import re
 import secrets
 import sys
+import warnings
 from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import cached_property, lru_cache
-from itertools import chain, pairwise
+from itertools import chain, pairwise, takewhile
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -38,7 +39,9 @@ from jinja2.exceptions import TemplateError
 from tokenizers import AddedToken, Tokenizer
 
 from semcal.data.question import Turn, plain_text
-from semcal.errors import InputError, ModelError
+from semcal.errors import InputError, ModelError, SemcalWarning, shown
+from semcal.files import HALF
+from semcal.meaning.answer import opened_reasoning, split_reasoning
 from semcal.models.language_model import Generation
 
 _Ids = tuple[int, ...]
@@ -212,45 +215,88 @@ class SegmentCache:
         return tuple(self._tokenizer(segment, add_special_tokens=False)["input_ids"])
 
 
-Messages = Sequence[Mapping[str, str]]
-
-#: Characters that a template may add to its messages.
-MOST_CHARACTERS = 10**6
+#: Characters of a template, and that it may add to its messages.
+LONGEST_TEMPLATE, MOST_CHARACTERS = 10**5, 10**6
 #: Limits while it is tried: lines of the compiled template that run, and bytes of memory.
 MOST_STEPS, MOST_BYTES = 10**6, 2**28
+#: Texts that no template holds, by which it is seen whether it writes what a turn says.
+_PROBE, _OTHER_PROBE = "Quartermill", "Sullbridge"
 
 
-def render(tokenizer: Any, messages: Messages, *, ask: bool = True) -> str:
-    """The text of a chat in the tokenizer's template.
+def render(tokenizer: Any, turns: Sequence[Turn], *, ask: bool = True, parts: Container[str] = ()) -> str:
+    """The text of a chat in the tokenizer's template; turns of the roles in `parts` are lists of parts.
 
-    TemplateError if the template refuses the messages; ModelError if it fails otherwise, or its text is much
-    longer than the messages.
+    TemplateError if the template refuses the turns; ModelError if it fails otherwise, or its text is much
+    longer than the turns.
     """
     try:
         text = tokenizer.apply_chat_template(
-            list(messages), tokenize=False, add_generation_prompt=ask, enable_thinking=False
+            _messages(turns, parts), tokenize=False, add_generation_prompt=ask, enable_thinking=False
         )
     except TemplateError:
         raise
     except Exception as error:  # a template may raise anything
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise ModelError(f"the model's chat template fails ({reason[:200]}); {_REMEDY}") from error
-    most = MOST_CHARACTERS + 2 * sum(len(message["content"]) for message in messages)
+    most = MOST_CHARACTERS + 2 * sum(len(turn.content) for turn in turns)
     if not isinstance(text, str) or len(text) > most:
         raise ModelError(f"the model's chat template writes more than {most} characters; {_REMEDY}")
     return text
 
 
-def check_template(tokenizer: Any) -> None:
-    """Render a small chat; ModelError if that fails, or takes too many steps or too much memory.
+def _messages(turns: Sequence[Turn], parts: Container[str]) -> list[dict[str, Any]]:
+    return [
+        {
+            "role": turn.role,
+            "content": [{"type": "text", "text": turn.content}] if turn.role in parts else turn.content,
+        }
+        for turn in turns
+    ]
 
-    A template that refuses the chat fails when it is used.
+
+def check_template(tokenizer: Any) -> frozenset[str]:
+    """Render small chats, and return the roles whose turns the template reads as lists of parts alone.
+
+    ModelError if it is too long, fails, takes too many steps or too much memory, or writes nothing of what
+    the user says. A template that refuses the chat fails when it is used.
     """
+    template = str(tokenizer.chat_template)
+    if len(template) > LONGEST_TEMPLATE:
+        raise ModelError(
+            f"the model's chat template has {len(template)} characters, expected {LONGEST_TEMPLATE} at most; "
+            f"{_REMEDY}"
+        )
+    _check_whole(template)
+    question, reply = Turn("user", _PROBE), Turn("assistant", _OTHER_PROBE)
+    if _writes(tokenizer, [question], _PROBE) is not False:
+        return frozenset()
+    parts = frozenset({"user"})
+    if not _writes(tokenizer, [question], _PROBE, parts):
+        raise ModelError(
+            f"the model's chat template drops what the user says, as a text and as a list of parts; {_REMEDY}"
+        )
+    for turns in ([Turn("system", _OTHER_PROBE), question], [question, reply, question]):
+        if not _writes(tokenizer, turns, _OTHER_PROBE, parts):
+            parts |= {turn.role for turn in turns}
+    return parts
+
+
+def _writes(tokenizer: Any, turns: Sequence[Turn], text: str, parts: Container[str] = ()) -> bool | None:
+    """Whether the rendering of a small chat holds a text; None if the template refuses the chat."""
     try:
         with _limited_steps(), _limited_memory():
-            render(tokenizer, [{"role": "user", "content": "a"}])
+            rendered = render(tokenizer, turns, parts=parts)
     except TemplateError:
-        return
+        return None
+    _check_whole(rendered)
+    return text in rendered
+
+
+def _check_whole(text: str) -> None:
+    if half := HALF.search(text):
+        raise ModelError(
+            f"the model's chat template writes half a character ({shown(half[0])}), no text; {_REMEDY}"
+        )
 
 
 _REMEDY = "mend chat_template in its tokenizer's files, or use another checkpoint"
@@ -307,6 +353,7 @@ class ChatFormat(ABC):
     """Chats, answers and ends of turn in the tokens of one model; `eos` are the tokens that end a text."""
 
     takes_messages = True  # whether any chat can be put to the model
+    opened: str = ""  # the mark of reasoning that prompts end in
 
     @property
     def takes_system(self) -> bool:
@@ -355,6 +402,10 @@ class ChatFormat(ABC):
         if tokens and tokens[-1] in self.stops:
             tokens.pop()
         return self._decode(tokens)
+
+    def refusal(self, text: str) -> str | None:
+        """ "" if a generation is all reasoning, which its prompt has begun; else None."""
+        return "" if self.opened and split_reasoning(self.opened + text)[1] is None else None
 
     def lead(self, generation: Generation, start: int) -> _Ids:
         """Tokens of ``generation.text[:start]``, as far as they were sampled; blanks may be the answer's."""
@@ -448,7 +499,17 @@ class TemplateFormat(ChatFormat):
 
     def __init__(self, tokenizer: Any, eos: frozenset[int]) -> None:
         super().__init__(tokenizer, eos)
-        check_template(tokenizer)
+        self._parts = check_template(tokenizer)
+        with suppress(TemplateError):
+            self.opened = opened_reasoning(render(tokenizer, [Turn("user", _PROBE)], parts=self._parts))
+        if self.opened:
+            warnings.warn(
+                f"the model's chat template ends inside {self.opened}: the model reasons before it answers, "
+                "and reasoning that reaches the token limit is no answer; give a larger --max-new-tokens "
+                "(such as 4000), or use a checkpoint that answers at once",
+                SemcalWarning,
+                stacklevel=3,
+            )
         self._prompt = lru_cache(_MAX_PROMPTS)(lambda chat: self._one_bos(self._render(chat, ask=True)))
 
     def encode(self, turns: Sequence[Turn]) -> _Ids:
@@ -487,9 +548,8 @@ class TemplateFormat(ChatFormat):
         user = Turn("user", "a")
         answers = [Turn("assistant", text) for text in ("Yes", "12", "no!")]
         renderings = [self._render([user, answer], ask=False) for answer in answers]
-        length = 0
-        while len({ids[len(ids) - length - 1 :] for ids in renderings}) == 1 and length < len(renderings[0]):
-            length += 1
+        backwards = zip(*(reversed(ids) for ids in renderings))
+        length = len(list(takewhile(lambda tokens: len(set(tokens)) == 1, backwards)))
         return renderings[0][len(renderings[0]) - length :]
 
     @cached_property
@@ -514,9 +574,9 @@ class TemplateFormat(ChatFormat):
     @cached_property
     def takes_system(self) -> bool:
         """Whether the template renders a system message; some refuse it, some drop it silently."""
-        turns = [{"role": "system", "content": "Tell me."}, {"role": "user", "content": "a"}]
+        turns = [Turn("system", "Tell me."), Turn("user", "a")]
         try:
-            text = render(self.tokenizer, turns)
+            text = render(self.tokenizer, turns, parts=self._parts)
         except TemplateError:
             return False
         return "Tell me." in text
@@ -524,18 +584,22 @@ class TemplateFormat(ChatFormat):
     def _render(self, turns: Sequence[Turn], *, ask: bool) -> _Ids:
         turns = self._roles(turns)
         contents, hidden = self.special_tokens.hide([turn.content for turn in turns])
-        messages = [{"role": turn.role, "content": text} for turn, text in zip(turns, contents)]
+        turns = [Turn(turn.role, text) for turn, text in zip(turns, contents)]
         try:
-            text = render(self.tokenizer, messages, ask=ask)
+            text = render(self.tokenizer, turns, ask=ask, parts=self._parts)
         except TemplateError as error:
-            roles = ", ".join(message["role"] for message in messages)
+            roles = ", ".join(turn.role for turn in turns)
             raise ModelError(f"the model's chat template refuses the turns {roles}: {error}") from error
         if hidden:
             return self.special_tokens.encode_rendered(text, hidden)
         if self._segments is not None:
             return self._segments.encode(text)
         encoding = self.tokenizer.apply_chat_template(
-            messages, tokenize=True, return_dict=True, add_generation_prompt=ask, enable_thinking=False
+            _messages(turns, self._parts),
+            tokenize=True,
+            return_dict=True,
+            add_generation_prompt=ask,
+            enable_thinking=False,
         )
         return tuple(encoding["input_ids"])
 

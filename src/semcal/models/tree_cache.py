@@ -30,6 +30,7 @@ from transformers.cache_utils import Cache, DynamicLayer
 from semcal.errors import ModelError, SemcalWarning
 from semcal.files import canonical, read_sealed, user_cache, write_sealed
 from semcal.models.network import (
+    SERVE_IT,
     AttentionConfig,
     ForwardPass,
     LayerCache,
@@ -599,7 +600,7 @@ def checked_network(model: Any, checkpoint: str = "") -> Network:
             _check(network, expected)
         except _FAILURES as error:
             kind = f"{type(model).__name__} does not run with a shared prefix and our attention masks"
-            raise ModelError(f"{kind}: {error}") from error
+            raise ModelError(f"{kind} ({error}); {SERVE_IT}") from error
         warnings.warn(
             f"{type(model).__name__} runs in the plain way, with more time and memory: {reason}",
             SemcalWarning,

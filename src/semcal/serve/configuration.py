@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -14,14 +15,16 @@ from typing import Any, Literal, get_args, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from semcal.arrays import as_option
-from semcal.errors import UsageError, shown
+from semcal.errors import SemcalWarning, UsageError, shown
 from semcal.files import read_yaml
 from semcal.registry import check_name
 from semcal.serve.requests import Style
 
 #: How variables of the environment begin; SEMCAL_SERVE_KEYS holds the keys themselves, and no file's name.
 PREFIX = "SEMCAL_SERVE_"
-KEYS = f"{PREFIX}KEYS"
+KEYS, LABEL_KEYS = f"{PREFIX}KEYS", f"{PREFIX}LABEL_KEYS"
+#: Digits of a key's hash that logs show.
+KEY_DIGITS = 12
 #: The shortest key: shorter ones are guessed.
 _SHORTEST = 16
 
@@ -33,6 +36,7 @@ class ServeSettings:
     host: str = "127.0.0.1"
     port: int = 8000
     keys: tuple[str, ...] = field(default=(), repr=False)  # hashes of them
+    label_keys: tuple[str, ...] = field(default=(), repr=False)  # of those that may label, and nothing else
     cors: Sequence[str] = ()  # origins of pages that may ask
     abstain: Style = "sentence"
     abstain_text: str = "I am not sure enough to answer this."
@@ -40,9 +44,13 @@ class ServeSettings:
     on_alarm: Literal["abstain", "flag"] = "abstain"
     answers: bool = True  # whether the normal form of an answer is logged
     log_texts: bool = False
+    show_backend_errors: bool = False  # whether clients get the texts of a model server's errors
     audit: float = 0.0  # the share of the replies that is marked to be labelled
     queue: int = 1000  # questions that wait at most
     request_timeout: float = 120.0  # seconds
+    read_timeout: float = 30.0  # seconds for the head of a request, and again for its body
+    max_connections: int = 1000  # at most half of the files that the process may open
+    max_connections_per_address: int = 250  # at most half of all
     grace: float = 120.0  # seconds that running requests have after SIGTERM
     max_body: int = 10**6  # bytes
     max_messages: int = 100
@@ -56,9 +64,10 @@ class ServeSettings:
             raise UsageError(f"--port must be from 0 to 65535, got {self.port}")
         if not 0 <= self.audit <= 1:
             raise UsageError(f"--audit must be a share from 0 to 1, such as 0.05, got {shown(self.audit)}")
-        for name in ("queue", "max_body", "max_messages", "max_characters"):
+        counts = ("queue", "max_body", "max_messages", "max_characters")
+        for name in (*counts, "max_connections", "max_connections_per_address"):
             as_option(getattr(self, name), _option(name), "a positive whole number", low=0, whole=True)
-        for name in ("request_timeout", "grace"):
+        for name in ("request_timeout", "read_timeout", "grace"):
             as_option(getattr(self, name), _option(name), "a positive number of seconds", low=0)
         if self.log_texts and not self.answers:
             raise UsageError(
@@ -72,10 +81,11 @@ class ServeSettings:
                 f"key ({KEYS}, or a file with --keys), or listen on 127.0.0.1"
             )
 
-    def admits(self, key: str) -> bool:
-        """Whether it is one of the keys; it takes as long whichever it is."""
-        digest = hashed(key)
-        return sum(compare_digest(digest, key_digest) for key_digest in self.keys) > 0
+
+def admits(keys: Sequence[str], key: str) -> bool:
+    """Whether a key is one of those whose hashes are given; it takes as long whichever it is."""
+    digest = hashed(key)
+    return sum(compare_digest(digest, key_digest) for key_digest in keys) > 0
 
 
 def is_loopback(host: str) -> bool:
@@ -95,17 +105,23 @@ def hashed(key: str) -> str:
     return sha256(key.encode(errors="surrogateescape")).hexdigest()
 
 
-def read_keys(file: Path | None, environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
-    """The hashes of the keys in a file, one a line, or else in SEMCAL_SERVE_KEYS, with commas between them.
+def read_keys(
+    file: Path | None, environment: Mapping[str, str] = os.environ, *, variable: str = KEYS
+) -> tuple[str, ...]:
+    """The hashes of the keys in a file, one a line, or else in a variable, with commas between them.
 
     UsageError, which never shows one, where the file cannot be read or holds none, or a key is short.
     """
-    source = KEYS if file is None else f"--keys {file if file.exists() else 'FILE'}"
+    option = _option(variable.removeprefix(PREFIX).lower())
+    source = variable if file is None else f"{option} {file if file.exists() else 'FILE'}"
     try:
-        text = environment.get(KEYS, "").replace(",", "\n") if file is None else file.read_text("utf-8")
+        text = environment.get(variable, "").replace(",", "\n") if file is None else file.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no text"
         raise UsageError(f"{source} cannot be read: {reason}") from None
+    if file is not None and os.name == "posix" and file.stat().st_mode & 0o077:
+        reason = f"{option} {file} can be read by other users of this machine; chmod 600 {file} ends that"
+        warnings.warn(reason, SemcalWarning, stacklevel=2)
     lines = [line.strip() for line in text.splitlines()]
     keys = [line for line in lines if line and not line.startswith("#")]
     if file is not None and not keys:
@@ -136,7 +152,7 @@ def merged(
     for name in values:
         check_name(name, kinds, what=f"setting in {file}")
     for variable in environment:
-        if variable.startswith(PREFIX) and variable != KEYS:
+        if variable.startswith(PREFIX) and variable not in (KEYS, LABEL_KEYS):
             name = variable.removeprefix(PREFIX).lower()
             check_name(name, kinds, what=f"setting of the environment ({variable})")
             text, is_list = environment[variable], list[str] in get_args(kinds[name])
@@ -148,7 +164,9 @@ def merged(
             values[name] = TypeAdapter(kinds[name]).validate_python(value)
         except ValidationError as error:
             reason = error.errors()[0]["msg"].removeprefix("Input ").removeprefix("Value error, ")
-            got = "" if name == "keys" else f", got {shown(value)}"  # which may be a key itself
+            got = (
+                "" if name in ("keys", "label_keys") else f", got {shown(value)}"
+            )  # which may be a key itself
             raise UsageError(f"{name} in {sources[name]}: {reason}{got}") from None
     chosen = {name: value for name, value in options.items() if value is not None and value is not False}
     return {**options, **values, **chosen}

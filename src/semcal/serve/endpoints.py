@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import uvicorn
 from fastapi import FastAPI, Request
-from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import Field
@@ -25,6 +26,7 @@ from semcal.errors import UsageError
 from semcal.registry import check_name
 from semcal.serve import schema
 from semcal.serve.configuration import ServeSettings
+from semcal.serve.connections import BACKLOG, Connection, Limits
 from semcal.serve.guard import PAGE, Guard, Json
 from semcal.serve.replies import Served
 from semcal.serve.requests import CHAT, CHECK, LABELS, ApiError, ChatRequest, CheckRequest, Label, body_error
@@ -49,6 +51,7 @@ def make_app(service: Service) -> FastAPI:
         title="semcal",
         version=__version__,
         docs_url=None,
+        redirect_slashes=False,  # a redirect would name the host that the client claims
         redoc_url=None,
         responses=schema.FAULTS,
         default_response_class=Json,
@@ -95,10 +98,14 @@ def _add_answers(app: FastAPI, service: Service) -> None:
         return Json(content, headers=served.headers)
 
     @app.post(LABELS, responses=schema.replies(schema.LABELLED))
-    async def label(body: Label | Labels) -> Response:
-        """Take whether answers were right, by the ids of their replies: one, or a list of them."""
+    async def label(request: Request, body: Label | Labels) -> Response:
+        """Take whether answers were right, by the ids of their replies: one, or a list of them.
+
+        Of equal answers to equal questions the first label counts; the others are kept.
+        """
         labels = body if isinstance(body, list) else [body]
-        return Json({"object": "list", "data": await run_in_threadpool(service.label, labels)})
+        found = await service.take_labels(labels, lambda: _gone(request), request.state.key)
+        return Json({"object": "list", "data": found})
 
 
 def _add_state(app: FastAPI, service: Service) -> None:
@@ -240,9 +247,14 @@ class Server(uvicorn.Server):
     """Ends at SIGTERM or Ctrl-C when what runs is answered; at once at a second Ctrl-C."""
 
     def __init__(self, service: Service) -> None:
+        self.limits = Limits(service.settings)
         config = uvicorn.Config(
             make_app(service),
             log_config=None,
+            log_level="error",  # what clients do wrong stands in the log of requests
+            http=cast("Any", partial(Connection, limits=self.limits)),
+            ws="none",
+            backlog=BACKLOG,
             lifespan="off",
             access_log=False,
             server_header=False,
@@ -250,6 +262,11 @@ class Server(uvicorn.Server):
         )
         super().__init__(config)
         self.service = service
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to listen."""
+        asyncio.get_running_loop().set_exception_handler(self.limits.take_fault)
+        await super().startup(sockets)
 
     def answer(self, bound: socket.socket) -> None:
         """Answer requests until a signal, or `should_exit`."""
@@ -271,7 +288,7 @@ def listening(settings: ServeSettings) -> Iterator[socket.socket]:
     """A socket at the address of the settings; UsageError where it cannot be had."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
-        bound = socket.create_server((settings.host, settings.port), family=family, backlog=2048)
+        bound = socket.create_server((settings.host, settings.port), family=family, backlog=BACKLOG)
     except OSError as error:
         reason = error.strerror or str(error)
         raise UsageError(

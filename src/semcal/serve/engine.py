@@ -60,6 +60,7 @@ class Outcome:
     seconds: float  # of drawing
     cost: float | None
     n_draws: int  # of a model, at each temperature
+    by_other_model: bool = False  # a reply of the server names another model than was asked for
 
     def followed_by(self, other: Outcome) -> Outcome:
         """Another answer that was asked for after this one, with what both took."""
@@ -147,6 +148,7 @@ class Asker:
         """The answers to distinct questions of one kind by their ids, or why there is none."""
         uq, first = self._uq, jobs[0]
         seconds, (tokens_in, tokens_out, cost) = self._timed.seconds, self._spent()
+        n_others = 0 if self._client is None else self._client.n_named_otherwise
         results = self._results(first, [job.question for job in jobs])
         if self._client is not None and first.samples is None:
             after_in, after_out, after_cost = self._spent()
@@ -172,6 +174,7 @@ class Asker:
                 self._timed.seconds - seconds,
                 cost,
                 0 if first.samples is not None else len(answer.row.samples),
+                self._client is not None and self._client.n_named_otherwise > n_others,
             )
         for name, error in results.failures.items():  # of a model on this machine a question is at fault
             outcomes[name] = error if self._client is None else BackendFailed(error.reason)

@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from semcal.files import dumps
-from semcal.serve.configuration import ServeSettings, is_loopback
+from semcal.serve.configuration import KEY_DIGITS, ServeSettings, admits, hashed, is_loopback
 from semcal.serve.requests import CHAT, CHECK, LABELS, ApiError
 
 LOGGER = logging.getLogger("semcal.serve")
@@ -69,7 +69,7 @@ class Guard:
         client_id = headers.get("x-request-id", "")
         request_id = client_id if _ID.fullmatch(client_id) else uuid.uuid4().hex
         noted = scope.setdefault("state", {})["noted"] = dict[str, Any]()  # what the log says further
-        status, size, limit, seconds = 0, 0, self.settings.max_body, self.settings.request_timeout
+        status, size, limit, seconds = 0, 0, self.settings.max_body, self.settings.read_timeout
         is_read = False  # the body, after which only the end of the connection is waited for
 
         async def answer(message: Message) -> None:
@@ -85,10 +85,11 @@ class Guard:
         async def limited() -> Message:
             nonlocal size, is_read
             try:
-                message = await (receive() if is_read else asyncio.wait_for(receive(), seconds))
+                left = start + seconds - time.monotonic()  # one deadline for the whole body
+                message = await (receive() if is_read else asyncio.wait_for(receive(), left))
             except TimeoutError:
                 reason = f"the body did not come within {seconds:g} s; send it at once"
-                raise ApiError(408, reason, code="body_timeout") from None
+                raise ApiError(408, reason, code="body_timeout", headers={"connection": "close"}) from None
             is_read = not message.get("more_body", False)
             size += len(message.get("body", b""))
             if size > limit:
@@ -122,13 +123,20 @@ class Guard:
 
     def _check(self, scope: Scope, headers: Mapping[str, str]) -> None:
         """ApiError for a request without a key, of another page, or whose body is too large or no JSON."""
-        keys, path = self.settings.keys, scope["path"]
+        path = scope["path"]
+        is_label = path == LABELS and bool(self.settings.label_keys)
+        keys = self.settings.label_keys if is_label else self.settings.keys
+        scope["state"]["key"] = ""
         if keys and path not in OPEN and scope["method"] != "OPTIONS":
             scheme, _, key = headers.get("authorization", "").partition(" ")
-            if scheme.lower() != "bearer" or not self.settings.admits(key.strip()):
-                reason = "this needs a key of this server; send it as 'Authorization: Bearer KEY'"
+            if scheme.lower() != "bearer" or not admits(keys, key.strip()):
+                kind = "a key for labels" if is_label else "a key"
+                reason = f"this needs {kind} of this server; send it as 'Authorization: Bearer KEY'"
                 raise ApiError(401, reason, code="invalid_api_key", headers={"www-authenticate": "Bearer"})
-        if not keys and not is_loopback(_PORT.sub("", headers.get("host", "localhost")).strip("[]")):
+            scope["state"]["key"] = hashed(key.strip())[:KEY_DIGITS]
+        if not self.settings.keys and not is_loopback(
+            _PORT.sub("", headers.get("host", "localhost")).strip("[]")
+        ):
             reason = "this server is for its own machine, at localhost or 127.0.0.1; others need a key"
             raise ApiError(403, reason, code="wrong_host")
         if scope["method"] == "POST" and path in (CHAT, CHECK, LABELS):

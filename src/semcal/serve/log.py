@@ -1,13 +1,16 @@
 """The log of what was answered, and of which answers proved right: one SQLite file, in WAL.
 
 A reply is in the file before its client has it, so that a kill loses none (a power cut may lose the last).
-Labels stand in their order of arrival, which is what a watch on the promise reads. Times are for people
-alone: nothing is ordered by them, so that a clock that is put back changes nothing.
+Labels stand in their order of arrival, which is what a watch on the promise reads. Of the labels of equal
+answers to equal questions the first counts, for the others are no independent evidence; they are kept, and
+where the operator strikes the first, the next one counts. Times are for people alone: nothing is ordered by
+them, so that a clock that is put back changes nothing.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import sqlite3
 import threading
 import time
@@ -22,6 +25,8 @@ from semcal import databases
 from semcal.databases import as_store_errors, connect, transaction
 from semcal.files import dumps
 
+#: Seconds to wait once for another program that has locked the file; until a write works no other waits.
+PATIENCE = 1.0
 #: Rows that are read at a time.
 PAGE = 1000
 
@@ -29,27 +34,49 @@ _REPLIES = """\
 CREATE TABLE replies (
     number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, time REAL NOT NULL, template TEXT NOT NULL,
     features TEXT NOT NULL, answer TEXT, probability REAL, threshold REAL, abstained INTEGER NOT NULL,
-    route TEXT NOT NULL, cost REAL, audited INTEGER NOT NULL, texts TEXT, calibration TEXT NOT NULL
+    route TEXT NOT NULL, cost REAL, audited INTEGER NOT NULL, texts TEXT, calibration TEXT NOT NULL,
+    content INTEGER
 )
 """
 _LABELS = """\
 CREATE TABLE labels (
-    number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE REFERENCES replies (id), correct INTEGER NOT NULL,
-    time REAL NOT NULL
+    number INTEGER PRIMARY KEY, id TEXT NOT NULL REFERENCES replies (id), correct INTEGER NOT NULL,
+    time REAL NOT NULL, key TEXT NOT NULL, struck REAL, UNIQUE (id, correct, key)
 )
 """
+_CONTENTS = "CREATE INDEX contents ON replies (content)"
 _LAYOUT = databases.Layout(
     "log",
     databases.REPLY_LOG,
     databases.REPLY_LOG_SCHEMA,
-    {"replies": _REPLIES, "labels": _LABELS},
+    {"replies": _REPLIES, "labels": _LABELS, "contents": _CONTENTS},
 )
-_LABEL = "INSERT OR IGNORE INTO labels (id, correct, time) SELECT id, ?, ? FROM replies WHERE id = ?"
-_LABELLED = """\
+_LABEL = """\
+INSERT OR IGNORE INTO labels (id, correct, time, key) SELECT id, ?, ?, ? FROM replies WHERE id = ?
+"""
+#: The other labels of one reply, or of equal answers to equal questions by one calibration.
+_OF_EQUAL = """\
+SELECT 1 FROM replies AS other JOIN labels AS rival ON rival.id = other.id
+WHERE rival.struck IS NULL AND (
+    other.id = replies.id OR other.content = replies.content AND other.calibration = replies.calibration
+)"""
+_COUNTS = f"labels.struck IS NULL AND NOT EXISTS ({_OF_EQUAL} AND rival.number < labels.number)"
+_CONFLICTS = f"labels.struck IS NULL AND EXISTS ({_OF_EQUAL} AND rival.correct <> labels.correct)"
+_LABELLED = f"""\
 SELECT labels.number, replies.id, probability, threshold, abstained, correct, audited
 FROM labels JOIN replies ON replies.id = labels.id
 WHERE labels.number > ?1 AND (?3 IS NULL OR calibration IN (SELECT value FROM json_each(?3)))
-ORDER BY labels.number LIMIT ?2
+AND {_COUNTS} ORDER BY labels.number LIMIT ?2
+"""
+_ALL = f"""\
+SELECT labels.number, labels.id, labels.time, key, correct, {_COUNTS}, {_CONFLICTS}, struck
+FROM labels JOIN replies ON replies.id = labels.id
+WHERE labels.number > ?1 AND ?3 IS NULL ORDER BY labels.number LIMIT ?2
+"""
+_STRIKE = """\
+UPDATE labels SET struck = :struck WHERE (struck IS NULL) = (:struck IS NOT NULL)
+AND (:ids IS NULL OR id IN (SELECT value FROM json_each(:ids)))
+AND (:key IS NULL OR key = :key) AND time >= :since AND time < :until
 """
 _PROBABILITIES = """\
 SELECT number, probability FROM replies
@@ -75,6 +102,7 @@ class Reply:
     audited: bool = False  # whether it is to be labelled in any case
     texts: Mapping[str, Any] | None = None  # the question and the draws, with --log-texts
     calibration: str = ""  # the id of the one that the probability is by
+    content: int | None = None  # hash of question and answer; None where no other reply equals this one
 
 
 @dataclass(frozen=True)
@@ -89,10 +117,24 @@ class LabelledReply:
     audited: bool
 
 
+@dataclass(frozen=True)
+class LoggedLabel:
+    """One label, as an operator sees it."""
+
+    id: str  # that of the reply
+    time: float  # seconds since 1970
+    key: str  # the beginning of the hash of the key that sent it; "" without keys
+    correct: bool
+    counts: bool  # whether it is the first of an equal question and answer that is not struck
+    conflicts: bool  # whether another one of them says otherwise
+    struck: bool
+
+
 class ReplyLog:
     """Replies and their labels in a file, which is made where there is none; of all threads.
 
-    StoreError if the file is damaged, no log of replies, or cannot be written.
+    With `read_only` nothing of the file is changed, and there must be one. StoreError if the file is damaged,
+    no log of replies, or cannot be written.
 
     Examples
     --------
@@ -105,14 +147,19 @@ class ReplyLog:
     ([LabelledReply(id='a', probability=0.9, threshold=0.5, abstained=False, correct=True, ...)], [0.9])
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self.path = Path(path)
+        self._connect = databases.connect_read_only if read_only else connect
         self._lock = threading.Lock()
-        databases.make_folder(self.path, "the log")
+        self._is_locked = False  # by another program, when this one last wrote
+        if not read_only:
+            databases.make_folder(self.path, "the log")
         with self._as_store_error():
-            self._database = connect(self.path)
+            self._database = self._connect(self.path)
             self._close = weakref.finalize(self, databases.close_whole, self._database)
-            databases.prepare(self._database, self.path, _LAYOUT)
+            (databases.check if read_only else databases.prepare)(self._database, self.path, _LAYOUT)
+        self._version = 0
+        self.is_changed_elsewhere()
 
     def add(self, reply: Reply) -> None:
         """Write a reply down; StoreError if that cannot be done."""
@@ -125,17 +172,49 @@ class ReplyLog:
         with self._writing() as database:
             database.execute(f"INSERT INTO replies ({columns}) VALUES ({places})", values)
 
-    def label(self, labels: Mapping[str, bool]) -> list[str]:
-        """Write down, all of them or none, which answers proved right; return the ids that had no label yet.
+    def label(self, labels: Mapping[str, bool], key: str = "") -> list[str]:
+        """Write down, all of them or none, which answers proved right; return the ids whose label counts now.
 
-        The first label of a reply stands. An id that no reply has is passed over.
+        `key` says who labels. One key labels a reply once each way; what it sends again is passed over, and
+        so is an id that no reply has.
         """
         with self._writing() as database:
-            return [
-                id
-                for id, correct in labels.items()
-                if database.execute(_LABEL, (int(correct), time.time(), id)).rowcount
-            ]
+            (last,) = database.execute("SELECT ifnull(max(number), 0) FROM labels").fetchone()
+            values = [(int(correct), time.time(), key, id) for id, correct in labels.items()]
+            database.executemany(_LABEL, values)
+            return [row[1] for row in database.execute(_LABELLED, (last, len(labels), None))]
+
+    def labels(self) -> Iterator[LoggedLabel]:
+        """All labels in the order in which they came, struck ones too."""
+        for id, at, key, correct, counts, conflicts, struck in self._pages(_ALL, None):
+            yield LoggedLabel(id, at, key, bool(correct), bool(counts), bool(conflicts), struck is not None)
+
+    def strike(
+        self,
+        ids: Sequence[str] | None = None,
+        *,
+        key: str | None = None,
+        since: float = 0.0,
+        until: float = math.inf,
+        restore: bool = False,
+    ) -> int:
+        """Strike the labels of all these conditions, or restore struck ones; return how many."""
+        values = {
+            "struck": None if restore else time.time(),
+            "ids": None if ids is None else dumps(list(ids)),
+            "key": key,
+            "since": since,
+            "until": until,
+        }
+        with self._writing() as database:
+            return database.execute(_STRIKE, values).rowcount
+
+    def is_changed_elsewhere(self) -> bool:
+        """Whether another process has written to the log since this was asked before, as to strike labels."""
+        with self._lock, self._as_store_error():
+            (version,) = self._database.execute("PRAGMA data_version").fetchone()
+        known, self._version = self._version, version
+        return bool(version != known)
 
     def reply(self, id: str) -> Reply | None:
         """The reply with an id; None if there is none."""
@@ -149,21 +228,15 @@ class ReplyLog:
         values |= {name: json.loads(values[name]) for name in ("features", "texts") if values[name]}
         return Reply(**values)
 
-    def label_of(self, id: str) -> bool | None:
-        """What the label of a reply says; None where it has none."""
-        with self._reading() as database:
-            row = database.execute("SELECT correct FROM labels WHERE id = ?", [id]).fetchone()
-        return None if row is None else bool(row[0])
-
     def calibrations(self) -> dict[str, int]:
-        """The ids of all calibrations that answered, and how many of their replies are labelled."""
-        joined = "replies LEFT JOIN labels ON replies.id = labels.id"
+        """The ids of all calibrations that answered, and how many labels of their replies count."""
+        joined = f"replies LEFT JOIN labels ON replies.id = labels.id AND {_COUNTS}"
         with self._reading() as database:
             query = f"SELECT calibration, count(labels.id) FROM {joined} GROUP BY calibration"
             return dict(database.execute(query).fetchall())
 
     def labelled(self, calibrations: Sequence[str] | None = None) -> Iterator[LabelledReply]:
-        """The labelled replies by these calibrations, by default all, in the order in which labels came."""
+        """The replies by these calibrations, by default all, whose label counts, in the order of labels."""
         for id, probability, threshold, abstained, correct, audited in self._pages(_LABELLED, calibrations):
             yield LabelledReply(id, probability, threshold, bool(abstained), bool(correct), bool(audited))
 
@@ -197,12 +270,20 @@ class ReplyLog:
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        with self._lock, self._as_store_error(), transaction(self._database):
-            yield self._database
+        with self._lock, self._as_store_error():
+            patience = 0 if self._is_locked else round(1000 * PATIENCE)
+            self._database.execute(f"PRAGMA busy_timeout = {patience}")
+            try:
+                with transaction(self._database):
+                    yield self._database
+            except sqlite3.Error as error:
+                self._is_locked = databases.is_locked(error)
+                raise
+            self._is_locked = False
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
-        with self._as_store_error(), closing(connect(self.path)) as database:
+        with self._as_store_error(), closing(self._connect(self.path, PATIENCE)) as database:
             yield database
 
     def _as_store_error(self) -> AbstractContextManager[None]:

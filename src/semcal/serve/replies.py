@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -149,7 +149,7 @@ class Served:
             "semcal": self.semcal,
         }
 
-    def events(self, *, include_usage: bool) -> Iterator[bytes]:
+    async def events(self, *, include_usage: bool) -> AsyncIterator[bytes]:
         """The reply as a stream of events: what is said, its end, and with `include_usage` that.
 
         All is said in the first one: of a refusal in a later one LiteLLM loses the text. `semcal` stands in

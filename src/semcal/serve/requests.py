@@ -247,6 +247,8 @@ class Coverage:
         difference = self.template.difference(template, question)
         if difference is None:
             return Query(question)
+        if template.system != self.template.system:  # which is the operator's own
+            difference = "the system message is another one"
         learnt = f"the calibration was learnt with another prompt: {difference}; send such messages"
         return Query(question, (("messages", f"{learnt}, or calibrate with yours"),))
 

@@ -55,7 +55,7 @@ _NAMES = dict.fromkeys(("id", "model", "system_fingerprint"), str)
 _OF_CHAT: dict[str, Any] = {"object": Literal["chat.completion"], "created": int, "choices": _list(_CHOICE)}
 COMPLETION = _object("Completion", **_NAMES, **_OF_CHAT, usage=_USAGE, semcal=_SEMCAL)
 CHECKED = _object("Checked", id=str, object=Literal["semcal.check"], usage=_USAGE, semcal=_SEMCAL)
-_LABELLED = _object("Labelled", id=str, correct=bool)
+_LABELLED = _object("Labelled", id=str, correct=bool, counts=bool)
 LABELLED = _object("LabelledList", object=Literal["list"], data=_list(_LABELLED))
 MODEL = _object("Model", id=str, object=Literal["model"], created=int, owned_by=str)
 MODELS = _object("ModelList", object=Literal["list"], data=_list(MODEL))
@@ -102,7 +102,7 @@ def name_values(description: dict[str, Any], service: Service) -> None:
     bodies["Options"]["risk"]["enum"] = [*risks, None]
     bodies["CheckRequest"]["model"]["enum"] = [*service.models, None]
     bodies["ChatRequest"]["model"]["enum"] = list(service.models)
-    if service.settings.keys:
+    if service.settings.keys or service.settings.label_keys:
         description["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
         description["security"] = [{"key": []}]
         for path in OPEN & description["paths"].keys():

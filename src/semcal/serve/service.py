@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, replace
 from functools import cached_property, partial
-from typing import Any
+from hashlib import sha256
+from typing import Any, TypeAlias, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -28,6 +30,7 @@ from semcal.errors import (
     UsageError,
     shown,
 )
+from semcal.files import dumps
 from semcal.grading.grade import as_grader
 from semcal.registry import check_name
 from semcal.serve.configuration import ServeSettings
@@ -49,6 +52,10 @@ from semcal.serve.requests import (
 from semcal.serve.watch import PromiseWatch
 from semcal.uncertainty import SemanticUQ
 
+#: The status of a model server in a message.
+_STATUS = re.compile(r"\bHTTP \d{3}\b")
+#: Seconds that the log has in any case, whatever drawing took.
+LEAST_FOR_LOG = 2.0
 #: Buckets of the histogram of seconds.
 BUCKETS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100)
 
@@ -80,6 +87,11 @@ class Metrics:
 
 class ClientGone(Exception):
     """Nobody waits for the reply any more."""
+
+
+Gone: TypeAlias = Callable[[], Awaitable[None]]
+"""Returns when the client of a request goes away."""
+_Result = TypeVar("_Result")
 
 
 class Service:
@@ -120,6 +132,7 @@ class Service:
         self._templates: dict[tuple[str, Template], str] = {}
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="semcal-log")
         self._labelling = threading.Lock()
+        self._grading = ThreadPoolExecutor(1, thread_name_prefix="semcal-grading")
 
     def _check_fallback(self, fallback: Tier) -> None:
         """UsageError unless there is a threshold to fall back from, and answers to fall back to."""
@@ -136,15 +149,17 @@ class Service:
         self.engine.close(at_once=at_once)
         if self.fallback is not None:
             self.fallback.engine.close(at_once=at_once)
+        self._grading.shutdown(wait=not at_once, cancel_futures=at_once)
         self._writer.shutdown()
         if self.log is not None:
             self.log.close()
 
     # ---- Requests
 
-    async def chat(self, request: ChatRequest, gone: Callable[[], Awaitable[None]]) -> Served:
+    async def chat(self, request: ChatRequest, gone: Gone) -> Served:
         """The reply to a request; ApiError for what is refused, ClientGone where `gone` returns before it."""
         start, options = time.monotonic(), request.semcal or Options()
+        until = start + self.settings.request_timeout
         self.check_model(request.model)
         self._check_size(request.messages)
         if self.calibration.answer_kind == "given":
@@ -154,18 +169,18 @@ class Service:
         query = self.coverage.read(request)
         self._check_covered(query)
         tier, job = self.primary, Job(query.question, self.calibration.answer_kind)
-        outcome = await self._outcome(tier, job, gone)
+        outcome = await self._outcome(tier, job, gone, until)
         verdict = self._verdict(tier, outcome, query, options)
         if self.fallback is not None and verdict.abstained and not self._alarmed:
-            stronger = await self._fall_back(self.fallback, request, options, gone)
+            stronger = await self._fall_back(self.fallback, request, options, gone, until)
             if stronger is not None:
                 query, second = stronger
                 self._count_draws(outcome, tier)
                 tier, outcome = self.fallback, outcome.followed_by(second)
-        return await self._served(tier, request.model, query, outcome, options, start)
+        return await self._served(tier, request.model, query, outcome, options, start, until)
 
     async def _fall_back(
-        self, tier: Tier, request: ChatRequest, options: Options, gone: Callable[[], Awaitable[None]]
+        self, tier: Tier, request: ChatRequest, options: Options, gone: Gone, until: float
     ) -> tuple[Query, Outcome] | None:
         """The answer of the stronger model; None where that fails, or its calibration does not cover it."""
         query = tier.coverage.read(request)
@@ -174,14 +189,16 @@ class Service:
             return None
         try:
             tier.coverage.check_risk(options)
-            return query, await self._outcome(tier, Job(query.question, tier.calibration.answer_kind), gone)
+            job = Job(query.question, tier.calibration.answer_kind)
+            return query, await self._outcome(tier, job, gone, until)
         except ApiError as error:
             note("fallback", code=error.code)
             return None
 
-    async def check(self, request: CheckRequest, gone: Callable[[], Awaitable[None]]) -> Served:
+    async def check(self, request: CheckRequest, gone: Gone) -> Served:
         """The probability of a given answer."""
         start, options = time.monotonic(), request.semcal or Options()
+        until = start + self.settings.request_timeout
         if request.model is not None:
             self.check_model(request.model)
         if self.calibration.answer_kind != "given":
@@ -203,10 +220,10 @@ class Service:
             raise ApiError(400, reason, param="context")
         self._check_covered(query)
         question = replace(query.question, extra={"answer": request.answer})
-        tier = self.primary
+        tier, model = self.primary, request.model or self.models[0]
         job = Job(question, "given", _draws_of(request, self.calibration.m))
-        outcome = await self._outcome(tier, job, gone)
-        return await self._served(tier, request.model or self.models[0], query, outcome, options, start)
+        outcome = await self._outcome(tier, job, gone, until)
+        return await self._served(tier, model, query, outcome, options, start, until)
 
     def check_model(self, name: str) -> None:
         """ApiError unless a request may name this model."""
@@ -234,24 +251,37 @@ class Service:
             reason += " (an operator may answer it without a probability: --uncovered answer)"
             raise ApiError(400, reason, code="not_covered", param=param)
 
-    async def _outcome(self, tier: Tier, job: Job, gone: Callable[[], Awaitable[None]]) -> Outcome:
-        """The answer of an engine; what nobody waits for any more, or takes too long, is given up."""
-        engine = tier.engine
-        engine.submit(job)
-        future = asyncio.wrap_future(job.future)
-        leaving = asyncio.ensure_future(gone())
-        either: set[asyncio.Future[Any]] = {future, leaving}
+    async def _wait(self, future: Future[_Result], gone: Gone, until: float) -> _Result:
+        """The result of another thread; ClientGone, or ApiError if it takes too long."""
+        result, leaving = asyncio.wrap_future(future), asyncio.ensure_future(gone())
+        result.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody may wait for it
+        either: set[asyncio.Future[Any]] = {result, leaving}
         try:
-            timeout = self.settings.request_timeout
-            await asyncio.wait(either, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-            if future.done():
-                return future.result()
+            left = max(0.0, until - time.monotonic())
+            await asyncio.wait(either, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            if result.done():
+                return result.result()
             if leaving.done():
                 raise ClientGone
-            raise ApiError(504, f"no answer within {timeout:g} s; try again later", code="timeout")
+            limit = self.settings.request_timeout
+            raise ApiError(504, f"no answer within {limit:g} s; try again later", code="timeout")
         except asyncio.CancelledError:
             self.n_given_up += 1
             raise
+        finally:
+            leaving.cancel()
+
+    async def _outcome(self, tier: Tier, job: Job, gone: Gone, until: float) -> Outcome:
+        """The answer of an engine; what nobody waits for any more, or takes too long, is given up."""
+        engine = tier.engine
+        engine.submit(job)
+        try:
+            outcome = await self._wait(job.future, gone, until)
+            refuses = self.settings.uncovered == "refuse" and not tier.uq.asking.force
+            if outcome.by_other_model and refuses:
+                reason = "another model answered than the calibration's; the operator can correct --model"
+                raise ApiError(502, reason, code="other_model")
+            return outcome
         except QuestionError as error:  # without its id, which may be long
             raise ApiError(400, error.reason) from error
         except (InputError, UsageError) as error:
@@ -262,12 +292,14 @@ class Service:
             raise ApiError(503, reason, code="budget_spent") from error
         except (ServerError, BackendFailed, ModelError) as error:
             _note_failure("backend", error)
-            reason = f": {error}" if isinstance(error, BackendFailed) else ""
+            status = _STATUS.search(str(error))
+            reason = f" ({status[0]})" if status else ""
+            if self.settings.show_backend_errors and isinstance(error, BackendFailed):
+                reason = f": {error}"
             reason = f"the model server gave no answer{reason}; try again later"
             raise ApiError(502, reason, code="backend_failed") from error
         finally:
-            leaving.cancel()
-            if not future.done():
+            if not job.future.done():
                 await asyncio.shield(asyncio.to_thread(engine.withdraw, job))
 
     @property
@@ -277,13 +309,22 @@ class Service:
 
     def _verdict(self, tier: Tier, outcome: Outcome, query: Query, options: Options) -> Verdict:
         names = tuple(name for name, _ in query.uncovered)
+        if outcome.by_other_model and not tier.uq.asking.force:
+            names += ("model",)
         return Verdict.of(outcome, tier.calibration, options, uncovered=names, alarm=self._alarmed)
 
     def _count_draws(self, outcome: Outcome, tier: Tier) -> None:
         self.metrics.draws.inc(outcome.n_draws * len(tier.uq.recalibrators))
 
     async def _served(
-        self, tier: Tier, model: str, query: Query, outcome: Outcome, options: Options, start: float
+        self,
+        tier: Tier,
+        model: str,
+        query: Query,
+        outcome: Outcome,
+        options: Options,
+        start: float,
+        until: float,
     ) -> Served:
         """The reply, written down."""
         reply_id = f"chatcmpl-{uuid.uuid4().hex}"
@@ -301,8 +342,7 @@ class Service:
             audited=is_in_share(reply_id, self.settings.audit),
         )
         if self.log is not None:
-            loop = asyncio.get_running_loop()
-            await loop.run_in_executor(self._writer, self._write, self._reply(served, tier, query.question))
+            await self._log(self._reply(served, tier, query.question), until)
         if self.watch is not None and tier is self.primary and served.verdict.probability is not None:
             self.watch.observe(served.verdict.probability)
         self._count_draws(outcome, tier)
@@ -350,6 +390,7 @@ class Service:
             audited=served.audited,
             texts=texts,
             calibration=served.calibration,
+            content=_content(question, outcome.form),
         )
 
     def _template_hash(self, tier: Tier, question: Question) -> str:
@@ -361,18 +402,39 @@ class Service:
             self._templates[key] = replace(tier.uq.asking, template=template).hash(tier.uq.model)
         return self._templates[key]
 
+    async def _log(self, reply: Reply, until: float) -> None:
+        """Write a reply down, within the time of its request or a little more."""
+        writing = asyncio.wrap_future(self._writer.submit(self._write, reply))
+        left = max(LEAST_FOR_LOG, until - time.monotonic())
+        done, _ = await asyncio.wait({writing}, timeout=left)
+        if done:
+            writing.result()
+        else:
+            writing.cancel()
+            self._note_unlogged("the log takes too long; see that its disk works")
+
     def _write(self, reply: Reply) -> None:
         """Write a reply down; where that fails replies go on, and it is counted and said."""
         assert self.log is not None
         try:
             self.log.add(reply)
         except StoreError as error:
-            if self.log_fault is None:
-                note("log", fault=str(error))
-            self.log_fault = str(error)
-            self.metrics.unlogged.inc()
+            self._note_unlogged(str(error))
         else:
             self.log_fault = None
+        if self._alarmed and self._labelling.acquire(blocking=False):
+            try:
+                self._heed_strikes()
+            except StoreError as error:
+                note("log", fault=str(error))
+            finally:
+                self._labelling.release()
+
+    def _note_unlogged(self, fault: str) -> None:
+        if self.log_fault is None:
+            note("log", fault=fault)
+        self.log_fault = fault
+        self.metrics.unlogged.inc()
 
     def count(self, path: str, outcome: str) -> None:
         """Count what came of a request for an answer."""
@@ -387,25 +449,63 @@ class Service:
         name = self.calibration.grader
         return as_grader("rules" if name == "RuleGrader" else name, self.uq.equivalence)
 
-    def label(self, labels: Sequence[Label]) -> list[dict[str, Any]]:
-        """Write labels down, all or none of them, and tell the watch."""
+    async def take_labels(self, labels: Sequence[Label], gone: Gone, key: str = "") -> list[dict[str, Any]]:
+        """Take labels in the thread that grades; what nobody waits for any more is given up.
+
+        `key` says who sends them.
+        """
+        self._check_references(labels)
+        until, given_up = time.monotonic() + self.settings.request_timeout, threading.Event()
+        future = self._grading.submit(self.label, labels, key, is_wanted=lambda: not given_up.is_set())
+        try:
+            return await self._wait(future, gone, until)
+        finally:
+            given_up.set()
+            future.cancel()
+
+    def _check_references(self, labels: Sequence[Label]) -> None:
+        """ApiError for references that are longer than messages may be."""
+        limit = self.settings.max_characters
+        references = [label.reference or () for label in labels]
+        size = sum(len(one) if isinstance(one, str) else sum(map(len, one)) for one in references)
+        if size > limit:
+            reason = f"the references have {size} characters, more than {limit}; send fewer labels at a time"
+            raise ApiError(400, reason, code="too_long", param="reference")
+
+    def label(
+        self, labels: Sequence[Label], key: str = "", *, is_wanted: Callable[[], bool] = lambda: True
+    ) -> list[dict[str, Any]]:
+        """Write labels down, all or none of them, and tell the watch; none that are not wanted any more."""
         if self.log is None:
             raise ApiError(409, "nothing is logged here; start with --log FILE", code="no_log")
         verdicts = dict[str, tuple[Reply, bool]]()
         try:
             with self._labelling:
                 for place, label in enumerate(labels):
+                    if not is_wanted():
+                        return []
                     verdict = self._verdict_of(label, f"labels.{place}")
                     if verdicts.setdefault(label.id, verdict) != verdict:
                         reason = f"the reply {shown(label.id)} is labelled twice, and differently; send one"
                         raise ApiError(400, reason)
-                for reply_id in self.log.label({id: correct for id, (_, correct) in verdicts.items()}):
+                self._heed_strikes()
+                sent = {id: correct for id, (_, correct) in verdicts.items()}
+                counted = dict.fromkeys(self.log.label(sent, key))
+                for reply_id in counted:
                     self._take_label(*verdicts[reply_id])
         except StoreError as error:
             note("log", fault=str(error))
             reason = "the log cannot be used, so no label was taken; try again later"
             raise ApiError(503, reason, code="log_failed") from error
-        return [{"id": label.id, "correct": verdicts[label.id][1]} for label in labels]
+        return [
+            {"id": label.id, "correct": verdicts[label.id][1], "counts": label.id in counted}
+            for label in labels
+        ]
+
+    def _heed_strikes(self) -> None:
+        """Let the watch begin again where another process has struck labels."""
+        if self.log is not None and self.log.is_changed_elsewhere() and self.watch is not None:
+            self.watch.read_labels_again(self.log, (self.calibration.id,))
 
     def _take_label(self, reply: Reply, correct: bool) -> None:
         """Tell the metrics and the watch of a label."""
@@ -434,11 +534,6 @@ class Service:
                 reason = "answers are not kept here, so none can be graded; send 'correct'"
                 raise ApiError(409, reason, code="no_answers", param=param)
             correct = self._grade(reply, references, param)
-        earlier = self.log.label_of(label.id)
-        if earlier is not None and earlier != correct:
-            was = "right" if earlier else "wrong"
-            reason = f"the reply {shown(label.id)} is labelled {was} already, and the first label stands"
-            raise ApiError(409, reason, code="labelled_already", param=param)
         return reply, correct
 
     def _grade(self, reply: Reply, references: list[str], param: str) -> bool:
@@ -456,9 +551,16 @@ class Service:
             raise ApiError(502, reason, code="grader_failed", param=param) from error
 
 
+def _content(question: Question, form: str | None) -> int:
+    """The hash of a question and an answer's normal form, by which equal replies are known."""
+    row = {name: value for name, value in question.row().items() if name not in ("id", "answer")}
+    return int.from_bytes(sha256(dumps([row, form]).encode()).digest()[:8], signed=True)
+
+
 def _note_failure(event: str, error: Exception) -> None:
-    """Log why all requests fail; of what is wrong with one, which may quote its texts, the kind alone."""
-    why = {"reason": str(error)} if isinstance(error, ServerError | BudgetError) else {}
+    """Log what a server says; of what is wrong with a request, which may quote its texts, the kind alone."""
+    is_of_server = isinstance(error, ServerError | BudgetError | BackendFailed)
+    why = {"reason": str(error)} if is_of_server else {}
     note(event, type=type(error).__name__, **why)
 
 

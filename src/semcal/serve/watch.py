@@ -145,6 +145,11 @@ class SequentialTest:
         if len(self.course) == self.kept:
             self.course, self.every = self.course[1::2], 2 * self.every
 
+    def restart(self) -> None:
+        """Forget all outcomes."""
+        self.groups = {name: EProcess(process.odds) for name, process in self.groups.items()}
+        self.n, self.alarm_at, self.course, self.every = 0, None, [], 1
+
     @property
     def alarm(self) -> bool:
         """Whether the promise was shown not to hold."""
@@ -294,6 +299,14 @@ class PromiseWatch:
         for reply in log.labelled(calibrations):
             if reply.audited or not audited:
                 self.update(reply)
+
+    def read_labels_again(self, log: ReplyLog, calibrations: Sequence[str]) -> None:
+        """Begin anew with the labels that count now, after some were struck."""
+        for name, test in self.tests.items():
+            if name != "questions":
+                test.restart()
+        for reply in log.labelled(calibrations):
+            self.update(reply)
 
     @property
     def alarm(self) -> bool:

@@ -104,6 +104,8 @@ _PASSING = {408, 409, 425, 429, *range(500, 600)} - {501}
 _LOST = {408, 502, 504}
 #: No key, a wrong key, no credit: the same for all requests.
 _REFUSED = {401, 402, 403}
+#: Codes of an error in a body that are a status.
+_STATUSES = {str(status): status for status in range(400, 600)}
 #: Bytes of a server, and letters of them, that are read for a message.
 _BYTES, _LETTERS = 10**6, 20_000
 #: So many letters of a key in a row are not shown: a message may have been cut within it.
@@ -163,6 +165,19 @@ def fault_of_reply(reply: httpx.Response, content: bytes = b"") -> Fault | None:
     if wait is not None and wait > LONGEST_WAIT:
         return Fault(f"{reason} (asks to wait {wait:.0f} s)", status, passing=False)
     return Fault(reason, status, passing=status in _PASSING, lost=status in _LOST, wait=wait)
+
+
+def _fault_within(status: int, error: Any, content: bytes) -> Fault:
+    """What an error in the body of a reply of success means: by its code, where that is a status."""
+    code = error.get("code") if isinstance(error, Mapping) else None
+    code = _STATUSES.get(str(code))
+    words = server_message(content).removesuffix(".")
+    reason = f"HTTP {status} with an error: {words}" + (f" ({code})" if code else "")
+    if code is None:
+        return Fault(reason, status)
+    refused = code in _REFUSED or (code == 429 and b"insufficient_quota" in content)
+    passing = code in _PASSING and not refused
+    return Fault(reason, code, passing=passing, refused=refused, lost=code in _LOST)
 
 
 def server_words(text: str, *, api_key: str | None = None, width: int = 500) -> str:
@@ -388,6 +403,10 @@ SIGNAL_WAIT, CONNECT = 0.5, 15.0
 _VERSION = re.compile(r"(\.gguf|[-@:](latest|v?\d[-.\d]*))?")
 #: Lists and objects of one reply: each takes thirty times its letters.
 _CONTAINERS = 4 * 10**6
+#: Of those: for each token beside its alternatives, and beside all tokens.
+_CONTAINERS_A_TOKEN, _OTHER_CONTAINERS = 50, 10**5
+#: Letters that a token has at most, and letters of an answer beside them.
+_LETTERS_A_TOKEN, _LETTERS_BESIDE = 100, 1000
 
 
 @dataclass(frozen=True)
@@ -459,7 +478,7 @@ class ServerClient:
         self._failed_in_a_row = 0
         #: Of each connection: the last request, and what replied to it.
         self._last: weakref.WeakKeyDictionary[Any, tuple[Any, Any]] = weakref.WeakKeyDictionary()
-        self._named_otherwise = False  # a reply named another model than was asked for
+        self.n_named_otherwise = 0  # replies that named another model than was asked for
 
     @property
     def usage(self) -> Usage:
@@ -623,13 +642,14 @@ class ServerClient:
                 spent, lost = (worst, True) if answer.lost else ((0, 0), False)
                 return answer
             try:
+                _check_answers(answer, request.body)
                 parsed = parse(answer)
                 spent = tokens_of_reply(answer, worst, echo=bool(request.body.get("echo")))
             except ValueError as error:
                 return Fault(f"the reply is damaged: {error}", 200, lost=True)
             lost = False
             self.usage.requests += 1
-            if isinstance(answer, dict) and not self._named_otherwise:
+            if isinstance(answer, dict):
                 self._compare(request.body.get("model"), answer.get("model"))
             return parsed
         finally:
@@ -645,12 +665,14 @@ class ServerClient:
         warnings.warn(reason, SemcalWarning, stacklevel=2)
 
     def _compare(self, requested: Any, replied: Any) -> None:
-        """Warn where a reply names another model; a folder before it and a version behind it may differ."""
+        """Count replies that name another model, and warn once; folders before it and versions may differ."""
         first, second = (str(name).casefold().rpartition("/")[2] for name in (requested, replied))
         first = first.removesuffix(".gguf").removesuffix("latest").rstrip("-:")
         matches = second.startswith(first) and _VERSION.fullmatch(second[len(first) :])
-        if isinstance(requested, str) and isinstance(replied, str) and not matches:
-            self._named_otherwise = True
+        if not isinstance(requested, str) or not isinstance(replied, str) or matches:
+            return
+        self.n_named_otherwise += 1
+        if self.n_named_otherwise == 1:
             names = (
                 f"was asked for the model {self.words(requested)}, and its replies name {self.words(replied)}"
             )
@@ -678,7 +700,8 @@ class ServerClient:
                 self._heard = max(self._heard, start)
             return fault_of_error(error, limit)
         self._heard = max(self._heard, start)
-        return fault_of_reply(reply, content) or _read(content, reply.status_code, dict if body else object)
+        fault, expects = fault_of_reply(reply, content), dict if body else object
+        return fault or _read(content, reply.status_code, expects, _most_containers(request))
 
     async def _refuse_copy(self, reply: httpx.Response, content: bytes, sent: Any) -> None:
         """Close a connection that gives two different requests the same bytes, an id among them.
@@ -741,23 +764,63 @@ def _fault(state: RetryCallState) -> Fault:
 _JSON = {"content-type": "application/json"}
 
 
-def _read(content: bytes, status: int, expects: type) -> Any:
+def _read(content: bytes, status: int, expects: type, most: int) -> Any:
     """The JSON of a reply with a status of success, or a Fault."""
     try:
-        value = _value(content)
+        value = _value(content, most)
     except ValueError as error:
         return Fault(f"the reply is damaged: {error}", status, lost=True)
-    if isinstance(value, dict) and value.get("error") and "choices" not in value:
-        return Fault(f"HTTP {status} with an error: {server_message(content)}", status)
+    if isinstance(value, dict) and value.get("error") and not value.get("choices"):
+        return _fault_within(status, value["error"], content)
     if not isinstance(value, expects):
         return Fault(f"the reply is damaged: a JSON {type(value).__name__}", status, lost=True)
     return value
 
 
-def _value(content: bytes) -> Any:
+def _most_containers(request: ServerRequest) -> int:
+    """How many lists and objects the reply to a request may have: some for each token that it may list."""
+    body = request.body
+    if not request.max_tokens:
+        return _CONTAINERS
+    listed = [body.get(name) for name in ("top_logprobs", "logprobs", "prompt_logprobs")]
+    alternatives = max(int(count) for count in (*listed, 0) if isinstance(count, int))
+    alternatives += len(body.get("logprob_token_ids") or ())
+    tokens = request.max_tokens + request.prompt_tokens
+    return min(_CONTAINERS, _OTHER_CONTAINERS + tokens * (_CONTAINERS_A_TOKEN + 2 * alternatives))
+
+
+def _check_answers(reply: Any, body: Json) -> None:
+    """ValueError for an answer that is longer than its tokens can be; more entries than tokens are cut."""
+    limit = body.get("max_tokens") or body.get("max_completion_tokens")
+    choices = reply.get("choices") if isinstance(reply, dict) else None
+    if limit is None or body.get("echo") or not isinstance(choices, list):
+        return
+    longest = _LETTERS_BESIDE + _LETTERS_A_TOKEN * limit
+    for choice in choices:
+        if not isinstance(choice, dict):
+            continue
+        if (n := _count_letters([choice.get("message"), choice.get("text")])) > longest:
+            raise ValueError(f"an answer of at most {limit} tokens has {n} letters")
+        logprobs = choice.get("logprobs")
+        for name in ("content", "tokens", "token_logprobs", "top_logprobs"):
+            if isinstance(logprobs, dict) and isinstance(logprobs.get(name), list):
+                del logprobs[name][limit + 1 :]  # the end of turn may come beside
+
+
+def _count_letters(value: Any) -> int:
+    """The letters of all texts in a value, however deep."""
+    count, values = 0, [value]
+    while values:
+        value = values.pop()
+        count += len(value) if isinstance(value, str) else 0
+        values.extend(value.values() if isinstance(value, dict) else value if isinstance(value, list) else ())
+    return count
+
+
+def _value(content: bytes, most: int) -> Any:
     """What JSON in UTF-8 says, of numbers up to 10^19 exactly; ValueError if it is none, or is no text."""
-    if content.count(b"{") + content.count(b"[") > _CONTAINERS:
-        raise ValueError(f"it has more than {_CONTAINERS} lists and objects")
+    if content.count(b"{") + content.count(b"[") > most:
+        raise ValueError(f"it has more than {most} lists and objects")
     try:
         text = content.decode("utf-8-sig")
         value = json.loads(text, parse_int=lambda digits: (int if len(digits) < 20 else float)(digits))

@@ -473,7 +473,7 @@ class _Probing:
                     ended.append(_squeezed("".join(texts[:-1])) == _squeezed(choice.text))
                 begun = "".join(texts[: len(texts) // 2]) or choice.text.partition(" ")[0]
                 continues = self._continues(question, answer, choice, begun)
-                continued |= choice.finished and continues
+                continued |= bool(choice.finished) and continues
         self.add(end_included=bool(ended) and all(ended), continues=continued)
 
     def _continues(self, question: str, answer: AnswerRequest, choice: Choice, begun: str) -> bool:
@@ -522,7 +522,8 @@ class _Probing:
         if "top-k" not in tested and cut is None:
             answer = AnswerRequest(self.hottest, 64)
             texts = [self.texts(prompts[1], replace(answer, seed=seed)) for seed in range(1, 6)]
-            if len({text for answers in texts for text in answers}) == 1:
+            different = {text for answers in texts for text in answers}
+            if len(different) == 1 and min(different).strip():  # replies without a text tell nothing
                 cut = f"1 token: 5 answers at T = {self.hottest:g} were the same"
         self.add(truncated_to=cut, truncation_tested=tested)
 

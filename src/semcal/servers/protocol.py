@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -159,33 +159,47 @@ def _log_probs(profile: ServerProfile, answer: AnswerRequest, *, in_chat: bool) 
 
 
 @dataclass
-class ThinkingCount:
-    """How many answers came after thinking, and in how many the token limit ended it."""
+class ReplyCount:
+    """How many replies of a server leave open what they answer, or how they ended."""
 
-    answers: int = 0
-    cut: int = 0
+    thought: int = 0  # answers that came after thinking
+    cut: int = 0  # thinking alone: the reply ended before an answer came
+    unknown: int = 0  # answers without a finish_reason
 
-    def add(self, ended: Iterable[bool], limit: int) -> None:
-        """Count replies with reasoning, each with whether an answer came; warn once if one did not."""
-        before, ends = self.cut, list(ended)
-        self.answers += len(ends)
-        self.cut += ends.count(False)
-        if not before and self.cut:
-            warnings.warn(
-                f"{self.cut} of {len(ends)} answers were still being thought about when the reply ended (the "
+    def add(self, choices: Sequence[Choice], limit: int) -> None:
+        """Count choices; warn once of thinking without an answer, and once of ends that are unknown."""
+        thought = [choice.refusal != "" for choice in choices if choice.reasoning]
+        cut, unknown = thought.count(False), [choice.finished for choice in choices].count(None)
+        reasons = []
+        if cut and not self.cut:
+            reasons.append(
+                f"{cut} of {len(thought)} answers were still being thought about when the reply ended (the "
                 f"limit is {limit} tokens), and count as no answer; give a larger --max-new-tokens (such as "
-                "4000), or switch thinking off at the server",
-                SemcalWarning,
-                stacklevel=4,
+                "4000), or switch thinking off at the server"
             )
+        if unknown and not self.unknown:
+            reasons.append(
+                f"{unknown} of {len(choices)} answers came without a finish_reason, so it is unknown whether "
+                f"the limit of {limit} tokens cut them: their 'finished' is null, and their likelihood too, "
+                "unless their tokens show the end; compare with a larger --max-new-tokens"
+            )
+        for reason in reasons:
+            warnings.warn(reason, SemcalWarning, stacklevel=4)
+        self.thought, self.cut = self.thought + len(thought), self.cut + cut
+        self.unknown += unknown
 
 
 #: Log-probabilities from here down are what JSON has in place of minus infinity.
 _LEAST = -9999.0
 #: How far above 0 a log-probability, and above 1 a probability, may lie by rounding.
 _ROUNDING = 1e-4
-#: finish_reason: the end of turn was drawn, or the limit was reached.
-_ENDED, _CUT = ("stop", "eos_token", "stop_sequence"), ("length", "max_tokens")
+#: finish_reason, in any case: the end of turn was drawn, or the limit was reached.
+_FINISHED = dict.fromkeys(("stop", "eos", "eos_token", "end_turn", "stop_sequence"), True)
+_FINISHED |= dict.fromkeys(("length", "model_length", "max_tokens"), False)
+#: A tool was called after the answer.
+_FINISHED |= dict.fromkeys(("tool_calls", "function_call", "tool_use"), True)
+#: The answer was withheld; with a text it was cut somewhere.
+_WITHHELD = ("content_filter", "refusal", "safety")
 #: How vLLM writes a token where it is asked for ids (return_tokens_as_token_ids).
 _ID = re.compile(r"token_id:(\d{1,10})")
 #: Whole numbers that may be an index or a token id.
@@ -215,7 +229,7 @@ class Choice:
     """One answer of a reply."""
 
     text: str  # without the reasoning before it; "" if there is no answer
-    finished: bool  # it ended by itself: finish_reason "stop", not "length"
+    finished: bool | None  # it ended by itself: finish_reason "stop", not "length"; None: not told
     reasoning: str = ""  # what it thought before the answer (reasoning_content, <think>...</think>)
     #: Of the answer; None without log-probabilities, and after thinking: they are not those of the answer
     #: given the question.
@@ -223,56 +237,59 @@ class Choice:
     tokens: int = 0  # generated, those of the reasoning included; 0 where the reply does not say
     token_ids: tuple[int, ...] | None = None  # those that the reply lists beside the entries
     complete: bool = False  # the reply shows that every token of the answer has its entry
-    refusal: str | None = (
-        None  # what stands in place of an answer: a refusal, or "" for null and reasoning alone
-    )
+    #: What stands in place of an answer: a refusal, or "" for null, no text and reasoning alone.
+    refusal: str | None = None
 
 
 def parse_choices(reply: Json, *, log_probs: bool = True) -> list[Choice]:
     """Read the choices of a reply of /chat/completions or /completions, in the order of their index.
 
-    ValueError that says what is damaged: a missing key, a wrong type, an index twice. Without `log_probs`
-    those of the reply are not looked at.
+    Where one has no index, or two have the same, they stand in the order of the list. ValueError that says
+    what is damaged: a missing key, a wrong type. Without `log_probs` those of the reply are not looked at.
     """
-    if "choices" not in reply and "error" in reply:
+    if not reply.get("choices") and "error" in reply:
         raise ValueError(f"the reply is an error: {shown(reply['error'])}")
-    read: dict[int, Choice] = {}
+    read, indices = list[Choice](), list[int]()
     for choice in _get(reply, "choices", list):
         if not isinstance(choice, Mapping):
             raise ValueError(f"a choice is {shown(choice)}, not an object")
-        index = _get(choice, "index", int)
-        if index in read:
-            raise ValueError(f"the choice {index} comes twice")
-        read[index] = _choice(choice, log_probs=log_probs)
-    if sorted(read) != list(range(len(read))) or not read:
-        raise ValueError(f"the choices are numbered {shown(sorted(read))}, not from 0 on")
+        indices += [] if choice.get("index") is None else [_get(choice, "index", int)]
+        read.append(_choice(choice, log_probs=log_probs))
+    if len(set(indices)) == len(read):
+        read = [read[indices.index(place)] for place in sorted(indices)]
+        if sorted(indices) != list(range(len(read))):
+            raise ValueError(f"the choices are numbered {shown(sorted(indices))}, not from 0 on")
+    if not read:
+        raise ValueError("'choices' is empty")
     usage = reply.get("usage")
     counted = usage.get("completion_tokens") if isinstance(usage, Mapping) else None
-    adds_up = counted == sum(choice.tokens for choice in read.values())
+    adds_up = counted == sum(choice.tokens for choice in read)
     alone = counted if len(read) == 1 and type(counted) is int else 0
     return [
         replace(choice, tokens=max(choice.tokens, alone), complete=_is_complete(choice, adds_up=adds_up))
-        for _, choice in sorted(read.items())
+        for choice in read
     ]
 
 
 def _choice(choice: Json, *, log_probs: bool) -> Choice:
     """A choice, without what the whole reply tells of it."""
     written, reasoning, refusal = _texts(choice)
+    thought, text = split_reasoning(written) if written else ("", written)
+    reasoning = "\n".join(filter(None, (reasoning, thought)))
+    is_answer = text is not None and bool(text.strip())
     reason = choice.get("finish_reason")
-    if reason not in (*_ENDED, *_CUT):
-        raise ValueError(f"an answer did not end: finish_reason is {shown(reason)}")
+    name = reason.casefold() if isinstance(reason, str) else ""
+    finished = _FINISHED.get(name, True if name in _WITHHELD and not is_answer else None)
+    if choice.get("error") or (finished is None and reason is not None):
+        cause = f" ({shown(choice['error'])})" if choice.get("error") else ""
+        raise ValueError(f"an answer did not end: finish_reason is {shown(reason)}{cause}")
     entries, token_ids = _entries(choice.get("logprobs") if log_probs else None), choice.get("token_ids")
     if token_ids is not None:
         token_ids = tuple(_typed(token_id, int, "a token id") for token_id in _typed(token_ids, list, ""))
-    thought, text = split_reasoning(written) if written else ("", written)
-    reasoning = "\n".join(filter(None, (reasoning, thought)))
     tokens = max(len(entries or ()), len(token_ids or ()))
-    if text is None or (reasoning and not text.strip()):
-        return Choice("", reason in _ENDED, reasoning, tokens=tokens, refusal=refusal)
-    if reasoning or text != written:
-        return Choice(text, reason in _ENDED, reasoning, tokens=tokens)
-    return Choice(text, reason in _ENDED, entries=entries, tokens=tokens, token_ids=token_ids)
+    read = Choice(text if text is not None and is_answer else "", finished, reasoning, tokens=tokens)
+    read = read if is_answer else replace(read, refusal=refusal)
+    return read if reasoning or text != written else replace(read, entries=entries, token_ids=token_ids)
 
 
 def without_ids(request: ServerRequest) -> ServerRequest:
@@ -308,7 +325,10 @@ def _is_complete(choice: Choice, *, adds_up: bool) -> bool:
     if "�" in text or not (adds_up or text.isascii()):
         return False
     pieces = [entry.piece for entry in entries]
-    return _squeezed(text.encode()) in (_joined(pieces), _joined(pieces[:-1] if choice.finished else [None]))
+    return _squeezed(text.encode()) in (
+        _joined(pieces),
+        _joined([None] if choice.finished is False else pieces[:-1]),
+    )
 
 
 def _joined(pieces: Sequence[bytes | None]) -> str | None:
@@ -324,10 +344,8 @@ def _squeezed(text: bytes) -> str:
 def _texts(choice: Json) -> tuple[str | None, str, str]:
     """The text of a choice, None if it has none, and what fields of their own hold: reasoning, a refusal."""
     if "message" not in choice:
-        return _get(choice, "text", str), "", ""
+        return (None if _get(choice, "text", object) is None else _get(choice, "text", str)), "", ""
     message = _get(choice, "message", Mapping)
-    if message.get("tool_calls"):
-        raise ValueError("the model called a tool and gave no answer")
     content, refusal = message.get("content"), _joined_parts(message.get("refusal"), "refusal")
     reasoning = message.get("reasoning_content") or message.get("reasoning")
     if isinstance(content, list):
@@ -338,6 +356,8 @@ def _texts(choice: Json) -> tuple[str | None, str, str]:
         )
         content = [part for part, kind in zip(content, kinds) if kind in ("text", "output_text")] or None
     text = None if content is None else _joined_parts(content, "content")
+    if message.get("tool_calls") and not refusal:
+        refusal = f"tool_calls: {shown(message['tool_calls'])}"
     return text, _joined_parts(reasoning, "reasoning"), refusal
 
 
@@ -354,15 +374,19 @@ def _joined_parts(value: Any, name: str) -> str:
 def _entries(logprobs: Any) -> tuple[TokenEntry, ...] | None:
     """Entries of {content: [{token, logprob, bytes, top_logprobs}]}, or with prob and top_probs (llama.cpp).
 
-    Or of the parallel lists {tokens, token_logprobs, top_logprobs}, which LiteLLM may add as null.
+    Or of the parallel lists {tokens, token_logprobs, top_logprobs}, which LiteLLM may add as null. None where
+    they are not told: [], false, null or a number in the place of one.
     """
-    if not isinstance(logprobs, Mapping | None):
-        raise ValueError(f"'logprobs' is {shown(logprobs)}, not an object")
-    if logprobs is None or (logprobs.get("tokens") is None and logprobs.get("content") is None):
+    if not isinstance(logprobs, Mapping):
         return None
     if logprobs.get("tokens") is None:
-        return tuple(map(_entry, _typed(logprobs["content"], list, "logprobs.content")))
+        listed = logprobs.get("content")
+        if listed is None or not all(map(_is_told, _typed(listed, list, "logprobs.content"))):
+            return None
+        return tuple(map(_entry, listed))
     tokens, values = _get(logprobs, "tokens", list), _get(logprobs, "token_logprobs", list)
+    if None in values:
+        return None
     tops = logprobs.get("top_logprobs") or [None] * len(tokens)
     if not len(tokens) == len(values) == len(_typed(tops, list, "top_logprobs")):
         raise ValueError(f"{len(tokens)} tokens have {len(values)} log-probabilities and {len(tops)} lists")
@@ -372,6 +396,13 @@ def _entries(logprobs: Any) -> tuple[TokenEntry, ...] | None:
         listed = [{"token": text, "logprob": log_prob} for text, log_prob in alternatives]
         entries.append(_entry({"token": token, "logprob": value, "top_logprobs": listed}))
     return tuple(entries)
+
+
+def _is_told(token: Any) -> bool:
+    """Whether there is an entry that holds a value, right or damaged."""
+    if isinstance(token, Mapping):
+        return token.get("logprob", token.get("prob", 0)) is not None
+    return token is not None and type(token) is not int
 
 
 def _entry(token: Any) -> TokenEntry:

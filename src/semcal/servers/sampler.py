@@ -47,8 +47,8 @@ from semcal.servers.probing import stored_profile
 from semcal.servers.protocol import (
     AnswerRequest,
     Choice,
+    ReplyCount,
     ServerProfile,
-    ThinkingCount,
     TokenEntry,
     listed_tokens,
     parse_choices,
@@ -166,14 +166,14 @@ class ServerModel:
 
     `profile` is what a probe found that it does. With `chat`, the form of the model's chats, prompts are
     token ids, which the server must take, and the likelihoods of answers that are cut can be known; without
-    it they are messages. `thinking` counts how many answers so far came after thinking.
+    it they are messages. `replies` counts those without an answer after thinking, and those of unknown end.
     """
 
     def __init__(
         self, client: ServerClient, profile: ServerProfile, *, chat: ChatFormat | None = None
     ) -> None:
         self.client, self.profile, self.format = client, profile, chat
-        self.thinking = ThinkingCount()
+        self.replies = ReplyCount()
         if chat is not None and not profile.token_ids_in:
             raise ServerError(f"{profile.url} takes no token ids; leave the tokenizer out (--tokenizer)")
 
@@ -365,7 +365,7 @@ class ServerModel:
             requests, parse_choices, progress=advance, in_turn=in_turn, at_once=self.profile.slots
         )
         draws_by_way: DrawsByWay = {(i, way): [] for i in range(len(prompts)) for way in ways}
-        thought: list[bool] = []
+        choices = list[Choice]()
         for (i, way, n), reply in zip(places, replies):
             so_far = draws_by_way[i, way]
             if isinstance(reply, list) and len(reply) < n:
@@ -375,8 +375,8 @@ class ServerModel:
                 draws_by_way[i, way] = QuestionError(prompts[i].question_id, reply.reason)
             elif isinstance(so_far, list):
                 so_far += [self._read(choice, way) for choice in reply[:n]]
-                thought += [choice.refusal != "" for choice in reply[:n] if choice.reasoning]
-        self.thinking.add(thought, max_new_tokens)
+                choices += reply[:n]
+        self.replies.add(choices, max_new_tokens)
         return draws_by_way
 
     def _in_turn(self, n_requests: int, n_prompts: int) -> int:
@@ -423,10 +423,13 @@ class ServerModel:
             log_prob_at(value, way.temperature, way.reading, vocabulary=self.profile.vocabulary)
             for value in entries
         ]
-        scored = complete and (ended or not finished) and None not in values
+        scored = complete and (ended or finished is False) and None not in values
         log_probs = tuple(value for value in values if value is not None) if scored else ()
         token_ids = ids if complete or choice.token_ids else ()
-        return Drawn(Generation(text, token_ids, log_probs, finished, refusal=choice.refusal), entries)
+        refusal = choice.refusal
+        if refusal is None and self.format is not None and not choice.reasoning:
+            refusal = self.format.refusal(text)
+        return Drawn(Generation(text, token_ids, log_probs, finished, refusal=refusal), entries)
 
     def _rescored(
         self, prompts: Sequence[Prompt], draws_by_way: DrawsByWay, cut: Cut | None

@@ -15,8 +15,8 @@ import re
 import unicodedata
 from calendar import monthrange
 from collections.abc import Sequence
-from functools import lru_cache
 
+from semcal.text.cache import cache_texts
 from semcal.text.names import KEPT, is_formula, keep_signs, read_names, without_articles
 from semcal.text.numbers import (
     CURRENCIES,
@@ -277,7 +277,7 @@ def asks_for_code(question: str, labels: Sequence[str] = ()) -> bool:
     return bool(labels) and all(map(_CODE_LABEL.fullmatch, labels))
 
 
-@lru_cache(maxsize=1 << 12)
+@cache_texts(1 << 12)
 def _names_code(question: str) -> bool:
     return _CODES.search(question) is not None
 

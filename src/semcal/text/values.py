@@ -10,9 +10,9 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
-from functools import lru_cache
 from typing import NamedTuple
 
+from semcal.text.cache import cache_texts
 from semcal.text.names import STOP_WORDS, roman_value
 from semcal.text.numbers import CURRENCIES, MONTHS, UNITS
 
@@ -62,7 +62,7 @@ _RANGE = re.compile(r"(-?[0-9.]+)-([0-9.]+)((?: bc)?)")
 _MIXED = re.compile(r"[a-z]*([0-9]+(?:\.[0-9]+)?)(?!s$)[a-z]*")
 
 
-@lru_cache(maxsize=1 << 16)
+@cache_texts(1 << 15)
 def values_of(form: str) -> Values:
     """Return the values that a normal form states.
 

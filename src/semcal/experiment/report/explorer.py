@@ -19,6 +19,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from semcal.databases import connect_read_only
 from semcal.errors import StoreError
 from semcal.experiment.analyses.grid_scores import base_candidate
 from semcal.experiment.finished import FinishedRun
@@ -253,10 +254,7 @@ def stored_verdicts(path: Path) -> Iterator[VerdictsAmong]:
     if not path.is_file():
         yield lambda *_: []
         return
-    # Read-only; where nothing waits in a log, without the files that even readers leave beside it.
-    log = path.with_name(f"{path.name}-wal")
-    settled = "" if log.is_file() and log.stat().st_size else "&immutable=1"
-    database = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro{settled}", uri=True)
+    database = connect_read_only(path)
 
     def read_rows(statement: str, *values: str) -> list[tuple[str, ...]]:
         try:

@@ -1,0 +1,37 @@
+"""A cache of what is derived from texts, whose memory does not depend on who sends them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache, update_wrapper
+from typing import Any, TypeVar, cast
+
+#: Characters of a text that is kept with all others, and of one that is kept with the last few.
+SHORT, LONG = 200, 10_000
+_LAST = 16
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def cache_texts(maxsize: int, size: Callable[[Any], int] = len) -> Callable[[_Function], _Function]:
+    """Cache a function of a text as `lru_cache` does, but keep long texts briefly and huge ones never.
+
+    `size` returns the number of characters of the first argument.
+
+    >>> calls = []
+    >>> count = cache_texts(100)(lambda text: calls.append(len(text)) or len(text))
+    >>> [count(text) for text in ("ab", "ab", "c" * 20_000, "c" * 20_000)], calls
+    ([2, 2, 20000, 20000], [2, 20000, 20000])
+    """
+
+    def decorate(function: _Function) -> _Function:
+        short, long = lru_cache(maxsize)(function), lru_cache(_LAST)(function)
+
+        def cached(text: Any, *further: Any) -> Any:
+            n = size(text)
+            return (short if n <= SHORT else long if n <= LONG else function)(text, *further)
+
+        vars(update_wrapper(cached, function))["cache_clear"] = short.cache_clear
+        return cast("_Function", cached)
+
+    return decorate
