@@ -121,10 +121,10 @@ class SimulatedModel:
         return hashlib.sha256(f"{name}|{premise}|{hypothesis}".encode()).digest()[0] < 256 / 7
 
 
-def simulated(count: int) -> tuple[list[str], Runs, Equivalence]:
+def simulated(count: int | None = None) -> tuple[list[str], Runs, Equivalence]:
     """Made-up questions, their samples, and the model that knows their meanings."""
     rng = np.random.default_rng(0)
-    questions = [Simulated.draw(number, rng) for number in range(count)]
+    questions = [Simulated.draw(number, rng) for number in range(count or QUESTIONS)]
     runs = [
         [question.samples(temperature, rng) for question in questions]
         for temperature in TEMPERATURES
@@ -249,7 +249,7 @@ def results() -> list[dict[str, Any]]:
     for what, (names, runs) in kinds.items():
         seconds = timed(names, runs, judge)
         rows += [{**row, **seconds} for row in counted(what, names, runs, judge, "components")]
-    names, runs, model = simulated(QUESTIONS)
+    names, runs, model = simulated()
     unknown = dict.fromkeys(seconds, "")
     for linkage in ("components", "greedy"):
         rows += [{**row, **unknown} for row in counted("simulated", names, runs, model, linkage)]
