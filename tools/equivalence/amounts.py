@@ -39,10 +39,10 @@ _ORDINALS = (
 
 
 @cache
-def words() -> dict[str, list[str]]:
-    """Lines of `contrasts.txt` by section."""
+def words(file: str = "contrasts.txt") -> dict[str, list[str]]:
+    """Lines of a file by section."""
     found: dict[str, list[str]] = {}
-    for line in (Path(__file__).parent / "contrasts.txt").read_text(encoding="utf-8").splitlines():
+    for line in (Path(__file__).parent / file).read_text(encoding="utf-8").splitlines():
         if line.startswith("== "):
             section = found.setdefault(line[3:], [])
         elif not line.startswith("#"):
@@ -61,6 +61,16 @@ def listed(section: str) -> list[list[list[str]]]:
     """The same where a comma parts the entries."""
     entries = [entry.strip() for line in words()[section] for entry in line.split(", ")]
     return [[side.split("=") for side in entry.split("|")] for entry in entries]
+
+
+@cache
+def written(section: str) -> list[tuple[str, list[list[str]]]]:
+    """Questions of `written.txt`, each with groups of wordings of one answer."""
+    found = []
+    for line in words("written.txt").get(section, ()):
+        question, *answers = line.split("|")
+        found.append((question.strip(), [group.strip().split("=") for group in answers]))
+    return found
 
 
 def sides(section: list[list[list[str]]], random: Random, same: bool) -> tuple[str, str] | None:

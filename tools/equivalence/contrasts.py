@@ -17,36 +17,37 @@ from rapidfuzz import fuzz
 
 from semcal.text.normal_form import normal_form
 from tools.equivalence import amounts
-from tools.equivalence.amounts import ROMAN, Raw, groups, listed, sides, words
+from tools.equivalence.amounts import ROMAN, Raw, groups, listed, sides, words, written
 
 Maker = Callable[[Random, bool], Raw | None]
 #: Shares among the pairs that are made here.
 SHARES = {
-    "units": 0.12,
-    "bounds": 0.08,
-    "clock": 0.05,
-    "shares": 0.04,
-    "statements": 0.04,
-    "clauses": 0.09,
-    "polarity": 0.07,
-    "opposites": 0.09,
-    "roles": 0.15,
-    "near names": 0.09,
+    "units": 0.06,
+    "bounds": 0.04,
+    "clock": 0.03,
+    "shares": 0.02,
+    "statements": 0.03,
+    "clauses": 0.06,
+    "polarity": 0.05,
+    "opposites": 0.07,
+    "roles": 0.09,
+    "near names": 0.12,
     "numbered names": 0.02,
-    "passage": 0.03,
-    "granularity": 0.01,
-    "alternatives": 0.01,
+    "passage": 0.05,
+    "granularity": 0.03,
+    "alternatives": 0.03,
     "languages": 0.02,
-    "abbreviations": 0.02,
+    "abbreviations": 0.04,
     "formulas": 0.01,
-    "verbose": 0.01,
-    "detail": 0.01,
-    "dates": 0.02,
+    "verbose": 0.08,
+    "detail": 0.03,
+    "dates": 0.01,
     "numbers": 0.01,
     "works": 0.01,
+    "explained": 0.09,
 }
 #: Kinds whose labels depend on the question.
-_ASKED = frozenset({"verbose", "polarity", "passage", "near names", "alternatives"})
+_ASKED = frozenset({"explained", "verbose", "polarity", "passage", "near names", "alternatives"})
 _PEOPLE = frozenset({"P19", "P20", "P69", "P26", "P40", "P106", "P413"})
 #: Facts in questions: pattern, verb before the subject of a yes/no question, rest, rest of a statement.
 _FACTS: list[tuple[re.Pattern[str], str, str, str]] = [
@@ -173,6 +174,7 @@ class Contrasts:
             "dates": amounts.dates,
             "numbers": amounts.numbers,
             "works": self._works,
+            "explained": self._explained,
         }
 
     def pair(self, random: Random) -> tuple[str, str, str, bool]:
@@ -477,7 +479,7 @@ class Contrasts:
                 one, other = random.sample(answers, 2)
                 shared = set(one.split()) & set(other.split())
                 return (question, one, frame.format(other)) if shared else None
-            return (question, name, frame.format(_typo(name, random))) if len(name) > 6 else None
+            return (question, name, frame.format(_respelled(name, random))) if len(name) > 6 else None
         if way < 0.25:  # a word put before a name makes another of it
             options = random.choice(words()["qualities"][0].split(", ")).split("|")
             one, other = random.sample(options, 2)
@@ -558,7 +560,7 @@ class Contrasts:
             [short, *middle, last],
             [first, random.choice(self._people).split()[0], last],
             [_typo(first, random), last],
-            [first, *middle, _typo(last, random)],
+            [first, *middle, _respelled(last, random)],
         ]
         return " ".join(random.choice(forms))
 
@@ -682,6 +684,8 @@ class Contrasts:
         return None if strange in entries[place] else (random.choice(_QUESTIONS), one, frame.format(strange))
 
     def _abbreviations(self, random: Random, same: bool) -> Raw | None:
+        if random.random() < 0.5:
+            return self._written("short", random, same)
         entries = [entry[0] for entry in listed("abbreviations")]
         asked = random.choice(
             ("what does it stand for", "what is it", "which organization", "which one is it")
@@ -717,16 +721,37 @@ class Contrasts:
         alike = set(answer.split()) & set(other.split()) or self._together(answer, other)
         return None if alike else other
 
+    def _explained(self, random: Random, same: bool) -> Raw | None:
+        """Two of the written wordings of an answer to why or how, or of two answers."""
+        return self._written("explained", random, same)
+
+    def _written(self, section: str, random: Random, same: bool) -> Raw | None:
+        if not written(section):
+            return None
+        question, answers = random.choice(written(section))
+        found = sides([answers], random, same)
+        return found and (question or random.choice(_QUESTIONS), *found)
+
     def _verbose(self, random: Random, same: bool) -> Raw | None:
         """A long answer beside a short one."""
+        if random.random() < 0.6:
+            return self._written("verbose", random, same)
         question, answers, kind, _ = random.choice(self._short)
         frames = words()["long"]
         answer = random.choice(answers)
-        given = answer if same else self._another(kind, answer, random)
-        if given is None:
+        other = self._another(kind, answer, random)
+        if other is None:
             return None
         asked = question.rstrip("?")
-        first = random.choice(frames).format(a=answer, q=asked)
+        first = answer if random.random() < 0.3 else random.choice(frames).format(a=answer, q=asked)
+        if random.random() < 0.3:
+            first = self._fact_of(question, answer) or first
+        mentioned = random.random() < 0.65
+        if mentioned and random.random() < 0.7:
+            first = first.rstrip(".") + random.choice(words()["beside"]).format(b=other)
+        elif mentioned:
+            first = random.choice(words()["before it"]).format(b=other, a=first)
+        given = answer if same else other
         second = (
             random.choice(frames).format(a=given, q=asked)
             if random.random() < 0.25
@@ -734,8 +759,19 @@ class Contrasts:
         )
         return question, first, second
 
+    def _fact_of(self, question: str, answer: str) -> str | None:
+        """The sentence that a question and its answer make, where a pattern of questions knows how."""
+        for pattern, verb, rest, stated in _FACTS:
+            match = pattern.fullmatch(question)
+            if match:
+                told = (stated or "").format(answer) if stated else f"{verb} {rest.format(answer)}"
+                return f"{match[1]} {told}"
+        return None
+
     def _detail(self, random: Random, same: bool) -> Raw | None:
         """A name and the same name with what is known about it."""
+        if random.random() < 0.5:
+            return self._written("detail", random, same)
         subject, verb, rest, stated, answer, kind = random.choice(self._facts)
         who = "who" if kind in _PEOPLE else "which"
         told = stated.format(answer) if stated else f"{verb} {rest.format(answer)}"
@@ -865,6 +901,22 @@ def _comparison(random: Random) -> list[str]:
 def _order(random: Random) -> list[str]:
     """Ways to name {a} and {b} in an order that means something."""
     return random.choice(groups("orders"))[0]
+
+
+#: Letters that one transcription writes for those of another.
+_SPELLINGS = [
+    *(("ch", "tch"), ("ch", "tsch"), ("sh", "sch"), ("v", "w"), ("i", "y"), ("y", "iy"), ("k", "c")),
+    *(("ph", "f"), ("ai", "ay"), ("ei", "ey"), ("kh", "h"), ("j", "y"), ("ou", "u"), ("z", "s")),
+]
+
+
+def _respelled(name: str, random: Random) -> str:
+    """The name in another transcription, or with a misspelling."""
+    found = [pair for pair in (*_SPELLINGS, *(pair[::-1] for pair in _SPELLINGS)) if pair[0] in name[1:]]
+    if not found or random.random() < 0.4:
+        return _typo(name, random)
+    one, other = random.choice(found)
+    return name[0] + name[1:].replace(one, other, 1)
 
 
 def _typo(name: str, random: Random) -> str:

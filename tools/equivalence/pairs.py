@@ -34,19 +34,19 @@ JUDGED = ("evouna_nq_open", "nq301", "efficientqa")
 HELD_OUT = 8
 #: Share of the pairs that each kind gives.
 SHARES = {
-    "judged": 0.17,
-    "other answer": 0.04,
-    "same passage": 0.01,
-    "aliases": 0.03,
-    "names": 0.03,
-    "sentences": 0.04,
-    "classes": 0.02,
-    "lists": 0.03,
+    "judged": 0.25,
+    "other answer": 0.05,
+    "same passage": 0.02,
+    "aliases": 0.07,
+    "names": 0.05,
+    "sentences": 0.05,
+    "classes": 0.03,
+    "lists": 0.02,
     "refusals": 0.01,
     "atlas": 0.01,
     "inference": 0.02,
-    "edited inference": 0.06,
-    "contrasts": 0.53,
+    "edited inference": 0.05,
+    "contrasts": 0.37,
 }
 _REFUSALS = (
     *("i do not know", "i am not sure", "unknown", "i cannot answer that", "no answer", "it is not known"),
