@@ -604,4 +604,4 @@ class ServerOptions:
                 f"the API key would be sent to {' and '.join(hosts)}; give what decides on meanings and "
                 f"grades its own by {JUDGE_KEY_VARIABLE} (empty: none)"
             )
-        return ServerSettings(api_key=key, **chosen)
+        return ServerSettings(api_key=key, announce=info, **chosen)
