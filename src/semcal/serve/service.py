@@ -14,8 +14,9 @@ from functools import cached_property, partial
 from hashlib import sha256
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 
+from semcal import __version__
 from semcal.calibration.added import is_in_share
 from semcal.data.question import Question
 from semcal.data.template import Template
@@ -60,8 +61,10 @@ BUCKETS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100)
 class Metrics:
     """What Prometheus reads."""
 
-    def __init__(self, engine: Engine, watch: PromiseWatch | None) -> None:
+    def __init__(self, engine: Engine, watch: PromiseWatch | None, *, model: str, calibration: str) -> None:
         self.registry = CollectorRegistry()
+        facts = {"version": __version__, "model": model, "calibration": calibration}
+        Info("semcal", "What answers", registry=self.registry).info(facts)
         counter, gauge = partial(Counter, registry=self.registry), partial(Gauge, registry=self.registry)
         self.requests = counter("semcal_requests", "Requests by what came of them", ["outcome"])
         self.seconds = Histogram(
@@ -162,7 +165,7 @@ class Service:
         self.models = (model, f"{model}@{learnt}")
         self.revision = uq.model.revision
         self.coverage, self.engine = primary.coverage, primary.engine
-        self.metrics = Metrics(self.engine, watch)
+        self.metrics = Metrics(self.engine, watch, model=model, calibration=self.calibration.id)
         self.servers = ModelServers({"model": uq} | ({} if fallback is None else {"fallback": fallback}))
         self.draining = False
         self.n_given_up = 0  # requests that an end at once left without an answer
