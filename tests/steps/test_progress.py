@@ -110,6 +110,17 @@ def test_the_bar_is_made_anew_while_one_waits(monkeypatch: pytest.MonkeyPatch) -
     assert len(set(shown)) > 1
 
 
+def test_score_shows_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr("sys.stderr", terminal := Terminal())
+    semcal.score([{"question": f"Who built mill {i}?", "samples": ["Ana", "Bo"]} for i in range(5)])
+    assert "score" in terminal.getvalue()
+    assert "5/5" in terminal.getvalue()
+
+
 def test_spending_in_progress_has_no_rate() -> None:
     usage = Usage(2, 0, 10, 4, 0, None, 0.086)
     assert "2 requests, 10 tokens in" in usage.text(rate=False)
