@@ -173,6 +173,23 @@ def test_a_command_that_needs_them_names_the_extra(
 
 
 @pytest.mark.parametrize(
+    ("model", "remedy"),
+    [
+        ("gpt-4o", "write --model openai:https://api.openai.com/v1#gpt-4o"),
+        ("llama3", "for a model of Ollama, write --model openai:http://127.0.0.1:11434/v1#llama3"),
+        ("ollama:qwen3:8b", "for a model of Ollama, write --model openai:http://127.0.0.1:11434/v1#qwen3:8b"),
+        ("absent.gguf", "no such file: absent.gguf"),
+        ("here.gguf", "llama-server -m here.gguf -c 8192 --port 8080 serves it; write --model openai:http"),
+    ],
+)
+def test_a_model_that_a_server_has_is_told_what_to_write(tmp_path: Path, model: str, remedy: str) -> None:
+    (tmp_path / "here.gguf").write_bytes(b"GGUF")
+    code, _, messages = command(tmp_path, "ask", "Who?", "--model", model, "--equivalence", "exact")
+    assert (code, remedy in messages, "Traceback" in messages) == (1, True, False), messages
+    assert ("torch" in messages) == (model == "here.gguf")
+
+
+@pytest.mark.parametrize(
     ("call", "message"),
     [
         ("semcal.load_model('atlas')", "the language model 'atlas' needs torch"),

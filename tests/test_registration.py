@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,10 @@ from semcal.recalibration import (
 )
 from semcal.recalibration.losses import token_losses
 from semcal.recalibration.methods import SERVED
+from semcal.registry import PLUGINS, load_plugins
+from semcal.workers import ProcessExecutor
 from tests.cli.invoking import semcal, write
+from tests.steps import jobs_for_workers
 
 pytestmark = pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
 
@@ -283,6 +287,68 @@ def test_tables_figures_glossary_and_servers_know_them() -> None:
     assert in_order(["Mixture", "ATS", "Base"]) == ["Base", "ATS", "Mixture"]
     assert (method_colour("Mixture"), method_line("Mixture")) == ("#123456", ":")
     assert "Mixture" not in SERVED
+
+
+PLUGIN = """
+from semcal.measures import MEASURES, Measure
+
+MEASURES.register(Measure("{name}", lambda c, _: 3 * c.log_size, "By n cubed.", needs_likelihoods=False))
+"""
+
+
+@pytest.fixture
+def forgotten() -> Iterator[None]:
+    """What plugins leave in this process is taken out."""
+    names, path, plugins = {*MEASURES}, [*sys.path], [*PLUGINS]
+    yield
+    for name in MEASURES.keys() - names:
+        del MEASURES[name]
+    sys.path[:], PLUGINS[:] = path, plugins
+
+
+@pytest.mark.usefixtures("forgotten")
+def test_a_module_of_the_users_is_imported_by_an_option_of_every_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for number in (1, 2):
+        Path(f"plugin_of_{number}.py").write_text(PLUGIN.format(name=f"C{number}-SC"))
+    Path("plugin_that_fails.py").write_text("1 / 0")
+    rows = write(tmp_path / "rows.jsonl", [{"id": "1", "clusters": [[0, 1], [2]], "log_likelihoods": None}])
+    plugins = ("--plugin", "plugin_of_1", "--plugin", "plugin_of_2")
+    code, (row,), _ = semcal("measure", rows, *plugins)
+    assert (code, {"E-SC", "C1-SC", "C2-SC"} <= row["confidence"].keys()) == (0, True)
+    assert row["confidence"]["C1-SC"] == pytest.approx(8 / 9)
+    assert semcal("measure", rows, *plugins)[0] == 0  # registered once
+    for name, reason in (("plugin_that_fails", "ZeroDivisionError"), ("no_such_plugin", "ModuleNotFound")):
+        code, _, stderr = semcal("measure", rows, "--plugin", name)
+        assert (code, f"--plugin: '{name}'" in stderr, reason in stderr) == (2, True, True)
+
+
+@pytest.mark.usefixtures("forgotten")
+def test_worker_processes_import_the_modules_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "plugin_of_3.py").write_text(PLUGIN.format(name="C3-SC"))
+    load_plugins(["plugin_of_3"])
+    with ProcessExecutor(jobs_for_workers.ten, 1, preload=()) as executor:
+        known = [executor.submit(jobs_for_workers.KnowsMeasure(name), stage="ask") for name in ("C3-SC", "X")]
+        assert [one.result() for one in known] == [True, False]
+
+
+@pytest.mark.usefixtures("forgotten")
+def test_modules_of_entry_points_are_imported_by_every_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "plugin_of_4.py").write_text(PLUGIN.format(name="C4-SC"))
+    facts = tmp_path / "theirs-1.0.dist-info"
+    facts.mkdir()
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
+    (facts / "entry_points.txt").write_text("[semcal.plugins]\ntheirs = plugin_of_4\n")
+    rows = write(tmp_path / "rows.jsonl", [{"id": "1", "clusters": [[0]], "log_likelihoods": None}])
+    code, (row,), _ = semcal("measure", rows)
+    assert (code, "C4-SC" in row["confidence"]) == (0, True)
 
 
 def test_a_name_that_is_taken_and_one_that_is_unknown_are_refused(questions: str) -> None:

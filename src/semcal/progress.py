@@ -16,8 +16,9 @@ ShowProgress = Callable[[int], None] | bool | None
 class ProgressClock:
     """Shows the number of finished items of `total`, and how long the others will take.
 
-    `show` gets the number, and the seconds that are left: None while nobody can tell. Of work in blocks
-    (`end_block`), whose items are finished nearly together, whole blocks alone tell the pace. Items that an
+    `show` gets the number, and the seconds that are left: None before the first item is finished. Of work in
+    blocks (`end_block`), whose items are finished nearly together, whole blocks tell the pace; while a block
+    takes longer than those before it, at least half of what all finished items tell is left. Items that an
     earlier call has finished (`resume`) count as done, and not towards the pace.
     """
 
@@ -35,7 +36,7 @@ class ProgressClock:
     def __call__(self, n_done: int) -> None:
         """Take the number of finished items, not the increment."""
         self.n_done = n_done
-        self._show(n_done, self._seconds_left())
+        self._show(n_done, self.seconds_left())
 
     def end_block(self) -> None:
         """Take the pace from what is finished now; with nothing finished the work in blocks begins now."""
@@ -43,21 +44,25 @@ class ProgressClock:
         if self.n_done <= self._resumed:
             self._begun = time_now
         self._block_end = self.n_done, time_now
-        self._show(self.n_done, self._seconds_left())
+        self._show(self.n_done, self.seconds_left())
 
     def resume(self, count: int) -> None:
         """Take `count` more items that were finished already."""
         self._resumed += count
 
-    def _seconds_left(self) -> float | None:
-        time_now = self._clock()
-        n_paced, last = self._block_end or (self.n_done, time_now)
-        if self._total is None or n_paced <= self._resumed:
+    def seconds_left(self) -> float | None:
+        """Return how long the others will take from now on; None while nobody can tell."""
+        if self._total is None or self.n_done <= self._resumed:
             return None
         if self.n_done >= self._total:
             return 0.0
+        time_now = self._clock()
+        by_items = (time_now - self._begun) / (self.n_done - self._resumed) * (self._total - self.n_done)
+        n_paced, last = self._block_end or (0, time_now)
+        if n_paced <= self._resumed:
+            return by_items
         pace = (last - self._begun) / (n_paced - self._resumed)
-        return max(0.0, pace * (self._total - n_paced) - (time_now - last))
+        return max(by_items / 2, pace * (self._total - n_paced) - (time_now - last))
 
 
 def note_resumed(progress: Callable[[int], None] | None, count: int) -> None:
@@ -124,23 +129,30 @@ def shown_progress(progress: ShowProgress, label: str, total: int) -> Iterator[C
 def bar(label: str, total: int | None, noted: Callable[[str], str] = str) -> Iterator[ProgressClock]:
     """Show a bar on stderr until the block ends; yields what takes the number of finished items.
 
-    `noted` makes the text before the bar of the label.
+    `noted` makes the text before the bar of the label. It and the time left are made anew while one waits.
     """
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task
+    from rich.text import Text
 
-    label_column, left_column = (
-        TextColumn(f"{{task.{name}}}", markup=False) for name in ("description", "fields[left]")
-    )
-    columns = (label_column, BarColumn(), MofNCompleteColumn(), left_column)
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
-        task = bars.add_task(printable(label), total=total, left="")
+    class Live(ProgressColumn):
+        def __init__(self, text: Callable[[], str]) -> None:
+            super().__init__()
+            self._text = text
 
-        def show(n_done: int, seconds: float | None) -> None:
-            remaining = "" if seconds is None else f"{duration(seconds)} left"
-            bars.update(task, completed=n_done, description=printable(noted(label)), left=remaining)
+        def render(self, task: Task) -> Text:  # noqa: ARG002
+            return Text(printable(self._text()))
 
-        yield ProgressClock(show, total)
+    def left() -> str:
+        seconds = clock.seconds_left()
+        return "" if seconds is None else f"{duration(seconds)} left"
+
+    clock = ProgressClock(lambda n_done, _: bars.update(task, completed=n_done), total)
+    columns = (Live(lambda: noted(label)), BarColumn(), MofNCompleteColumn(), Live(left))
+    bars = Progress(*columns, console=Console(stderr=True), transient=True)
+    task = bars.add_task(label, total=total)
+    with bars:
+        yield clock
 
 
 def _line(label: str, total: int) -> Iterator[Callable[[int], None]]:

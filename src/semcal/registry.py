@@ -6,6 +6,8 @@ import difflib
 import sys
 from collections.abc import Iterable, Mapping
 from importlib import import_module
+from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from semcal.errors import UsageError, naming_extra, shown
@@ -58,6 +60,35 @@ class Registry:
         address = self._addresses[check_name(name, self._addresses, what=self.what)]
         module, _, attribute = address.partition(":")
         return getattr(import_module(module), attribute)
+
+
+#: The modules that `load_plugins` was told, for processes that start later.
+PLUGINS: list[str] = []
+#: The entry points of installed packages that register something.
+ENTRY_POINTS = "semcal.plugins"
+
+
+def load_plugins(names: Iterable[str] = ()) -> None:
+    """Import the modules of users that register entries: those of the entry points, then those named.
+
+    A named module may lie in the working directory. UsageError if one cannot be imported.
+    """
+    for entry in entry_points(group=ENTRY_POINTS):
+        _import_plugin(entry.module, f"the entry point {entry.name!r} of {ENTRY_POINTS}")
+    if (names := list(names)) and str(Path.cwd()) not in sys.path:
+        sys.path.append(str(Path.cwd()))
+    for name in names:
+        _import_plugin(name, "--plugin")
+        PLUGINS.extend({name} - {*PLUGINS})
+
+
+def _import_plugin(name: str, origin: str) -> None:
+    try:
+        import_module(name)
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        remedy = "give the name of a module that is installed or lies in the working directory, without .py"
+        raise UsageError(f"{origin}: {shown(name)} cannot be imported ({reason}); {remedy}") from error
 
 
 class Catalogue(dict[str, Entry]):

@@ -36,6 +36,7 @@ from types import FrameType
 from typing import Any, Generic, NoReturn, Self, TypeVar
 
 from semcal.errors import SemcalError, UsageError, WorkerError
+from semcal.registry import PLUGINS, load_plugins
 
 State = TypeVar("State")
 Result = TypeVar("Result")
@@ -687,7 +688,7 @@ def _start_worker(preload: Sequence[str], load: Callable[[], Any]) -> _Worker:
     context = start_context(preload)
     for _ in range(ATTEMPTS):
         pipe, far_end = context.Pipe()
-        process = context.Process(target=_serve, args=(load, far_end), daemon=True)  # type: ignore[attr-defined]
+        process = context.Process(target=_serve, args=(load, far_end, [*PLUGINS]), daemon=True)  # type: ignore[attr-defined]
         try:
             with _uninterrupted(), far_end:  # closed here, so that its end is heard of
                 process.start()
@@ -747,7 +748,7 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _serve(load: Callable[[], Any], pipe: Connection[Any, Any]) -> None:
+def _serve(load: Callable[[], Any], pipe: Connection[Any, Any], plugins: Sequence[str]) -> None:
     """Do jobs in a worker process; what it holds is loaded with the first, so that errors belong to that."""
     gc.freeze()  # a collection would write to what is shared with other processes, and so copy it
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -756,6 +757,8 @@ def _serve(load: Callable[[], Any], pipe: Connection[Any, Any]) -> None:
     state: list[Any] = []
 
     def work(content: bytes) -> JobOutcome:
+        if not state:
+            load_plugins(plugins)
         job, start = pickle.loads(content), 0.0
         if not state:
             state.append(load())

@@ -214,7 +214,8 @@ def test_a_path_without_v1_is_named(server: Running) -> None:
 
 def test_state_is_told_in_the_usual_places(server: Running) -> None:
     assert server.get("/health").json() == {"status": "ok"}
-    assert server.get("/ready").json() == {"status": "ready", "log": "off", "alarm": False, "waiting": 0}
+    ready = {"status": "ready", "missing": [], "log": "off", "alarm": False, "waiting": 0}
+    assert server.get("/ready").json() == ready
     version = server.get("/version").json()
     assert version["semcal"] == semcal.__version__
     assert version["revision"] == FakeLanguageModel(TABLE).revision
@@ -234,6 +235,8 @@ def test_metrics_count_requests_by_what_came_of_them() -> None:
         "semcal_draws_total 30.0",
         "semcal_seconds_count 3.0",
         "semcal_queue 0.0",
+        f'semcal_info{{calibration="{server.service.calibration.id}",model="fake",'
+        f'version="{semcal.__version__}"}} 1.0',
     ):
         assert line in lines
 

@@ -18,6 +18,7 @@ import pytest
 from semcal.serve import service as service_module
 from semcal.serve.log import ReplyLog
 from semcal.serve.requests import LABELS
+from semcal.serve.service import ModelServers
 from semcal.servers.client import ServerClient
 from semcal.servers.settings import Endpoint, ServerSettings
 from semcal.uncertainty import SemanticUQ
@@ -58,7 +59,29 @@ def test_a_model_server_that_goes_and_comes_back_is_asked_again_at_once() -> Non
                 reply = server.chat(QUESTION)
                 assert code_of(reply) == ("backend_failed" if gone else None)
                 assert gone or reply.json()["semcal"]["confidence"] == expected
-                assert server.get("/ready").status_code == 200
+                assert server.get("/ready").status_code == 200  # it lists its models all the while
+
+
+def test_a_model_server_is_not_asked_whether_it_answers_at_each_probe_of_readiness() -> None:
+    with FakeServer(log_probs="scaled") as backend, running(served(backend)) as server:
+        server.service.servers.fresh_for = 3600.0
+        assert server.get("/ready").json()["status"] == "ready"
+        with FakeServer(log_probs="scaled") as other:
+            unused = other.url
+        (client,) = server.service.servers._clients.values()
+        client.endpoint = Endpoint(unused)  # where nobody answers any more
+        assert server.get("/ready").status_code == 200
+        server.service.servers.fresh_for = 0.0
+        assert server.get("/ready").json()["status"] == "failed"
+
+
+def test_a_fallback_that_is_gone_is_named_and_the_service_is_ready() -> None:
+    with FakeServer(log_probs="scaled") as backend, running(served(backend)) as server:
+        servers = ModelServers({"model": server.service.uq, "fallback": server.service.uq})
+        servers._clients["fallback"].endpoint = Endpoint("http://127.0.0.1:9/v1")
+        server.service.servers = servers
+        ready = server.get("/ready")
+        assert (ready.status_code, ready.json()["missing"]) == (200, ["fallback"])
 
 
 def test_a_slow_model_server_is_given_up_after_the_time_of_a_request() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,7 +16,7 @@ from semcal.errors import SemcalWarning, ServerError
 from semcal.files import user_cache
 from semcal.servers import probing
 from semcal.servers.client import ServerClient
-from semcal.servers.probing import probe, stored_profile
+from semcal.servers.probing import TopTokens, find_truncation, probe, stored_profile
 from semcal.servers.protocol import NEUTRAL, ServerProfile
 from semcal.servers.settings import Endpoint, ServerSettings
 from tests.golden.servers import FAULTS
@@ -210,7 +211,7 @@ def test_a_server_without_models_needs_a_name() -> None:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first findings are enough where it does not matter what is stored."""
-    monkeypatch.setattr(probing, "_FINDERS", probing._FINDERS[:5])
+    monkeypatch.setattr(probing, "_OF_SAMPLES", probing._OF_SAMPLES[:4])
 
 
 def stored(
@@ -248,6 +249,38 @@ def test_vllm_started_anew_with_the_other_log_probabilities_is_seen_though_its_v
         later, _ = stored(server, tmp_path)
         assert later.log_probs == after
         assert stored(server, tmp_path)[0] == later
+
+
+def test_what_samples_do_not_need_is_asked_for_later_and_a_line_says_that_a_probe_begins(
+    tmp_path: Path,
+) -> None:
+    lines: list[str] = []
+    with FakeServer() as server:
+        counts = []
+        for whole in (False, False, True, True, False):
+            before = len(server.requests)
+            with client_of(server, profiles=tmp_path, announce=lines.append) as client:
+                found = stored_profile(client, whole=whole)
+            counts.append(len(server.requests) - before)
+            assert (found.truncated_to, found.chosen_ids) == (None, len(counts) > 2)
+    confirmed, first = counts[1], counts[0]
+    assert first <= 40
+    assert counts[2] > confirmed == counts[3] == counts[4]
+    assert [line.startswith(f"fake at {server.url}: finding out") for line in lines] == [True, True]
+
+
+def test_a_server_that_lists_many_tokens_takes_few_draws_to_show_that_none_is_cut() -> None:
+    class Counting:
+        number = 0
+
+        def __call__(self, index: int, temperature: float, seed: int) -> list[int]:
+            self.number += probing.ROUND
+            return [3999] * probing.ROUND
+
+    spread = TopTokens.of({token: -math.log(4000) for token in range(4000)}, complete=True)
+    draw = Counting()
+    assert find_truncation(draw, [spread], [1.0, 2.0])[0] is None
+    assert draw.number <= 3 * probing.ROUND
 
 
 @pytest.mark.usefixtures("quick")

@@ -34,6 +34,16 @@ class Add:
         return held + self.number
 
 
+@dataclass(frozen=True)
+class KnowsMeasure:
+    name: str
+
+    def __call__(self, held, tell):
+        from semcal.measures import MEASURES
+
+        return self.name in MEASURES
+
+
 class Process:
     def __call__(self, held, tell):
         return os.getpid()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import re
+import time
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -11,13 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import semcal
+from semcal.cli import console
 from semcal.data.question import Question
 from semcal.models.equivalence import ExactMatch
 from semcal.models.fakes import FakeLanguageModel
 from semcal.models.language_model import Capabilities, PromptConfig, SampleRequest
 from semcal.models.sampling import BLOCK_QUESTIONS, BLOCK_TOKENS, CHARACTERS
-from semcal.progress import Advance, ProgressClock, duration, note_block, note_resumed
+from semcal.progress import Advance, ProgressClock, bar, duration, note_block, note_resumed
 from semcal.recalibration.temperature import Temperature
+from semcal.servers.client import Usage
 from semcal.store import Store
 from tests.json_rows import plan_sampling, question_blocks, sample_candidates
 
@@ -58,7 +63,7 @@ def test_what_an_earlier_call_finished_took_no_time() -> None:
     watch.progress.resume(60)
     assert watch.at(50.0, 60) == (60, None)
     watch.progress.end_block()  # work begins
-    assert watch.at(60.0, 70) == (70, None)  # in the first block nobody can tell
+    assert watch.at(60.0, 70) == (70, 30.0)
     watch.progress.end_block()
     assert watch.shown[-1] == (70, 30.0)
 
@@ -66,12 +71,60 @@ def test_what_an_earlier_call_finished_took_no_time() -> None:
 def test_inside_a_block_the_time_left_falls_with_the_clock() -> None:
     watch = Watch(60)
     watch.progress.end_block()
-    assert watch.at(19.0, 1) == (1, None)
-    assert watch.at(20.0, 20) == (20, None)
+    assert watch.at(19.0, 1) == (1, 19.0 * 59)  # from the first finished item on
+    assert watch.at(20.0, 20) == (20, 40.0)
     watch.progress.end_block()
     assert watch.shown[-1] == (20, 40.0)
     assert watch.at(30.0, 21) == (21, 30.0)
-    assert watch.at(80.0, 22) == (22, 0.0)  # never less than nothing
+    assert watch.at(80.0, 22) == (22, pytest.approx(80 / 22 * 38 / 2))  # the block takes longer: never 0
+    watch.now = 160.0
+    assert watch.progress.seconds_left() == pytest.approx(160 / 22 * 38 / 2)  # and grows while one waits
+    assert watch.at(170.0, 60) == (60, 0.0)
+
+
+def test_after_a_resume_the_time_left_is_that_of_the_work_since(monkeypatch: pytest.MonkeyPatch) -> None:
+    watch = Watch(100)
+    monkeypatch.setattr(console, "_quiet", False)
+    with monkeypatch.context() as patched:
+        patched.setattr(console, "_running", [console._Running("sample", watch.progress)])
+        with console.progress("sample", 100) as inner:  # within work of the same name
+            note_resumed(inner, 60)
+            inner(60)
+            note_block(inner)
+            watch.now = 10.0
+            inner(65)
+    assert watch.shown[-1] == (65, 70.0)
+
+
+def test_the_bar_is_made_anew_while_one_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = io.StringIO()
+    monkeypatch.setattr("sys.stderr", terminal)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    requests = iter(range(1000))
+    with bar("ask", 4, lambda label: f"{label}; {next(requests)} requests") as clock:
+        clock(1)
+        before = next(requests)
+        while next(requests) < before + 50:  # which nothing but refreshes and this loop raise
+            time.sleep(0.02)
+        shown = re.findall(r"(\d+) requests", terminal.getvalue())
+    assert len(set(shown)) > 1
+
+
+def test_score_shows_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr("sys.stderr", terminal := Terminal())
+    semcal.score([{"question": f"Who built mill {i}?", "samples": ["Ana", "Bo"]} for i in range(5)])
+    assert "score" in terminal.getvalue()
+    assert "5/5" in terminal.getvalue()
+
+
+def test_spending_in_progress_has_no_rate() -> None:
+    usage = Usage(2, 0, 10, 4, 0, None, 0.086)
+    assert "2 requests, 10 tokens in" in usage.text(rate=False)
+    assert "(23.3/s)" in usage.text()
 
 
 def test_a_function_of_the_user_hears_numbers_alone() -> None:

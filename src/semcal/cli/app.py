@@ -36,6 +36,7 @@ from semcal.cli import options as opt
 from semcal.cli.console import Output, flush, kept_message, output_file, reserved, show, warn
 from semcal.errors import SemcalError, SemcalWarning, UsageError, naming_extra, shown
 from semcal.files import HALF
+from semcal.registry import load_plugins
 
 Command = Callable[..., int]
 #: In the order of `semcal --help`: name, function, what it writes to (a function of options that it names).
@@ -113,7 +114,7 @@ def _guarded(name: str, command: Command, output_of: Callable[..., Output | None
     options_of_output = inspect.signature(output_of).parameters
 
     @wraps(command)
-    def run(*, quiet: bool, verbose: bool, **options: Any) -> None:
+    def run(*, quiet: bool, verbose: bool, plugin: list[str] | None, **options: Any) -> None:
         console.set_quiet(quiet)
         console.set_verbose(verbose)
         options["verbose"] = verbose
@@ -121,6 +122,7 @@ def _guarded(name: str, command: Command, output_of: Callable[..., Output | None
         output = None
         with _sigterm_raises():
             try:
+                load_plugins(plugin or ())
                 texts = {"question", "context", "system", "columns"} & options.keys()
                 options |= {name: _as_text(name, options[name]) for name in texts}
                 output = output_of(**{name: options.get(name) for name in options_of_output})

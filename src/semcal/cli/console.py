@@ -38,10 +38,11 @@ class _Running:
     label: str
     show: Callable[[int], None]
     n_done: int = 0
+    outer: _Running | None = None  # whose items come before
 
     def __call__(self, n_done: int) -> None:
         self.n_done = n_done
-        self.show(n_done)
+        self.show(n_done + (self.outer.n_done if self.outer else 0))
 
     def resume(self, count: int) -> None:
         note_resumed(self.show, count)
@@ -137,7 +138,7 @@ def progress(label: str, total: int | None) -> Iterator[Callable[[int], None]]:
         yield lambda _done: None
     elif _running and _running[-1].label == label:
         outer = _running[-1]
-        yield lambda n_done: outer.show(outer.n_done + n_done)
+        yield _Running(label, outer.show, outer=outer)
     else:
         alone = sys.stderr.isatty() and not _in_a_pipe()
         with bar(label, total, _noted) if alone else nullcontext(_lines(label, total)) as show:
@@ -212,9 +213,9 @@ def spending(label: str, **roles: object) -> Iterator[None]:
         if (client := getattr(inner, "client", None)) is not None:
             clients.setdefault(client, role)
 
-    def spent() -> list[str]:
+    def spent(*, rate: bool) -> list[str]:
         return [
-            f"{role}: {client.usage.text()}" if len(clients) > 1 else client.usage.text()
+            f"{role}: " * (len(clients) > 1) + client.usage.text(rate=rate)
             for client, role in clients.items()
             if client.usage.requests
         ]
@@ -224,14 +225,14 @@ def spending(label: str, **roles: object) -> Iterator[None]:
         return
 
     def note() -> str:
-        return "; ".join(spent())
+        return "; ".join(spent(rate=False))  # while requests are under way there is none
 
     _notes.append(note)
     try:
         yield
     finally:
         _notes.remove(note)
-        for line in spent():
+        for line in spent(rate=True):
             info(f"{label}: {line}")
         replies = getattr(roles.get("model"), "replies", None)
         if replies is not None and replies.thought:

@@ -108,6 +108,12 @@ OVERWRITE = Option(False, "--overwrite", help="Replace what exists at --out; oth
 JSON = Option(False, "--json", help="Print results as JSON, one object a line.")
 QUIET = Option(False, "-q", "--quiet", help="No progress and no notes on stderr.")
 VERBOSE = Option(False, "-v", "--verbose", help="Print more on stderr: processes, memory, times.")
+PLUGIN = Option(
+    None,
+    "--plugin",
+    metavar="MODULE",
+    help="Module of yours to import first, which registers measures, metrics or methods; may be repeated.",
+)
 DEVICE = Option(None, help="cpu, cuda, cuda:1 or mps; the best available by default.")
 NLI_DEVICE = Option(
     None, "--nli-device", help="Where the NLI model runs, if not on the language model's device."
@@ -249,7 +255,7 @@ DELTA = Option(
 
 
 def options_of(command: Callable[..., int]) -> inspect.Signature:
-    """What typer reads of a command: its options, then -q and -v, then those of servers.
+    """What typer reads of a command: its options, then -q, -v and --plugin, then those of servers.
 
     A parameter that is a dataclass stands for the options in its fields.
     """
@@ -276,7 +282,7 @@ def arguments_of(command: Callable[..., int], options: Mapping[str, object]) -> 
     }
 
 
-def _common(quiet: bool = QUIET, verbose: bool = VERBOSE) -> None:
+def _common(quiet: bool = QUIET, verbose: bool = VERBOSE, plugin: list[str] | None = PLUGIN) -> None:
     """The options of all commands."""
 
 
@@ -604,4 +610,4 @@ class ServerOptions:
                 f"the API key would be sent to {' and '.join(hosts)}; give what decides on meanings and "
                 f"grades its own by {JUDGE_KEY_VARIABLE} (empty: none)"
             )
-        return ServerSettings(api_key=key, **chosen)
+        return ServerSettings(api_key=key, announce=info, **chosen)

@@ -63,9 +63,9 @@ def probe(
     from semcal.servers.probing import stored_profile
     from semcal.servers.settings import Endpoint, ServerSettings, read_api_key
 
-    settings = ServerSettings(api_key=read_api_key(api_key_file), timeout=timeout)
+    settings = ServerSettings(api_key=read_api_key(api_key_file), timeout=timeout, announce=info)
     with ServerClient(Endpoint.parse(url), settings) as client:
-        profile = stored_profile(client, fresh=fresh)
+        profile = stored_profile(client, fresh=fresh, whole=True)
         info(f"probe: {client.usage.requests} requests")
     if not _for_people(json):
         show(dumps({**asdict(profile), "consequences": dict(_consequences(profile))}))

@@ -140,7 +140,12 @@ def load_model(
     """
     if names_a_server(path_or_id):
         raise UsageError(f"{shown(path_or_id)} is a server, which semcal.load_server connects to")
-    with naming_extra(f"the language model {shown(str(path_or_id))}"):
+    needed_by = f"the language model {shown(str(path_or_id))}"
+    with naming_extra(needed_by):
+        location = locate(path_or_id, LANGUAGE_MODEL, revision=revision)
+    if location.gguf:
+        needed_by += f" ({llama_cpp_line(Path(location.source))})"
+    with naming_extra(needed_by):
         import torch
         from transformers import AutoModelForCausalLM, GenerationConfig
 
@@ -150,7 +155,6 @@ def load_model(
 
     torch_device = choose_device(device)
     budget = None if memory is None else parse_size(memory)
-    location = locate(path_or_id, LANGUAGE_MODEL, revision=revision)
     failure = f"cannot load the language model {location.name!r}"
     chosen = choose_dtype(dtype, torch_device)
     if location.gguf:

@@ -132,11 +132,14 @@ def _add_state(app: FastAPI, service: Service) -> None:
 
     @app.get("/ready", responses=schema.replies(schema.READY, 503))
     async def ready() -> Response:
-        """Say whether questions are answered, and whether replies are written down."""
-        status = "draining" if service.draining else "ready" if service.engine.is_alive else "failed"
+        """Say whether questions are answered and which parts are missing, and whether replies are logged."""
+        missing = await service.missing()
+        failed = any(part != "fallback" for part in missing)
+        status = "draining" if service.draining else "failed" if failed else "ready"
         log = "off" if service.log is None else "cannot be written" if service.log_fault else "ok"
         alarm = service.watch is not None and service.watch.alarm
-        content = {"status": status, "log": log, "alarm": alarm, "waiting": service.engine.n_waiting}
+        content = {"status": status, "missing": missing, "log": log, "alarm": alarm}
+        content["waiting"] = service.engine.n_waiting
         return Json(content, status_code=200 if status == "ready" else 503)
 
     @app.get("/version", responses=schema.replies(schema.VERSION))

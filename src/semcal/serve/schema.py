@@ -61,7 +61,7 @@ MODEL = _object("Model", id=str, object=Literal["model"], created=int, owned_by=
 MODELS = _object("ModelList", object=Literal["list"], data=_list(MODEL))
 HEALTH = _object("Health", status=Literal["ok"])
 _STATUS, _LOG = Literal["ready", "draining", "failed"], Literal["off", "ok", "cannot be written"]
-READY = _object("Ready", status=_STATUS, log=_LOG, alarm=bool, waiting=int)
+READY = _object("Ready", status=_STATUS, missing=list[str], log=_LOG, alarm=bool, waiting=int)
 _VERSIONS = dict.fromkeys(("semcal", "model", "calibration"), str)
 VERSION = _object("Version", **_VERSIONS, revision=_TEXT, answer_kind=AnswerKind)
 _GROUP = dict[str, Any]

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 import threading
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, replace
 from functools import cached_property, partial
 from hashlib import sha256
 from typing import Any, TypeAlias, TypeVar
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 
+from semcal import __version__
 from semcal.calibration.added import is_in_share
 from semcal.data.question import Question
 from semcal.data.template import Template
@@ -50,6 +52,7 @@ from semcal.serve.requests import (
     Query,
 )
 from semcal.serve.watch import PromiseWatch
+from semcal.servers.client import ServerClient
 from semcal.uncertainty import SemanticUQ
 
 #: The status of a model server in a message.
@@ -63,8 +66,10 @@ BUCKETS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100)
 class Metrics:
     """What Prometheus reads."""
 
-    def __init__(self, engine: Engine, watch: PromiseWatch | None) -> None:
+    def __init__(self, engine: Engine, watch: PromiseWatch | None, *, model: str, calibration: str) -> None:
         self.registry = CollectorRegistry()
+        facts = {"version": __version__, "model": model, "calibration": calibration}
+        Info("semcal", "What answers", registry=self.registry).info(facts)
         counter, gauge = partial(Counter, registry=self.registry), partial(Gauge, registry=self.registry)
         self.requests = counter("semcal_requests", "Requests by what came of them", ["outcome"])
         self.seconds = Histogram(
@@ -83,6 +88,51 @@ class Metrics:
             for name, test in watch.tests.items():
                 limit.labels(name).set(1 / test.alpha)
                 e_value.labels(name).set_function(partial(getattr, test, "e_value"))
+
+
+class ModelServers:
+    """The model servers behind a service, by the part that each is: which of them do not answer.
+
+    Each is asked for its models, which costs nothing, at most once in `fresh_for` seconds.
+    """
+
+    def __init__(self, models: Mapping[str, SemanticUQ]) -> None:
+        equivalence = models["model"].equivalence
+        parts: dict[str, object] = {name: uq.model for name, uq in models.items()}
+        parts["equivalence"] = getattr(equivalence, "inner", equivalence)
+        clients = {name: getattr(part, "client", None) for name, part in parts.items()}
+        self.fresh_for = 5.0
+        self._clients = {
+            name: ServerClient(client.endpoint, replace(client.settings, retries=0, timeout=3.0, ledger=[]))
+            for name, client in clients.items()
+            if client is not None
+        }
+        self._asked, self._silent = -math.inf, list[str]()
+        self._asking = asyncio.Lock()
+
+    async def silent(self) -> list[str]:
+        """Return the parts whose servers do not answer, or refuse the key."""
+        async with self._asking:
+            if time.monotonic() - self._asked >= self.fresh_for:
+                asked = (asyncio.to_thread(_is_silent, client) for client in self._clients.values())
+                answers = zip(self._clients, await asyncio.gather(*asked))
+                self._silent = [name for name, is_silent in answers if is_silent]
+                self._asked = time.monotonic()
+            return self._silent
+
+    def close(self) -> None:
+        """Close the connections."""
+        for client in self._clients.values():
+            client.close()
+
+
+def _is_silent(client: ServerClient) -> bool:
+    """Whether a server gives no answer, or one that it would give to questions too; some have no /models."""
+    try:
+        client.get("/models")
+    except ServerError as error:
+        return error.status is None or error.status >= 500 or error.status in (401, 403)
+    return False
 
 
 class ClientGone(Exception):
@@ -125,7 +175,8 @@ class Service:
         self.models = (model, f"{model}@{learnt}")
         self.revision = uq.model.revision
         self.coverage, self.engine = primary.coverage, primary.engine
-        self.metrics = Metrics(self.engine, watch)
+        self.metrics = Metrics(self.engine, watch, model=model, calibration=self.calibration.id)
+        self.servers = ModelServers({"model": uq} | ({} if fallback is None else {"fallback": fallback}))
         self.draining = False
         self.n_given_up = 0  # requests that an end at once left without an answer
         self.log_fault: str | None = None
@@ -150,6 +201,7 @@ class Service:
         if self.fallback is not None:
             self.fallback.engine.close(at_once=at_once)
         self._grading.shutdown(wait=not at_once, cancel_futures=at_once)
+        self.servers.close()
         self._writer.shutdown()
         if self.log is not None:
             self.log.close()
@@ -350,6 +402,10 @@ class Service:
         self.metrics.seconds.observe(time.monotonic() - start)
         self.metrics.requests.labels("abstained" if served.verdict.abstained else "answered").inc()
         return served
+
+    async def missing(self) -> list[str]:
+        """Return the parts that do not work now: engine, model, equivalence, fallback."""
+        return ["engine"] * (not self.engine.is_alive) + await self.servers.silent()
 
     @property
     def state(self) -> dict[str, Any]:

@@ -266,15 +266,15 @@ class Usage:
     cost: float | None = None  # None without prices
     seconds: float = 0.0  # while requests were under way
 
-    def text(self) -> str:
-        """Return one line for people.
+    def text(self, *, rate: bool = True) -> str:
+        """Return one line for people, with the number of requests a second or without.
 
         >>> Usage(1200, 3, 56000, 7800, 40, 0.0712, 60.0).text()
         '1200 requests (20/s, 3 retried), 56000 tokens in, 7800 out (up to 40 of these ...), cost 0.0712'
         """
-        rate = [f"{self.requests / self.seconds:.3g}/s"] if self.seconds else []
+        rates = [f"{self.requests / self.seconds:.3g}/s"] if rate and self.seconds else []
         retried = [f"{self.retries} retried"] if self.retries else []
-        notes = f" ({', '.join([*rate, *retried])})" if rate or retried else ""
+        notes = f" ({', '.join([*rates, *retried])})" if rates or retried else ""
         lost = f" (up to {self.tokens_lost} of these for replies that never came)" if self.tokens_lost else ""
         cost = "" if self.cost is None else f", cost {self.cost:.4g}"
         return (

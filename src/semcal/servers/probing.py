@@ -39,28 +39,35 @@ def _path(folder: Path | None, profile: ServerProfile) -> Path:
     return (folder or user_cache("servers")) / f"{name}.json"
 
 
-def write_profile(folder: Path | None, profile: ServerProfile) -> None:
-    """Keep a profile as JSON, with the version of the probe and a checksum; warn where that cannot be."""
+def write_profile(folder: Path | None, profile: ServerProfile, *, whole: bool = True) -> None:
+    """Keep a profile as JSON, with the version of the probe and a checksum; warn where that cannot be.
+
+    `whole` says that it holds also what samples do not need.
+    """
     path = _path(folder, profile)
     try:
-        write_sealed(path, {"probe": PROBE, "profile": asdict(profile)})
+        write_sealed(path, {"probe": PROBE, "whole": whole, "profile": asdict(profile)})
     except OSError as error:
         reason = f"what the server does could not be stored ({path}: {error.strerror}): it is asked again"
         warnings.warn(reason, SemcalWarning, stacklevel=3)
 
 
-def _read_profile(folder: Path | None, identified: ServerProfile) -> ServerProfile | None:
-    """The profile that is kept; None if there is none, it is damaged, or what `identify` found is another."""
+def _read_profile(folder: Path | None, identified: ServerProfile) -> tuple[ServerProfile | None, bool]:
+    """The profile that is kept, and whether it is whole.
+
+    None if there is none, it is damaged, or what `identify` found is another.
+    """
     stored = read_sealed(_path(folder, identified)) or {}
     content = stored.get("profile")
     names = {field.name for field in fields(ServerProfile)}
     if stored.get("probe") != PROBE or not isinstance(content, dict) or content.keys() != names:
-        return None
+        return None, False
     profile = ServerProfile(**{**content, "truncation_tested": tuple(content["truncation_tested"])})
     identity = ["url", "model", "server", "version", "max_length"]
     if identified.vocabulary:
         identity.append("vocabulary")
-    return profile if all(getattr(profile, name) == getattr(identified, name) for name in identity) else None
+    same = all(getattr(profile, name) == getattr(identified, name) for name in identity)
+    return (profile if same else None), same and stored.get("whole") is True
 
 
 #: What /models calls the owner, and where each server tells its version.
@@ -167,7 +174,7 @@ def _count(value: Any) -> int | None:
 
 
 #: The version of what is asked here: profiles of another are not read.
-PROBE = 3
+PROBE = 4
 QUESTIONS = ("What is the capital of France?", "Name a river.", "Name the days of the week.")
 #: A prompt of token ids, which begins no chat: nearly anything may follow.
 IDS = tuple(range(40, 56))
@@ -208,28 +215,46 @@ def _text(choice: Choice) -> str:
 def probe(client: ServerClient, identified: ServerProfile | None = None) -> ServerProfile:
     """Ask the server what it does, beyond what `identify` found now.
 
-    Takes some dozens of requests of a few tokens, up to `MOST` draws of one token for each kind of cut, and
-    two replies of the whole vocabulary where the server gives it. ServerError if the server cannot be reached
-    or refuses the plainest question.
+    Takes some dozens of requests of a few tokens, up to `MOST` draws of one token for each kind of cut where
+    draws are cut, and two replies of the whole vocabulary where the server gives it. ServerError if the
+    server cannot be reached or refuses the plainest question.
     """
-    probing = _Probing(client, identified or identify(client))
-    for find in _FINDERS:
+    return _found(client, identified or identify(client), (*_OF_SAMPLES, *_OF_GIVEN_TOKENS))
+
+
+def _found(
+    client: ServerClient, profile: ServerProfile, finders: Sequence[Callable[[_Probing], None]]
+) -> ServerProfile:
+    probing = _Probing(client, profile)
+    for find in finders:
         find(probing)
     return probing.profile
 
 
-def stored_profile(client: ServerClient, *, fresh: bool = False) -> ServerProfile:
+def stored_profile(client: ServerClient, *, fresh: bool = False, whole: bool | None = None) -> ServerProfile:
     """The profile of an earlier probe, if the server still has its version and kind of log-probabilities.
 
-    Else a new one. Kept in `ServerSettings.profiles` or the user's cache. A file that is damaged, or of
-    another version of the probe, is not read.
+    Else a new one. Kept in `ServerSettings.profiles` or the user's cache, by server, model and version. A
+    file that is damaged, or of another version of the probe, is not read. What matters only where token ids
+    are sent is asked for with a tokenizer alone, or if `whole` is true.
     """
-    identified = identify(client)
-    folder = client.settings.profiles
-    profile = None if fresh else _read_profile(folder, identified)
-    if profile is None or not _Probing(client, profile).confirms():
-        profile = probe(client, identified)
-        write_profile(folder, profile)
+    identified, folder = identify(client), client.settings.profiles
+    whole = client.settings.tokenizer is not None if whole is None else whole
+    profile, is_whole = (None, False) if fresh else _read_profile(folder, identified)
+    if profile is not None and not _Probing(client, profile).confirms():
+        profile, is_whole = None, False
+    missing = [
+        *(_OF_SAMPLES if profile is None else ()),
+        *(_OF_GIVEN_TOKENS if whole and not is_whole else ()),
+    ]
+    if profile is None or missing:
+        if client.settings.announce is not None:
+            client.settings.announce(
+                f"{identified.model} at {identified.url}: finding out what the server does, by some dozens "
+                "of small requests; the findings are kept until its version changes"
+            )
+        profile = _found(client, profile or identified, missing)
+        write_profile(folder, profile, whole=whole or is_whole)
     return profile
 
 
@@ -346,7 +371,8 @@ class _Probing:
             return not isinstance(reply, RequestFailed)
 
         low, high = IDS[0], 2**22
-        if self.profile.server != "vLLM" or not self.profile.token_ids_in or taken(high):
+        known = self.profile.whole_vocabulary or self.profile.server != "vLLM"
+        if known or not self.profile.token_ids_in or taken(high):
             return
         while high - low > 1:
             middle = (low + high) // 2
@@ -373,7 +399,7 @@ class _Probing:
     def find_seed(self) -> None:
         """Whether the same seed gives the same answer, and others give others."""
         first, second = (
-            [self.texts(self.open, AnswerRequest(self.hottest, 8, seed=seed)) for seed in range(1, 6)]
+            [self.texts(self.open, AnswerRequest(self.hottest, 8, seed=seed)) for seed in range(1, 4)]
             for _ in range(2)
         )
         self.add(seed=first == second and len({"".join(answers) for answers in first}) > 1)
@@ -411,7 +437,7 @@ class _Probing:
         log_probs: dict[Key, float] = {}
         k = self.profile.top_log_probs
         answer = AnswerRequest(temperature, 1, alternatives=k, at_temperature=at_temperature)
-        for seed in range(1, 4 if k > 1 else 17):
+        for seed in range(1, 2 if k >= 5 else 4 if k > 1 else 17):
             entry = self.first(self.open, replace(answer, seed=seed))
             if entry is not None:
                 log_probs |= {**entry.top, entry.key: entry.log_prob}
@@ -461,23 +487,36 @@ class _Probing:
         echoed = isinstance(scores, list) and len(scores) > len(IDS) and None not in scores[1:]
         self.add(scores_prompt="echo" if echoed else None)
 
-    def find_answers(self) -> None:
-        """Whether the end of turn has an entry, and whether an answer that was begun is continued."""
-        ended: list[bool] = []
-        continued = False
-        answer = AnswerRequest(0.0, 48)
+    def _answers(self) -> Iterator[tuple[str, Choice, list[str]]]:
+        """The likeliest answers that end, with the texts of their tokens."""
         for question in QUESTIONS:
-            for choice in self.choices(_chat(question), answer, {"return_tokens_as_token_ids": None}):
-                texts = [entry.text for entry in choice.entries or ()]
-                if choice.finished and texts:
-                    ended.append(_squeezed("".join(texts[:-1])) == _squeezed(choice.text))
-                begun = "".join(texts[: len(texts) // 2]) or choice.text.partition(" ")[0]
-                continues = self._continues(question, answer, choice, begun)
-                continued |= bool(choice.finished) and continues
-        self.add(end_included=bool(ended) and all(ended), continues=continued)
+            fields = {"return_tokens_as_token_ids": None}
+            for choice in self.choices(_chat(question), AnswerRequest(0.0, 48), fields):
+                if choice.finished:
+                    yield question, choice, [entry.text for entry in choice.entries or ()]
 
-    def _continues(self, question: str, answer: AnswerRequest, choice: Choice, begun: str) -> bool:
+    def find_end(self) -> None:
+        """Whether the end of turn has an entry."""
+        ended = [
+            _squeezed("".join(texts[:-1])) == _squeezed(choice.text)
+            for _, choice, texts in self._answers()
+            if texts
+        ]
+        self.add(end_included=bool(ended) and all(ended))
+
+    def find_continued(self) -> None:
+        """Whether an answer that was begun is continued."""
+        self.add(
+            continues=any(
+                self._continues(question, choice, "".join(texts[: len(texts) // 2]))
+                for question, choice, texts in self._answers()
+            )
+        )
+
+    def _continues(self, question: str, choice: Choice, begun: str) -> bool:
         """Whether the rest comes, or all again though less was generated (llama.cpp)."""
+        begun = begun or choice.text.partition(" ")[0]
+        answer = AnswerRequest(0.0, 48)
         remainder, repeated = _squeezed(choice.text.removeprefix(begun)), _squeezed(choice.text)
         prompt = _chat(question, Turn("assistant", begun))
         fields = {"continue_final_message": True, "add_generation_prompt": False}
@@ -528,22 +567,26 @@ class _Probing:
         self.add(truncated_to=cut, truncation_tested=tested)
 
 
-#: In the order in which they build on each other.
-_FINDERS = (
+#: What sampling needs, in the order in which the findings build on each other.
+_OF_SAMPLES = (
     _Probing.find_neutral_fields,
     _Probing.find_temperatures,
     _Probing.find_token_ids,
-    _Probing.find_vocabulary,
     _Probing.find_largest_n,
     _Probing.find_seed,
     _Probing.find_alternatives,
     _Probing.find_log_probs_at_temperature,
     _Probing.find_whole_vocabulary,
-    _Probing.find_named_tokens,
-    _Probing.find_teacher_forcing,
-    _Probing.find_answers,
+    _Probing.find_end,
     _Probing.find_cache,
     _Probing.find_cuts,
+)
+#: What fits and cut answers need, for which token ids are sent.
+_OF_GIVEN_TOKENS = (
+    _Probing.find_vocabulary,
+    _Probing.find_named_tokens,
+    _Probing.find_teacher_forcing,
+    _Probing.find_continued,
 )
 
 
@@ -572,8 +615,10 @@ FALSE_ALARM = 1e-6
 TOP_K, TOP_P, MIN_P = 50, 0.96, 0.04
 #: How far from 1 servers' probabilities may add up.
 ROUNDING = 1e-4
-#: Draws asked for at a time, and at most for one kind of cut.
-ROUND, MOST = 64, 1024
+#: Draws asked for at a time, at least before few different tokens count, and at most for one kind of cut.
+ROUND, FEWEST, MOST = 8, 64, 1024
+#: A server that cuts to `TOP_K` tokens draws none beyond so many: near ties may go either way.
+BEYOND = TOP_K + 10
 
 Key = int | str
 """A token: its id, or its text where ids are not told."""
@@ -611,13 +656,15 @@ class TopTokens:
         return shares
 
     def kept(self, cut: str, temperature: float) -> int | None:
-        """How many of the likeliest tokens top-p or min-p would leave; None if that cannot be known.
+        """How many of the likeliest tokens a cut would leave; None if that cannot be known.
 
         Servers cut before the temperature is applied or after it; from T = 1 on, the latter leaves more.
         """
         if cut == "min-p":
             count = int((self.log_probs >= self.log_probs[0] + temperature * math.log(MIN_P)).sum())
             return count if count < len(self.keys) or self.complete else None
+        if cut == "top-k":
+            return BEYOND if len(self.keys) > BEYOND else None
         if temperature != 1 and not self.complete:
             return None
         count = int(np.searchsorted(self.shares(temperature).cumsum(), TOP_P)) + 1
@@ -638,7 +685,7 @@ def find_truncation(
             finite = int(np.isfinite(tokens.log_probs).sum())
             return f"{finite} tokens (all others have probability 0)", ("top-k", "top-p", "min-p")
     cuts = {
-        "top-k": _look_for_top_k(draw, distributions, temperatures[-1]),
+        "top-k": _look_for_top_k(draw, distributions, temperatures),
         "top-p": _look_for_mass("top-p", draw, distributions, temperatures),
         "min-p": _look_for_mass("min-p", draw, distributions, temperatures),
     }
@@ -674,8 +721,16 @@ def _look_for_mass(
     return None
 
 
-def _look_for_top_k(draw: Draw, distributions: Sequence[TopTokens | None], temperature: float) -> str | None:
-    """As `_look_for_mass`. Few different tokens count as a cut unless the whole vocabulary explains them."""
+def _look_for_top_k(
+    draw: Draw, distributions: Sequence[TopTokens | None], temperatures: Sequence[float]
+) -> str | None:
+    """As `_look_for_mass`: by one token beyond those that would be left, where the server lists so many.
+
+    Else few different tokens count as a cut unless the whole vocabulary explains them.
+    """
+    temperature = temperatures[-1]
+    if _look_for_mass("top-k", draw, distributions, temperatures) == "":
+        return ""
     largest = [0.0 if tokens is None else tokens.log_probs[0] for tokens in distributions]
     flattest = largest.index(min(largest))
     different: set[Key] = set()
@@ -685,14 +740,14 @@ def _look_for_top_k(draw: Draw, distributions: Sequence[TopTokens | None], tempe
         different.update(draws)
         if len(different) > TOP_K:
             return ""
-        if number >= ROUND and len(different) == 1:  # a token that always comes first, such as <think>
+        if number >= FEWEST and len(different) == 1:  # a token that always comes first, such as <think>
             return None
     tokens = distributions[flattest]
     if tokens is not None and tokens.complete:
         share_below = max(0.0, 1 - float(tokens.shares(temperature)[:TOP_K].sum()))
         if scipy.special.bdtr(TOP_K, number, share_below) > FALSE_ALARM:
             return None
-    if number < ROUND:
+    if number < FEWEST:
         return None
     return f"top-k: {number} draws at T = {temperature:g} gave only {len(different)} different tokens"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -108,6 +108,8 @@ class ServerSettings:
     price_in: float | None = None  # of a million prompt tokens
     price_out: float | None = None  # of a million completion tokens
     profiles: Path | None = None  # the folder of what probes found; None: the user's cache
+    #: Takes a line before a server is probed.
+    announce: Callable[[str], None] | None = field(default=None, repr=False, compare=False)
     #: The `Budget` of each client that has these settings (or a copy): the limits are for all together.
     ledger: list[Any] = field(default_factory=list, repr=False, compare=False)
 
