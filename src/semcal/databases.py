@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from semcal.errors import StoreError
@@ -47,22 +48,26 @@ def connect(path: Path, patience: float = LOCK_TIMEOUT) -> sqlite3.Connection:
     """A connection of any thread, one at a time; a power cut may cost what came last, not the file.
 
     It waits for `patience` seconds while other processes write. A new file can be read by its owner alone.
+    One that exists is opened by SQLite alone: to close a descriptor of it drops all locks of this process.
     """
-    with suppress(OSError):  # which SQLite says better
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    with suppress(OSError):  # it exists, or SQLite says better what is wrong
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     database = sqlite3.connect(path, timeout=patience, isolation_level=None, check_same_thread=False)
     database.execute("PRAGMA synchronous = NORMAL")
     return database
 
 
-def connect_read_only(path: Path, patience: float = LOCK_TIMEOUT) -> sqlite3.Connection:
-    """A connection that changes nothing, also not beside the file: readers of WAL leave files there."""
+def reader(path: Path) -> Callable[[], sqlite3.Connection]:
+    """What makes connections that change nothing, also not beside the file: readers of WAL leave files there.
+
+    The file is looked at once, before the first connection: to close a descriptor drops this process's locks.
+    """
     log, in_wal = path.with_name(f"{path.name}-wal"), False
     with suppress(OSError), path.open("rb") as handle:  # of a file that is not there SQLite says so
         in_wal = handle.read(20)[18:19] == b"\2"
     settled = "&immutable=1" if in_wal and not (log.is_file() and log.stat().st_size) else ""
     uri = f"{path.resolve().as_uri()}?mode=ro{settled}"
-    return sqlite3.connect(uri, uri=True, timeout=patience, check_same_thread=False)
+    return partial(sqlite3.connect, uri, uri=True, timeout=LOCK_TIMEOUT, check_same_thread=False)
 
 
 def prepare(database: sqlite3.Connection, path: Path, layout: Layout) -> None:

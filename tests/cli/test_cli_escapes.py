@@ -138,6 +138,7 @@ def test_names_in_tables_and_messages_are_printed_as_they_are_but_for_escape_seq
 def test_warnings_and_labels_of_progress_are_cleaned_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = terminals(monkeypatch)
     monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "200")
     with bar(f"[b]{HOSTILE}", 3, lambda label: label + HOSTILE) as update:
         update(2)
     shown = re.sub(r"\x1b\[(\d+[AKm]|\?25[lh])|\r", "", terminal[1].getvalue())

@@ -29,6 +29,7 @@ SAME = [
     ("What was the score?", "three-nil", "3-0"),
     ("What is the scale?", "1:20,000", "1 to 20,000"),
     ("How far is it?", "7.5 × 10^9 km", "7.5e9 km"),
+    ("How hot is it?", "2.95 × 10^1 °C", "29.5 °C"),
     ("How large is the budget?", "$2.4 trillion", "2.4 trillion dollars"),
     ("When does it open?", "mid-May", "in the middle of May"),
     ("Which substance?", "H2O2", "hydrogen peroxide"),
@@ -66,6 +67,7 @@ SAME = [
     ("Who sued whom?", "Ada sued Bo.", "Bo was sued by Ada."),
     ("Who?", "I can't tell that.", "I don't know."),
     ("What is the sum?", "a+b", "`a + b`"),
+    ("Which flag shows the rest?", "-i", "i"),
 ]
 
 DIFFERENT = [
@@ -91,6 +93,9 @@ DIFFERENT = [
     ("Who?", "Jacob Grimm", "Wilhelm Grimm"),
     ("Who?", "Pliny the Elder", "Pliny the Younger"),
     ("Which street?", "Mill Street", "Mill Road"),
+    ("How many are given?", "4.16 x 10^2", "4.1 x 10^2"),
+    ("How long is the race?", "4x100 m", "4x1000 m"),
+    ("Who holds the office?", "mayor", "major"),
     ("Is the lake deep, or not?", "Yes, it is deep.", "The lake is not deep."),
     ("What is its derivative?", "cos x", "-cos x"),
     ("In which key?", "E minor", "E flat minor"),
@@ -119,6 +124,15 @@ DIFFERENT = [
 UNDECIDED = [
     ("Who?", "Ada Velis", "Bo Lenz"),
     ("Who?", "Joan Harker", "John Harker"),
+    ("Which school?", "Ohio University", "Ohio State University"),
+    ("Who won the election?", "Liberal Party", "Liberal Democratic Party"),
+    ("Who followed him?", "John Adams", "John Quincy Adams"),
+    ("What is the German name of the city?", "Wien", "Vienna"),
+    ("Which organization is it?", "NATO", "OTAN"),
+    ("Where is it?", "Paris", "Paris, Île-de-France, France"),
+    ("How much is it?", "50K", "$50K"),
+    ("Which one? A) Oxygen B) Neon C) Nitrogen", "C", "Carbon"),
+    ("How much is in it?", "5 tons", "5 tonnes"),
     ("Who?", "Lena", "Lina"),
     ("Who?", "Joan Harker", "John Basil Harker"),
     ("Where?", "Turin", "Turin, Italy"),

@@ -370,7 +370,7 @@ def test_a_log_that_cannot_be_used_is_named_with_what_to_do(
                " WHERE id IN (SELECT id FROM labels))")  # fmt: skip
         said = refused(old, log, out)
         assert re.search(r"row \d+, the reply .chatcmpl-\w+.: .*; give a copy from before", said), said
-    monkeypatch.setattr(added, "LOCK_TIMEOUT", 0.05)
+    monkeypatch.setattr(databases, "LOCK_TIMEOUT", 0.05)
     with closing(sqlite3.connect(log, isolation_level=None)) as database:
         database.execute("PRAGMA journal_mode = DELETE")
         database.execute("BEGIN EXCLUSIVE")

@@ -2,7 +2,10 @@
 
 import sqlite3
 import stat
+import subprocess
+import sys
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -50,7 +53,7 @@ def test_labels_stand_in_order_of_arrival_and_probabilities_in_that_of_replies(
     for number, id in enumerate("abcde"):
         log.add(reply_of(id, None if id == "b" else number / 8, time=-number))
     for id, correct in (("d", True), ("a", False), ("b", True)):
-        assert log.label({id: correct}) == [id]
+        assert log.label({id: correct}) == {id: True}
     assert list(log.labelled()) == [
         LabelledReply("d", 3 / 8, 0.5, False, True, False),
         LabelledReply("a", 0.0, 0.5, False, False, False),
@@ -69,7 +72,9 @@ def test_the_first_label_of_a_reply_stands(
         log.add(reply_of(id))
     first: dict[str, bool] = {}
     for id, correct in labels:
-        assert log.label({id: correct}) == ([] if id == "x" or id in first else [id])
+        is_new = id not in first
+        counts = id != "x" and first.get(id, correct) == correct
+        assert log.label({id: correct}) == ({id: is_new} if counts else {})
         if id != "x":
             first.setdefault(id, correct)
     assert {reply.id: reply.correct for reply in log.labelled()} == first
@@ -94,8 +99,9 @@ def test_of_equal_answers_to_equal_questions_the_first_label_that_is_not_struck_
         log.add(reply_of(str(number), content=number // 2, calibration=calibration))
     kept: list[tuple[int, bool, str]] = []  # what should be there, in order
     for number, correct, key, strike in labels:
-        expected = not [one for one in kept if one[0] in _equal(number)]
-        assert log.label({str(number): correct}, key) == [str(number)] * expected
+        of_equal = [one for one in kept if one[0] in _equal(number)]
+        counts = not of_equal or of_equal[0] == (number, correct, key)
+        assert log.label({str(number): correct}, key) == ({str(number): not of_equal} if counts else {})
         if (number, correct, key) not in kept:
             kept.append((number, correct, key))
         if strike:
@@ -128,17 +134,74 @@ def test_an_operator_strikes_labels_by_key_and_time_and_another_process_sees_it(
         log.add(reply_of(str(number)))
         monkeypatch.setattr(log_module.time, "time", lambda number=number: 100.0 + number)
         log.label({str(number): False}, "evil" if number % 2 else "good")
-    assert not log.is_changed_elsewhere()
     other = ReplyLog(log.path)
     assert other.strike(key="evil", since=102.0) == 1
-    assert log.is_changed_elsewhere()
-    assert not log.is_changed_elsewhere()
+    assert log.n_strikes == other.n_strikes == 1
     assert [reply.id for reply in log.labelled()] == ["0", "1", "2"]
     assert other.strike(until=101.0) == 1
     assert [one.id for one in log.labels() if one.struck] == ["0", "3"]
-    assert log.label({"3": False}, "evil") == []  # a key does not bring back what was struck
+    assert log.label({"3": False}, "evil") == {}  # a key does not bring back what was struck
     assert other.strike(restore=True) == 2
     assert len(list(log.labelled())) == 4
+
+
+def test_of_audited_replies_the_first_label_of_these_counts(tmp_path: Path) -> None:
+    """A complaint about an equal answer that nobody had marked takes nothing from the audit."""
+    log = ReplyLog(tmp_path / "log.sqlite")
+    for id, audited in (("complaint", False), ("audit", True), ("again", True)):
+        log.add(reply_of(id, content=7, audited=audited))
+        log.label({id: False})
+    assert [reply.id for reply in log.labelled()] == ["complaint"]
+    assert [reply.id for reply in log.labelled(audited=True)] == ["audit"]
+
+
+def test_labels_of_one_question_are_found_quickly_however_many_there_are(tmp_path: Path) -> None:
+    """By the plan: each look-up of rivals is a search in an index, and none a scan."""
+    log = ReplyLog(tmp_path / "log.sqlite")
+    with closing(sqlite3.connect(log.path)) as database:
+        for conditions in (log_module._COUNTS, log_module._COUNTS_AUDITED, log_module._CONFLICTS):
+            plan = database.execute(f"EXPLAIN QUERY PLAN SELECT 1 FROM labels WHERE {conditions}").fetchall()
+            of_rivals = [step[3] for step in plan if "rival" in step[3]]
+            assert of_rivals
+            assert all("SEARCH rival USING" in step and step.count("=?") for step in of_rivals)
+            narrow = {"subjects": "number<?", "audits": "audited=?", "sides": "correct=?"}
+            assert any(
+                f"{name} " in step and word in step for step in of_rivals for name, word in narrow.items()
+            )
+
+
+CRASHING = """
+import os, sys
+from pathlib import Path
+from semcal.serve.log import Reply, ReplyLog
+log = ReplyLog(Path(sys.argv[1]))
+def add(id):
+    log.add(Reply(id, 0.0, "f00", {}, "paris", 0.9, 0.5, False, "model"))
+add("a")
+log.label({"a": True})
+log.reply("a")
+print(flush=True)
+sys.stdin.readline()
+for number in range(50):
+    add(f"later {number}")
+os._exit(9)
+"""
+
+
+def test_a_server_that_is_killed_after_another_process_struck_labels_has_lost_no_reply(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "log.sqlite"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    server = subprocess.Popen([sys.executable, "-c", CRASHING, str(path)], **pipes)
+    server.stdout.readline()
+    strike = CRASHING.partition("def add")[0] + "log.strike(['a'])\nlog.close()"
+    subprocess.run([sys.executable, "-c", strike, str(path)], check=True)
+    server.communicate("go\n")
+    assert server.returncode == 9
+    log = ReplyLog(path)
+    assert len(list(log.probabilities())) == 51
+    assert list(log.labelled()) == []
 
 
 def test_many_threads_write_and_nothing_is_lost(tmp_path: Path) -> None:

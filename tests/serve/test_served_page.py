@@ -14,6 +14,7 @@ import pytest
 from semcal.calibration.calibrated import LikeAnswers
 from semcal.cli import serve_command
 from semcal.models.fakes import FakeLanguageModel
+from semcal.serve import service as service_module
 from semcal.serve.configuration import hashed
 from semcal.serve.guard import PAGE
 from semcal.serve.log import LabelledReply, ReplyLog
@@ -54,7 +55,10 @@ def test_the_page_is_three_files_that_load_nothing_else_and_need_no_key() -> Non
         assert "script-src" not in server.get("/health").headers["content-security-policy"]
 
 
-def test_the_state_says_what_thresholds_mean_and_how_the_watch_goes(tmp_path: Path) -> None:
+def test_the_state_says_what_thresholds_mean_and_how_the_watch_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service_module, "_content", lambda *_: None)  # as if the questions were distinct
     uq = uq_of_labelled()
     with running(uq, log=ReplyLog(tmp_path / "log"), watch=PromiseWatch.of(uq.calibration)) as server:
         replies = [server.chat(WROTE).json()["id"] for _ in range(3)]

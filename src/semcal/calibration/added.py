@@ -1,10 +1,11 @@
 """Labels that came back in production, from logs of `semcal serve`, for a calibration that is learnt again.
 
-A label counts if its reply is by the calibration, or by one that it was itself learnt again from: these draw
-alike, and a label says whether the answer is right, whatever probability it was given. Of equal answers to
-equal questions the first label counts, for the others are no independent evidence. The map may be fitted to
-any of them. A threshold is set on those of audited replies alone, which are labelled in any case: what
-people label of their own accord are answers that they saw, or complain about.
+A label counts if its reply is by the calibration, or by one that it was itself learnt again from: these
+draw alike, and a label says whether the answer is right, whatever probability it was given. Of equal
+answers to equal questions one label counts, for the others are no independent evidence: the first of an
+audited reply, else the first. The map may be fitted to any of them. A threshold is set on those of audited
+replies alone, which are labelled in any case: what people label of their own accord are answers that they
+saw, or complain about.
 """
 
 from __future__ import annotations
@@ -26,13 +27,12 @@ from semcal.calibration.calibrated import AddedLabels, Calibration
 from semcal.calibration.features import FEATURES, MOST_LACKING, SHARES
 from semcal.calibration.learning import APART
 from semcal.databases import (
-    LOCK_TIMEOUT,
     REPLY_LOG,
     REPLY_LOG_SCHEMA,
     as_store_errors,
-    connect_read_only,
     is_database,
     layout_of,
+    reader,
 )
 from semcal.errors import InputError, StoreError, shown
 from semcal.metrics.frequencies import Floats
@@ -46,12 +46,12 @@ NO_FEATURES = "without the features to learn from"
 EQUAL = "of an answer and a question that were labeled before"
 
 _REPLIES = """\
-SELECT replies.number, replies.id, correct, audited, calibration, route, template,
+SELECT replies.number, replies.id, correct, replies.audited, calibration, route, template,
     probability IS NOT NULL OR abstained, features, labels.number, content
 FROM replies LEFT JOIN labels ON labels.number = (
     SELECT min(number) FROM labels WHERE labels.id = replies.id AND struck IS NULL
 )
-WHERE correct IS NOT NULL OR audited ORDER BY replies.number
+WHERE correct IS NOT NULL OR replies.audited ORDER BY replies.number
 """
 
 
@@ -95,7 +95,7 @@ def read_log(path: Path) -> list[LoggedReply]:
     owner, schema = 0, 0
     with as_store_errors(f"the log {path}", "give a copy from before"):
         if is_database(path):
-            with closing(connect_read_only(path, LOCK_TIMEOUT)) as database:
+            with closing(reader(path)()) as database:
                 owner, schema = layout_of(database)
                 if (owner, schema) == (REPLY_LOG, REPLY_LOG_SCHEMA):
                     return [_reply(path, row) for row in database.execute(_REPLIES).fetchall()]
@@ -177,13 +177,13 @@ def labels_for(
                 usable.append(reply)
             else:
                 reasons[reason] += 1
-        for reply in sorted(usable, key=lambda reply: reply.labelled_at or 0):
-            content = reply.id if reply.content is None else reply.content
-            if chosen.setdefault(content, reply).id != reply.id:
+        # Audited ones first: what people label of their own accord, and when, depends on the answer.
+        for reply in sorted(usable, key=lambda reply: (not reply.audited, reply.labelled_at or 0)):
+            if chosen.setdefault(_subject(reply), reply) is not reply:
                 reasons[EQUAL] += 1
     if not chosen:
         raise _nothing_to_add(calibration, logs, reasons)
-    labels = list(chosen.values())
+    labels = [reply for one in logs.values() for reply in one if chosen.get(_subject(reply)) is reply]
     for_threshold = threshold and not gated
     apart = np.array([label.audited and for_threshold and is_apart(label.id) for label in labels])
     problem = _AFTER_ANOTHER if gated else _NOT_AUDITED
@@ -204,6 +204,11 @@ def labels_for(
         known = f"{lacking} of the {before.fit + before.apart} labels that the calibration was learnt with"
         problems = (f"{known} are in none of these logs, and count no more; {again}", *problems)
     return ProductionLabels(features, correct, apart, record, ancestors, alone, problems)
+
+
+def _subject(reply: LoggedReply) -> str | int:
+    """What a label is about: the question and the answer, else the reply alone."""
+    return reply.id if reply.content is None else reply.content
 
 
 def _reasons(calibration: Calibration, replies: Sequence[LoggedReply]) -> Iterable[str | None]:

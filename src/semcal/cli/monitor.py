@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from datetime import UTC, datetime
@@ -76,9 +77,11 @@ def command(
                 raise UsageError("--columns is for a file of rows, and a log has none; leave it out")
             _read_log(file, watch, learnt, tolerance, audited=audited)
         else:
-            limit, labeled = None if learnt is None else learnt.limit, set[tuple[str, str]]()
+            limit, labeled = None if learnt is None else learnt.limit, Counter[str]()
             for row in good_rows(_open(file, columns), bad):
                 _take(row, watch, limit, labeled, audited=audited)
+            if again := labeled.total() - len(labeled):
+                info(f"monitor: {again} labels are of questions and answers that were labeled before")
     alpha = watch.tests["calibration"].alpha
     if "risk" not in watch.tests:
         info("monitor: no risk is promised, and none is watched; name it (--risk), or a calibration with one")
@@ -123,11 +126,11 @@ def _read_log(
 
 
 def _take(
-    row: Row, watch: PromiseWatch, limit: float | None, labeled: set[tuple[str, str]], *, audited: bool
+    row: Row, watch: PromiseWatch, limit: float | None, labeled: Counter[str], *, audited: bool
 ) -> None:
     """Take a row of a file; where it names no threshold `limit` decided.
 
-    Of rows with one question and one answer the first label counts; `labeled` holds those before.
+    Of rows with one question, context and answer the first label counts; `labeled` holds those before.
     """
     from semcal.serve.log import LabelledReply
 
@@ -135,10 +138,12 @@ def _take(
     probability, threshold = _number(values["confidence"]), _number(values.get("threshold", limit))
     if probability is not None:
         watch.observe(probability)
-    content = str(values.get("question")), str(values.get("answer"))
-    if values.get("correct") is not None and (marked or not audited) and content not in labeled:
-        if values.get("question") is not None:
-            labeled.add(content)
+    if values.get("correct") is not None and (marked or not audited):
+        content = [values.get(name) for name in ("question", "messages", "context", "answer")]
+        if content[3] is not None and (content[0] or content[1]):
+            labeled[dumps(content)] += 1
+            if labeled[dumps(content)] > 1:
+                return
         answered = (probability, threshold, bool(values.get("abstained")))
         watch.update(LabelledReply(str(values.get("id")), *answered, bool(values["correct"]), marked))
 

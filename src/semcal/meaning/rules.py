@@ -143,7 +143,7 @@ _HEDGES = re.compile(
     | i(?:'m|\ am)\ (?:fairly|pretty|quite)\ sure\ (?:that\ )?
     | (?:if\ i\ remember\ correctly|as\ far\ as\ i\ know|my\ guess\ (?:would\ be|is)),?\ +
     | (?:probably|perhaps|maybe|possibly|(?:most\ )?likely|surely),?\ (?!not\b)
-    | (?:c'est|ce\ sont|(?:es|das)\ (?:ist|war)|fue|è)\ (?!pas\b|nicht\b|kein)
+    | (?:c'est|ce\ sont|(?:es|das)\ (?:ist|war)|fue|è)\ (?!pas\b|nicht\b|kein|la\ vie\b|einmal\b)
     | (?:it|that|this|they)(?:'s|'re|\ (?:is|was|are|were|(?:would|should)\ be))\ (?!not?\b|\w+e[dn]\b)""",
     re.I | re.X,
 )
@@ -151,7 +151,7 @@ _LAST_HEDGE = re.compile(r",?\ (?:i (?:think|believe|guess)|as far as i know|if 
 _SMALL = _WORDS["numbers"].split()
 _SMALL_WORD = re.compile(rf"(?<!\bno )\b(?:{'|'.join(_SMALL)})\b(?!-)", re.I)
 _SCORE = re.compile(rf"\b({'|'.join(_SMALL)}|\d+)-({'|'.join(_SMALL)}|nil)\b", re.I)
-_TIMES_POWER = re.compile(r"(\d+(?:\.\d+)?) ?[x*] ?10\^?\{?(\d\d?)\}?|(\d+(?:\.\d+)?)e(\d\d?)\b")
+_TIMES_POWER = re.compile(r"(?<![\d.,])(\d+(?:\.\d+)?)(?: ?[x*] ?10\^(?:\{(\d\d?)\}|(\d\d?)\b)|e(\d\d?)\b)")
 _DEGREES = re.compile(r"(?<=\d) degrees? (?=[CF]\b)")
 _KM_PER_HOUR = re.compile("kilomet(?:re|er)s per hour", re.I)
 _UNIT = re.compile(r"(?<=\d)(?:\s?degrees?(?=\s[CFcf]))?[\s-]?(°\s?[CF]\b|[^\W\d_][\w²/]*)")
@@ -186,7 +186,9 @@ class _Answer:
         form = _form(self.figures)
         spaced = " ".join(_SPLIT.sub(" ", form).split())
         words = _EXPAND.sub(lambda match: _EXPANDED[match[0]], spaced).split()
-        words = [(len(word) > 1 and roman_value(word)) or _ONE_NAME.get(word, word) for word in words]
+        spelled = [(len(word) > 1 and roman_value(word)) or word for word in words]
+        words = [_ONE_NAME.get(word, word) for word in spelled]
+        self.renamed = words != spelled
         self.words = [word for word in words if word not in _ARTICLES] or words
         self.stems = [*map(_stem, self.words)]
         self.names = _without_titles(self.words)
@@ -278,10 +280,16 @@ def _with_figures(text: str) -> str:
         text = _KM_PER_HOUR.sub("km/h", text.replace("miles per hour", "mph")).replace(" per second", "/s")
     text = _DEGREES.sub("°", text.replace("square ", "sq").replace("sq. ", "sq"))
     text = _SCORE.sub(lambda match: f"{_digits(match[1])}-{_digits(match[2])}", text)
-    text = _TIMES_POWER.sub(
-        lambda match: str(int(Fraction(match[1] or match[3]) * 10 ** int(match[2] or match[4]))), text
-    )
+    text = _TIMES_POWER.sub(lambda match: _shifted(match[1], int(match[2] or match[3] or match[4])), text)
+    text = re.sub(r"(?<=\d) ?[x*] ?(?=\d)", " x ", text)
     return _SMALL_WORD.sub(lambda match: _digits(match[0]), text)
+
+
+def _shifted(number: str, places: int) -> str:
+    """Move the decimal point of a number to the right: "2.54" by 1 is "25.4"."""
+    whole, _, rest = number.partition(".")
+    moved = f"{whole}{(rest + '0' * places)[:places]}".lstrip("0").rjust(1, "0")
+    return f"{moved}.{rest[places:]}" if rest[places:] else moved
 
 
 def _digits(word: str) -> str:
@@ -344,7 +352,7 @@ _SCALES = {
 _SCALES["thousand"] = 3
 _ABOUT = re.compile(r"^(?:[a-z] ?= ?|about |approximately |around |roughly |circa )|(?: off)$")
 _SCALED = re.compile(r"(-?\d{1,30}(?:\.\d{1,30})?) ?([kKMB]|mn|bn)")  # "5 m" are metres
-_POWER_OF_TEN = re.compile(r"(-?\d{1,30}(?:\.\d{1,30})?)(?: ?[x*] ?10\^?\{?|e)([+-]?\d{1,2})\}?")
+_POWER_OF_TEN = re.compile(r"(-?\d{1,30}(?:\.\d{1,30})?)(?: ?[x*] ?10\^\{?|e)([+-]?\d{1,2})\}?")
 _NUMBER = re.compile(
     r"(?:(\d+) (?=\d+/))?(-?\d{1,60}(?:\.\d{1,60})?)(?:/([1-9]\d{0,9}))?(%?)|(\d+) (?:in|out of) (\d+)"
 )
@@ -372,7 +380,15 @@ _BLOOD = re.compile(r"(?:type |blood type )?(ab?|b|o) ?(?:rh ?)?(\+|-|positive|n
 _DECADE = re.compile(r"(?:in )?(\d\d)?(\d0)s")
 _CENTURY = re.compile(r"(?:in )?(\d\d?)(?:(?:st|nd|rd|th) century|00s)")
 _NEAR = Fraction(1, 5)  # of two amounts in different units: a rounded conversion is nearer
-_UNSURE = [{"pound", "£"}, {"pound", "lb"}, {"deg", "°C"}, {"deg", "°F"}, {"deg", "°"}]
+_UNSURE = [
+    {"calorie", "kcal"},
+    {"ton", "t"},
+    {"pound", "£"},
+    {"pound", "lb"},
+    {"deg", "°C"},
+    {"deg", "°F"},
+    {"deg", "°"},
+]
 
 
 def _value(figures: str) -> tuple[str, Any] | None:
@@ -404,7 +420,8 @@ def _value(figures: str) -> tuple[str, Any] | None:
         return "date", date[1]
     if day := month_and_day(form):
         return "day", day
-    if century := _CENTURY.fullmatch(form):
+    century = _CENTURY.fullmatch(form)
+    if century and not (form.endswith("00s") and (len(century[1]) < 2 or century[1] in ("19", "20"))):
         return "century", int(century[1]) + (form[-1] == "s")
     if decade := _DECADE.fullmatch(form):
         return "decade", (decade[1] or "19", decade[2])
@@ -421,7 +438,7 @@ def _amount(text: str) -> tuple[str, Any] | None:
     """Dimension and size of one amount."""
     match = _AMOUNT.fullmatch(text)
     unit = _unit(match[1] or match[6]) if match else ""
-    number = (match[2] or match[4]).replace(",", "") if match else ""
+    number = re.sub(r",(\d\d?)$", r".\1", match[2] or match[4]).replace(",", "") if match else ""
     if not match or not unit or number.count(".") > 1:
         return None
     dimension, size = _SIZES[unit]
@@ -443,7 +460,7 @@ def _by_value(question: str, s: _Answer, t: _Answer) -> bool | None:
         return None if unsure else False
     if kind in ("time", "date", "day", "blood", "century", "decade"):
         return False
-    return False if kind != "range" and abs(x - y) > _NEAR * max(abs(x), abs(y)) else None
+    return False if kind not in ("range", "calories") and abs(x - y) > _NEAR * max(abs(x), abs(y)) else None
 
 
 def _by_amount(_: str, s: _Answer, t: _Answer) -> bool | None:
@@ -452,7 +469,9 @@ def _by_amount(_: str, s: _Answer, t: _Answer) -> bool | None:
         return None
     for number, one in s.units.items():
         other = t.units.get(number, one)
-        if one != other and {one, other} not in _UNSURE and {one[:-2], other[:-2]}.isdisjoint((one, other)):
+        both = {one, other}
+        scale = both & {"K", "B"} and both.isdisjoint(("°C", "°F"))  # 50K people, 5B dollars
+        if len(both) == 2 and not scale and both not in _UNSURE and {one[:-2], other[:-2]}.isdisjoint(both):
             return False
     opposed = any(t.bounds.get(number, low) != low for number, low in s.bounds.items())
     return False if opposed and s.negated == t.negated else None
@@ -466,6 +485,7 @@ _CHEMICAL = re.compile(
 _FORMULA = re.compile("(?:[A-Z][a-z]?){2,}")
 _POWER = re.compile(r"[⁰¹²³⁴-⁹]+(?![⁺⁻])")
 _MINUS = re.compile(r"-(?:\d*[a-z]\b|(?:sin|cos|tan|log|ln|exp|sqrt)\b)")
+_FLAG = re.compile(r"\b(?:flag|option|switch|argument|parameter)s?\b", re.I)
 _TOKEN = re.compile(r"[^\W_]+|[<>=!&|+*]+|\S")
 _SKIN = re.compile("[\ufe0f\U0001f3fb-\U0001f3ff]")
 _SIGNS = re.compile(r"[#+]|-(?!\w)").findall
@@ -491,10 +511,12 @@ def _by_sign(question: str, s: _Answer, t: _Answer) -> bool | None:
     """In code and formulas each sign counts, in chemical symbols and units the case."""
     x, y = s.code, t.code
     if not (s.is_code or t.is_code):
-        if x.lstrip("-") == y.lstrip("-") and (_MINUS.match(x) is None) != (_MINUS.match(y) is None):
+        negative = (_MINUS.match(x) is None) != (_MINUS.match(y) is None)
+        if negative and x.lstrip("-") == y.lstrip("-") and not _FLAG.search(question):
             return False
         named = _SUBSTANCES.get(x, x.lower()), _SUBSTANCES.get(y, y.lower())
-        if x != y and named[0] == named[1] and (x in _SUBSTANCES) != (y in _SUBSTANCES):
+        lettered = min(len(x), len(y)) == 1 and _OPTIONS.search(question)  # C) Nitrogen
+        if named[0] == named[1] and (x in _SUBSTANCES) != (y in _SUBSTANCES) and not lettered:
             return True
         if len(x) < 5 and x != y and x.lower() == y.lower():
             units = x in _UNITS and y in _UNITS and _UNITS[x] != _UNITS[y]
@@ -633,7 +655,10 @@ def _unlike(x: Sequence[str], y: Sequence[str]) -> tuple[Sequence[str], Sequence
     return x[start : len(x) - end], y[start : len(y) - end]
 
 
-def _by_list(_: str, s: _Answer, t: _Answer) -> bool | None:
+_JOINT = re.compile(r"\b(?:and|or|und|oder|et|y)\b|&")
+
+
+def _by_list(question: str, s: _Answer, t: _Answer) -> bool | None:
     """Lists with the same members are the same; a list differs from one of its members."""
     x, y = s.members, t.members
     if not (x or y) or _NO_LIST.search(s.raw) or _NO_LIST.search(t.raw):
@@ -650,6 +675,8 @@ def _by_list(_: str, s: _Answer, t: _Answer) -> bool | None:
     one, many, listed = (t, x, s.raw) if x else (s, y, t.raw)
     if any(options) or "&" in listed or one.names[0] in _SHORT_LISTS:
         return None
+    if many[0] == one.names and _PLACE.search(question) and not _JOINT.search(listed):
+        return None  # London, England, United Kingdom
     return False if one.names in many else None
 
 
@@ -689,7 +716,7 @@ def _by_opposite(_: str, s: _Answer, t: _Answer) -> bool | None:
             return False
     acronyms = all(len(one.words) == 1 and one.raw.isalpha() and one.raw.isupper() for one in (s, t))
     if acronyms and 2 < len(s.raw) == len(t.raw) < 6 and s.words != t.words:
-        return False
+        return None if sorted(s.raw) == sorted(t.raw) else False  # NATO, OTAN
     if s.rivals.isdisjoint(t.forms):
         return None
     x = [word for word in s.words if word not in t.words]
@@ -748,13 +775,28 @@ def _is_short(x: str, y: str) -> bool:
     return x[0] == y[0] if min(len(x), len(y)) == 1 else y in _NICKNAMES.get(x, ())
 
 
-def _by_alias(_: str, s: _Answer, t: _Answer) -> bool | None:
+_PERSON = re.compile(
+    r"\b(?:who(?:m|se)?|wer|wen|wem|wessen|qui|chi|quién|actor|actress|singer|author|writer|director|player"
+    r"|president|minister|secretary|composer|painter|scientist|voice)\b",
+    re.I,
+)
+_NO_PERSON = frozenset(_WORDS["groups"].split())
+_NAMING = re.compile(
+    r"\b(?:words?|names?|called|call|say|spell|spelled|write|written|translat\w+|renamed|former(?:ly)?|previously)\b",
+    re.I,
+)
+_PLACE = re.compile(r"\b(?:where|city|town|village|place|district|wo|où|dónde|dove)\b", re.I)
+
+
+def _by_alias(question: str, s: _Answer, t: _Answer) -> bool | None:
     """One form; an acronym; a name with initials or nicknames in its parts."""
     joined = ["".join(answer.words) for answer in (s, t)]
     umlauts = (
         [re.sub("(?<=[aou])e", "", word) for word in joined] if _UMLAUT.search(s.raw + t.raw) else joined
     )
     if s.names == t.names or (umlauts[0] == umlauts[1] and joined[0].isalpha()):
+        if (s.renamed or t.renamed) and _NAMING.search(question):
+            return None
         return _SIGNS(s.raw) == _SIGNS(t.raw) or None
     x, y = _unlike(s.words, t.words)
     for short, long, one, other in ((x, y, s, t), (y, x, t, s)):
@@ -770,7 +812,8 @@ def _by_alias(_: str, s: _Answer, t: _Answer) -> bool | None:
     if _sounds_alike(s, t):
         return True
     if len(s.names) != len(t.names) or len(s.names) < 2 or s.names[-1] != t.names[-1]:
-        return _with_middle(s, t) or _with_middle(t, s) or None
+        middle = _PERSON.search(question) and (_with_middle(s, t) or _with_middle(t, s))
+        return True if middle else None
     pairs = [(p, q) for p, q in zip(s.names, t.names) if p != q]
     named = all(min(len(p), len(q)) == 1 or (s.is_name(p) and t.is_name(q)) for p, q in pairs)
     return True if named and all(p.isalpha() and q.isalpha() and _is_short(p, q) for p, q in pairs) else None
@@ -786,11 +829,15 @@ def _sounds_alike(s: _Answer, t: _Answer) -> bool:
 
 
 def _with_middle(short: _Answer, long: _Answer) -> bool:
-    """Return whether a first and a last name are those of a longer name: Bob Dylan, Robert Allen Dylan."""
+    """Return whether a first and a last name are those of a longer name: Bob Dylan, Robert Allen Dylan.
+
+    It is not so of groups: the Liberal Party is not the Liberal Democratic Party.
+    """
     if len(short.names) != 2 or not 2 < len(long.names) < 5 or short.names[1] != long.names[-1]:
         return False
+    person = long.names[-1] not in _NO_PERSON and "quincy" not in long.names
     first = short.names[0] == long.names[0] or _is_short(short.names[0], long.names[0])
-    return first and all(map(long.is_name, long.names)) and short.is_name(short.names[1])
+    return first and person and all(map(long.is_name, long.names)) and short.is_name(short.names[1])
 
 
 _RULES: tuple[Callable[[str, _Answer, _Answer], bool | None], ...] = (

@@ -18,6 +18,7 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,37 +42,52 @@ CREATE TABLE replies (
 _LABELS = """\
 CREATE TABLE labels (
     number INTEGER PRIMARY KEY, id TEXT NOT NULL REFERENCES replies (id), correct INTEGER NOT NULL,
-    time REAL NOT NULL, key TEXT NOT NULL, struck REAL, UNIQUE (id, correct, key)
+    time REAL NOT NULL, key TEXT NOT NULL, struck REAL, subject TEXT NOT NULL, audited INTEGER NOT NULL,
+    UNIQUE (id, correct, key)
 )
 """
-_CONTENTS = "CREATE INDEX contents ON replies (content)"
+#: What makes it quick to find the labels of one subject, however many there are.
+_INDEXES = {
+    name: f"CREATE INDEX {name} ON labels ({columns}) WHERE struck IS NULL"
+    for name, columns in (
+        ("subjects", "subject, number"),
+        ("audits", "subject, audited, number"),
+        ("sides", "subject, correct"),
+    )
+}
+_STRIKES = "CREATE TABLE strikes (number INTEGER PRIMARY KEY, time REAL NOT NULL, labels INTEGER NOT NULL)"
 _LAYOUT = databases.Layout(
     "log",
     databases.REPLY_LOG,
     databases.REPLY_LOG_SCHEMA,
-    {"replies": _REPLIES, "labels": _LABELS, "contents": _CONTENTS},
+    {"replies": _REPLIES, "labels": _LABELS, **_INDEXES, "strikes": _STRIKES},
 )
+#: A label is about a reply, and about all replies by one calibration with its question and answer.
 _LABEL = """\
-INSERT OR IGNORE INTO labels (id, correct, time, key) SELECT id, ?, ?, ? FROM replies WHERE id = ?
+INSERT OR IGNORE INTO labels (id, correct, time, key, subject, audited)
+SELECT id, ?, ?, ?, CASE WHEN content IS NULL THEN id ELSE calibration || ' ' || content END, audited
+FROM replies WHERE id = ?
 """
-#: The other labels of one reply, or of equal answers to equal questions by one calibration.
-_OF_EQUAL = """\
-SELECT 1 FROM replies AS other JOIN labels AS rival ON rival.id = other.id
-WHERE rival.struck IS NULL AND (
-    other.id = replies.id OR other.content = replies.content AND other.calibration = replies.calibration
-)"""
-_COUNTS = f"labels.struck IS NULL AND NOT EXISTS ({_OF_EQUAL} AND rival.number < labels.number)"
-_CONFLICTS = f"labels.struck IS NULL AND EXISTS ({_OF_EQUAL} AND rival.correct <> labels.correct)"
-_LABELLED = f"""\
-SELECT labels.number, replies.id, probability, threshold, abstained, correct, audited
+_RIVALS = "SELECT 1 FROM labels AS rival WHERE rival.subject = labels.subject AND rival.struck IS NULL"
+_COUNTS = f"labels.struck IS NULL AND NOT EXISTS ({_RIVALS} AND rival.number < labels.number)"
+_COUNTS_AUDITED = (
+    "labels.audited = 1 AND labels.struck IS NULL "
+    f"AND NOT EXISTS ({_RIVALS} AND rival.audited = 1 AND rival.number < labels.number)"
+)
+_CONFLICTS = f"labels.struck IS NULL AND EXISTS ({_RIVALS} AND rival.correct = 1 - labels.correct)"
+_LABELLED = """\
+SELECT labels.number, replies.id, probability, threshold, abstained, correct, replies.audited
 FROM labels JOIN replies ON replies.id = labels.id
 WHERE labels.number > ?1 AND (?3 IS NULL OR calibration IN (SELECT value FROM json_each(?3)))
-AND {_COUNTS} ORDER BY labels.number LIMIT ?2
+AND {} ORDER BY labels.number LIMIT ?2
+"""
+_COUNTING = f"""\
+SELECT id, number, correct FROM labels
+WHERE id IN (SELECT value FROM json_each(?)) AND key = ? AND {_COUNTS} ORDER BY number
 """
 _ALL = f"""\
-SELECT labels.number, labels.id, labels.time, key, correct, {_COUNTS}, {_CONFLICTS}, struck
-FROM labels JOIN replies ON replies.id = labels.id
-WHERE labels.number > ?1 AND ?3 IS NULL ORDER BY labels.number LIMIT ?2
+SELECT labels.number, id, time, key, correct, {_COUNTS}, {_CONFLICTS}, struck
+FROM labels WHERE labels.number > ?1 AND ?3 IS NULL ORDER BY labels.number LIMIT ?2
 """
 _STRIKE = """\
 UPDATE labels SET struck = :struck WHERE (struck IS NULL) = (:struck IS NOT NULL)
@@ -142,24 +158,22 @@ class ReplyLog:
     >>> log = ReplyLog(Path(mkdtemp()) / "log.sqlite")
     >>> log.add(Reply("a", 0.0, "f00", {"E-SC": 1.0}, "paris", 0.9, 0.5, False, "model"))
     >>> log.label({"a": True, "b": False}), log.label({"a": True})
-    (['a'], [])
+    ({'a': True}, {'a': False})
     >>> list(log.labelled()), list(log.probabilities())
     ([LabelledReply(id='a', probability=0.9, threshold=0.5, abstained=False, correct=True, ...)], [0.9])
     """
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self.path = Path(path)
-        self._connect = databases.connect_read_only if read_only else connect
+        self._connect = databases.reader(self.path) if read_only else partial(connect, self.path, PATIENCE)
         self._lock = threading.Lock()
         self._is_locked = False  # by another program, when this one last wrote
         if not read_only:
             databases.make_folder(self.path, "the log")
         with self._as_store_error():
-            self._database = self._connect(self.path)
+            self._database = self._connect() if read_only else connect(self.path)
             self._close = weakref.finalize(self, databases.close_whole, self._database)
             (databases.check if read_only else databases.prepare)(self._database, self.path, _LAYOUT)
-        self._version = 0
-        self.is_changed_elsewhere()
 
     def add(self, reply: Reply) -> None:
         """Write a reply down; StoreError if that cannot be done."""
@@ -172,17 +186,18 @@ class ReplyLog:
         with self._writing() as database:
             database.execute(f"INSERT INTO replies ({columns}) VALUES ({places})", values)
 
-    def label(self, labels: Mapping[str, bool], key: str = "") -> list[str]:
-        """Write down, all of them or none, which answers proved right; return the ids whose label counts now.
+    def label(self, labels: Mapping[str, bool], key: str = "") -> dict[str, bool]:
+        """Write down, all of them or none, which answers proved right.
 
         `key` says who labels. One key labels a reply once each way; what it sends again is passed over, and
-        so is an id that no reply has.
+        so is an id that no reply has. Return the ids whose label counts, and whether it is new.
         """
         with self._writing() as database:
             (last,) = database.execute("SELECT ifnull(max(number), 0) FROM labels").fetchone()
             values = [(int(correct), time.time(), key, id) for id, correct in labels.items()]
             database.executemany(_LABEL, values)
-            return [row[1] for row in database.execute(_LABELLED, (last, len(labels), None))]
+            counting = database.execute(_COUNTING, (dumps(list(labels)), key)).fetchall()
+        return {id: number > last for id, number, correct in counting if correct == labels[id]}
 
     def labels(self) -> Iterator[LoggedLabel]:
         """All labels in the order in which they came, struck ones too."""
@@ -207,14 +222,15 @@ class ReplyLog:
             "until": until,
         }
         with self._writing() as database:
-            return database.execute(_STRIKE, values).rowcount
+            count = database.execute(_STRIKE, values).rowcount
+            database.execute("INSERT INTO strikes (time, labels) VALUES (?, ?)", (time.time(), count))
+        return count
 
-    def is_changed_elsewhere(self) -> bool:
-        """Whether another process has written to the log since this was asked before, as to strike labels."""
-        with self._lock, self._as_store_error():
-            (version,) = self._database.execute("PRAGMA data_version").fetchone()
-        known, self._version = self._version, version
-        return bool(version != known)
+    @property
+    def n_strikes(self) -> int:
+        """How often labels were struck or restored, by any process."""
+        with self._reading() as database:
+            return int(database.execute("SELECT ifnull(max(number), 0) FROM strikes").fetchone()[0])
 
     def reply(self, id: str) -> Reply | None:
         """The reply with an id; None if there is none."""
@@ -235,10 +251,18 @@ class ReplyLog:
             query = f"SELECT calibration, count(labels.id) FROM {joined} GROUP BY calibration"
             return dict(database.execute(query).fetchall())
 
-    def labelled(self, calibrations: Sequence[str] | None = None) -> Iterator[LabelledReply]:
-        """The replies by these calibrations, by default all, whose label counts, in the order of labels."""
-        for id, probability, threshold, abstained, correct, audited in self._pages(_LABELLED, calibrations):
-            yield LabelledReply(id, probability, threshold, bool(abstained), bool(correct), bool(audited))
+    def labelled(
+        self, calibrations: Sequence[str] | None = None, *, audited: bool = False
+    ) -> Iterator[LabelledReply]:
+        """The replies by these calibrations, by default all, whose label counts, in the order of labels.
+
+        With `audited` those of audited replies, of which the first of a subject counts.
+        """
+        statement = _LABELLED.format(_COUNTS_AUDITED if audited else _COUNTS)
+        for id, probability, threshold, abstained, correct, is_audited in self._pages(
+            statement, calibrations
+        ):
+            yield LabelledReply(id, probability, threshold, bool(abstained), bool(correct), bool(is_audited))
 
     def probabilities(self, calibrations: Sequence[str] | None = None) -> Iterator[float]:
         """The probabilities by these calibrations, by default all, in the order of the replies."""
@@ -283,7 +307,7 @@ class ReplyLog:
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
-        with self._as_store_error(), closing(self._connect(self.path, PATIENCE)) as database:
+        with self._as_store_error(), closing(self._connect()) as database:
             yield database
 
     def _as_store_error(self) -> AbstractContextManager[None]:

@@ -10,6 +10,7 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import cached_property, partial
 from hashlib import sha256
@@ -183,7 +184,9 @@ class Service:
         self._templates: dict[tuple[str, Template], str] = {}
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="semcal-log")
         self._labelling = threading.Lock()
+        self._n_strikes = 0 if log is None else log.n_strikes  # which the watch knows of
         self._grading = ThreadPoolExecutor(1, thread_name_prefix="semcal-grading")
+        self._plain = ThreadPoolExecutor(1, thread_name_prefix="semcal-labels")  # those that need no grading
 
     def _check_fallback(self, fallback: Tier) -> None:
         """UsageError unless there is a threshold to fall back from, and answers to fall back to."""
@@ -200,7 +203,8 @@ class Service:
         self.engine.close(at_once=at_once)
         if self.fallback is not None:
             self.fallback.engine.close(at_once=at_once)
-        self._grading.shutdown(wait=not at_once, cancel_futures=at_once)
+        for thread in (self._grading, self._plain):
+            thread.shutdown(wait=not at_once, cancel_futures=at_once)
         self.servers.close()
         self._writer.shutdown()
         if self.log is not None:
@@ -478,13 +482,17 @@ class Service:
             self._note_unlogged(str(error))
         else:
             self.log_fault = None
-        if self._alarmed and self._labelling.acquire(blocking=False):
-            try:
+        if self._alarmed:
+            with suppress(RuntimeError):  # the service ends
+                self._grading.submit(self._end_false_alarm)
+
+    def _end_false_alarm(self) -> None:
+        """Let the watch read its labels again where some were struck."""
+        try:
+            with self._labelling:
                 self._heed_strikes()
-            except StoreError as error:
-                note("log", fault=str(error))
-            finally:
-                self._labelling.release()
+        except StoreError as error:
+            note("log", fault=str(error))
 
     def _note_unlogged(self, fault: str) -> None:
         if self.log_fault is None:
@@ -512,7 +520,8 @@ class Service:
         """
         self._check_references(labels)
         until, given_up = time.monotonic() + self.settings.request_timeout, threading.Event()
-        future = self._grading.submit(self.label, labels, key, is_wanted=lambda: not given_up.is_set())
+        thread = self._grading if any(label.reference for label in labels) else self._plain
+        future = thread.submit(self.label, labels, key, is_wanted=lambda: not given_up.is_set())
         try:
             return await self._wait(future, gone, until)
         finally:
@@ -536,19 +545,19 @@ class Service:
             raise ApiError(409, "nothing is logged here; start with --log FILE", code="no_log")
         verdicts = dict[str, tuple[Reply, bool]]()
         try:
+            for place, label in enumerate(labels):
+                if not is_wanted():
+                    return []
+                verdict = self._verdict_of(label, f"labels.{place}")
+                if verdicts.setdefault(label.id, verdict) != verdict:
+                    reason = f"the reply {shown(label.id)} is labelled twice, and differently; send one"
+                    raise ApiError(400, reason)
             with self._labelling:
-                for place, label in enumerate(labels):
-                    if not is_wanted():
-                        return []
-                    verdict = self._verdict_of(label, f"labels.{place}")
-                    if verdicts.setdefault(label.id, verdict) != verdict:
-                        reason = f"the reply {shown(label.id)} is labelled twice, and differently; send one"
-                        raise ApiError(400, reason)
                 self._heed_strikes()
-                sent = {id: correct for id, (_, correct) in verdicts.items()}
-                counted = dict.fromkeys(self.log.label(sent, key))
-                for reply_id in counted:
-                    self._take_label(*verdicts[reply_id])
+                counted = self.log.label({id: correct for id, (_, correct) in verdicts.items()}, key)
+                for reply_id, is_new in counted.items():
+                    if is_new:
+                        self._take_label(*verdicts[reply_id])
         except StoreError as error:
             note("log", fault=str(error))
             reason = "the log cannot be used, so no label was taken; try again later"
@@ -559,9 +568,14 @@ class Service:
         ]
 
     def _heed_strikes(self) -> None:
-        """Let the watch begin again where another process has struck labels."""
-        if self.log is not None and self.log.is_changed_elsewhere() and self.watch is not None:
+        """Let the watch read its labels again where some were struck since it did."""
+        if (
+            self.log is not None
+            and self.watch is not None
+            and (n_strikes := self.log.n_strikes) != self._n_strikes
+        ):
             self.watch.read_labels_again(self.log, (self.calibration.id,))
+            self._n_strikes = n_strikes
 
     def _take_label(self, reply: Reply, correct: bool) -> None:
         """Tell the metrics and the watch of a label."""

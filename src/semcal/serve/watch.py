@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from semcal.arrays import as_option
@@ -145,10 +145,10 @@ class SequentialTest:
         if len(self.course) == self.kept:
             self.course, self.every = self.course[1::2], 2 * self.every
 
-    def restart(self) -> None:
-        """Forget all outcomes."""
-        self.groups = {name: EProcess(process.odds) for name, process in self.groups.items()}
-        self.n, self.alarm_at, self.course, self.every = 0, None, [], 1
+    def begun_anew(self) -> SequentialTest:
+        """The same test before any outcome."""
+        groups = {name: EProcess(process.odds) for name, process in self.groups.items()}
+        return SequentialTest(self.name, groups, self.alpha, self.tolerance, kept=self.kept)
 
     @property
     def alarm(self) -> bool:
@@ -296,17 +296,18 @@ class PromiseWatch:
             self.leave_out_questions()
         for probability in log.probabilities(calibrations):
             self.observe(probability)
-        for reply in log.labelled(calibrations):
-            if reply.audited or not audited:
-                self.update(reply)
+        for reply in log.labelled(calibrations, audited=audited):
+            self.update(reply)
 
     def read_labels_again(self, log: ReplyLog, calibrations: Sequence[str]) -> None:
-        """Begin anew with the labels that count now, after some were struck."""
-        for name, test in self.tests.items():
-            if name != "questions":
-                test.restart()
+        """Take the labels that count now, after some were struck; the tests change when all are read."""
+        begun = {name: test.begun_anew() for name, test in self.tests.items()}
+        shadow = replace(self, tests=begun)
         for reply in log.labelled(calibrations):
-            self.update(reply)
+            shadow.update(reply)
+        for name, test in begun.items():
+            if name != "questions":  # which reads no labels
+                vars(self.tests[name]).update(vars(test))
 
     @property
     def alarm(self) -> bool:

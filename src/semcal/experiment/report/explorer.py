@@ -19,7 +19,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from semcal.databases import connect_read_only
+from semcal.databases import reader
 from semcal.errors import StoreError
 from semcal.experiment.analyses.grid_scores import base_candidate
 from semcal.experiment.finished import FinishedRun
@@ -254,7 +254,7 @@ def stored_verdicts(path: Path) -> Iterator[VerdictsAmong]:
     if not path.is_file():
         yield lambda *_: []
         return
-    database = connect_read_only(path)
+    database = reader(path)()
 
     def read_rows(statement: str, *values: str) -> list[tuple[str, ...]]:
         try:
