@@ -558,8 +558,8 @@ def read_yaml(path: Path, name: str, *, remedy: str) -> Any:
 
 
 def write_sealed(path: Path, content: Mapping[str, object]) -> None:
-    """Write a JSON object with its checksum, whole or not at all, for the owner alone."""
-    with atomic_write(path, private=True) as file:
+    """Write a JSON object with its checksum, whole or not at all."""
+    with atomic_write(path) as file:
         file.write(canonical({**content, "checksum": json_checksum(content)}).encode())
 
 

@@ -73,9 +73,13 @@ class Store:
         return self.root / "blocks" / stage / f"{digest(made_of)}.jsonl"
 
     def find(self, stage: str, key: Json) -> Block | None:
-        """Return a block, None if it is not there; StoreError if it is damaged."""
+        """Return a block, None if it is not there; StoreError if it is damaged or another user's."""
         path = self.path(stage, key)
-        return read_block(path) if path.exists() else None
+        try:
+            return read_block(path) if path.exists() else None
+        except PermissionError as error:
+            reason = f"cannot read {path}: it belongs to another user"
+            raise StoreError(f"{reason}; name a folder of your own, or let its owner share it") from error
 
     def keep(self, stage: str, key: Json, lines: Sequence[str], label: Json | None = None) -> Block:
         """Write a block of rows that are JSON already; `label` says what it is a part of."""

@@ -25,7 +25,6 @@ from semcal.files import (
     own_files,
     part_folder,
     remove_leftovers,
-    write_sealed,
     writing,
 )
 from semcal.models.equivalence import CachedEquivalence, ExactMatch
@@ -133,7 +132,6 @@ def test_files_have_the_permissions_that_the_umask_leaves(mask: int, mode: int, 
 def test_files_of_samples_and_caches_are_for_their_owner_alone(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
-        write_sealed(tmp_path / "profile.json", {"a": 1})
         (path := Store(tmp_path).path("stage", {})).parent.mkdir(parents=True)
         Store(tmp_path).keep("stage", {}, ["{}"])
         with RowResults("sample", tmp_path / "rows.jsonl"):
@@ -141,7 +139,7 @@ def test_files_of_samples_and_caches_are_for_their_owner_alone(tmp_path: Path) -
         CachedEquivalence(ExactMatch(), tmp_path / "verdicts.sqlite")
     finally:
         os.umask(before)
-    files = [path, *(tmp_path / name for name in ("profile.json", "rows.jsonl", "verdicts.sqlite"))]
+    files = [path, *(tmp_path / name for name in ("rows.jsonl", "verdicts.sqlite"))]
     assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
 
 

@@ -197,7 +197,7 @@ def status_line(line: str) -> Exception:
 @pytest.mark.parametrize(
     "answer",
     [
-        httpx.Response(200, json=reply(finish_reason=KEY)),
+        httpx.Response(200, json=reply(finish_reason=[KEY])),
         httpx.Response(200, json=reply(finish_reason={"a": ["x" * 20 + KEY]})),
         httpx.Response(200, json=reply(index=KEY)),
         httpx.Response(307, headers={"location": f"https://elsewhere/{KEY}?k={KEY}"}),
@@ -350,7 +350,6 @@ ONE = ServerRequest("/chat/completions", {"messages": [], "model": "small", "max
     "message",
     [
         {"content": "x" * 3001},
-        {"content": "Mirna.", "reasoning_content": "x" * 3001},
         {"content": [{"type": "text", "text": "x" * 1600}] * 2},
     ],
 )
@@ -364,6 +363,19 @@ def test_an_answer_that_is_longer_than_its_tokens_can_be_is_damaged(message: dic
     with mocked(lambda _: httpx.Response(200, json=long)) as client:
         (choices,) = client.send_all([ONE.with_fields({"max_tokens": 40})], parse_choices)
     assert not isinstance(choices, RequestFailed)
+
+
+def test_reasoning_and_signatures_beside_an_answer_may_be_long() -> None:
+    """Not every server counts them in max_tokens."""
+    for beside in (
+        {"reasoning_content": "x" * 10_000},
+        {"reasoning_details": [{"data": "x" * 6000}]},
+        {"thinking_blocks": [{"signature": "x" * 5000}]},
+    ):
+        whole = reply(message={"role": "assistant", "content": "Mirna.", **beside})
+        with mocked(lambda _, whole=whole: httpx.Response(200, json=whole)) as client:
+            ((choice,),) = client.send_all([ONE], parse_choices)
+        assert choice.text == "Mirna."
 
 
 def test_no_more_log_probabilities_are_read_than_there_can_be_tokens() -> None:

@@ -235,7 +235,7 @@ def test_a_damaged_reply_is_refused_with_what_is_wrong(place: str, value: Any, r
         *((name, True) for name in ("stop", "eos", "eos_token", "end_turn", "STOP", "stop_sequence")),
         *((name, False) for name in ("length", "model_length", "max_tokens", "MAX_TOKENS")),
         *((name, True) for name in ("tool_calls", "function_call", "tool_use")),
-        (None, None),
+        *((name, None) for name in (None, "", "COMPLETE", "end_of_text")),
     ],
 )
 def test_a_finish_reason_of_any_provider_is_read(reason: str | None, finished: bool | None) -> None:

@@ -335,7 +335,10 @@ class Service:
             outcome = await self._wait(job.future, gone, until)
             refuses = self.settings.uncovered == "refuse" and not tier.uq.asking.force
             if outcome.by_other_model and refuses:
-                reason = "another model answered than the calibration's; the operator can correct --model"
+                reason = (
+                    "another model answered than the calibration's; the operator can correct --model, or "
+                )
+                reason += "start with --force if the server uses another name for it"
                 raise ApiError(502, reason, code="other_model")
             return outcome
         except QuestionError as error:  # without its id, which may be long

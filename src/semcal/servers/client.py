@@ -790,7 +790,10 @@ def _most_containers(request: ServerRequest) -> int:
 
 
 def _check_answers(reply: Any, body: Json) -> None:
-    """ValueError for an answer that is longer than its tokens can be; more entries than tokens are cut."""
+    """ValueError for an answer that is longer than its tokens can be; more entries than tokens are cut.
+
+    Reasoning and signatures beside it are not limited by `max_tokens` everywhere, and not counted.
+    """
     limit = body.get("max_tokens") or body.get("max_completion_tokens")
     choices = reply.get("choices") if isinstance(reply, dict) else None
     if limit is None or body.get("echo") or not isinstance(choices, list):
@@ -799,22 +802,16 @@ def _check_answers(reply: Any, body: Json) -> None:
     for choice in choices:
         if not isinstance(choice, dict):
             continue
-        if (n := _count_letters([choice.get("message"), choice.get("text")])) > longest:
+        message = choice.get("message")
+        answer = message.get("content") if isinstance(message, dict) else None
+        parts = answer if isinstance(answer, list) else [{"text": answer}]
+        texts = [choice.get("text"), *(part.get("text") for part in parts if isinstance(part, dict))]
+        if (n := sum(len(text) for text in texts if isinstance(text, str))) > longest:
             raise ValueError(f"an answer of at most {limit} tokens has {n} letters")
         logprobs = choice.get("logprobs")
         for name in ("content", "tokens", "token_logprobs", "top_logprobs"):
             if isinstance(logprobs, dict) and isinstance(logprobs.get(name), list):
                 del logprobs[name][limit + 1 :]  # the end of turn may come beside
-
-
-def _count_letters(value: Any) -> int:
-    """The letters of all texts in a value, however deep."""
-    count, values = 0, [value]
-    while values:
-        value = values.pop()
-        count += len(value) if isinstance(value, str) else 0
-        values.extend(value.values() if isinstance(value, dict) else value if isinstance(value, list) else ())
-    return count
 
 
 def _value(content: bytes, most: int) -> Any:

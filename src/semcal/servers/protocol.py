@@ -200,6 +200,8 @@ _FINISHED |= dict.fromkeys(("length", "model_length", "max_tokens"), False)
 _FINISHED |= dict.fromkeys(("tool_calls", "function_call", "tool_use"), True)
 #: The answer was withheld; with a text it was cut somewhere.
 _WITHHELD = ("content_filter", "refusal", "safety")
+#: The server gave up.
+_FAILED = ("error", "abort", "insufficient_system_resource")
 #: How vLLM writes a token where it is asked for ids (return_tokens_as_token_ids).
 _ID = re.compile(r"token_id:(\d{1,10})")
 #: Whole numbers that may be an index or a token id.
@@ -280,7 +282,8 @@ def _choice(choice: Json, *, log_probs: bool) -> Choice:
     reason = choice.get("finish_reason")
     name = reason.casefold() if isinstance(reason, str) else ""
     finished = _FINISHED.get(name, True if name in _WITHHELD and not is_answer else None)
-    if choice.get("error") or (finished is None and reason is not None):
+    is_unknown = isinstance(reason, str | None) and name not in (*_FAILED, *_WITHHELD)
+    if choice.get("error") or (finished is None and not is_unknown):
         cause = f" ({shown(choice['error'])})" if choice.get("error") else ""
         raise ValueError(f"an answer did not end: finish_reason is {shown(reason)}{cause}")
     entries, token_ids = _entries(choice.get("logprobs") if log_probs else None), choice.get("token_ids")
