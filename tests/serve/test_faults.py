@@ -15,6 +15,8 @@ from typing import Any
 import httpx
 import pytest
 
+import semcal
+from semcal.calibration.calibrated import Calibration
 from semcal.serve import service as service_module
 from semcal.serve.log import ReplyLog
 from semcal.serve.requests import LABELS
@@ -25,6 +27,7 @@ from semcal.uncertainty import SemanticUQ
 from tests.serve.serving import SANG, WHERE, WROTE, Running, running, until
 from tests.serve.test_guards import QUESTION, served
 from tests.serve.test_log import reply_of
+from tests.servers import fake_model
 from tests.servers.fake_server import FakeServer
 from tests.servers.fault_proxy import FAULTS, FaultProxy
 
@@ -180,6 +183,24 @@ def test_the_answer_of_another_model_has_no_probability(tmp_path: Path) -> None:
         forced.sampling = replace(forced.sampling, asking=replace(forced.asking, force=True))
         with running(forced) as server:
             assert server.chat(QUESTION).json()["semcal"]["confidence"] == expected
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_name_that_replies_had_at_calibration_is_the_model(tmp_path: Path) -> None:
+    labelled = [
+        {"id": str(number), "question": question, "answers": [next(iter(answers))]}
+        for number, (question, answers) in enumerate([*fake_model.ANSWERS.items()] * 4)
+    ]
+    with Other(log_probs="scaled") as backend:
+        backend.model = "gpt-4-0125-preview"
+        calibrated = semcal.calibrate(served(backend).model, labelled, m=5, progress=False)
+        calibrated.save_pretrained(tmp_path)
+        calibration = Calibration.from_pretrained(tmp_path)
+        assert calibration.provenance.server == {"answered_as": [backend.model]}
+        with running(SemanticUQ(served(backend).model, calibration=calibration)) as server:
+            assert server.chat(QUESTION).json()["semcal"]["confidence"] is not None
+            backend.model = "gpt-4-1106-preview"
+            assert code_of(server.chat(QUESTION)) == "other_model"
 
 
 @pytest.mark.parametrize("shown", [False, True])

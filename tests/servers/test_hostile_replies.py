@@ -450,6 +450,8 @@ def test_another_model_is_one_warning_with_both_names(asked: str, other: str) ->
         assert len(client.send_all([request], dict)) == 1
     (words,) = (str(one.message) for one in told)
     assert f"was asked for the model {asked}, and its replies name {other}; " in words
+    assert words.endswith("if that is an alias, calibrate with it, or start semcal serve with --force")
+    assert client.other_names == {other}
 
 
 def test_the_warning_shows_neither_the_key_nor_what_does_not_print() -> None:

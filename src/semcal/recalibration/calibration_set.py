@@ -88,6 +88,7 @@ def provenance_of(
 ) -> Provenance:
     """What a recalibrator or calibration made with these questions, all of one template, is valid for."""
     asking, _ = asking.settled(questions)
+    other_names = sorted(getattr(getattr(model, "client", None), "other_names", ()))
     return Provenance(
         model=model.name,
         revision=model.revision,
@@ -98,7 +99,7 @@ def provenance_of(
         n_questions=len(questions),
         seed=seed,
         versions=versions,
-        server=server or {},
+        server={**(server or {}), **({"answered_as": other_names} if other_names else {})},
     )
 
 

@@ -42,7 +42,8 @@ class Provenance:
     versions: Mapping[str, str | None] = field(default_factory=dict)  # of packages
     #: The validation scores by which it was chosen; empty if there was no choice.
     validation: Mapping[str, Any] = field(default_factory=dict)
-    server: Mapping[str, Any] = field(default_factory=dict)  # which one it was fitted over, how, T's error
+    #: Which one it was fitted over, how, T's error; other names of the model in its replies: "answered_as".
+    server: Mapping[str, Any] = field(default_factory=dict)
 
     def check(
         self,

@@ -141,6 +141,8 @@ class Asker:
         # what is of another template is told apart before, and the answer to it gets no probability
         self._uq.sampling = replace(uq.sampling, asking=replace(uq.asking, force=True))
         self._client: ServerClient | None = getattr(model, "client", None)
+        if self._client is not None and uq.calibration and (made_with := uq.calibration.provenance):
+            self._client.aliases = frozenset(made_with.server.get("answered_as", ()))
         #: Questions that enter one pass at most; over a server one, so that what it costs is known.
         self.batch = BATCH if self._client is None else 1
 

@@ -399,6 +399,8 @@ FIRST_WAIT, LONGEST_BACK_OFF = 0.5, 16.0
 SOON = 1 / 4
 #: Seconds after which a waiting caller looks for Ctrl-C, and in which a connection must be there.
 SIGNAL_WAIT, CONNECT = 0.5, 15.0
+#: Names of other models that are kept, of those in replies.
+MOST_NAMES = 20
 #: What a server may add to the name of a model that was asked for: a date or a version, or "latest".
 _VERSION = re.compile(r"(\.gguf|[-@:](latest|v?\d[-.\d]*))?")
 #: Lists and objects of one reply: each takes thirty times its letters.
@@ -479,6 +481,8 @@ class ServerClient:
         #: Of each connection: the last request, and what replied to it.
         self._last: weakref.WeakKeyDictionary[Any, tuple[Any, Any]] = weakref.WeakKeyDictionary()
         self.n_named_otherwise = 0  # replies that named another model than was asked for
+        self.other_names: set[str] = set()  # the names in those replies, the first MOST_NAMES
+        self.aliases: frozenset[str] = frozenset()  # names that replies may have beside the requested one
 
     @property
     def usage(self) -> Usage:
@@ -666,17 +670,22 @@ class ServerClient:
 
     def _compare(self, requested: Any, replied: Any) -> None:
         """Count replies that name another model, and warn once; folders before it and versions may differ."""
+        if isinstance(replied, str) and self.words(replied) in self.aliases:
+            return
         first, second = (str(name).casefold().rpartition("/")[2] for name in (requested, replied))
         first = first.removesuffix(".gguf").removesuffix("latest").rstrip("-:")
         matches = second.startswith(first) and _VERSION.fullmatch(second[len(first) :])
         if not isinstance(requested, str) or not isinstance(replied, str) or matches:
             return
         self.n_named_otherwise += 1
+        if len(self.other_names) < MOST_NAMES:
+            self.other_names.add(self.words(replied))
         if self.n_named_otherwise == 1:
             names = (
                 f"was asked for the model {self.words(requested)}, and its replies name {self.words(replied)}"
             )
             reason = f"{self.endpoint.url} {names}; what is written is bound to the former"
+            reason += "; if that is an alias, calibrate with it, or start semcal serve with --force"
             warnings.warn(reason, SemcalWarning, stacklevel=2)
 
     async def _answer(self, http: httpx.AsyncClient, request: ServerRequest) -> Any:
