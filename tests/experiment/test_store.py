@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,18 @@ def test_blocks_whose_contents_are_swapped_are_refused(tmp_path: Path) -> None:
     for key, path in zip(keys, (one, other), strict=True):
         with pytest.raises(StoreError, match=path.name):
             store.find("sample", {**key, "inputs": []})
+
+
+def test_a_block_of_another_user_is_named_with_a_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> bytes:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    rows(tmp_path, "sample", {}, lambda: ROWS)
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(StoreError, match=r"\.jsonl: it belongs to another user; name a folder"):
+        rows(tmp_path, "sample", {}, lambda: ROWS)
 
 
 def test_no_change_of_a_single_byte_passes_for_a_block(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from semcal.files import (
     own_files,
     part_folder,
     remove_leftovers,
+    write_sealed,
     writing,
 )
 from semcal.models.equivalence import CachedEquivalence, ExactMatch
@@ -120,16 +121,18 @@ def test_files_have_the_permissions_that_the_umask_leaves(mask: int, mode: int, 
         with writing(tmp_path / "rows.jsonl") as handle:
             handle.write("{}\n")
         write_tensors(tmp_path / "model.safetensors", {"a": torch.ones(3)})
+        write_sealed(tmp_path / "profile.json", {"a": 1})  # of a cache that users may share
         with atomic_folder(tmp_path / "folder"):
             pass
     finally:
         os.umask(before)
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
     folder = 0o777 & ~mask
-    assert modes == {"rows.jsonl": mode, "model.safetensors": mode, "folder": folder}
+    of_files = dict.fromkeys(("rows.jsonl", "model.safetensors", "profile.json"), mode)
+    assert modes == {**of_files, "folder": folder}
 
 
-def test_files_of_samples_and_caches_are_for_their_owner_alone(tmp_path: Path) -> None:
+def test_files_of_samples_and_caches_of_verdicts_are_for_their_owner_alone(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         (path := Store(tmp_path).path("stage", {})).parent.mkdir(parents=True)
