@@ -227,8 +227,8 @@ def test_answers_whose_end_is_not_told_are_counted_and_their_end_is_null(tmp_pat
         code, rows, said = semcal("sample", file, "--model", server.name, "--m", 4)
     assert code == 0, said
     assert [row["finished"] for row in rows] == [[None] * 4] * 2
-    assert re.search("warning: 8 of 8 answers came without a finish_reason, .*--max-new-tokens", said)
-    assert "8 answers came without a finish_reason\n" in said
+    assert re.search("warning: 8 of 8 answers came without a known finish_reason, .*--max-new-tokens", said)
+    assert "8 answers came without a known finish_reason\n" in said
     code, clustered, said = semcal("cluster", write(tmp_path / "s.jsonl", rows), "--equivalence", "exact")
     assert (code, [row["finished"] for row in clustered]) == (0, [[None] * 4] * 2), said
 

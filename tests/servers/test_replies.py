@@ -203,7 +203,10 @@ DAMAGE: list[tuple[str, Any, str]] = [
     ("choices.0.message", None, "message"),
     ("choices.0.message.content", ["a"], "content"),
     ("choices.0.finish_reason", "content_filter", "content_filter"),
-    ("choices.0.finish_reason", "error", "did not end"),
+    *(
+        ("choices.0.finish_reason", reason, "did not end")
+        for reason in ("error", "abort", "insufficient_system_resource", "network_error", "SAFETY")
+    ),
     ("choices.0.finish_reason", ["stop"], "did not end"),
     ("choices.0.error", {"code": 502, "message": "Upstream is gone"}, "Upstream is gone"),
     ("choices.0.logprobs.content.0", "x", "a token"),
@@ -235,7 +238,7 @@ def test_a_damaged_reply_is_refused_with_what_is_wrong(place: str, value: Any, r
         *((name, True) for name in ("stop", "eos", "eos_token", "end_turn", "STOP", "stop_sequence")),
         *((name, False) for name in ("length", "model_length", "max_tokens", "MAX_TOKENS")),
         *((name, True) for name in ("tool_calls", "function_call", "tool_use")),
-        *((name, None) for name in (None, "", "COMPLETE", "end_of_text")),
+        *((name, None) for name in (None, "", "COMPLETE", "end_of_text", "end", "stop_token")),
     ],
 )
 def test_a_finish_reason_of_any_provider_is_read(reason: str | None, finished: bool | None) -> None:
@@ -245,6 +248,11 @@ def test_a_finish_reason_of_any_provider_is_read(reason: str | None, finished: b
     if reason is None:
         del reply["choices"][0]["finish_reason"]
         assert parse_choices(reply)[0].finished is None
+
+
+def test_no_text_with_a_finish_reason_that_nobody_knows_is_damage() -> None:
+    with pytest.raises(ValueError, match="did not end: finish_reason is 'evicted'"):
+        parse_choices(chat(None, reason="evicted"))
 
 
 @pytest.mark.parametrize("reason", ["content_filter", "refusal", "SAFETY"])

@@ -239,7 +239,7 @@ def spending(label: str, **roles: object) -> Iterator[None]:
             cut = f", {replies.cut} of them cut off by the token limit" if replies.cut else ""
             info(f"{label}: {replies.thought} answers came after thinking, which is left out{cut}")
         if replies is not None and replies.unknown:
-            info(f"{label}: {replies.unknown} answers came without a finish_reason")
+            info(f"{label}: {replies.unknown} answers came without a known finish_reason")
         for client in clients:  # now, not when they are collected: there Python ignores Ctrl-C
             client.close()
 

@@ -164,7 +164,7 @@ class ReplyCount:
 
     thought: int = 0  # answers that came after thinking
     cut: int = 0  # thinking alone: the reply ended before an answer came
-    unknown: int = 0  # answers without a finish_reason
+    unknown: int = 0  # answers without a known finish_reason
 
     def add(self, choices: Sequence[Choice], limit: int) -> None:
         """Count choices; warn once of thinking without an answer, and once of ends that are unknown."""
@@ -179,9 +179,9 @@ class ReplyCount:
             )
         if unknown and not self.unknown:
             reasons.append(
-                f"{unknown} of {len(choices)} answers came without a finish_reason, so it is unknown whether "
-                f"the limit of {limit} tokens cut them: their 'finished' is null, and their likelihood too, "
-                "unless their tokens show the end; compare with a larger --max-new-tokens"
+                f"{unknown} of {len(choices)} answers came without a known finish_reason, so it is unknown "
+                f"whether the limit of {limit} tokens cut them: their 'finished' is null, and their "
+                "likelihood too, unless their tokens show the end; compare with a larger --max-new-tokens"
             )
         for reason in reasons:
             warnings.warn(reason, SemcalWarning, stacklevel=4)
@@ -199,9 +199,9 @@ _FINISHED |= dict.fromkeys(("length", "model_length", "max_tokens"), False)
 #: A tool was called after the answer.
 _FINISHED |= dict.fromkeys(("tool_calls", "function_call", "tool_use"), True)
 #: The answer was withheld; with a text it was cut somewhere.
-_WITHHELD = ("content_filter", "refusal", "safety")
+_WITHHELD = ("content_filter", "refusal", "safety", "sensitive", "recitation")
 #: The server gave up.
-_FAILED = ("error", "abort", "insufficient_system_resource")
+_FAILED = ("error", "abort", "aborted", "cancelled", "network_error", "insufficient_system_resource")
 #: How vLLM writes a token where it is asked for ids (return_tokens_as_token_ids).
 _ID = re.compile(r"token_id:(\d{1,10})")
 #: Whole numbers that may be an index or a token id.
@@ -282,7 +282,7 @@ def _choice(choice: Json, *, log_probs: bool) -> Choice:
     reason = choice.get("finish_reason")
     name = reason.casefold() if isinstance(reason, str) else ""
     finished = _FINISHED.get(name, True if name in _WITHHELD and not is_answer else None)
-    is_unknown = isinstance(reason, str | None) and name not in (*_FAILED, *_WITHHELD)
+    is_unknown = reason in (None, "") or (name and is_answer and name not in (*_FAILED, *_WITHHELD))
     if choice.get("error") or (finished is None and not is_unknown):
         cause = f" ({shown(choice['error'])})" if choice.get("error") else ""
         raise ValueError(f"an answer did not end: finish_reason is {shown(reason)}{cause}")
