@@ -58,7 +58,7 @@ def connect(path: Path, patience: float = LOCK_TIMEOUT) -> sqlite3.Connection:
 
 
 def reader(path: Path) -> Callable[[], sqlite3.Connection]:
-    """What makes connections that change nothing, also not beside the file: readers of WAL leave files there.
+    """Return a maker of connections that change nothing, not even beside the file, where readers leave files.
 
     The file is looked at once, before the first connection: to close a descriptor drops this process's locks.
     """
@@ -107,7 +107,7 @@ def check(database: sqlite3.Connection, path: Path, layout: Layout) -> None:
 
 
 def is_locked(error: sqlite3.Error) -> bool:
-    """Whether another process holds a lock."""
+    """Return whether another process holds a lock."""
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
     return code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 

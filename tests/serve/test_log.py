@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from semcal.errors import StoreError
 from semcal.serve import log as log_module
-from semcal.serve.log import LabelledReply, Reply, ReplyLog
+from semcal.serve.log import LabelChoice, LabelledReply, Reply, ReplyLog
 
 
 def reply_of(id: str, probability: float | None = 0.75, **values: object) -> Reply:
@@ -106,19 +106,19 @@ def test_of_equal_answers_to_equal_questions_the_first_label_that_is_not_struck_
             kept.append((number, correct, key))
         if strike:
             struck = [one for one in kept if one[0] == number and one[2] == key]
-            assert log.strike([str(number)], key=key) == len(struck)
-            assert log.strike([str(number)], key=key, restore=True) == len(struck)
+            assert log.strike(LabelChoice([str(number)], key=key)) == len(struck)
+            assert log.strike(LabelChoice([str(number)], key=key), restore=True) == len(struck)
     counted = [one for i, one in enumerate(kept) if not [o for o in kept[:i] if o[0] in _equal(one[0])]]
     assert [(reply.id, reply.correct) for reply in log.labelled()] == [(str(n), c) for n, c, _ in counted]
     for number, correct, key in counted:  # the next one takes the place of a struck one
-        log.strike([str(number)], key=key)
+        log.strike(LabelChoice([str(number)], key=key))
         rest = [one for one in kept if one[0] in _equal(number) and (one[0], one[2]) != (number, key)]
         now = [(reply.id, reply.correct) for reply in log.labelled() if int(reply.id) in _equal(number)]
         assert now == ([(str(rest[0][0]), rest[0][1])] if rest else [])
         conflicts = {(one.id, one.correct) for one in log.labels() if one.conflicts}
         both = {c for _, c, _ in rest} == {True, False}
         assert all(((str(n), c) in conflicts) == both for n, c, _ in rest)
-        log.strike([str(number)], key=key, restore=True)
+        log.strike(LabelChoice([str(number)], key=key), restore=True)
         del correct
 
 
@@ -135,13 +135,13 @@ def test_an_operator_strikes_labels_by_key_and_time_and_another_process_sees_it(
         monkeypatch.setattr(log_module.time, "time", lambda number=number: 100.0 + number)
         log.label({str(number): False}, "evil" if number % 2 else "good")
     other = ReplyLog(log.path)
-    assert other.strike(key="evil", since=102.0) == 1
+    assert other.strike(LabelChoice(key="evil", since=102.0)) == 1
     assert log.n_strikes == other.n_strikes == 1
     assert [reply.id for reply in log.labelled()] == ["0", "1", "2"]
-    assert other.strike(until=101.0) == 1
+    assert other.strike(LabelChoice(until=101.0)) == 1
     assert [one.id for one in log.labels() if one.struck] == ["0", "3"]
     assert log.label({"3": False}, "evil") == {}  # a key does not bring back what was struck
-    assert other.strike(restore=True) == 2
+    assert other.strike(LabelChoice(), restore=True) == 2
     assert len(list(log.labelled())) == 4
 
 
@@ -173,7 +173,7 @@ def test_labels_of_one_question_are_found_quickly_however_many_there_are(tmp_pat
 CRASHING = """
 import os, sys
 from pathlib import Path
-from semcal.serve.log import Reply, ReplyLog
+from semcal.serve.log import LabelChoice, Reply, ReplyLog
 log = ReplyLog(Path(sys.argv[1]))
 def add(id):
     log.add(Reply(id, 0.0, "f00", {}, "paris", 0.9, 0.5, False, "model"))
@@ -195,7 +195,7 @@ def test_a_server_that_is_killed_after_another_process_struck_labels_has_lost_no
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     server = subprocess.Popen([sys.executable, "-c", CRASHING, str(path)], **pipes)
     server.stdout.readline()
-    strike = CRASHING.partition("def add")[0] + "log.strike(['a'])\nlog.close()"
+    strike = CRASHING.partition("def add")[0] + "log.strike(LabelChoice(['a']))\nlog.close()"
     subprocess.run([sys.executable, "-c", strike, str(path)], check=True)
     server.communicate("go\n")
     assert server.returncode == 9

@@ -764,8 +764,7 @@ class Contrasts:
         for pattern, verb, rest, stated in _FACTS:
             match = pattern.fullmatch(question)
             if match:
-                told = (stated or "").format(answer) if stated else f"{verb} {rest.format(answer)}"
-                return f"{match[1]} {told}"
+                return _as_fact(match[1], verb, rest.format(answer), stated.format(answer), "").affirms
         return None
 
     def _detail(self, random: Random, same: bool) -> Raw | None:

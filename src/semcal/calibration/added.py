@@ -106,7 +106,7 @@ def read_log(path: Path) -> list[LoggedReply]:
 
 def _reply(path: Path, row: Sequence[Any]) -> LoggedReply:
     """A row of a log; StoreError if it is none."""
-    number, id, correct, audited, calibration, route, template, covered, text, *place = row
+    number, id, correct, audited, calibration, route, template, covered, text, at, content = row
     try:
         features = {str(name): _number(name, value) for name, value in json.loads(text).items()}
         if correct not in (None, 0, 1):
@@ -116,7 +116,9 @@ def _reply(path: Path, row: Sequence[Any]) -> LoggedReply:
         raise StoreError(f"the log {path} is damaged: {where}; give a copy from before") from error
     label = None if correct is None else bool(correct)
     return LoggedReply(
-        number, id, label, bool(audited), calibration, route, template, bool(covered), features, *place
+        *(number, id, label, bool(audited), calibration, route, template, bool(covered), features),
+        labelled_at=at,
+        content=content,
     )
 
 
@@ -207,7 +209,7 @@ def labels_for(
 
 
 def _subject(reply: LoggedReply) -> str | int:
-    """What a label is about: the question and the answer, else the reply alone."""
+    """Return the subject of a label: the question and the answer, else the reply alone."""
     return reply.id if reply.content is None else reply.content
 
 

@@ -72,10 +72,11 @@ def check_references(row: Row, among: ExactMatch) -> None:
 
 def problems_of_labels(rows: Sequence[Row], equivalence: Equivalence | str) -> Iterator[str]:
     """How many draws are none of the labels; InputError for a reference that is none."""
-    if not isinstance(equivalence, ExactMatch) or not equivalence.labels:
-        labels = None if isinstance(equivalence, ExactMatch) else suggest_labels(_references(rows))
-        if labels is not None:
-            yield labels
+    if not isinstance(equivalence, ExactMatch):
+        if suggestion := suggest_labels(row.answers for row in rows if row.is_labelled):
+            yield suggestion
+        return
+    if not equivalence.labels:
         return
     for row in rows:
         try:
@@ -86,10 +87,6 @@ def problems_of_labels(rows: Sequence[Row], equivalence: Equivalence | str) -> I
     if invalid := count_invalid(equivalence, texts):
         labels = ", ".join(equivalence.labels)
         yield f"{invalid} of {len(texts)} draws are none of {labels}, and count as no answer"
-
-
-def _references(rows: Sequence[Row]) -> list[list[str]]:
-    return [row.answers for row in rows if row.is_labelled]
 
 
 def suggest_labels(references: Iterable[Sequence[str]]) -> str | None:

@@ -141,8 +141,8 @@ def _take(
     if values.get("correct") is not None and (marked or not audited):
         content = [values.get(name) for name in ("question", "messages", "context", "answer")]
         if content[3] is not None and (content[0] or content[1]):
-            labeled[dumps(content)] += 1
-            if labeled[dumps(content)] > 1:
+            labeled[subject := dumps(content)] += 1
+            if labeled[subject] > 1:
                 return
         answered = (probability, threshold, bool(values.get("abstained")))
         watch.update(LabelledReply(str(values.get("id")), *answered, bool(values["correct"]), marked))
@@ -246,7 +246,7 @@ def _verdict(alarm_at: int | None) -> str:
 
 
 def labels(
-    file: str = Argument(metavar="LOG", help="What semcal serve --log wrote."),
+    file: str = Argument(metavar="LOG", help="The log that semcal serve --log wrote."),
     id: list[str] | None = Option(None, "--id", metavar="ID", help="Only labels of this reply; repeatable."),
     key: str | None = Option(None, "--key", metavar="HASH", help="Only labels by this key, as it is listed."),
     since: datetime | None = Option(None, "--since", help="Only labels from this time on (UTC)."),
@@ -261,7 +261,7 @@ def labels(
     which another one says otherwise. Choose labels by --id, --key, --since and --until. A server that runs
     takes struck labels out of its watch at the next label, or at the next reply during an alarm.
     """
-    from semcal.serve.log import ReplyLog
+    from semcal.serve.log import LabelChoice, ReplyLog
 
     if strike and restore:
         raise UsageError("--strike and --restore do opposite things; give one of them")
@@ -271,14 +271,13 @@ def labels(
         raise InputError(f"there is no log {file}; give the FILE of semcal serve --log FILE")
     start = 0.0 if since is None else since.replace(tzinfo=UTC).timestamp()
     end = math.inf if until is None else until.replace(tzinfo=UTC).timestamp()
+    choice = LabelChoice(id, key, start, end)
     with closing(ReplyLog(Path(file), read_only=not (strike or restore))) as log:
         if strike or restore:
-            count = log.strike(id, key=key, since=start, until=end, restore=restore)
+            count = log.strike(choice, restore=restore)
             info(f"labels: {count} {'restored' if restore else 'struck'}")
-        for label in log.labels():
-            chosen = (id is None or label.id in id) and key in (None, label.key)
-            if chosen and start <= label.time < end:
-                show(dumps(vars(label)) if json or not sys.stdout.isatty() else _line(label))
+        for label in log.labels(choice):
+            show(dumps(vars(label)) if json or not sys.stdout.isatty() else _line(label))
     return 0
 
 

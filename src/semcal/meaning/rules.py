@@ -33,9 +33,8 @@ _SENTENCE = 16  # maximum words of a sentence in which a denial is read
 
 # ---- Word lists
 
-_LISTS = re.split(r"^# ([\w ]+).*\n", Path(__file__).with_name("words.txt").read_text("utf-8"), flags=re.M)[
-    1:
-]
+_HEADED = Path(__file__).with_name("words.txt").read_text("utf-8")
+_, *_LISTS = re.split(r"^# ([\w ]+).*\n", _HEADED, flags=re.M)
 _WORDS = dict(zip(_LISTS[::2], _LISTS[1::2]))
 _FUNCTION, _ARTICLES, _NEGATORS, _TITLES, _MODIFIERS, _UNOPPOSED = (
     frozenset(_WORDS[name].split())
@@ -337,19 +336,8 @@ def _without_titles(words: list[str]) -> list[str]:
 
 # ---- Values and amounts
 
-_SCALES = {
-    "": 0,
-    "k": 3,
-    "K": 3,
-    "M": 6,
-    "mn": 6,
-    "million": 6,
-    "B": 9,
-    "bn": 9,
-    "billion": 9,
-    "trillion": 12,
-}
-_SCALES["thousand"] = 3
+_SCALES = {"": 0, "trillion": 12} | dict.fromkeys(("k", "K", "thousand"), 3)
+_SCALES |= dict.fromkeys(("M", "mn", "million"), 6) | dict.fromkeys(("B", "bn", "billion"), 9)
 _ABOUT = re.compile(r"^(?:[a-z] ?= ?|about |approximately |around |roughly |circa )|(?: off)$")
 _SCALED = re.compile(r"(-?\d{1,30}(?:\.\d{1,30})?) ?([kKMB]|mn|bn)")  # "5 m" are metres
 _POWER_OF_TEN = re.compile(r"(-?\d{1,30}(?:\.\d{1,30})?)(?: ?[x*] ?10\^\{?|e)([+-]?\d{1,2})\}?")
@@ -655,7 +643,8 @@ def _unlike(x: Sequence[str], y: Sequence[str]) -> tuple[Sequence[str], Sequence
     return x[start : len(x) - end], y[start : len(y) - end]
 
 
-_JOINT = re.compile(r"\b(?:and|or|und|oder|et|y)\b|&")
+_PLACE = re.compile(r"\b(?:where|city|town|village|place|district|wo|où|dónde|dove)\b", re.I)
+_JOINT = re.compile(r"\b(?:and|or|und|oder|et|y)\b")  # "&" is asked for before
 
 
 def _by_list(question: str, s: _Answer, t: _Answer) -> bool | None:
@@ -785,7 +774,6 @@ _NAMING = re.compile(
     r"\b(?:words?|names?|called|call|say|spell|spelled|write|written|translat\w+|renamed|former(?:ly)?|previously)\b",
     re.I,
 )
-_PLACE = re.compile(r"\b(?:where|city|town|village|place|district|wo|où|dónde|dove)\b", re.I)
 
 
 def _by_alias(question: str, s: _Answer, t: _Answer) -> bool | None:

@@ -282,7 +282,7 @@ def check_template(tokenizer: Any) -> frozenset[str]:
 
 
 def _writes(tokenizer: Any, turns: Sequence[Turn], text: str, parts: Container[str] = ()) -> bool | None:
-    """Whether the rendering of a small chat holds a text; None if the template refuses the chat."""
+    """Return whether the rendering of a small chat holds a text; None if the template refuses the chat."""
     try:
         with _limited_steps(), _limited_memory():
             rendered = render(tokenizer, turns, parts=parts)

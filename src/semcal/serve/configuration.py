@@ -83,7 +83,7 @@ class ServeSettings:
 
 
 def admits(keys: Sequence[str], key: str) -> bool:
-    """Whether a key is one of those whose hashes are given; it takes as long whichever it is."""
+    """Return whether a key is one of those whose hashes are given; it takes as long whichever it is."""
     digest = hashed(key)
     return sum(compare_digest(digest, key_digest) for key_digest in keys) > 0
 

@@ -38,7 +38,7 @@ class RareNote:
 
 
 class Limits:
-    """How many connections a server holds, and what it logs of those that it does not."""
+    """The limits of connections that a server holds, and the log of those that it refuses."""
 
     def __init__(self, settings: ServeSettings) -> None:
         self.read_timeout = settings.read_timeout
@@ -47,7 +47,7 @@ class Limits:
         self._note_refusal, self._note_accept = RareNote("connections"), RareNote("accept")
 
     def make_room(self, new: Connection, connections: set[Any]) -> bool:
-        """Whether a new connection may stay: the one that is idle for the longest time goes for it."""
+        """Return whether a new connection may stay: the one that is idle for the longest time goes for it."""
         alike = [one for one in connections if one.address == new.address]
         for group, limit in ((alike, self.per_address), (connections, self.total)):
             if len(group) <= limit:
@@ -82,7 +82,7 @@ class Connection(H11Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request is under way whose head is complete."""
+        """Return whether no request is under way whose head is complete."""
         return self.cycle is None or self.cycle.response_complete
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -162,7 +162,7 @@ class Connection(H11Protocol):
 
 
 def _open_files() -> int:
-    """The number of files and connections that this process may have open."""
+    """Return the number of files and connections that this process may have open."""
     try:
         import resource
     except ModuleNotFoundError:  # Windows has no such limit

@@ -78,26 +78,31 @@ _CONFLICTS = f"labels.struck IS NULL AND EXISTS ({_RIVALS} AND rival.correct = 1
 _LABELLED = """\
 SELECT labels.number, replies.id, probability, threshold, abstained, correct, replies.audited
 FROM labels JOIN replies ON replies.id = labels.id
-WHERE labels.number > ?1 AND (?3 IS NULL OR calibration IN (SELECT value FROM json_each(?3)))
-AND {} ORDER BY labels.number LIMIT ?2
+WHERE labels.number > :last AND (:calibrations IS NULL
+    OR calibration IN (SELECT value FROM json_each(:calibrations)))
+AND {} ORDER BY labels.number LIMIT :page
 """
 _COUNTING = f"""\
 SELECT id, number, correct FROM labels
 WHERE id IN (SELECT value FROM json_each(?)) AND key = ? AND {_COUNTS} ORDER BY number
 """
-_ALL = f"""\
-SELECT labels.number, id, time, key, correct, {_COUNTS}, {_CONFLICTS}, struck
-FROM labels WHERE labels.number > ?1 AND ?3 IS NULL ORDER BY labels.number LIMIT ?2
-"""
-_STRIKE = """\
-UPDATE labels SET struck = :struck WHERE (struck IS NULL) = (:struck IS NOT NULL)
-AND (:ids IS NULL OR id IN (SELECT value FROM json_each(:ids)))
+#: The labels that an operator chooses.
+_CHOSEN = """\
+(:ids IS NULL OR id IN (SELECT value FROM json_each(:ids)))
 AND (:key IS NULL OR key = :key) AND time >= :since AND time < :until
+"""
+_LISTED = f"""\
+SELECT labels.number, id, time, key, correct, {_COUNTS}, {_CONFLICTS}, struck
+FROM labels WHERE labels.number > :last AND {_CHOSEN} ORDER BY labels.number LIMIT :page
+"""
+_STRIKE = f"""\
+UPDATE labels SET struck = :struck WHERE (struck IS NULL) = (:struck IS NOT NULL) AND {_CHOSEN}
 """
 _PROBABILITIES = """\
 SELECT number, probability FROM replies
-WHERE number > ?1 AND (?3 IS NULL OR calibration IN (SELECT value FROM json_each(?3)))
-AND probability IS NOT NULL ORDER BY number LIMIT ?2
+WHERE number > :last AND (:calibrations IS NULL
+    OR calibration IN (SELECT value FROM json_each(:calibrations)))
+AND probability IS NOT NULL ORDER BY number LIMIT :page
 """
 
 
@@ -144,6 +149,21 @@ class LoggedLabel:
     counts: bool  # whether it is the first of an equal question and answer that is not struck
     conflicts: bool  # whether another one of them says otherwise
     struck: bool
+
+
+@dataclass(frozen=True)
+class LabelChoice:
+    """The labels that fulfill all of these conditions; by default all labels."""
+
+    ids: Sequence[str] | None = None  # of replies
+    key: str | None = None
+    since: float = 0.0  # seconds since 1970
+    until: float = math.inf
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The parameters of a statement with `_CHOSEN`."""
+        return {**vars(self), "ids": None if self.ids is None else dumps(list(self.ids))}
 
 
 class ReplyLog:
@@ -199,36 +219,23 @@ class ReplyLog:
             counting = database.execute(_COUNTING, (dumps(list(labels)), key)).fetchall()
         return {id: number > last for id, number, correct in counting if correct == labels[id]}
 
-    def labels(self) -> Iterator[LoggedLabel]:
-        """All labels in the order in which they came, struck ones too."""
-        for id, at, key, correct, counts, conflicts, struck in self._pages(_ALL, None):
+    def labels(self, choice: LabelChoice | None = None) -> Iterator[LoggedLabel]:
+        """The chosen labels in the order in which they came, struck ones too."""
+        values = (choice or LabelChoice()).values
+        for id, at, key, correct, counts, conflicts, struck in self._pages(_LISTED, values):
             yield LoggedLabel(id, at, key, bool(correct), bool(counts), bool(conflicts), struck is not None)
 
-    def strike(
-        self,
-        ids: Sequence[str] | None = None,
-        *,
-        key: str | None = None,
-        since: float = 0.0,
-        until: float = math.inf,
-        restore: bool = False,
-    ) -> int:
-        """Strike the labels of all these conditions, or restore struck ones; return how many."""
-        values = {
-            "struck": None if restore else time.time(),
-            "ids": None if ids is None else dumps(list(ids)),
-            "key": key,
-            "since": since,
-            "until": until,
-        }
+    def strike(self, choice: LabelChoice, *, restore: bool = False) -> int:
+        """Strike the chosen labels, or restore struck ones; return how many."""
+        now = time.time()
         with self._writing() as database:
-            count = database.execute(_STRIKE, values).rowcount
-            database.execute("INSERT INTO strikes (time, labels) VALUES (?, ?)", (time.time(), count))
+            count = database.execute(_STRIKE, {**choice.values, "struck": None if restore else now}).rowcount
+            database.execute("INSERT INTO strikes (time, labels) VALUES (?, ?)", (now, count))
         return count
 
     @property
     def n_strikes(self) -> int:
-        """How often labels were struck or restored, by any process."""
+        """The number of times that labels were struck or restored, by any process."""
         with self._reading() as database:
             return int(database.execute("SELECT ifnull(max(number), 0) FROM strikes").fetchone()[0])
 
@@ -260,13 +267,13 @@ class ReplyLog:
         """
         statement = _LABELLED.format(_COUNTS_AUDITED if audited else _COUNTS)
         for id, probability, threshold, abstained, correct, is_audited in self._pages(
-            statement, calibrations
+            statement, _of(calibrations)
         ):
             yield LabelledReply(id, probability, threshold, bool(abstained), bool(correct), bool(is_audited))
 
     def probabilities(self, calibrations: Sequence[str] | None = None) -> Iterator[float]:
         """The probabilities by these calibrations, by default all, in the order of the replies."""
-        for (probability,) in self._pages(_PROBABILITIES, calibrations):
+        for (probability,) in self._pages(_PROBABILITIES, _of(calibrations)):
             yield probability
 
     @property
@@ -280,12 +287,12 @@ class ReplyLog:
         with self._lock:
             self._close()
 
-    def _pages(self, statement: str, calibrations: Sequence[str] | None) -> Iterator[tuple[Any, ...]]:
+    def _pages(self, statement: str, values: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
         """The rows of a statement, without the number that they are ordered by."""
-        last, ids = 0, None if calibrations is None else dumps(list(calibrations))
+        last = 0
         while True:
             with self._reading() as database:
-                page = database.execute(statement, (last, PAGE, ids)).fetchall()
+                page = database.execute(statement, {**values, "last": last, "page": PAGE}).fetchall()
             for row in page:
                 yield row[1:]
             if len(page) < PAGE:
@@ -312,3 +319,8 @@ class ReplyLog:
 
     def _as_store_error(self) -> AbstractContextManager[None]:
         return as_store_errors(f"the log {self.path}", "give the log a new file")
+
+
+def _of(calibrations: Sequence[str] | None) -> dict[str, str | None]:
+    """The parameter of statements about some calibrations, None for all."""
+    return {"calibrations": None if calibrations is None else dumps(list(calibrations))}

@@ -308,7 +308,7 @@ class Service:
             raise ApiError(400, reason, code="not_covered", param=param)
 
     async def _wait(self, future: Future[_Result], gone: Gone, until: float) -> _Result:
-        """The result of another thread; ClientGone, or ApiError if it takes too long."""
+        """Return the result of another thread; ClientGone, or ApiError if it takes too long."""
         result, leaving = asyncio.wrap_future(future), asyncio.ensure_future(gone())
         result.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody may wait for it
         either: set[asyncio.Future[Any]] = {result, leaving}
@@ -337,8 +337,8 @@ class Service:
             if outcome.by_other_model and refuses:
                 reason = (
                     "another model answered than the calibration's; the operator can correct --model, or "
+                    "start with --force if the server uses another name for it"
                 )
-                reason += "start with --force if the server uses another name for it"
                 raise ApiError(502, reason, code="other_model")
             return outcome
         except QuestionError as error:  # without its id, which may be long
@@ -572,11 +572,10 @@ class Service:
 
     def _heed_strikes(self) -> None:
         """Let the watch read its labels again where some were struck since it did."""
-        if (
-            self.log is not None
-            and self.watch is not None
-            and (n_strikes := self.log.n_strikes) != self._n_strikes
-        ):
+        if self.log is None or self.watch is None:
+            return
+        n_strikes = self.log.n_strikes
+        if n_strikes != self._n_strikes:
             self.watch.read_labels_again(self.log, (self.calibration.id,))
             self._n_strikes = n_strikes
 
@@ -625,7 +624,7 @@ class Service:
 
 
 def _content(question: Question, form: str | None) -> int:
-    """The hash of a question and an answer's normal form, by which equal replies are known."""
+    """Hash a question and an answer's normal form, by which equal replies are known."""
     row = {name: value for name, value in question.row().items() if name not in ("id", "answer")}
     return int.from_bytes(sha256(dumps([row, form]).encode()).digest()[:8], signed=True)
 

@@ -168,7 +168,7 @@ def fault_of_reply(reply: httpx.Response, content: bytes = b"") -> Fault | None:
 
 
 def _fault_within(status: int, error: Any, content: bytes) -> Fault:
-    """What an error in the body of a reply of success means: by its code, where that is a status."""
+    """Read an error in the body of a reply of success: by its code, if that is a status."""
     code = error.get("code") if isinstance(error, Mapping) else None
     code = _STATUSES.get(str(code))
     words = server_message(content).removesuffix(".")
@@ -787,7 +787,7 @@ def _read(content: bytes, status: int, expects: type, most: int) -> Any:
 
 
 def _most_containers(request: ServerRequest) -> int:
-    """How many lists and objects the reply to a request may have: some for each token that it may list."""
+    """Return the most lists and objects of a reply to a request: some for each token that it may list."""
     body = request.body
     if not request.max_tokens:
         return _CONTAINERS

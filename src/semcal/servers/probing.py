@@ -496,7 +496,7 @@ class _Probing:
                     yield question, choice, [entry.text for entry in choice.entries or ()]
 
     def find_end(self) -> None:
-        """Whether the end of turn has an entry."""
+        """Find whether the end of turn has an entry."""
         ended = [
             _squeezed("".join(texts[:-1])) == _squeezed(choice.text)
             for _, choice, texts in self._answers()
@@ -505,7 +505,7 @@ class _Probing:
         self.add(end_included=bool(ended) and all(ended))
 
     def find_continued(self) -> None:
-        """Whether an answer that was begun is continued."""
+        """Find whether an answer that was begun is continued."""
         self.add(
             continues=any(
                 self._continues(question, choice, "".join(texts[: len(texts) // 2]))

@@ -160,7 +160,7 @@ def _log_probs(profile: ServerProfile, answer: AnswerRequest, *, in_chat: bool) 
 
 @dataclass
 class ReplyCount:
-    """How many replies of a server leave open what they answer, or how they ended."""
+    """Counts of replies of a server that leave their answer or their end open."""
 
     thought: int = 0  # answers that came after thinking
     cut: int = 0  # thinking alone: the reply ended before an answer came
@@ -402,7 +402,7 @@ def _entries(logprobs: Any) -> tuple[TokenEntry, ...] | None:
 
 
 def _is_told(token: Any) -> bool:
-    """Whether there is an entry that holds a value, right or damaged."""
+    """Return whether there is an entry that holds a value, right or damaged."""
     if isinstance(token, Mapping):
         return token.get("logprob", token.get("prob", 0)) is not None
     return token is not None and type(token) is not int

@@ -31,7 +31,11 @@ def cache_texts(maxsize: int, size: Callable[[Any], int] = len) -> Callable[[_Fu
             n = size(text)
             return (short if n <= SHORT else long if n <= LONG else function)(text, *further)
 
-        vars(update_wrapper(cached, function))["cache_clear"] = short.cache_clear
+        def cache_clear() -> None:
+            short.cache_clear()
+            long.cache_clear()
+
+        vars(update_wrapper(cached, function))["cache_clear"] = cache_clear
         return cast("_Function", cached)
 
     return decorate
