@@ -67,11 +67,11 @@ def settings(data: Path, url: str, *more: str) -> GridSettings:
 class Refusing(ServerClient):
     """A client to which some requests fail for good."""
 
-    words: tuple[str, ...] = ()
+    refused_words: tuple[str, ...] = ()
 
     def send_all(self, requests: Sequence[ServerRequest], *args: Any, **options: Any) -> list[Any]:
         found = super().send_all(requests, *args, **options)
-        bad = [any(word in json.dumps(one.body["messages"][-1]) for word in self.words) for one in requests]
+        bad = [any(word in json.dumps(one.body["messages"][-1]) for word in self.refused_words) for one in requests]
         return [RequestFailed("HTTP 400: not this one", 400) if no else one for no, one in zip(bad, found)]
 
 
@@ -83,7 +83,7 @@ def state_of(folder: Path, server: Any, refused: tuple[str, ...] = (), last: int
             return mills.model_of(which)
         model = model_of(server, log_probs="scaled", max_n=4)
         model.client.__class__ = Refusing
-        model.client.words = refused  # type: ignore[attr-defined]
+        model.client.refused_words = refused  # type: ignore[attr-defined]
         sample, calls = model.sample, [0]
 
         def counting(*args: Any) -> Any:
