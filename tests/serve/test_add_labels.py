@@ -218,6 +218,28 @@ def unlabelled(log: Path) -> list[tuple[str]]:
         return database.execute(query).fetchall()
 
 
+def test_logs_of_replicas_give_what_one_log_gives_wherever_labels_are(
+    old: Path, log: Path, tmp_path: Path
+) -> None:
+    """Every second reply is in another log; all labels are in a third, which has the replies as well."""
+    expected, _ = add(old, log, tmp_path / "one")
+    parts = [Path(shutil.copy(log, tmp_path / f"{name}.sqlite")) for name in ("odd", "even")]
+    for place, part in enumerate(parts):
+        change(part, f"DELETE FROM replies WHERE number % 2 = {place}")
+        change(part, "DELETE FROM labels")
+    for logs in ((*parts, log), (log, *parts)):
+        out = tmp_path / f"of {logs[0].name}"
+        options = [option for path in logs[1:] for option in ("--add", path)]
+        new, said = add(old, logs[0], out, *options)
+        assert (new.map, new.threshold, new.report.added) == (
+            *(expected.map, expected.threshold, expected.report.added),
+        )
+        assert " and ".join(map(str, logs)) in said
+    said = refused(old, parts[0], tmp_path / "none", "--add", parts[1])
+    assert "holds no labels" in said
+    assert "--label-log" in said
+
+
 # ---- What is left out
 
 

@@ -245,6 +245,26 @@ def test_a_log_that_is_read_is_not_written_to(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["log.sqlite"]
 
 
+def test_a_shared_log_has_no_files_that_need_one_machine_also_after_others_opened_it(tmp_path: Path) -> None:
+    """A write-ahead log works on one machine alone; what strikes labels does not know of that."""
+    path = tmp_path / "labels.sqlite"
+    own, shared = ReplyLog(tmp_path / "log.sqlite"), ReplyLog(path, shared=True)
+    for log in (own, shared):
+        log.add(reply_of("a", texts={"question": "Wo?"}))
+    own.add(reply_of("b", content=3))
+    own.label({"b": False}, "key")
+    shared.take_over(own.path)
+    shared.take_over(own.path)
+    assert [shared.reply(id) for id in "ab"] == [own.reply(id) for id in "ab"]
+    assert [(one.id, one.key, one.correct) for one in shared.labels()] == [("b", "key", False)]
+    other = ReplyLog(path)
+    assert other.strike(LabelChoice(["b"])) == 1
+    assert [file.name for file in tmp_path.iterdir() if file.name.startswith("labels")] == [path.name]
+    assert list(shared.labelled()) == []
+    assert [reply.number for reply in own.labelled(after=0)] == [1]
+    assert list(own.labelled(after=1)) == []
+
+
 def test_a_file_that_is_no_log_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "log.sqlite"
     sqlite3.connect(path).execute("CREATE TABLE others (x)").connection.close()

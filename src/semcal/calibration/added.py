@@ -33,6 +33,7 @@ from semcal.databases import (
     as_store_errors,
     is_database,
     layout_of,
+    merged_logs,
     reader,
 )
 from semcal.errors import InputError, StoreError, shown
@@ -92,11 +93,25 @@ class ProductionLabels:
     missing: tuple[str, ...] = ()  # ids of the audited replies without a label, in the order of the log
 
 
-def read_log(path: Path) -> list[LoggedReply]:
-    """The replies of a log that are labelled, or are audited, in their order; nothing is written to it.
+def read_logs(paths: Sequence[Path]) -> list[LoggedReply]:
+    """Return the replies of logs that are labelled or audited, in order; nothing is written to the logs.
 
-    InputError if there is no such file, StoreError if it is no log, is locked or damaged.
+    Several logs are those of replicas, and are merged in order of time; a label may be in another log than
+    its reply. InputError if a file is missing, StoreError if it is no log, is locked or damaged.
     """
+    for path in paths:
+        _check(path)
+    names = " and ".join(map(str, paths))
+    with (
+        as_store_errors(f"the log {names}", "give a copy from before"),
+        merged_logs(paths) as merged,
+        closing(reader(merged)()) as database,
+    ):
+        return [_reply(names, row) for row in database.execute(_REPLIES).fetchall()]
+
+
+def _check(path: Path) -> None:
+    """Raise InputError or StoreError unless a file is a log of this version."""
     if not path.is_file():
         raise InputError(f"there is no log {path}; give the FILE of semcal serve --log FILE")
     owner, schema = 0, 0
@@ -104,23 +119,23 @@ def read_log(path: Path) -> list[LoggedReply]:
         if is_database(path):
             with closing(reader(path)()) as database:
                 owner, schema = layout_of(database)
-                if (owner, schema) == (REPLY_LOG, REPLY_LOG_SCHEMA):
-                    return [_reply(path, row) for row in database.execute(_REPLIES).fetchall()]
+    if (owner, schema) == (REPLY_LOG, REPLY_LOG_SCHEMA):
+        return
     if owner == REPLY_LOG:
         raise StoreError(f"{path} is a log of another version (layout {schema}); give a log of this version")
     raise StoreError(f"{path} is no log of replies; give the FILE of semcal serve --log FILE")
 
 
-def _reply(path: Path, row: Sequence[Any]) -> LoggedReply:
+def _reply(name: str, row: Sequence[Any]) -> LoggedReply:
     """A row of a log; StoreError if it is none."""
     number, id, correct, audited, calibration, route, template, covered, text, at, content = row
     try:
-        features = {str(name): _number(name, value) for name, value in json.loads(text).items()}
+        features = {str(key): _number(key, value) for key, value in json.loads(text).items()}
         if correct not in (None, 0, 1):
             raise ValueError(f"the label is {shown(correct)}")
     except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         where = f"row {number}, the reply {shown(id)}: {error}"
-        raise StoreError(f"the log {path} is damaged: {where}; give a copy from before") from error
+        raise StoreError(f"the log {name} is damaged: {where}; give a copy from before") from error
     label = None if correct is None else bool(correct)
     return LoggedReply(
         *(number, id, label, bool(audited), calibration, route, template, bool(covered), features),
@@ -178,7 +193,7 @@ def labels_for(
     ----------
     calibration : Calibration
     replies : sequence of LoggedReply
-        From `read_log`; `name` is what messages call their log.
+        From `read_logs`; `name` is what messages call their logs.
     threshold : bool
         Whether a threshold is set. Then audited replies of which `is_apart` says so are apart for it, and
         those without a label count as wrong. None are if another model or calibration answered in between,
@@ -271,7 +286,10 @@ def _nothing_to_add(
     calibration: Calibration, replies: Sequence[LoggedReply], reasons: Mapping[str, int], name: str
 ) -> InputError:
     if not reasons:
-        return InputError(f"{name} holds no labels; send them to /v1/semcal/labels of semcal serve")
+        return InputError(
+            f"{name} holds no labels; send them to /v1/semcal/labels of semcal serve, or add the --label-log "
+            "of its replicas"
+        )
     why = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
     ids = {reply.calibration for reply in replies}
     by = f"; it has replies by {', '.join(sorted(ids))}" if ids else ""

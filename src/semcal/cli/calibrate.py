@@ -79,7 +79,8 @@ class CalibrateOptions:
         None,
         "--add",
         metavar="LOG",
-        help="Learn a calibration again, with the labels in what semcal serve --log wrote; repeatable.",
+        help="Learn a calibration again, with the labels in what semcal serve --log (and --label-log) wrote; "
+        "repeatable, for replicas.",
     )
     audited: bool = Option(
         False,
@@ -300,7 +301,7 @@ def output_of(out: Path) -> Output:
 
 def _with_labels(options: CalibrateOptions) -> tuple[CalibrateOptions, Addition]:
     """The settings of a calibration that is learnt again, and the labels of logs that it can use."""
-    from semcal.calibration.added import labels_for, read_log
+    from semcal.calibration.added import labels_for, read_logs
     from semcal.calibration.calibrated import equivalence_of
 
     for field in fields(options):
@@ -341,7 +342,7 @@ def _with_labels(options: CalibrateOptions) -> tuple[CalibrateOptions, Addition]
     names = " and ".join(map(str, options.add or ()))
     labels = labels_for(
         calibration,
-        [reply for path in options.add or () for reply in read_log(path)],
+        read_logs(options.add or ()),
         name=names,
         threshold=bool(learnt.risk),
         alone=options.audited,

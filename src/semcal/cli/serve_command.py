@@ -62,6 +62,12 @@ class ServeOptions:
         help="Keys that may send labels and nothing else, and others then not; or SEMCAL_SERVE_LABEL_KEYS.",
     )
     log: Path | None = Option(None, "--log", metavar="FILE", help="Write replies and labels down (SQLite).")
+    label_log: Path | None = Option(
+        None,
+        "--label-log",
+        metavar="FILE",
+        help="A log that replicas share, beside a --log of each: any of them takes labels of all (SQLite).",
+    )
     no_answers: bool = Option(False, "--no-answers", help="Do not log the normal form of answers.")
     log_texts: bool = Option(False, "--log-texts", help="Log questions and draws as well.")
     show_backend_errors: bool = Option(
@@ -181,10 +187,11 @@ def _service(options: ServeOptions, server: opt.ServerOptions, settings: ServeSe
             "give --model and --calibration: a probability is that of one model; `semcal calibrate "
             "LABELLED --model MODEL --out DIR` learns it"
         )
-    if options.log is None and (options.audit or options.tolerance is not None):
-        option = "--audit" if options.audit else "--tolerance"
+    if options.log is None and (options.audit or options.label_log or options.tolerance is not None):
+        option = "--audit" if options.audit else "--label-log" if options.label_log else "--tolerance"
         raise UsageError(f"{option} is of labels, which need --log FILE; give that as well")
     log = None if options.log is None else ReplyLog(options.log)
+    label_log = None if options.label_log is None else _label_log(options.label_log, options.log)
     calibration = opt.open_calibration(options.calibration)
     few_shot = opt.open_few_shot(options.few_shot)
     prompt = {"few_shot": few_shot, "system": options.system, "template": options.template}
@@ -193,10 +200,30 @@ def _service(options: ServeOptions, server: opt.ServerOptions, settings: ServeSe
         info(f"serve: {line}")
     model = opt.ATLAS if options.model == opt.ATLAS else uq.model.name
     names = (model, Path(options.calibration).name or "calibration")
-    watch = None if log is None else _watch(log, calibration, options.tolerance)
+    watch = None if log is None else _watch(label_log or log, calibration, options.tolerance)
     fallback = _fallback(options, server)
     examples = _examples(options.calibration)
-    return Service(uq, settings, names=names, fallback=fallback, log=log, watch=watch, examples=examples)
+    return Service(
+        *(uq, settings),
+        names=names,
+        fallback=fallback,
+        log=log,
+        label_log=label_log,
+        watch=watch,
+        examples=examples,
+    )
+
+
+def _label_log(path: Path, log: Path | None) -> ReplyLog:
+    """The log that replicas share, with what this one's own log holds already."""
+    from semcal.serve.log import ReplyLog
+
+    assert log is not None
+    if path.resolve() == log.resolve():
+        raise UsageError(f"--label-log {path} is the --log as well; give each replica a --log of its own")
+    shared = ReplyLog(path, shared=True)
+    shared.take_over(log)
+    return shared
 
 
 def _with_calibration(
