@@ -4,41 +4,58 @@
     python -m benchmarks monitor --streams 100
 
 Simulated, 1,000 streams each, level .05: labels of answered replies against a promised risk of .10, labels of
-replies with their probabilities, and probabilities alone. On the same streams ville (Waudby-Smith and Ramdas'
-bets with their plug-in, and for the risk a mixture of beta distributions, two-sided) and MAPIE's
-RiskMonitoring with the promised risk as its threshold, at a level of .10, of which its online part gets half;
-what is not installed gets a row that says so.
+replies with their probabilities, which a map gives that each stream learns anew from 60 to 500 labels, and
+probabilities alone. On the same streams ville (Waudby-Smith and Ramdas' bets with their plug-in, and for the
+risk a mixture of beta distributions, two-sided) and MAPIE's RiskMonitoring with the promised risk as its
+threshold, at a level of .10, of which its online part gets half; what is not installed gets a row that says
+so. Probabilities are also watched by bets that take them as exact, and by bets that tolerate two standard
+errors of the share right among the labels.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit, logit
 
 from benchmarks import not_run
 from benchmarks.__main__ import table
-from semcal.calibration.calibrated import Calibration, LikeAnswers
-from semcal.metrics.probability_maps import MapCandidate
+from semcal.calibration.calibrated import Calibration, LabeledAnswers
+from semcal.metrics.probability_maps import MapCandidate, choose_map
 from semcal.serve.log import LabelledReply
-from semcal.serve.watch import ALPHA, TOLERATED, PromiseWatch
+from semcal.serve.watch import ABOVE, ALPHA, BANDS, BOTH, RANGES, EProcess, PromiseWatch, is_within
 
 RISK, STREAMS = 0.1, 1000
 QUICK = {"STREAMS": 1}
-#: Labels of the calibration whose probabilities are watched, and of the map that is learnt.
-LABELLED, LEARNT = 600, 500
-#: The watch's own tolerance for a calibration of so many labels, of which two in three are right.
-TOLERANCE = TOLERATED * float(np.sqrt(2 / 9 / LEARNT))
+#: Labels of the calibration whose probabilities are watched.
+LABELED = 600
+#: Labels that a map is learned from, and replies that are watched.
+LEARNED, REPLIES = (60, 120, 250, 500), 2000
 Floats = NDArray[np.float64]
-#: From outcomes and what they should be on average to the number of the outcome that raised an alarm.
-Tool = Callable[[Floats, Floats], int | None]
+
+
+class Labels(NamedTuple):
+    """A stream of labels, and those of the calibration."""
+
+    outcomes: Floats  # (N,)
+    means: Floats  # (N,), as was said
+    labeled: Floats | None = None  # (M, 2): probability by the map, and whether the answer is right
+
+
+#: What a stream's calibration is made of.
+ATLAS = Calibration.from_pretrained("atlas")
+BELOW = BOTH[len(ABOVE) :]
+#: From a stream to the number of the outcome that raised an alarm.
+Tool = Callable[[Labels], int | None]
 
 
 @dataclass(frozen=True)
@@ -46,7 +63,7 @@ class Stream:
     """Streams of labels: how they come to be, and what their alarms are counted from."""
 
     name: str
-    draw: Callable[[np.random.Generator], tuple[Floats, Floats]]  # outcomes, and what is said of them
+    draw: Callable[[np.random.Generator], Labels]
     after: int = 0  # labels before anything changes
 
 
@@ -54,30 +71,42 @@ def risk_stream(name: str, risks: Sequence[tuple[int, float]], after: int = 0) -
     """Labels of answered replies, of which these shares are wrong, one after the other."""
     rates = np.concatenate([np.full(n, rate) for n, rate in risks])
     return Stream(
-        name, lambda rng: ((rng.random(len(rates)) < rates) * 1.0, np.full(len(rates), RISK)), after
+        name, lambda rng: Labels((rng.random(len(rates)) < rates) * 1.0, np.full(len(rates), RISK)), after
     )
 
 
-def reply_stream(name: str, excess: Callable[[Floats], Floats], n: int = 1000) -> Stream:
-    """Replies whose probability lies too high by `excess`."""
-
-    def draw(rng: np.random.Generator) -> tuple[Floats, Floats]:
-        p = rng.beta(4, 2, n)
-        return (rng.random(n) < np.clip(p - excess(p), 0, 1)) * 1.0, p
-
-    return Stream(name, draw)
+#: A model that is right in .59 of its answers, and one that is in .86: the beta distribution of the chance
+#: that a draw says its answer, and the logit of being right where half of the draws do.
+MODELS = {"of a usual model": (3, 1.5, -0.4), "of an able model": (6, 1, 0.2)}
 
 
-def learnt_stream(name: str, n: int) -> Stream:
-    """Replies whose probability a logistic map gives that was learnt from `LEARNT` labels."""
+def questions(rng: np.random.Generator, n: int, model: str) -> tuple[dict[str, Floats], Floats]:
+    """Shares of ten draws (n,), and the chance (n,) that each answer is right."""
+    a, b, logit_at_half = MODELS[model]
+    share = np.clip(rng.binomial(10, rng.beta(a, b, n)) / 10, 0.1, 1)
+    return {"E-SC": share}, expit(1.1 * logit(0.05 + 0.9 * share) + logit_at_half)
 
-    def draw(rng: np.random.Generator) -> tuple[Floats, Floats]:
-        score = rng.beta(3, 1.5, LEARNT + n)
-        right = (rng.random(LEARNT + n) < 1 / (1 + np.exp(0.6 - 1.3 * np.log(score / (1 - score))))) * 1.0
-        learned = MapCandidate("logistic", ("score",)).fit({"score": score[:LEARNT]}, right[:LEARNT])
-        return right[LEARNT:], learned.predict({"score": score[LEARNT:]})
 
-    return Stream(name, draw)
+def reply_stream(name: str, n: int, change: Callable[[Floats, Floats], Floats], model: str) -> Stream:
+    """Replies with the probability of a map that is learned from n labels.
+
+    `change` gives the chance that they are right, of that among the labels and the probability.
+    """
+
+    def draw(rng: np.random.Generator) -> Labels:
+        values, chance = questions(rng, n, model)
+        right = (rng.random(n) < chance) * 1.0
+        none = MapCandidate("none", ("E-SC",))
+        trials = [none, replace(none, kind="beta"), replace(none, kind="isotonic", fewest=50, tier=1)]
+        seed = int(rng.integers(2**31))
+        learned = choose_map(values, right, trials, seed=seed).map
+        labeled = np.stack([learned.predict(values), right], axis=1)
+        values, chance = questions(rng, REPLIES, model)
+        said = learned.predict(values)
+        outcomes = (rng.random(REPLIES) < np.clip(change(chance, said), 0, 1)) * 1.0
+        return Labels(outcomes, said, labeled)
+
+    return Stream(f"{name}, {n} labels {model}", draw)
 
 
 RISK_STREAMS = (
@@ -86,33 +115,65 @@ RISK_STREAMS = (
     risk_stream("wrong .20", [(2000, 0.2)]),
     risk_stream("wrong .20 after 1000 at .10", [(1000, 0.1), (1000, 0.2)], 1000),
 )
+USUAL, ABLE = MODELS
 REPLY_STREAMS = (
-    reply_stream("right as often as said", lambda p: 0 * p),
-    reply_stream(".10 less often", lambda p: 0 * p + 0.1),
-    reply_stream(".15 less often from .8 on", lambda p: 0.15 * (p >= 0.8)),
-    learnt_stream("learnt from 500 labels, 1000 replies", 1000),
-    learnt_stream("learnt from 500 labels, 5000 replies", 5000),
+    *(reply_stream("as before", n, lambda c, _: c, USUAL) for n in LEARNED),
+    *(reply_stream("as before", n, lambda c, _: c, ABLE) for n in LEARNED[::2]),
+    *(reply_stream(".10 less often right", n, lambda c, _: c - 0.1, USUAL) for n in LEARNED[1:]),
+    reply_stream(
+        "three times the errors from p = .9 on", 250, lambda c, p: c - 2 * (1 - c) * (p >= 0.9), ABLE
+    ),
 )
 
 
-def risk_watch(wrong: Floats, _: Floats) -> int | None:
+def risk_watch(stream: Labels) -> int | None:
     """The watch on the risk."""
     watch = PromiseWatch.of(risk=RISK)
-    for outcome in wrong:
+    for outcome in stream.outcomes:
         watch.update(LabelledReply("", None, 0.5, False, not outcome, False))
         if watch.alarm:
             break
     return watch.tests["risk"].alarm_at
 
 
-def reply_watch(right: Floats, p: Floats, tolerance: float = 0.0) -> int | None:
-    """The watch on probabilities."""
-    watch = PromiseWatch.of(tolerance=tolerance)
-    for outcome, probability in zip(right.tolist(), p.tolist()):
+def with_labels(p: Floats, correct: Floats) -> Calibration:
+    """A calibration whose map gives the answers (N,) that it was learned from these probabilities."""
+    columns = tuple(p.tolist()), tuple((correct == 1).tolist())
+    return replace(ATLAS, threshold=None, labeled=LabeledAnswers(*columns, *columns))
+
+
+def reply_watch(stream: Labels, *, exact: bool = False, notice: bool = False) -> int | None:
+    """The watch on probabilities: against the labels of the calibration, or as if they were exact."""
+    assert stream.labeled is not None
+    watch = PromiseWatch.of(None if exact else with_labels(*stream.labeled.T))
+    test = watch.tests["calibration"]
+    for outcome, probability in zip(stream.outcomes.tolist(), stream.means.tolist()):
         watch.update(LabelledReply("", probability, None, False, bool(outcome), False))
-        if watch.alarm:
+        if test.alarm or (notice and test.notice_at):
             break
-    return watch.tests["calibration"].alarm_at
+    return test.notice_at if notice else test.alarm_at
+
+
+def tolerant_bets(stream: Labels) -> int | None:
+    """Bets that win nothing while probabilities are off by less than two standard errors of the share right.
+
+    The watch was of this kind before it compared labels.
+    """
+    assert stream.labeled is not None
+    share = stream.labeled[:, 1].mean()
+    tolerance = 2 * math.sqrt(share * (1 - share) / len(stream.labeled))
+    groups = {name: (EProcess(ABOVE), EProcess(BELOW)) for name in ("all", *BANDS)}
+    for number, (outcome, p) in enumerate(zip(stream.outcomes.tolist(), stream.means.tolist()), 1):
+        for name, (above, below) in groups.items():
+            if is_within(p, *RANGES[name]):
+                above.update(outcome, min(p + tolerance, 1.0))
+                below.update(outcome, max(p - tolerance, 0.0))
+        first, *bands = (
+            np.logaddexp(above.log_e, below.log_e) - math.log(2) for above, below in groups.values()
+        )
+        if (math.exp(first) + np.exp(bands).mean()) / 2 >= 1 / ALPHA:
+            return number
+    return None
 
 
 def ville_bets(side: str) -> Tool:
@@ -120,7 +181,7 @@ def ville_bets(side: str) -> Tool:
     import ville
 
     test = ville.BettingTest(0.0, bounds=(-1, 1), alternative=side, alpha=ALPHA)
-    return lambda outcomes, means: test.fit(outcomes - means).stopping_time()
+    return lambda stream: test.fit(stream.outcomes - stream.means).stopping_time()
 
 
 def ville_risk_bets() -> Tool:
@@ -128,7 +189,7 @@ def ville_risk_bets() -> Tool:
     import ville
 
     test = ville.BettingTest(RISK, alternative="greater", alpha=ALPHA)
-    return lambda wrong, _: test.fit(wrong).stopping_time()
+    return lambda stream: test.fit(stream.outcomes).stopping_time()
 
 
 def ville_mixture() -> Tool:
@@ -136,14 +197,15 @@ def ville_mixture() -> Tool:
     import ville
 
     test = ville.BernoulliTest(RISK, alpha=ALPHA)
-    return lambda wrong, _: test.fit(wrong).stopping_time()
+    return lambda stream: test.fit(stream.outcomes).stopping_time()
 
 
 def mapie() -> Tool:
     """The lower bound of the risk."""
     from mapie.exchangeability_testing import RiskMonitoring
 
-    def alarm_at(wrong: Floats, _: Floats) -> int | None:
+    def alarm_at(stream: Labels) -> int | None:
+        wrong = stream.outcomes
         monitor = RiskMonitoring("accuracy", test_level=2 * ALPHA, threshold=RISK, warn=False)
         monitor.update(wrong.astype(int), np.zeros(len(wrong), int))
         above = np.flatnonzero(monitor.online_risk_lower_bound_sequence_history > RISK)
@@ -161,7 +223,9 @@ RISK_TOOLS: tuple[tuple[str, str, Callable[[], Tool]], ...] = (
 )
 REPLY_TOOLS: tuple[tuple[str, str, Callable[[], Tool]], ...] = (
     ("semcal", "semcal", lambda: reply_watch),
-    ("semcal, 500 labels", "semcal", lambda: partial(reply_watch, tolerance=TOLERANCE)),
+    ("semcal, notice", "semcal", lambda: partial(reply_watch, notice=True)),
+    ("bets, exact probabilities", "semcal", lambda: partial(reply_watch, exact=True)),
+    ("bets, two standard errors tolerated", "semcal", lambda: tolerant_bets),
     ("ville BettingTest", "ville", lambda: ville_bets("two-sided")),
 )
 
@@ -203,19 +267,17 @@ def labelled_rows(streams: int) -> Iterator[dict[str, Any]]:
         for place, kind in enumerate(kinds):
             for name, tool in present:
                 drawn = (kind.draw(np.random.default_rng([place, seed])) for seed in range(streams))
-                yield row_of(watch, kind.name, name, [tool(*stream) for stream in drawn], kind.after)
+                yield row_of(watch, kind.name, name, [tool(stream) for stream in drawn], kind.after)
 
 
 def question_rows(streams: int) -> Iterator[dict[str, Any]]:
     """The rows of the watch that reads no labels."""
-    atlas = Calibration.from_pretrained("atlas")
     for name, shape in (("probabilities as before", (4, 2)), ("mean .10 lower", (3.4, 2.6))):
         alarms = []
         for seed in range(streams):
             rng = np.random.default_rng([9, seed])
-            parts = np.array_split(np.sort(rng.beta(4, 2, LABELLED)), 10)
-            like = tuple(LikeAnswers(float(part[0]), float(part[-1]), len(part), 0) for part in parts)
-            watch = PromiseWatch.of(replace(atlas, report=replace(atlas.report, like=like)))
+            p = rng.beta(4, 2, LABELED)
+            watch = PromiseWatch.of(with_labels(p, p > 0.5))
             for probability in rng.beta(*shape, 1000).tolist():
                 watch.observe(probability)
                 if watch.tests["questions"].alarm:

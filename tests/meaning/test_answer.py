@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from semcal.errors import UsageError
@@ -315,6 +315,7 @@ TEXTS = st.one_of(st.text(max_size=60), st.lists(st.sampled_from(PIECES), max_si
 
 
 @given(TEXTS, st.sampled_from(FORMATS), st.sampled_from(["", "Who is it?"]))
+@example("<|0|>0 **", "auto", "")
 @settings(deadline=None, max_examples=600)
 def test_every_text_is_read_and_the_answer_lies_in_it(raw: str, name: str, question: str) -> None:
     found = AnswerFormat(name).read(raw, question)

@@ -176,10 +176,10 @@ def test_a_new_calibration_is_watched_from_its_own_labels_on_and_is_added_to_wit
     with running(in_use(old), log=ReplyLog(path), audit=0.5) as server:
         send_labels(server, {q: server.chat(q).json() for q in ASKED[:40]}, wrong=True)
     first = Calibration.from_pretrained(old)
-    assert serve_command._watch(ReplyLog(path), first, None).alarm
+    assert serve_command._watch(ReplyLog(path), first).alarm
     assert command("monitor", path)[0] == 1
     new, _ = add(old, path, folder)
-    watch = serve_command._watch(ReplyLog(path), new, None)
+    watch = serve_command._watch(ReplyLog(path), new)
     assert (watch.alarm, watch.tests["calibration"].n) == (False, 0)
     assert watch.tests["calibration"].alpha == pytest.approx(0.05 * 6 / (4 * math.pi**2))
     code, lines, said = command("monitor", path, "--calibration", folder)

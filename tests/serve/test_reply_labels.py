@@ -143,7 +143,9 @@ class RecordingWatch:
     alarm: bool = False
     told: list[LabelledReply] = field(default_factory=list)
     observed: list[float] = field(default_factory=list)
-    tests: dict[str, Any] = field(default_factory=lambda: {"risk": SimpleNamespace(e_value=2.5, alpha=0.05)})
+    tests: dict[str, Any] = field(
+        default_factory=lambda: {"risk": SimpleNamespace(e_value=2.5, alpha=0.05, notice=True)}
+    )
 
     def read_new_labels(self, log: ReplyLog, calibrations: Sequence[str]) -> None:
         self.told += list(log.labelled(calibrations))[len(self.told) :]
@@ -169,6 +171,7 @@ def test_labels_are_graded_kept_in_order_and_told_to_the_watch(tmp_path: Path) -
         assert 'semcal_labels_total{correct="false"}' in metrics
         assert 'semcal_e_value{watch="risk"} 2.5' in metrics
         assert 'semcal_e_limit{watch="risk"} 20.0' in metrics
+        assert 'semcal_notice{watch="risk"} 1.0' in metrics
 
 
 def test_labels_that_cannot_be_taken_change_nothing(tmp_path: Path) -> None:
@@ -330,7 +333,7 @@ def test_labels_that_say_wrong_raise_the_alarm_and_a_server_that_starts_again_re
         shown = dict(re.findall(r'semcal_e_value\{watch="(\w+)"\} (\S+)', server.get("/metrics").text))
     assert {"risk", "calibration"} <= set(shown)
     assert float(shown["risk"]) > 20
-    again = serve_command._watch(ReplyLog(log.path), calibration, None)
+    again = serve_command._watch(ReplyLog(log.path), calibration)
     assert again.alarm
     e_values = {name: test.e_value for name, test in again.tests.items()}
     assert {name: pytest.approx(float(value)) for name, value in shown.items()} == e_values

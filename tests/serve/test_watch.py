@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -10,16 +11,28 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from pydantic import TypeAdapter
-from scipy.stats import binom
+from scipy.stats import binom, norm
 
-from semcal.calibration.calibrated import Calibration, LikeAnswers, Threshold
+from semcal.calibration.calibrated import Calibration, LabeledAnswers, Threshold
+from semcal.cli.monitor import _take
 from semcal.errors import UsageError
 from semcal.files import dumps
 from semcal.metrics.probability_maps import MapCandidate
+from semcal.rows import Row
 from semcal.serve import watch as watch_module
 from semcal.serve.log import LabelledReply
-from semcal.serve.watch import ABOVE, ALPHA, BOTH, EProcess, PromiseWatch, SequentialTest
+from semcal.serve.watch import (
+    ABOVE,
+    ALPHA,
+    BOTH,
+    COMPARED,
+    NOTICE,
+    EProcess,
+    PromiseWatch,
+    SequentialTest,
+)
 
 STREAMS = 1000
 #: More alarms than this come of a watch of level .05 once in a thousand times.
@@ -56,15 +69,15 @@ def alarm_at(name: str, watch: PromiseWatch, stream: Any) -> int | None:
 # ---- The bets
 
 
-@given(pairs=outcomes, odds=st.sampled_from([ABOVE, BOTH]), tolerance=st.sampled_from([0.0, 0.05]))
+@given(pairs=outcomes, odds=st.sampled_from([ABOVE, BOTH]))
 def test_in_log_space_the_capital_is_the_sum_of_all_starts_products(
-    pairs: list[tuple[float, float]], odds: tuple[float, ...], tolerance: float
+    pairs: list[tuple[float, float]], odds: tuple[float, ...]
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(watch_module, "EVERY", 7)
         process = EProcess(odds)
         for outcome, mean in pairs:
-            process.update(outcome, mean, tolerance)
+            process.update(outcome, mean)
     starts = range(0, max(1, len(pairs)), 7)
     capital = 1.0
     for number, start in enumerate(starts, 1):
@@ -73,28 +86,21 @@ def test_in_log_space_the_capital_is_the_sum_of_all_starts_products(
         for r in odds:
             product = 1.0
             for outcome, p in pairs[start:]:
-                bound = min(1, p + tolerance) if r > 1 else max(0, p - tolerance)
-                stake = (r - 1) / (1 + (r - 1) * bound)
-                product *= 1 + stake * (outcome - bound)
+                product *= 1 + (r - 1) / (1 + (r - 1) * p) * (outcome - p)
             products.append(product)
         capital += part * (np.mean(products) - 1)
     assert math.exp(process.log_e) == pytest.approx(capital, rel=1e-9)
 
 
-@given(p=probabilities, r=st.floats(0.05, 20), tolerance=st.floats(0, 1), off=st.floats(-1, 1))
-def test_a_bet_is_worth_no_more_than_its_stake_while_the_mean_is_within_the_tolerance(
-    p: float, r: float, tolerance: float, off: float
-) -> None:
-    mean = min(1.0, max(0.0, p + off * tolerance))
+@given(p=probabilities, r=st.floats(0.05, 20))
+def test_a_bet_is_worth_its_stake_while_the_mean_is_as_said(p: float, r: float) -> None:
     worth = 0.0
-    for outcome, chance in ((1.0, mean), (0.0, 1 - mean)):
+    for outcome, chance in ((1.0, p), (0.0, 1 - p)):
         process = EProcess((r,))
         stake = process.log_stakes[0]
-        process.update(outcome, p, tolerance)
+        process.update(outcome, p)
         worth += chance * math.exp(process.log_stakes[0] - stake)
-    assert worth <= 1 + 1e-9
-    if tolerance == 0:
-        assert worth == pytest.approx(1)
+    assert worth == pytest.approx(1)
 
 
 def test_a_fine_grid_of_odds_is_the_mixture_of_ville() -> None:
@@ -182,28 +188,6 @@ def test_of_probabilities_that_hold_few_streams_raise_an_alarm() -> None:
     assert sum(at is not None for at in alarms) <= binom.ppf(0.999, len(p), ALPHA)
 
 
-def test_by_default_what_the_labels_of_a_calibration_cannot_tell_is_tolerated() -> None:
-    atlas = Calibration.from_pretrained("atlas")
-    n, accuracy = atlas.report.n, atlas.report.base["accuracy"]
-    assert accuracy is not None
-    standard_error = (accuracy * (1 - accuracy) / n) ** 0.5
-    watch = PromiseWatch.of(atlas)
-    assert watch.tests["calibration"].tolerance == pytest.approx(2 * standard_error, rel=0.05)
-    assert watch.tests["risk"].tolerance == PromiseWatch.of(risk=0.1).tests["calibration"].tolerance == 0
-    assert PromiseWatch.of(atlas, tolerance=0.0).tests["calibration"].tolerance == 0
-
-
-def test_within_the_tolerance_few_streams_raise_an_alarm_and_without_one_many_do() -> None:
-    rng = np.random.default_rng(8)
-    p = rng.uniform(0.1, 0.9, (40, 2000))
-    right = rng.random(p.shape) < p - 0.05
-    for tolerance, low, high in ((0.05, 0, binom.ppf(0.999, len(p), ALPHA)), (0.0, 32, 40)):
-        watches = (PromiseWatch.of(tolerance=tolerance) for _ in p)
-        rows = zip(watches, right, p.tolist())
-        alarms = [alarm_at("calibration", watch, zip(c, said)) for watch, c, said in rows]
-        assert low <= sum(at is not None for at in alarms) <= high
-
-
 def test_a_band_that_is_off_is_seen_though_the_mean_is_right() -> None:
     rng = np.random.default_rng(9)
     watch = PromiseWatch.of()
@@ -212,6 +196,159 @@ def test_a_band_that_is_off_is_seen_though_the_mean_is_right() -> None:
     test = watch.tests["calibration"]
     assert test.alarm
     assert test.strongest in ("0.6 to 0.8", "0.8 to 1")
+
+
+# ---- Comparisons with the labels of a calibration
+
+
+def learned(rng: np.random.Generator, n: int) -> tuple[Calibration, Any]:
+    """A calibration by a map that is learned from n labels, and what draws further replies of its questions.
+
+    These are probabilities and the chances that the answers are right.
+    """
+
+    def draw(count: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        share = np.clip(rng.binomial(10, rng.beta(4, 1.5, count)), 1, 10) / 10
+        return share, 1 / (1 + np.exp(0.6 - 4 * (share - 0.2)))
+
+    share, chance = draw(n)
+    correct = (rng.random(n) < chance) * 1.0
+    learned_map = MapCandidate("beta", ("E-SC",)).fit({"E-SC": share}, correct)
+    calibration = with_labels(learned_map.predict({"E-SC": share}), correct)
+
+    def replies_of(count: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        share, chance = draw(count)
+        return learned_map.predict({"E-SC": share}), chance
+
+    return calibration, replies_of
+
+
+def streams_with_an_alarm(n: int, change: Any, *, streams: int, replies: int, seed: int) -> tuple[int, int]:
+    """In how many streams an alarm is raised, and a notice given; each learns a map anew from n labels."""
+    alarms = notices = 0
+    for number in range(streams):
+        rng = np.random.default_rng([seed, n, number])
+        calibration, replies_of = learned(rng, n)
+        p, chance = replies_of(replies)
+        right = rng.random(replies) < np.clip(change(chance, p), 0, 1)
+        watch = PromiseWatch.of(calibration)
+        at = alarm_at("calibration", watch, zip(right, p.tolist()))
+        alarms += at is not None
+        notice = watch.tests["calibration"].notice_at
+        notices += notice is not None
+        assert at is None or (notice is not None and notice <= at)
+    return alarms, notices
+
+
+@pytest.mark.parametrize("n", [60, 250, 500])
+def test_as_good_as_its_labels_make_it_a_calibration_raises_few_alarms(n: int) -> None:
+    alarms, notices = streams_with_an_alarm(n, lambda chance, _: chance, streams=200, replies=800, seed=1)
+    assert alarms <= binom.ppf(0.999, 200, ALPHA)
+    assert alarms < notices <= binom.ppf(0.999, 200, NOTICE * ALPHA)
+
+
+def test_probabilities_that_are_a_tenth_too_high_are_found_within_2000_labels() -> None:
+    alarms, notices = streams_with_an_alarm(250, lambda c, _: c - 0.1, streams=60, replies=2000, seed=2)
+    assert alarms >= 48  # .8
+    assert notices >= alarms
+
+
+def test_three_times_as_many_errors_near_one_are_found_by_their_band() -> None:
+    found = []
+    for number in range(30):
+        rng = np.random.default_rng([3, number])
+        calibration, replies_of = learned(rng, 500)
+        p, chance = replies_of(2000)
+        right = rng.random(2000) < np.where(p >= 0.9, 3 * chance - 2, chance)
+        watch = PromiseWatch.of(calibration)
+        alarm_at("calibration", watch, zip(right, p.tolist()))
+        test = watch.tests["calibration"]
+        if (p >= 0.9).any():
+            found.append(test.alarm and test.strongest == "0.9 to 1")
+    assert sum(found) >= 0.8 * len(found)
+    assert len(found) > 20
+
+
+@given(
+    labels=st.lists(st.tuples(probabilities, st.booleans()), min_size=1, max_size=30),
+    stream=st.lists(st.tuples(probabilities, st.booleans()), min_size=1, max_size=30),
+)
+def test_a_comparison_is_the_largest_b_value_of_the_difference_of_two_means(
+    labels: list[tuple[float, bool]], stream: list[tuple[float, bool]]
+) -> None:
+    p, correct = np.array(labels, float).T
+    watch = PromiseWatch.of(with_labels(p, correct))
+    for probability, right in stream:
+        watch.update(reply_of(right, probability))
+    test = watch.tests["calibration"]
+    expected = {}
+    for name, (side, share, low, high) in COMPARED.items():
+        chosen = [(q, c) for q, c in labels if low <= q < high or q == high == 1]
+        if not chosen:
+            continue
+        q, c = np.array(chosen, float).T
+        variance = (np.sum(q * (1 - q)) + 2) / len(q) ** 2
+        later = [(q, c) for q, c in stream if low <= q < high or q == high == 1]
+        values = [0.0]
+        for n in range(1, len(later) + 1):
+            said, right = np.array(later[:n], float).T
+            error = np.sum(said * (1 - said)) / n**2
+            excess = side * (np.mean(said - right) - np.mean(q - c))
+            z, time = excess / np.sqrt(variance + error), variance / (variance + error)
+            values.append(z * np.sqrt(time))
+        expected[name] = min(1.0, 2 * norm.sf(max(values)) / share)
+    assert test.e_value == pytest.approx(1 / min(expected.values()), rel=1e-6)
+    assert {name: math.exp(-one.log_e) for name, one in test.groups.items()} == pytest.approx(expected)
+
+
+def test_the_shares_of_the_level_add_up_to_all_of_it() -> None:
+    assert sum(share for _, share, _, _ in COMPARED.values()) == pytest.approx(1)
+
+
+def test_a_comparison_of_many_labels_stays_a_number() -> None:
+    watch = PromiseWatch.of(with_labels(np.full(2000, 0.999), np.ones(2000)))
+    for _ in range(500):
+        watch.update(reply_of(False, 0.999))
+    assert math.isfinite(watch.tests["calibration"].e_value)
+    assert watch.alarm
+
+
+def test_a_notice_comes_before_the_alarm_and_stays() -> None:
+    watch = PromiseWatch.of(risk=0.1)
+    for number in range(300):
+        watch.update(reply_of(number % 3 > 0 or number > 30, None))
+    test = watch.tests["risk"]
+    assert test.notice_at is not None
+    assert test.alarm_at is not None
+    assert test.notice_at < test.alarm_at
+    assert watch.lines[0]["notice_at"] == test.notice_at
+
+
+# ---- Equal questions
+
+
+@pytest.mark.parametrize("repeats", ["twice", "five times", "Zipf"])
+def test_questions_that_come_again_raise_no_more_alarms(repeats: str) -> None:
+    """Of equal answers to equal questions one label counts: all of them are no more evidence than one."""
+    alarms = {"counted once": 0, "counted each time": 0}
+    for stream in range(100):
+        rng = np.random.default_rng([11, stream])
+        n = 400
+        if repeats == "Zipf":
+            numbers = np.minimum(rng.zipf(1.5, n), 200)
+        else:
+            numbers = np.arange(n) // (2 if repeats == "twice" else 5)
+        p = rng.beta(4, 2, numbers.max() + 1)
+        right = rng.random(len(p)) < p
+        for counted in alarms:
+            watch, labeled = PromiseWatch.of(), Counter[str]()
+            for number in numbers.tolist():
+                row = {"id": "r", "question": str(number), "answer": "a", "confidence": float(p[number])}
+                before = labeled if counted == "counted once" else Counter[str]()
+                _take(Row(row | {"correct": bool(right[number])}), watch, None, before, audited=False)
+            alarms[counted] += watch.alarm
+    assert alarms["counted once"] <= binom.ppf(0.999, 100, ALPHA)
+    assert alarms["counted each time"] > alarms["counted once"]
 
 
 # ---- What counts
@@ -270,9 +407,7 @@ def test_an_alarm_stays_when_the_evidence_falls() -> None:
     assert watch.alarm
 
 
-@pytest.mark.parametrize(
-    "settings", [{"risk": 0.0}, {"alpha": 1}, {"tolerance": -0.1}, {"tolerance": math.nan}]
-)
+@pytest.mark.parametrize("settings", [{"risk": 0.0}, {"alpha": 1}, {"risk": math.nan}])
 def test_settings_that_make_no_sense_are_refused(settings: dict[str, float]) -> None:
     with pytest.raises(UsageError, match=f"{next(iter(settings))} is .*; expected a number"):
         PromiseWatch.of(**settings)
@@ -281,11 +416,15 @@ def test_settings_that_make_no_sense_are_refused(settings: dict[str, float]) -> 
 # ---- Questions
 
 
-def with_like(scores: Any) -> Calibration:
-    """A calibration that got these probabilities out of fold."""
-    parts = np.array_split(np.sort(scores), 10)
-    like = tuple(LikeAnswers(float(part[0]), float(part[-1]), len(part), 0) for part in parts)
-    return replace(ATLAS, report=replace(ATLAS.report, like=like))
+def with_labels(p: Any, correct: Any) -> Calibration:
+    """A calibration whose map gives the answers that it was learned from these probabilities."""
+    columns = tuple(p.tolist()), tuple((correct == 1).tolist())
+    return replace(ATLAS, threshold=None, labeled=LabeledAnswers(*columns, *columns))
+
+
+def with_scores(p: Any) -> Calibration:
+    """The same; of its answers every second is right."""
+    return with_labels(p, np.arange(len(p)) % 2 * 1.0)
 
 
 def warned(calibration: Calibration, stream: Any) -> SequentialTest:
@@ -298,35 +437,36 @@ def warned(calibration: Calibration, stream: Any) -> SequentialTest:
 
 def test_like_questions_rarely_look_different_and_others_soon_do() -> None:
     rng = np.random.default_rng(10)
-    tests = [warned(with_like(rng.beta(4, 2, 200)), rng.beta(4, 2, 100)) for _ in range(300)]
+    tests = [warned(with_scores(rng.beta(4, 2, 200)), rng.beta(4, 2, 100)) for _ in range(300)]
     assert sum(test.alarm for test in tests) <= binom.ppf(0.999, 300, ALPHA)
     for other in (rng.beta(3, 3, 200), np.where(rng.random(200) < 0.5, 0.2, 0.95)):
-        assert warned(with_like(rng.beta(4, 2, 600)), other).alarm
+        assert warned(with_scores(rng.beta(4, 2, 600)), other).alarm
+
+
+@pytest.mark.parametrize("n", [60, 250])
+def test_replies_with_the_probabilities_of_a_map_that_was_just_learned_raise_few_warnings(n: int) -> None:
+    warnings = 0
+    for stream in range(200):
+        calibration, replies_of = learned(np.random.default_rng([12, n, stream]), n)
+        if len(set(calibration.labeled.probability)) > 1:
+            warnings += warned(calibration, replies_of(400)[0]).alarm
+    assert warnings <= binom.ppf(0.999, 200, ALPHA)
 
 
 def test_a_probability_is_counted_among_those_that_are_like_it() -> None:
-    like = ATLAS.report.like
-    for place, group in enumerate(like):
-        for probability in (group.low, group.high):
-            watch = PromiseWatch.of(ATLAS)
-            watch.observe(probability)
-            assert watch.counts == [other.n + (number == place) for number, other in enumerate(like)]
-    watch = PromiseWatch.of(ATLAS)
-    for probability in (0.0, 1.0):
+    scores = np.repeat([0.1, 0.2, 0.5, 0.9], [5, 30, 10, 15])
+    for probability, place in ((0.0, 0), (0.1, 0), (0.2, 1), (0.3, 1), (0.5, 2), (0.95, 3), (1.0, 3)):
+        watch = PromiseWatch.of(with_scores(scores))
+        before = list(watch.counts)
         watch.observe(probability)
-    assert (watch.counts[0], watch.counts[-1]) == (like[0].n + 1, like[-1].n + 1)
+        assert watch.counts == [count + (number == place) for number, count in enumerate(before)]
+    assert before == [5, 30, 10, 15]
 
 
 def test_probabilities_that_all_are_alike_cannot_be_compared() -> None:
-    constant = MapCandidate("constant", ("E-SC",)).fit({"E-SC": np.array([0.2, 0.7])}, np.array([0.0, 1.0]))
-    alike = replace(ATLAS.report, like=ATLAS.report.like[:1])
-    for calibration in (
-        replace(ATLAS, map=constant),
-        replace(ATLAS, report=alike),
-    ):
-        watch = PromiseWatch.of(calibration)
-        watch.observe(0.5)
-        assert "questions" not in watch.tests
+    watch = PromiseWatch.of(with_scores(np.full(50, 0.7)))
+    watch.observe(0.5)
+    assert "questions" not in watch.tests
 
 
 # ---- State

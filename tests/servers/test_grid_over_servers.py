@@ -71,7 +71,10 @@ class Refusing(ServerClient):
 
     def send_all(self, requests: Sequence[ServerRequest], *args: Any, **options: Any) -> list[Any]:
         found = super().send_all(requests, *args, **options)
-        bad = [any(word in json.dumps(one.body["messages"][-1]) for word in self.refused_words) for one in requests]
+        bad = [
+            any(word in json.dumps(one.body["messages"][-1]) for word in self.refused_words)
+            for one in requests
+        ]
         return [RequestFailed("HTTP 400: not this one", 400) if no else one for no, one in zip(bad, found)]
 
 

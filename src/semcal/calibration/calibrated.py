@@ -174,6 +174,24 @@ class LikeAnswers:
 
 
 @dataclass(frozen=True)
+class LabeledAnswers:
+    """The N answers that the map was fitted to, with what it gives them, and what maps of other folds give.
+
+    Where several temperatures were tried a fold may have answers of another one, which are right or wrong for
+    themselves.
+    """
+
+    probability: tuple[Share, ...] = ()
+    correct: tuple[bool, ...] = ()
+    out_of_fold: tuple[Share, ...] = ()
+    correct_out_of_fold: tuple[bool, ...] = ()
+
+    def __post_init__(self) -> None:
+        if len(set(map(len, vars(self).values()))) > 1:
+            raise InputError("the columns of labeled answers must have one length")
+
+
+@dataclass(frozen=True)
 class AddedLabels:
     """Labels that came back in production, and how a calibration that was learnt again has used them."""
 
@@ -340,6 +358,7 @@ class _Contents:
     signals: tuple[str, ...] = ()
     ancestors: tuple[str, ...] = ()
     open_book: bool | None = None
+    labeled: LabeledAnswers = LabeledAnswers()
 
     @property
     def requested(self) -> list[Feature]:
@@ -399,6 +418,8 @@ class Calibration(_Contents):
     open_book : bool or None
         Whether the labelled questions had a passage, of which others are refused; None where some had, or
         nobody knows.
+    labeled : LabeledAnswers
+        The answers that the map was fitted to; none in what a version before 0.1 saved.
     provenance : Provenance or None
         Model, prompt and data; None where the samples came from a file.
     samples_sha256 : str or None

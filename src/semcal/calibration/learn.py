@@ -21,6 +21,7 @@ from semcal.calibration.calibrated import (
     CandidateScore,
     CurvePoint,
     GradedExample,
+    LabeledAnswers,
     LikeAnswers,
     TemperatureScore,
     Threshold,
@@ -111,6 +112,8 @@ if TYPE_CHECKING:
 TEMPERATURES = (1.0, 0.5)
 #: Of the learning curve: parts of the labels, random subsets of each, and the fewest labels that are tried.
 PARTS, SUBSETS, FEWEST_LABELS = (0.25, 0.5, 0.75), 4, 25
+#: Decimals of the probabilities that are stored for labeled answers.
+DECIMALS = 6
 #: Labelled questions that are counted together as like each other: at least so many, in at most ten groups.
 LIKE, MOST_LIKE = 20, 10
 #: What is said of one draw a question.
@@ -423,6 +426,7 @@ def calibrate_rows(
         examples=_examples(answer_rows, features, correct[:n]),
         ancestors=() if added is None else added.ancestors,
         open_book=None if origin.provenance is None else _open_book(labelled),
+        labeled=learnt.labeled,
     )
     if not learning.risks:
         return calibration
@@ -613,7 +617,7 @@ class _Learnt:
     share: Floats  # of the answers out of fold, and with `correct` at the temperature that their fold took
     out_of_fold: Floats
     correct: Floats
-    first: Labelled
+    labels_at: Sequence[Labelled]
     groups: Groups | None
     curve: tuple[CurvePoint, ...]
     without: Sequence[Floats] = ()  # by temperature the shares of "no answer" where it is the answer
@@ -644,7 +648,15 @@ class _Learnt:
                 above.append(_above(few.map.predict(unused), unused["E-SC"], labels[~part]))
             curve.append(CurvePoint(size, float(np.mean(above))))
         curve.append(CurvePoint(len(labels), _above(out, share, correct)))
-        return cls(place, choices, share, out, correct, labels_at[0], groups, tuple(curve))
+        return cls(place, choices, share, out, correct, labels_at, groups, tuple(curve))
+
+    @property
+    def labeled(self) -> LabeledAnswers:
+        """The answers that the map was fitted to."""
+        features, correct, _ = self.labels_at[self.place]
+        p, out = (np.round(values, DECIMALS) for values in (self.map.predict(features), self.out_of_fold))
+        columns = p, correct == 1, out, self.correct == 1
+        return LabeledAnswers(*(tuple(column.tolist()) for column in columns))
 
     def report(
         self, at: Sequence[float | None], apart: int, problems: Iterable[str], first: tuple[str, ...]
@@ -667,7 +679,9 @@ class _Learnt:
             ),
             base=base,
             calibrated=calibrated,
-            base_at_one=_figures(self.first.features["E-SC"], self.first.correct, at_one) if scores else None,
+            base_at_one=_figures(self.labels_at[0].features["E-SC"], self.labels_at[0].correct, at_one)
+            if scores
+            else None,
             temperatures=tuple(
                 TemperatureScore(t, score.gain, above, error)
                 for t, score in zip(at, scores)

@@ -24,7 +24,7 @@ from semcal.rows import Row
 if TYPE_CHECKING:
     from semcal.calibration.calibrated import Calibration
     from semcal.serve.log import LoggedLabel
-    from semcal.serve.watch import PromiseWatch
+    from semcal.serve.watch import PromiseWatch, SequentialTest
 
 READ = ("id", "confidence", "abstained", "correct", "threshold", "audited")
 
@@ -38,7 +38,6 @@ def command(
     risk: float | None = opt.PROMISED_RISK,
     calibration: str | None = opt.CALIBRATION,
     alpha: float = opt.ALPHA,
-    tolerance: float | None = opt.TOLERANCE,
     audited: bool = Option(
         False, "--audited", help="Only labels of replies that semcal serve --audit has marked."
     ),
@@ -70,14 +69,14 @@ def command(
         if not overwrite:
             refuse_existing("--plot", plot)
     learnt = None if calibration is None else opt.open_calibration(calibration)
-    watch = PromiseWatch.of(learnt, risk=risk, alpha=alpha, tolerance=tolerance)
+    watch = PromiseWatch.of(learnt, risk=risk, alpha=alpha)
     for test in watch.tests.values():
         test.kept = math.inf
     with BadRows() as bad:
         if all(file != "-" and is_database(Path(file)) for file in files):
             if columns:
                 raise UsageError("--columns is for a file of rows, and a log has none; leave it out")
-            _read_logs(list(map(Path, files)), watch, learnt, tolerance, audited=audited)
+            _read_logs(list(map(Path, files)), watch, learnt, audited=audited)
         elif len(files) > 1:
             other = next(file for file in files if file == "-" or not is_database(Path(file)))
             raise UsageError(
@@ -107,18 +106,13 @@ def command(
 
 
 def _read_logs(
-    paths: Sequence[Path],
-    watch: PromiseWatch,
-    calibration: Calibration | None,
-    tolerance: float | None,
-    *,
-    audited: bool,
+    paths: Sequence[Path], watch: PromiseWatch, calibration: Calibration | None, *, audited: bool
 ) -> None:
     """Take the replies of a calibration, or of the one that answered; say what is not known without one."""
     from semcal.serve.log import ReplyLog
 
-    if calibration is None and tolerance is None:
-        info("monitor: without --calibration DIR no tolerance is known, nor which risk was promised")
+    if calibration is None:
+        info("monitor: without --calibration DIR probabilities count as exact, and no promised risk is known")
     for path in paths if len(paths) > 1 else ():
         ReplyLog(path, read_only=True).close()  # which says what is wrong with it
     with merged_logs(paths) as merged, closing(ReplyLog(merged, read_only=True)) as log:
@@ -227,17 +221,18 @@ def _risk(watch: PromiseWatch) -> str:
         return f"no labels of answered replies; {promised}"
     wrong = round(test.groups["answered"].outcome_sum)
     share = f"{wrong} of {test.n} answered are wrong ({100 * wrong / test.n:.3g} %), {promised}"
-    return f"{_verdict(test.alarm_at)}; {share}"
+    return f"{_verdict(test)}; {share}"
 
 
 def _calibration(watch: PromiseWatch) -> str:
     test = watch.tests["calibration"]
     if not test.n:
         return "no labels of replies with a probability"
-    labels = test.groups["all"]
+    labels = next(iter(test.groups.values()))  # of all replies
     said, right = 100 * labels.mean_sum / test.n, 100 * labels.outcome_sum / test.n
-    text = f"{_verdict(test.alarm_at)}; {said:.3g} % said to be right, {right:.3g} % are"
-    return text if test.alarm_at is None or test.strongest == "all" else f"{text}; most at p {test.strongest}"
+    text = f"{_verdict(test)}; {said:.3g} % said to be right, {right:.3g} % are"
+    where = test.strongest if test.notice_at is not None and " to " in test.strongest else None
+    return text if where is None else f"{text}; most at p {where}"
 
 
 def _questions(watch: PromiseWatch) -> str:
@@ -247,8 +242,10 @@ def _questions(watch: PromiseWatch) -> str:
     return "look like those of the calibration"
 
 
-def _verdict(alarm_at: int | None) -> str:
-    return "holds so far" if alarm_at is None else f"ALARM at label {alarm_at}"
+def _verdict(test: SequentialTest) -> str:
+    if test.alarm_at is not None:
+        return f"ALARM at label {test.alarm_at}"
+    return "holds so far" if test.notice_at is None else f"notice at label {test.notice_at}: it may not hold"
 
 
 # ---- Labels

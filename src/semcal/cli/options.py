@@ -239,13 +239,6 @@ PROMISED_RISK = Option(
 ALPHA = Option(
     0.05, "--alpha", callback=_share, help="How likely a watch may be to give a false alarm, ever."
 )
-TOLERANCE = Option(
-    None,
-    "--tolerance",
-    metavar="D",
-    help="How far probabilities may be off before the watch raises an alarm; by default 2 standard errors "
-    "of the share right among the calibration's labels.",
-)
 DELTA = Option(
     0.05, "--delta", callback=_share, help="How often the limit of --risk may be exceeded after all."
 )

@@ -88,7 +88,6 @@ class ServeOptions:
     on_alarm: str | None = Option(
         None, "--on-alarm", help="During an alarm of the watch: abstain (by default), or flag alone."
     )
-    tolerance: float | None = opt.TOLERANCE
     cors: list[str] | None = Option(None, "--cors", metavar="ORIGIN", help="Pages that may ask; repeatable.")
     queue: int | None = Option(None, metavar="N", help="Questions that wait at most: 1000 by default.")
     request_timeout: float | None = Option(
@@ -187,8 +186,8 @@ def _service(options: ServeOptions, server: opt.ServerOptions, settings: ServeSe
             "give --model and --calibration: a probability is that of one model; `semcal calibrate "
             "LABELLED --model MODEL --out DIR` learns it"
         )
-    if options.log is None and (options.audit or options.label_log or options.tolerance is not None):
-        option = "--audit" if options.audit else "--label-log" if options.label_log else "--tolerance"
+    if options.log is None and (options.audit or options.label_log):
+        option = "--audit" if options.audit else "--label-log"
         raise UsageError(f"{option} is of labels, which need --log FILE; give that as well")
     log = None if options.log is None else ReplyLog(options.log)
     label_log = None if options.label_log is None else _label_log(options.label_log, options.log)
@@ -200,7 +199,7 @@ def _service(options: ServeOptions, server: opt.ServerOptions, settings: ServeSe
         info(f"serve: {line}")
     model = opt.ATLAS if options.model == opt.ATLAS else uq.model.name
     names = (model, Path(options.calibration).name or "calibration")
-    watch = None if log is None else _watch(label_log or log, calibration, options.tolerance)
+    watch = None if log is None else _watch(label_log or log, calibration)
     fallback = _fallback(options, server)
     examples = _examples(options.calibration)
     return Service(
@@ -277,11 +276,11 @@ def _fallback(options: ServeOptions, server: opt.ServerOptions) -> SemanticUQ | 
     return _with_calibration(second, server, calibration, options.model)
 
 
-def _watch(log: ReplyLog, calibration: Calibration, tolerance: float | None) -> PromiseWatch:
+def _watch(log: ReplyLog, calibration: Calibration) -> PromiseWatch:
     """The watch on the promise, with what the log holds already of the calibration's own replies."""
     from semcal.serve.watch import PromiseWatch
 
-    watch = PromiseWatch.of(calibration, tolerance=tolerance)
+    watch = PromiseWatch.of(calibration)
     watch.read(log, (calibration.id,))
     if watch.alarm:
         info(f"serve: the labels in {log.path} raise an alarm; see docs/monitor.md")

@@ -587,7 +587,7 @@ def _first(text: str, begun: int, stop: int, question: str, *, in_list: bool = T
             return AnswerSpan(answer, mark.end(), passed, ended or (ends and not is_bare))
     answer = line[start:]
     if passed and answer.endswith("**") and answer.count("**") == 1 < len(answer) - 1:  # "**Answer: Paris**"
-        answer = _without_full_stop(answer.removesuffix("**"))
+        answer = _without_full_stop(answer.removesuffix("**").rstrip())
     return AnswerSpan(answer, len(line), passed, ended)
 
 

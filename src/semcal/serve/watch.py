@@ -4,6 +4,9 @@ A bet that is fair while the promise holds multiplies its stake by a factor of m
 against a promise that holds gets 1/α times rich with probability α at most, however long it goes on (Ville
 1939). Bets on means of bounded outcomes: Waudby-Smith and Ramdas 2024, doi:10.1093/jrsssb/qkad009; on
 p-values of exchangeable data: Vovk, Gammerman and Shafer 2022, doi:10.1007/978-3-031-06649-8, chapter 8.
+
+The probabilities of a calibration are not exact: they come of some hundred labels. They are tested against
+these labels, by the B-value of Lan and Wittes (1988, doi:10.2307/2531870) for the difference of two means.
 """
 
 from __future__ import annotations
@@ -14,9 +17,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+import numpy as np
+
 from semcal.arrays import as_option
-from semcal.calibration.calibrated import Calibration, LikeAnswers
-from semcal.errors import UsageError, shown
+from semcal.calibration.calibrated import Calibration
+from semcal.metrics.frequencies import Floats
 from semcal.models.uniforms import uniforms
 from semcal.serve.log import LabelledReply, ReplyLog
 
@@ -29,10 +34,24 @@ OF_P_VALUES = (3.0, 9.0, 1 / 3, 1 / 9)
 EVERY = 100
 #: How likely a watch may be to raise an alarm though the promise holds.
 ALPHA = 0.05
-#: Bands of equal width in which probabilities are watched besides all together.
-BANDS = ("0 to 0.2", "0.2 to 0.4", "0.4 to 0.6", "0.6 to 0.8", "0.8 to 1")
-#: How far probabilities may be off, in standard errors of the share right among the labels they come of.
-TOLERATED = 2.0
+#: Probabilities, from one to below the other, that bets watch besides all of them.
+BANDS = {f"{low / 5:g} to {(low + 1) / 5:g}": (low / 5, (low + 1) / 5) for low in range(5)}
+#: Comparisons with a calibration's labels: the side on which probabilities are off (1: too high), the share
+#: of the level, and the probabilities. Most of it goes to those too high, overall and near 1, which do harm.
+COMPARED = {
+    "too high": (1, 0.55, 0.0, 1.0),
+    "too low": (-1, 0.1, 0.0, 1.0),
+    "0.5 to 0.9": (1, 0.1, 0.5, 0.9),
+    "0.9 to 1": (1, 0.25, 0.9, 1.0),
+}
+RANGES = {"all": (0.0, 1.0), **BANDS, **{name: (low, high) for name, (*_, low, high) in COMPARED.items()}}
+#: Labeled answers that are counted together in the watch on questions: at least so many, in at most 20 bins.
+LIKE, MOST_LIKE = 10, 20
+#: Added to the variance of a calibration's labels, as if there were a few more, so that small bands of labels
+#: that all were right do not seem certain.
+ADDED_VARIANCE = 2.0
+#: A notice is given at this many times the level of the alarm.
+NOTICE = 4.0
 #: E-values that are kept of a test; then every second, and so on.
 KEPT = 400
 #: Larger e-values are given as e to this power.
@@ -74,8 +93,8 @@ class EProcess:
             self.log_stakes = [-math.inf] * len(self.odds)
             self._start()
 
-    def update(self, outcome: float, mean: float, tolerance: float = 0.0) -> None:
-        """Settle the bets on an outcome; they win nothing on average if the mean is off by the tolerance."""
+    def update(self, outcome: float, mean: float) -> None:
+        """Settle the bets on an outcome of which the mean was said."""
         if self.n and self.n % EVERY == 0:
             self._start()
         self.n += 1
@@ -83,8 +102,11 @@ class EProcess:
         self.mean_sum += mean
         for place, odds in enumerate(self.odds):
             gain = odds - 1
-            bound = min(mean + tolerance, 1.0) if gain > 0 else max(mean - tolerance, 0.0)
-            self.log_stakes[place] += math.log1p(gain * outcome) - math.log1p(gain * bound)
+            self.log_stakes[place] += math.log1p(gain * outcome) - math.log1p(gain * mean)
+
+    def begun_anew(self) -> EProcess:
+        """The same bets before any outcome."""
+        return EProcess(self.odds)
 
     def _start(self) -> None:
         part = 6 / (math.pi * (self.n // EVERY + 1)) ** 2
@@ -98,13 +120,52 @@ class EProcess:
         return _log_sum((math.log(self.reserve), *self.log_stakes))
 
 
-def _tolerance(calibration: Calibration) -> float:
-    """`TOLERATED` standard errors of the share right among the labels that a calibration was learnt from."""
-    report = calibration.report
-    right = report.base.get("accuracy") or 0.0
-    n = report.n + 2
-    share = (right * report.n + 1) / n
-    return TOLERATED * math.sqrt(share * (1 - share) / n)
+@dataclass
+class LabelComparison:
+    """Whether probabilities are further off, to one side, than the labels of a calibration leave open.
+
+    With d the mean of p − y over the n answers that the map was fitted to and D that over the N labels since,
+    of variances V = (Σ p (1 − p) + `ADDED_VARIANCE`) / n² and W = Σ p (1 − p) / N², the B-value is
+    (D − d) √V / (V + W): the error of the probabilities as N labels estimate it, in standard errors √V.
+    While nothing has changed it moves like a Brownian motion from time 0 to V / (V + W) < 1, whose maximum
+    exceeds b with probability 2 (1 − Φ(b)) at most (reflection principle). `share` is that of the level.
+    """
+
+    side: int  # 1: probabilities are too high, -1: too low
+    share: float
+    excess: float  # d
+    variance: float  # V
+    n: int = 0
+    outcome_sum: float = 0.0
+    mean_sum: float = 0.0
+    variance_sum: float = 0.0
+    largest: float = 0.0  # B-value so far
+
+    @classmethod
+    def with_labels(cls, side: int, share: float, p: Floats, correct: Floats) -> LabelComparison:
+        """The comparison with the map's probabilities (N,) of labeled answers, and which are right (N,)."""
+        variance = (float((p * (1 - p)).sum()) + ADDED_VARIANCE) / len(p) ** 2
+        return cls(side, share, float((p - correct).mean()), variance)
+
+    def update(self, outcome: float, mean: float) -> None:
+        """Take an outcome and its probability."""
+        self.n += 1
+        self.outcome_sum += outcome
+        self.mean_sum += mean
+        self.variance_sum += mean * (1 - mean)
+        excess = self.side * ((self.mean_sum - self.outcome_sum) / self.n - self.excess)
+        value = excess * math.sqrt(self.variance) / (self.variance + self.variance_sum / self.n**2)
+        self.largest = max(self.largest, value)
+
+    @property
+    def log_e(self) -> float:
+        """The logarithm of one over the p-value, which holds at any time."""
+        p_value = max(math.erfc(self.largest / math.sqrt(2)), math.exp(-LARGEST)) / self.share
+        return max(0.0, -math.log(p_value))
+
+    def begun_anew(self) -> LabelComparison:
+        """The same comparison before any outcome."""
+        return LabelComparison(self.side, self.share, self.excess, self.variance)
 
 
 def _log_sum(logarithms: Sequence[float]) -> float:
@@ -113,21 +174,44 @@ def _log_sum(logarithms: Sequence[float]) -> float:
     return largest + math.log(math.fsum(math.exp(part - largest) for part in logarithms))
 
 
+def _comparisons(calibration: Calibration | None) -> dict[str, LabelComparison]:
+    """The comparisons with the labels that a calibration was learned from; a band without labels has none."""
+    if calibration is None:
+        return {}
+    p, correct = _labeled(calibration)
+    comparisons = {}
+    for name, (side, share, low, high) in COMPARED.items():
+        if (chosen := is_within(p, low, high)).any():
+            comparisons[name] = LabelComparison.with_labels(side, share, p[chosen], correct[chosen])
+    return comparisons
+
+
+def _labeled(calibration: Calibration) -> tuple[Floats, Floats]:
+    """The map's probabilities (N,) of the answers that it was fitted to, and which are right (N,)."""
+    return np.array(calibration.labeled.probability, float), np.array(calibration.labeled.correct, float)
+
+
+def is_within(p: Any, low: float, high: float) -> Any:
+    """Whether probabilities lie from `low` to below `high`; 1 belongs to the last."""
+    return (p >= low) & ((p < high) | (high == 1.0))
+
+
 @dataclass
 class SequentialTest:
-    """One promise, tested after each outcome: the mean of the e-values of several groups of outcomes.
+    """One promise, tested after each outcome in several groups of outcomes.
 
-    The first group has half the weight, the others share the rest. The alarm is raised where the mean
-    reaches 1/α, and stays. `course` holds `log_e` after each `every` outcomes, of which there are fewer than
-    `kept`.
+    Of bets the e-value is the mean of those of the groups: the first has half the weight, the others share
+    the rest. Of comparisons with labels it is the largest. The alarm is raised where it reaches 1/α, a notice
+    is given at 1 / (`NOTICE` α), and both stay. `course` holds `log_e` after each `every` outcomes, of which
+    there are fewer than `kept`.
     """
 
     name: WatchName
-    groups: dict[str, EProcess]
+    groups: dict[str, EProcess | LabelComparison]
     alpha: float
-    tolerance: float = 0.0
     n: int = 0
     alarm_at: int | None = None  # the number of the outcome that raised it
+    notice_at: int | None = None
     course: list[float] = field(default_factory=list)
     every: int = 1
     kept: float = KEPT
@@ -136,10 +220,12 @@ class SequentialTest:
         """Take the outcome in each group that it belongs to."""
         self.n += 1
         for group, outcome in outcomes.items():
-            self.groups[group].update(outcome, mean, self.tolerance)
+            self.groups[group].update(outcome, mean)
         log_e = self.log_e
         if self.alarm_at is None and log_e >= -math.log(self.alpha):
             self.alarm_at = self.n
+        if self.notice_at is None and log_e >= -math.log(NOTICE * self.alpha):
+            self.notice_at = self.n
         if self.n % self.every == 0:
             self.course.append(log_e)
         if len(self.course) == self.kept:
@@ -147,8 +233,8 @@ class SequentialTest:
 
     def begun_anew(self) -> SequentialTest:
         """The same test before any outcome."""
-        groups = {name: EProcess(process.odds) for name, process in self.groups.items()}
-        return SequentialTest(self.name, groups, self.alpha, self.tolerance, kept=self.kept)
+        groups: Any = {name: process.begun_anew() for name, process in self.groups.items()}
+        return SequentialTest(self.name, groups, self.alpha, kept=self.kept)
 
     @property
     def alarm(self) -> bool:
@@ -156,16 +242,23 @@ class SequentialTest:
         return self.alarm_at is not None
 
     @property
+    def notice(self) -> bool:
+        """Whether there is some evidence that the promise does not hold."""
+        return self.notice_at is not None
+
+    @property
     def log_e(self) -> float:
         """The logarithm of the e-value."""
         first, *bands = (process.log_e for process in self.groups.values())
         if not bands:
             return first
+        if isinstance(next(iter(self.groups.values())), LabelComparison):
+            return max(first, *bands)
         return _log_sum([first, *(log_e - math.log(len(bands)) for log_e in bands)]) - math.log(2)
 
     @property
     def e_value(self) -> float:
-        """How many times rich the bets have become; never infinite."""
+        """How many times rich the bets have become, or one over the p-value; never infinite."""
         return math.exp(min(self.log_e, LARGEST))
 
     @property
@@ -179,11 +272,11 @@ class PromiseWatch:
     """What is watched of a calibration in use, each at a level of its own.
 
     "risk": wrong among answered, against the promised risk. "calibration": whether of answers with
-    probability p the share p is right, give or take a tolerance, overall and in bands of p. "questions",
-    which reads no labels: whether probabilities are distributed as those of the calibration's questions were;
-    it never raises the alarm. What is not promised, or cannot be compared, has no test. The levels hold if
-    whether a label comes does not depend on its value. The state is plain values (`dataclasses.asdict`); the
-    same labels in the same order give it again.
+    probability p the share p is right, overall and in bands of p, as far as the calibration's labels tell.
+    "questions", which reads no labels: whether probabilities are distributed as those of the calibration's
+    questions were; it never raises the alarm. What is not promised, or cannot be compared, has no test. The
+    levels hold if whether and when a label comes does not depend on its value. The state is plain values
+    (`dataclasses.asdict`); the same labels in the same order give it again.
 
     Attributes
     ----------
@@ -220,43 +313,37 @@ class PromiseWatch:
         *,
         risk: float | None = None,
         alpha: float = ALPHA,
-        tolerance: float | None = None,
     ) -> PromiseWatch:
         """The watch on a calibration, or on probabilities and a risk that something else promises.
 
-        A risk that is given is that of all answered replies, and takes the place of the calibration's. The
-        tolerance is by default what a calibration's labels cannot tell, and without one 0. The
+        A risk that is given is that of all answered replies, and takes the place of the calibration's.
+        Probabilities are compared with the calibration's labels; without one they are taken as exact. The
         k-th calibration of a chain, each learnt again from the one before, is watched at the level
         α 6/(π² k²) from k = 2 on, so that all after the first raise a false alarm with .4 α at most.
         """
-        if tolerance is None:
-            tolerance = 0.0 if calibration is None else _tolerance(calibration)
-        if not 0 <= tolerance < 1:
-            raise UsageError(f"tolerance is {shown(tolerance)}; expected a number from 0 on, such as 0.05")
         for name, share in (("alpha", alpha), ("risk", 0.5 if risk is None else risk)):
             as_option(share, name, "a number between 0 and 1, such as 0.05", low=0, high=1)
         risks: dict[float, float] = {}
-        like: tuple[LikeAnswers, ...] = ()
+        scores: Floats = np.empty(0)  # of the labeled answers, by the map
         if calibration is not None:
             if calibration.ancestors:
                 alpha *= 6 / (math.pi * (len(calibration.ancestors) + 1)) ** 2
             # Of several risks with one threshold the strictest counts, which comes last.
             thresholds = reversed(calibration.all_thresholds)
             risks = {at.threshold: at.risk_limit for at in thresholds if at.threshold is not None}
-            is_constant = calibration.map.candidate.kind == "constant"  # whose groups are of shares
-            like = () if is_constant else calibration.report.like
-        groups: dict[WatchName, dict[str, EProcess]] = {}
+            scores = np.sort(_labeled(calibration)[0])
+        groups: dict[WatchName, Any] = {}
         if risk is not None or risks:
             groups["risk"] = {"answered": EProcess(ABOVE)}
-        groups["calibration"] = {group: EProcess(BOTH) for group in ("all", *BANDS)}
-        if len(like) > 1:
-            groups["questions"] = {group: EProcess(OF_P_VALUES) for group in ("level", "spread")}
-        tests = {
-            name: SequentialTest(name, parts, alpha, tolerance if name == "calibration" else 0.0)
-            for name, parts in groups.items()
+        groups["calibration"] = _comparisons(calibration) or {
+            group: EProcess(BOTH) for group in ("all", *BANDS)
         }
-        edges, counts = [group.low for group in like[1:]], [group.n for group in like]
-        return cls(tests, risk, tuple(risks.items()), edges, counts)
+        edges = np.unique(scores[:: max(LIKE, -(-len(scores) // MOST_LIKE))])[1:]
+        if len(edges):
+            groups["questions"] = {group: EProcess(OF_P_VALUES) for group in ("level", "spread")}
+        tests = {name: SequentialTest(name, parts, alpha) for name, parts in groups.items()}
+        counts = np.bincount(np.searchsorted(edges, scores, "right"), minlength=len(edges) + 1)
+        return cls(tests, risk, tuple(risks.items()), edges.tolist(), counts.tolist())
 
     def update(self, reply: LabelledReply) -> None:
         """Take the label of a reply, in the order of their arrival."""
@@ -264,8 +351,8 @@ class PromiseWatch:
         if not reply.abstained and (risk := self._risk_of(reply)) is not None:
             self.tests["risk"].update({"answered": 1 - correct}, risk)
         if p is not None:
-            band = BANDS[min(int(p * len(BANDS)), len(BANDS) - 1)]
-            self.tests["calibration"].update({"all": correct, band: correct}, p)
+            test = self.tests["calibration"]
+            test.update({name: correct for name in test.groups if is_within(p, *RANGES[name])}, p)
 
     def _risk_of(self, reply: LabelledReply) -> float | None:
         """The risk that was promised of a reply, if it was answered; None where nothing was."""
@@ -315,11 +402,11 @@ class PromiseWatch:
     def read_labels_again(self, log: ReplyLog, calibrations: Sequence[str]) -> None:
         """Take the labels that count now, after some were struck; the tests change when all are read."""
         begun = {name: test.begun_anew() for name, test in self.tests.items()}
-        shadow = replace(self, tests=begun)
-        self.n_strikes = log.n_strikes
+        shadow = replace(self, tests=begun, n_strikes=log.n_strikes, last_label=0)
         for reply in log.labelled(calibrations):
             shadow.update(reply)
-            self.last_label = reply.number
+            shadow.last_label = reply.number
+        self.n_strikes, self.last_label = shadow.n_strikes, shadow.last_label
         for name, test in begun.items():
             if name != "questions":  # which reads no labels
                 vars(self.tests[name]).update(vars(test))
@@ -332,11 +419,13 @@ class PromiseWatch:
     @property
     def lines(self) -> list[dict[str, Any]]:
         """Each test as JSON shows it; that of questions reads replies, and raises no alarm."""
-        labelled, unlabelled = ("alarm", "labels", "alarm_at"), ("warning", "replies", "warning_at")
         lines = []
         for name, test in self.tests.items():
-            keys = unlabelled if name == "questions" else labelled
-            values = dict(zip(keys, (test.alarm, test.n, test.alarm_at)))
+            if name == "questions":
+                values = {"warning": test.alarm, "replies": test.n, "warning_at": test.alarm_at}
+            else:
+                values = {"alarm": test.alarm, "labels": test.n, "alarm_at": test.alarm_at}
+                values |= {"notice_at": test.notice_at}
             lines.append({"watch": name, **values, "e_value": test.e_value})
         return lines
 

@@ -277,10 +277,11 @@ function again() {
 
 // ---- The watch
 
-function standing({ watch, alarm, alarm_at, labels, warning, warning_at, replies }) {
+function standing({ watch, alarm, alarm_at, notice_at, labels, warning, warning_at, replies }) {
   if (watch === "questions" && warning) return `look different from reply ${warning_at} on`;
   if (watch === "questions") return replies ? `look alike, ${replies === 1 ? "1 reply" : `${replies} replies`}` : "no replies yet";
   if (alarm) return `alarm at label ${alarm_at}`;
+  if (notice_at) return `notice at label ${notice_at}: it may not hold`;
   return labels ? `no alarm, ${counted(labels, "label")}` : "no labels yet";
 }
 
