@@ -83,16 +83,13 @@ def reader(path: Path) -> Callable[[], sqlite3.Connection]:
     return partial(sqlite3.connect, uri, uri=True, timeout=LOCK_TIMEOUT, check_same_thread=False)
 
 
-def prepare(database: sqlite3.Connection, path: Path, layout: Layout, *, ahead: bool = True) -> None:
+def prepare(database: sqlite3.Connection, path: Path, layout: Layout) -> None:
     """Create the tables if there are none, and check that all is whole.
 
-    A new file is written ahead unless `ahead` is false, as for machines that share a volume; one that exists
-    stays as it is. StoreError for a database of another program or version, sqlite3.DatabaseError for a
-    damaged one.
+    StoreError for a database of another program or version, sqlite3.DatabaseError for a damaged one.
     """
     if not tables_of(database):
-        if ahead:
-            write_ahead(database)
+        write_ahead(database)
         with transaction(database):
             if not tables_of(database):  # no other process was faster
                 database.execute(f"PRAGMA application_id = {layout.owner}")
@@ -100,6 +97,7 @@ def prepare(database: sqlite3.Connection, path: Path, layout: Layout, *, ahead: 
                 for statement in layout.tables.values():
                     database.execute(statement)
     check(database, path, layout)
+    write_ahead(database)
 
 
 def check(database: sqlite3.Connection, path: Path, layout: Layout) -> None:

@@ -241,7 +241,7 @@ def test_struck_labels_leave_the_watch_of_a_server_that_runs(
 def test_a_replica_takes_labels_of_replies_that_another_gave_and_both_watches_see_all(tmp_path: Path) -> None:
     calibration, logs = uq_of().calibration, [ReplyLog(tmp_path / f"{name}.sqlite") for name in "ab"]
     watches = [PromiseWatch.of(calibration), PromiseWatch.of(calibration)]
-    shared = [ReplyLog(tmp_path / "labels.sqlite", shared=True) for _ in logs]
+    shared = [ReplyLog(tmp_path / "labels.sqlite") for _ in logs]
     first, second = (
         {"log": log, "label_log": label_log, "watch": watch}
         for log, label_log, watch in zip(logs, shared, watches)
@@ -270,7 +270,7 @@ def test_a_replica_takes_labels_of_replies_that_another_gave_and_both_watches_se
 
 def test_a_reply_that_a_label_log_could_not_take_is_labeled_later_all_the_same(tmp_path: Path) -> None:
     """By its replica, which has it in a log of its own; after a start by all of them."""
-    log, shared = ReplyLog(tmp_path / "log.sqlite"), FullLog(tmp_path / "labels.sqlite", shared=True)
+    log, shared = ReplyLog(tmp_path / "log.sqlite"), FullLog(tmp_path / "labels.sqlite")
     with running(log=log, label_log=shared) as server:
         shared.full = True
         ids = [server.chat(text).json()["id"] for text in (WROTE, SANG)]

@@ -66,7 +66,7 @@ class ServeOptions:
         None,
         "--label-log",
         metavar="FILE",
-        help="A log that replicas share, beside a --log of each: any of them takes labels of all (SQLite).",
+        help="A log that replicas on one machine share, beside a --log of each: any takes labels of all.",
     )
     no_answers: bool = Option(False, "--no-answers", help="Do not log the normal form of answers.")
     log_texts: bool = Option(False, "--log-texts", help="Log questions and draws as well.")
@@ -189,8 +189,12 @@ def _service(options: ServeOptions, server: opt.ServerOptions, settings: ServeSe
     if options.log is None and (options.audit or options.label_log):
         option = "--audit" if options.audit else "--label-log"
         raise UsageError(f"{option} is of labels, which need --log FILE; give that as well")
+    if options.log and options.label_log and options.log.resolve() == options.label_log.resolve():
+        raise UsageError(
+            f"--label-log {options.label_log} is the --log as well; give each replica a --log of its own"
+        )
     log = None if options.log is None else ReplyLog(options.log)
-    label_log = None if options.label_log is None else _label_log(options.label_log, options.log)
+    label_log = None if not (log and options.label_log) else _label_log(options.label_log, log.path)
     calibration = opt.open_calibration(options.calibration)
     few_shot = opt.open_few_shot(options.few_shot)
     prompt = {"few_shot": few_shot, "system": options.system, "template": options.template}
@@ -213,14 +217,11 @@ def _service(options: ServeOptions, server: opt.ServerOptions, settings: ServeSe
     )
 
 
-def _label_log(path: Path, log: Path | None) -> ReplyLog:
+def _label_log(path: Path, log: Path) -> ReplyLog:
     """The log that replicas share, with what this one's own log holds already."""
     from semcal.serve.log import ReplyLog
 
-    assert log is not None
-    if path.resolve() == log.resolve():
-        raise UsageError(f"--label-log {path} is the --log as well; give each replica a --log of its own")
-    shared = ReplyLog(path, shared=True)
+    shared = ReplyLog(path)
     shared.take_over(log)
     return shared
 

@@ -170,9 +170,8 @@ class LabelChoice:
 class ReplyLog:
     """Replies and their labels in a file, which is made where there is none; of all threads.
 
-    With `read_only` nothing of the file is changed, and there must be one. A `shared` file may lie on a
-    volume of several machines: it has no write-ahead log, which works on one machine alone. StoreError if
-    the file is damaged, no log of replies, or cannot be written.
+    With `read_only` nothing of the file is changed, and there must be one. Processes of one machine may share
+    the file. StoreError if it is damaged, no log of replies, or cannot be written.
 
     Examples
     --------
@@ -185,7 +184,7 @@ class ReplyLog:
     ([LabelledReply(id='a', probability=0.9, threshold=0.5, abstained=False, correct=True, ...)], [0.9])
     """
 
-    def __init__(self, path: Path, *, read_only: bool = False, shared: bool = False) -> None:
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self.path = Path(path)
         self._connect = databases.reader(self.path) if read_only else partial(connect, self.path, PATIENCE)
         self._lock = threading.Lock()
@@ -195,8 +194,7 @@ class ReplyLog:
         with self._as_store_error():
             self._database = self._connect() if read_only else connect(self.path)
             self._close = weakref.finalize(self, databases.close_whole, self._database)
-            prepare = databases.check if read_only else partial(databases.prepare, ahead=not shared)
-            prepare(self._database, self.path, _LAYOUT)
+            (databases.check if read_only else databases.prepare)(self._database, self.path, _LAYOUT)
 
     def add(self, reply: Reply) -> None:
         """Write a reply down; StoreError if that cannot be done."""
