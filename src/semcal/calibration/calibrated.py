@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field, TypeAdapter, ValidationError
 
+from semcal import metrics
 from semcal.calibration.features import (
     FEATURES,
     ColumnFeature,
@@ -74,6 +75,8 @@ from semcal.rows import (
 from semcal.store import write_if_new
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from semcal.recalibration.attentive import AnyRecalibrator, Fitted
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -86,6 +89,8 @@ DECISIVE = (
     *("threshold", "thresholds", "answer_kind", "columns", "signals", "max_new_tokens", "answer_format"),
 )
 ID_LETTERS = 12
+#: Warnings with these words say why no map was learnt.
+ONE_PROBABILITY = "all get one probability"
 
 # ---- A calibration -----------------------------------------------------------------------------------------
 
@@ -159,7 +164,7 @@ class GradedExample:
 
     question: str
     answer: str
-    reference: str | None  # None where people have judged the answer
+    reference: str | None  # of a right answer the one that matches; None where people have judged it
     correct: bool
 
 
@@ -171,6 +176,16 @@ class LikeAnswers:
     high: Share
     n: Count
     right: Count
+
+
+@dataclass(frozen=True)
+class AtThreshold:
+    """Labelled questions that are answered from a threshold on, out of fold (by shares, under a constant)."""
+
+    threshold: Share
+    answered: Count
+    wrong: Count
+    coverage: Share  # answered, of all questions that the map was fitted to and those without an answer
 
 
 @dataclass(frozen=True)
@@ -227,11 +242,12 @@ class CalibrationReport:
     like: tuple[LikeAnswers, ...] = ()  # ascending; all labelled questions that the map was fitted to
     draws_curve: tuple[DrawsPoint, ...] = ()  # where it was asked for; the last is of all draws
     added: AddedLabels | None = None  # counted in `n` and `apart`
+    at_thresholds: tuple[AtThreshold, ...] = ()  # ascending; no promise for other questions
 
     def to_json(self) -> dict[str, Any]:
         """Return it as an object of a file, without what was not asked for."""
         contents = asdict(self)
-        for name in ("draws_curve", "added", "no_answer", "no_answer_samples"):
+        for name in ("draws_curve", "added", "no_answer", "no_answer_samples", "at_thresholds"):
             if not contents[name]:
                 del contents[name]
         return contents
@@ -246,9 +262,11 @@ class CalibrationReport:
         best = max(self.candidates, key=lambda candidate: candidate.above)
         if self.chosen.startswith("constant"):
             p = (sum(one.right for one in self.like) + 1) / (self.n + 2)
+            reason = next((one for one in self.warnings if ONE_PROBABILITY in one), None)
+            usual = f"No map is better than one probability for all answers, {p:.3f}"
+            why = usual if reason is None else f"All answers have the probability {p:.3f}: {reason}"
             return (
-                f"No map is better than one probability for all answers, {p:.3f}; which are likelier to be "
-                "right the share tells, with which a threshold is compared."
+                f"{why}; which are likelier to be right the share tells, with which a threshold is compared."
             )
         if self.chosen.startswith("none"):
             return (
@@ -447,7 +465,24 @@ class Calibration(_Contents):
 
     def __repr__(self) -> str:
         limit = "" if self.threshold is None else f", threshold={self.threshold.threshold}"
-        return f"Calibration({self.report.chosen}, {self.report.n} labelled questions, m={self.m}{limit})"
+        reasons = [] if self.map.candidate.kind not in ("constant", "none") else [self.report.why]
+        reasons += [one.sentence for one in self.all_thresholds if one.threshold is None]
+        return (
+            f"Calibration({self.report.chosen}, {self.report.n} labelled questions, m={self.m}{limit})"
+            f"{': ' * bool(reasons)}{'; '.join(reason.rstrip('.') for reason in reasons)}"
+        )
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw with matplotlib how often labelled answers of each probability, out of fold, are right.
+
+        `calibration.plot().figure.savefig("plot.png")` saves it. InputError if it has no `labeled` answers.
+        """
+        if not self.labeled.out_of_fold:
+            raise InputError("the calibration was saved without its labeled answers; calibrate again")
+        diagram = metrics.reliability_diagram(self.labeled.out_of_fold, self.labeled.correct_out_of_fold)
+        ax = diagram.plot(ax=ax)
+        ax.set_title(f"{self.report.chosen}, {self.report.n} questions, out of fold")
+        return ax
 
     @cached_property
     def id(self) -> str:
