@@ -347,7 +347,9 @@ def _calibrated_differences(_: Results, rows: Rows) -> Rows:
     return [
         {
             **row,
-            **{"less": method, "metric": metric, "less_accurate": False},
+            "less": method,
+            "metric": metric,
+            "less_accurate": False,
             **_tested(difference, metric, row, others[row["model"], row["dataset"], method]),
         }
         for row in rows
