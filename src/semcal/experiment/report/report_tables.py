@@ -31,11 +31,17 @@ from semcal.experiment.report.tables import (
     Row,
     Rows,
     Table,
+    answers_suffice,
     cell_of,
+    error_and_floor,
+    flagged,
     flagged_cell,
     in_order,
+    is_higher,
     larger_is_better,
+    less_accurate_rows,
     mark,
+    marks_note,
     measures_in_order,
     metric_title,
     number,
@@ -191,63 +197,11 @@ def resampled_groups(results: Results) -> str:
 
 
 # ---- Methods that are less accurate than Base --------------------------------------------------------------
-# What is drawn at another temperature are other answers: such a method can look calibrated by being wrong and
-# knowing it. It is never set in bold, and named.
-
-#: Two-sided p below which a difference is one.
-LEVEL = 0.05
-NAMED_BY = ("model", "dataset", "method", "measure")
-
-
-def _is_better(difference: Row) -> bool | None:
-    """Whether a difference is above 0; None where p or the interval leaves that open, as few questions do."""
-    low, high = difference["interval"]
-    return None if difference["p"] >= LEVEL or low <= 0 <= high else bool(low > 0)
-
-
-def _less_accurate(results: Results) -> list[Row]:
-    """The rows of methods that are shown to be less accurate than Base."""
-    rows = results["analyses"].get("against_base") or []
-    return [row for row in rows if _is_better(row["accuracy"]) is False]
-
-
-def flagged(results: Results, rows: Iterable[Row]) -> list[Row]:
-    """Rows of results with `less_accurate` and `too_few`: what keeps their method from being the best.
-
-    A row without a measure stands for the mean over measures. Of a row with `against` either may be too few.
-    """
-    less_accurate = {tuple(row[key] for key in NAMED_BY) for row in _less_accurate(results)}
-    few: set[tuple[Any, ...]] = set()
-    for row in results["analyses"].get("confidence") or []:
-        if not has_enough(row["n"], value_at(row, ("accuracy", "mean"))):
-            few |= {_name(row), _name({**row, "measure": None})}
-    return [
-        {
-            **row,
-            "less_accurate": _name(row) in less_accurate,
-            "too_few": bool(few & {_name(row), _name({**row, "method": row.get("against")})}),
-        }
-        for row in rows
-    ]
-
-
-def _name(row: Row) -> tuple[Any, ...]:
-    return tuple(row.get(key) for key in NAMED_BY)
-
-
-def marks_note(rows: Sequence[Row]) -> str:
-    """What the caption of a table of flagged rows adds."""
-    notes = {
-        "less_accurate": "; † significantly less accurate than Base, never in bold",
-        "too_few": f"; ‡ fewer than {FEWEST_OF_A_KIND} correct or {FEWEST_OF_A_KIND} wrong answers: too few "
-        "to say, never in bold",
-    }
-    return "".join(note for key, note in notes.items() if any(row[key] for row in rows))
 
 
 def less_accurate_in_words(results: Results) -> list[str]:
     """A sentence for each model, data set and method that is less accurate than Base under some measure."""
-    rows = [row for row in _less_accurate(results) if row["measure"] is not None]
+    rows = [row for row in less_accurate_rows(results) if row["measure"] is not None]
     groups = groupby(rows, key=lambda row: (row["model"], row["dataset"], row["method"]))
     return [_less_accurate_sentence(results, *names, list(group)) for names, group in groups]
 
@@ -373,16 +327,6 @@ def _tested(difference: Row | None, metric: str, row: Row, other: Row) -> Row:
     }
 
 
-def answers_suffice(*rows: Row) -> bool:
-    """Whether each method, a row of `confidence` or `calibrated`, has ten correct and ten wrong answers."""
-    return all(has_enough(row.get("n", 0), value_at(row, ("accuracy", "mean"))) for row in rows)
-
-
-def error_and_floor(row: Row, metric: str) -> tuple[float, float | None]:
-    """A metric of one method with its noise floor, None where it has none."""
-    return value_at(row, (metric, "mean")), row.get(f"{metric}_floor")
-
-
 # ---- One table a model: data sets × methods, metrics × measures --------------------------------------------
 
 CALIBRATED_NOTE = "; Calibrated maps E-SC of Base, and is graded on the one wording that it answers with"
@@ -489,7 +433,7 @@ def _rank_columns(content: TableContent) -> list[Field]:
 
 def _less_base(metric: str, results: Results, rows: Rows) -> Rows:
     return [
-        {**row, "difference": change["value"], "interval": change["interval"], "better": _is_better(change)}
+        {**row, "difference": change["value"], "interval": change["interval"], "better": is_higher(change)}
         for row in flagged(results, [{**row, "against": "Base"} for row in rows])
         for change in [row[metric]]
     ]

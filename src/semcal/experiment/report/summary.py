@@ -24,13 +24,7 @@ from semcal.experiment.analyses.grid_scores import (
 from semcal.experiment.analyses.score_analyses import MEASURE, SUREST
 from semcal.experiment.finished import FinishedRun
 from semcal.experiment.grid_settings import CALIBRATED
-from semcal.experiment.report.report_tables import (
-    ABOVE_CHANCE,
-    answers_suffice,
-    error_and_floor,
-    flagged,
-    marks_note,
-)
+from semcal.experiment.report.report_tables import ABOVE_CHANCE
 from semcal.experiment.report.tables import (
     Cell,
     Column,
@@ -38,11 +32,15 @@ from semcal.experiment.report.tables import (
     Row,
     Rows,
     Table,
+    answers_suffice,
     counted,
+    error_and_floor,
+    flagged,
     flagged_cell,
     in_order,
     larger_is_better,
     mark,
+    marks_note,
     metric_title,
     number,
     select,

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
 
-from semcal.experiment.analyses.grid_scores import above_floor
+from semcal.experiment.analyses.grid_scores import FEWEST_OF_A_KIND, above_floor, has_enough
 from semcal.measures import MEASURES
 from semcal.metrics import METRICS
 from semcal.recalibration.methods import RECALIBRATORS
@@ -283,6 +283,72 @@ def _underline(fields: Sequence[Field], columns: list[list[Cell]]) -> None:
             overall = number((max if fields[places[0]].larger else min)(values)).text
             for i in places:
                 columns[i] = [replace(c, overall=c.best and c.text == overall) for c in columns[i]]
+
+
+# ---- What keeps a number from being the best ---------------------------------------------------------------
+# What is drawn at another temperature are other answers: such a method can look calibrated by being wrong and
+# knowing it. One that is less accurate than Base is never set in bold, and named; nor is one whose correct or
+# wrong answers are too few.
+
+#: Two-sided p below which a difference is one.
+LEVEL = 0.05
+NAMED_BY = ("model", "dataset", "method", "measure")
+
+
+def is_higher(difference: Row) -> bool | None:
+    """Whether a difference is above 0; None where p or the interval leaves that open, as few questions do."""
+    low, high = difference["interval"]
+    return None if difference["p"] >= LEVEL or low <= 0 <= high else bool(low > 0)
+
+
+def less_accurate_rows(results: Results) -> list[Row]:
+    """The rows of methods that are shown to be less accurate than Base."""
+    rows = results["analyses"].get("against_base") or []
+    return [row for row in rows if is_higher(row["accuracy"]) is False]
+
+
+def flagged(results: Results, rows: Iterable[Row]) -> list[Row]:
+    """Rows of results with `less_accurate` and `too_few`: what keeps their method from being the best.
+
+    A row without a measure stands for the mean over measures. Of a row with `against` either may be too few.
+    """
+    less_accurate = {tuple(row[key] for key in NAMED_BY) for row in less_accurate_rows(results)}
+    few: set[tuple[Any, ...]] = set()
+    for row in results["analyses"].get("confidence") or []:
+        if not has_enough(row["n"], value_at(row, ("accuracy", "mean"))):
+            few |= {_name(row), _name({**row, "measure": None})}
+    return [
+        {
+            **row,
+            "less_accurate": _name(row) in less_accurate,
+            "too_few": bool(few & {_name(row), _name({**row, "method": row.get("against")})}),
+        }
+        for row in rows
+    ]
+
+
+def _name(row: Row) -> tuple[Any, ...]:
+    return tuple(row.get(key) for key in NAMED_BY)
+
+
+def marks_note(rows: Sequence[Row]) -> str:
+    """What the caption of a table of flagged rows adds."""
+    notes = {
+        "less_accurate": "; † significantly less accurate than Base, never in bold",
+        "too_few": f"; ‡ fewer than {FEWEST_OF_A_KIND} correct or {FEWEST_OF_A_KIND} wrong answers: too few "
+        "to say, never in bold",
+    }
+    return "".join(note for key, note in notes.items() if any(row[key] for row in rows))
+
+
+def answers_suffice(*rows: Row) -> bool:
+    """Whether each method, a row of `confidence` or `calibrated`, has ten correct and ten wrong answers."""
+    return all(has_enough(row.get("n", 0), value_at(row, ("accuracy", "mean"))) for row in rows)
+
+
+def error_and_floor(row: Row, metric: str) -> tuple[float, float | None]:
+    """A metric of one method with its noise floor, None where it has none."""
+    return value_at(row, (metric, "mean")), row.get(f"{metric}_floor")
 
 
 # ---- Text ------------------------------------------------------------------------------------------------
