@@ -363,7 +363,7 @@ class CalibratedFinding(Finding):
     def surest(self) -> list[str]:
         """What the confidence of the surest answers is worth before and after."""
         surest = self.calibration.get("surest")  # a run kept from before has none
-        if not surest:
+        if not surest or surest["n"] < FEWEST_OF_A_KIND:
             return []
         return [
             f"Of the {counted(surest['n'], 'answer')} that Base is at least {_percent(SUREST)} sure of (mean "
