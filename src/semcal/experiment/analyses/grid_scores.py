@@ -64,7 +64,7 @@ BETTER, WORSE, UNCLEAR, TOO_FEW = "better", "worse", "no clear difference", "too
 def has_enough(n: int, *accuracies: float | None) -> bool:
     """Return whether n answers of each accuracy hold ten correct and ten wrong ones; fewer decide nothing.
 
-    >>> has_enough(30, 0.5, 0.7), has_enough(30, 0.5, 1 / 30), has_enough(30, 0.5, None)
+    >>> has_enough(40, 0.5, 0.7), has_enough(30, 0.5, 1 / 30), has_enough(40, 0.5, None)
     (True, False, False)
     """
     return all(
