@@ -151,7 +151,7 @@ def excess(accuracy: float, aurac: float | None, n: int) -> float | None:
 
 
 def losses(run: FinishedRun) -> TableRows:
-    """TS by the losses: T, and accuracy and gain less Base's, with answers graded as the run has graded them."""
+    """TS by the losses: T, and accuracy and gain less Base's, graded as the run has."""
     for cell in cells(run):
         temperature = {fit["candidate"]: fit["temperature"] for fit in cell.selection["fits"]}
         names = [name for name in LOSSES if run.samples_path(*cell_names(cell), name, 0).exists()]
