@@ -16,24 +16,43 @@ wrong. "made up, start by the tested" is what the rule of version 0.1 does there
 "independent" are questions drawn one by one. "in groups" are 1 to 5 on one passage, harder or easier and
 surer or less sure together; of those kept apart one of each group counts, and new questions are of new
 groups.
+
+"added" are `calibrate --add --audited`: 300 labeled questions and 600 audited replies to others, of which two
+in five set the threshold for .1. The calibration in use answers from a share of .7 on. Its replies are all
+labeled, or those that it answered, or of these the correct ones (people say thanks). Replies without a label
+are left out, as a rule without audits does; or no threshold is set below 95 % labeled (the default); or they
+count as wrong (`--allow-unlabeled`). At most 200 worlds.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
 from scipy.special import expit
 from scipy.stats import binomtest
 
+from semcal.calibration.added import LoggedReply, labels_for
+from semcal.calibration.calibrated import Calibration
 from semcal.calibration.features import AnswerFeatures, candidates_for
 from semcal.calibration.learn import kept_apart, set_threshold, set_thresholds
 from semcal.metrics.probability_maps import Labelled, choose_map, part_of, predict_out_of_fold
 
 WORLDS, LABELS, NEW, DELTA = 1000, 500, 20_000, 0.05
 RISKS, ALL = (0.05, 0.1, 0.2), "all three"
+#: Labels of audited replies, and what becomes of replies without one.
+ALL_LABELED = ("added: all labeled", "default")
+ADDED = [
+    ALL_LABELED,
+    *product(
+        ("added: answered labeled", "added: correct answered labeled"),
+        ("others left out", "default", "--allow-unlabeled"),
+    ),
+]
+ANSWERED_FROM, REPLIES, RISK_ADDED, MOST_ADDED = 0.7, 600, 0.1, 200
 Data = tuple[dict[str, np.ndarray], np.ndarray]
 
 
@@ -98,7 +117,61 @@ def broken(rng: np.random.Generator, seed: int, kind: str) -> dict[float | str, 
 
 def results(worlds: int | None = None, kinds: Sequence[str] = KINDS) -> list[dict[str, Any]]:
     worlds = worlds or WORLDS
-    return [row for kind in kinds for row in _of_kind(kind, worlds)] + made_up(worlds)
+    return (
+        [row for kind in kinds for row in _of_kind(kind, worlds)]
+        + made_up(worlds)
+        + added_rows(min(worlds, MOST_ADDED))
+    )
+
+
+def added_rows(worlds: int) -> list[dict[str, Any]]:
+    """Of labels that came back in production."""
+    rows = []
+    for labeled, unlabeled in ADDED:
+        rng = np.random.default_rng(0)
+        found = [added(rng, seed, labeled, unlabeled) for seed in range(worlds)]
+        known = [one for one in found if one is not None]
+        rows.append(_row(f"{labeled}, {unlabeled}", RISK_ADDED, worlds, len(known), sum(known)))
+    return rows
+
+
+def added(rng: np.random.Generator, seed: int, labeled: str, unlabeled: str) -> bool | None:
+    """Whether more new answered questions are wrong by a threshold on audited replies, None without one."""
+    calibration, world = Calibration.from_pretrained("atlas"), rng.uniform(0, 1, 3)
+    assert calibration.provenance is not None
+    own, own_right = questions(rng, np.arange(300), world, 0)
+    features, right = questions(rng, np.arange(REPLIES), world, 0)
+    new, truth = questions(rng, np.arange(NEW), world, 0)
+    answered = features["E-SC"] >= ANSWERED_FROM
+    liked = answered & (right > 0) if "correct" in labeled else answered
+    is_labeled = right >= 0 if (labeled, unlabeled) == ALL_LABELED else liked
+    by = (True, calibration.id, "model", calibration.provenance.prompt_hash, True)
+    replies = [
+        LoggedReply(
+            *(number, f"{seed} {number}", bool(right[number]) if is_labeled[number] else None, *by),
+            {name: float(values[number]) for name, values in features.items()},
+        )
+        for number in range(REPLIES)
+        if is_labeled[number] or unlabeled != "others left out"
+    ]
+    allow = unlabeled == "--allow-unlabeled"
+    labels = labels_for(calibration, replies, alone=True, allow_unlabeled=allow)
+    if not labels.apart.any():
+        return None
+    fit = {name: np.concatenate([own[name], labels.features[name][~labels.apart]]) for name in own}
+    fit_right = np.concatenate([own_right, labels.correct[~labels.apart]])
+    named = AnswerFeatures(("",) * len(fit_right), (0,) * len(fit_right), fit, ("E-SC",))
+    candidates = candidates_for(named)
+    chosen = choose_map(fit, fit_right, candidates, seed=seed).map
+    out_of_fold, _ = predict_out_of_fold([Labelled(fit, fit_right, candidates)], seed=seed)
+    limit = set_threshold(
+        chosen.predict(part_of(labels.features, labels.apart)),
+        labels.correct[labels.apart],
+        *(RISK_ADDED, DELTA),
+        fitted=(chosen.predict(fit), out_of_fold),
+        seed=seed,
+    ).threshold
+    return None if limit is None else bool(1 - truth[chosen.predict(new) >= limit].mean() > RISK_ADDED)
 
 
 def made_up(worlds: int) -> list[dict[str, Any]]:

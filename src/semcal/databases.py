@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import heapq
+import math
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
+from operator import itemgetter
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 from semcal.errors import StoreError
 
@@ -18,6 +24,13 @@ LOCK_TIMEOUT = 60.0
 #: Identify logs of `semcal serve` ("smlg" in ASCII), and their layout; the first kept one label of a reply.
 REPLY_LOG = 0x736D6C67
 REPLY_LOG_SCHEMA = 2
+#: Rows of a log that are copied in one transaction.
+COPIED = 1000
+#: What becomes of a row that two of several logs hold: a label that is struck in one of them is struck.
+_MERGE = {
+    "replies": "DO NOTHING",
+    "labels": "(id, correct, key) DO UPDATE SET struck = ifnull(struck, excluded.struck)",
+}
 #: Errors of SQLite that do not mean a damaged file; all others do.
 UNUSABLE = {
     *(sqlite3.SQLITE_PERM, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM),
@@ -104,6 +117,57 @@ def check(database: sqlite3.Connection, path: Path, layout: Layout) -> None:
     (state,) = database.execute("PRAGMA integrity_check(1)").fetchone()
     if state != "ok":
         raise sqlite3.DatabaseError(" ".join(state.split()))
+
+
+@contextmanager
+def merged_logs(paths: Sequence[Path]) -> Iterator[Path]:
+    """Yield a log as it is, or for several the path of a log that holds the rows of all of them for a while.
+
+    Replies and labels stand in order of time, and those of one log in its order. A label may be in another
+    log than its reply. The logs must have the same layout.
+    """
+    paths = list(dict.fromkeys(paths))
+    if len(paths) == 1:
+        yield paths[0]
+        return
+    with TemporaryDirectory(prefix="semcal-") as folder:
+        path = Path(folder) / "logs.sqlite"
+        with closing(connect(path)) as database, closing(reader(paths[0])()) as first:
+            database.execute("PRAGMA synchronous = OFF")
+            owner, schema = layout_of(first)
+            database.execute(f"PRAGMA application_id = {owner}")
+            database.execute(f"PRAGMA user_version = {schema}")
+            for *_, statement in tables_of(first):
+                database.execute(statement)
+            for table, on_conflict in _MERGE.items():
+                copy_rows(database, table, paths, on_conflict, without=("texts",))
+        yield path
+
+
+def copy_rows(
+    database: sqlite3.Connection,
+    table: str,
+    paths: Sequence[Path],
+    on_conflict: str = "DO NOTHING",
+    without: Sequence[str] = (),
+) -> None:
+    """Add the rows of a table of logs, `without` some columns, to that of another log, in order of time."""
+    names = [name for _, name, *_ in database.execute(f"PRAGMA table_info({table})")][1:]
+    insert = f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
+    columns = ["NULL" if name in without else name for name in names]
+    rows = heapq.merge(*(_rows_in_order(path, table, columns) for path in paths), key=itemgetter(0))
+    while some := [row for _, row in islice(rows, COPIED)]:
+        with transaction(database):
+            database.executemany(f"{insert} ON CONFLICT {on_conflict}", some)
+
+
+def _rows_in_order(path: Path, table: str, columns: Sequence[str]) -> Iterator[tuple[float, tuple[Any, ...]]]:
+    """The rows of a log in its order, each with a time that is never before that of an earlier row."""
+    at, query = -math.inf, f"SELECT time, {', '.join(columns)} FROM {table} ORDER BY number"
+    with as_store_errors(f"the log {path}", "give a copy from before"), closing(reader(path)()) as database:
+        for time_of, *row in database.execute(query):
+            at = max(at, time_of)
+            yield at, tuple(row)
 
 
 def is_locked(error: sqlite3.Error) -> bool:

@@ -19,6 +19,8 @@ from invoking import semcal, write
 
 from semcal.calibration.calibrated import Calibration
 from semcal.cli.app import app
+from semcal.databases import merged_logs
+from semcal.serve import log as log_module
 from semcal.serve.log import LabelledReply, Reply, ReplyLog
 from semcal.serve.watch import PromiseWatch
 
@@ -102,6 +104,92 @@ def test_a_log_says_what_its_labels_say_in_order_of_their_arrival(tmp_path: Path
     backwards = write(tmp_path / "rows.jsonl", rows[::-1])
     assert semcal("monitor", log, "--risk", 0.3)[1] == semcal("monitor", backwards, "--risk", 0.3)[1]
     assert len(list(ReplyLog(Path(log)).labelled())) == len(rows)
+
+
+def replica_logs(folder: Path, rows: Sequence[Mapping[str, Any]]) -> list[Path]:
+    """Logs of two replicas, which take turns, and the one that they share."""
+    logs = [ReplyLog(folder / f"{name}.sqlite") for name in ("first", "second", "labels")]
+    for number, row in enumerate(rows):
+        verdict = (row["confidence"], 0.5, row["abstained"])
+        reply = Reply(
+            row["id"], float(number), "f00", {}, None, *verdict, "model", content=row.get("content")
+        )
+        for log in (logs[number % 2], logs[2]):
+            log.add(reply)
+    for log in logs:
+        log.close()
+    return [log.path for log in logs]
+
+
+def label_at(log: Path, at: float, row: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    with closing(ReplyLog(log)) as opened, monkeypatch.context() as patch:
+        patch.setattr(log_module.time, "time", lambda: at)
+        opened.label({row["id"]: row["correct"]})
+
+
+def test_logs_of_replicas_are_read_as_one_in_order_of_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = rows_of(60, excess=0.15)
+    order = np.random.default_rng(5).permutation(len(rows)).tolist()
+    first, second, labels = replica_logs(tmp_path, rows)
+    for at, number in enumerate(order):
+        label_at((first, second)[number % 2], float(at), rows[number], monkeypatch)
+    one = write(tmp_path / "rows.jsonl", [rows[number] for number in order])
+    expected = semcal("monitor", one, "--risk", 0.3)[1]
+    for files in ([first, second], [second, first], [first, labels, second, first]):
+        assert semcal("monitor", *files, "--risk", 0.3)[:2] == (
+            semcal("monitor", one, "--risk", 0.3)[0],
+            expected,
+        )
+    with merged_logs([first, second]) as merged, closing(ReplyLog(merged, read_only=True)) as log:
+        assert list(log.probabilities()) == [row["confidence"] for row in rows]
+        assert [reply.id for reply in log.labelled()] == [rows[number]["id"] for number in order]
+    assert not merged.exists()
+
+
+def test_a_clock_that_is_set_back_changes_no_order_within_a_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = rows_of(6)
+    first, second, _ = replica_logs(tmp_path, rows)
+    for at, number in ((5.0, 0), (1.0, 2), (6.0, 4)):
+        label_at(first, at, rows[number], monkeypatch)
+    for at, number in ((4.0, 1), (5.5, 3)):
+        label_at(second, at, rows[number], monkeypatch)
+    with merged_logs([first, second]) as merged, closing(ReplyLog(merged, read_only=True)) as log:
+        assert [reply.id for reply in log.labelled()] == ["1", "0", "2", "3", "4"]
+
+
+def test_a_label_counts_from_another_log_than_its_reply_and_once_for_equals_of_all_replicas(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Replies 0 and 1 are equal, and lie in two logs; labels of 2 and 3 lie in the third log alone."""
+    rows = [row | {"content": int(row["id"]) // 2, "correct": True} for row in rows_of(4)]
+    first, second, labels = replica_logs(tmp_path, rows)
+    label_at(first, 9.0, rows[0], monkeypatch)
+    label_at(second, 2.0, rows[1] | {"correct": False}, monkeypatch)
+    label_at(labels, 3.0, rows[2], monkeypatch)
+    label_at(labels, 4.0, rows[3], monkeypatch)
+    with merged_logs([first, second, labels]) as merged, closing(ReplyLog(merged, read_only=True)) as log:
+        assert [(reply.id, reply.correct) for reply in log.labelled()] == [("1", False), ("2", True)]
+    semcal("labels", second, "--id", "1", "--strike")
+    label_at(labels, 5.0, rows[1] | {"correct": False}, monkeypatch)  # a copy of the label that was struck
+    with merged_logs([labels, first, second]) as merged, closing(ReplyLog(merged, read_only=True)) as log:
+        assert [(reply.id, reply.correct) for reply in log.labelled()] == [("2", True), ("0", True)]
+    assert semcal("monitor", first, second, labels)[1][0]["labels"] == 2
+
+
+def test_of_several_files_each_must_be_a_log_of_this_version(tmp_path: Path) -> None:
+    log = log_of(tmp_path / "log.sqlite", rows_of(3))
+    rows = write(tmp_path / "rows.jsonl", rows_of(3))
+    code, _, said = semcal("monitor", log, rows)
+    assert (code, f"{rows} is none; give rows alone" in said) == (2, True)
+    old = log_of(tmp_path / "old.sqlite", rows_of(3))
+    with closing(sqlite3.connect(old)) as database:
+        database.execute("PRAGMA user_version = 0")
+    code, _, said = semcal("monitor", log, old)
+    assert (code, f"{old} has layout 0" in said) == (1, True)
 
 
 def test_of_equal_answers_to_equal_questions_one_label_counts(tmp_path: Path) -> None:

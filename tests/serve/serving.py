@@ -97,6 +97,7 @@ def running(
     uq: SemanticUQ | None = None,
     *,
     log: ReplyLog | None = None,
+    label_log: ReplyLog | None = None,
     watch: PromiseWatch | None = None,
     fallback: SemanticUQ | None = None,
     **settings: Any,
@@ -104,7 +105,8 @@ def running(
     """Serve while the block runs."""
     chosen = ServeSettings(**{"port": 0, "grace": 10.0, **settings})
     with listening(chosen) as bound:
-        service = Service(uq or uq_of(), chosen, log=log, watch=watch, fallback=fallback)
+        logs = {"log": log, "label_log": label_log, "watch": watch}
+        service = Service(uq or uq_of(), chosen, fallback=fallback, **logs)
         host, port = bound.getsockname()[:2]
         server = Server(service)
         thread = threading.Thread(target=server.answer, args=(bound,))

@@ -9,6 +9,7 @@ import shutil
 import sqlite3
 from collections.abc import Mapping
 from contextlib import closing
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -217,6 +218,28 @@ def unlabelled(log: Path) -> list[tuple[str]]:
         return database.execute(query).fetchall()
 
 
+def test_logs_of_replicas_give_what_one_log_gives_wherever_labels_are(
+    old: Path, log: Path, tmp_path: Path
+) -> None:
+    """Every second reply is in another log; all labels are in a third, which has the replies as well."""
+    expected, _ = add(old, log, tmp_path / "one")
+    parts = [Path(shutil.copy(log, tmp_path / f"{name}.sqlite")) for name in ("odd", "even")]
+    for place, part in enumerate(parts):
+        change(part, f"DELETE FROM replies WHERE number % 2 = {place}")
+        change(part, "DELETE FROM labels")
+    for logs in ((*parts, log), (log, *parts)):
+        out = tmp_path / f"of {logs[0].name}"
+        options = [option for path in logs[1:] for option in ("--add", path)]
+        new, said = add(old, logs[0], out, *options)
+        assert (new.map, new.threshold, new.report.added) == (
+            *(expected.map, expected.threshold, expected.report.added),
+        )
+        assert " and ".join(map(str, logs)) in said
+    said = refused(old, parts[0], tmp_path / "none", "--add", parts[1])
+    assert "holds no labels" in said
+    assert "--label-log" in said
+
+
 # ---- What is left out
 
 
@@ -313,7 +336,7 @@ def test_the_guarantee_holds_though_people_label_only_answers_that_they_like(
                 for reply in replies
                 if only_audited or reply.correct is not None
             ]
-            labels = added.labels_for(calibration, {Path("log"): as_if}, alone=True)
+            labels = added.labels_for(calibration, as_if, alone=True, allow_unlabeled=True)
             scores, correct = labels.features["E-SC"], labels.correct
             (found,) = set_thresholds(
                 scores[labels.apart],
@@ -330,6 +353,108 @@ def test_the_guarantee_holds_though_people_label_only_answers_that_they_like(
     assert broken[False] > worlds / 2
 
 
+@pytest.mark.parametrize("liked", [False, True])
+def test_no_choice_of_the_audited_replies_that_are_labeled_breaks_the_guarantee(
+    old: Path, liked: bool
+) -> None:
+    """Labels of what was answered, or of its correct answers alone, by a score other than the new one.
+
+    An answer is correct with probability (share + score) / 2, and answered from a share of .7 on: of those
+    from a score of t on .65 - (1 + t) / 4 are wrong, which is at most .2 from t = .8 on.
+    """
+    calibration, rng, worlds = Calibration.from_pretrained(old), np.random.default_rng(13), 20
+    broken, n = dict.fromkeys(("left out", "default", "allowed"), 0), 2000
+    for _ in range(worlds):
+        share, score = rng.uniform(0.4, 1, n), rng.uniform(0, 1, n)
+        right = rng.random(n) < (share + score) / 2
+        labelled = (share >= 0.7) & (right | (not liked))
+        replies = [
+            reply_of(calibration, number, bool(right[number]) if labelled[number] else None, score[number])
+            for number in range(n)
+        ]
+        for how in broken:
+            used = [reply for reply in replies if how != "left out" or reply.correct is not None]
+            labels = added.labels_for(calibration, used, allow_unlabeled=how == "allowed")
+            scores, correct, apart = labels.features["E-SC"], labels.correct, labels.apart
+            assert apart.any() == (how != "default")
+            if how == "default":
+                continue
+            fitted = (scores[~apart], scores[~apart])
+            (found,) = set_thresholds(scores[apart], correct[apart], [0.2], 0.05, fitted=fitted)
+            broken[how] += found.threshold is not None and found.threshold < 0.8
+    assert broken["allowed"] <= 5 < broken["left out"]  # of 20 with .05 each: more once in 3 000 times
+
+
+def reply_of(
+    calibration: Calibration, number: int, correct: bool | None, share: float = 0.5, **changed: Any
+) -> added.LoggedReply:
+    """An audited reply by a calibration; the place of its label is that of the reply."""
+    by = (True, calibration.id, "fake", calibration.provenance.prompt_hash, True, {"E-SC": share})
+    reply = added.LoggedReply(number, f"reply {number}", correct, *by, labelled_at=number)
+    return replace(reply, **changed)
+
+
+def test_audited_replies_without_a_label_count_as_wrong_where_the_threshold_is_set(old: Path) -> None:
+    calibration = Calibration.from_pretrained(old)
+    replies = [reply_of(calibration, number, None if number < 20 else True) for number in range(400)]
+    replies.append(reply_of(calibration, 400, None, audited=False))
+    labels = added.labels_for(calibration, replies)
+    of_threshold = [added.is_apart(reply.id) for reply in replies[:400]]
+    unlabeled = sum(of_threshold[:20])
+    assert labels.missing == tuple(reply.id for reply in replies[:20])
+    assert labels.correct.tolist() == [number >= unlabeled for number in range(380 + unlabeled)]
+    assert labels.apart.tolist() == [True] * unlabeled + of_threshold[20:]
+    counted = (labels.record.unlabelled, labels.record.assumed_wrong, labels.record.labeled)
+    assert counted == (20, unlabeled, 380)
+    replies[20] = replace(replies[20], correct=None)  # .9475 are labeled
+    few = added.labels_for(calibration, replies)
+    assert (few.apart.any(), len(few.correct), len(few.missing)) == (False, 379, 21)
+    assert "since 21 of 400 audited replies have no label" in few.problems[0]
+    allowed = added.labels_for(calibration, replies, allow_unlabeled=True)
+    assert (allowed.apart.sum(), allowed.problems) == (sum(of_threshold), ())
+    assert added.labels_for(calibration, replies, threshold=False).problems == ()
+
+
+def test_an_audited_reply_that_equals_a_labeled_one_needs_no_label(old: Path) -> None:
+    """The first audited one stands for both; a label of a reply that nobody had marked is not enough."""
+    calibration = Calibration.from_pretrained(old)
+    first, again, liked, marked = (
+        reply_of(calibration, 0, None, 0.1, content=7),
+        reply_of(calibration, 1, True, 0.2, content=7),
+        reply_of(calibration, 2, True, 0.3, content=8, audited=False),
+        reply_of(calibration, 3, None, 0.4, content=8),
+    )
+    labels = added.labels_for(calibration, [first, again], allow_unlabeled=True)
+    assert (labels.missing, labels.features["E-SC"].tolist(), labels.correct.tolist()) == ((), [0.1], [1.0])
+    assert labels.apart.tolist() == [added.is_apart(first.id)]
+    labels = added.labels_for(calibration, [first, again, liked, marked], allow_unlabeled=True)
+    assert labels.missing == (marked.id,)
+    assert labels.correct.sum() == 2
+    assert labels.record.left_out == {}
+
+
+def test_missing_labels_are_listed_and_without_them_no_threshold_is_set_unless_that_is_allowed(
+    old: Path, log: Path, tmp_path: Path
+) -> None:
+    first = "SELECT id FROM replies WHERE audited ORDER BY number LIMIT 12"
+    change(log, f"DELETE FROM labels WHERE id IN ({first})")
+    with closing(sqlite3.connect(log)) as database:
+        ids = [id for (id,) in database.execute(first)]
+    code, (line,), said = command("calibrate", old, "--add", log, "--out", tmp_path / "new")
+    assert (code, line["missing_labels"]) == (0, ids)
+    named = f"12 audited replies have no label: {', '.join(ids[:10])} and 2 more"
+    assert named in said
+    assert (line["added"]["apart"], line["apart"]) == (0, Calibration.from_pretrained(old).report.apart)
+    assert "let each count as wrong (--allow-unlabeled)" in said
+    code, lines, said = command("calibrate", old, "--add", log, "--out", tmp_path / "no", "--audited")
+    assert (code, lines) == (1, [{"missing_labels": ids}])
+    assert "leave --audited out" in said
+    allowed, said = add(old, log, tmp_path / "allowed", "--audited", "--allow-unlabeled")
+    wrong = sum(map(added.is_apart, ids))
+    assert (allowed.report.added.assumed_wrong, allowed.report.added.unlabelled) == (wrong, len(ids))
+    assert (f"{wrong} of them, the part for the threshold, count as wrong there" in said) == (wrong > 0)
+
+
 # ---- What is refused
 
 
@@ -340,8 +465,9 @@ def test_options_that_the_calibration_has_are_refused(old: Path, log: Path, tmp_
         (("--model", "atlas"), "--model stays what it was"),
     ):
         assert words in refused(old, log, tmp_path / "new", *option)
-    code, _, said = command("calibrate", old, "--audited", "--out", tmp_path / "new")
-    assert (code, "--add" in said) == (2, True)
+    for option in ("--audited", "--allow-unlabeled"):
+        code, _, said = command("calibrate", old, option, "--out", tmp_path / "new")
+        assert (code, "--add" in said) == (2, True)
     code, _, said = command("calibrate", old, "--add", log, "--out", old, "--overwrite")
     assert (code, "name another directory" in said) == (2, True)
     shutil.copytree(old, tmp_path / "bare")

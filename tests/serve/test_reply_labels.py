@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import threading
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -146,8 +147,8 @@ class RecordingWatch:
         default_factory=lambda: {"risk": SimpleNamespace(e_value=2.5, alpha=0.05, notice=True)}
     )
 
-    def update(self, reply: LabelledReply) -> None:
-        self.told.append(reply)
+    def read_new_labels(self, log: ReplyLog, calibrations: Sequence[str]) -> None:
+        self.told += list(log.labelled(calibrations))[len(self.told) :]
 
     def observe(self, probability: float) -> None:
         self.observed.append(probability)
@@ -235,6 +236,50 @@ def test_struck_labels_leave_the_watch_of_a_server_that_runs(
         id = server.chat(WROTE).json()["id"]
         assert server.post(LABELS, {"id": id, "correct": True}).json()["data"][0]["counts"]
         assert watch.tests["risk"].n == 1
+
+
+def test_a_replica_takes_labels_of_replies_that_another_gave_and_both_watches_see_all(tmp_path: Path) -> None:
+    calibration, logs = uq_of().calibration, [ReplyLog(tmp_path / f"{name}.sqlite") for name in "ab"]
+    watches = [PromiseWatch.of(calibration), PromiseWatch.of(calibration)]
+    shared = [ReplyLog(tmp_path / "labels.sqlite") for _ in logs]
+    first, second = (
+        {"log": log, "label_log": label_log, "watch": watch}
+        for log, label_log, watch in zip(logs, shared, watches)
+    )
+    with running(**first) as one, running(**second) as other:
+        wrote, sang = (one.chat(text).json()["id"] for text in (WROTE, SANG))
+        sent = other.post(LABELS, [{"id": wrote, "correct": False}, {"id": sang, "reference": "Cy Orn"}])
+        assert [label["correct"] for label in sent.json()["data"]] == [False, True]
+        again = other.chat(WROTE).json()["id"]  # equal to a reply of the other replica, which is labeled
+        (label,) = one.post(LABELS, {"id": again, "correct": True}).json()["data"]
+        assert label["counts"] is False
+        assert one.post(LABELS, {"id": "none", "correct": True}).status_code == 404
+        until(lambda: [watch.tests["calibration"].n for watch in watches] == [2, 2])
+        late = one.chat(WHERE).json()["id"]
+        assert other.post(LABELS, {"id": late, "correct": True}).status_code == 200
+        assert watches[1].tests["calibration"].n == 3
+        until(lambda: bool(one.chat(WHERE)) and watches[0].tests["calibration"].n == 3)
+        assert command("labels", shared[0].path, "--id", late, "--strike")[0] == 0
+        until(lambda: bool(one.chat(WHERE)) and watches[0].tests["calibration"].n == 2)
+    for log in logs:
+        assert list(ReplyLog(log.path).labels()) == []
+    code, (_, line), _ = command("monitor", *(log.path for log in (*logs, shared[0])), "--risk", 0.9)
+    assert (code, line["labels"]) == (0, 2)
+    assert command("monitor", shared[0].path, "--risk", 0.9)[1][1] == line
+
+
+def test_a_reply_that_a_label_log_could_not_take_is_labeled_later_all_the_same(tmp_path: Path) -> None:
+    """By its replica, which has it in a log of its own; after a start by all of them."""
+    log, shared = ReplyLog(tmp_path / "log.sqlite"), FullLog(tmp_path / "labels.sqlite")
+    with running(log=log, label_log=shared) as server:
+        shared.full = True
+        ids = [server.chat(text).json()["id"] for text in (WROTE, SANG)]
+        assert server.get("/ready").json()["log"] == "cannot be written"
+        shared.full = False
+        assert server.post(LABELS, {"id": ids[0], "correct": True}).status_code == 200
+    again = serve_command._label_log(shared.path, log.path)
+    assert [again.reply(id) is not None for id in ids] == [True, True]
+    assert [reply.id for reply in again.labelled()] == ids[:1]
 
 
 def test_a_grader_that_reads_questions_needs_them_in_the_log_and_may_fail(tmp_path: Path) -> None:

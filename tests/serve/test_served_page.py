@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from semcal.calibration.calibrated import LikeAnswers
+from semcal.calibration.calibrated import LabeledAnswers, LikeAnswers
 from semcal.cli import serve_command
 from semcal.models.fakes import FakeLanguageModel
 from semcal.serve import service as service_module
@@ -27,12 +27,15 @@ from tests.steps.made_up_calibration import calibration
 KEY = "a-key-of-sixteen-letters"
 HOSTILE = "<img src=x onerror=window.ran=1></script><script>window.ran=1</script>"
 LIKE = (LikeAnswers(0.1, 0.4, 50, 10), LikeAnswers(0.4, 0.7, 50, 40))
+#: A probability of .25 for those of the first group, .55 for those of the second, every fifth is off.
+P, CORRECT = (0.25,) * 50 + (0.55,) * 50, tuple((n % 5 == 0) == (n < 50) for n in range(100))
+LABELED = LabeledAnswers(P, CORRECT, P, CORRECT)
 
 
 def uq_of_labelled(table: Any = TABLE, **changed: Any) -> SemanticUQ:
     """A model whose calibration knows how often like answers were right."""
     report = replace(calibration().report, like=LIKE)
-    return uq_of(FakeLanguageModel(table), report=report, **changed)
+    return uq_of(FakeLanguageModel(table), report=report, labeled=LABELED, **changed)
 
 
 # ---- What is served

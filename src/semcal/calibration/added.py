@@ -3,16 +3,17 @@
 A label counts if its reply is by the calibration, or by one that it was itself learnt again from: these
 draw alike, and a label says whether the answer is right, whatever probability it was given. Of equal
 answers to equal questions one label counts, for the others are no independent evidence: the first of an
-audited reply, else the first. The map may be fitted to any of them. A threshold is set on those of audited
-replies alone, which are labelled in any case: what people label of their own accord are answers that they
-saw, or complain about.
+audited reply, else the first. The map may be fitted to any of them. A threshold is set on audited replies
+alone: what people label of their own accord are answers that they saw, or complain about. An audited reply
+without a label counts as wrong there, so that no choice of what is labeled can lower the threshold. With
+fewer than `ENOUGH` of the audited replies labeled, none of them is used for a threshold.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -32,11 +33,14 @@ from semcal.databases import (
     as_store_errors,
     is_database,
     layout_of,
+    merged_logs,
     reader,
 )
 from semcal.errors import InputError, StoreError, shown
 from semcal.metrics.frequencies import Floats
 
+#: The share of the audited replies that must be labeled before a threshold is set on them.
+ENOUGH = 0.95
 #: Why labels are not used, in the order in which it is asked.
 OTHER_MODEL = "answered by another model (--fallback)"
 OTHER_CALIBRATION = "by another calibration"
@@ -74,7 +78,10 @@ class LoggedReply:
 
 @dataclass(frozen=True)
 class ProductionLabels:
-    """K labels, as `calibrate_rows` learns from them beside its rows."""
+    """K labels, as `calibrate_rows` learns from them beside its rows.
+
+    Audited replies without a label, which count as wrong, are among those for the threshold.
+    """
 
     features: Mapping[str, Floats]  # name → (K,); NaN where a reply lacks it
     correct: Floats  # (K,)
@@ -83,13 +90,28 @@ class ProductionLabels:
     ancestors: tuple[str, ...]  # of what is learnt with them
     alone: bool = False  # whether the threshold is set on them alone
     problems: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()  # ids of the audited replies without a label, in the order of the log
 
 
-def read_log(path: Path) -> list[LoggedReply]:
-    """The replies of a log that are labelled, or are audited, in their order; nothing is written to it.
+def read_logs(paths: Sequence[Path]) -> list[LoggedReply]:
+    """Return the replies of logs that are labelled or audited, in order; nothing is written to the logs.
 
-    InputError if there is no such file, StoreError if it is no log, is locked or damaged.
+    Several logs are those of replicas, and are merged in order of time; a label may be in another log than
+    its reply. InputError if a file is missing, StoreError if it is no log, is locked or damaged.
     """
+    for path in paths:
+        _check(path)
+    names = " and ".join(map(str, paths))
+    with (
+        as_store_errors(f"the log {names}", "give a copy from before"),
+        merged_logs(paths) as merged,
+        closing(reader(merged)()) as database,
+    ):
+        return [_reply(names, row) for row in database.execute(_REPLIES).fetchall()]
+
+
+def _check(path: Path) -> None:
+    """Raise InputError or StoreError unless a file is a log of this version."""
     if not path.is_file():
         raise InputError(f"there is no log {path}; give the FILE of semcal serve --log FILE")
     owner, schema = 0, 0
@@ -97,23 +119,23 @@ def read_log(path: Path) -> list[LoggedReply]:
         if is_database(path):
             with closing(reader(path)()) as database:
                 owner, schema = layout_of(database)
-                if (owner, schema) == (REPLY_LOG, REPLY_LOG_SCHEMA):
-                    return [_reply(path, row) for row in database.execute(_REPLIES).fetchall()]
+    if (owner, schema) == (REPLY_LOG, REPLY_LOG_SCHEMA):
+        return
     if owner == REPLY_LOG:
         raise StoreError(f"{path} is a log of another version (layout {schema}); give a log of this version")
     raise StoreError(f"{path} is no log of replies; give the FILE of semcal serve --log FILE")
 
 
-def _reply(path: Path, row: Sequence[Any]) -> LoggedReply:
+def _reply(name: str, row: Sequence[Any]) -> LoggedReply:
     """A row of a log; StoreError if it is none."""
     number, id, correct, audited, calibration, route, template, covered, text, at, content = row
     try:
-        features = {str(name): _number(name, value) for name, value in json.loads(text).items()}
+        features = {str(key): _number(key, value) for key, value in json.loads(text).items()}
         if correct not in (None, 0, 1):
             raise ValueError(f"the label is {shown(correct)}")
     except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         where = f"row {number}, the reply {shown(id)}: {error}"
-        raise StoreError(f"the log {path} is damaged: {where}; give a copy from before") from error
+        raise StoreError(f"the log {name} is damaged: {where}; give a copy from before") from error
     label = None if correct is None else bool(correct)
     return LoggedReply(
         *(number, id, label, bool(audited), calibration, route, template, bool(covered), features),
@@ -150,67 +172,99 @@ _NOT_AUDITED = "no label of an audited reply is for the threshold; serve with --
 _AFTER_ANOTHER = (
     "no added label is for the threshold, since another model answered what the calibration abstained from"
 )
+_UNLABELED = (
+    "no added label is for the threshold, since {} of {} audited replies have no label; label these, however "
+    "young they are, or let each count as wrong (--allow-unlabeled)"
+)
 
 
 def labels_for(
     calibration: Calibration,
-    logs: Mapping[Path, Sequence[LoggedReply]],
+    replies: Sequence[LoggedReply],
     *,
+    name: str = "the log",
     threshold: bool = True,
     alone: bool = False,
+    allow_unlabeled: bool = False,
 ) -> ProductionLabels:
-    """What a calibration learns again from, of the replies of logs (`read_log`).
+    """Choose the labels from which a calibration is learnt again.
 
-    With `threshold` those labels are apart for it whose reply is audited, and of which `is_apart` says so;
-    but none where another model or calibration answered in between: what the calibration abstained from is
-    then missing. With `alone` it is set on no others. InputError if there is no label to use, or `alone` none
-    for it.
+    Parameters
+    ----------
+    calibration : Calibration
+    replies : sequence of LoggedReply
+        From `read_logs`; `name` is what messages call their logs.
+    threshold : bool
+        Whether a threshold is set. Then audited replies of which `is_apart` says so are apart for it, and
+        those without a label count as wrong. None are if another model or calibration answered in between,
+        since what the calibration abstained from is then missing, or if fewer than `ENOUGH` are labeled.
+    alone : bool
+        Whether the threshold is set on no others.
+    allow_unlabeled : bool
+        Whether a threshold may be set with fewer labels than `ENOUGH`.
+
+    Raises
+    ------
+    InputError
+        If there is no label to use.
     """
-    chosen: dict[str | int, LoggedReply] = {}  # by content, the first label of each
-    reasons, unlabelled, gated = Counter[str](), 0, False
-    for replies in logs.values():
-        reasons_of, usable = list(_reasons(calibration, replies)), list[LoggedReply]()
-        own = [reply.number for reply, reason in zip(replies, reasons_of) if reason is None]
-        for reply, reason in zip(replies, reasons_of):
-            gated |= reason in (OTHER_MODEL, OTHER_CALIBRATION) and own[:1] < [reply.number] < own[-1:]
-            if reply.correct is None:
-                unlabelled += reason is None
-            elif reason is None:
-                usable.append(reply)
-            else:
-                reasons[reason] += 1
+    left_out, gated, subjects = Counter[str](), False, defaultdict[str | int, list[LoggedReply]](list)
+    reasons = list(_reasons(calibration, replies))
+    own = [reply.number for reply, reason in zip(replies, reasons) if reason is None]
+    for reply, reason in zip(replies, reasons):
+        gated |= reason in (OTHER_MODEL, OTHER_CALIBRATION) and own[:1] < [reply.number] < own[-1:]
+        if reason is None:
+            subjects[reply.id if reply.content is None else reply.content].append(reply)
+        elif reply.correct is not None:
+            left_out[reason] += 1
+    labels, missing = list[tuple[LoggedReply, bool]](), list[LoggedReply]()
+    for equal in subjects.values():
+        audited = [reply for reply in equal if reply.audited]
         # Audited ones first: what people label of their own accord, and when, depends on the answer.
-        for reply in sorted(usable, key=lambda reply: (not reply.audited, reply.labelled_at or 0)):
-            if chosen.setdefault(_subject(reply), reply) is not reply:
-                reasons[EQUAL] += 1
-    if not chosen:
-        raise _nothing_to_add(calibration, logs, reasons)
-    labels = [reply for one in logs.values() for reply in one if chosen.get(_subject(reply)) is reply]
-    for_threshold = threshold and not gated
-    apart = np.array([label.audited and for_threshold and is_apart(label.id) for label in labels])
-    problem = _AFTER_ANOTHER if gated else _NOT_AUDITED
-    if alone and not apart.any():
-        raise InputError(f"{problem}; leave --audited out, and the calibration's own questions set it")
+        order = sorted(equal, key=lambda reply: (not reply.audited, reply.labelled_at or 0))
+        labeled = [(reply, reply.correct) for reply in order if reply.correct is not None]
+        if audited and not (labeled and labeled[0][0].audited):
+            missing.append(audited[0])
+        for reply, correct in labeled[:1]:
+            # The first audited reply stands for its equals, whichever of these is labeled.
+            labels.append((audited[0] if reply.audited else reply, correct))
+        if len(labeled) > 1:
+            left_out[EQUAL] += len(labeled) - 1
+    if not labels:
+        raise _nothing_to_add(calibration, replies, left_out, name)
+    n_audited = sum(reply.audited for reply, _ in labels) + len(missing)
+    is_enough = allow_unlabeled or len(missing) <= (1 - ENOUGH) * n_audited
+    for_threshold = threshold and not gated and is_enough
+    assumed = [(reply, False) for reply in missing if for_threshold and is_apart(reply.id)]
+    used = sorted([*labels, *assumed], key=lambda label: label[0].number)
+    apart = np.array([reply.audited and for_threshold and is_apart(reply.id) for reply, _ in used])
     features = {
-        name: np.array([label.features.get(name) for label in labels], float)
-        for name in dict.fromkeys(name for label in labels for name in label.features)
+        name: np.array([reply.features.get(name) for reply, _ in used], float)
+        for name in dict.fromkeys(name for reply, _ in used for name in reply.features)
     }
-    record = AddedLabels(int((~apart).sum()), int(apart.sum()), unlabelled, dict(reasons))
-    ancestors = (*calibration.ancestors, calibration.id)
-    correct = np.array([label.correct for label in labels], float)
-    problems = (problem,) if threshold and not apart.any() else ()
-    found = sum(label.calibration in calibration.ancestors for label in labels)
+    record = AddedLabels(
+        int((~apart).sum()), int(apart.sum()), len(missing), dict(left_out), assumed_wrong=len(assumed)
+    )
+    problems = list[str]()
+    if threshold and not apart.any():
+        few = _UNLABELED.format(len(missing), n_audited)
+        problems.append(_AFTER_ANOTHER if gated else _NOT_AUDITED if is_enough else few)
+    found = sum(reply.calibration in calibration.ancestors for reply, _ in labels)
     before = calibration.report.added
-    if before is not None and (lacking := before.fit + before.apart - found) > 0:
+    if before is not None and (lacking := before.labeled - found) > 0:
         again = "give the logs from before as well (--add LOG --add LOG)"
-        known = f"{lacking} of the {before.fit + before.apart} labels that the calibration was learnt with"
-        problems = (f"{known} are in none of these logs, and count no more; {again}", *problems)
-    return ProductionLabels(features, correct, apart, record, ancestors, alone, problems)
-
-
-def _subject(reply: LoggedReply) -> str | int:
-    """Return the subject of a label: the question and the answer, else the reply alone."""
-    return reply.id if reply.content is None else reply.content
+        known = f"{lacking} of the {before.labeled} labels that the calibration was learnt with"
+        problems.append(f"{known} are in none of these logs, and count no more; {again}")
+    return ProductionLabels(
+        features,
+        np.array([correct for _, correct in used], float),
+        apart,
+        record,
+        (*calibration.ancestors, calibration.id),
+        alone,
+        tuple(problems),
+        tuple(reply.id for reply in missing),
+    )
 
 
 def _reasons(calibration: Calibration, replies: Sequence[LoggedReply]) -> Iterable[str | None]:
@@ -229,16 +283,18 @@ def _reasons(calibration: Calibration, replies: Sequence[LoggedReply]) -> Iterab
 
 
 def _nothing_to_add(
-    calibration: Calibration, logs: Mapping[Path, Sequence[LoggedReply]], reasons: Mapping[str, int]
+    calibration: Calibration, replies: Sequence[LoggedReply], reasons: Mapping[str, int], name: str
 ) -> InputError:
-    names = " and ".join(map(str, logs))
     if not reasons:
-        return InputError(f"{names} holds no labels; send them to /v1/semcal/labels of semcal serve")
+        return InputError(
+            f"{name} holds no labels; send them to /v1/semcal/labels of semcal serve, or add the --label-log "
+            "of its replicas"
+        )
     why = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
-    ids = {reply.calibration for replies in logs.values() for reply in replies}
+    ids = {reply.calibration for reply in replies}
     by = f"; it has replies by {', '.join(sorted(ids))}" if ids else ""
     return InputError(
-        f"no label of {names} can be added to the calibration {calibration.id}: {why}{by}; give the "
+        f"no label of {name} can be added to the calibration {calibration.id}: {why}{by}; give the "
         "calibration that was served with this log"
     )
 

@@ -199,6 +199,12 @@ class AddedLabels:
     apart: Count  # audited ones that the threshold was set on
     unlabelled: Count  # audited replies without a label
     left_out: Mapping[str, Count]  # why others are not used → how many
+    assumed_wrong: Count = 0  # of those for the threshold: without a label, which count as wrong
+
+    @property
+    def labeled(self) -> int:
+        """How many labels were used."""
+        return self.fit + self.apart - self.assumed_wrong
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
@@ -45,6 +45,8 @@ FIELDS = (
 
 #: Columns of answers that are given: the answer, and whether it is right.
 OF_GIVEN = ("answer", "correct")
+#: Audited replies without a label that are named.
+NAMED = 10
 #: What several thresholds promise together.
 TOGETHER = "all of them hold together with {:.3g} confidence; between the first and the last: review"
 
@@ -77,12 +79,19 @@ class CalibrateOptions:
         None,
         "--add",
         metavar="LOG",
-        help="Learn a calibration again, with the labels in what semcal serve --log wrote; repeatable.",
+        help="Learn a calibration again, with the labels in what semcal serve --log (and --label-log) wrote; "
+        "repeatable, for replicas.",
     )
     audited: bool = Option(
         False,
         "--audited",
         help="With --add: set the threshold on audited replies alone, where questions are others by now.",
+    )
+    allow_unlabeled: bool = Option(
+        False,
+        "--allow-unlabeled",
+        help="With --add: set the threshold though fewer than 95 % of the audited replies are labeled; those "
+        "without a label count as wrong.",
     )
     answer: str | None = opt.ANSWER
     feature: list[str] | None = Option(
@@ -157,8 +166,9 @@ class CalibrateOptions:
         for name, value, usual in (*shares, ("delta", self.delta_or_default, "0.05")):
             if not 0 < value < 1:
                 raise UsageError(f"--{name} is a share between 0 and 1, such as {usual}, got {value:g}")
-        if self.audited and not self.add:
-            raise UsageError("--audited is for the labels of a log; name it with --add")
+        for name, value in (("audited", self.audited), ("allow-unlabeled", self.allow_unlabeled)):
+            if value and not self.add:
+                raise UsageError(f"--{name} is for the labels of a log; name it with --add")
         if self.model is not None and not has_samples:
             return
         refused = ["max_new_tokens", "answer_format", "fresh", "no_samples"]
@@ -173,7 +183,19 @@ class CalibrateOptions:
 
 #: What may stand beside --add; all else is as it was.
 BESIDE_ADD = {
-    *("file", "out", "add", "audited", "risk", "delta", "equivalence", "overwrite", "json", "device"),
+    *(
+        "file",
+        "out",
+        "add",
+        "audited",
+        "allow_unlabeled",
+        "risk",
+        "delta",
+        "equivalence",
+        "overwrite",
+        "json",
+        "device",
+    ),
     *("nli_device", "dtype", "cache", "dry_run", "force"),
 }
 
@@ -236,7 +258,8 @@ def command(options: CalibrateOptions, server: opt.ServerOptions) -> int:
         for line in calibration.report.first:
             info(f"calibrate: {line}")
         in_words = not options.json and sys.stdout.isatty()
-        show(_in_words(calibration, path) if in_words else _as_json(calibration, path))
+        missing = {} if addition is None else {"missing_labels": addition.labels.missing}
+        show(_in_words(calibration, path) if in_words else _as_json(calibration, path, missing))
         return bad.exit_code()
 
 
@@ -278,7 +301,7 @@ def output_of(out: Path) -> Output:
 
 def _with_labels(options: CalibrateOptions) -> tuple[CalibrateOptions, Addition]:
     """The settings of a calibration that is learnt again, and the labels of logs that it can use."""
-    from semcal.calibration.added import labels_for, read_log
+    from semcal.calibration.added import labels_for, read_logs
     from semcal.calibration.calibrated import equivalence_of
 
     for field in fields(options):
@@ -313,17 +336,40 @@ def _with_labels(options: CalibrateOptions) -> tuple[CalibrateOptions, Addition]
         ],
         signal=list(calibration.signals),
     )
-    logs = {path: read_log(path) for path in options.add or ()}
-    if options.audited and not learnt.risk:
-        raise UsageError("--audited is for a threshold, and the calibration has none; give --risk")
-    labels = labels_for(calibration, logs, threshold=bool(learnt.risk), alone=options.audited)
-    used, names = labels.record, " and ".join(map(str, logs))
-    info(f"calibrate: {used.fit + used.apart} labels of {names}, {used.apart} of them for the threshold")
+    for name, value in (("audited", options.audited), ("allow-unlabeled", options.allow_unlabeled)):
+        if value and not learnt.risk:
+            raise UsageError(f"--{name} is for a threshold, and the calibration has none; give --risk")
+    names = " and ".join(map(str, options.add or ()))
+    labels = labels_for(
+        calibration,
+        read_logs(options.add or ()),
+        name=names,
+        threshold=bool(learnt.risk),
+        alone=options.audited,
+        allow_unlabeled=options.allow_unlabeled,
+    )
+    used = labels.record
+    for_threshold = used.apart - used.assumed_wrong
+    info(f"calibrate: {used.labeled} labels of {names}, {for_threshold} of them for the threshold")
     for reason, count in used.left_out.items():
         info(f"calibrate: {count} labels are not used: {reason}")
-    if used.unlabelled:
-        info(f"calibrate: {used.unlabelled} audited replies have no label yet")
+    if labels.missing:
+        _report_missing(labels)
+    if options.audited and not labels.apart.any():
+        if options.json or not sys.stdout.isatty():
+            show(dumps({"missing_labels": labels.missing}))
+        remedy = "leave --audited out, and the calibration's own questions set it"
+        raise InputError(f"{labels.problems[0]}; {remedy}")
     return learnt, Addition(calibration, labels)
+
+
+def _report_missing(labels: ProductionLabels) -> None:
+    """Name audited replies without a label."""
+    ids, further = labels.missing[:NAMED], len(labels.missing) - NAMED
+    names = ", ".join(ids) + (f" and {further} more (--json lists all)" if further > 0 else "")
+    info(f"calibrate: {len(labels.missing)} audited replies have no label: {names}")
+    if count := labels.record.assumed_wrong:
+        info(f"calibrate: {count} of them, the part for the threshold, count as wrong there")
 
 
 def _from_samples(
@@ -563,13 +609,12 @@ def _read_given(
     return questions
 
 
-def _as_json(calibration: Calibration, path: Path) -> str:
+def _as_json(calibration: Calibration, path: Path, further: Mapping[str, object]) -> str:
     threshold = None if calibration.threshold is None else asdict(calibration.threshold)
     bands = {"thresholds": list(map(asdict, calibration.thresholds))} if calibration.thresholds else {}
     examples = {"examples": list(map(asdict, calibration.examples)), "m": calibration.m}
-    return dumps(
-        {**calibration.report.to_json(), **examples, "threshold": threshold, **bands, "path": str(path)}
-    )
+    beside = {**examples, "threshold": threshold, **bands, **further, "path": str(path)}
+    return dumps({**calibration.report.to_json(), **beside})
 
 
 def _in_words(calibration: Calibration, path: Path) -> str:

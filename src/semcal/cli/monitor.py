@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +16,7 @@ from typer import Argument, Option
 from semcal.cli import options as opt
 from semcal.cli.console import info, refuse_existing, show
 from semcal.cli.row_streams import BadRows, good_rows, open_rows
-from semcal.databases import is_database
+from semcal.databases import is_database, merged_logs
 from semcal.errors import InputError, UsageError, shown
 from semcal.files import dumps
 from semcal.rows import Row
@@ -30,8 +30,10 @@ READ = ("id", "confidence", "abstained", "correct", "threshold", "audited")
 
 
 def command(
-    file: str = Argument(
-        metavar="FILE", help="What semcal serve --log wrote, or rows (JSON Lines; - for standard input)."
+    files: list[str] = Argument(
+        metavar="FILE...",
+        help="What semcal serve --log wrote, also of several replicas, or rows (JSON Lines; - for standard "
+        "input).",
     ),
     risk: float | None = opt.PROMISED_RISK,
     calibration: str | None = opt.CALIBRATION,
@@ -52,11 +54,11 @@ def command(
 ) -> int:
     """Watch whether the promise of a calibration holds, by labels in the order in which they came.
 
-    Reads the log of semcal serve, or rows {id, confidence, abstained, correct}; without correct a reply has
-    no label yet. Prints a line a watch: risk (wrong among answered, against --risk or what --calibration
-    promises), calibration (whether of answers with probability p the share p is right) and, with
-    --calibration, questions (whether probabilities are as on its questions; a warning, no alarm). The exit
-    code is 1 if there is an alarm.
+    Reads the log of semcal serve, or the logs of its replicas in order of time, or rows {id, confidence,
+    abstained, correct}; without correct a reply has no label yet. Prints a line a watch: risk (wrong among
+    answered, against --risk or what --calibration promises), calibration (whether of answers with probability
+    p the share p is right) and, with --calibration, questions (whether probabilities are as on its questions;
+    a warning, no alarm). The exit code is 1 if there is an alarm.
     """
     from semcal.serve.watch import PromiseWatch
 
@@ -71,13 +73,18 @@ def command(
     for test in watch.tests.values():
         test.kept = math.inf
     with BadRows() as bad:
-        if file != "-" and is_database(Path(file)):
+        if all(file != "-" and is_database(Path(file)) for file in files):
             if columns:
                 raise UsageError("--columns is for a file of rows, and a log has none; leave it out")
-            _read_log(file, watch, learnt, audited=audited)
+            _read_logs(list(map(Path, files)), watch, learnt, audited=audited)
+        elif len(files) > 1:
+            other = next(file for file in files if file == "-" or not is_database(Path(file)))
+            raise UsageError(
+                f"several files must be logs of semcal serve, and {other} is none; give rows alone"
+            )
         else:
             limit, labeled = None if learnt is None else learnt.limit, Counter[str]()
-            for row in good_rows(_open(file, columns), bad):
+            for row in good_rows(_open(files[0], columns), bad):
                 _take(row, watch, limit, labeled, audited=audited)
             if again := labeled.total() - len(labeled):
                 info(f"monitor: {again} labels are of questions and answers that were labeled before")
@@ -98,19 +105,23 @@ def command(
     return 1 if watch.alarm else bad.exit_code()
 
 
-def _read_log(file: str, watch: PromiseWatch, calibration: Calibration | None, *, audited: bool) -> None:
+def _read_logs(
+    paths: Sequence[Path], watch: PromiseWatch, calibration: Calibration | None, *, audited: bool
+) -> None:
     """Take the replies of a calibration, or of the one that answered; say what is not known without one."""
     from semcal.serve.log import ReplyLog
 
     if calibration is None:
         info("monitor: without --calibration DIR probabilities count as exact, and no promised risk is known")
-    with closing(ReplyLog(Path(file), read_only=True)) as log:
+    for path in paths if len(paths) > 1 else ():
+        ReplyLog(path, read_only=True).close()  # which says what is wrong with it
+    with merged_logs(paths) as merged, closing(ReplyLog(merged, read_only=True)) as log:
         labels = log.calibrations()
         ids = tuple(labels) if calibration is None else (calibration.id,)
         if len(ids) > 1 and calibration is None:
             raise UsageError(
-                f"{file} has replies by the calibrations {', '.join(ids)}, each with a promise "
-                "of its own; give one of them (--calibration)"
+                f"{' and '.join(map(str, paths))} has replies by the calibrations {', '.join(ids)}, each "
+                "with a promise of its own; give one of them (--calibration)"
             )
         if others := sum(count for name, count in labels.items() if name not in ids):
             info(f"monitor: {others} labels are of replies by other calibrations, and do not count")

@@ -62,6 +62,12 @@ class ServeOptions:
         help="Keys that may send labels and nothing else, and others then not; or SEMCAL_SERVE_LABEL_KEYS.",
     )
     log: Path | None = Option(None, "--log", metavar="FILE", help="Write replies and labels down (SQLite).")
+    label_log: Path | None = Option(
+        None,
+        "--label-log",
+        metavar="FILE",
+        help="A log that replicas on one machine share, beside a --log of each: any takes labels of all.",
+    )
     no_answers: bool = Option(False, "--no-answers", help="Do not log the normal form of answers.")
     log_texts: bool = Option(False, "--log-texts", help="Log questions and draws as well.")
     show_backend_errors: bool = Option(
@@ -180,9 +186,15 @@ def _service(options: ServeOptions, server: opt.ServerOptions, settings: ServeSe
             "give --model and --calibration: a probability is that of one model; `semcal calibrate "
             "LABELLED --model MODEL --out DIR` learns it"
         )
-    if options.log is None and options.audit:
-        raise UsageError("--audit is of labels, which need --log FILE; give that as well")
+    if options.log is None and (options.audit or options.label_log):
+        option = "--audit" if options.audit else "--label-log"
+        raise UsageError(f"{option} is of labels, which need --log FILE; give that as well")
+    if options.log and options.label_log and options.log.resolve() == options.label_log.resolve():
+        raise UsageError(
+            f"--label-log {options.label_log} is the --log as well; give each replica a --log of its own"
+        )
     log = None if options.log is None else ReplyLog(options.log)
+    label_log = None if not (log and options.label_log) else _label_log(options.label_log, log.path)
     calibration = opt.open_calibration(options.calibration)
     few_shot = opt.open_few_shot(options.few_shot)
     prompt = {"few_shot": few_shot, "system": options.system, "template": options.template}
@@ -191,10 +203,27 @@ def _service(options: ServeOptions, server: opt.ServerOptions, settings: ServeSe
         info(f"serve: {line}")
     model = opt.ATLAS if options.model == opt.ATLAS else uq.model.name
     names = (model, Path(options.calibration).name or "calibration")
-    watch = None if log is None else _watch(log, calibration)
+    watch = None if log is None else _watch(label_log or log, calibration)
     fallback = _fallback(options, server)
     examples = _examples(options.calibration)
-    return Service(uq, settings, names=names, fallback=fallback, log=log, watch=watch, examples=examples)
+    return Service(
+        *(uq, settings),
+        names=names,
+        fallback=fallback,
+        log=log,
+        label_log=label_log,
+        watch=watch,
+        examples=examples,
+    )
+
+
+def _label_log(path: Path, log: Path) -> ReplyLog:
+    """The log that replicas share, with what this one's own log holds already."""
+    from semcal.serve.log import ReplyLog
+
+    shared = ReplyLog(path)
+    shared.take_over(log)
+    return shared
 
 
 def _with_calibration(

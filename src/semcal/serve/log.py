@@ -17,7 +17,7 @@ import time
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -76,7 +76,7 @@ _COUNTS_AUDITED = (
 )
 _CONFLICTS = f"labels.struck IS NULL AND EXISTS ({_RIVALS} AND rival.correct = 1 - labels.correct)"
 _LABELLED = """\
-SELECT labels.number, replies.id, probability, threshold, abstained, correct, replies.audited
+SELECT labels.number, replies.id, probability, threshold, abstained, correct, replies.audited, labels.number
 FROM labels JOIN replies ON replies.id = labels.id
 WHERE labels.number > :last AND (:calibrations IS NULL
     OR calibration IN (SELECT value FROM json_each(:calibrations)))
@@ -136,6 +136,7 @@ class LabelledReply:
     abstained: bool
     correct: bool
     audited: bool
+    number: int = field(default=0, compare=False)  # the place of the label in its log
 
 
 @dataclass(frozen=True)
@@ -169,8 +170,8 @@ class LabelChoice:
 class ReplyLog:
     """Replies and their labels in a file, which is made where there is none; of all threads.
 
-    With `read_only` nothing of the file is changed, and there must be one. StoreError if the file is damaged,
-    no log of replies, or cannot be written.
+    With `read_only` nothing of the file is changed, and there must be one. Processes of one machine may share
+    the file. StoreError if it is damaged, no log of replies, or cannot be written.
 
     Examples
     --------
@@ -205,6 +206,12 @@ class ReplyLog:
         places = ", ".join(f":{name}" for name in values)
         with self._writing() as database:
             database.execute(f"INSERT INTO replies ({columns}) VALUES ({places})", values)
+
+    def take_over(self, path: Path) -> None:
+        """Add the replies and labels of another log that this one lacks."""
+        with self._lock, self._as_store_error():
+            for table in ("replies", "labels"):
+                databases.copy_rows(self._database, table, [path])
 
     def label(self, labels: Mapping[str, bool], key: str = "") -> dict[str, bool]:
         """Write down, all of them or none, which answers proved right.
@@ -259,17 +266,17 @@ class ReplyLog:
             return dict(database.execute(query).fetchall())
 
     def labelled(
-        self, calibrations: Sequence[str] | None = None, *, audited: bool = False
+        self, calibrations: Sequence[str] | None = None, *, audited: bool = False, after: int = 0
     ) -> Iterator[LabelledReply]:
         """The replies by these calibrations, by default all, whose label counts, in the order of labels.
 
-        With `audited` those of audited replies, of which the first of a subject counts.
+        With `audited` those of audited replies, of which the first of a subject counts; only those whose
+        label has a place `after` this one.
         """
         statement = _LABELLED.format(_COUNTS_AUDITED if audited else _COUNTS)
-        for id, probability, threshold, abstained, correct, is_audited in self._pages(
-            statement, _of(calibrations)
-        ):
-            yield LabelledReply(id, probability, threshold, bool(abstained), bool(correct), bool(is_audited))
+        for id, p, threshold, *flags, number in self._pages(statement, _of(calibrations), after):
+            abstained, correct, is_audited = map(bool, flags)
+            yield LabelledReply(id, p, threshold, abstained, correct, is_audited, number)
 
     def probabilities(self, calibrations: Sequence[str] | None = None) -> Iterator[float]:
         """The probabilities by these calibrations, by default all, in the order of the replies."""
@@ -287,9 +294,8 @@ class ReplyLog:
         with self._lock:
             self._close()
 
-    def _pages(self, statement: str, values: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
-        """The rows of a statement, without the number that they are ordered by."""
-        last = 0
+    def _pages(self, statement: str, values: Mapping[str, Any], last: int = 0) -> Iterator[tuple[Any, ...]]:
+        """The rows of a statement, without the number that they are ordered by, and which is above `last`."""
         while True:
             with self._reading() as database:
                 page = database.execute(statement, {**values, "last": last, "page": PAGE}).fetchall()

@@ -39,7 +39,7 @@ from semcal.registry import check_name
 from semcal.serve.configuration import ServeSettings
 from semcal.serve.engine import BackendFailed, Engine, Job, Outcome, Tier
 from semcal.serve.guard import note
-from semcal.serve.log import LabelledReply, Reply, ReplyLog
+from semcal.serve.log import Reply, ReplyLog
 from semcal.serve.replies import Served, Verdict
 from semcal.serve.requests import (
     CHAT,
@@ -151,7 +151,8 @@ class Service:
     """A model with its calibration, as it answers requests.
 
     `names` are what requests call the model and the calibration. What the model abstains from, the model of
-    `fallback` answers, by its own calibration. The page offers the questions of `examples`.
+    `fallback` answers, by its own calibration. Each reply is also written to the label log, which
+    services share; all labels are there. The page offers the questions of `examples`.
     """
 
     def __init__(
@@ -162,6 +163,7 @@ class Service:
         names: tuple[str, str] | None = None,
         fallback: SemanticUQ | None = None,
         log: ReplyLog | None = None,
+        label_log: ReplyLog | None = None,
         watch: PromiseWatch | None = None,
         examples: Sequence[str] = (),
     ) -> None:
@@ -175,6 +177,7 @@ class Service:
                 watch.leave_out_questions()
         self.uq, self.calibration, self.settings = uq, primary.calibration, settings
         self.log, self.watch, self.examples = log, watch, examples
+        self.label_log = label_log or log
         self.models = (model, f"{model}@{learnt}")
         self.revision = uq.model.revision
         self.coverage, self.engine = primary.coverage, primary.engine
@@ -186,7 +189,7 @@ class Service:
         self._templates: dict[tuple[str, Template], str] = {}
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="semcal-log")
         self._labelling = threading.Lock()
-        self._n_strikes = 0 if log is None else log.n_strikes  # which the watch knows of
+        self._reading: Future[None] | None = None  # of labels for the watch
         self._grading = ThreadPoolExecutor(1, thread_name_prefix="semcal-grading")
         self._plain = ThreadPoolExecutor(1, thread_name_prefix="semcal-labels")  # those that need no grading
 
@@ -209,8 +212,9 @@ class Service:
             thread.shutdown(wait=not at_once, cancel_futures=at_once)
         self.servers.close()
         self._writer.shutdown()
-        if self.log is not None:
-            self.log.close()
+        for log in (self.log, self.label_log):
+            if log is not None:
+                log.close()
 
     # ---- Requests
 
@@ -481,21 +485,25 @@ class Service:
     def _write(self, reply: Reply) -> None:
         """Write a reply down; where that fails replies go on, and it is counted and said."""
         assert self.log is not None
+        assert self.label_log is not None
         try:
             self.log.add(reply)
+            if self.label_log is not self.log:
+                self.label_log.add(reply)
         except StoreError as error:
             self._note_unlogged(str(error))
         else:
             self.log_fault = None
-        if self._alarmed:
+        is_idle = self._reading is None or self._reading.done()
+        if is_idle and (self._alarmed or self.label_log is not self.log):
             with suppress(RuntimeError):  # the service ends
-                self._grading.submit(self._end_false_alarm)
+                self._reading = self._plain.submit(self._read_new_labels)
 
-    def _end_false_alarm(self) -> None:
-        """Let the watch read its labels again where some were struck."""
+    def _read_new_labels(self) -> None:
+        """Let the watch take labels that other services wrote, and heed that some were struck."""
         try:
             with self._labelling:
-                self._heed_strikes()
+                self._tell_watch()
         except StoreError as error:
             note("log", fault=str(error))
 
@@ -546,7 +554,7 @@ class Service:
         self, labels: Sequence[Label], key: str = "", *, is_wanted: Callable[[], bool] = lambda: True
     ) -> list[dict[str, Any]]:
         """Write labels down, all or none of them, and tell the watch; none that are not wanted any more."""
-        if self.log is None:
+        if self.label_log is None:
             raise ApiError(409, "nothing is logged here; start with --log FILE", code="no_log")
         verdicts = dict[str, tuple[Reply, bool]]()
         try:
@@ -558,11 +566,11 @@ class Service:
                     reason = f"the reply {shown(label.id)} is labelled twice, and differently; send one"
                     raise ApiError(400, reason)
             with self._labelling:
-                self._heed_strikes()
-                counted = self.log.label({id: correct for id, (_, correct) in verdicts.items()}, key)
+                counted = self.label_log.label({id: correct for id, (_, correct) in verdicts.items()}, key)
                 for reply_id, is_new in counted.items():
                     if is_new:
-                        self._take_label(*verdicts[reply_id])
+                        self.metrics.labels.labels(str(verdicts[reply_id][1]).lower()).inc()
+                self._tell_watch()
         except StoreError as error:
             note("log", fault=str(error))
             reason = "the log cannot be used, so no label was taken; try again later"
@@ -572,25 +580,14 @@ class Service:
             for label in labels
         ]
 
-    def _heed_strikes(self) -> None:
-        """Let the watch read its labels again where some were struck since it did."""
-        if self.log is None or self.watch is None:
-            return
-        n_strikes = self.log.n_strikes
-        if n_strikes != self._n_strikes:
-            self.watch.read_labels_again(self.log, (self.calibration.id,))
-            self._n_strikes = n_strikes
-
-    def _take_label(self, reply: Reply, correct: bool) -> None:
-        """Tell the metrics and the watch of a label."""
-        self.metrics.labels.labels(str(correct).lower()).inc()
-        if self.watch is not None and reply.calibration == self.calibration.id:
-            verdict = (reply.probability, reply.threshold, reply.abstained)
-            self.watch.update(LabelledReply(reply.id, *verdict, correct, reply.audited))
+    def _tell_watch(self) -> None:
+        if self.label_log is not None and self.watch is not None:
+            self.watch.read_new_labels(self.label_log, (self.calibration.id,))
 
     def _verdict_of(self, label: Label, param: str) -> tuple[Reply, bool]:
         """A reply, and what its label says; ApiError where that is nothing, or cannot be taken."""
         assert self.log is not None
+        assert self.label_log is not None
         references = [label.reference] if isinstance(label.reference, str) else label.reference or []
         if (label.correct is None) == (not references):
             raise ApiError(400, "give 'correct' or 'reference', one of them", param=param)
@@ -598,7 +595,9 @@ class Service:
             reason = "a reference is empty, which no answer can match; send its text, or 'correct'"
             raise ApiError(400, reason, param=param)
         "".join(references).encode()  # UnicodeEncodeError for half a character
-        reply = self.log.reply(label.id)
+        reply = self.label_log.reply(label.id)
+        if reply is None and (reply := self.log.reply(label.id)) is not None:
+            self.label_log.add(reply)  # which could not be written to when this one was given
         if reply is None:
             reason = f"there is no reply with the id {shown(label.id)} in the log; give the 'id' of a reply"
             raise ApiError(404, reason, code="unknown_reply", param=param)

@@ -303,6 +303,8 @@ class PromiseWatch:
     risks: tuple[tuple[float, float], ...] = ()
     edges: list[float] = field(default_factory=list)
     counts: list[int] = field(default_factory=list)
+    last_label: int = 0  # the place in the log of the last label that was read
+    n_strikes: int = 0  # the times that labels of the log had been struck before
 
     @classmethod
     def of(
@@ -383,15 +385,28 @@ class PromiseWatch:
             self.leave_out_questions()
         for probability in log.probabilities(calibrations):
             self.observe(probability)
+        self.n_strikes = log.n_strikes
         for reply in log.labelled(calibrations, audited=audited):
             self.update(reply)
+            self.last_label = reply.number
+
+    def read_new_labels(self, log: ReplyLog, calibrations: Sequence[str]) -> None:
+        """Take the labels that any process has written since; all of them again if some were struck."""
+        if log.n_strikes != self.n_strikes:
+            self.read_labels_again(log, calibrations)
+            return
+        for reply in log.labelled(calibrations, after=self.last_label):
+            self.update(reply)
+            self.last_label = reply.number
 
     def read_labels_again(self, log: ReplyLog, calibrations: Sequence[str]) -> None:
         """Take the labels that count now, after some were struck; the tests change when all are read."""
         begun = {name: test.begun_anew() for name, test in self.tests.items()}
-        shadow = replace(self, tests=begun)
+        shadow = replace(self, tests=begun, n_strikes=log.n_strikes, last_label=0)
         for reply in log.labelled(calibrations):
             shadow.update(reply)
+            shadow.last_label = reply.number
+        self.n_strikes, self.last_label = shadow.n_strikes, shadow.last_label
         for name, test in begun.items():
             if name != "questions":  # which reads no labels
                 vars(self.tests[name]).update(vars(test))
