@@ -103,7 +103,7 @@ def test_real_results_say_how_the_claims_differ_from_the_table() -> None:
         of_share.append(f"{shown(share['difference'])} [{low},{high}]")
         of_all.append(shown(sum(row["difference"] for row in of_set) / len(of_set)))
     for before, found in (
-        ("by the table", in_table),
+        ("in the table", in_table),
         ("under E-SC with up to four members", of_share),
         ("in the mean over all measures", of_all),
     ):
