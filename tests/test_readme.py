@@ -108,8 +108,14 @@ def test_real_results_say_how_the_claims_differ_from_the_table() -> None:
         ("in the mean over all measures", of_all),
     ):
         assert f"{before} {found[0]}, {found[1]} and {found[2]}" in page
-    pooled = next(row for row in results["contrasts"] if row["contrast"] == "ACE of Base less that of TS")
-    assert f"undecided ({shown(-pooled['value'])} [" in page
+    together = sum(row["difference"] for row in paired) / len(paired)
+    (pooled,) = (
+        -row["value"]
+        for row in results["contrasts"]
+        if row["contrast"] == "ACE of Base less that of TS, above the noise floors"
+    )
+    assert f"together {shown(together)} (above chance {shown(pooled)})" in page
+    assert f"undecided ({shown(pooled)} [" in page
 
 
 def test_the_pages_that_come_from_the_program_are_not_stale() -> None:

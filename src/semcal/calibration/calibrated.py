@@ -123,6 +123,7 @@ class CandidateScore:
     gain: float
     above: float  # that of no map
     standard_error: float
+    weight: Share = 0.0  # in the average of maps that gives probabilities
 
 
 @dataclass(frozen=True)
@@ -250,15 +251,19 @@ class CalibrationReport:
                 f"No map is better than one probability for all answers, {p:.3f}; which are likelier to be "
                 "right the share tells, with which a threshold is compared."
             )
+        chosen = next(candidate for candidate in self.candidates if candidate.name == self.chosen)
+        n_maps = sum(candidate.weight > 0 for candidate in self.candidates)
+        averaged = n_maps > 1 and f"Probabilities are the mean of {n_maps} maps, of weights by their gain: "
         if self.chosen.startswith("none"):
             return (
-                f"The answer gets its share (as good as any map that was learnt): the best, {best.name}, "
+                f"The answer gets its share (as good as any map that was learned): the best, {best.name}, "
                 f"would gain {best.above:+.3f} ± {best.standard_error:.3f}, no more than chance."
+                + (f" {averaged}{chosen.weight:.2f} for the share." if averaged else "")
             )
-        chosen = next(candidate for candidate in self.candidates if candidate.name == self.chosen)
         return (
             f"Chosen: {self.chosen}, whose cross-validated gain is {chosen.above:+.3f} ± "
             f"{chosen.standard_error:.3f} above that of the share as it is."
+            + (f" {averaged}{chosen.weight:.2f} for this one." if averaged else "")
         )
 
     @property
@@ -371,7 +376,7 @@ class _Contents:
         """Raise InputError for what types cannot tell: an unknown feature, a choice that was not tried."""
         names = {*FEATURES, *(feature.name for feature in self.requested)}
         names |= {f"{name} at T={t:g}" for t in self.temperatures for name in FEATURES}
-        unknown = [name for name in self.map.candidate.features if name not in names]
+        unknown = [name for name in self.map.features if name not in names]
         tried = [candidate.name for candidate in self.report.candidates]
         if unknown or self.report.chosen not in tried:
             wrong = f"feature {shown(unknown[0])}" if unknown else f"chosen map {shown(self.report.chosen)}"
@@ -509,7 +514,7 @@ class Calibration(_Contents):
         rows_at = {t: rows_at[t] for t in (first, *self.temperatures)}
         check_signals(self.signals, answered_rows(rows_at, self.answer_kind) if self.signals else ())
         features = features_of(rows_at, self.answer_kind, self.requested)
-        lacking = {name: np.full(len(features.answers), np.nan) for name in self.map.candidate.features}
+        lacking = {name: np.full(len(features.answers), np.nan) for name in self.map.features}
         values = lacking | dict(features.values)
         return [
             CalibratedAnswer(

@@ -421,8 +421,8 @@ def calibrate_rows(
         recalibrator=origin.recalibrator,
         samples=origin.samples,
         answer_kind=kind,
-        columns=tuple(column for column in learning.columns if column.name in learnt.map.candidate.features),
-        signals=signals_read(learning.signals, learnt.map.candidate.features),
+        columns=tuple(column for column in learning.columns if column.name in learnt.map.features),
+        signals=signals_read(learning.signals, learnt.map.features),
         examples=_examples(answer_rows, features, correct[:n]),
         ancestors=() if added is None else added.ancestors,
         open_book=None if origin.provenance is None else _open_book(labelled),
@@ -508,7 +508,7 @@ def _examples(rows: Sequence[Row], features: AnswerFeatures, correct: Floats) ->
 def _needs(chosen: ProbabilityMap, rows: Sequence[Row], answered: float | None, temperature: float) -> bool:
     """Whether further draws are read, or settle ties: sharper ones where likelihoods are unknown."""
     ties = any(row.measured.tied and len(row.measured.confidences) == 1 for row in rows)
-    read = any(name.endswith(f" at T={temperature:g}") for name in chosen.candidate.features)
+    read = any(name.endswith(f" at T={temperature:g}") for name in chosen.features)
     return read or (ties and temperature < (1.0 if answered is None else answered))
 
 
@@ -679,7 +679,10 @@ class _Learnt:
             apart=apart,
             chosen=self.map.candidate.name,
             candidates=tuple(
-                CandidateScore(score.candidate.name, score.gain, score.above, score.standard_error)
+                CandidateScore(
+                    *(score.candidate.name, score.gain, score.above, score.standard_error),
+                    weight=self.map.weight_of(score.candidate),
+                )
                 for score in self.choices[self.place].scores
             ),
             base=base,
