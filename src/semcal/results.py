@@ -76,7 +76,7 @@ class Meaning:
 
     text: str | None  # its commonest wording; None is "no answer"
     share: float | None  # under the measure that chose the answer (with a calibration E-SC)
-    probability: float | None  # that it is right; None without a calibration
+    probability: float | None  # that it is right; None without a calibration, or if its labels do not show it
     samples: tuple[str | None, ...]  # all wordings that were sampled, with repetitions
 
     def __repr__(self) -> str:

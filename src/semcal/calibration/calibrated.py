@@ -318,7 +318,9 @@ class CalibratedAnswer:
     text: str | None
     meaning: int | None  # its cluster; None where no draw means the same
     probability: float | None  # None where there is no answer
-    probabilities: tuple[float, ...]  # of each meaning; they add up to 1 less that of no meaning being right
+    #: Of each meaning; they add up to 1 less that of no meaning being right. None for the meanings beside the
+    #: answer's if `Calibration.further` is None.
+    probabilities: tuple[float | None, ...]
     abstained: bool | None  # None without a threshold
     score: float  # its share of the draws
     map: str  # what made the probability: "none(E-SC)" is the share itself
@@ -342,7 +344,7 @@ class _Contents:
     """What the file of a calibration holds."""
 
     map: ProbabilityMap
-    further: Share
+    further: Share | None
     m: Annotated[int, Field(ge=1, lt=2**31)]
     temperature: Positive | None
     temperatures: tuple[Positive, ...]
@@ -389,8 +391,10 @@ class Calibration(_Contents):
     ----------
     map : ProbabilityMap
         Learnt from labelled questions, or "none".
-    further : float
+    further : float or None
         The probability that one of the other meanings is right, where there are some and the answer is wrong.
+        None if no labeled question shows it, as if all labels are verdicts: the probability of the other
+        meanings is then None.
     m : int
         Draws at each temperature.
     temperature : float or None
@@ -570,15 +574,12 @@ class Calibration(_Contents):
         """What the threshold promises; None without one, and of several, which `bands` show."""
         return self.threshold.risk_limit if self.threshold and not self.thresholds else None
 
-    def _of_meanings(self, row: Row, meaning: int | None, p: float) -> tuple[float, ...]:
+    def _of_meanings(self, row: Row, meaning: int | None, p: float) -> tuple[float | None, ...]:
         """The probability of each meaning: that of the answer, the others by their shares, 0 of no answer."""
-        shares = np.array([len(c) * row.has_answer(c) for c in row.clusters], dtype=np.float64)
-        if meaning is not None:
-            shares[meaning] = 0.0
-        probabilities = (1 - p) * self.further * shares / max(shares.sum(), 1.0)
-        if meaning is not None:
-            probabilities[meaning] = p
-        return tuple(map(float, probabilities))
+        counts = [0 if k == meaning else len(c) * row.has_answer(c) for k, c in enumerate(row.clusters)]
+        left = None if self.further is None else (1 - p) * self.further
+        others = [0.0 if n == 0 else left and left * n / sum(counts) for n in counts]
+        return tuple(p if k == meaning else other for k, other in enumerate(others))
 
     def save_pretrained(self, directory: str | Path) -> Path:
         """Write `directory`/calibration.json and return its path.

@@ -593,8 +593,11 @@ def _further(
     correct: Floats,
     fitted: NDArray[np.bool_],
     grader: Grader,
-) -> float:
-    """How often a further meaning is right where there is one and the answer is wrong: (k + 1) / (n + 2)."""
+) -> float | None:
+    """How often a further meaning is right where there is one and the answer is wrong: (k + 1) / (n + 2).
+
+    None if n is 0: a verdict on the answer does not grade its other meanings.
+    """
     wrong = np.flatnonzero(fitted & (correct == 0))
     further = []
     for i in map(int, wrong):
@@ -604,6 +607,8 @@ def _further(
         ]
         if texts and row.is_labelled:
             further.append((row.question_or_empty, texts, row.answers))
+    if not further:
+        return None
     right = grade_together(grader, lambda marks: sum(marks.grade(*answer).correct for answer in further))
     return (right + 1) / (len(further) + 2)
 
