@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from semcal.experiment.analyses.score_analyses import FLOORED
+from semcal.experiment.analyses.grid_scores import FLOORED
 from semcal.metrics import bootstrap, joint_bootstrap, summary
 from semcal.metrics.overview import noise_floors
 from semcal.recalibration import CalibrationFeatures, TemperatureFit, fit_temperatures

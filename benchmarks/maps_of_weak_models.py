@@ -8,6 +8,10 @@ Each world has labels of its own, a map is chosen from them as by `semcal calibr
 questions tell how often answers with a probability above .5 are right. A world overstates where the mean of
 these probabilities exceeds the upper end of the 95 % interval (Clopper and Pearson) of the share right. The
 worlds of accuracy .85 compare gain and AUROC with those of the same map without cap and floor.
+
+In a steep world a is mostly large, so that of many answers that are alike few are right. There the tail is
+compared: by how much probabilities above their 90th percentile exceed the share right, with the average of
+maps and with the best map alone.
 """
 
 from __future__ import annotations
@@ -24,19 +28,21 @@ from scipy.stats import binomtest
 
 from semcal import metrics
 from semcal.calibration.features import AnswerFeatures, candidates_for
-from semcal.metrics.probability_maps import choose_map
+from semcal.metrics.probability_maps import ProbabilityMap, choose_map
 
 WORLDS, FRESH, M = 100, 4000, 10
 ACCURACIES, LABELS = (0.02, 0.05, 0.1, 0.15), (60, 100, 250)
 GOOD, STEEPNESS = 0.85, 8
+#: Beta distributions of a.
+WEAK, STEEP = (0.5, 4.5), (3.0, 1.5)
 QUICK = {"WORLDS": 1, "ACCURACIES": (0.1,), "LABELS": (60,)}
 Data = tuple[dict[str, np.ndarray], np.ndarray]
 
 
-def questions(rng: np.random.Generator, n: int, accuracy: float) -> Data:
+def questions(rng: np.random.Generator, n: int, accuracy: float, shape: tuple[float, float] = WEAK) -> Data:
     """Features of n questions (also of draws at T = .5), and whether answers are right."""
     if accuracy < 0.5:
-        known = rng.beta(0.5, 4.5, n)
+        known = rng.beta(*shape, n)
         by = STEEPNESS * known
         chance = expit(by + brentq(lambda b: expit(by + b).mean() - accuracy, -30, 5))
     else:
@@ -57,15 +63,16 @@ def questions(rng: np.random.Generator, n: int, accuracy: float) -> Data:
     return values, right.astype(float)
 
 
-def world(accuracy: float, labels: int, seed: int) -> dict[str, Any]:
-    """The map of one world on fresh questions: what it states above .5, and what is right there."""
+def world(accuracy: float, labels: int, seed: int, shape: tuple[float, float] = WEAK) -> dict[str, Any]:
+    """The map of one world on fresh questions: what it states, and what is right there."""
     rng = np.random.default_rng([seed, labels, round(1000 * accuracy)])
-    features, right = questions(rng, labels, accuracy)
+    features, right = questions(rng, labels, accuracy, shape)
     shares = ("E-SC", "L-SC", "E-SC at T=0.5")
     candidates = candidates_for(AnswerFeatures((), (), features, shares))
     found = choose_map(features, right, candidates, seed=seed).map
-    fresh, truth = questions(rng, FRESH, accuracy)
-    p, free = found.predict(fresh), replace(found, support=None).predict(fresh)
+    fresh, truth = questions(rng, FRESH, accuracy, shape)
+    p, free = found.predict(fresh), without_support(found).predict(fresh)
+    alone = replace(found, others=(), weights=()).predict(fresh)
     above = p > 0.5
     states = {"chosen": found.candidate.kind, "states": bool(above.any()), "overstates": False}
     if above.any():
@@ -74,7 +81,21 @@ def world(accuracy: float, labels: int, seed: int) -> dict[str, Any]:
     for name in ("gain", "auroc"):
         metric = getattr(metrics, name)
         states[f"{name} lost"] = metric(free, truth) - metric(p, truth)
+    states |= {"tail": tail(p, truth), "tail of the best": tail(alone, truth)}
+    states["gain of averaging"] = metrics.gain(p, truth) - metrics.gain(alone, truth)
     return states
+
+
+def without_support(found: ProbabilityMap) -> ProbabilityMap:
+    """The map, and those that it is averaged with, without cap and floor."""
+    return replace(found, support=None, others=tuple(map(without_support, found.others)))
+
+
+def tail(p: np.ndarray, right: np.ndarray) -> float:
+    """By how much probabilities above their 90th percentile exceed the share right."""
+    above = p > np.quantile(p, 0.9)
+    above = above if above.any() else p == p.max()
+    return float(p[above].mean() - right[above].mean())
 
 
 def results(
@@ -84,12 +105,14 @@ def results(
 ) -> list[dict[str, Any]]:
     """A row for each accuracy and number of labels: of how many worlds what holds."""
     rows, worlds = [], worlds or WORLDS
-    for accuracy in accuracies or (*ACCURACIES, GOOD):
+    weak = [(accuracy, WEAK) for accuracy in accuracies or (*ACCURACIES, GOOD)]
+    for accuracy, shape in weak if accuracies else [*weak, (0.15, STEEP)]:
         for count in labels or LABELS:
-            found = [world(accuracy, count, seed) for seed in range(worlds)]
+            found = [world(accuracy, count, seed, shape) for seed in range(worlds)]
             kinds = [one["chosen"] for one in found]
             rows.append(
                 {
+                    "world": "steep" if shape == STEEP else "weak" if accuracy < 0.5 else "good",
                     "accuracy": accuracy,
                     "labels": count,
                     "worlds": worlds,
@@ -98,6 +121,10 @@ def results(
                     "overstate": sum(one["overstates"] for one in found),
                     "gain lost": float(np.mean([one["gain lost"] for one in found])),
                     "AUROC lost": float(np.mean([one["auroc lost"] for one in found])),
+                    "tail > .1 too high": float(np.mean([one["tail"] > 0.1 for one in found])),
+                    "of the best map": float(np.mean([one["tail of the best"] > 0.1 for one in found])),
+                    "tail > .1 too low": float(np.mean([one["tail"] < -0.1 for one in found])),
+                    "gain of averaging": float(np.mean([one["gain of averaging"] for one in found])),
                 }
             )
     return rows

@@ -75,9 +75,13 @@ def risk_stream(name: str, risks: Sequence[tuple[int, float]], after: int = 0) -
     )
 
 
-#: A model that is right in .59 of its answers, and one that is in .86: the beta distribution of the chance
-#: that a draw says its answer, and the logit of being right where half of the draws do.
-MODELS = {"of a usual model": (3, 1.5, -0.4), "of an able model": (6, 1, 0.2)}
+#: Models that are right in .59, .86 and .15 of their answers: the beta distribution of the chance that a draw
+#: says the answer, and the logit of being right where half of the draws do.
+MODELS = {
+    "of a usual model": (3, 1.5, -0.4),
+    "of an able model": (6, 1, 0.2),
+    "of a weak model": (1.5, 3, -1.2),
+}
 
 
 def questions(rng: np.random.Generator, n: int, model: str) -> tuple[dict[str, Floats], Floats]:
@@ -115,7 +119,7 @@ RISK_STREAMS = (
     risk_stream("wrong .20", [(2000, 0.2)]),
     risk_stream("wrong .20 after 1000 at .10", [(1000, 0.1), (1000, 0.2)], 1000),
 )
-USUAL, ABLE = MODELS
+USUAL, ABLE, WEAK = MODELS
 REPLY_STREAMS = (
     *(reply_stream("as before", n, lambda c, _: c, USUAL) for n in LEARNED),
     *(reply_stream("as before", n, lambda c, _: c, ABLE) for n in LEARNED[::2]),
@@ -270,20 +274,38 @@ def labelled_rows(streams: int) -> Iterator[dict[str, Any]]:
                 yield row_of(watch, kind.name, name, [tool(stream) for stream in drawn], kind.after)
 
 
+def shaped_stream(name: str, shape: tuple[float, float]) -> Stream:
+    """Replies whose probabilities have this beta distribution; those of the labels have another one."""
+
+    def draw(rng: np.random.Generator) -> Labels:
+        p = rng.beta(4, 2, LABELED)
+        return Labels(np.empty(0), rng.beta(*shape, 1000), np.stack([p, p > 0.5], axis=1))
+
+    return Stream(name, draw)
+
+
+QUESTION_STREAMS = (
+    shaped_stream("probabilities as before", (4, 2)),
+    shaped_stream("mean .10 lower", (3.4, 2.6)),
+    *(reply_stream("as before", n, lambda c, _: c, model) for model in (USUAL, WEAK) for n in (60, 250)),
+)
+
+
 def question_rows(streams: int) -> Iterator[dict[str, Any]]:
-    """The rows of the watch that reads no labels."""
-    for name, shape in (("probabilities as before", (4, 2)), ("mean .10 lower", (3.4, 2.6))):
+    """The rows of the watch that reads no labels, on 1,000 replies."""
+    for place, kind in enumerate(QUESTION_STREAMS):
         alarms = []
         for seed in range(streams):
-            rng = np.random.default_rng([9, seed])
-            p = rng.beta(4, 2, LABELED)
-            watch = PromiseWatch.of(with_labels(p, p > 0.5))
-            for probability in rng.beta(*shape, 1000).tolist():
-                watch.observe(probability)
-                if watch.tests["questions"].alarm:
-                    break
-            alarms.append(watch.tests["questions"].alarm_at)
-        yield row_of("questions", name, "semcal", alarms)
+            _, means, labeled = kind.draw(np.random.default_rng([9, place, seed]))
+            assert labeled is not None
+            watch = PromiseWatch.of(with_labels(*labeled.T))
+            if (test := watch.tests.get("questions")) is not None:  # else all have one probability
+                for probability in means[:1000].tolist():
+                    watch.observe(probability)
+                    if test.alarm:
+                        break
+            alarms.append(None if test is None else test.alarm_at)
+        yield row_of("questions", kind.name, "semcal", alarms)
 
 
 def results(streams: int | None = None) -> list[dict[str, Any]]:

@@ -151,7 +151,7 @@ def excess(accuracy: float, aurac: float | None, n: int) -> float | None:
 
 
 def losses(run: FinishedRun) -> TableRows:
-    """TS by the losses: T, and accuracy and gain less Base's."""
+    """TS by the losses: T, and accuracy and gain less Base's, graded as the run has."""
     for cell in cells(run):
         temperature = {fit["candidate"]: fit["temperature"] for fit in cell.selection["fits"]}
         names = [name for name in LOSSES if run.samples_path(*cell_names(cell), name, 0).exists()]
@@ -184,7 +184,7 @@ def difference(pair: Any, name: str, metric: str, against: str = "Base") -> str:
 
 
 def against(run: FinishedRun) -> TableRows:
-    """TS less Base, SE, ATS and Platt, and Calibrated less each, under E-SC."""
+    """Differences under E-SC: TS less each, graded as the run has; Calibrated less each, on one wording."""
     analyses = read_results(run.folder)["analyses"]
     for row in analyses["paired"]:
         if row["measure"] == MEASURE and row["quantity"] in ("auroc", "ace", "accuracy"):

@@ -56,7 +56,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
 
-    from semcal.calibration.calibrated import CalibratedAnswer, Calibration, LikeAnswers
+    from semcal.calibration.calibrated import CalibratedAnswer, Calibration
+    from semcal.calibration.report import LikeAnswers
     from semcal.grading.rules import Grader
     from semcal.recalibration.attentive import AnyRecalibrator
 
@@ -76,7 +77,7 @@ class Meaning:
 
     text: str | None  # its commonest wording; None is "no answer"
     share: float | None  # under the measure that chose the answer (with a calibration E-SC)
-    probability: float | None  # that it is right; None without a calibration
+    probability: float | None  # that it is right; None without a calibration, or if its labels do not show it
     samples: tuple[str | None, ...]  # all wordings that were sampled, with repetitions
 
     def __repr__(self) -> str:

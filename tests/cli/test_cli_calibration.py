@@ -228,6 +228,9 @@ def test_a_terminal_shows_the_answer_its_probability_and_whether_it_abstains() -
         "",
         "  4 samples, T = 1.00; semantic entropy 0.50 nats",
     ]
+    of_verdicts = [RECORD["meanings"][0], {**RECORD["meanings"][1], "probability": None}]
+    lines = ask._page({**RECORD, "meanings": of_verdicts}).splitlines()
+    assert lines[6] == "  (empty answer)       1           –"
     plain = {**RECORD, "measure": "L-SC", "abstained": False, "threshold": 0.3, "method": "TS"}
     plain["meanings"] = [{**meaning, "probability": None} for meaning in RECORD["meanings"]]
     first, second, *_, last = ask._page(plain, titled=True).splitlines()[1:]

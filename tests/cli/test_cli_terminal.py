@@ -156,10 +156,10 @@ def test_the_demo_prints_words_into_a_pipe_and_json_on_demand(
     assert [one.test for one in settings.datasets] == [8, 8, 8]
 
 
-def test_the_quick_demo_is_one_calibrated_set_of_60_questions_in_a_folder_of_its_own() -> None:
+def test_the_quick_demo_is_one_calibrated_set_of_300_questions_in_a_folder_of_its_own() -> None:
     code, _, stderr = semcal("demo", "--quick", "--dry-run")
     first, second = stderr.splitlines()
-    asked = "10 answers at T = 1 to each of 300 labelled questions, and to each of 60 others"
+    asked = "10 answers at T = 1 to each of 400 labelled questions, and to each of 300 others"
     assert (code, first) == (0, f"atlas-trivia: {asked}")
     assert second.startswith("writes runs/demo-quick/results.json")
     settings = read_settings(settings_file(quick=True))

@@ -73,7 +73,7 @@ def test_a_run_of_few_methods_is_analysed_as_far_as_it_goes(tmp_path: Path, meth
     found = analyse(write_grid(tmp_path, Grid(**SMALL, methods=methods)))
     assert list(cells(found)) == list(methods)
     assert ("TS" in methods) == bool(found["analyses"]["paired"])
-    assert "not decidable here" in verdicts(found)
+    assert "too few to say" in verdicts(found)
 
 
 def test_a_question_that_is_null_under_one_measure_counts_for_none(tmp_path: Path) -> None:

@@ -29,8 +29,20 @@ from semcal.experiment.analyses.contrasts import (
     claim_contrasts,
     components,
 )
-from semcal.experiment.analyses.grid_scores import GridScores, MetricOptions, PairScores, ScoreArrays
-from semcal.experiment.analyses.score_analyses import correlations, mean_correlation, volatility
+from semcal.experiment.analyses.grid_scores import (
+    TOO_FEW,
+    GridScores,
+    MetricOptions,
+    PairScores,
+    ScoreArrays,
+    verdict,
+)
+from semcal.experiment.analyses.score_analyses import (
+    QUANTITIES,
+    correlations,
+    mean_correlation,
+    volatility,
+)
 from semcal.experiment.finished import read_finished
 from semcal.metrics import Contrast
 
@@ -108,8 +120,48 @@ def test_ts_is_not_better_where_it_spoils_a_calibrated_model(spoilt: GridScores)
 
 def test_with_few_questions_nothing_is_decided_by_an_interval_over_them(tmp_path: Path) -> None:
     rows = rows_of(scores_of(tmp_path, n=FEWEST - 1, **SHARP))
-    assert {row["verdict"] for row in rows if row["over"] == "questions"} - {OPEN} <= {HOLDS}
-    assert {row["verdict"] for row in rows if row["claim"] in TS_IS_BETTER} == {OPEN}
+    scored = [row for row in rows if row["over"] == "questions" and row["claim"] != GRADINGS.text]
+    assert {row["verdict"] for row in scored} == {TOO_FEW}
+    assert {row["verdict"] for row in rows if row["claim"] in TS_IS_BETTER} == {TOO_FEW}
+
+
+@pytest.mark.parametrize("method", ["Base", "TS"])
+def test_nine_correct_answers_of_a_method_decide_no_claim_about_it(tmp_path: Path, method: str) -> None:
+    scores = scores_of(tmp_path, **SHARP)
+    pair = scores.pair("m", "d")
+    for right, expected in ((9, True), (10, False)):
+        correct = np.tile(np.arange(pair.n) < right, (2, 1)).astype(float)
+        few = {
+            key: replace(arrays, correct=correct) if key[0] == method else arrays
+            for key, arrays in pair.arrays.items()
+        }
+        found = rows_of(GridScores(scores.run, {("m", "d"): replace(pair, arrays=few)}))
+        by_contrast = {row["contrast"]: row["verdict"] == TOO_FEW for row in found}
+        assert by_contrast["AUROC of TS less that of Base"] is expected
+        assert by_contrast["AUROC of TS less that of SE"] is (expected and method == "TS")
+        assert by_contrast["AUROC of SE_conf less that of SE_vanilla, all methods"] is expected
+
+
+def test_a_calibrated_method_is_not_worse_for_confidences_near_one_half() -> None:
+    """Both methods are calibrated; the flat one has the larger ACE of 300 questions by chance alone."""
+    raw, judged = [], []
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        sure = rng.uniform(size=300) < 0.5
+        correct = (rng.uniform(size=300) < np.where(sure, 0.93, 0.07)).astype(float)[None]
+        near = rng.uniform(-0.02, 0.02, size=300)
+        arrays = {
+            (method, "E-SC"): ScoreArrays(p[None] + near, correct, -p[None], correct)
+            for method, p in (("TS", np.full(300, 0.5)), ("Base", np.where(sure, 0.93, 0.07)))
+        }
+        options = MetricOptions(15, "sound", None, "greedy", 100, (seed,), ("ace",))
+        pair = PairScores(arrays, 300, 0, options)
+        ace = QUANTITIES["ace"]
+        for differences, of in ((raw, ace.difference), (judged, ace.judged_difference)):
+            interval = of(pair, "E-SC", "TS", "Base").interval()
+            differences.append(verdict((interval.low, interval.high), larger_is_better=False))
+    assert raw.count("worse") >= 10
+    assert judged.count("worse") + judged.count("better") <= 2
 
 
 def test_methods_that_are_alike_have_no_benefit_and_no_component(tmp_path: Path) -> None:

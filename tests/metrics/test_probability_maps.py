@@ -304,6 +304,46 @@ def test_a_constant_feature_has_no_say() -> None:
     assert found.parameters["slopes"][1] == 0
 
 
+def test_what_is_chosen_is_averaged_by_exponential_weights_of_the_gain() -> None:
+    share = np.ceil(10 * np.random.default_rng(2).beta(2, 2, 120)) / 10
+    right = (np.random.default_rng(3).random(120) < share**2).astype(float)
+    features = {"share": share, "depth": np.random.default_rng(4).normal(size=120)}
+    found = choose_map(features, right, [NONE, BETA, BOTH, replace(BOTH, tier=1)])
+    assert found.map.candidate.tier == 0
+    own = [score for score in found.scores if score.candidate.tier == 0]
+    weights = np.array([np.exp(120 * score.gain / 2) for score in own])
+    weights /= weights.sum()
+    weights[weights < 0.02] = 0
+    weights /= weights.sum()
+    assert sum(weights > 0) > 1
+    expected = np.zeros(120)
+    for weight, score in zip(weights, own):
+        assert found.map.weight_of(score.candidate) == pytest.approx(weight, abs=1e-9)
+        fitted = score.candidate.fit(features, right)
+        if score.candidate == NONE:
+            fitted = replace(fitted, support=Support.of(share, right))
+        expected += weight * fitted.predict(features)
+    assert found.map.predict(features) == pytest.approx(expected)
+    assert set(found.map.features) == {"share", "depth"}
+
+
+def test_the_tail_of_few_right_answers_is_overstated_less_by_an_average_than_by_the_best_map() -> None:
+    from benchmarks.maps_of_weak_models import STEEP, world
+
+    found = [world(0.15, 250, seed, STEEP) for seed in range(25)]
+    averaged, best = ([one[name] for one in found] for name in ("tail", "tail of the best"))
+    assert np.mean(averaged) < np.mean(best)
+    assert np.mean(np.array(averaged) > 0.1) <= min(0.2, np.mean(np.array(best) > 0.1))
+    assert np.mean([one["gain of averaging"] for one in found]) > 0
+
+
+@pytest.mark.parametrize("weights", [(), (0.5, 0.2), (-0.1,), (1.1,)])
+def test_an_average_with_other_weights_than_it_has_maps_is_refused(weights: tuple[float, ...]) -> None:
+    features, right = overconfident()
+    with pytest.raises(InputError, match="averaged with 1 others"):
+        replace(BETA.fit(features, right), others=(NONE.fit(features, right),), weights=weights)
+
+
 def test_the_same_seed_gives_the_same_choice_and_part_of_keeps_the_order() -> None:
     features, right = overconfident()
     one, other = (choose_map(features, right, [NONE, BETA, BOTH], seed=4) for _ in range(2))

@@ -75,9 +75,9 @@ def test_the_page_opens_on_before_after_and_threshold(folder: Path, results: dic
     assert text.index('id="gains"') < text.index('id="findings"') < text.index('id="scores"')
     assert "Base, TS, Calibrated; 2 runs" in text
     line = line_of(results)
-    sentence = line.removeprefix(f"{DATASET}: a")
-    assert f"A{sentence}" in text
-    assert f"- {DATASET}: a" in (folder / "results.md").read_text().replace("\\", "")
+    sentence = line.removeprefix(f"{DATASET}: c")
+    assert f"C{sentence}" in text
+    assert f"- {DATASET}: c" in (folder / "results.md").read_text().replace("\\", "")
     page = Page(text)
     assert not page.open
     assert {"table-calibrated", "table-calibrated-against"} <= page.tables.keys()
@@ -94,9 +94,12 @@ def test_the_words_say_what_the_figures_say(folder: Path, results: dict[str, Any
     line = line_of(results)
     calibration = own["calibration"]
     assert (calibration["labels"], calibration["apart"]) == (120, 80)
-    before, after = f"{base['ace']['mean']:.3f}", f"{own['ace']['mean']:.3f}"
-    assert f"off by {before} (ACE; {base['ace_floor']:.3f} is chance); calibrated on 120" in line
-    assert f"on 120 labelled questions by {after} ({own['ace_floor']:.3f} is chance)." in line
+    gain, ace = ([f"{row[metric]['mean']:.3f}" for row in (base, own)] for metric in ("gain", "ace"))
+    floors = [f"{row['ace_floor']:.3f}" for row in (base, own)]
+    above = [f"{max(row['ace']['mean'] - row['ace_floor'], 0):.3f}" for row in (base, own)]
+    assert f"calibrated on 120 labelled questions, gain {gain[0]} → {gain[1]}: " in line
+    assert f"Beyond chance, confidences are off by {above[0]} → {above[1]} (ACE {ace[0]} → {ace[1]}" in line
+    assert f"; chance alone would show {floors[0]} → {floors[1]})." in line
     rows = [
         row for number in range(2) for row in read_finished(folder).calibrated_rows("alpha", DATASET, number)
     ]
@@ -118,12 +121,45 @@ def test_what_is_printed_tells_the_story_in_ten_lines(results: dict[str, Any]) -
     right, *said = (
         100 * one["mean"] for one in (base["accuracy"], base["mean_confidence"], own["mean_confidence"])
     )
-    ace = [f"{one['ace']['mean']:.3f} ({one['ace_floor']:.3f})" for one in (base, own)]
-    wanted = [f"{right:.0f} %", f"{said[0]:.0f} %", ace[0], f"{said[1]:.0f} %", ace[1]]
+    wanted = [f"{right:.0f} %"]
+    for one, confidence in zip((base, own), said):
+        above = max(one["ace"]["mean"] - one["ace_floor"], 0)
+        wanted += [f"{confidence:.0f} %", f"{above:.3f}", f"{one['gain']['mean']:.3f}"]
     assert " ".join(row.split()[1:]) == " ".join(wanted)
-    assert lines[8].startswith(f"{DATASET}: Answer from 0.")
-    assert len(lines) <= 10
+    assert lines[8].startswith(f"{DATASET}: Calibrated against Base by gain: ")
+    assert lines[10].startswith(f"{DATASET}: Answer from 0.")
+    assert len(lines) <= 14
     assert max(map(len, lines[:7])) <= 100
+
+
+def test_the_surest_answers_of_base_stand_beside_how_many_of_them_are_right(
+    folder: Path, results: dict[str, Any]
+) -> None:
+    run = read_finished(folder)
+    rows = [row for number in range(2) for row in run.calibrated_rows("alpha", DATASET, number)]
+    sure = [row for row in rows if row["share"] >= 0.9]
+    right = 100 * sum(row["correct"] for row in sure) / len(sure)
+    says = 100 * sum(row["probability"] for row in sure) / len(sure)
+    line = next(one for one in in_words(results) if "Of the" in one)
+    assert line.startswith(f"{DATASET}: Of the {len(sure)} answers that Base is at least 90 % sure of (mean ")
+    assert line.endswith(f"), {right:.0f} % are right; Calibrated says {says:.0f} %.")
+
+
+def test_calibrated_is_not_better_for_nine_wrong_answers(results: dict[str, Any]) -> None:
+    def said(wrong: int) -> tuple[str, list[bool]]:
+        found = copy.deepcopy(results)
+        for row in found["analyses"]["calibrated"]:
+            row["accuracy"]["mean"] = 1 - wrong / row["n"]
+            row["against"] = {
+                method: {metric: {"value": 0.1, "interval": [0.05, 0.15], "p": 0.001} for metric in by_metric}
+                for method, by_metric in row.get("against", {}).items()
+            }
+        (table,) = [one for one in report_tables(found) if one.name == "calibrated-against"]
+        return in_words(found)[8], [cell.best for cell in table.rows[0][-1:]]
+
+    assert "too few to say" in said(9)[0]
+    assert "better (" in said(10)[0]
+    assert (said(9)[1], said(10)[1]) == ([False], [True])
 
 
 def changed(results: dict[str, Any], **calibration: Any) -> str:
@@ -133,8 +169,9 @@ def changed(results: dict[str, Any], **calibration: Any) -> str:
 
 
 def test_a_declined_map_and_a_threshold_that_is_not_there_are_said(results: dict[str, Any]) -> None:
-    assert "no map learnt from 120 labelled questions is clearly better, so they stay as they are" in changed(
-        results, chosen="none(E-SC)"
+    assert (
+        "no map learnt from 120 labelled questions is clearly better, so confidences stay as they are"
+        in changed(results, chosen="none(E-SC)")
     )
     none = {"threshold": None, "risk_limit": 0.1, "delta": 0.05, "questions_needed": None}
     assert (

@@ -19,7 +19,7 @@ COMMANDS = {
     *("begin", "end", "centering", "caption", "label", "resizebox", "textwidth", "toprule", "midrule"),
     *("bottomrule", "cmidrule", "multicolumn", "multirow", "mathbf", "underline", "pm", "alpha", "times"),
     *("geq", "ldots", "textbackslash", "textasciitilde", "textasciicircum", "rightarrow", "mu"),
-    *("ifdim", "else", "fi", "width", "dagger"),
+    *("ifdim", "else", "fi", "width", "dagger", "ddagger"),
 }
 
 

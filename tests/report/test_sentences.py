@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from made_up_grid import Grid, write_grid
 
 from semcal.experiment.analyses import analyse
+from semcal.experiment.analyses.grid_scores import above_floor
 from semcal.experiment.finished import read_finished
 from semcal.experiment.report.build import results_markdown
 from semcal.experiment.report.report_figures import planned_figures
 from semcal.experiment.report.report_tables import report_tables
-from semcal.experiment.report.summary import facts, findings
+from semcal.experiment.report.summary import facts, findings, headline_table
+from semcal.experiment.report.tables import mark, number
 
 SMALL: dict[str, Any] = {"models": ("m",), "datasets": {"d": False}, "runs": 1, "n": 20, "counts": ()}
 
@@ -57,7 +60,51 @@ def test_contrasts_are_of_methods_that_were_run_and_of_what_is_defined(tmp_path:
 def test_a_handful_of_questions_decides_nothing_about_scores(tmp_path: Path) -> None:
     _, results = analysed(tmp_path, n=1)
     rows = [row for row in results["contrasts"] if row["over"] == "questions"]
-    assert {row["verdict"] for row in rows} == {"not decidable here"}
+    assert {row["verdict"] for row in rows if "gradings" not in row["contrast"]} == {"too few to say"}
+
+
+def test_one_correct_answer_of_thirty_makes_nothing_better_nor_bold(tmp_path: Path) -> None:
+    """The method that is right once has the best ACE and AUROC of all."""
+    folder = write_grid(tmp_path, Grid(**SMALL | {"n": 30, "methods": ("Base", "SE", "TS")}))
+    for path in folder.glob("samples/*/*/*/*.jsonl"):
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        for i, row in enumerate(rows):
+            row["correct"] = dict.fromkeys(row["correct"], i % 2 == 0)
+            if "TS" in path.parent.name:
+                row["correct"] = dict.fromkeys(row["correct"], i == 0)
+                row["confidence"] = dict.fromkeys(row["confidence"], 0.4 if i == 0 else 0.0)
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    results = analyse(folder)
+    of_ts = [row for row in results["analyses"]["confidence"] if row["method"] == "TS"]
+    assert {round(30 * row["accuracy"]["mean"]) for row in of_ts} == {1}
+    assert {row["auroc"]["mean"] for row in of_ts} == {1.0}
+    assert {row["better"] for row in results["analyses"]["paired"] if row["quantity"] != "SE_vanilla"} == {
+        None
+    }
+    (finding,) = findings(results)
+    assert {change.verdict for change in finding.changes} == {"too few to say"}
+    claims = [row["verdict"] for row in results["contrasts"] if " of TS less" in row["contrast"]]
+    assert set(claims) == {"too few to say"}
+    tables = {table.name: table for table in report_tables(results)}
+    for name in ("03-main-m", "08-brier-m", "09-ace-mcb-m", "10-ace-ece-m"):
+        rows = {row[1].text: row[2:] for row in tables[name].rows}
+        assert not any(cell.best for cell in rows["TS"])
+        assert any(cell.best for cell in rows["Base"] + rows["SE"])
+        assert {cell.sign for cell in rows["TS"]} <= {"‡", "†‡"}
+        assert "‡ fewer than 10 correct or 10 wrong answers" in tables[name].caption
+    compared = [cell for row in tables["paired-auroc"].rows for cell in row]
+    assert not any(cell.best or cell.text.startswith("(") for cell in compared)
+    (headline,) = headline_table(results).rows
+    assert not any(cell.best for cell in headline[4::3])
+
+
+def test_the_best_ace_is_that_which_lies_least_above_chance() -> None:
+    cells = [
+        replace(number(error), above_floor=above_floor(error, floor))
+        for error, floor in ((0.178, 0.152), (0.190, 0.185), (0.100, 0.020), (0.165, 0.180))
+    ]
+    assert [cell.best for cell in mark(cells, larger=False)] == [False, False, False, True]
+    assert [cell.best for cell in mark(cells[:3], larger=False)] == [False, True, False]
 
 
 def test_numbers_of_questions_and_rows_agree_with_their_verbs(tmp_path: Path) -> None:

@@ -19,6 +19,8 @@ def results(made_up_results: dict[str, Any]) -> dict[str, Any]:
     found["datasets"].append("made-up-rare")
     for rows in found["analyses"].values():
         rows += [{**copy.deepcopy(row), "dataset": "made-up-rare"} for row in rows if "dataset" in row]
+    for row in found["analyses"]["confidence"]:
+        row |= {"n": 300, "accuracy": {"mean": 0.6}, "ace_floor": None}
     return found
 
 
@@ -32,6 +34,11 @@ def set_change(results: dict[str, Any], dataset: str, metric: str, values: list[
     for row in results["analyses"]["paired"]:
         if of(row) == (dataset, "E-SC") and (row["against"], row["quantity"]) == ("Base", metric):
             row["interval"] = interval
+
+
+def set_floors(results: dict[str, Any], base: float, ts: float) -> None:
+    for row in results["analyses"]["confidence"]:
+        row["ace_floor"] = {"Base": base, "TS": ts}.get(row["method"])
 
 
 def line_of(results: dict[str, Any], dataset: str = ONE) -> str:
@@ -48,11 +55,53 @@ def test_a_lower_ace_is_better_and_a_lower_auroc_is_worse(results: dict[str, Any
 
 def test_ace_stands_beside_what_chance_alone_would_show(results: dict[str, Any]) -> None:
     set_change(results, ONE, "ace", [0.2, 0.1], [-0.15, -0.05])
-    for row in results["analyses"]["confidence"]:
-        row["ace_floor"] = 0.0432 if row["method"] == "TS" else 0.9
+    set_floors(results, 0.05, 0.0432)
     line = line_of(results)
-    assert "95 % interval −0.150 to −0.050), where chance alone would show 0.043" in line
-    assert line.count("chance alone") == 1  # AUROC has no such floor
+    assert "better (−0.093 above chance, 95 % interval −0.143 to −0.043); chance alone would show" in line
+    assert "would show 0.050 → 0.043" in line
+    assert line.count("chance alone") == 1  # gain and AUROC have no such floor
+
+
+@pytest.mark.parametrize(
+    ("ace", "floors", "interval", "expected"),
+    [
+        ([0.178, 0.335], (0.152, 0.250), [0.060, 0.250], "no clear difference (+0.059 above chance, 95 %"),
+        ([0.178, 0.335], (0.0, 0.0), [0.060, 0.250], "worse (+0.157 above chance, 95 %"),
+        ([0.169, 0.165], (0.088, 0.180), [-0.060, 0.050], "better (−0.081 above chance, 95 %"),
+    ],
+)
+def test_ace_is_compared_above_its_noise_floor(results, ace, floors, interval, expected: str) -> None:
+    set_change(results, ONE, "ace", ace, interval)
+    set_floors(results, *floors)
+    assert f"ACE of E-SC {ace[0]:.3f} → {ace[1]:.3f}: {expected}" in line_of(results)
+
+
+@pytest.mark.parametrize("method", ["Base", "TS"])
+@pytest.mark.parametrize(("right", "enough"), [(9, False), (10, True), (290, True), (291, False)])
+def test_a_verdict_needs_ten_correct_and_ten_wrong_answers_of_both_methods(
+    results: dict[str, Any], method: str, right: int, enough: bool
+) -> None:
+    for metric in ("ace", "auroc"):
+        set_change(results, ONE, metric, [0.2, 0.1], [-0.15, -0.05])
+    for row in results["analyses"]["confidence"]:
+        if (row["dataset"], row["method"]) == (ONE, method):
+            row["accuracy"] = {"mean": right / 300}
+    line = line_of(results)
+    said = "too few to say (each method needs 10 correct and 10 wrong answers)"
+    assert line.count(said) == (0 if enough else 3)
+    assert ("better" in line, "worse" in line) == (enough, enough)
+
+
+def test_gain_leads(results: dict[str, Any]) -> None:
+    for row in results["analyses"]["against_base"]:
+        if (row["dataset"], row["method"], row["measure"]) == (ONE, "TS", "E-SC"):
+            row["gain"]["interval"] = [0.01, 0.03]
+    set_change(results, ONE, "gain", [0.40, 0.42], None)
+    line = line_of(results)
+    assert "gain of E-SC 0.400 → 0.420: better (+0.020, 95 % interval +0.010 to +0.030); ACE" in line
+    assert in_words(results)[0].startswith(
+        "Accuracy and calibration of E-SC (gain), TS against Base: better on 1 of 2 sets"
+    )
 
 
 def test_an_interval_that_holds_zero_is_no_clear_difference(results: dict[str, Any]) -> None:
@@ -64,14 +113,14 @@ def test_without_an_interval_only_the_direction_is_told(results: dict[str, Any])
     set_change(results, ONE, "ace", [0.2, 0.1], None)
     line = line_of(results)
     assert "0.200 → 0.100: lower, with no interval to tell it from chance" in line
-    assert "better" not in line.split(";")[1]
+    assert "better" not in line.split(";")[2]
 
 
 def test_what_is_undefined_is_said_to_be_undefined(results: dict[str, Any]) -> None:
     set_change(results, "made-up-rare", "auroc", [None, None], None)
     lines = in_words(results)
     assert "AUROC of E-SC – → –: undefined" in lines[-1]
-    assert lines[1].endswith("undefined on 1.")
+    assert lines[2].endswith("undefined on 1.")
 
 
 def test_the_first_lines_count_the_sets_by_verdict(results: dict[str, Any]) -> None:
@@ -79,7 +128,7 @@ def test_the_first_lines_count_the_sets_by_verdict(results: dict[str, Any]) -> N
     for dataset, values, interval in changes:
         set_change(results, dataset, "ace", values, interval)
         set_change(results, dataset, "auroc", values, [-0.2, 0.2])
-    calibration, discrimination, *sets = in_words(results)
+    _, calibration, discrimination, *sets = in_words(results)
     assert calibration == "Calibration of E-SC (ACE), TS against Base: better on 1 of 2 sets, worse on 1."
     assert discrimination == (
         "Discrimination of E-SC (AUROC), TS against Base: no clear difference on 2 of 2 sets."

@@ -378,7 +378,7 @@ def test_a_recalibrator_is_no_calibration_and_the_other_way_round(tmp_path: Path
         ("map", {}),
         ("map", {"candidate": {"kind": "magic", "features": ["E-SC"]}, "parameters": {}, "unknown": [0.0]}),
         ("threshold", {"threshold": "high"}),
-        ("further", None),
+        ("further", "half"),
         ("further", 50),
         ("m", -1),
         ("report", 3),
@@ -601,6 +601,9 @@ def test_the_probability_of_a_further_meaning_is_how_often_one_is_right_where_th
     right = [row["answers"] == ["Ana"] for row in new]
     assert found.further == pytest.approx(0.5, abs=0.05)
     assert np.mean(stated) == pytest.approx(np.mean(right), abs=0.04)
+    none_wrong = [row for row in world(100) if row["answers"] == ["Bo"]]
+    with pytest.warns(SemcalWarning):
+        assert calibrate_samples(none_wrong, equivalence=EXACT).further is None
 
 
 def test_too_few_labels_are_refused_and_few_are_warned_about() -> None:

@@ -186,11 +186,28 @@ def test_human_verdicts_are_labels_and_the_probability_is_of_the_given_answer() 
     no_draw = next(answer for answer in results if answer.score == 0)
     assert no_draw.meanings[0].samples == ()
     assert no_draw.explanation.startswith("none of 10 samples says Ana, 1 says Bo")
-    assert sum(meaning.probability or 0 for meaning in no_draw.meanings) <= 1
 
 
 def test_references_and_verdicts_that_agree_learn_the_same_map() -> None:
     assert calibrated(stored()).map == calibrated(stored(verdicts=False)).map
+
+
+def test_verdicts_alone_give_no_probability_to_the_meanings_that_nobody_has_judged(tmp_path: Path) -> None:
+    """They have one as soon as references show how often another meaning is right."""
+    of_verdicts, of_references = calibrated(stored()), calibrated(stored(verdicts=False))
+    assert (of_verdicts.further, of_references.further) == (None, pytest.approx(0.0, abs=0.05))
+    mixed = [one if n % 2 else other for n, (one, other) in enumerate(zip(stored(), stored(verdicts=False)))]
+    assert calibrated(mixed).further is not None
+    of_verdicts.save_pretrained(tmp_path)
+    loaded = Calibration.from_pretrained(tmp_path)
+    assert (loaded.further, loaded.id) == (None, of_verdicts.id)
+    for calibration, known in ((of_references, True), (loaded, False)):
+        for answer in semcal.score(stored(), "exact", calibration=calibration):
+            first, *others = answer.meanings
+            assert first.probability == answer.confidence
+            assert [meaning.probability is not None for meaning in others] == [known] * len(others)
+            total = sum(meaning.probability or 0.0 for meaning in answer.meanings)
+            assert total <= 1
 
 
 def test_a_given_calibration_is_kept_and_refused_for_other_answers(tmp_path: Path) -> None:
@@ -307,6 +324,7 @@ def test_answers_are_checked_in_python_with_and_without_a_calibration() -> None:
         progress=False,
     )
     assert [(one.text, one.answer_kind) for one in asked] == [(text, "given") for text in texts]
+    assert {meaning.probability for one in results for meaning in one.meanings[1:]} == {None}
     right, wrong = results[1].confidence, results[0].confidence
     assert right is not None
     assert wrong is not None

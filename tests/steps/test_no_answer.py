@@ -136,6 +136,18 @@ def test_with_a_calibration_it_has_no_probability_and_the_others_have_theirs() -
     assert calibrated(row, threshold=two[1], thresholds=two)[1].decision == "abstain"
 
 
+def test_without_evidence_on_other_meanings_a_reply_has_null_for_each_but_no_answer() -> None:
+    row = measured({**MOSTLY, "samples": [None, "Ana", "Ana", "Ana", "Bo"], "log_likelihoods": None})
+    answer, best = calibrated(row, further=None)
+    assert best.probabilities == (0.0, pytest.approx(0.46), None)
+    outcome, options = Outcome(answer, {}, "", 1, 1, 0.0, None, 5), Options()
+    verdict = Verdict.of(outcome, calibration(), options, uncovered=())
+    served = Served("1", "m", outcome, verdict, options, "c", "r", "pass", "Ana", 0.0)
+    stated = {one["text"]: one["probability"] for one in served.semcal["meanings"]}
+    assert stated == {"Ana": pytest.approx(0.46), None: 0.0, "Bo": None}
+    assert calibrated(measured(MOSTLY), further=None)[1].probabilities == (0.0, None, None)
+
+
 def test_a_reply_says_that_there_is_no_answer_and_nothing_is_learnt_from_it() -> None:
     answer, _ = calibrated(measured(MOSTLY), threshold=threshold(0.1))
     outcome, options = Outcome(answer, {}, "", 1, 1, 0.0, None, 5), Options(samples=True)

@@ -22,7 +22,7 @@ from semcal.calibration.features import AnsweredRow, Feature, features_of
 from semcal.calibration.learn import calibrate_rows
 from semcal.calibration.learning import Learning
 from semcal.calibration.samples import measure_samples, origin_of
-from semcal.calibration.signals import SIGNALS, Signal, add_signals, parse_percentage
+from semcal.calibration.signals import SIGNALS, Signal, add_signals, parse_stated
 from semcal.cli.app import app
 from semcal.data.question import Question
 from semcal.errors import InputError, QuestionError, SemcalWarning, UsageError
@@ -135,20 +135,37 @@ def test_the_prompt_is_the_question_s_own_without_examples() -> None:
     assert user.content.startswith("Question: Who built mill 0?\n\nProposed answer: Ana\nHow likely")
 
 
-@given(st.integers(0, 100), st.sampled_from(["{}", "{}%", " {} %.", "{}.\n", "{}.0"]))
+@given(st.integers(0, 100), st.sampled_from(["{}", "{}%", " {} %.", "{}.\n", "{}.0%"]))
 def test_a_stated_percentage_is_read(percent: int, form: str) -> None:
-    assert parse_percentage(form.format(percent)) == pytest.approx(percent / 100)
+    assert parse_stated(form.format(percent)) == pytest.approx(percent / 100)
+
+
+@pytest.mark.parametrize(
+    ("text", "probability"),
+    [
+        *(("85", 0.85), ("85%", 0.85), ("85.0", 0.85), ("85.", 0.85), ("100", 1.0), ("100.0", 1.0)),
+        *(("1", 0.01), ("1.", 0.01), ("1%", 0.01), ("1.0%", 0.01), ("1.5", 0.015), ("0", 0.0)),
+        *(("0.85", 0.85), (".9", 0.9), (" 0.85.\n", 0.85), ("1.0", 1.0), ("0.0", 0.0)),
+        *(("0.85%", 0.0085), (".9 %", 0.009)),
+    ],
+)
+def test_a_decimal_of_at_most_1_without_a_percent_sign_is_a_probability(
+    text: str, probability: float
+) -> None:
+    assert parse_stated(text) == pytest.approx(probability)
 
 
 @given(st.text(max_size=12))
 def test_what_is_read_is_a_probability(text: str) -> None:
-    p = parse_percentage(text)
+    p = parse_stated(text)
     assert p is None or 0 <= p <= 1
 
 
-@pytest.mark.parametrize("text", ["", "high", "80 to 90", "101", "-5", "0.8 or so", "85/100", "1e2", "٣"])
+@pytest.mark.parametrize(
+    "text", ["", "high", "80 to 90", "101", "-5", "0.8 or so", "85/100", "1e2", "٣", ".", "100.5"]
+)
 def test_other_replies_are_none(text: str) -> None:
-    assert parse_percentage(text) is None
+    assert parse_stated(text) is None
 
 
 def test_a_signal_that_knows_is_chosen_and_then_asked_for() -> None:

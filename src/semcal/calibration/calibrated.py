@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
@@ -26,6 +26,7 @@ from semcal.calibration.features import (
     answered_rows,
     features_of,
 )
+from semcal.calibration.report import CalibrationReport, Count, DrawsPoint, LikeAnswers, Share
 from semcal.calibration.signals import check_signals, signals_named
 from semcal.data.template import Template
 from semcal.errors import InputError, SemcalWarning, StoreError, UsageError, shown
@@ -79,8 +80,6 @@ if TYPE_CHECKING:
 
     from semcal.recalibration.attentive import AnyRecalibrator, Fitted
 
-Share = Annotated[float, Field(ge=0, le=1)]
-Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]
 Verdict = Literal["answer", "review", "abstain"]
 #: What decides an answer, its probability and whether it is given, and the letters of a hash of it.
@@ -89,8 +88,6 @@ DECISIVE = (
     *("threshold", "thresholds", "answer_kind", "columns", "signals", "max_new_tokens", "answer_format"),
 )
 ID_LETTERS = 12
-#: Warnings with these words say why no map was learnt.
-ONE_PROBABILITY = "all get one probability"
 
 # ---- A calibration -----------------------------------------------------------------------------------------
 
@@ -121,44 +118,6 @@ class Threshold:
 
 
 @dataclass(frozen=True)
-class CandidateScore:
-    """The cross-validated gain of a map that was tried."""
-
-    name: str
-    gain: float
-    above: float  # that of no map
-    standard_error: float
-
-
-@dataclass(frozen=True)
-class TemperatureScore:
-    """The cross-validated gain of answers at a temperature."""
-
-    temperature: float | None
-    gain: float
-    above: float  # that of answers at the first temperature
-    standard_error: float
-
-
-@dataclass(frozen=True)
-class CurvePoint:
-    """The gain above Base with a part of the labels."""
-
-    labels: int
-    gain_above_base: float
-
-
-@dataclass(frozen=True)
-class DrawsPoint:
-    """The cross-validated gain with the first draws of each temperature."""
-
-    m: int
-    gain: float
-    above: float  # that of all draws
-    standard_error: float
-
-
-@dataclass(frozen=True)
 class GradedExample:
     """A labelled question as it was graded."""
 
@@ -166,26 +125,6 @@ class GradedExample:
     answer: str
     reference: str | None  # of a right answer the one that matches; None where people have judged it
     correct: bool
-
-
-@dataclass(frozen=True)
-class LikeAnswers:
-    """Labelled questions whose answers got like probabilities out of fold (shares, under a constant)."""
-
-    low: Share
-    high: Share
-    n: Count
-    right: Count
-
-
-@dataclass(frozen=True)
-class AtThreshold:
-    """Labelled questions that are answered from a threshold on, out of fold (by shares, under a constant)."""
-
-    threshold: Share
-    answered: Count
-    wrong: Count
-    coverage: Share  # answered, of all questions that the map was fitted to and those without an answer
 
 
 @dataclass(frozen=True)
@@ -207,123 +146,6 @@ class LabeledAnswers:
 
 
 @dataclass(frozen=True)
-class AddedLabels:
-    """Labels that came back in production, and how a calibration that was learnt again has used them."""
-
-    fit: Count  # that the map was fitted to
-    apart: Count  # audited ones that the threshold was set on
-    unlabelled: Count  # audited replies without a label
-    left_out: Mapping[str, Count]  # why others are not used → how many
-    assumed_wrong: Count = 0  # of those for the threshold: without a label, which count as wrong
-
-    @property
-    def labeled(self) -> int:
-        """How many labels were used."""
-        return self.fit + self.apart - self.assumed_wrong
-
-
-@dataclass(frozen=True)
-class CalibrationReport:
-    """What was chosen and how good it is; figures of the calibrated probability are out of fold."""
-
-    n: int  # labelled questions that the map was fitted to
-    apart: int  # labelled questions that the threshold alone was set on
-    chosen: str
-    candidates: tuple[CandidateScore, ...]
-    base: Mapping[str, float | None]  # accuracy, mean_confidence, ace, …; None where undefined
-    calibrated: Mapping[str, float | None]
-    learning_curve: tuple[CurvePoint, ...]
-    warnings: tuple[str, ...] = ()
-    no_answer: Count = 0  # further labeled questions, whose most frequent meaning is "no answer": all wrong
-    no_answer_samples: Count = 0  # of all labeled questions, at the temperature of the answer
-    base_at_one: Mapping[str, float | None] | None = None  # at T = 1, where others were tried
-    temperatures: tuple[TemperatureScore, ...] = ()
-    first: tuple[str, ...] = ()  # what to know and do before anything else
-    like: tuple[LikeAnswers, ...] = ()  # ascending; all labelled questions that the map was fitted to
-    draws_curve: tuple[DrawsPoint, ...] = ()  # where it was asked for; the last is of all draws
-    added: AddedLabels | None = None  # counted in `n` and `apart`
-    at_thresholds: tuple[AtThreshold, ...] = ()  # ascending; no promise for other questions
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as an object of a file, without what was not asked for."""
-        contents = asdict(self)
-        for name in ("draws_curve", "added", "no_answer", "no_answer_samples", "at_thresholds"):
-            if not contents[name]:
-                del contents[name]
-        return contents
-
-    def like_answers(self, score: float) -> LikeAnswers | None:
-        """The labelled questions whose answers scored like this one; None if there are none."""
-        return min(self.like, key=lambda one: max(one.low - score, score - one.high, 0.0), default=None)
-
-    @property
-    def why(self) -> str:
-        """What was chosen, and by how much it is ahead."""
-        best = max(self.candidates, key=lambda candidate: candidate.above)
-        if self.chosen.startswith("constant"):
-            p = (sum(one.right for one in self.like) + 1) / (self.n + 2)
-            reason = next((one for one in self.warnings if ONE_PROBABILITY in one), None)
-            usual = f"No map is better than one probability for all answers, {p:.3f}"
-            why = usual if reason is None else f"All answers have the probability {p:.3f}: {reason}"
-            return (
-                f"{why}; which are likelier to be right the share tells, with which a threshold is compared."
-            )
-        if self.chosen.startswith("none"):
-            return (
-                f"The answer gets its share (as good as any map that was learnt): the best, {best.name}, "
-                f"would gain {best.above:+.3f} ± {best.standard_error:.3f}, no more than chance."
-            )
-        chosen = next(candidate for candidate in self.candidates if candidate.name == self.chosen)
-        return (
-            f"Chosen: {self.chosen}, whose cross-validated gain is {chosen.above:+.3f} ± "
-            f"{chosen.standard_error:.3f} above that of the share as it is."
-        )
-
-    @property
-    def answered_at(self) -> str | None:
-        """At which temperature answers are drawn, and why; None where one alone was at hand."""
-        best = max(self.temperatures[1:], key=lambda at: at.above, default=None)
-        if best is None:
-            return None
-        by = f"{best.above:+.3f} ± {best.standard_error:.3f}"
-        if best.above > best.standard_error:
-            return f"Answers are drawn at T = {best.temperature:g}, which gains {by} above T = 1."
-        return f"Answers are drawn at T = 1; at T = {best.temperature:g} they would gain {by}."
-
-    @property
-    def advice(self) -> tuple[str, ...]:
-        """What further labels would bring, if there are enough to say; and what fewer draws would cost."""
-        return (*self._advice_on_labels, *self._advice_on_draws)
-
-    @property
-    def _advice_on_draws(self) -> Iterator[str]:
-        if not self.draws_curve:
-            return
-        *fewer, full = self.draws_curve
-        if not fewer:
-            return
-        yield (
-            f"Gain by draws, from the first of each temperature ({full.m} at hand, {full.gain:.3f}): "
-            + ", ".join(f"{p.m}: {p.above:+.3f} ± {p.standard_error:.3f}" for p in fewer)
-        )
-        enough = next((p.m for p in fewer if p.m > 1 and p.above >= -p.standard_error), None)
-        if enough is not None:
-            yield f"{enough} draws lose no more than a standard error (--m {enough})."
-
-    @property
-    def _advice_on_labels(self) -> tuple[str, ...]:
-        halves = [point for point in self.learning_curve if point.labels <= self.n / 2]
-        if not halves:
-            return ()
-        half, full = halves[-1], self.learning_curve[-1]
-        before, after = (point.gain_above_base for point in (half, full))
-        return (
-            f"Gain above Base: {before:+.3f} with {half.labels} labels, {after:+.3f} with "
-            f"{full.labels}; twice as many would add about {max(0.0, after - before) / 2:.3f}.",
-        )
-
-
-@dataclass(frozen=True)
 class CalibratedAnswer:
     """The answer to a question, and the probability that it is right."""
 
@@ -331,7 +153,9 @@ class CalibratedAnswer:
     text: str | None
     meaning: int | None  # its cluster; None where no draw means the same
     probability: float | None  # None where there is no answer
-    probabilities: tuple[float, ...]  # of each meaning; they add up to 1 less that of no meaning being right
+    #: Of each meaning; they add up to 1 less that of no meaning being right. None for the meanings beside the
+    #: answer's if `Calibration.further` is None.
+    probabilities: tuple[float | None, ...]
     abstained: bool | None  # None without a threshold
     score: float  # its share of the draws
     map: str  # what made the probability: "none(E-SC)" is the share itself
@@ -355,7 +179,7 @@ class _Contents:
     """What the file of a calibration holds."""
 
     map: ProbabilityMap
-    further: Share
+    further: Share | None
     m: Annotated[int, Field(ge=1, lt=2**31)]
     temperature: Positive | None
     temperatures: tuple[Positive, ...]
@@ -387,7 +211,7 @@ class _Contents:
         """Raise InputError for what types cannot tell: an unknown feature, a choice that was not tried."""
         names = {*FEATURES, *(feature.name for feature in self.requested)}
         names |= {f"{name} at T={t:g}" for t in self.temperatures for name in FEATURES}
-        unknown = [name for name in self.map.candidate.features if name not in names]
+        unknown = [name for name in self.map.features if name not in names]
         tried = [candidate.name for candidate in self.report.candidates]
         if unknown or self.report.chosen not in tried:
             wrong = f"feature {shown(unknown[0])}" if unknown else f"chosen map {shown(self.report.chosen)}"
@@ -402,8 +226,10 @@ class Calibration(_Contents):
     ----------
     map : ProbabilityMap
         Learnt from labelled questions, or "none".
-    further : float
+    further : float or None
         The probability that one of the other meanings is right, where there are some and the answer is wrong.
+        None if no labeled question shows it, as if all labels are verdicts: the probability of the other
+        meanings is then None.
     m : int
         Draws at each temperature.
     temperature : float or None
@@ -540,7 +366,7 @@ class Calibration(_Contents):
         rows_at = {t: rows_at[t] for t in (first, *self.temperatures)}
         check_signals(self.signals, answered_rows(rows_at, self.answer_kind) if self.signals else ())
         features = features_of(rows_at, self.answer_kind, self.requested)
-        lacking = {name: np.full(len(features.answers), np.nan) for name in self.map.candidate.features}
+        lacking = {name: np.full(len(features.answers), np.nan) for name in self.map.features}
         values = lacking | dict(features.values)
         return [
             CalibratedAnswer(
@@ -600,15 +426,12 @@ class Calibration(_Contents):
         """What the threshold promises; None without one, and of several, which `bands` show."""
         return self.threshold.risk_limit if self.threshold and not self.thresholds else None
 
-    def _of_meanings(self, row: Row, meaning: int | None, p: float) -> tuple[float, ...]:
+    def _of_meanings(self, row: Row, meaning: int | None, p: float) -> tuple[float | None, ...]:
         """The probability of each meaning: that of the answer, the others by their shares, 0 of no answer."""
-        shares = np.array([len(c) * row.has_answer(c) for c in row.clusters], dtype=np.float64)
-        if meaning is not None:
-            shares[meaning] = 0.0
-        probabilities = (1 - p) * self.further * shares / max(shares.sum(), 1.0)
-        if meaning is not None:
-            probabilities[meaning] = p
-        return tuple(map(float, probabilities))
+        counts = [0 if k == meaning else len(c) * row.has_answer(c) for k, c in enumerate(row.clusters)]
+        left = None if self.further is None else (1 - p) * self.further
+        others = [0.0 if n == 0 else left and left * n / sum(counts) for n in counts]
+        return tuple(p if k == meaning else other for k, other in enumerate(others))
 
     def save_pretrained(self, directory: str | Path) -> Path:
         """Write `directory`/calibration.json and return its path.

@@ -16,16 +16,9 @@ from numpy.typing import NDArray
 from semcal import inputs, metrics
 from semcal.calibration.added import ProductionLabels, usable_features
 from semcal.calibration.calibrated import (
-    ONE_PROBABILITY,
-    AtThreshold,
     Calibration,
-    CalibrationReport,
-    CandidateScore,
-    CurvePoint,
     GradedExample,
     LabeledAnswers,
-    LikeAnswers,
-    TemperatureScore,
     Threshold,
     requested_features,
 )
@@ -43,6 +36,15 @@ from semcal.calibration.problems import (
     problems_of_labels,
     problems_of_rows,
     what_to_do_first,
+)
+from semcal.calibration.report import (
+    ONE_PROBABILITY,
+    AtThreshold,
+    CalibrationReport,
+    CandidateScore,
+    CurvePoint,
+    LikeAnswers,
+    TemperatureScore,
 )
 from semcal.calibration.samples import (
     NOWHERE,
@@ -425,8 +427,8 @@ def calibrate_rows(
         recalibrator=origin.recalibrator,
         samples=origin.samples,
         answer_kind=kind,
-        columns=tuple(column for column in learning.columns if column.name in learnt.map.candidate.features),
-        signals=signals_read(learning.signals, learnt.map.candidate.features),
+        columns=tuple(column for column in learning.columns if column.name in learnt.map.features),
+        signals=signals_read(learning.signals, learnt.map.features),
         examples=_examples(answer_rows, features, correct[:n], grader),
         ancestors=() if added is None else added.ancestors,
         open_book=None if origin.provenance is None else _open_book(labelled),
@@ -529,7 +531,7 @@ def _reference(row: Row, text: str, grader: Grader, *, matches: bool) -> str | N
 def _needs(chosen: ProbabilityMap, rows: Sequence[Row], answered: float | None, temperature: float) -> bool:
     """Whether further draws are read, or settle ties: sharper ones where likelihoods are unknown."""
     ties = any(row.measured.tied and len(row.measured.confidences) == 1 for row in rows)
-    read = any(name.endswith(f" at T={temperature:g}") for name in chosen.candidate.features)
+    read = any(name.endswith(f" at T={temperature:g}") for name in chosen.features)
     return read or (ties and temperature < (1.0 if answered is None else answered))
 
 
@@ -614,8 +616,11 @@ def _further(
     correct: Floats,
     fitted: NDArray[np.bool_],
     grader: Grader,
-) -> float:
-    """How often a further meaning is right where there is one and the answer is wrong: (k + 1) / (n + 2)."""
+) -> float | None:
+    """How often a further meaning is right where there is one and the answer is wrong: (k + 1) / (n + 2).
+
+    None if n is 0: a verdict on the answer does not grade its other meanings.
+    """
     wrong = np.flatnonzero(fitted & (correct == 0))
     further = []
     for i in map(int, wrong):
@@ -625,6 +630,8 @@ def _further(
         ]
         if texts and row.is_labelled:
             further.append((row.question_or_empty, texts, row.answers))
+    if not further:
+        return None
     right = grade_together(grader, lambda marks: sum(marks.grade(*answer).correct for answer in further))
     return (right + 1) / (len(further) + 2)
 
@@ -695,7 +702,10 @@ class _Learnt:
             apart=apart,
             chosen=self.map.candidate.name,
             candidates=tuple(
-                CandidateScore(score.candidate.name, score.gain, score.above, score.standard_error)
+                CandidateScore(
+                    *(score.candidate.name, score.gain, score.above, score.standard_error),
+                    weight=self.map.weight_of(score.candidate),
+                )
                 for score in self.choices[self.place].scores
             ),
             base=base,

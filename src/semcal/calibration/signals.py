@@ -38,7 +38,7 @@ from semcal.workers import SerialExecutor
 MOST_OPTIONS = 10
 #: The longest reply that a probability is read of, in tokens, and what it must be.
 REPLY_TOKENS = 8
-PERCENTAGE = re.compile(r"([0-9]{1,3}(?:\.[0-9]+)?)\s*%?\.?")
+STATED_NUMBER = re.compile(r"([0-9]{1,3}(?:\.[0-9]+)?|\.[0-9]+)\s*(%?)\.?")
 #: Questions that are asked about before their values are kept.
 BLOCK = 64
 NONE_OF_THESE = "none of these"
@@ -201,7 +201,10 @@ def ask_p_true(model: Sampler, assessments: Sequence[Assessment]) -> list[float 
 
 
 def ask_verbalised(model: Sampler, assessments: Sequence[Assessment]) -> list[float | None]:
-    """Return the probability that the model states in percent; None unless its reply is one such number."""
+    """Return the probability that the model states; None unless its reply is one number (`parse_stated`).
+
+    The model is asked for a whole number from 0 to 100.
+    """
     from semcal.recalibration.temperature import Temperature
 
     text = (
@@ -215,22 +218,26 @@ def ask_verbalised(model: Sampler, assessments: Sequence[Assessment]) -> list[fl
     fitting = [prompt for prompt in prompts if prompt.question_id not in long]
     replies = model.greedy(fitting, recalibrator=own, max_new_tokens=REPLY_TOKENS) if fitting else []
     stated = {
-        prompt.question_id: parse_percentage(reply.text)
+        prompt.question_id: parse_stated(reply.text)
         for prompt, reply in zip(fitting, replies)
         if not isinstance(reply, QuestionError)
     }
     return [stated.get(prompt.question_id) for prompt in prompts]
 
 
-def parse_percentage(text: str) -> float | None:
-    """Return the probability that a text states in percent; None unless it is one number from 0 to 100.
+def parse_stated(text: str) -> float | None:
+    """Return the probability that a text states; None unless the text is one number from 0 to 100.
 
-    >>> parse_percentage(" 85%."), parse_percentage("85 or so"), parse_percentage("120")
-    (0.85, None, None)
+    The number is in percent, as the prompt asks: "1" is 0.01. Exception: a number of at most 1 with a decimal
+    point and without a percent sign is a probability, since the prompt asks for a whole number.
+
+    >>> [parse_stated(text) for text in (" 85%.", "0.85", "0.85%", "1", "1.0", "85 or so", "120")]
+    [0.85, 0.85, 0.0085, 0.01, 1.0, None, None]
     """
-    stated = PERCENTAGE.fullmatch(text.strip())
-    percent = float(stated[1]) if stated else math.nan
-    return percent / 100 if 0 <= percent <= 100 else None
+    stated = STATED_NUMBER.fullmatch(text.strip())
+    if stated is None or (number := float(stated[1])) > 100:
+        return None
+    return number if "." in stated[1] and not stated[2] and number <= 1 else number / 100
 
 
 def _register(name: str, ask: Ask, *, reads_letters: bool) -> None:

@@ -310,7 +310,7 @@ def _page(record: Json, *, titled: bool = False) -> str:
     verdict = (
         f"right with probability {confidence}"
         if calibrated
-        else f"share {confidence} (as good as any map that was learnt)"
+        else f"share {confidence} (as good as any map that was learned)"
         if raw
         else f"share {confidence} ({record['measure']}, not calibrated)"
     )

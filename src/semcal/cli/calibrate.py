@@ -28,8 +28,9 @@ from semcal.store import UnfinishedWork
 
 if TYPE_CHECKING:
     from semcal.calibration.added import ProductionLabels
-    from semcal.calibration.calibrated import Calibration, CalibrationReport
+    from semcal.calibration.calibrated import Calibration
     from semcal.calibration.features import ColumnFeature
+    from semcal.calibration.report import CalibrationReport
     from semcal.calibration.samples import SamplesOrigin
     from semcal.grading.rules import Grader
     from semcal.models.equivalence import Equivalence

@@ -66,7 +66,7 @@ def _require_experiment() -> None:
 
 def demo(
     quick: bool = Option(
-        False, "--quick", help="60 questions of one set, and nothing fitted but Calibrated."
+        False, "--quick", help="One set of 300 questions, and nothing fitted but Calibrated: half the time."
     ),
     out: Path | None = opt.folder_option(
         "The run folder; by default runs/demo, with --quick runs/demo-quick."
@@ -89,7 +89,7 @@ def demo(
     For each set: the probability that an answer is right, and a threshold to abstain below, are learnt
     from 400 labelled questions, and a temperature is fitted to 400. Ten answers to each of 300 test
     questions are sampled at T = 1, at T = 0.5 and at the fitted T, clustered by meaning, measured and
-    graded. With --quick, 300 labelled questions and 60 test questions of one set are sampled at T = 1. With
+    graded. With --quick, 400 labelled questions and 300 test questions of one set are sampled at T = 1. With
     --limit N, N questions of each part are used. Interrupt it as you like: the same command goes on where
     it was. Its settings are a file for semcal run, src/semcal/demo/demo.yaml (quick.yaml).
     """

@@ -26,6 +26,8 @@ SQUEEZE = 0.01
 FEW, PLENTY = 5, 10
 #: Labelled answers that bound a stated probability, and decimals of a map's values that count there.
 SUPPORT, DECIMALS = 10, 9
+#: Maps of less weight, beside the one of the highest gain, are left out of an average.
+SLIGHT = 0.02
 #: Weight of half the squared norm of the slopes, beside the summed log loss.
 RIDGE = 3.0
 #: A logistic map is found when no slope of its loss is above this; the most steps to it, and halvings of one.
@@ -247,15 +249,23 @@ def _shares(rights: NDArray[Any], counts: NDArray[Any]) -> Floats:
 
 @dataclass(frozen=True)
 class ProbabilityMap:
-    """A learnt map; InputError if there is no such kind, or a parameter is missing or of another length."""
+    """A learned map, alone or averaged with others.
+
+    InputError if there is no such kind, a parameter is missing or of another length, or others and their
+    weights are no such average.
+    """
 
     candidate: MapCandidate
     parameters: Mapping[str, tuple[float, ...]]
     unknown: tuple[float, ...]  # takes the place of a feature that a question lacks: its mean in the fit
     support: Support | None = None  # of maps that are neither none nor constant
+    others: tuple[ProbabilityMap, ...] = ()  # that its probabilities are averaged with
+    weights: tuple[float, ...] = ()  # of these; the rest is its own
 
     def __post_init__(self) -> None:
         candidate = self.candidate
+        if len(self.others) != len(self.weights) or min(self.weights, default=0) < 0 or sum(self.weights) > 1:
+            raise InputError(f"a map averaged with {len(self.others)} others has the weights {self.weights}")
         if candidate.kind not in KINDS:
             raise InputError(f"unknown kind of map {shown(candidate.kind)}; known: {', '.join(KINDS)}")
         count = len(candidate.features)
@@ -273,8 +283,23 @@ class ProbabilityMap:
                 f"values for unknown features; expected {expected} and {count}"
             )
 
+    @property
+    def features(self) -> list[str]:
+        """The features that it reads, also those of the others."""
+        return list(dict.fromkeys(name for one in (self, *self.others) for name in one.candidate.features))
+
+    def weight_of(self, candidate: MapCandidate) -> float:
+        """Return the weight of a candidate in the average."""
+        of_others = {other.candidate: weight for other, weight in zip(self.others, self.weights)}
+        return 1 - sum(self.weights) if candidate == self.candidate else of_others.get(candidate, 0.0)
+
     def predict(self, features: Features) -> Floats:
         """Return the probabilities (N,) that answers are right."""
+        own = (1 - sum(self.weights)) * self._alone(features)
+        return sum((w * other.predict(features) for w, other in zip(self.weights, self.others)), own)
+
+    def _alone(self, features: Features) -> Floats:
+        """Return the probabilities (N,) of this map without the others."""
         candidate = self.candidate
         columns = candidate.columns(features)
         values = np.where(np.isnan(columns), self.unknown, columns)
@@ -335,7 +360,7 @@ def choose_map(
     seed: int = 0,
     repeats: int = REPEATS,
 ) -> MapChoice:
-    """Choose the candidate of the highest cross-validated gain, and fit it to all questions.
+    """Choose the candidate of the highest cross-validated gain, fit it to all questions, and average it.
 
     `features` (N,) are what the candidates read, `correct` (N,) is 0 or 1; questions of one of the `groups`
     (N,) stay in one fold. The gain of a question is 2pc − p² (:func:`semcal.metrics.gain`), averaged over
@@ -347,6 +372,11 @@ def choose_map(
     or bends to single answers) must be as far above the best of the lower ones. With fewer than 5 right or
     wrong answers, or 5 groups, the constant is the choice; with fewer than 10, "none" is no choice. What is
     chosen is supported, "none" too: a share beyond what labelled answers bear out is no probability.
+
+    The best of few maps is too sure of itself. So it is averaged with others of its tier and below that read
+    no further features than it and the maps of the lowest tier, weighted by exp(N gain / 2): the exponential
+    weights of square loss, by which an average is never much worse than the best (Kivinen and Warmuth 1999,
+    Averaging expert predictions, EuroCOLT). A constant stays alone.
     """
     if not candidates or candidates[0].kind != "none":
         raise UsageError("the first candidate must be the one without a map")
@@ -354,10 +384,43 @@ def choose_map(
     rarer = min(correct.sum(), (1 - correct).sum()) if _units(correct, groups) >= FOLDS else 0
     tried = [none, replace(none, kind="constant"), *(trial for trial in maps if trial.fewest <= rarer)]
     scores = _scores(features, correct, tried, groups, np.random.default_rng(seed), repeats)
-    best = _best(scores, groups, use_none=rarer >= PLENTY).fit(features, correct)
-    if best.candidate == none:
-        best = replace(best, support=Support.of(best.predict(features), correct))
-    return MapChoice(best, scores)
+    use_none = rarer >= PLENTY
+    best = _best(scores, groups, use_none=use_none)
+    # What costs draws, signals or columns joins no average of maps that do without.
+    known = {name for trial in (best, *(one for one in tried if not one.tier)) for name in trial.features}
+    rivals = [
+        score
+        for score in scores
+        if score.candidate.tier <= best.tier
+        and known.issuperset(score.candidate.features)
+        and (use_none or score.candidate != none)
+    ]
+    gains = np.array([score.gain for score in rivals])
+    weights = np.exp(len(correct) * (gains - gains.max()) / 2)
+    kept = {
+        score.candidate: float(weight)
+        for score, weight in zip(rivals, weights / weights.sum())
+        if score.candidate == best or weight > SLIGHT
+    }
+    if best.kind == "constant":
+        kept = {best: 1.0}
+    total = sum(kept.values())
+    chosen = _supported(best, features, correct)
+    others = [candidate for candidate in kept if candidate != best]
+    averaged = replace(
+        chosen,
+        others=tuple(_supported(candidate, features, correct) for candidate in others),
+        weights=tuple(kept[candidate] / total for candidate in others),
+    )
+    return MapChoice(averaged, scores)
+
+
+def _supported(candidate: MapCandidate, features: Features, correct: Floats) -> ProbabilityMap:
+    """The candidate fitted to all questions, with cap and floor; the constant needs none."""
+    fitted = candidate.fit(features, correct)
+    if candidate.kind == "none":
+        fitted = replace(fitted, support=Support.of(fitted.predict(features), correct))
+    return fitted
 
 
 def choose_answers(

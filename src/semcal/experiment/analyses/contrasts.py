@@ -7,13 +7,14 @@ data sets have resamples of their own, so that contrasts can be pooled over both
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from semcal.experiment.analyses.grid_scores import (
+    TOO_FEW,
     Floats,
     GridScores,
     PairScores,
@@ -28,6 +29,7 @@ from semcal.experiment.grid_settings import CALIBRATED
 from semcal.metrics import Contrast
 from semcal.metrics.intervals import wilson_interval
 
+#: Verdicts on claims, beside `TOO_FEW`.
 HOLDS, FAILS, OPEN = "holds", "does not hold", "not decidable here"
 #: A benefit smaller than this is none: half a point of ACE, AUROC, accuracy or Brier score.
 MARGIN = 0.005
@@ -77,14 +79,25 @@ class Claim:
             "verdict": self.verdict(low, high),
         }
 
-    def of_questions(self, contrast: str, parts: Iterable[Contrast], pairs: Sequence[PairScores]) -> Rows:
-        """A row of the mean of some contrasts of `pairs`, with its 95 % interval over questions, if any."""
+    def of_questions(
+        self,
+        contrast: str,
+        parts: Iterable[Contrast],
+        pairs: Sequence[PairScores],
+        *,
+        enough: bool = True,
+    ) -> Rows:
+        """A row of the mean of some contrasts of `pairs`, with its 95 % interval over questions, if any.
+
+        `enough` says whether the sides compared have enough correct and wrong answers (`_have_enough`).
+        """
         defined = [part for part in parts if not np.isnan(part.value)]
         if not defined:
             return []
         interval = Contrast.mean(defined).interval()
         row = self.row(contrast, interval.estimate, interval.low, interval.high, "questions")
-        return [row if min(pair.n for pair in pairs) >= FEWEST else {**row, "verdict": OPEN}]
+        enough = enough and min(pair.n for pair in pairs) >= FEWEST
+        return [row if enough else {**row, "verdict": TOO_FEW}]
 
     def of_fits(self, contrast: str, values: Sequence[float]) -> Rows:
         """A row of the mean of some values, with their range over models and data sets; none without any."""
@@ -93,6 +106,16 @@ class Claim:
             return []
         mean = float(np.mean(defined))
         return [self.row(contrast, mean, min(defined), max(defined), "models and data sets")]
+
+
+def _have_enough(
+    pairs: Sequence[PairScores], methods: Collection[str] | None = None, outcomes: str = "correct"
+) -> bool:
+    """Whether each of some methods, by default all, has enough correct and wrong answers in every pair."""
+    return all(
+        pair.has_enough([key for key in pair.arrays if methods is None or key[0] in methods], outcomes)
+        for pair in pairs
+    )
 
 
 def _gain(text: str, source: str) -> Claim:
@@ -131,8 +154,10 @@ def claim_contrasts(scores: GridScores, analyses: Mapping[str, Records]) -> Rows
     {claim, source, contrast, value, interval, over, region, verdict}: `interval` is the 95 % interval over
     questions, or the range over what `over` names, or null. The claim "holds" where it lies in the region
     (above its first end, up to the second), "does not hold" where it lies outside (a benefit below
-    `MARGIN` is none), and else, or with fewer than `FEWEST` questions in a data set, is "not decidable here".
-    What a run says nothing about has no row. Of `analyses`: fits, volatility, agreement.
+    `MARGIN` is none), and else is "not decidable here". With fewer than `FEWEST` questions in a data set, or
+    fewer than ten correct or ten wrong answers of a method compared, the verdict is "too few to say". ACE of
+    methods is compared above the noise floors. What a run says nothing about has no row. Of `analyses`: fits,
+    volatility, agreement.
     """
     pairs = [cell.pair for cell in scores.cells.values()]
     ts_rows = [
@@ -162,7 +187,9 @@ def gain_contrasts(pairs: Mapping[Pair, PairScores], measure: str) -> Rows:
             pair.resampled.contrast((method, measure), "gain") for method in (CALIBRATED, "Base")
         )
         contrast = f"gain of Calibrated less that of Base, {model} on {dataset}"
-        rows += CALIBRATED_GAINS.of_questions(contrast, [after - before], [pair])
+        rows += CALIBRATED_GAINS.of_questions(
+            contrast, [after - before], [pair], enough=_have_enough([pair], (CALIBRATED, "Base"))
+        )
     return rows
 
 
@@ -170,13 +197,16 @@ def _benefit(claim: Claim, pairs: Sequence[PairScores], name: str, against: str)
     """How much better TS is than a method, over models, data sets and measures: above 0 is better."""
     quantity = QUANTITIES[name]
     first, second = ("TS", against) if quantity.larger_is_better else (against, "TS")
+    sign = 1.0 if quantity.larger_is_better else -1.0
     parts = [
-        quantity.difference(pair, measure, "TS", against) * (1.0 if quantity.larger_is_better else -1.0)
+        quantity.judged_difference(pair, measure, "TS", against) * sign
         for pair in pairs
         for measure in pair.measures_of("TS", against)
     ]
-    contrast = f"{quantity.name} of {first} less that of {second}"
-    return claim.of_questions(contrast, parts, pairs)
+    above = ", above the noise floors" if quantity.judged_by else ""
+    contrast = f"{quantity.name} of {first} less that of {second}{above}"
+    enough = _have_enough(pairs, ("TS", against), quantity.outcomes)
+    return claim.of_questions(contrast, parts, pairs, enough=enough)
 
 
 def _entropy_contrasts(pairs: Sequence[PairScores]) -> Rows:
@@ -185,7 +215,9 @@ def _entropy_contrasts(pairs: Sequence[PairScores]) -> Rows:
         for pair in pairs
         for key in pair.arrays
     ]
-    return VARIANTS_CLAIM.of_questions("AUROC of SE_conf less that of SE_vanilla, all methods", parts, pairs)
+    contrast = "AUROC of SE_conf less that of SE_vanilla, all methods"
+    enough = _have_enough(pairs) and _have_enough(pairs, outcomes="vanilla_correct")
+    return VARIANTS_CLAIM.of_questions(contrast, parts, pairs, enough=enough)
 
 
 def _draws_contrasts(scores: GridScores, pairs: Sequence[PairScores]) -> Rows:
@@ -195,6 +227,7 @@ def _draws_contrasts(scores: GridScores, pairs: Sequence[PairScores]) -> Rows:
     if len(numbers) < 2:
         return []
     first, last = numbers[0], numbers[-1]
+    enough = _have_enough(pairs, scores.run.methods)
 
     def less_last(metric: str, number: int, methods: Sequence[str]) -> list[Contrast]:
         return [
@@ -207,7 +240,7 @@ def _draws_contrasts(scores: GridScores, pairs: Sequence[PairScores]) -> Rows:
 
     gains = less_last("ace", first, scores.run.methods)
     contrast = f"ACE at {first} draws less that at {last}"
-    rows = _gain(DRAWS, DRAWS_SOURCE).of_questions(contrast, gains, pairs)
+    rows = _gain(DRAWS, DRAWS_SOURCE).of_questions(contrast, gains, pairs, enough=enough)
     middle = [number for number in numbers if 10 <= number <= 15]
     if first >= 10 or last <= 15 or not middle:
         return rows
@@ -215,11 +248,12 @@ def _draws_contrasts(scores: GridScores, pairs: Sequence[PairScores]) -> Rows:
     early = [gain * (1 / 3) - late_gain for gain, late_gain in zip(gains, late_gains)]
     contrast = f"Gain in ACE by {middle[-1]} draws less two thirds of that by {last}"
     if rows and rows[0]["verdict"] == HOLDS:  # of no gain there is no share
-        rows += Claim(DRAWS, DRAWS_SOURCE, low=0.0).of_questions(contrast, early, pairs)
+        rows += Claim(DRAWS, DRAWS_SOURCE, low=0.0).of_questions(contrast, early, pairs, enough=enough)
     stable = Claim("AUROC hardly moves with the number of answers", DRAWS_SOURCE, low=-STABLE, high=STABLE)
     for method in scores.run.methods:
         contrast = f"AUROC of {method} at {middle[0]} draws less that at {last}"
-        rows += stable.of_questions(contrast, less_last("auroc", middle[0], [method]), pairs)
+        changes = less_last("auroc", middle[0], [method])
+        rows += stable.of_questions(contrast, changes, pairs, enough=_have_enough(pairs, [method]))
     return rows
 
 
@@ -244,7 +278,7 @@ def _component_contrasts(pairs: Sequence[PairScores]) -> Rows:
             resampled = difference_of_roots([[cell.resampled for cell in row] for row in table])
             parts.append(Contrast(float(difference), resampled))
         contrast = f"standard deviation of {quantity.name} over methods less that over measures"
-        rows += COMPONENTS.of_questions(contrast, parts, pairs)
+        rows += COMPONENTS.of_questions(contrast, parts, pairs, enough=_have_enough(pairs))
     return rows
 
 

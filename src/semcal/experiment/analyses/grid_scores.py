@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import chain, product
@@ -23,6 +23,7 @@ from semcal.errors import StoreError, UndefinedWarning
 from semcal.experiment.finished import FinishedRun, Pair
 from semcal.meaning.answer import is_refusal
 from semcal.metrics import METRICS, Contrast, Interval, JointBootstrap
+from semcal.metrics.overview import noise_floors
 
 Floats = NDArray[np.float64]
 Key = tuple[str, str]  # of a method and a measure
@@ -51,6 +52,62 @@ class Columns:
     distinct: float  # distinct answers to a question, mean over questions
     meanings: float  # their clusters, mean over questions
     refusals: float  # share of the draws that refuse to answer
+
+
+# ---- What decides between two sides ------------------------------------------------------------------------
+
+#: Correct answers, and wrong ones, that each side of a comparison needs.
+FEWEST_OF_A_KIND = 10
+BETTER, WORSE, UNCLEAR, TOO_FEW = "better", "worse", "no clear difference", "too few to say"
+
+
+def has_enough(n: int, *accuracies: float | None) -> bool:
+    """Return whether n answers of each accuracy hold ten correct and ten wrong ones; fewer decide nothing.
+
+    >>> has_enough(40, 0.5, 0.7), has_enough(30, 0.5, 1 / 30), has_enough(40, 0.5, None)
+    (True, False, False)
+    """
+    return all(
+        share is not None and min(share, 1 - share) * n >= FEWEST_OF_A_KIND - 1e-9 for share in accuracies
+    )
+
+
+def above_floor(error: float, floor: float | None) -> float:
+    """Return the part of an error of calibration above its noise floor (all of it if that is unknown).
+
+    Few questions and confidences near one half raise the error of a calibrated method most.
+
+    >>> round(above_floor(0.335, 0.250), 3), above_floor(0.07, 0.08), above_floor(0.07, None)
+    (0.085, 0.0, 0.07)
+    """
+    return error if floor is None else max(error - floor, 0.0)
+
+
+def judged_interval(
+    interval: Sequence[float], after: tuple[float, float | None], before: tuple[float, float | None]
+) -> tuple[float, float]:
+    """Return the interval of a difference of two errors, each (error, noise floor), above the floors.
+
+    >>> low, high = judged_interval((0.02, 0.30), (0.335, 0.250), (0.178, 0.152))
+    >>> round(low, 3), round(high, 3)
+    (-0.078, 0.202)
+    """
+    shift = (above_floor(*after) - after[0]) - (above_floor(*before) - before[0])
+    return interval[0] + shift, interval[1] + shift
+
+
+def verdict(interval: Sequence[float], *, larger_is_better: bool, enough: bool = True) -> str:
+    """Return the verdict on a difference with this interval over questions.
+
+    >>> verdict((0.01, 0.03), larger_is_better=False), verdict((-0.01, 0.03), larger_is_better=False)
+    ('worse', 'no clear difference')
+    """
+    low, high = interval
+    if not enough:
+        return TOO_FEW
+    if low <= 0 <= high:
+        return UNCLEAR
+    return BETTER if (low > 0) == larger_is_better else WORSE
 
 
 def base_candidate(run: FinishedRun, model: str, dataset: str) -> str:
@@ -109,6 +166,9 @@ def _by_measure(rows: Records, key: str, measures: Sequence[str]) -> dict[str, F
 
 #: The answers whose correctness semantic entropy predicts: the selected one; a greedy answer.
 VARIANTS = ("SE_conf", "SE_vanilla")
+#: Errors of calibration with a noise floor: all but SmoothECE, whose floor takes twenty times as long.
+FLOORED = ("ace", "ece")
+NO_FLOORS: Record = {f"{metric}_{name}": None for metric in FLOORED for name in ("floor", "floor_95", "p")}
 #: Metrics for which an isotonic regression is fitted in every resample, and how many of these at most.
 FITTED = ("mcb", "dsc")
 FITTED_RESAMPLES = 200
@@ -183,6 +243,21 @@ class PairScores:
             for i, key in enumerate(self.arrays)
         }
 
+    def has_enough(self, keys: Iterable[Key], outcomes: str = "correct") -> bool:
+        """Whether each of these has ten correct and ten wrong answers, mean over runs."""
+        return has_enough(self.n, *(float(getattr(self.arrays[key], outcomes).mean()) for key in keys))
+
+    @cached_property
+    def floors(self) -> dict[Key, Row]:
+        """The noise floors of each method under each measure: {ace_floor, ace_floor_95, ace_p, ece_…}."""
+        return {key: _floors(arrays, self.options, self.groups) for key, arrays in self.arrays.items()}
+
+    def above_floor(self, key: Key, metric: str) -> Contrast:
+        """An error of calibration above its noise floor, in the data and in each resample."""
+        error = self.resampled.contrast(key, metric)
+        raised = above_floor(error.value, self.floors[key][f"{metric}_floor"]) - error.value
+        return Contrast(error.value + raised, error.resampled + raised)
+
     def over_runs(self, key: Key, metric: str) -> Row:
         """One metric over runs, with its interval over questions where there is one."""
         return over_runs(self.by_run[key][metric], self._interval(key, metric))
@@ -240,6 +315,30 @@ class PairScores:
             resamples=self.options.resamples,
             seed=self.options.seed,
         )
+
+
+def _floors(arrays: ScoreArrays, options: MetricOptions, groups: NDArray[np.intp] | None) -> Row:
+    """The noise floors of one method under one measure; null where ACE depends on the order of rows."""
+    floors_of_runs = [
+        noise_floors(
+            np.clip(p, 0.0, 1.0),
+            correct,
+            FLOORED,
+            groups=groups,
+            bins=options.bins,
+            draws=options.resamples,
+            seed=np.random.default_rng(options.seed),
+        )
+        for p, correct in zip(arrays.confidence, arrays.correct)
+    ]
+    by_name = dict(NO_FLOORS)
+    for metric in FLOORED[options.ace == "reference" :]:
+        floors = [run[metric] for run in floors_of_runs]
+        p_value = float(np.mean([floor.p_value for floor in floors]))
+        by_name[f"{metric}_floor"] = float(np.mean([floor.mean for floor in floors]))
+        by_name[f"{metric}_floor_95"] = float(np.mean([floor.quantile_95 for floor in floors]))
+        by_name[f"{metric}_p"] = p_value if len(floors) == 1 else min(1.0, 2 * p_value)
+    return by_name
 
 
 def over_runs(values: Floats | Sequence[float], interval: Interval | None = None) -> Row:

@@ -8,7 +8,7 @@ wording. It gives Base's answers, so that their accuracy is the same; only the p
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,16 +16,21 @@ import numpy as np
 from semcal.data.question import several
 from semcal.errors import UndefinedWarning
 from semcal.experiment.analyses.grid_scores import (
+    BETTER,
+    NO_FLOORS,
     VARIANTS,
+    WORSE,
     CellScores,
     Floats,
     Key,
     PairScores,
+    Record,
     Row,
     Rows,
     ScoreArrays,
     contrast_summary,
     over_runs,
+    verdict,
 )
 from semcal.experiment.grid_settings import CALIBRATED, Grading
 from semcal.grading.grade import grade_texts
@@ -34,7 +39,6 @@ from semcal.measuring import wordings
 from semcal.metrics import METRICS, Contrast, auroc, rank_volatility, selective_accuracy
 from semcal.metrics import correlations as pearson
 from semcal.metrics.frequencies import draw_counts
-from semcal.metrics.overview import noise_floors
 from semcal.rows import Row as SampledRow
 
 #: In the order of results.json; those of other packages come after.
@@ -42,8 +46,6 @@ ORDER = (
     *("accuracy", "ace", "ece", "mcb", "auroc", "brier", "gain", "reliability", "resolution", "uncertainty"),
     *("refinement", "dsc", "unc", "aurac", "prr", "smooth_ece", "mean_confidence"),
 )
-#: Errors of calibration with a noise floor: all but SmoothECE, whose floor takes twenty times as long.
-FLOORED = ("ace", "ece")
 #: The measures of the short table of entropies.
 SHORT = ("E-SC", "L-SC", "IC-SC", "G-SC")
 #: Shares of the least confident questions that are rejected, and how far the slope is taken.
@@ -97,35 +99,7 @@ def scores_of(pair: PairScores, key: Key) -> Row:
             scores[metric] = pair.difference(key, "uncertainty", "resolution")
         else:
             scores[metric] = pair.over_runs(key, metric)
-    return scores | _floors(pair, key)
-
-
-def _floors(pair: PairScores, key: Key) -> Row:
-    """The noise floors of one method under one measure, as in `confidence`."""
-    options = pair.options
-    by_name: Row = {f"{metric}_{name}": None for metric in FLOORED for name in ("floor", "floor_95", "p")}
-    if key not in pair.arrays:
-        return by_name
-    arrays = pair.arrays[key]
-    runs = [
-        noise_floors(
-            np.clip(p, 0.0, 1.0),
-            correct,
-            FLOORED,
-            groups=pair.groups,
-            bins=options.bins,
-            draws=options.resamples,
-            seed=np.random.default_rng(options.seed),
-        )
-        for p, correct in zip(arrays.confidence, arrays.correct)
-    ]
-    for metric in FLOORED[options.ace == "reference" :]:
-        floors = [run[metric] for run in runs]
-        p_value = float(np.mean([floor.p_value for floor in floors]))
-        by_name[f"{metric}_floor"] = float(np.mean([floor.mean for floor in floors]))
-        by_name[f"{metric}_floor_95"] = float(np.mean([floor.quantile_95 for floor in floors]))
-        by_name[f"{metric}_p"] = p_value if len(floors) == 1 else min(1.0, 2 * p_value)
-    return by_name
+    return {**scores, **pair.floors.get(key, NO_FLOORS)}
 
 
 def entropy(cell: CellScores) -> Rows:
@@ -331,14 +305,25 @@ class Quantity:
     name: str
     contrast: ContrastOf
     larger_is_better: bool = True
+    judged_by: ContrastOf | None = None  # what a verdict compares, where that is not the value itself
+    outcomes: str = "correct"  # the field of `ScoreArrays` that says which answers are correct
 
     def difference(self, pair: PairScores, measure: str, method: str, against: str) -> Contrast:
         """The value of a method less that of another under one measure."""
         return self.contrast(pair, method, measure) - self.contrast(pair, against, measure)
 
+    def judged_difference(self, pair: PairScores, measure: str, method: str, against: str) -> Contrast:
+        """The difference that a verdict goes by: of ACE, of what lies above the noise floors."""
+        judged_by = self.judged_by or self.contrast
+        return judged_by(pair, method, measure) - judged_by(pair, against, measure)
+
 
 def _metric(name: str) -> ContrastOf:
     return lambda pair, method, measure: pair.resampled.contrast((method, measure), name)
+
+
+def _above_floor(pair: PairScores, method: str, measure: str) -> Contrast:
+    return pair.above_floor((method, measure), "ace")
 
 
 def _entropy(variant: str) -> ContrastOf:
@@ -350,12 +335,12 @@ def _selective_gain(pair: PairScores, method: str, measure: str) -> Contrast:
 
 
 QUANTITIES = {
-    "ace": Quantity("ACE", _metric("ace"), larger_is_better=False),
+    "ace": Quantity("ACE", _metric("ace"), larger_is_better=False, judged_by=_above_floor),
     "brier": Quantity("Brier score", _metric("brier"), larger_is_better=False),
     "auroc": Quantity("AUROC", _metric("auroc")),
     "accuracy": Quantity("accuracy", _metric("accuracy")),
     "SE_conf": Quantity("AUROC of SE_conf", _entropy("SE_conf")),
-    "SE_vanilla": Quantity("AUROC of SE_vanilla", _entropy("SE_vanilla")),
+    "SE_vanilla": Quantity("AUROC of SE_vanilla", _entropy("SE_vanilla"), outcomes="vanilla_correct"),
     "gain": Quantity("AURAC − accuracy", _selective_gain),
 }
 
@@ -365,8 +350,9 @@ def paired(cell: CellScores) -> Rows:
 
     {model, dataset, measure, quantity, method, against, difference, interval, p, better}: the value of TS
     less that of the other, with its 95 % interval and two-sided p-value over questions; `better` is true or
-    false where the interval leaves 0 out, null elsewhere. "gain" is AURAC − accuracy here (the
-    metric gain is in `against_base`). Empty without TS.
+    false where the interval leaves 0 out (of ACE that of the difference above the noise floors), null
+    elsewhere and where either has fewer than ten correct or ten wrong answers. "gain" is AURAC − accuracy
+    here (the metric gain is in `against_base`). Empty without TS.
     """
     return [
         {**cell.names("TS", measure), "quantity": name, "against": method}
@@ -383,8 +369,13 @@ def _paired_test(quantity: Quantity, pair: PairScores, measure: str, method: str
     if np.isnan(difference.value):
         return dict.fromkeys(("difference", "interval", "p", "better"))
     summary = contrast_summary(difference)
-    low, high = summary["interval"]
-    better = (summary["value"] > 0) == quantity.larger_is_better if low > 0 or high < 0 else None
+    judged = quantity.judged_difference(pair, measure, "TS", method).interval()
+    found = verdict(
+        (judged.low, judged.high),
+        larger_is_better=quantity.larger_is_better,
+        enough=pair.has_enough([("TS", measure), (method, measure)], quantity.outcomes),
+    )
+    better = {BETTER: True, WORSE: False}.get(found)
     return {"difference": summary.pop("value"), **summary, "better": better}
 
 
@@ -470,7 +461,9 @@ def _spread(values: Floats) -> Row:
 
 
 def transfer(cell: CellScores) -> Rows:
-    """{model, fitted_on, used_on, temperature, measure, ace, brier, auroc}, the metrics over runs.
+    """{model, fitted_on, used_on, temperature, measure, n, accuracy, ace, ace_floor, brier, auroc}.
+
+    Metrics are over runs, the noise floor is that of ACE.
 
     Rows of the data set's own T (TS by NLL) have `fitted_on` = `used_on`. Empty with one data set.
     """
@@ -491,7 +484,8 @@ def transfer(cell: CellScores) -> Rows:
     return [
         {"model": cell.model, "fitted_on": source, "used_on": cell.dataset}
         | {"temperature": temperatures[source], "measure": measure}
-        | {metric: pair.over_runs((source, measure), metric) for metric in COMPARED}
+        | {metric: pair.over_runs((source, measure), metric) for metric in ("accuracy", *COMPARED)}
+        | {"n": pair.n, "ace_floor": pair.floors[source, measure]["ace_floor"]}
         for source, measure in pair.arrays
     ]
 
@@ -501,6 +495,8 @@ def transfer(cell: CellScores) -> Rows:
 #: The measure of Calibrated, and that of the words of a report: it needs no likelihoods, so every run has it.
 MEASURE = "E-SC"
 KEY = (CALIBRATED, MEASURE)
+#: The share of samples from which on an answer of Base counts as sure.
+SUREST = 0.9
 OF_AGAINST = ("accuracy", "mean_confidence", "ace", "brier", "auroc", "gain")
 
 
@@ -540,8 +536,10 @@ def calibrated(cell: CellScores, scores: PairScores) -> Rows:
 
     {model, dataset, method, measure} and what `confidence` has. The last row, that of Calibrated, also has
     `against`: {method: {metric: {value, interval, p}}}, its value less that of the other for `OF_AGAINST`;
-    and `calibration`: {labels, apart, chosen, warnings, threshold, answered, wrong}, the last two being the
-    shares of the test questions that are answered, and of these answers that are wrong.
+    and `calibration`: {labels, apart, chosen, warnings, surest, threshold, answered, wrong}, the last two
+    being the shares of the test questions that are answered, and of these answers that are wrong. `surest` is
+    {n, share, probability, correct}: the answers with a share of at least `SUREST`, and their means; null
+    without any.
     """
     rows = [{**cell.names(*key), **scores_of(scores, key)} for key in scores.arrays]
     against = {
@@ -561,15 +559,24 @@ def _calibration(cell: CellScores) -> Row:
     run, place = cell.run, (cell.model, cell.dataset)
     content = run.calibration(*place)
     report, threshold = content["report"], content["threshold"]
-    numbers = range(run.runs) if threshold is not None else ()
-    rows = [row for number in numbers for row in run.calibrated_rows(*place, number)]
+    every = [row for number in range(run.runs) for row in run.calibrated_rows(*place, number)]
+    surest = [row for row in every if row["share"] >= SUREST]
+    rows = every if threshold is not None else []
     answered = [row["correct"] for row in rows if not row["abstained"]]
     return {
         "labels": report["n"],
         "apart": report["apart"],
         "chosen": report["chosen"],
         "warnings": report["warnings"],
+        "surest": {"n": len(surest)}
+        | {key: _mean_of(surest, key) for key in ("share", "probability", "correct")}
+        if surest
+        else None,
         "threshold": threshold,
         "answered": len(answered) / len(rows) if rows else None,
         "wrong": 1 - sum(answered) / len(answered) if answered else None,
     }
+
+
+def _mean_of(rows: Sequence[Record], key: str) -> float:
+    return float(np.mean([row[key] or 0.0 for row in rows]))

@@ -14,6 +14,14 @@ from importlib.resources import files
 from itertools import groupby, product
 from typing import Any
 
+from semcal.experiment.analyses.grid_scores import (
+    BETTER,
+    FEWEST_OF_A_KIND,
+    WORSE,
+    has_enough,
+    judged_interval,
+    verdict,
+)
 from semcal.experiment.analyses.score_analyses import QUANTITIES, SHORT
 from semcal.experiment.grid_settings import slug
 from semcal.experiment.report.tables import (
@@ -23,10 +31,17 @@ from semcal.experiment.report.tables import (
     Row,
     Rows,
     Table,
+    answers_suffice,
     cell_of,
+    error_and_floor,
+    flagged,
+    flagged_cell,
     in_order,
+    is_higher,
     larger_is_better,
+    less_accurate_rows,
     mark,
+    marks_note,
     measures_in_order,
     metric_title,
     number,
@@ -182,45 +197,11 @@ def resampled_groups(results: Results) -> str:
 
 
 # ---- Methods that are less accurate than Base --------------------------------------------------------------
-# What is drawn at another temperature are other answers: such a method can look calibrated by being wrong and
-# knowing it. It is never set in bold, and named.
-
-#: Two-sided p below which a difference is one.
-LEVEL = 0.05
-NAMED_BY = ("model", "dataset", "method", "measure")
-
-
-def _is_better(difference: Row) -> bool | None:
-    """Whether a difference is above 0; None where p or the interval leaves that open, as few questions do."""
-    low, high = difference["interval"]
-    return None if difference["p"] >= LEVEL or low <= 0 <= high else bool(low > 0)
-
-
-def _less_accurate(results: Results) -> list[Row]:
-    """The rows of methods that are shown to be less accurate than Base."""
-    rows = results["analyses"].get("against_base") or []
-    return [row for row in rows if _is_better(row["accuracy"]) is False]
-
-
-def flagged(results: Results, rows: Iterable[Row]) -> list[Row]:
-    """Rows of results with `less_accurate`: whether their method is, under their measure.
-
-    A row without a measure stands for the mean over measures.
-    """
-    names = {tuple(row[key] for key in NAMED_BY) for row in _less_accurate(results)}
-    return [{**row, "less_accurate": tuple(row.get(key) for key in NAMED_BY) in names} for row in rows]
-
-
-def less_accurate_note(rows: Iterable[Row]) -> str:
-    """What the caption of a table of flagged rows adds."""
-    if not any(row["less_accurate"] for row in rows):
-        return ""
-    return "; † significantly less accurate than Base, never in bold"
 
 
 def less_accurate_in_words(results: Results) -> list[str]:
     """A sentence for each model, data set and method that is less accurate than Base under some measure."""
-    rows = [row for row in _less_accurate(results) if row["measure"] is not None]
+    rows = [row for row in less_accurate_rows(results) if row["measure"] is not None]
     groups = groupby(rows, key=lambda row: (row["model"], row["dataset"], row["method"]))
     return [_less_accurate_sentence(results, *names, list(group)) for names, group in groups]
 
@@ -267,10 +248,11 @@ def difference_cell(row: Row) -> Cell:
         return number(None)
     cell = number(row["difference"])
     text = cell.text if row["difference"] < 0 else f"+{cell.text}"
+    better = None if row["too_few"] else row["better"]
     return replace(
         cell,
-        text=f"({text})" if row["better"] is False else text,
-        best=row["better"] is True and not row["less_accurate"],
+        text=f"({text})" if better is False else text,
+        best=better is True and not row["less_accurate"],
         interval=tuple(row["interval"]),
     )
 
@@ -278,7 +260,7 @@ def difference_cell(row: Row) -> Cell:
 def _less_caption(subject: str, bold: str, brackets: str, content: TableContent) -> str:
     return (
         f"{subject} on the same questions, with its 95 % interval over questions; in bold where {bold}, in "
-        f"brackets where {brackets}{less_accurate_note(content.rows)}"
+        f"brackets where {brackets}{marks_note(content.rows)}"
     )
 
 
@@ -315,27 +297,41 @@ CALIBRATED_METRICS = ("accuracy", "ace", "brier", "auroc", "gain")
 
 
 def _calibrated_differences(_: Results, rows: Rows) -> Rows:
+    others = {(row["model"], row["dataset"], row["method"]): row for row in rows}
     return [
-        {**row, "less": method, "metric": metric, "less_accurate": False, **_tested(difference, metric)}
+        {
+            **row,
+            "less": method,
+            "metric": metric,
+            "less_accurate": False,
+            **_tested(difference, metric, row, others[row["model"], row["dataset"], method]),
+        }
         for row in rows
         for method, by_metric in row.get("against", {}).items()
         for metric, difference in by_metric.items()
     ]
 
 
-def _tested(difference: Row | None, metric: str) -> Row:
-    """A difference and whether it is for the better; None where the interval holds 0."""
+def _tested(difference: Row | None, metric: str, row: Row, other: Row) -> Row:
+    """A difference and whether it is for the better; None where its interval leaves that open."""
+    enough = answers_suffice(row, other)
     if difference is None:
-        return {"difference": None}
-    low, high = difference["interval"]
-    better = (low > 0) == larger_is_better(metric) if low > 0 or high < 0 else None
-    return {"difference": difference["value"], "interval": difference["interval"], "better": better}
+        return {"difference": None, "too_few": not enough}
+    judged = judged_interval(
+        difference["interval"], error_and_floor(row, metric), error_and_floor(other, metric)
+    )
+    found = verdict(judged, larger_is_better=larger_is_better(metric))
+    better = {BETTER: True, WORSE: False}.get(found)
+    return {"difference": difference["value"], "interval": difference["interval"], "better": better} | {
+        "too_few": not enough
+    }
 
 
 # ---- One table a model: data sets × methods, metrics × measures --------------------------------------------
 
 CALIBRATED_NOTE = "; Calibrated maps E-SC of Base, and is graded on the one wording that it answers with"
 BOLD = "Best of each measure and data set in bold; ⁼ marks ties at the digits shown"
+ABOVE_CHANCE = "; ACE and ECE are compared above chance, their noise floor"
 Metric = tuple[str, str, bool | None]  # key, heading, and whether larger is better
 CONF: Metric = ("SE_conf", "(a) SE_conf", True)
 VANILLA: Metric = ("SE_vanilla", "(b) SE_vanilla", True)
@@ -393,8 +389,9 @@ def method_table(
         if content.results["runs"] == 1:
             spread = "of one run, with the 95 % interval over questions"
         under = "; the best of a data set underlined" if underline else ""
+        above = ABOVE_CHANCE if {"ace", "ece"} & {key for key, *_ in headed} else ""
         note = CALIBRATED_NOTE if "Calibrated" in _methods(content) else ""
-        marks = f"{under}{less_accurate_note(content.rows)}{note}"
+        marks = f"{above}{under}{marks_note(content.rows)}{note}"
         return f"{caption} for {content.model}: {spread}. {BOLD}{marks}."
 
     return ReportTable(
@@ -436,8 +433,8 @@ def _rank_columns(content: TableContent) -> list[Field]:
 
 def _less_base(metric: str, results: Results, rows: Rows) -> Rows:
     return [
-        {**row, "difference": change["value"], "interval": change["interval"], "better": _is_better(change)}
-        for row in flagged(results, rows)
+        {**row, "difference": change["value"], "interval": change["interval"], "better": is_higher(change)}
+        for row in flagged(results, [{**row, "against": "Base"} for row in rows])
         for change in [row[metric]]
     ]
 
@@ -488,13 +485,23 @@ def _loss_heads(content: TableContent) -> list[tuple[str, ...]]:
 
 def _transferred(metric: str, results: Results, rows: Rows) -> Rows:
     """A metric at the temperature fitted on each data set, mean over measures; the best marked."""
+    paths = {"mean": (metric, "mean"), "floor": (f"{metric}_floor",)}
+    paths |= {"n": ("n",), "accuracy": ("accuracy", "mean")}
     means = {
-        (row["model"], row["used_on"], row["fitted_on"]): row["mean"]
-        for row in _means(rows, ("model", "used_on", "fitted_on"), {"mean": (metric, "mean")})
+        (row["model"], row["used_on"], row["fitted_on"]): row
+        for row in _means(rows, ("model", "used_on", "fitted_on"), paths)
     }
     transferred: list[Row] = []
     for model, name in product(results["models"], results["datasets"]) if means else ():
-        values = [number(means.get((model, name, source))) for source in results["datasets"]]
+        found = [means.get((model, name, source), {}) for source in results["datasets"]]
+        values = [
+            flagged_cell(
+                number(row.get("mean")),
+                {"too_few": not has_enough(row.get("n") or 0, row.get("accuracy"))},
+                row.get("floor"),
+            )
+            for row in found
+        ]
         cells = dict(zip(results["datasets"], mark(values, larger=False)))
         transferred.append({"model": model, "used_on": name, **cells})
     return transferred
@@ -635,7 +642,8 @@ for _table in (
         caption="What the paper's claims come down to, pooled over models, data sets and measures, with the "
         "95 % interval over questions or the range over what is named. A claim holds where the interval lies "
         "in its region and does not where it lies outside; a benefit below 0.005 is none, fewer than 20 "
-        "questions in a data set decide nothing, and contrasts are not corrected for one another",
+        f"questions in a data set, or {FEWEST_OF_A_KIND} correct and {FEWEST_OF_A_KIND} wrong answers of a "
+        "method compared, are too few to say, and contrasts are not corrected for one another",
         index={"claim": "Claim", "source": "Where", "contrast": "Contrast"},
         fields=(
             Field("Value", partial(_with_interval, "value")),
@@ -665,7 +673,10 @@ for _table in (
         name="calibrated-against",
         section=CALIBRATED,
         caption=partial(
-            _less_caption, "Calibrated less each other method", "Calibrated is shown to be better", "worse"
+            _less_caption,
+            "Calibrated less each other method",
+            "Calibrated is shown to be better (ACE: above chance)",
+            "worse",
         ),
         analysis="calibrated",
         rows=_calibrated_differences,
@@ -780,7 +791,7 @@ for _table in (
             caption=partial(
                 _less_caption,
                 f"{QUANTITIES[quantity].name} of TS less that of each other method",
-                "TS is shown to be better",
+                f"TS is shown to be better{' above chance' * (quantity == 'ace')}",
                 "worse",
             ),
             analysis="paired",
@@ -855,7 +866,8 @@ for _table in (
             name=f"transfer-{metric}",
             section=FITS,
             caption=f"{metric_title(metric)} under T (TS by NLL) fitted on one data set and used on another, "
-            "mean over measures and runs",
+            "mean over measures and runs; the best in bold, ACE above chance, none of fewer than "
+            f"{FEWEST_OF_A_KIND} correct or {FEWEST_OF_A_KIND} wrong answers (‡)",
             analysis="transfer",
             rows=partial(_transferred, metric),
             index={"model": "Model", "used_on": "Used on"},

@@ -1,19 +1,30 @@
 """What a run shows at a glance: what was run, what recalibration and Calibrated changed; words and a table.
 
 The words are made from the figures and promise nothing beyond them: a change is better or worse only where
-its interval leaves out zero.
+its interval leaves out zero and both sides have ten correct and ten wrong answers. Gain leads; ACE is
+compared above its noise floor.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 
-from semcal.experiment.analyses.score_analyses import MEASURE
+from semcal.experiment.analyses.grid_scores import (
+    BETTER,
+    FEWEST_OF_A_KIND,
+    TOO_FEW,
+    UNCLEAR,
+    WORSE,
+    above_floor,
+    judged_interval,
+    verdict,
+)
+from semcal.experiment.analyses.score_analyses import MEASURE, SUREST
 from semcal.experiment.finished import FinishedRun
 from semcal.experiment.grid_settings import CALIBRATED
-from semcal.experiment.report.report_tables import flagged, less_accurate_note
+from semcal.experiment.report.report_tables import ABOVE_CHANCE
 from semcal.experiment.report.tables import (
     Cell,
     Column,
@@ -21,10 +32,15 @@ from semcal.experiment.report.tables import (
     Row,
     Rows,
     Table,
+    answers_suffice,
     counted,
+    error_and_floor,
+    flagged,
+    flagged_cell,
     in_order,
     larger_is_better,
     mark,
+    marks_note,
     metric_title,
     number,
     select,
@@ -33,8 +49,8 @@ from semcal.experiment.report.tables import (
 )
 
 #: What each metric measures.
-SUBJECTS = {"ace": "Calibration", "auroc": "Discrimination"}
-VERDICTS = ("better", "worse", "no clear difference", "lower", "higher", "equal", "undefined")
+SUBJECTS = {"gain": "Accuracy and calibration", "ace": "Calibration", "auroc": "Discrimination"}
+VERDICTS = (BETTER, WORSE, UNCLEAR, TOO_FEW, "lower", "higher", "equal", "undefined")
 
 
 @dataclass(frozen=True)
@@ -45,8 +61,24 @@ class Change:
     before: float | None
     after: float | None
     interval: tuple[float, float] | None = None  # of after − before over questions
-    floor: float | None = None  # what an error of calibration would be after it by chance alone
+    floors: tuple[float | None, float | None] = (None, None)  # of an error of calibration by chance alone
+    enough: bool = True  # whether both sides have enough correct and wrong answers
     measure: str | None = MEASURE  # None where one measure is not the matter
+
+    @classmethod
+    def between(
+        cls,
+        metric: str,
+        before: Row,
+        after: Row,
+        interval: Sequence[float] | None,
+        measure: str | None = MEASURE,
+    ) -> Change:
+        """The change of a metric between two methods, rows of `confidence` or `calibrated`."""
+        (old, old_floor), (new, new_floor) = (error_and_floor(row, metric) for row in (before, after))
+        ends = None if interval is None else (interval[0], interval[1])
+        enough = answers_suffice(before, after)
+        return cls(metric, old, new, ends, (old_floor, new_floor), enough, measure)
 
     @property
     def verdict(self) -> str:
@@ -54,15 +86,17 @@ class Change:
 
         >>> Change("ace", 0.18, 0.06, (-0.15, -0.09)).verdict, Change("ace", 0.18, 0.06).verdict
         ('better', 'lower')
+        >>> Change("ace", 0.178, 0.335, (0.02, 0.30), floors=(0.152, 0.250)).verdict
+        'no clear difference'
         """
         if self.before is None or self.after is None:
             return "undefined"
+        if not self.enough:
+            return TOO_FEW
         if self.interval is None:
             return "equal" if self.after == self.before else "lower" if self.after < self.before else "higher"
-        low, high = self.interval
-        if low <= 0 <= high:
-            return "no clear difference"
-        return "better" if (low > 0) == larger_is_better(self.metric) else "worse"
+        judged = judged_interval(self.interval, (self.after, self.floors[1]), (self.before, self.floors[0]))
+        return verdict(judged, larger_is_better=larger_is_better(self.metric))
 
     @property
     def name(self) -> str:
@@ -71,18 +105,38 @@ class Change:
 
     @property
     def values(self) -> str:
-        return f"{number(self.before).text} → {number(self.after).text}"
+        return _arrow(self.before, self.after)
+
+    @property
+    def above(self) -> tuple[float | None, float | None]:
+        """An error of calibration above its noise floor, before and after."""
+        old, new = (
+            None if error is None else above_floor(error, floor)
+            for error, floor in zip((self.before, self.after), self.floors)
+        )
+        return old, new
 
     @property
     def explained(self) -> str:
         """The verdict with what it rests on."""
         if self.before is None or self.after is None:
             return "undefined"
-        chance = "" if self.floor is None else f", where chance alone would show {number(self.floor).text}"
+        old, new = self.floors
+        by_chance = "" if None in self.floors else f"; chance alone would show {_arrow(old, new)}"
+        if not self.enough:
+            needed = f"{FEWEST_OF_A_KIND} correct and {FEWEST_OF_A_KIND} wrong answers"
+            return f"{self.verdict} (each method needs {needed}){by_chance}"
         if self.interval is None:
-            return f"{self.verdict}, with no interval to tell it from chance{chance}"
-        low, high = map(signed, self.interval)
-        return f"{self.verdict} ({signed(self.after - self.before)}, 95 % interval {low} to {high}){chance}"
+            return f"{self.verdict}, with no interval to tell it from chance{by_chance}"
+        after, before = (self.after, new), (self.before, old)
+        low, high = map(signed, judged_interval(self.interval, after, before))
+        difference = signed(above_floor(*after) - above_floor(*before))
+        above = " above chance" if by_chance else ""
+        return f"{self.verdict} ({difference}{above}, 95 % interval {low} to {high}){by_chance}"
+
+
+def _arrow(before: float | None, after: float | None) -> str:
+    return f"{number(before).text} → {number(after).text}"
 
 
 @dataclass(frozen=True)
@@ -97,6 +151,10 @@ class Finding:
     claimed: tuple[float | None, float | None]  # mean confidence before and after
     right: tuple[float | None, float | None]  # accuracy before and after
     changes: tuple[Change, ...]
+
+    def change(self, metric: str) -> Change:
+        """The change of one of the metrics."""
+        return next(change for change in self.changes if change.metric == metric)
 
     @property
     def sentence(self) -> str:
@@ -154,10 +212,12 @@ def _finding(results: Results, model: str, dataset: str) -> Finding:
         for name in (against, method)
     )
     intervals = {
-        row["quantity"]: (row["interval"][0], row["interval"][1])
+        row["quantity"]: row["interval"]
         for row in select(analyses["paired"], {**place, "method": method, "against": against})
-        if row["interval"] is not None
     }
+    less_base = next(iter(select(analyses.get("against_base") or [], {**place, "method": method})), {})
+    # "gain" of `paired` is another
+    intervals["gain"] = value_at(less_base, ("gain", "interval")) if against == "Base" else None
     temperature = ""
     for row in select(analyses["temperatures"], place) if method == "TS" else ():
         if row["temperature"] is not None:
@@ -171,16 +231,7 @@ def _finding(results: Results, model: str, dataset: str) -> Finding:
         temperature=temperature,
         claimed=(_mean(before, "mean_confidence"), _mean(after, "mean_confidence")),
         right=(_mean(before, "accuracy"), _mean(after, "accuracy")),
-        changes=tuple(
-            Change(
-                metric,
-                _mean(before, metric),
-                _mean(after, metric),
-                intervals.get(metric),
-                after.get(f"{metric}_floor"),
-            )
-            for metric in SUBJECTS
-        ),
+        changes=tuple(Change.between(metric, before, after, intervals.get(metric)) for metric in SUBJECTS),
     )
 
 
@@ -250,35 +301,37 @@ def headline_table(results: Results) -> Table:
     """ACE, AUROC and accuracy of each method, means over measures and runs: a row a model and data set."""
     methods = in_order(results["methods"])
     metrics = ("ace", "auroc", "accuracy", "gain")
-    body, note = [], ""
+    body, shown = [], list[Row]()
     for model, dataset in product(results["models"], results["datasets"]):
         heads = [{"model": model, "dataset": dataset, "method": method} for method in methods]
         rows = flagged(results, heads)
         cells: list[Cell] = []
         for metric in metrics:
             means = [
-                _over_measures(select(results["analyses"]["confidence"], head), metric) for head in heads
+                _over_measures(row, select(results["analyses"]["confidence"], head), metric)
+                for row, head in zip(rows, heads)
             ]
-            means = [replace(cell, less_accurate=row["less_accurate"]) for cell, row in zip(means, rows)]
             cells += mark(means, larger=larger_is_better(metric))
-        note = note or less_accurate_note(rows)
+        shown += rows
         body.append((Cell(model), Cell(dataset), *cells))
     columns = [Column(method, metric_title(metric)) for metric in metrics for method in methods]
     return Table(
         "headline",
         "ACE (lower is better), and AUROC, accuracy and gain of the selected answers (higher is better), of "
         "each method, mean over measures and runs; the best in bold; ⁼ marks ties at the digits shown"
-        f"{note}",
+        f"{ABOVE_CHANCE}{marks_note(shown)}",
         (Column("Model"), Column("Data set"), *columns),
         tuple(body),
         heads=2,
     )
 
 
-def _over_measures(rows: Rows, metric: str) -> Cell:
-    """The mean over the measures that are defined."""
-    values = [mean for row in rows if (mean := _mean(row, metric)) is not None]
-    return number(sum(values) / len(values) if values else None)
+def _over_measures(flags: Row, rows: Rows, metric: str) -> Cell:
+    """The mean over the measures that are defined, of what is above the noise floor as well."""
+    defined = [row for row in rows if _mean(row, metric) is not None]
+    floors = [floor for row in defined if (floor := row.get(f"{metric}_floor")) is not None]
+    mean = sum(_mean(row, metric) or 0.0 for row in defined) / len(defined) if defined else None
+    return flagged_cell(number(mean), flags, sum(floors) / len(floors) if floors else None)
 
 
 # ---- Calibrated -------------------------------------------------------------------------------------------
@@ -291,25 +344,32 @@ CALIBRATED_METRICS = ("gain", "ace", "auroc")
 class CalibratedFinding(Finding):
     """What Calibrated changed for one model and data set."""
 
-    chance: tuple[float | None, float | None]  # ACE of calibrated confidences, before and after
     calibration: Row  # as in `analyses.calibrated`
 
     @property
     def sentence(self) -> str:
-        """How far confidences are off before and after, and the threshold, if one was asked for."""
-        before, after = (
-            f"{number(value).text} ({words}{number(chance).text} is chance)"
-            for value, chance, words in zip(
-                next((change.before, change.after) for change in self.changes if change.metric == "ace"),
-                self.chance,
-                ("ACE; ", ""),
-            )
-        )
+        """What the gain does, how far confidences are off before and after, and the threshold, if any."""
+        gain, ace = self.change("gain"), self.change("ace")
         labels = counted(self.calibration["labels"], "labelled question")
-        outcome = f"calibrated on {labels} by {after}."
+        outcome = f"Calibrated on {labels}, gain {gain.values}: {gain.explained}."
         if self.calibration["chosen"].startswith("none"):
-            outcome = f"no map learnt from {labels} is clearly better, so they stay as they are."
-        return " ".join([f"As they come, confidences are off by {before}; {outcome}", *self.advice])
+            outcome = f"No map learnt from {labels} is clearly better, so confidences stay as they are."
+        off = f"Beyond chance, confidences are off by {_arrow(*ace.above)} (ACE {ace.values}"
+        if None not in ace.floors:
+            off += f"; chance alone would show {_arrow(*ace.floors)}"
+        return " ".join([outcome, *self.surest, f"{off}).", *self.advice])
+
+    @property
+    def surest(self) -> list[str]:
+        """What the confidence of the surest answers is worth before and after."""
+        surest = self.calibration.get("surest")  # a run kept from before has none
+        if not surest or surest["n"] < FEWEST_OF_A_KIND:
+            return []
+        return [
+            f"Of the {counted(surest['n'], 'answer')} that Base is at least {_percent(SUREST)} sure of (mean "
+            f"{_percent(surest['share'])}), {_percent(surest['correct'])} are right; Calibrated says "
+            f"{_percent(surest['probability'])}."
+        ]
 
     @property
     def advice(self) -> list[str]:
@@ -354,8 +414,8 @@ def calibrated_findings(results: Results) -> list[CalibratedFinding]:
         changes = []
         for metric in CALIBRATED_METRICS:
             tested = row["against"]["Base"][metric]
-            interval = None if tested is None else (tested["interval"][0], tested["interval"][1])
-            changes.append(Change(metric, base[metric]["mean"], row[metric]["mean"], interval, measure=None))
+            interval = None if tested is None else tested["interval"]
+            changes.append(Change.between(metric, base, row, interval, measure=None))
         findings.append(
             CalibratedFinding(
                 name=_place(results, row["model"], row["dataset"]),
@@ -366,7 +426,6 @@ def calibrated_findings(results: Results) -> list[CalibratedFinding]:
                 claimed=(base["mean_confidence"]["mean"], row["mean_confidence"]["mean"]),
                 right=(base["accuracy"]["mean"], row["accuracy"]["mean"]),
                 changes=tuple(changes),
-                chance=(base["ace_floor"], row["ace_floor"]),
                 calibration=row["calibration"],
             )
         )
@@ -392,30 +451,33 @@ def in_words(results: Results) -> list[str]:
         f"Asked: {counted(sum(sizes), 'question')} of {listed(results['datasets'])}, "
         f"{counted(results['m'], 'answer')} to each, grouped by meaning.",
         "Base: the confidence is the share of the largest group. Calibrated: the probability that its answer",
-        f"is right, learnt from {labels} other questions with answers. ACE: how far confidences are off;",
-        "in brackets what chance alone would show.",
+        f"is right, learnt from {labels} other questions with answers. Off: how far confidences lie beside",
+        "the share that is right, beyond chance (ACE). Gain: accuracy less Brier score, larger is better.",
         "",
         *_before_and_after(calibrated),
         "",
-        *(f"{finding.name}: {sentence}" for finding in calibrated for sentence in finding.advice),
     ]
+    for finding in calibrated:
+        said = f"Calibrated against Base by gain: {finding.change('gain').explained}."
+        lines += [f"{finding.name}: {sentence}" for sentence in [said, *finding.surest, *finding.advice]]
     if len(results["methods"]) > 1:
         lines += headlines(recalibrated)
     return lines
 
 
 def _before_and_after(calibrated: Sequence[CalibratedFinding]) -> list[str]:
-    """A table: a line a set, with confidence and ACE of both."""
+    """A table: a line a set, with confidence, distance and gain of both."""
     wide = max(len(finding.name) for finding in calibrated)
-    lines = [f"{'':<{wide}}   right   Base says  ACE             Calibrated says  ACE"]
+    lines = [f"{'':<{wide}}   right   Base says    off    gain   Calibrated says    off    gain"]
     for finding in calibrated:
-        (ace,) = (change for change in finding.changes if change.metric == "ace")
-        off = [
-            f"{number(value).text} ({number(chance).text})"
-            for value, chance in zip((ace.before, ace.after), finding.chance)
-        ]
+        gain, ace = finding.change("gain"), finding.change("ace")
+        (base_off, off), (base_gain, its_gain) = ace.above, (gain.before, gain.after)
         right, base, after = map(_percent, (finding.right[0], *finding.claimed))
-        lines.append(f"{finding.name:<{wide}}   {right:>5}   {base:>9}  {off[0]}   {after:>15}  {off[1]}")
+        texts = [number(value).text for value in (base_off, base_gain, off, its_gain)]
+        lines.append(
+            f"{finding.name:<{wide}}   {right:>5}   {base:>9}  {texts[0]:>5}  {texts[1]:>6}   {after:>15}  "
+            f"{texts[2]:>5}  {texts[3]:>6}"
+        )
     return lines
 
 

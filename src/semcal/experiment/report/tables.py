@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
 
+from semcal.experiment.analyses.grid_scores import FEWEST_OF_A_KIND, above_floor, has_enough
 from semcal.measures import MEASURES
 from semcal.metrics import METRICS
 from semcal.recalibration.methods import RECALIBRATORS
@@ -38,11 +39,18 @@ class Cell:
     overall: bool = False  # the best of all groups of its data set, which are shown underlined
     tied: bool = False  # another of its group shows the same digits and is marked as well
     less_accurate: bool = False  # of a method that is significantly less accurate than Base: never the best
+    too_few: bool = False  # of fewer than ten correct or ten wrong answers: never the best
+    above_floor: float | None = None  # of an error of calibration, what it is compared by
 
     @property
     def sign(self) -> str:
         """What stands behind the number."""
-        return "†" if self.less_accurate else "⁼" if self.tied else ""
+        return "†" * self.less_accurate + "‡" * self.too_few or "⁼" * self.tied
+
+    @property
+    def compared(self) -> Cell:
+        """The number that the best of a group is found by."""
+        return self if self.above_floor is None else number(self.above_floor)
 
     @property
     def error_text(self) -> str:
@@ -94,7 +102,7 @@ class Field:
             return number(None)
         key = (self.value,) if isinstance(self.value, str) else self.value
         cell = cell_of(value_at(row, key) if isinstance(key, tuple) else key(row), self.digits)
-        return replace(cell, less_accurate=True) if row.get("less_accurate") else cell
+        return flagged_cell(cell, row, row.get(f"{self.value}_floor"))
 
 
 def value_at(row: Row | None, path: Sequence[str]) -> Any:
@@ -149,6 +157,18 @@ def cell_of(value: Any, digits: int = 3) -> Cell:
     return replace(cell, error=value.get("se"), interval=tuple(interval) if interval else None)
 
 
+def flagged_cell(cell: Cell, row: Row, floor: float | None = None) -> Cell:
+    """The cell with what keeps it from being the best, and what lies above its noise floor if it has one."""
+    if cell.value is None:
+        return cell
+    return replace(
+        cell,
+        less_accurate=bool(row.get("less_accurate")),
+        too_few=bool(row.get("too_few")),
+        above_floor=None if floor is None else above_floor(cell.value, floor),
+    )
+
+
 def counted(n: int, noun: str) -> str:
     """A number of things.
 
@@ -194,15 +214,19 @@ def measures_in_order(measures: Sequence[str]) -> list[str]:
 def mark(cells: Sequence[Cell], *, larger: bool) -> list[Cell]:
     """Mark the best of a group as it is shown; if several show the same digits, all of them, as tied.
 
-    What is of a method less accurate than Base is never the best.
+    Errors of calibration are compared above their noise floors. A number of a method less accurate than Base,
+    or of too few answers, is never the best.
     """
-    candidates = [cell for cell in cells if cell.value is not None and not cell.less_accurate]
-    if not candidates or sum(cell.value is not None for cell in cells) < 2:
+    several = [cell for cell in cells if cell.value is not None and not cell.too_few]
+    candidates = [cell for cell in several if not cell.less_accurate]
+    if not candidates or len(several) < 2:
         return list(cells)
-    best = (max if larger else min)(candidates, key=lambda cell: cell.value or 0.0).text
-    tied = sum(cell.text == best for cell in candidates) > 1
+    best = (max if larger else min)((cell.compared for cell in candidates), key=lambda one: one.value or 0.0)
+    tied = sum(cell.compared.text == best.text for cell in candidates) > 1
     return [
-        replace(cell, best=True, tied=tied) if not cell.less_accurate and cell.text == best else cell
+        replace(cell, best=True, tied=tied)
+        if cell in candidates and cell.compared.text == best.text
+        else cell
         for cell in cells
     ]
 
@@ -259,6 +283,72 @@ def _underline(fields: Sequence[Field], columns: list[list[Cell]]) -> None:
             overall = number((max if fields[places[0]].larger else min)(values)).text
             for i in places:
                 columns[i] = [replace(c, overall=c.best and c.text == overall) for c in columns[i]]
+
+
+# ---- What keeps a number from being the best ---------------------------------------------------------------
+# What is drawn at another temperature are other answers: such a method can look calibrated by being wrong and
+# knowing it. One that is less accurate than Base is never set in bold, and named; nor is one whose correct or
+# wrong answers are too few.
+
+#: Two-sided p below which a difference is one.
+LEVEL = 0.05
+NAMED_BY = ("model", "dataset", "method", "measure")
+
+
+def is_higher(difference: Row) -> bool | None:
+    """Whether a difference is above 0; None where p or the interval leaves that open, as few questions do."""
+    low, high = difference["interval"]
+    return None if difference["p"] >= LEVEL or low <= 0 <= high else bool(low > 0)
+
+
+def less_accurate_rows(results: Results) -> list[Row]:
+    """The rows of methods that are shown to be less accurate than Base."""
+    rows = results["analyses"].get("against_base") or []
+    return [row for row in rows if is_higher(row["accuracy"]) is False]
+
+
+def flagged(results: Results, rows: Iterable[Row]) -> list[Row]:
+    """Rows of results with `less_accurate` and `too_few`: what keeps their method from being the best.
+
+    A row without a measure stands for the mean over measures. Of a row with `against` either may be too few.
+    """
+    less_accurate = {tuple(row[key] for key in NAMED_BY) for row in less_accurate_rows(results)}
+    few: set[tuple[Any, ...]] = set()
+    for row in results["analyses"].get("confidence") or []:
+        if not has_enough(row["n"], value_at(row, ("accuracy", "mean"))):
+            few |= {_name(row), _name({**row, "measure": None})}
+    return [
+        {
+            **row,
+            "less_accurate": _name(row) in less_accurate,
+            "too_few": bool(few & {_name(row), _name({**row, "method": row.get("against")})}),
+        }
+        for row in rows
+    ]
+
+
+def _name(row: Row) -> tuple[Any, ...]:
+    return tuple(row.get(key) for key in NAMED_BY)
+
+
+def marks_note(rows: Sequence[Row]) -> str:
+    """What the caption of a table of flagged rows adds."""
+    notes = {
+        "less_accurate": "; † significantly less accurate than Base, never in bold",
+        "too_few": f"; ‡ fewer than {FEWEST_OF_A_KIND} correct or {FEWEST_OF_A_KIND} wrong answers: too few "
+        "to say, never in bold",
+    }
+    return "".join(note for key, note in notes.items() if any(row[key] for row in rows))
+
+
+def answers_suffice(*rows: Row) -> bool:
+    """Whether each method, a row of `confidence` or `calibrated`, has ten correct and ten wrong answers."""
+    return all(has_enough(row.get("n", 0), value_at(row, ("accuracy", "mean"))) for row in rows)
+
+
+def error_and_floor(row: Row, metric: str) -> tuple[float, float | None]:
+    """A metric of one method with its noise floor, None where it has none."""
+    return value_at(row, (metric, "mean")), row.get(f"{metric}_floor")
 
 
 # ---- Text ------------------------------------------------------------------------------------------------
@@ -397,6 +487,7 @@ _SPECIAL = {
     "≥": r"$\geq$",
     "⁼": "$^{=}$",
     "†": r"$^{\dagger}$",
+    "‡": r"$^{\ddagger}$",
     "–": "--",
     "…": r"\ldots{}",
     "²": "$^{2}$",
@@ -551,7 +642,8 @@ def _number(cell: Cell, intervals: bool) -> str:
     text = latex_text(cell.text).replace("$", "").replace(r"\_", "")
     text = rf"\underline{{{text}}}" if cell.overall else text
     text = rf"\mathbf{{{text}}}" if cell.best else text
-    sign = {"⁼": "^{=}", "†": r"^{\dagger}"}.get(cell.sign, "")
+    marks = "".join({"⁼": "=", "†": r"\dagger", "‡": r"\ddagger"}[mark] for mark in cell.sign)
+    sign = f"^{{{marks}}}" if marks else ""
     if intervals:
         ends = cell.interval_text.replace("−", "-")
         return f"${text}{sign}{rf'~{ends}' if ends else ''}$"
