@@ -207,7 +207,7 @@ def _page(watch: PromiseWatch, alpha: float) -> str:
             *lines,
             "",
             f"While what is watched holds, its e-value ever reaches {1 / alpha:.3g} with a chance of at most",
-            f"{chance}, if whether a label comes does not depend on its value.",
+            f"{chance}, if whether and when a label comes does not depend on its value.",
             *(["What to do: docs/monitor.md."] if watch.alarm else []),
         ]
     )
