@@ -424,7 +424,7 @@ def warn_of_less_accurate(folder: Path) -> None:
     from semcal.experiment.report.report_tables import less_accurate_in_words
 
     for line in less_accurate_in_words(read_results(folder)):
-        warn(f"warning: {line}")
+        info(f"warning: {line}")
 
 
 def report_output(run: Path, out: Path | None) -> Output | None:

@@ -106,7 +106,9 @@ TIMEOUT = Option(
 )
 OVERWRITE = Option(False, "--overwrite", help="Replace what exists at --out; otherwise that is refused.")
 JSON = Option(False, "--json", help="Print results as JSON, one object a line.")
-QUIET = Option(False, "-q", "--quiet", help="No progress and no notes on stderr.")
+QUIET = Option(
+    False, "-q", "--quiet", help="Only errors and bad rows on stderr: no progress, notes or warnings."
+)
 VERBOSE = Option(False, "-v", "--verbose", help="Print more on stderr: processes, memory, times.")
 PLUGIN = Option(
     None,

@@ -51,7 +51,8 @@ class Json(JSONResponse):
 
 def note(event: str, **values: Any) -> None:
     """Log an event as a line of JSON, without texts of requests or answers."""
-    LOGGER.info(dumps({"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "event": event, **values}))
+    level, now = logging.ERROR if event == "error" else logging.INFO, time.gmtime()
+    LOGGER.log(level, dumps({"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", now), "event": event, **values}))
 
 
 class Guard:
