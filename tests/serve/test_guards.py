@@ -30,7 +30,6 @@ from semcal.serve.configuration import (
     ServeSettings,
     admits,
     hashed,
-    is_loopback,
     merged,
     read_keys,
 )
@@ -39,7 +38,7 @@ from semcal.serve.engine import Asker, Engine, Job, make_askers
 from semcal.serve.guard import note
 from semcal.serve.log import ReplyLog
 from semcal.servers.client import ServerClient
-from semcal.servers.settings import Endpoint, ServerSettings
+from semcal.servers.settings import Endpoint, ServerSettings, is_loopback
 from semcal.uncertainty import SemanticUQ
 from tests.serve.serving import SANG, WHERE, WROTE, Running, SlowModel, running, until, uq_of
 from tests.servers import fake_model

@@ -16,8 +16,9 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from semcal.files import dumps
-from semcal.serve.configuration import KEY_DIGITS, ServeSettings, admits, hashed, is_loopback
+from semcal.serve.configuration import KEY_DIGITS, ServeSettings, admits, hashed
 from semcal.serve.requests import CHAT, CHECK, LABELS, ApiError
+from semcal.servers.settings import is_loopback
 
 LOGGER = logging.getLogger("semcal.serve")
 #: The page: its paths, its files in the folder `page`, and their types.
