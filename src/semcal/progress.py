@@ -19,7 +19,8 @@ class ProgressClock:
     `show` gets the number, and the seconds that are left: None before the first item is finished. Of work in
     blocks (`end_block`), whose items are finished nearly together, whole blocks tell the pace; while a block
     takes longer than those before it, at least half of what all finished items tell is left. Items that an
-    earlier call has finished (`resume`) count as done, and not towards the pace.
+    earlier call has finished (`resume`) count as done, and not towards the pace. Of items that take unlike
+    times (`weigh`) the work tells the pace, not their number.
     """
 
     def __init__(
@@ -31,6 +32,7 @@ class ProgressClock:
         self._show, self._total, self._clock = show, total, clock
         self._begun, self._resumed = clock(), 0
         self._block_end: tuple[int, float] | None = None
+        self._work: tuple[float, float, float] | None = None
         self.n_done = 0
 
     def __call__(self, n_done: int) -> None:
@@ -50,6 +52,10 @@ class ProgressClock:
         """Take `count` more items that were finished already."""
         self._resumed += count
 
+    def weigh(self, done: float, left: float) -> None:
+        """Take what was done so far of all work, and what is left of it, in any unit."""
+        self._work = done, left, self._clock()
+
     def seconds_left(self) -> float | None:
         """Return how long the others will take from now on; None while nobody can tell."""
         if self._total is None or self.n_done <= self._resumed:
@@ -57,6 +63,12 @@ class ProgressClock:
         if self.n_done >= self._total:
             return 0.0
         time_now = self._clock()
+        if self._work is not None:
+            done, left, last = self._work
+            if not done:
+                return None
+            grown, told = ((now - self._begun) * left / done for now in (time_now, last))
+            return max(grown / 2, told - (time_now - last))
         by_items = (time_now - self._begun) / (self.n_done - self._resumed) * (self._total - self.n_done)
         n_paced, last = self._block_end or (0, time_now)
         if n_paced <= self._resumed:
@@ -75,6 +87,12 @@ def note_block(progress: Callable[[int], None] | None) -> None:
     """Tell what shows progress that work in blocks begins, or that one has ended."""
     if progress is not None and hasattr(progress, "end_block"):
         progress.end_block()
+
+
+def note_work(progress: Callable[[int], None] | None, done: float, left: float) -> None:
+    """Tell what shows progress how much work is done and left, where items take unlike times."""
+    if progress is not None and hasattr(progress, "weigh"):
+        progress.weigh(done, left)
 
 
 class Advance:

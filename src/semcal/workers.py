@@ -258,6 +258,7 @@ class JobOutcome:
     error: Exception | None = None
     warnings: tuple[Warning, ...] = ()  # each text once
     seconds: float = 0.0  # CPU time of the job
+    elapsed: float = 0.0  # time of the job by the clock
     start: float = 0.0  # CPU time of its process before its first job; 0 after that
     peak_mb: float = 0.0  # largest resident memory of its process so far (10⁶ bytes)
 
@@ -288,7 +289,7 @@ class JobRun:
     """
 
     def __init__(self, clock: Callable[[], float] = time.process_time) -> None:
-        self._clock, self._start = clock, clock()
+        self._clock, self._start, self._begun = clock, clock(), time.perf_counter()
         self.value: Any = None
         self.outcome = JobOutcome()
 
@@ -297,8 +298,10 @@ class JobRun:
 
     def __exit__(self, kind: object, error: BaseException | None, *_: object) -> bool:
         failure = error if isinstance(error, Exception) else None
-        seconds = self._clock() - self._start
-        self.outcome = JobOutcome(self.value, failure, seconds=seconds, peak_mb=peak_memory_mb())
+        seconds, elapsed = self._clock() - self._start, time.perf_counter() - self._begun
+        self.outcome = JobOutcome(
+            self.value, failure, seconds=seconds, elapsed=elapsed, peak_mb=peak_memory_mb()
+        )
         if seconds >= LONG:
             trim_memory()
         return failure is not None
@@ -379,6 +382,7 @@ class Executor(ABC, Generic[State]):
     def __init__(self, state: State | None = None) -> None:
         self._state = state  # what jobs that are done when they are submitted are given
         self.seconds: dict[str, float] = {}  # CPU time by stage
+        self.elapsed: dict[str, tuple[int, float]] = {}  # jobs, and their time by the clock, by stage
         self.peaks: dict[str, float] = {}  # largest memory (10⁶ bytes) of a process after a job, by stage
         self._warned: dict[Any, Any] = {}
         self._memory = MemoryMonitor()
@@ -479,6 +483,8 @@ class Executor(ABC, Generic[State]):
             with self._lock:
                 self._count("start", outcome.start)
                 self._count(task.stage, outcome.seconds)
+                jobs, elapsed = self.elapsed.get(task.stage, (0, 0.0))
+                self.elapsed[task.stage] = jobs + 1, elapsed + outcome.elapsed
                 self.peaks[task.stage] = max(self.peaks.get(task.stage, 0.0), outcome.peak_mb)
                 for message in outcome.warnings:
                     warnings.warn_explicit(message, type(message), task.stage, 0, registry=self._warned)

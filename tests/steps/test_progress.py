@@ -83,6 +83,19 @@ def test_inside_a_block_the_time_left_falls_with_the_clock() -> None:
     assert watch.at(170.0, 60) == (60, 0.0)
 
 
+def test_of_unlike_items_the_work_tells_the_time_left_and_not_their_number() -> None:
+    watch = Watch(100)
+    assert watch.at(5.0, 90) == (90, pytest.approx(5 / 9))
+    watch.progress.weigh(0.0, 300.0)
+    assert watch.at(6.0, 90) == (90, None)  # nothing was done in this call yet
+    watch.now = 10.0
+    watch.progress.weigh(20.0, 300.0)  # by two workers
+    assert watch.at(10.0, 91) == (91, 150.0)
+    watch.now = 40.0
+    assert watch.progress.seconds_left() == 40 * 300 / 20 / 2  # falls with the clock, at most by half
+    assert watch.at(50.0, 100) == (100, 0.0)
+
+
 def test_after_a_resume_the_time_left_is_that_of_the_work_since(monkeypatch: pytest.MonkeyPatch) -> None:
     watch = Watch(100)
     monkeypatch.setattr(console, "_quiet", False)

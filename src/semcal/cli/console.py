@@ -20,7 +20,7 @@ from typing import Any, TextIO
 
 from semcal.errors import UsageError, printable
 from semcal.files import LOCK, file_lock, is_stream, own_files
-from semcal.progress import ProgressClock, bar, duration, note_block, note_resumed
+from semcal.progress import ProgressClock, bar, duration, note_block, note_resumed, note_work
 from semcal.store import UnfinishedWork, remove_if_nothing_is_finished
 
 #: Seconds between two plain lines of progress.
@@ -50,6 +50,9 @@ class _Running:
 
     def end_block(self) -> None:
         note_block(self.show)
+
+    def weigh(self, done: float, left: float) -> None:
+        note_work(self.show, done, left)
 
 
 _running: list[_Running] = []

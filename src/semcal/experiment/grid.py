@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from itertools import count
 from pathlib import Path
+from threading import Lock
 
 from semcal.errors import SemcalWarning, StoreError
 from semcal.experiment.answer_steps import GridBlocks, GridJob
@@ -29,6 +29,7 @@ from semcal.experiment.grid_settings import CALIBRATED, GridSettings, Model, cla
 from semcal.files import dumps, read_object, remove_leftovers, write_rows
 from semcal.installation import environment, versions
 from semcal.models.language_model import PromptConfig
+from semcal.progress import note_block, note_work
 from semcal.recalibration.methods import FITTED
 from semcal.recalibration.provenance import check_enough, warn_if_few
 from semcal.rows import Json, warn_of_cut_draws
@@ -103,19 +104,16 @@ class Grid:
             self.on_problem(problem)
         self._claim_questions(sets)
         settings_of_models = [self.settings.of_model(model) for model in self.settings.models]
-        total = sum(
-            expected_blocks(settings, parts.sizes()).total()
-            for settings in settings_of_models
-            for parts in sets
+        expected: Counter[str] = sum(
+            (expected_blocks(of, parts.sizes()) for of in settings_of_models for parts in sets), Counter()
         )
         self._warn_of_what_is_left_out()
         blocks = GridBlocks(Store(self.folder), self.executor, made=self.made, on_remade=self.on_remade)
-        with self.progress("run", total) as update:
-            finished = count(1)
-            # Fits of later runs are not counted.
-            blocks.on_block = lambda _stage: update(min(next(finished), total))
+        with self.progress("run", expected.total()) as update:
+            blocks.on_block = BlockProgress(update, expected, self.executor.elapsed)
             for model, settings in zip(self.settings.models, settings_of_models):
                 cells = self._cells(model, settings, sets, blocks)
+                note_block(update)  # the model is here, and the first blocks begin
                 for functions in _schedule(cells):
                     self.executor.run_together(functions)
                 refused = [problem for cell in cells for problem in cell.problems]
@@ -221,6 +219,38 @@ class Grid:
             **higher_peak(before, self.executor.peak_memory),
         }
         write_if_new(self.folder / "environment.json", dumps(record, indent=1) + "\n")
+
+
+@dataclass
+class BlockProgress:
+    """Tells of finished blocks, and how much work is left by the times that blocks of a stage have taken."""
+
+    update: Callable[[int], None]
+    expected: Counter[str]  # by stage
+    elapsed: Mapping[str, tuple[int, float]]  # `Executor.elapsed`
+    finished: Counter[str] = field(default_factory=Counter)
+    _lock: Lock = field(default_factory=Lock, repr=False)
+
+    def __call__(self, stage: str) -> None:
+        """Take a block of a stage that is there; fits of later runs are not counted."""
+        with self._lock:
+            self.finished[stage] += 1
+            note_work(self.update, *self.work())
+            self.update(min(self.finished.total(), self.expected.total()))
+
+    def work(self) -> tuple[float, float]:
+        """Return seconds of the jobs that were done, and those of the blocks that are left.
+
+        A block of a stage without a job so far is taken to need the mean of all jobs.
+        """
+        jobs, seconds = Counter[str](), dict.fromkeys(self.expected, 0.0)
+        for label, (n_jobs, elapsed) in list(self.elapsed.items()):
+            if (stage := _stage(label)) in seconds:
+                jobs[stage] += n_jobs
+                seconds[stage] += elapsed
+        done, usual = sum(seconds.values()), sum(seconds.values()) / max(1, jobs.total())
+        left = self.expected - self.finished
+        return done, sum(n * (seconds[s] / jobs[s] if jobs[s] else usual) for s, n in left.items())
 
 
 def _schedule(cells: Sequence[Cell]) -> Iterator[list[Callable[[], None]]]:
