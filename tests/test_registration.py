@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import pickle
+import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -334,6 +336,36 @@ def test_worker_processes_import_the_modules_too(tmp_path: Path, monkeypatch: py
     with ProcessExecutor(jobs_for_workers.ten, 1, preload=()) as executor:
         known = [executor.submit(jobs_for_workers.KnowsMeasure(name), stage="ask") for name in ("C3-SC", "X")]
         assert [one.result() for one in known] == [True, False]
+
+
+OF_RAY = """
+def held():
+    return MEASURES
+
+def job(held, _):
+    return "C5-SC" in held
+"""
+#: Does a job as a process of a Ray cluster does, which has imported nothing of the user's.
+RAY_TASK = """
+import pickle, sys
+from semcal.experiment.ray_executor import do
+outcome = do(*pickle.load(sys.stdin.buffer))
+print(outcome.error or outcome.value)
+"""
+
+
+@pytest.mark.usefixtures("forgotten")
+def test_ray_tasks_import_the_modules_before_what_they_register_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "plugin_of_5.py").write_text(PLUGIN.format(name="C5-SC") + OF_RAY)
+    load_plugins(["plugin_of_5"])
+    module = sys.modules["plugin_of_5"]
+    task = pickle.dumps((pickle.dumps(module.held), str(tmp_path), pickle.dumps(module.job), PLUGINS))
+    command = [sys.executable, "-P", "-c", RAY_TASK]
+    done = subprocess.run(command, input=task, capture_output=True, check=False, timeout=300)
+    assert done.stdout.decode().strip() == "True", done.stderr.decode()
 
 
 @pytest.mark.usefixtures("forgotten")

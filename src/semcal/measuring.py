@@ -18,7 +18,17 @@ from semcal.measures import MEASURES, SemanticConfidence, confidence
 from semcal.measures.formulas import EQUALLY_LIKELY
 from semcal.metrics.frequencies import Groups
 from semcal.registry import check_name
-from semcal.rows import CALIBRATED, Json, Measures, Row, RowsAt, as_rows, rows_by_temperature
+from semcal.rows import (
+    ANSWER_KINDS,
+    CALIBRATED,
+    STATED,
+    Json,
+    Measures,
+    Row,
+    RowsAt,
+    as_rows,
+    rows_by_temperature,
+)
 from semcal.text.normal_form import normal_form
 
 Name = TypeVar("Name", bound=Hashable)
@@ -326,6 +336,27 @@ def _by_measure(row: Row, key: str) -> dict[str | None, Any]:
     return by_measure
 
 
+def _of_own_answer(row: Row) -> Row:
+    """The row with whether its answer is right, if it tells that by people's verdict alone (`correct`).
+
+    Measures say of an answer that is not read of the draws what share of them means the same.
+    """
+    if not isinstance(names := row.json.get("confidence"), Mapping):
+        return row
+    kinds = (kind for kind in reversed(ANSWER_KINDS) if kind in STATED and STATED[kind][2] in row.json)
+    kind = next(kinds, None)
+    right = row.json.get("answer_correct", row.verdict) if kind or row.has("probability") else None
+    if right is None:
+        return row
+    row = row.set(answer_correct=right)
+    if kind is None:
+        return row if isinstance(row.json.get("correct"), Mapping) else row.set(correct=dict.fromkeys(names))
+    place = row.stated_answer(kind).cluster
+    shares = row.measured.confidences
+    confidence = {k: None if of is None else 0.0 if place is None else of[place] for k, of in shares.items()}
+    return row.set(confidence=confidence, correct=dict.fromkeys(confidence, right))
+
+
 def check_assessable(row: Row) -> None:
     """Raise InputError unless the row holds confidence and correct, flat or by measure.
 
@@ -334,6 +365,7 @@ def check_assessable(row: Row) -> None:
     for key in ("confidence", "correct"):
         if not row.has(key):
             raise InputError(f"no {key!r}; run `semcal measure` and `semcal grade` first, or add it")
+    row = _of_own_answer(row)
     confidence, correct = _by_measure(row, "confidence"), _by_measure(row, "correct")
     if confidence.keys() != correct.keys():
         raise InputError(
@@ -382,11 +414,12 @@ def scores_by_measure(
 ) -> dict[str | None, Scores]:
     """Gather confidence, correctness and entropy of rows (each accepted by `check_assessable`) by measure.
 
-    Flat rows go under None, `probability` and `answer_correct` under "Calibrated". With `chosen` only these
+    Flat rows go under None, `probability` and `answer_correct` (or people's verdict in `correct`) under
+    "Calibrated". With `chosen` only these
     measures; UsageError if one is in no row. With `by` also the value of that column.
     """
     by_measure: dict[str | None, Scores] = {}
-    for row in as_rows(rows):
+    for row in map(_of_own_answer, as_rows(rows)):
         correct, entropy = _by_measure(row, "correct"), _by_measure(row, "semantic_entropy")
         for name, value in _by_measure(row, "confidence").items():
             by_measure.setdefault(name, Scores()).add(

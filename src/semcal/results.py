@@ -56,7 +56,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
 
-    from semcal.calibration.calibrated import CalibratedAnswer, Calibration, LikeAnswers
+    from semcal.calibration.calibrated import CalibratedAnswer, Calibration
+    from semcal.calibration.report import LikeAnswers
     from semcal.grading.rules import Grader
     from semcal.recalibration.attentive import AnyRecalibrator
 
@@ -451,7 +452,7 @@ class Results(Sequence[Answer]):
             promise = answer.thresholds, answer.risk
             verdict = answer.abstained, answer.decision, *promise, answer.calibration, answer.reason
             row = row.add(Decision(answer.text, answer.confidence, answer.score, answer.threshold, *verdict))
-        return grade_row(row, grader=grader) if _is_gradable(row, answer) else row
+        return grade_row(row, grader=grader, kind=answer.answer_kind) if _is_gradable(row, answer) else row
 
     def records(self) -> list[JsonObject]:
         """Return a short dict of each answer: the rows of `to_df`."""
@@ -514,9 +515,10 @@ class Results(Sequence[Answer]):
     def _scores(self, measure: str | Iterable[str] | None = None, by: str | None = None) -> dict[str, Scores]:
         graded = [self._graded_rows[place] for place in self._graded()]
         if not graded:
+            verdicts = ", or 'correct' for given answers" if self._kind == "given" else ""
             raise InputError(
-                "no row has reference answers, so none is graded; add a column 'answers' (there are: "
-                f"{', '.join(self._graded_rows[0].json)})"
+                f"no row has reference answers, so none is graded; add a column 'answers'{verdicts} "
+                f"(there are: {', '.join(self._graded_rows[0].json)})"
             )
         single = isinstance(measure, str) or not isinstance(measure, Iterable)
         chosen: Any = None if measure is None else [measure] if single else measure
@@ -637,15 +639,16 @@ class Results(Sequence[Answer]):
 
 
 def _is_gradable(row: Row, answer: Answer) -> bool:
-    """Whether it is known what is right: by references, or by a verdict on a calibrated answer."""
-    return row.is_labelled or (answer.measure == CALIBRATED and answer.row.has_label(answer.answer_kind))
+    """Whether it is known what is right: by references, or by a verdict on an answer that is given."""
+    return row.is_labelled or answer.row.has_label(answer.answer_kind)
 
 
 def _correct(row: Row, answer: Answer) -> bool | None:
     if not _is_gradable(row, answer):
         return None
     grades = row.graded
-    correct = grades.answer_correct if answer.measure == CALIBRATED else grades.of_measure(answer.measure)
+    own = answer.measure == CALIBRATED or answer.answer_kind != "modal"
+    correct = grades.answer_correct if own else grades.of_measure(answer.measure)
     return None if correct is None else bool(correct)
 
 

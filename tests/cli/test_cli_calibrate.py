@@ -13,6 +13,7 @@ import pytest
 from invoking import semcal, write
 
 from semcal.demo.questions import load_set
+from tests.golden.invoking import store_page
 
 #: Tiny models of random weights never end an answer.
 pytestmark = pytest.mark.filterwarnings("ignore:.* samples reached the token limit")
@@ -60,6 +61,24 @@ def test_a_model_is_asked_and_the_same_call_again_is_refused_until_overwrite(tmp
     assert "holds a calibration already" in err
     assert semcal(*call, "--overwrite")[0] == 0
     assert (tmp_path / "c" / "calibration.json").read_bytes() == first
+
+
+def test_people_see_what_each_threshold_answers_and_which_references_match(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [{**row, "answers": ["Nobody", *row["answers"]]} for row in stored(200)]
+    store_page("shown", "calibrate", write(tmp_path / "s.jsonl", rows), "--out", "c")
+    lines = Path("shown.txt").read_text().splitlines()
+    thresholds, answered, wrong = (
+        next(line for line in lines if line.startswith(head)).removeprefix(head).split()
+        for head in ("at threshold", "answered", "wrong")
+    )
+    points = json.loads(Path("c/calibration.json").read_text())["report"]["at_thresholds"]
+    assert [float(one) for one in thresholds] == [point["threshold"] for point in points]
+    assert answered[0] == "100%"
+    assert wrong == [f"{point['wrong'] / point['answered']:.0%}" for point in points]
+    assert any(line.startswith("  right: 'Ana' to") and line.endswith("reference: 'Ana'") for line in lines)
 
 
 def test_a_bad_row_is_reported_and_the_rest_is_calibrated_on(tmp_path: Path) -> None:

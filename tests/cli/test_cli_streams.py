@@ -124,3 +124,35 @@ def test_a_parquet_column_whose_name_is_not_utf_8_is_one_error(old: bytes, tmp_p
     code, rows, stderr = semcal("cluster", path, "--equivalence", "exact")
     reason = f"the name of a column of {path} is not UTF-8 (invalid start byte)"
     assert (code, rows, stderr) == (1, [], f"error: {reason}: write the file again with another\n")
+
+
+@pytest.mark.filterwarnings("always::semcal.errors.SemcalWarning")
+def test_quiet_commands_print_errors_and_bad_rows_alone(tmp_path: Path) -> None:
+    """Each of these prints a warning or a note without -q."""
+    rows = [
+        {
+            "id": f"q{i}",
+            "question": f"Who built mill {i}?",
+            "samples": ["Ana"] * (i % 5) + ["Bo"] * 5,
+            "answers": ["Ana"],
+        }
+        for i in range(40)
+    ]
+    rows = [{**row, "samples": row["samples"][:5]} for row in rows]
+    file, asked = write(tmp_path / "rows.jsonl", rows), write(tmp_path / "q.jsonl", [{"question": "Who?"}])
+    clustered = str(tmp_path / "clustered.jsonl")
+    assert semcal("cluster", file, "--equivalence", "exact", "--out", clustered, "-q")[2] == ""
+    for command in (
+        ("calibrate", file, "--equivalence", "exact", "--overwrite", "--out", tmp_path / "c"),
+        ("measure", clustered),
+        ("measure", clustered, "--calibration", tmp_path / "c"),
+        ("ask", asked, "--model", "atlas", "--m", "3", "--equivalence", "exact"),
+    ):
+        loud, quiet = semcal(*command), semcal(*command, "-q")
+        assert (loud[0], quiet[0], quiet[2]) == (0, 0, ""), command
+        assert len(loud[2]) > 0, command
+        assert loud[1] == quiet[1]
+    with Path(clustered).open("a") as handle:
+        handle.write('{"id": "bad"}\n')
+    code, _, stderr = semcal("measure", clustered, "-q")
+    assert (code, "1 bad row was left out" in stderr, "log-likelihoods" in stderr) == (1, True, False)

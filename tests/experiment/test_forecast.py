@@ -8,7 +8,7 @@ from pathlib import Path
 import mill_grid as mills
 import pytest
 
-from semcal.errors import InputError, ModelError
+from semcal.errors import InputError, ModelError, ServerError
 from semcal.experiment.fit_steps import GridState
 from semcal.experiment.grid_plan import forecast
 from semcal.experiment.grid_settings import settings_of
@@ -90,5 +90,20 @@ def test_what_cannot_be_timed_says_why(tmp_path: Path) -> None:
     state = GridState(tmp_path, refuse, lambda _: pytest.fail("no equivalence is needed"))
     assert forecast(settings, lambda: state).timing == "not known: no model one"
     assert forecast(settings).timing == "not measured, since one is not on this machine"
-    server = mills.settings(tmp_path, "models=[{name: s, path: 'openai:http://127.0.0.1:9/v1#x'}]")
+    server = mills.settings(tmp_path, "models=[{name: s, path: 'openai:https://models.example/v1#x'}]")
     assert forecast(server).timing == "not measured, since a server may charge for a first question"
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:9", "localhost:9", "LOCALHOST", "[::1]:9", "127.3.2.1"])
+def test_a_server_of_this_machine_charges_nothing_and_is_timed(tmp_path: Path, host: str) -> None:
+    settings = mills.settings(tmp_path, f"models=[{{name: s, path: 'openai:http://{host}/v1#x'}}]")
+    state = GridState(tmp_path, mills.model_of, lambda _: pytest.fail("no equivalence is needed"))
+    plan = forecast(settings, lambda: state)
+    assert plan.seconds is not None
+    assert plan.timing.startswith("s answered the first test question of mill 4 times in ")
+    refused = GridState(tmp_path, refuse, lambda _: pytest.fail("no equivalence is needed"))
+    assert forecast(settings, lambda: refused).timing == "not known: no server s"
+
+
+def refuse(model):
+    raise ServerError(f"no server {model.name}")

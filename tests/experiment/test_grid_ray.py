@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -45,7 +46,7 @@ MILL = Model(name="one", path="one")
 
 def test_a_task_gives_the_lines_of_the_job_and_what_they_cost(tmp_path: Path) -> None:
     job = GridJob((IdentifyStep({"mill": PromptConfig()}),), MILL, "fake")
-    outcome = ray_executor.do(mills.States(tmp_path), str(Path.cwd()), job)
+    outcome = ray_executor.do(pickle.dumps(mills.States(tmp_path)), str(Path.cwd()), pickle.dumps(job))
     assert outcome.error is None
     assert outcome.value == job(mills.state_of(tmp_path), lambda _: None)
     assert (outcome.warnings, outcome.seconds >= 0, outcome.peak_mb > 10) == ((), True, True)
@@ -71,8 +72,9 @@ class Damaged:
 
 
 def test_the_error_of_a_task_comes_back_as_its_own_class(tmp_path: Path) -> None:
-    read, fail = GridJob((Damaged(),), MILL, "fake"), GridJob((Odd(),), MILL, "fake")
-    found = [ray_executor.do(mills.States(tmp_path), str(Path.cwd()), job).error for job in (read, fail)]
+    load = pickle.dumps(mills.States(tmp_path))
+    jobs = [pickle.dumps(GridJob((step,), MILL, "fake")) for step in (Damaged(), Odd())]
+    found = [ray_executor.do(load, str(Path.cwd()), job).error for job in jobs]
     assert isinstance(found[0], StoreError)
     assert "block.jsonl is damaged" in str(found[0])
     assert isinstance(found[1], KeyError)

@@ -24,12 +24,20 @@ from semcal.errors import MissingExtraError, ModelError, SemcalWarning, UsageErr
 from semcal.hub_names import LANGUAGE_MODEL, NLI_MODEL, locate
 from semcal.models import loading
 from semcal.workers import PRELOAD, start_context
+from tests.cli.invoking import semcal as run_command
 
 gguf = pytest.importorskip("gguf")
 
 pytestmark = pytest.mark.filterwarnings("ignore:transformers does not know how 'abacus':UserWarning")
 
 IDS = torch.arange(40, 60)[None]
+GRID = """
+models: [{{name: tiny, path: "{model}"}}]
+datasets: [{{name: trivia, source: atlas-trivia, calibration_train: 30, validation: 20, test: 30}}]
+equivalence: exact
+methods: [Base]
+sampling: {{m: 2, counts_runs: 0}}
+"""
 
 
 def quantised(source: Path, out: Path, kind: str, **changed: Any) -> Path:
@@ -83,6 +91,14 @@ def logits(network: Any) -> torch.Tensor:
 
 def own_logits(path: Path, **options: Any) -> torch.Tensor:
     return logits(semcal.load_model(path, device="cpu", **options).network.model)
+
+
+def test_a_dry_run_of_a_grid_times_a_gguf_that_is_not_unpacked_yet(model: Path, tmp_path: Path) -> None:
+    shutil.rmtree(loading.gguf_cache(), ignore_errors=True)
+    (config := tmp_path / "grid.yaml").write_text(GRID.format(model=model))
+    code, (plan,), stderr = run_command("run", config, "--out", tmp_path / "run", "--dry-run", "--json")
+    assert code == 0, stderr
+    assert plan["first_question_seconds"] > 0
 
 
 def test_the_embedded_model_as_a_gguf_is_the_embedded_model(model: Path) -> None:

@@ -30,15 +30,15 @@ from semcal.serve.configuration import (
     ServeSettings,
     admits,
     hashed,
-    is_loopback,
     merged,
     read_keys,
 )
 from semcal.serve.connections import Limits
 from semcal.serve.engine import Asker, Engine, Job, make_askers
+from semcal.serve.guard import note
 from semcal.serve.log import ReplyLog
 from semcal.servers.client import ServerClient
-from semcal.servers.settings import Endpoint, ServerSettings
+from semcal.servers.settings import Endpoint, ServerSettings, is_loopback
 from semcal.uncertainty import SemanticUQ
 from tests.serve.serving import SANG, WHERE, WROTE, Running, SlowModel, running, until, uq_of
 from tests.servers import fake_model
@@ -749,3 +749,13 @@ def test_threads_end_with_the_server() -> None:
     with running() as server:
         server.chat(WROTE)
     until(lambda: threading.active_count() <= before + 1)  # the pool of the client's event loop may stay
+
+
+def test_a_quiet_server_logs_its_own_failures_and_not_each_request(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "semcal.serve")
+    note("request", status=200)
+    note("error", type="ValueError")
+    assert [(record.levelname, json.loads(record.message)["event"]) for record in caplog.records] == [
+        ("INFO", "request"),
+        ("ERROR", "error"),
+    ]

@@ -8,12 +8,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import matplotlib
 import numpy as np
 import pytest
 from made_up_calibration import calibration, threshold
+from matplotlib.figure import Figure
 from scipy.stats import binomtest
 
-from semcal.calibration.calibrated import Calibration
+from semcal import metrics
+from semcal.calibration.calibrated import Calibration, LabeledAnswers
 from semcal.calibration.features import candidates_for
 from semcal.calibration.learn import calibrate
 from semcal.data.question import Question
@@ -463,6 +466,48 @@ def test_draws_at_several_temperatures_are_split_with_those_at_one_first() -> No
         rows_by_temperature([{**row, "temperatures": [1, 1, 1, 0]}])
 
 
+@pytest.mark.parametrize("risk", [None, 0.01])
+def test_a_report_tells_what_is_answered_and_wrong_from_a_threshold_on_with_or_without_a_promise(
+    risk: float | None, tmp_path: Path
+) -> None:
+    found = calibrate_samples(samples(150), equivalence=EXACT, risk=risk)
+    assert found.threshold is None or found.threshold.threshold is None
+    p, correct = np.array(found.labeled.out_of_fold), np.array(found.labeled.correct_out_of_fold)
+    assert not found.report.chosen.startswith("constant")  # there thresholds are compared with shares
+    for point in found.report.at_thresholds:
+        answered = p >= point.threshold
+        assert (point.answered, point.wrong) == (answered.sum(), (answered & ~correct).sum())
+        assert point.coverage == point.answered / found.report.n
+    thresholds = [point.threshold for point in found.report.at_thresholds]
+    answered = [point.answered for point in found.report.at_thresholds]
+    assert (thresholds[0], answered[0], len(thresholds) > 3) == (0.0, found.report.n, True)
+    assert answered == sorted(set(answered), reverse=True)
+    found.save_pretrained(tmp_path)
+    assert Calibration.from_pretrained(tmp_path).report.at_thresholds == found.report.at_thresholds
+    assert found.report.to_json()["at_thresholds"][0]["answered"] == found.report.n
+    reason = "no threshold is shown to keep the share of wrong answers within 1 %"
+    assert (reason in repr(found)) == (risk is not None)
+
+
+def test_a_calibration_draws_how_often_its_answers_out_of_fold_are_right() -> None:
+    matplotlib.use("Agg")
+    found = calibrate_samples(samples(150), equivalence=EXACT)
+    ax = Figure().subplots()
+    assert found.plot(ax=ax) is ax
+    drawn = metrics.reliability_diagram(found.labeled.out_of_fold, found.labeled.correct_out_of_fold)
+    (curve,) = [line for line in ax.lines if line.get_label() == "isotonic fit"]
+    assert curve.get_xdata() == pytest.approx(drawn.confidence)
+    assert ax.get_title() == f"{found.report.chosen}, 150 questions, out of fold"
+    with pytest.raises(InputError, match="calibrate again"):
+        replace(found, labeled=LabeledAnswers()).plot()
+
+
+def test_of_graded_examples_the_reference_that_matches_is_named() -> None:
+    rows = [{**row, "answers": ["Nobody", *row["answers"], "Di"]} for row in samples(60)]
+    for example in calibrate_samples(rows, equivalence=EXACT).examples:
+        assert example.reference == ("Ana" if example.correct else "Nobody")
+
+
 @pytest.mark.parametrize("right", [True, False])
 def test_labels_of_one_kind_give_every_answer_one_probability_and_say_so(right: bool, tmp_path: Path) -> None:
     rows = [{**row, "answers": row["samples"] if right else ["Nobody"]} for row in samples(60)]
@@ -472,7 +517,9 @@ def test_labels_of_one_kind_give_every_answer_one_probability_and_say_so(right: 
     assert [str(one.message).partition(",")[0] for one in caught] == [f"all 60 answers are {kind}"]
     assert found.report.chosen == "constant(E-SC)"
     assert found.report.calibrated["auroc"] is None
-    assert found.report.why.startswith(f"No map is better than one probability for all answers, {p:.3f}")
+    why = f"All answers have the probability {p:.3f}: all 60 answers are {kind}"
+    assert found.report.why.startswith(why)
+    assert why in repr(found)
     found.save_pretrained(tmp_path)
     answers = Calibration.from_pretrained(tmp_path).apply({None: measured(samples(20, seed=1))})
     assert [one.probability for one in answers] == pytest.approx([p] * 20)

@@ -66,6 +66,27 @@ def test_an_answer_means_what_most_of_the_draws_do_that_it_is_equivalent_to(
     assert matched.stated_answer("given").text == answer
 
 
+@pytest.mark.parametrize("references", [False, True])
+def test_score_takes_the_verdicts_that_calibrate_learns_from(references: bool) -> None:
+    """References beside a verdict, by which every given answer would be wrong, do not count."""
+    rows = [{**row, **({"answers": ["Di"]} if references else {})} for row in stored()]
+    results, base = semcal.score(rows, "exact", answer="given"), calibrated(rows).report.base
+    figures = results.metrics()["E-SC"]
+    assert figures["n"] == len(rows)
+    for name in ("accuracy", "mean_confidence", "ace", "brier", "auroc"):
+        assert figures[name] == pytest.approx(base[name])
+    assert [record["correct"] for record in results.records()] == [row["correct"] for row in rows]
+    assert [row["answer_correct"] for row in results.rows] == [row["correct"] for row in rows]
+
+
+def test_a_given_answer_without_a_verdict_is_graded_itself_and_not_that_of_the_draws() -> None:
+    rows = stored(40, verdicts=False)
+    results = semcal.score(rows, "exact", answer="given")
+    assert [record["correct"] for record in results.records()] == [row["answers"] == ["Ana"] for row in rows]
+    with pytest.raises(InputError, match="'answers', or 'correct' for given answers"):
+        semcal.score([{**row, "answers": None} for row in rows], "exact", answer="given").metrics()
+
+
 def test_an_answer_that_is_none_of_the_labels_means_no_draw() -> None:
     among = ExactMatch(("Cy", "Di"))
     row = {"id": "1", "question": "Who?", "samples": ["Ana", "Bo", "Cy"], "answer": "banana"}
@@ -386,5 +407,13 @@ def test_the_commands_check_given_answers(tmp_path: Path) -> None:
     first = json.loads(graded.read_text().splitlines()[0])
     assert (first["answer"], first["answer_correct"]) == ("Ana", stored()[0]["correct"])
     assert 0 < first["probability"] < 1
+    found = [run.invoke(app, ["metrics", str(path), "--json"]).stdout for path in (measured, graded)]
+    assert found[0] == found[1]  # verdicts need no grading
+    by_measure = {line["measure"]: line for line in map(json.loads, found[0].splitlines())}
+    base = Calibration.from_pretrained(folder).report.base
+    for name in ("E-SC", "Calibrated"):
+        assert by_measure[name]["accuracy"] == pytest.approx(base["accuracy"])
+    assert by_measure["E-SC"]["brier"] == pytest.approx(base["brier"])
+    assert by_measure["Calibrated"]["brier"] < base["brier"]
     result = run.invoke(app, ["measure", str(clustered), "--calibration", str(folder), "--answer", "modal"])
     assert result.exit_code == 2

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import semcal
 from semcal.cli import console
 from semcal.data.question import Question
+from semcal.errors import QuestionError
 from semcal.models.equivalence import ExactMatch
 from semcal.models.fakes import FakeLanguageModel
 from semcal.models.language_model import Capabilities, PromptConfig, SampleRequest
@@ -245,7 +246,7 @@ def test_a_plan_counts_tokens_and_asks_the_first_question_alone(monkeypatch: pyt
 
 def test_a_plan_over_a_server_asks_nothing_and_counts_what_each_request_holds() -> None:
     class Server(FakeLanguageModel):
-        capabilities = Capabilities(answers_a_request=1)
+        capabilities = Capabilities(answers_a_request=1, may_charge=True)
 
         def encode(self, chat: Any) -> tuple[int, ...]:
             return ()
@@ -265,3 +266,27 @@ def test_a_plan_over_a_server_asks_nothing_and_counts_what_each_request_holds() 
     assert requests == "requests: 560"
     assert tokens.startswith(f"tokens: about {8 * (characters // CHARACTERS):,} of prompts")
     assert seconds == "time: not measured, since a server may charge for a first question"
+
+
+def test_a_plan_over_a_server_that_charges_nothing_is_timed() -> None:
+    class Server(FakeLanguageModel):
+        capabilities = Capabilities(answers_a_request=1)
+
+    class Failing(Server):
+        def sample(self, request: Any, *_: Any, **__: Any) -> Any:
+            return [[[QuestionError(p.question_id, "busy") for p in request.prompts]]]
+
+    plans = [
+        plan_sampling(
+            of({question.question: {"Ana": 1.0} for question in QUESTIONS}),
+            QUESTIONS,
+            recalibrators=[Temperature(1.0)],
+            asking=PromptConfig(),
+            m=4,
+            max_new_tokens=3,
+        )
+        for of in (Server, Failing)
+    ]
+    assert [plan[0] for plan in plans] == ["requests: 280"] * 2
+    assert plans[0][-1].startswith("time: a first question took ")
+    assert plans[1][-1].startswith("time: not known: ")

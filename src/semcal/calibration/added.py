@@ -24,9 +24,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from semcal.calibration.calibrated import AddedLabels, Calibration
+from semcal.calibration.calibrated import Calibration
 from semcal.calibration.features import FEATURES, MOST_LACKING, SHARES
 from semcal.calibration.learning import APART
+from semcal.calibration.report import AddedLabels
 from semcal.databases import (
     REPLY_LOG,
     REPLY_LOG_SCHEMA,

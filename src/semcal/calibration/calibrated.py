@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field, TypeAdapter, ValidationError
 
+from semcal import metrics
 from semcal.calibration.features import (
     FEATURES,
     ColumnFeature,
@@ -25,6 +26,7 @@ from semcal.calibration.features import (
     answered_rows,
     features_of,
 )
+from semcal.calibration.report import CalibrationReport, Count, DrawsPoint, LikeAnswers, Share
 from semcal.calibration.signals import check_signals, signals_named
 from semcal.data.template import Template
 from semcal.errors import InputError, SemcalWarning, StoreError, UsageError, shown
@@ -74,10 +76,10 @@ from semcal.rows import (
 from semcal.store import write_if_new
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from semcal.recalibration.attentive import AnyRecalibrator, Fitted
 
-Share = Annotated[float, Field(ge=0, le=1)]
-Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]
 Verdict = Literal["answer", "review", "abstain"]
 #: What decides an answer, its probability and whether it is given, and the letters of a hash of it.
@@ -116,62 +118,13 @@ class Threshold:
 
 
 @dataclass(frozen=True)
-class CandidateScore:
-    """The cross-validated gain of a map that was tried."""
-
-    name: str
-    gain: float
-    above: float  # that of no map
-    standard_error: float
-    weight: Share = 0.0  # in the average of maps that gives probabilities
-
-
-@dataclass(frozen=True)
-class TemperatureScore:
-    """The cross-validated gain of answers at a temperature."""
-
-    temperature: float | None
-    gain: float
-    above: float  # that of answers at the first temperature
-    standard_error: float
-
-
-@dataclass(frozen=True)
-class CurvePoint:
-    """The gain above Base with a part of the labels."""
-
-    labels: int
-    gain_above_base: float
-
-
-@dataclass(frozen=True)
-class DrawsPoint:
-    """The cross-validated gain with the first draws of each temperature."""
-
-    m: int
-    gain: float
-    above: float  # that of all draws
-    standard_error: float
-
-
-@dataclass(frozen=True)
 class GradedExample:
     """A labelled question as it was graded."""
 
     question: str
     answer: str
-    reference: str | None  # None where people have judged the answer
+    reference: str | None  # of a right answer the one that matches; None where people have judged it
     correct: bool
-
-
-@dataclass(frozen=True)
-class LikeAnswers:
-    """Labelled questions whose answers got like probabilities out of fold (shares, under a constant)."""
-
-    low: Share
-    high: Share
-    n: Count
-    right: Count
 
 
 @dataclass(frozen=True)
@@ -190,128 +143,6 @@ class LabeledAnswers:
     def __post_init__(self) -> None:
         if len(set(map(len, vars(self).values()))) > 1:
             raise InputError("the columns of labeled answers must have one length")
-
-
-@dataclass(frozen=True)
-class AddedLabels:
-    """Labels that came back in production, and how a calibration that was learnt again has used them."""
-
-    fit: Count  # that the map was fitted to
-    apart: Count  # audited ones that the threshold was set on
-    unlabelled: Count  # audited replies without a label
-    left_out: Mapping[str, Count]  # why others are not used → how many
-    assumed_wrong: Count = 0  # of those for the threshold: without a label, which count as wrong
-
-    @property
-    def labeled(self) -> int:
-        """How many labels were used."""
-        return self.fit + self.apart - self.assumed_wrong
-
-
-@dataclass(frozen=True)
-class CalibrationReport:
-    """What was chosen and how good it is; figures of the calibrated probability are out of fold."""
-
-    n: int  # labelled questions that the map was fitted to
-    apart: int  # labelled questions that the threshold alone was set on
-    chosen: str
-    candidates: tuple[CandidateScore, ...]
-    base: Mapping[str, float | None]  # accuracy, mean_confidence, ace, …; None where undefined
-    calibrated: Mapping[str, float | None]
-    learning_curve: tuple[CurvePoint, ...]
-    warnings: tuple[str, ...] = ()
-    no_answer: Count = 0  # further labeled questions, whose most frequent meaning is "no answer": all wrong
-    no_answer_samples: Count = 0  # of all labeled questions, at the temperature of the answer
-    base_at_one: Mapping[str, float | None] | None = None  # at T = 1, where others were tried
-    temperatures: tuple[TemperatureScore, ...] = ()
-    first: tuple[str, ...] = ()  # what to know and do before anything else
-    like: tuple[LikeAnswers, ...] = ()  # ascending; all labelled questions that the map was fitted to
-    draws_curve: tuple[DrawsPoint, ...] = ()  # where it was asked for; the last is of all draws
-    added: AddedLabels | None = None  # counted in `n` and `apart`
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as an object of a file, without what was not asked for."""
-        contents = asdict(self)
-        for name in ("draws_curve", "added", "no_answer", "no_answer_samples"):
-            if not contents[name]:
-                del contents[name]
-        return contents
-
-    def like_answers(self, score: float) -> LikeAnswers | None:
-        """The labelled questions whose answers scored like this one; None if there are none."""
-        return min(self.like, key=lambda one: max(one.low - score, score - one.high, 0.0), default=None)
-
-    @property
-    def why(self) -> str:
-        """What was chosen, and by how much it is ahead."""
-        best = max(self.candidates, key=lambda candidate: candidate.above)
-        if self.chosen.startswith("constant"):
-            p = (sum(one.right for one in self.like) + 1) / (self.n + 2)
-            return (
-                f"No map is better than one probability for all answers, {p:.3f}; which are likelier to be "
-                "right the share tells, with which a threshold is compared."
-            )
-        chosen = next(candidate for candidate in self.candidates if candidate.name == self.chosen)
-        n_maps = sum(candidate.weight > 0 for candidate in self.candidates)
-        averaged = ""
-        if n_maps > 1:
-            which = "the share" if self.chosen.startswith("none") else "this one"
-            averaged = (
-                f" Probabilities are the mean of {n_maps} maps, weighted by their gain; {which} has "
-                f"{chosen.weight:.2f} of the weight."
-            )
-        if self.chosen.startswith("none"):
-            return (
-                f"The answer gets its share (as good as any map that was learned): the best, {best.name}, "
-                f"would gain {best.above:+.3f} ± {best.standard_error:.3f}, no more than chance." + averaged
-            )
-        return (
-            f"Chosen: {self.chosen}, whose cross-validated gain is {chosen.above:+.3f} ± "
-            f"{chosen.standard_error:.3f} above that of the share as it is." + averaged
-        )
-
-    @property
-    def answered_at(self) -> str | None:
-        """At which temperature answers are drawn, and why; None where one alone was at hand."""
-        best = max(self.temperatures[1:], key=lambda at: at.above, default=None)
-        if best is None:
-            return None
-        by = f"{best.above:+.3f} ± {best.standard_error:.3f}"
-        if best.above > best.standard_error:
-            return f"Answers are drawn at T = {best.temperature:g}, which gains {by} above T = 1."
-        return f"Answers are drawn at T = 1; at T = {best.temperature:g} they would gain {by}."
-
-    @property
-    def advice(self) -> tuple[str, ...]:
-        """What further labels would bring, if there are enough to say; and what fewer draws would cost."""
-        return (*self._advice_on_labels, *self._advice_on_draws)
-
-    @property
-    def _advice_on_draws(self) -> Iterator[str]:
-        if not self.draws_curve:
-            return
-        *fewer, full = self.draws_curve
-        if not fewer:
-            return
-        yield (
-            f"Gain by draws, from the first of each temperature ({full.m} at hand, {full.gain:.3f}): "
-            + ", ".join(f"{p.m}: {p.above:+.3f} ± {p.standard_error:.3f}" for p in fewer)
-        )
-        enough = next((p.m for p in fewer if p.m > 1 and p.above >= -p.standard_error), None)
-        if enough is not None:
-            yield f"{enough} draws lose no more than a standard error (--m {enough})."
-
-    @property
-    def _advice_on_labels(self) -> tuple[str, ...]:
-        halves = [point for point in self.learning_curve if point.labels <= self.n / 2]
-        if not halves:
-            return ()
-        half, full = halves[-1], self.learning_curve[-1]
-        before, after = (point.gain_above_base for point in (half, full))
-        return (
-            f"Gain above Base: {before:+.3f} with {half.labels} labels, {after:+.3f} with "
-            f"{full.labels}; twice as many would add about {max(0.0, after - before) / 2:.3f}.",
-        )
 
 
 @dataclass(frozen=True)
@@ -460,7 +291,24 @@ class Calibration(_Contents):
 
     def __repr__(self) -> str:
         limit = "" if self.threshold is None else f", threshold={self.threshold.threshold}"
-        return f"Calibration({self.report.chosen}, {self.report.n} labelled questions, m={self.m}{limit})"
+        reasons = [] if self.map.candidate.kind not in ("constant", "none") else [self.report.why]
+        reasons += [one.sentence for one in self.all_thresholds if one.threshold is None]
+        return (
+            f"Calibration({self.report.chosen}, {self.report.n} labelled questions, m={self.m}{limit})"
+            f"{': ' * bool(reasons)}{'; '.join(reason.rstrip('.') for reason in reasons)}"
+        )
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw with matplotlib how often labelled answers of each probability, out of fold, are right.
+
+        `calibration.plot().figure.savefig("plot.png")` saves it. InputError if it has no `labeled` answers.
+        """
+        if not self.labeled.out_of_fold:
+            raise InputError("the calibration was saved without its labeled answers; calibrate again")
+        diagram = metrics.reliability_diagram(self.labeled.out_of_fold, self.labeled.correct_out_of_fold)
+        ax = diagram.plot(ax=ax)
+        ax.set_title(f"{self.report.chosen}, {self.report.n} questions, out of fold")
+        return ax
 
     @cached_property
     def id(self) -> str:

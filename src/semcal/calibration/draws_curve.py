@@ -8,9 +8,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from semcal.calibration.calibrated import DrawsPoint, requested_features
+from semcal.calibration.calibrated import requested_features
 from semcal.calibration.features import answered_rows, candidates_for, features_of
 from semcal.calibration.learning import Learning, answering_temperatures, grade_answers
+from semcal.calibration.report import DrawsPoint
 from semcal.calibration.signals import SIGNALS
 from semcal.data.question import several
 from semcal.data.splits import question_ties

@@ -17,13 +17,8 @@ from semcal import inputs, metrics
 from semcal.calibration.added import ProductionLabels, usable_features
 from semcal.calibration.calibrated import (
     Calibration,
-    CalibrationReport,
-    CandidateScore,
-    CurvePoint,
     GradedExample,
     LabeledAnswers,
-    LikeAnswers,
-    TemperatureScore,
     Threshold,
     requested_features,
 )
@@ -41,6 +36,15 @@ from semcal.calibration.problems import (
     problems_of_labels,
     problems_of_rows,
     what_to_do_first,
+)
+from semcal.calibration.report import (
+    ONE_PROBABILITY,
+    AtThreshold,
+    CalibrationReport,
+    CandidateScore,
+    CurvePoint,
+    LikeAnswers,
+    TemperatureScore,
 )
 from semcal.calibration.samples import (
     NOWHERE,
@@ -116,6 +120,8 @@ PARTS, SUBSETS, FEWEST_LABELS = (0.25, 0.5, 0.75), 4, 25
 DECIMALS = 6
 #: Labelled questions that are counted together as like each other: at least so many, in at most ten groups.
 LIKE, MOST_LIKE = 20, 10
+#: The thresholds of which a report says what is answered from there on.
+THRESHOLDS = (*(tenths / 10 for tenths in range(10)), 0.95)
 #: What is said of one draw a question.
 OF_ONE_DRAW = (
     "one draw a question: the answer is compared with it alone, and the rest is told by likelihoods; "
@@ -423,7 +429,7 @@ def calibrate_rows(
         answer_kind=kind,
         columns=tuple(column for column in learning.columns if column.name in learnt.map.features),
         signals=signals_read(learning.signals, learnt.map.features),
-        examples=_examples(answer_rows, features, correct[:n]),
+        examples=_examples(answer_rows, features, correct[:n], grader),
         ancestors=() if added is None else added.ancestors,
         open_book=None if origin.provenance is None else _open_book(labelled),
         labeled=learnt.labeled,
@@ -493,16 +499,33 @@ def _with_added(
     return groups, np.concatenate([apart & (not added.alone), added.apart])
 
 
-def _examples(rows: Sequence[Row], features: AnswerFeatures, correct: Floats) -> tuple[GradedExample, ...]:
+def _examples(
+    rows: Sequence[Row], features: AnswerFeatures, correct: Floats, grader: Grader
+) -> tuple[GradedExample, ...]:
     """The first answer that is right, the first that is wrong, and the next ones up to three."""
     usable = [i for i in range(len(rows)) if features.answers[i] is not None]
     first = [next(i for i in usable if correct[i] == kind) for kind in (1.0, 0.0) if kind in correct[usable]]
     chosen = sorted(list(dict.fromkeys([*first, *usable]))[:3])
-    references = [rows[i].answers[0] if rows[i].is_labelled else None for i in chosen]
+    answered = [(rows[i], features.answers[i] or "", bool(correct[i])) for i in chosen]
     return tuple(
-        GradedExample(rows[i].title, features.answers[i] or "", reference, bool(correct[i]))
-        for i, reference in zip(chosen, references)
+        GradedExample(row.title, text, _reference(row, text, grader, matches=right), right)
+        for row, text, right in answered
     )
+
+
+def _reference(row: Row, text: str, grader: Grader, *, matches: bool) -> str | None:
+    """The first reference of a question, or the first that the answer `matches`; None if it has none.
+
+    A judge, which reads all references at once, is not asked again: its rules say which one matches.
+    """
+    if not row.is_labelled:
+        return None
+    question, references = row.question_or_empty, row.answers if matches else ()
+    marks: Grader = getattr(grader, "rules", grader) if hasattr(grader, "judge") else grader
+    matching = grade_together(
+        marks, lambda one: [other for other in references if one.grade(question, [text], [other]).correct]
+    )
+    return (*matching, *row.answers)[0]
 
 
 def _needs(chosen: ProbabilityMap, rows: Sequence[Row], answered: float | None, temperature: float) -> bool:
@@ -697,6 +720,7 @@ class _Learnt:
             ),
             first=first,
             like=tuple(_like_answers(self._scores_out_of_fold, self.correct)),
+            at_thresholds=tuple(_at_thresholds(self._scores_out_of_fold, self.correct, len(no_answer))),
             learning_curve=self.curve,
             warnings=(*problems, *self._problems()),
         )
@@ -714,20 +738,20 @@ class _Learnt:
         problems = []
         if right in (0, n):
             problems.append(
-                f"all {n} answers are {'right' if right else 'wrong'}, so that all get one "
-                "probability; label more questions, or harder and easier ones"
+                f"all {n} answers are {'right' if right else 'wrong'}, so that {ONE_PROBABILITY}; label "
+                "more questions, or harder and easier ones"
             )
         elif min(right, n - right) < FEW:
             kind = "right" if right < n - right else "wrong"
             problems.append(
-                f"only {min(right, n - right)} of {n} answers are {kind}, and a map takes {FEW} of each: all "
-                "get one probability; label more questions, or harder and easier ones"
+                f"only {min(right, n - right)} of {n} answers are {kind}, and a map takes {FEW} of each: "
+                f"{ONE_PROBABILITY}; label more questions, or harder and easier ones"
             )
         units = n if self.groups is None else len(np.unique(self.groups))
         if units < FOLDS and right not in (0, n):
             problems.append(
-                f"the {n} labelled questions make only {units} groups, and a map takes {FOLDS}: all get one "
-                "probability; label questions of more groups"
+                f"the {n} labelled questions make only {units} groups, and a map takes {FOLDS}: "
+                f"{ONE_PROBABILITY}; label questions of more groups"
             )
         if np.ptp(self.share) == 0:
             problems.append(
@@ -748,6 +772,16 @@ def _like_answers(scores: Floats, correct: Floats) -> Iterator[LikeAnswers]:
         right = int(correct[order[start:end]].sum())
         yield LikeAnswers(float(values[start]), float(values[end - 1]), end - start, right)
         start = end
+
+
+def _at_thresholds(scores: Floats, correct: Floats, n_without: int) -> Iterator[AtThreshold]:
+    """Each threshold that answers less than those below it; questions `without` an answer abstain."""
+    n, before = len(scores) + n_without, -1
+    for threshold in THRESHOLDS:
+        passed = scores >= threshold
+        if (answered := int(passed.sum())) not in (0, before):
+            yield AtThreshold(threshold, answered, int((1 - correct[passed]).sum()), answered / n)
+        before = answered
 
 
 def _above(p: Floats, share: Floats, correct: Floats) -> float:

@@ -10,7 +10,7 @@ import numpy as np
 from semcal.arrays import as_option
 from semcal.calibration.calibrated import requested_features
 from semcal.calibration.features import AnswerFeatures, ColumnFeature
-from semcal.grading.grade import grade_texts, grade_together
+from semcal.grading.grade import grade_answer, grade_together
 from semcal.grading.rules import Grader, RuleGrader
 from semcal.metrics.frequencies import Floats
 from semcal.rows import AnswerKind, Row, RowsAt, as_answer_kind
@@ -61,13 +61,9 @@ def answering_temperatures(rows: RowsAt, learning: Learning) -> list[float | Non
 
 def grade_answers(features: AnswerFeatures, rows: Sequence[Row], learning: Learning) -> Floats:
     """Return whether each answer is right: what people say of one that is given, else by its references."""
-
-    def correct(marks: Grader, text: str | None, row: Row) -> bool:
-        if learning.answer == "given" and row.verdict is not None:
-            return row.verdict
-        return grade_texts(marks, row.question_or_empty, [text], row.answers).correct
-
-    answered = list(zip(features.answers, rows))
+    answered, kind = list(zip(rows, features.answers)), learning.answer
     return np.array(
-        grade_together(learning.grader, lambda marks: [float(correct(marks, *pair)) for pair in answered])
+        grade_together(
+            learning.grader, lambda marks: [float(grade_answer(marks, *pair, kind)) for pair in answered]
+        )
     )

@@ -33,7 +33,7 @@ from semcal.cli import (
     server_commands,
 )
 from semcal.cli import options as opt
-from semcal.cli.console import Output, flush, kept_message, output_file, reserved, show, warn
+from semcal.cli.console import Output, flush, info, kept_message, output_file, reserved, show, warn
 from semcal.errors import SemcalError, SemcalWarning, UsageError, naming_extra, shown
 from semcal.files import HALF
 from semcal.registry import load_plugins
@@ -235,13 +235,13 @@ def _show_warning(
     *,
     printed: set[str],
 ) -> None:
-    """Print our own warnings in a line, each once, and others as Python does."""
+    """Print our own warnings in a line, each once, and others as Python does; none with -q."""
     if issubclass(category, SemcalWarning):
         if str(message) not in printed:  # several workers may give the same one
             printed.add(str(message))
-            warn(f"warning: {message}")
+            info(f"warning: {message}")
     else:
-        warn(warnings.formatwarning(message, category, filename, lineno, line).rstrip())
+        info(warnings.formatwarning(message, category, filename, lineno, line).rstrip())
 
 
 for _name, _command, _output_of in COMMANDS:

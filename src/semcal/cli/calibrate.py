@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from semcal.calibration.added import ProductionLabels
     from semcal.calibration.calibrated import Calibration
     from semcal.calibration.features import ColumnFeature
+    from semcal.calibration.report import CalibrationReport
     from semcal.calibration.samples import SamplesOrigin
     from semcal.grading.rules import Grader
     from semcal.models.equivalence import Equivalence
@@ -617,6 +618,17 @@ def _as_json(calibration: Calibration, path: Path, further: Mapping[str, object]
     return dumps({**calibration.report.to_json(), **beside})
 
 
+def _threshold_table(report: CalibrationReport) -> list[str]:
+    """What is answered from each threshold on, and the wrong ones of these."""
+    table = {
+        "at threshold": [f"{point.threshold:.2f}" for point in report.at_thresholds],
+        "answered": [f"{point.coverage:.0%}" for point in report.at_thresholds],
+        "wrong": [f"{point.wrong / point.answered:.0%}" for point in report.at_thresholds],
+    }
+    rows = ["".join([f"{head:<13}", *(f"{cell:>6}" for cell in cells)]) for head, cells in table.items()]
+    return [*rows, "These are the labelled questions, out of fold; only --risk promises anything for others."]
+
+
 def _in_words(calibration: Calibration, path: Path) -> str:
     report = calibration.report
     apart = f" ({report.apart} more kept apart for the threshold)" if report.apart else ""
@@ -643,6 +655,7 @@ def _in_words(calibration: Calibration, path: Path) -> str:
     ]
     if report.answered_at is not None:
         lines.append(report.answered_at)
+    lines += ["", *_threshold_table(report)]
     unset = "No threshold was asked for; --risk sets one, below which ask abstains."
     bands = [band.sentence for band in calibration.thresholds]
     bands += [TOGETHER.format(1 - sum(band.delta for band in calibration.thresholds))] if bands else []
@@ -651,7 +664,7 @@ def _in_words(calibration: Calibration, path: Path) -> str:
     lines += ["", f"{len(calibration.examples)} of the answers, as they were graded:"]
     for example in calibration.examples:
         mark = "right" if example.correct else "wrong"
-        reference = "" if example.reference is None else f"; a reference: {shown(example.reference)}"
+        reference = "" if example.reference is None else f"; reference: {shown(example.reference)}"
         lines.append(f"  {mark}: {shown(example.answer)} to {shown(example.question)}{reference}")
     lines += ["", f"written to {path}; semcal ask and measure: --calibration {path.parent}"]
     if calibration.samples is not None and not calibration.ancestors:

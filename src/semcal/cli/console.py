@@ -1,7 +1,8 @@
 """What a command writes: messages and progress on stderr, and its --out, which it checks and locks.
 
-`warn` prints always, `info` unless -q, `debug` with -v; `show` prints results. What comes from outside
-(answers, names, words of servers) reaches a terminal through these alone, without escape sequences.
+`warn` prints always (errors, bad rows, what an option asks for), `info` unless -q, `debug` with -v; `show`
+prints results. What comes from outside (answers, names, words of servers) reaches a terminal through these
+alone, without escape sequences.
 """
 
 from __future__ import annotations
@@ -60,6 +61,11 @@ def set_quiet(quiet: bool) -> None:
     """Silence `info`, `debug` and `progress` (option -q)."""
     global _quiet
     _quiet = quiet
+
+
+def is_quiet() -> bool:
+    """Return whether -q was given."""
+    return _quiet
 
 
 def set_verbose(verbose: bool) -> None:

@@ -502,7 +502,7 @@ class FitWork:
         choices = save_choices(chosen, table, out, provenance=provenance, measure=measure, by=by)
         write_rows(out / SELECTION, table)
         for warning in _lost_accuracy(table, by):
-            warn(f"warning: {warning}")
+            info(f"warning: {warning}")
         tried = len({row.get("candidate", row.get("temperature")) for row in table})
         place = out / SELECTION
         info(f"fit: {tried} candidates on {self.model.name}, their scores under each measure in {place}")
@@ -572,7 +572,7 @@ def check_apart(labelled: Sequence[Question], further: Sequence[Question], *, ro
     ties = {tie for question in labelled for tie in group_ties(question)}
     related = [question.id for question in further if not ties.isdisjoint(group_ties(question))]
     if related:
-        warn(
+        info(
             f"warning: {len(related)} questions ({listed([shown(name) for name in related])}) share a "
             "passage or a group with questions to fit to, which flatters what is measured on them; keep a "
             "passage or group in one file"

@@ -18,7 +18,7 @@ from typer import Argument, Option
 from semcal.cli import options as opt
 from semcal.cli.console import Output, debug, info, progress, show, warn
 from semcal.cli.row_streams import ProblemLog
-from semcal.errors import MissingExtraError, ModelError, UsageError
+from semcal.errors import MissingExtraError, UsageError
 from semcal.files import dumps, own_files
 
 if TYPE_CHECKING:
@@ -210,11 +210,7 @@ def _run_folder(out: Path | None, config: Path) -> Path:
 def _plan(settings: GridSettings, folder: Path, open_state: Callable[[], GridState], *, as_json: bool) -> int:
     from semcal.experiment.grid_plan import forecast
 
-    try:
-        model_is_here = opt.weights_of(model=settings.models[0].path) is not None
-    except ModelError:
-        model_is_here = False
-    plan = forecast(settings, open_state if model_is_here else None)
+    plan = forecast(settings, open_state if opt.is_here(settings.models[0].path) else None)
     if as_json:
         show(dumps(plan.tree()))
         return 0
@@ -424,7 +420,7 @@ def warn_of_less_accurate(folder: Path) -> None:
     from semcal.experiment.report.report_tables import less_accurate_in_words
 
     for line in less_accurate_in_words(read_results(folder)):
-        warn(f"warning: {line}")
+        info(f"warning: {line}")
 
 
 def report_output(run: Path, out: Path | None) -> Output | None:

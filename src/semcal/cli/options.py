@@ -20,7 +20,7 @@ import typer
 from typer import Argument, Option
 
 from semcal.cli.console import debug, info, loading, show, spending
-from semcal.errors import InputError, RowError, UsageError, printable, shown
+from semcal.errors import InputError, ModelError, RowError, UsageError, printable, shown
 from semcal.models.equivalence import AMONG, DEFAULT, ExactMatch, names_a_server, needs_no_model
 from semcal.registry import check_name
 
@@ -106,7 +106,9 @@ TIMEOUT = Option(
 )
 OVERWRITE = Option(False, "--overwrite", help="Replace what exists at --out; otherwise that is refused.")
 JSON = Option(False, "--json", help="Print results as JSON, one object a line.")
-QUIET = Option(False, "-q", "--quiet", help="No progress and no notes on stderr.")
+QUIET = Option(
+    False, "-q", "--quiet", help="Only errors and bad rows on stderr: no progress, notes or warnings."
+)
 VERBOSE = Option(False, "-v", "--verbose", help="Print more on stderr: processes, memory, times.")
 PLUGIN = Option(
     None,
@@ -389,6 +391,17 @@ def weights_of(*, model: str | None = None, equivalence: str | None = None) -> i
     places += [] if equivalence is None or needs_no_model(equivalence) else [locate(equivalence, NLI_MODEL)]
     sizes = [on_disk(folder) if (folder := _folder(place)) else 0 for place in places]
     return sum(sizes) if all(sizes) else None
+
+
+def is_here(model: str) -> bool:
+    """Whether a model needs no download: it is on this disk, if as a packed GGUF, or behind a server."""
+    from semcal.hub_names import LANGUAGE_MODEL, locate
+
+    try:
+        place = None if names_a_server(model) else locate(model, LANGUAGE_MODEL)
+        return place is None or (place.gguf and Path(place.source).is_file()) or bool(weights_of(model=model))
+    except ModelError:
+        return False
 
 
 def _folder(place: Location) -> Path | None:

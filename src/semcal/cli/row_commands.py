@@ -263,7 +263,7 @@ def import_rows(
         rows = "row has" if without == 1 else "rows have"
         info(f"import: {without} {rows} no log-likelihoods (E-SC alone): {chosen.no_likelihoods}")
     if several == repeated >= FEWEST:
-        warn(
+        info(
             f"import: all draws of each of {repeated} questions are the same text, and every confidence is "
             "1; were they drawn with one seed (lm-eval sends one, unless --model_args seed=-1), or at T = 0?"
         )
@@ -391,9 +391,9 @@ def measure(
     if unlikely:
         rows_have = "row has" if len(unlikely) == 1 else "rows have"
         ids = listed(unlikely)
-        warn(f"measure: {len(unlikely)} {rows_have} no log-likelihoods (ids {ids}) and got E-SC alone")
+        info(f"measure: {len(unlikely)} {rows_have} no log-likelihoods (ids {ids}) and got E-SC alone")
     if mixed:
-        warn(f"measure: draws at several temperatures (ids {listed(mixed)}); measured are those at {at}")
+        info(f"measure: draws at several temperatures (ids {listed(mixed)}); measured are those at {at}")
     if without:
         ids = f"{len(without)} (ids {listed(without)})"
         info(f"measure: questions whose most frequent meaning is {NO_ANSWER!r}: {ids}")

@@ -17,7 +17,7 @@ from typer import Option
 from semcal.arrays import as_option
 from semcal.cli import options as opt
 from semcal.cli.ask import promise
-from semcal.cli.console import info
+from semcal.cli.console import info, is_quiet
 from semcal.errors import MissingExtraError, UsageError
 from semcal.files import JsonLine, read_rows
 from semcal.models.equivalence import names_a_server
@@ -290,10 +290,10 @@ def _watch(log: ReplyLog, calibration: Calibration) -> PromiseWatch:
 
 @contextmanager
 def _logging_to_stderr() -> Iterator[None]:
-    """Write the log of requests to stderr, a line of JSON each."""
+    """Write the log of requests to stderr, a line of JSON each; none with -q."""
     logger, handler = logging.getLogger("semcal.serve"), logging.StreamHandler(sys.stderr)
     logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
+    logger.setLevel(logging.ERROR if is_quiet() else logging.INFO)
     logger.propagate = False
     try:
         yield

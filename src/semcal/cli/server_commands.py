@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from typer import Argument, Option
 
 from semcal.cli import options as opt
-from semcal.cli.console import info, loading, show, warn
+from semcal.cli.console import info, loading, show
 from semcal.errors import ServerError
 from semcal.files import dumps, user_cache
 from semcal.registry import check_name
@@ -190,7 +190,7 @@ def _warn_of_steps(fitted: Fitted) -> None:
     """Say so if T was reached by gradient steps and is not the optimum."""
     steps, temperature = getattr(fitted, "sgd_", None), getattr(fitted, "temperature_", None)
     if steps is not None and temperature is not None:
-        warn(
+        info(
             f"warning: T = {temperature:g} is what {steps.steps} gradient steps reached, "
             f"{steps.distance(temperature):.3g} in log T from the optimum of its loss, "
             f"{steps.exact_temperature:g}; `semcal fit` without --solver sgd finds that"

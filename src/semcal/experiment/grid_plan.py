@@ -20,13 +20,13 @@ from semcal.data.datasets import read_questions
 from semcal.data.question import GROUP, Question, data_hash
 from semcal.data.sources import ATLAS
 from semcal.data.splits import SplitSizes, split_questions
-from semcal.errors import InputError, ModelError, RowError
+from semcal.errors import InputError, ModelError, RowError, ServerError
 from semcal.experiment.grid_settings import CALIBRATED, PARTS, DataSet, GridSettings, Model
 from semcal.measures import MEASURES
 from semcal.progress import duration
 from semcal.recalibration.choosing import GRID, Candidate, CandidateFit, candidate_fits
 from semcal.recalibration.methods import FITTED, FROM_SAMPLES, UNFITTED
-from semcal.rows import Json, Row
+from semcal.rows import Json, Row, failures_of
 
 if TYPE_CHECKING:
     from semcal.experiment.fit_steps import GridState
@@ -460,7 +460,7 @@ def _time_first_question(
     from semcal.steps import RecalibratorSource
 
     model, m = settings.models[0], settings.sampling.m
-    if model.is_server:
+    if model.may_charge:
         return None, "not measured, since a server may charge for a first question"
     if parts is None or open_state is None:
         missing = cell.dataset if parts is None else cell.model
@@ -477,12 +477,15 @@ def _time_first_question(
         state.choose(model, settings.equivalence)
         for _ in range(2):  # the first time also loads the model, and reads what all prompts begin with
             begun = time.perf_counter()
-            step([Row.of(question) for question in parts.test[:1]], state, lambda _: None)
+            rows = step([Row.of(question) for question in parts.test[:1]], state, lambda _: None)
             seconds = time.perf_counter() - begun
-    except ModelError as error:
+            for failure in failures_of(rows).values():
+                return None, f"not known: {failure}"
+    except (ModelError, ServerError) as error:
         return None, f"not known: {error}"
     all_answers = duration(cell.answers / m * seconds)
+    who = model.name if model.is_server else f"{model.name}, loaded for this,"
     return seconds, (
-        f"{model.name}, loaded for this, answered the first test question of {cell.dataset} {m} times in "
-        f"{seconds:.2g} s: {all_answers} for all answers of this cell, less where they share a pass"
+        f"{who} answered the first test question of {cell.dataset} {m} times in {seconds:.2g} s: "
+        f"{all_answers} for all answers of this cell, less where they share a pass"
     )

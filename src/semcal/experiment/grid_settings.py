@@ -150,6 +150,11 @@ class Model(SettingsGroup):
         """Whether it is behind a server."""
         return self.path.startswith(PREFIX)
 
+    @property
+    def may_charge(self) -> bool:
+        """Whether it is behind a server that may charge for a request."""
+        return self.is_server and Endpoint.parse(self.path).may_charge
+
     @model_validator(mode="after")
     def _of_one_kind(self) -> Model:
         if self.is_server:

@@ -9,17 +9,17 @@ from __future__ import annotations
 import os
 import pickle
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from semcal.errors import MissingExtraError, UsageError, WorkerError
+from semcal.registry import PLUGINS, load_plugins
 from semcal.workers import (
     ONE_THREAD,
     SUMMED,
-    Job,
     JobOutcome,
     Peak,
     State,
@@ -39,19 +39,22 @@ ATTEMPTS = 4
 _states: dict[bytes, Any] = {}
 
 
-def do(load: Callable[[], Any], directory: str, job: Job) -> JobOutcome:
-    """Do one job in a process of the cluster; names of models and data may be relative to `directory`."""
+def do(load: bytes, directory: str, job: bytes, plugins: Sequence[str] = ()) -> JobOutcome:
+    """Do one job in a process of the cluster; names of models and data may be relative to `directory`.
+
+    `load` and `job` are pickled: they may need what the modules of users register, which come first.
+    """
     begun = time.process_time()
 
     def work() -> JobOutcome:
-        key = pickle.dumps(load)
-        if key not in _states:
+        if load not in _states:
             import torch
 
             torch.set_num_threads(1)
             os.chdir(directory)
-            _states[key] = load()
-        return run_job(job, _states[key], lambda _: None)
+            load_plugins(plugins)
+            _states[load] = pickle.loads(load)()
+        return run_job(pickle.loads(job), _states[load], lambda _: None)
 
     return replace(run_recorded(work), seconds=time.process_time() - begun)
 
@@ -82,7 +85,7 @@ class RayExecutor(ThreadedExecutor[State]):
         count = n_workers or int(ray.cluster_resources().get("CPU", 1))
         needs = {"num_cpus": 1, "num_gpus": int((device or "cpu").startswith("cuda"))}
         self._do = ray.remote(**needs, max_retries=0, max_calls=0)(do)
-        self._load = load
+        self._load = pickle.dumps(load)
         super().__init__(2 * count)  # so that the next task is there when one ends
         self.n_workers = count
 
@@ -97,7 +100,7 @@ class RayExecutor(ThreadedExecutor[State]):
             if attempt:
                 with self._lock:
                     self.retries += 1
-            begun = self._do.remote(self._load, str(Path.cwd()), task.job)
+            begun = self._do.remote(self._load, str(Path.cwd()), pickle.dumps(task.job), [*PLUGINS])
             while not self._ray.wait([begun], timeout=1.0)[0]:
                 if self._cancelled:
                     raise CancelledError

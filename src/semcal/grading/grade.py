@@ -18,7 +18,7 @@ from semcal.measuring import wordings
 from semcal.models.clustering import cluster_answers
 from semcal.models.equivalence import Equivalence, ExactMatch, address_of
 from semcal.registry import check_name
-from semcal.rows import Grades, Row
+from semcal.rows import AnswerKind, Grades, Row
 from semcal.text.normal_form import normal_form
 
 #: The graders that have a name.
@@ -140,6 +140,13 @@ def grade_texts(
     return grader.grade(question, found, references) if found else Grade(False, "empty")
 
 
+def grade_answer(grader: Grader, row: Row, text: str | None, kind: AnswerKind) -> bool:
+    """Say whether a row's answer is right: by people's verdict on one that is given, else by references."""
+    if kind == "given" and row.verdict is not None:
+        return row.verdict
+    return grade_texts(grader, row.question_or_empty, [text], row.answers).correct
+
+
 def grade_clusters(
     row: Row, *, grader: Grader, members: Members | None = None, only: Iterable[int] | None = None
 ) -> dict[int, Grade]:
@@ -155,24 +162,25 @@ def grade_clusters(
     return {k: grade_texts(grader, row.question_or_empty, texts[k], row.answers) for k in chosen}
 
 
-def grade_row(row: Row, *, grader: Grader) -> Row:
+def grade_row(row: Row, *, grader: Grader, kind: AnswerKind = "modal") -> Row:
     """Add `correct` and `rule` to a row with `answers`; InputError if a field is missing or malformed.
 
     A row with a `prediction` gets a bool and a text. One with `samples`, `clusters` and `top_cluster` gets
     both by measure (null where the measure is), and `cluster_correct`, a bool for each cluster: each is
-    graded by its commonest wording. One with an `answer` and its `probability` gets `answer_correct`, a bool:
-    what it had as `correct` if people have judged its answer, for which it needs no reference answers (then
-    there is null by measure).
+    graded by its commonest wording. One with an `answer` and its `probability`, or whose answer is of another
+    `kind` than the samples' modal one, gets `answer_correct`, a bool: what it had as `correct` if people have
+    judged its answer, for which it needs no reference answers (then there is null by measure).
     """
-    predictions = row.predictions
-    verdict = row.verdict if row.decision is not None and predictions is None else None
-    if verdict is not None and not row.is_labelled:
-        return row.add(Grades(answer_correct=verdict, correct=dict.fromkeys(row.top_clusters)))
-    question, references, answer_correct = row.question_or_empty, row.answers, verdict
-    if row.decision is not None and verdict is None:
-        answer_correct = grade_texts(grader, question, [row.decision.answer], references).correct
+    predictions, decision, answer_correct = row.predictions, row.decision, None
+    if decision is not None:
+        own: AnswerKind = "given" if predictions is None else "modal"
+        answer_correct = grade_answer(grader, row, decision.answer, own)
+    elif kind != "modal" and predictions is None:
+        answer_correct = grade_answer(grader, row, row.stated_answer(kind).text, kind)
+    if answer_correct is not None and predictions is None and not row.is_labelled:
+        return row.add(Grades(answer_correct=answer_correct, correct=dict.fromkeys(row.top_clusters)))
     if predictions is not None:
-        grade = grader.grade(question, predictions, references)
+        grade = grader.grade(row.question_or_empty, predictions, row.answers)
         return row.add(Grades(answer_correct=answer_correct, correct=grade.correct, rule=grade.rule))
     grades = grade_clusters(row, grader=grader)
     top = {name: None if k is None else grades[k] for name, k in row.top_clusters.items()}

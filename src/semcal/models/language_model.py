@@ -98,6 +98,7 @@ class Capabilities:
     max_temperature: float | None = None  # the largest that is drawn at; None: no limit
     truncated_to: str | None = None  # how it cuts the distribution although the whole is asked for
     answers_a_request: int | None = None  # to one question in one request; None: there are no requests
+    may_charge: bool = False  # a request may cost money
     messages: bool = True  # it takes whole chats; a base model takes text alone
     system: bool = True  # a system message has a place of its own, not before the first user turn
     next_tokens: bool = True  # log-probabilities of the tokens that an answer may begin with

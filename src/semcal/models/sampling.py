@@ -436,7 +436,8 @@ def row_to_ask(question: Question) -> Row:
 def plan_sampling(model: Sampler, questions: Sequence[Question], sampling: Sampling) -> list[str]:
     """Return, in sentences, the tokens that sampling takes, and the time of the first question.
 
-    Of a server without a tokenizer they are reckoned from characters, and nothing is asked of a server.
+    Of a server without a tokenizer they are reckoned from characters. Nothing is asked of a server that may
+    charge for it.
     """
     asking, ways = sampling.asking, len(sampling.recalibrators)
     prompts = asking.prompts(model, questions)
@@ -456,15 +457,19 @@ def plan_sampling(model: Sampler, questions: Sequence[Question], sampling: Sampl
             "examples, or shorter passages in them, take less"
         )
     if requests:
-        charged = "time: not measured, since a server may charge for a first question"
-        return [f"requests: {n * requests:,}", *lines, charged]
+        lines.insert(0, f"requests: {n * requests:,}")
+    if model.capabilities.may_charge:
+        return [*lines, "time: not measured, since a server may charge for a first question"]
     seconds = 0.0
     for _ in range(2):  # the first time also reads what all prompts begin with
         start = time.perf_counter()
-        sample_runs(model, questions[:1], replace(sampling, seeds=(0,)))
+        ((asked, *_),) = sample_runs(model, questions[:1], replace(sampling, seeds=(0,)))
         seconds = time.perf_counter() - start
+        if (failure := asked[0].failure) is not None:
+            return [*lines, f"time: not known: {failure}"]
     longest = f"a first question took {seconds:.2g} s by itself, so all take at most {duration(n * seconds)}"
-    return [*lines, f"time: {longest}; questions that share a pass take less"]
+    shared = "questions that are asked together" if requests else "questions that share a pass"
+    return [*lines, f"time: {longest}; {shared} take less"]
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from hmac import compare_digest
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Literal, get_args, get_type_hints
 
@@ -19,6 +18,7 @@ from semcal.errors import SemcalWarning, UsageError, shown
 from semcal.files import read_yaml
 from semcal.registry import check_name
 from semcal.serve.requests import Style
+from semcal.servers.settings import is_loopback
 
 #: How variables of the environment begin; SEMCAL_SERVE_KEYS holds the keys themselves, and no file's name.
 PREFIX = "SEMCAL_SERVE_"
@@ -86,14 +86,6 @@ def admits(keys: Sequence[str], key: str) -> bool:
     """Return whether a key is one of those whose hashes are given; it takes as long whichever it is."""
     digest = hashed(key)
     return sum(compare_digest(digest, key_digest) for key_digest in keys) > 0
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a name or address is this machine's own, which no other can reach."""
-    try:
-        return host.lower() == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _option(name: str) -> str:

@@ -16,8 +16,9 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from semcal.files import dumps
-from semcal.serve.configuration import KEY_DIGITS, ServeSettings, admits, hashed, is_loopback
+from semcal.serve.configuration import KEY_DIGITS, ServeSettings, admits, hashed
 from semcal.serve.requests import CHAT, CHECK, LABELS, ApiError
+from semcal.servers.settings import is_loopback
 
 LOGGER = logging.getLogger("semcal.serve")
 #: The page: its paths, its files in the folder `page`, and their types.
@@ -51,7 +52,8 @@ class Json(JSONResponse):
 
 def note(event: str, **values: Any) -> None:
     """Log an event as a line of JSON, without texts of requests or answers."""
-    LOGGER.info(dumps({"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "event": event, **values}))
+    level, now = logging.ERROR if event == "error" else logging.INFO, time.gmtime()
+    LOGGER.log(level, dumps({"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", now), "event": event, **values}))
 
 
 class Guard:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -75,6 +76,19 @@ class Endpoint:
         'http://127.0.0.1:8000'
         """
         return "{0.scheme}://{0.netloc}".format(urlsplit(self.url))
+
+    @property
+    def may_charge(self) -> bool:
+        """Whether it may take money for a request; a server of this machine does not."""
+        return not is_loopback(urlsplit(self.url).hostname or "")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a name or address is this machine's own, which no other can reach."""
+    try:
+        return host.lower() == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _check_host(url: str) -> None:
