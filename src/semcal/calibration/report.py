@@ -137,17 +137,21 @@ class CalibrationReport:
             )
         chosen = next(candidate for candidate in self.candidates if candidate.name == self.chosen)
         n_maps = sum(candidate.weight > 0 for candidate in self.candidates)
-        averaged = n_maps > 1 and f"Probabilities are the mean of {n_maps} maps, of weights by their gain: "
+        averaged = ""
+        if n_maps > 1:
+            which = "the share" if self.chosen.startswith("none") else "this one"
+            averaged = (
+                f" Probabilities are the mean of {n_maps} maps, weighted by their gain; {which} has "
+                f"{chosen.weight:.2f} of the weight."
+            )
         if self.chosen.startswith("none"):
             return (
                 f"The answer gets its share (as good as any map that was learned): the best, {best.name}, "
-                f"would gain {best.above:+.3f} ± {best.standard_error:.3f}, no more than chance."
-                + (f" {averaged}{chosen.weight:.2f} for the share." if averaged else "")
+                f"would gain {best.above:+.3f} ± {best.standard_error:.3f}, no more than chance.{averaged}"
             )
         return (
             f"Chosen: {self.chosen}, whose cross-validated gain is {chosen.above:+.3f} ± "
-            f"{chosen.standard_error:.3f} above that of the share as it is."
-            + (f" {averaged}{chosen.weight:.2f} for this one." if averaged else "")
+            f"{chosen.standard_error:.3f} above that of the share as it is.{averaged}"
         )
 
     @property
