@@ -61,7 +61,7 @@ def run(path: Path) -> Path:
 def _is_progress(output: Mapping[str, Any]) -> bool:
     """Whether an output is a line that counts finished questions, and nothing else."""
     return output.get("name") == "stderr" and not re.sub(
-        r"\r?\w+: \d+ of \d+ \(\d+ s\)|\s", "", output["text"]
+        r"\r?\w+: \d+ of \d+ \((\d+ s|\d+:\d+ min)\)|\s", "", output["text"]
     )
 
 
