@@ -307,7 +307,7 @@ class Calibration(_Contents):
             raise InputError("the calibration was saved without its labeled answers; calibrate again")
         diagram = metrics.reliability_diagram(self.labeled.out_of_fold, self.labeled.correct_out_of_fold)
         ax = diagram.plot(ax=ax)
-        ax.set_title(f"{self.report.chosen}, {self.report.n} questions, out of fold")
+        ax.set_title(f"{self.report.n} labeled answers, out of fold")
         return ax
 
     @cached_property
