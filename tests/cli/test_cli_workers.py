@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import time
 from pathlib import Path
@@ -20,8 +19,6 @@ from semcal.cli.options import open_executor
 from semcal.workers import WorkerPlan
 
 pytestmark = pytest.mark.filterwarnings("always::semcal.errors.SemcalWarning")
-#: All that is said by a quiet command here: the small model seldom ends an answer.
-CUT = re.compile(r"warning: \d+ of \d+ samples reached the token limit before the answer ended; [^\n]+\n")
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +56,7 @@ def test_rows_are_the_same_for_any_number_of_workers(model: str, questions: str,
     assert "peak memory of this process and 2 more" in stderr
     code, rows, stderr = semcal("sample", questions, "--model", model, "--m", "3", "-q")
     assert (code, rows) == (0, sampled)
-    assert CUT.fullmatch(stderr)
+    assert stderr == ""
 
 
 def test_bad_questions_are_named_and_left_out_by_workers_too(model: str, tmp_path: Path) -> None:
@@ -113,7 +110,7 @@ def test_an_interruption_keeps_what_workers_have_finished(
     assert len(finished) >= 2
     code, rows, stderr = semcal(*command)
     assert (code, rows) == (0, "")
-    assert CUT.fullmatch(stderr)
+    assert stderr == ""
     assert not kept.exists()
     code, alone, _ = semcal("sample", questions, "--model", model, "--m", "16", "--workers", "1")
     assert (code, alone) == (0, out.read_text())
