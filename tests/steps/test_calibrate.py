@@ -497,7 +497,7 @@ def test_a_calibration_draws_how_often_its_answers_out_of_fold_are_right() -> No
     drawn = metrics.reliability_diagram(found.labeled.out_of_fold, found.labeled.correct_out_of_fold)
     (curve,) = [line for line in ax.lines if line.get_label() == "isotonic fit"]
     assert curve.get_xdata() == pytest.approx(drawn.confidence)
-    assert ax.get_title() == f"{found.report.chosen}, 150 questions, out of fold"
+    assert ax.get_title() == "150 labeled answers, out of fold"
     with pytest.raises(InputError, match="calibrate again"):
         replace(found, labeled=LabeledAnswers()).plot()
 
