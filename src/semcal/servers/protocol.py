@@ -63,7 +63,6 @@ class ServerProfile:
     end_included: bool = False  # the end of turn has a log-probability of its own
     prefix_cached: bool | None = None  # None: unknown
     truncated_to: str | None = None  # how draws are cut although every request asks for the whole vocabulary
-    truncation_tested: tuple[str, ...] = ()  # which cuts would have been seen: "top-k", "top-p", "min-p"
     max_temperature: float | None = None  # the largest that is accepted; None: no limit was met
 
     @property
