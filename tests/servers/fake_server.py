@@ -435,7 +435,6 @@ class FakeServer(ThreadServer):
         self.quirks = Quirks(**quirks)
         self.tls = self.quirks.tls
         self.requests: list[tuple[str, Json]] = []
-        self.connections = 0
         self.largest = 0  # requests that were under way at the same time
         self._model = FakeModel(self.quirks)
         self._tries: Counter[str] = Counter()
@@ -455,7 +454,6 @@ class FakeServer(ThreadServer):
         return f"openai:{self.url}#{self.quirks.models[0]}"
 
     async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
         while True:
             head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
             method, path, _ = head[0].split(" ")
