@@ -188,7 +188,6 @@ def test_the_probe_finds_out_what_llama_cpp_does(llama_server: str) -> None:
         top_log_probs=3072,
         whole_vocabulary=True,
         forced_raw=True,
-        continues=True,
         token_ids_in=True,
         token_ids_out=True,
         end_included=True,

@@ -41,7 +41,7 @@ def test_vllm_as_it_starts_is_told_from_its_answers() -> None:
     assert (found.max_n, found.choices_differ, found.seed) == (10, True, True)
     assert (found.log_probs, found.scaled_on_request, found.chosen_ids) == ("raw", False, True)
     assert (found.top_log_probs, found.whole_vocabulary) == (20, False)
-    assert (found.scores_prompt, found.continues, found.end_included) == ("prompt_logprobs", True, True)
+    assert (found.scores_prompt, found.end_included) == ("prompt_logprobs", True)
     assert (found.token_ids_in, found.token_ids_out) == (True, True)
     assert (found.truncated_to, found.max_temperature) == (None, None)
     assert found.neutral == NEUTRAL
@@ -73,7 +73,7 @@ def test_openai_is_asked_only_for_what_it_knows() -> None:
     assert found.neutral == {"top_p": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
     assert len(told) == 1
     assert server.url in str(told[0].message)
-    assert (found.token_ids_in, found.continues, found.scores_prompt) == (False, False, None)
+    assert (found.token_ids_in, found.scores_prompt) == (False, None)
     assert (found.log_probs, found.top_log_probs) == ("raw", 20)
 
 
@@ -92,7 +92,6 @@ def test_a_server_that_promises_nothing_gets_the_least_of_everything() -> None:
         completions=False,
         prompt_scores=None,
         chosen_ids=False,
-        continues=False,
         ids_out=False,
     )
     least = ServerProfile(found.url, found.model, found.server, found.version, found.max_length)
@@ -109,7 +108,6 @@ def test_a_server_that_promises_nothing_gets_the_least_of_everything() -> None:
         ({"n_at_most": 4}, "max_n", 4),
         ({"n_at_most": 9}, "max_n", 9),
         ({"end_has_entry": False}, "end_included", False),
-        ({"continues": False}, "continues", False),
         ({"ids_in": False}, "token_ids_in", False),
         ({"prompt_scores": "echo"}, "scores_prompt", "echo"),
         ({"prompt_scores": None}, "scores_prompt", None),

@@ -105,7 +105,6 @@ def _findings(profile: ServerProfile) -> Iterator[tuple[str, str]]:
         "tokens of the prompt",
         f"scored, by {profile.scores_prompt}" if profile.scores_prompt else "not scored",
     )
-    yield "answers that were begun", "continued" if profile.continues else "not continued"
     yield "token ids as a prompt", "taken" if profile.token_ids_in else "not taken"
     yield "token ids of draws", "told" if profile.token_ids_out else "not told"
     yield "end of turn", "has a log-probability" if profile.end_included else "no log-probability was seen"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import takewhile
 from pathlib import Path
@@ -198,8 +198,8 @@ def _inside(reply: Any, *path: str | int) -> Any:
     return reply
 
 
-def _chat(question: str, *further: Turn) -> Prompt:
-    return Prompt("probe", (), (Turn("user", question), *further))
+def _chat(question: str) -> Prompt:
+    return Prompt("probe", (), (Turn("user", question),))
 
 
 def _squeezed(text: str) -> str:
@@ -367,22 +367,6 @@ class _Probing:
         counted = _inside(reply, "usage", "prompt_tokens")
         self.add(token_ids_in=counted in (len(IDS), len(IDS) + 1))
 
-    def find_vocabulary(self) -> None:
-        """How many tokens there are where the server does not tell: vLLM refuses ids from there on."""
-
-        def taken(token_id: int) -> bool:
-            reply = self.reply(Prompt("probe", (token_id,)), AnswerRequest(1.0, 1, log_probs=False))
-            return not isinstance(reply, RequestFailed)
-
-        low, high = IDS[0], 2**22
-        known = self.profile.whole_vocabulary or self.profile.server != "vLLM"
-        if known or not self.profile.token_ids_in or taken(high):
-            return
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if taken(middle) else (low, middle)
-        self.add(vocabulary=high)
-
     def find_largest_n(self) -> None:
         """The largest n that gives n choices, up to `MOST_CHOICES`: more may be refused, or silently cut.
 
@@ -494,44 +478,16 @@ class _Probing:
         echoed = isinstance(scores, list) and len(scores) > len(IDS) and None not in scores[1:]
         self.add(scores_prompt="echo" if echoed else None)
 
-    def _answers(self) -> Iterator[tuple[str, Choice, list[str]]]:
-        """The likeliest answers that end, with the texts of their tokens."""
+    def find_end(self) -> None:
+        """Find whether the end of turn has an entry, by the likeliest answers that end."""
+        ended = []
         for question in QUESTIONS:
             fields = {"return_tokens_as_token_ids": None}
             for choice in self.choices(_chat(question), AnswerRequest(0.0, 48), fields):
-                if choice.finished:
-                    yield question, choice, [entry.text for entry in choice.entries or ()]
-
-    def find_end(self) -> None:
-        """Find whether the end of turn has an entry."""
-        ended = [
-            _squeezed("".join(texts[:-1])) == _squeezed(choice.text)
-            for _, choice, texts in self._answers()
-            if texts
-        ]
+                if choice.finished and choice.entries:
+                    texts = [entry.text for entry in choice.entries]
+                    ended.append(_squeezed("".join(texts[:-1])) == _squeezed(choice.text))
         self.add(end_included=bool(ended) and all(ended))
-
-    def find_continued(self) -> None:
-        """Find whether an answer that was begun is continued."""
-        self.add(
-            continues=any(
-                self._continues(question, choice, "".join(texts[: len(texts) // 2]))
-                for question, choice, texts in self._answers()
-            )
-        )
-
-    def _continues(self, question: str, choice: Choice, begun: str) -> bool:
-        """Whether the rest comes, or all again though less was generated (llama.cpp)."""
-        begun = begun or choice.text.partition(" ")[0]
-        answer = AnswerRequest(0.0, 48)
-        remainder, repeated = _squeezed(choice.text.removeprefix(begun)), _squeezed(choice.text)
-        prompt = _chat(question, Turn("assistant", begun))
-        fields = {"continue_final_message": True, "add_generation_prompt": False}
-        return any(
-            (_squeezed(more.text) == repeated and 0 < more.tokens < choice.tokens)
-            or (_squeezed(more.text) == remainder and len(remainder) > 3)
-            for more in self.choices(prompt, answer, fields)
-        )
 
     def find_cache(self) -> None:
         """Whether the second of two equal requests took tokens from a cache, where its usage says that."""
@@ -566,10 +522,8 @@ _OF_SAMPLES = (
 )
 #: What fits and cut answers need, for which token ids are sent.
 _OF_GIVEN_TOKENS = (
-    _Probing.find_vocabulary,
     _Probing.find_named_tokens,
     _Probing.find_teacher_forcing,
-    _Probing.find_continued,
 )
 
 
