@@ -21,7 +21,7 @@ from semcal.errors import StoreError
 
 #: Seconds to wait for other processes that write.
 LOCK_TIMEOUT = 60.0
-#: Identify logs of `semcal serve` ("smlg" in ASCII), and their layout; the first kept one label of a reply.
+#: Identify logs of `semcal serve` ("smlg" in ASCII), and their layout.
 REPLY_LOG = 0x736D6C67
 REPLY_LOG_SCHEMA = 2
 #: Rows of a log that are copied in one transaction.
