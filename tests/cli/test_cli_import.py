@@ -841,14 +841,6 @@ def test_an_answer_of_a_batch_that_is_missing_twice_there_or_not_greedy_is_a_bad
         assert reason in stderr
 
 
-@pytest.mark.parametrize("form", ["lm-eval", "inspect"])
-def test_a_greedy_answer_beside_draws_is_in_no_log_of_these(tmp_path, form):
-    file = write(tmp_path / "log.json", [lm_eval_line("0")])
-    code, _, stderr = semcal("import", form, file, "--answer", "greedy")
-    assert code == 2
-    assert f"a log of {form} holds no answer at T = 0 beside draws" in stderr
-
-
 # --questions: by id, or by text where no question has an id
 
 
@@ -1015,15 +1007,14 @@ def test_a_damaged_zip_file_is_rows_or_one_clear_error(tmp_path, part):
 @pytest.mark.parametrize(
     ("error", "module"),
     [
-        *(
-            (error, None)
-            for error in (RuntimeError("File is encrypted, password required"), OverflowError("1"))
-        ),
-        *((error, None) for error in (NotImplementedError("method 99"), struct.error("2"), EOFError("3"))),
-        *(
-            (error, None)
-            for error in (OSError("4"), lzma.LZMAError("5"), UnicodeDecodeError("a", b"", 0, 1, "6"))
-        ),
+        (RuntimeError("File is encrypted, password required"), None),
+        (NotImplementedError("method 99"), None),
+        (OverflowError("1"), None),
+        (struct.error("2"), None),
+        (EOFError("3"), None),
+        (OSError("4"), None),
+        (lzma.LZMAError("5"), None),
+        (UnicodeDecodeError("a", b"", 0, 1, "6"), None),
         (ArithmeticError("a frame of zstd"), "zstandard"),
         (ArithmeticError("a frame of zstd"), "compression.zstd"),
     ],
@@ -1102,15 +1093,6 @@ def test_a_pickle_is_refused_with_the_reason(tmp_path):
             assert (code, rows) == (1, [])
             assert "is a pickle" in stderr
             assert "can run any code" in stderr
-
-
-def test_what_makes_no_sense_is_wrong_usage(tmp_path):
-    file = write(tmp_path / "samples.jsonl", [lm_eval_line("0")])
-    assert semcal("import", "lm_eval", file)[0] == 2
-    code, _, stderr = semcal("import", "lm-eval", file, "--requests", file)
-    assert code == 2
-    assert "--requests is for openai-batch" in stderr
-    assert semcal("import", "lm-eval", tmp_path / "none.jsonl")[0] == 1
 
 
 def test_out_appears_whole_and_limit_counts_rows(tmp_path):
