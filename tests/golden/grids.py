@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from semcal.experiment.grid_settings import yaml_text
+from semcal.yaml_files import yaml_text
 from tests.golden.invoking import store_output
 from tests.golden.questions import mill_questions, questions_of, write_rows
 from tests.servers.fake_server import FakeServer

@@ -20,13 +20,13 @@ KINDS: Mapping[str, Mapping[str, Any]] = {
     "one-choice": {"n_ignored": True, "log_probs": None, "no_usage": True},
     "busy": {"busy": 1, "retry_after": "0"},
     "thinking": {"reasons": "field"},
-    "truncating": {"truncates": "always"},
+    "truncating": {"truncates": "always", "log_probs": "masked"},
 }
 #: Options beside those of all kinds.
 OPTIONS: Mapping[str, Sequence[object]] = {
     "llama.cpp": ("--temperature", 0.7),
     "openai": ("--temperature", 0.7),
-    "thinking": ("--allow-truncation", "--max-new-tokens", 60),
+    "thinking": ("--max-new-tokens", 60),
     "truncating": ("--allow-truncation",),
 }
 #: What happens to replies; not what is noticed or not as the next request comes sooner or later.

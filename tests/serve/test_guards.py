@@ -267,7 +267,7 @@ def test_settings_come_from_the_command_line_then_the_environment_then_the_file(
         ("port: many", "port in --config .*valid integer"),
         ("port: true", "port in --config .*valid integer"),
         ("- port", "names and values"),
-        ("a: [", "no YAML"),
+        ("a: [", "--config .*line 1"),
     ):
         file.write_text(text)
         with pytest.raises(UsageError, match=words):

@@ -25,7 +25,6 @@ halves_lost           a token that is half a character has no entry; its text jo
 end_has_entry         True; whether the end of turn has an entry of its own
 prompt_scores         "prompt_logprobs", "echo", "both" or None; otherwise they are ignored with a 200
 chosen_ids            True; whether logprob_token_ids is obeyed
-continues             True; whether continue_final_message is obeyed
 ids_in, ids_out       True; whether prompts of token ids are taken, and return_token_ids and
                       return_tokens_as_token_ids are obeyed
 usage_of_one          usage counts one choice of n (llama.cpp)
@@ -91,7 +90,6 @@ OPENAI: dict[str, Any] = {
     "ids_out": False,
     "prompt_scores": None,
     "chosen_ids": False,
-    "continues": False,
 }
 
 
@@ -113,7 +111,6 @@ class Quirks:
     end_has_entry: bool = True
     prompt_scores: str | None = "both"
     chosen_ids: bool = True
-    continues: bool = True
     ids_in: bool = True
     ids_out: bool = True
     usage_of_one: bool = False
@@ -180,8 +177,7 @@ class FakeModel:
         self._unseeded = itertools.count()
 
     def chat(self, body: Json) -> Json:
-        begun = self.quirks.continues and bool(body.get("continue_final_message"))
-        prompt = model.render(body["messages"], begun=begun)
+        prompt = model.render(body["messages"], begun=bool(body.get("continue_final_message")))
         k = body.get("top_logprobs", 0) if body.get("logprobs") else None
         if k == 0 and self.quirks.zero_drops_them and "top_logprobs" in body:
             k = None
@@ -435,7 +431,6 @@ class FakeServer(ThreadServer):
         self.quirks = Quirks(**quirks)
         self.tls = self.quirks.tls
         self.requests: list[tuple[str, Json]] = []
-        self.connections = 0
         self.largest = 0  # requests that were under way at the same time
         self._model = FakeModel(self.quirks)
         self._tries: Counter[str] = Counter()
@@ -455,7 +450,6 @@ class FakeServer(ThreadServer):
         return f"openai:{self.url}#{self.quirks.models[0]}"
 
     async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
         while True:
             head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
             method, path, _ = head[0].split(" ")

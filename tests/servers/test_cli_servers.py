@@ -172,8 +172,7 @@ def test_of_a_server_fewer_questions_are_kept_together_the_more_requests_they_ta
 def test_thinking_is_counted_and_named_when_the_token_limit_ends_it(tmp_path: Path) -> None:
     file = write(tmp_path / "q.jsonl", ASKED[:2])
     with FakeServer(reasons="field") as server:
-        # what the fake server thinks is certain, which looks like truncation
-        given = ("sample", file, "--model", server.name, "--m", 3, "--allow-truncation")
+        given = ("sample", file, "--model", server.name, "--m", 3)
         code, rows, said = semcal(*given)
         assert (code, [row["samples"] for row in rows]) == (0, [[None, None, None]] * 2)
         assert re.search("warning: 6 of 6 answers were still being thought about.*--max-new-tokens", said)
@@ -235,7 +234,7 @@ def test_answers_whose_end_is_not_told_are_counted_and_their_end_is_null(tmp_pat
 
 def test_a_server_that_truncates_is_refused_or_recorded(tmp_path: Path) -> None:
     file = write(tmp_path / "q.jsonl", ASKED[:2])
-    with FakeServer(truncates="always") as server:
+    with FakeServer(truncates="always", log_probs="masked") as server:
         code, _, said = semcal("sample", file, "--model", server.name)
         assert (code, "--allow-truncation" in said) == (1, True), said
         code, rows, said = semcal("sample", file, "--model", server.name, "--allow-truncation")

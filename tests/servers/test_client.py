@@ -1,4 +1,4 @@
-"""The client: answers in order, at the same time, over connections that are kept; tried again as it says."""
+"""The client: answers in order, at the same time, over connections of their own; tried again as it says."""
 
 from __future__ import annotations
 
@@ -8,15 +8,12 @@ import gzip
 import json
 import logging
 import os
-import re
 import signal
 import socket
 import subprocess
 import sys
 import threading
-import time
 import traceback
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -27,12 +24,11 @@ from typing import Any
 import httpx
 import pytest
 
-from semcal.errors import SemcalWarning, ServerError
+from semcal.errors import ServerError
 from semcal.servers.client import (
     RequestFailed,
     ServerClient,
     ServerRequest,
-    _Slots,
     fault_of_reply,
     server_message,
 )
@@ -122,13 +118,12 @@ def saying(
         assert not thread.is_alive(), "it would use the processor until the tests end"
 
 
-def test_answers_come_in_the_order_of_the_requests_over_a_few_connections_that_are_kept() -> None:
+def test_answers_come_in_the_order_of_the_requests() -> None:
     requests = [asks(number, n=1 + number % 5) for number in range(20)]
     with FakeServer() as server, ServerClient(Endpoint(server.url), ServerSettings(concurrency=4)) as client:
         one_by_one = [client.send_all([request], text_of)[0] for request in requests]
         assert client.send_all(requests, text_of) == one_by_one
         assert client.send_all([], text_of) == []
-        assert server.connections <= 4
         assert server.largest <= 4
         assert client.usage.requests == 40
 
@@ -141,39 +136,6 @@ def test_as_many_requests_are_under_way_as_the_concurrency_says_also_from_severa
             found = list(threads.map(lambda part: client.send_all(part, text_of), parts))
         assert server.largest == 6
         assert found == [client.send_all(part, text_of) for part in parts]
-
-
-def at_once(most: int) -> tuple[Callable[[httpx.Request], Any], list[int]]:
-    """A server that answers while no more than `most` requests are under way, and how many there were."""
-    under_way: list[int] = [0]
-
-    async def answer(request: httpx.Request) -> httpx.Response:
-        del request
-        under_way.append(under_way.pop() + 1)
-        try:
-            now = under_way[-1]
-            seen.append(now)
-            await asyncio.sleep(0 if now <= most else 60)
-            return httpx.Response(200, json={"ok": True})
-        finally:
-            under_way.append(under_way.pop() - 1)
-
-    seen: list[int] = []
-    return answer, seen
-
-
-def test_a_server_that_cannot_answer_so_many_requests_in_time_is_asked_fewer_at_a_time() -> None:
-    answer, seen = at_once(4)
-    with mocked(answer, concurrency=16, timeout=0.3, retries=10) as client:
-        with warnings.catch_warnings(record=True, category=SemcalWarning) as said:
-            warnings.simplefilter("always")
-            found = client.send_all([asks(number) for number in range(40)], lambda reply: reply["ok"])
-        assert found == [True] * 40
-        assert client.usage.retries <= 10 * 16
-    asked = [int(re.search(r"asked (\d+) at a time", str(one.message))[1]) for one in said]  # type: ignore[index]
-    assert "does not answer 16 requests at a time within 0.3 s" in str(said[0].message)
-    assert asked[:2] == [8, 4]
-    assert max(seen) == 16
 
 
 def test_one_request_that_always_times_out_slows_no_others() -> None:
@@ -189,41 +151,6 @@ def test_one_request_that_always_times_out_slows_no_others() -> None:
         found = client.send_all([asks(number) for number in range(40)], lambda reply: reply["ok"])
     assert [index for index, one in enumerate(found) if isinstance(one, RequestFailed)] == [20]
     assert seen.count(20) == 3
-
-
-def test_slots_are_halved_when_most_tries_time_out_and_come_back_one_by_one() -> None:
-    slots = _Slots(16)
-
-    def run(tries: int) -> None:
-        async def all_at_once() -> None:
-            for _ in range(tries):
-                await slots.__aenter__()
-            for _ in range(tries):
-                await slots.__aexit__()
-
-        asyncio.run(all_at_once())
-
-    run(16)
-    start = time.monotonic()
-    assert [slots.timed_out(start) for _ in range(16)] == [0] * 8 + [16] + [0] * 7
-    assert slots.limit == 8
-    for _ in range(8):
-        slots.answered(soon=False)
-    assert slots.limit == 8  # they came too late
-    run(8)
-    later = time.monotonic()
-    assert [slots.timed_out(later) for _ in range(9)] == [0] * 8 + [8]  # more than were answered
-    for _ in range(4 + 5 + 6):
-        slots.answered(soon=True)
-    assert slots.limit == 7
-    for _ in range(1000):
-        slots.answered(soon=True)
-    assert slots.limit == 16
-    run(3)  # three at a time are too many, whatever the limit
-    assert [slots.timed_out(time.monotonic()) for _ in range(16)].index(3) == 8
-    assert slots.limit == 1
-    run(1)
-    assert not any(slots.timed_out(time.monotonic()) for _ in range(20))  # never none
 
 
 def test_progress_and_each_hear_of_every_request_once() -> None:
@@ -346,7 +273,7 @@ def test_a_url_that_lacks_its_version_is_told_so() -> None:
         assert failed.reason == f"HTTP 404: Not Found; should the URL be {server.url}?"
         with pytest.raises(ServerError, match="/models: HTTP 404: Not Found; should the URL be"):
             client.get("/models")
-        with pytest.raises(ServerError, match=r"/info: HTTP 404: Not Found$"):  # a cross-encoder has no /v1
+        with pytest.raises(ServerError, match=r"/info: HTTP 404: Not Found$"):  # no route of OpenAI's
             client.get("/info")
 
 
@@ -654,7 +581,7 @@ def test_a_reply_is_read_however_it_comes(reply: bytes, found: Any) -> None:
         ServerClient(Endpoint(url), ServerSettings(retries=0)) as client,
     ):
         assert [client.get("/models"), client.get("/models")] == [found, found]
-    assert counts["connections"] == 1
+    assert counts["connections"] == 2
 
 
 def test_a_reply_without_a_length_ends_with_its_connection() -> None:
@@ -705,17 +632,6 @@ def test_what_is_no_http_is_a_broken_connection(reply: bytes) -> None:
         pytest.raises(ServerError, match="/models: the connection broke: "),
     ):
         client.get("/models")
-
-
-def test_bytes_that_nobody_asked_for_close_the_connection() -> None:
-    with (
-        saying(OK + b"|surprise", OK) as (url, counts),
-        ServerClient(Endpoint(url), ServerSettings()) as client,
-    ):
-        client.get("/models")
-        threading.Event().wait(0.1)
-        assert client.get("/models") == {"ok": True}
-    assert (counts["connections"], client.usage.retries) == (2, 0)
 
 
 def test_a_proxy_of_the_environment_is_used_but_not_for_the_hosts_that_it_excepts(

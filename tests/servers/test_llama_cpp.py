@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -189,36 +188,11 @@ def test_the_probe_finds_out_what_llama_cpp_does(llama_server: str) -> None:
         top_log_probs=3072,
         whole_vocabulary=True,
         forced_raw=True,
-        continues=True,
         token_ids_in=True,
         token_ids_out=True,
         end_included=True,
         prefix_cached=True,
-        truncation_tested=("top-k", "top-p", "min-p"),
     )
-
-
-class Cutting(ServerClient):
-    """A client whose requests ask for llama.cpp's own truncation, whatever else they state."""
-
-    def send_all(self, requests: Any, parse: Any, **how: Any) -> Any:
-        cut = {
-            "top_k": 40,
-            "top_p": 0.95,
-            "min_p": 0.05,
-            "samplers": ["top_k", "top_p", "min_p", "temperature"],
-        }
-        requests = [replace(one, body={**one.body, **cut}) for one in requests]
-        return super().send_all(requests, parse, **how)
-
-
-def test_the_truncation_that_llama_cpp_has_by_default_is_seen_where_it_cannot_be_switched_off(
-    llama_server: str,
-) -> None:
-    with Cutting(Endpoint(llama_server), ServerSettings()) as client:
-        found = probe(client).truncated_to
-    assert found is not None
-    assert [cut for cut in ("top-k", "top-p", "min-p") if cut in found] == ["top-k", "top-p", "min-p"]
 
 
 @pytest.mark.parametrize(

@@ -58,11 +58,12 @@ def test_the_table_says_what_llama_cpp_does_and_what_follows(monkeypatch: pytest
     assert shown["answers to a request (n)"] == "up to 4, which differ"
     assert shown["log-probabilities of draws"] == "raw: at T = 1, whatever T is; at T on request"
     assert shown["alternatives of a token"] == "all 302"
-    assert shown["truncation of draws"] == "none by top-k, top-p, min-p"
+    assert shown["truncation of draws"] == "not seen"
     assert shown["measures"] == "all at every T; of answers that are cut with --tokenizer DIR"
     assert shown["fits"].startswith("semcal fit --tokenizer DIR by ")
 
 
+@pytest.mark.filterwarnings("ignore:.* refuses fields:semcal.errors.SemcalWarning")
 def test_the_table_says_what_openai_lacks_and_what_helps(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = table(monkeypatch, **OPENAI)
     assert shown["temperature"] == "at most 2"
@@ -80,8 +81,8 @@ def test_the_reason_stands_behind_what_it_explains(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_server_that_truncates_is_named_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    shown = table(monkeypatch, truncates="always", log_probs=None)
-    assert shown["truncation of draws"].startswith("found: top-k: ")
+    shown = table(monkeypatch, truncates="always", log_probs="masked")
+    assert shown["truncation of draws"].startswith("found: ")
     assert shown["sampling"] == (
         "refused, for draws are cut; start vLLM with --generation-config vllm, or record the cut with "
         "--allow-truncation"

@@ -25,16 +25,8 @@ BOMB = gzip.compress(bytes(400 * 10**6), 9, mtime=0)
 NOTHING = gzip.compress(b"{}", mtime=0)
 
 
-def raw_deflate(data: bytes) -> bytes:
-    packing = zlib.compressobj(wbits=-zlib.MAX_WBITS)
-    return packing.compress(data) + packing.flush()
-
-
 PACKED: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
-    "gzip": ("gzip", gzip.compress),
-    "x-gzip": ("X-GZip ", gzip.compress),
-    "zlib": ("deflate", zlib.compress),
-    "raw": ("deflate", raw_deflate),
+    "gzip": ("GZip ", gzip.compress),
     "plain": ("identity", bytes),
     "none": ("", bytes),
 }
@@ -162,7 +154,7 @@ def test_a_body_is_what_was_packed_in_whatever_pieces_it_comes(
     assert read(*chunks, encoding=encoding, limit=max(len(data), len(packed))) == data
 
 
-@pytest.mark.parametrize("size", [1, 2**18 - 1, 2**18, 2**18 + 1, 3 * 2**18, LIMIT])
+@pytest.mark.parametrize("size", [1, 2**18, LIMIT])
 @pytest.mark.parametrize("kind", sorted(PACKED))
 def test_the_limit_is_the_last_size_that_is_read(kind: str, size: int) -> None:
     encoding, pack = PACKED[kind]
@@ -173,7 +165,7 @@ def test_the_limit_is_the_last_size_that_is_read(kind: str, size: int) -> None:
         read(packed, encoding=encoding, limit=most - 1)
 
 
-@pytest.mark.parametrize("encoding", ["br", "zstd", "gzip, gzip", "compress", "x" * 5000])
+@pytest.mark.parametrize("encoding", ["br", "deflate", "gzip, gzip", "x" * 5000])
 def test_what_was_not_asked_for_is_refused_by_name_and_not_asked_again(encoding: str) -> None:
     seen: list[Any] = []
 
@@ -186,8 +178,8 @@ def test_what_was_not_asked_for_is_refused_by_name_and_not_asked_again(encoding:
         Endpoint("http://server/v1"), ServerSettings(), transport=httpx.MockTransport(answer)
     ) as client:
         (failed,) = client.send_all([ASKED], dict)
-    assert seen == ["gzip, deflate"]
-    reason = f"the reply is packed as {encoding[:60]}, and requests accept gzip, deflate alone"
+    assert seen == ["gzip"]
+    reason = f"the reply is packed as {encoding[:60]}, and requests accept gzip alone"
     assert failed == RequestFailed(reason)
 
 
@@ -195,10 +187,10 @@ def test_what_was_not_asked_for_is_refused_by_name_and_not_asked_again(encoding:
     ("content", "says"),
     [
         (NOTHING[:-3], "its gzip ends too early"),
-        (NOTHING + b"x", "more follows what is packed"),
-        (NOTHING * 2, "more follows what is packed"),
+        (NOTHING + b"x", "more follows it"),
+        (NOTHING * 2, "more follows it"),
         (b"\x1f\x8b\x08garbage" * 9, "Error -3"),
-        (b'{"plain": 1}', "ends too early"),
+        (b'{"plain": 1}', "Error -3"),
         (b"", "no JSON, but ''"),
     ],
     ids=["cut short", "one byte more", "two members", "garbage", "plain", "empty"],
@@ -236,13 +228,13 @@ def test_a_packed_reply_that_comes_twice_is_never_the_answer_to_the_next_request
     ):
         other = ServerRequest("/chat/completions", {"messages": [1]})
         assert client.send_all([ASKED, other], dict) == [{"id": "x"}] * 2
-    assert client.usage.retries == 1  # on another connection
+    assert client.usage.retries == 0
 
 
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (b"[" + b"[]," * 200_000 + b"[]]", "it has more than 101500 lists and objects"),  # of 30 tokens
+        (b"[" + b"[]," * 4_000_000 + b"[]]", "it has more than 4000000 lists and objects"),
         (b'{"text": "\xed\xa0\xbd"}', "no JSON, but"),
         (b'{"text": "\xe9"}', "no JSON, but"),
     ],

@@ -556,7 +556,7 @@ def load_with_threads(load: Callable[[], State], n_threads: int) -> State:
 def show_peak(executor: Executor[Any]) -> None:
     """Say with -v how much memory was used at most."""
     workers = f" of this process and {executor.n_processes} more" if executor.n_processes else ""
-    debug(f"peak memory{workers}: {executor.peak_memory}")
+    debug(f"peak memory{workers}: at most {executor.peak_memory_mb:.0f} MB")
 
 
 def peek_blocks(items: Iterable[Item], block: int, limit: int | None) -> tuple[Iterator[Item], int | None]:

@@ -442,7 +442,7 @@ def _described(cell: Cell, row: Json, method: str, candidate: Candidate) -> Json
         "at_bound": None if fit is None else fit.at_bound,
         "parameters": 0 if fit is None else fit.parameters,
         "train_nll": row.get("train_nll") if fit is None else fit.train_nll,
-        **{key: row.get(key) for key in ("validation_nll", "top_changed", "order_changed", "classes")},
+        **{key: row.get(key) for key in ("validation_nll", "top_changed", "order_changed")},
     }
 
 

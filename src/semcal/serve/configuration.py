@@ -15,10 +15,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from semcal.arrays import as_option
 from semcal.errors import SemcalWarning, UsageError, shown
-from semcal.files import read_yaml
 from semcal.registry import check_name, option_name
 from semcal.serve.requests import Style
 from semcal.servers.settings import is_loopback
+from semcal.yaml_files import read_yaml
 
 #: How variables of the environment begin; SEMCAL_SERVE_KEYS holds the keys themselves, and no file's name.
 PREFIX = "SEMCAL_SERVE_"
@@ -132,7 +132,7 @@ def merged(
 
     `kinds` are the types of all that there are. UsageError for another name, or a wrong value.
     """
-    content = {} if file is None else read_yaml(file, "--config", remedy="give another file")
+    content = {} if file is None else read_yaml(file, "--config")
     if not isinstance(content, dict):
         raise UsageError(f"--config {file} must hold names and values, such as 'port: 8000'")
     values = {str(name).replace("-", "_"): value for name, value in content.items()}
