@@ -295,7 +295,7 @@ class Service:
             raise ApiError(404, str(error), code="model_not_found", param="model") from None
 
     def _check_size(
-        self, messages: Sequence[Message], *further: str, param: str = "messages", remedy: str = "shorten them"
+        self, messages: Sequence[Message], *further: str, param: str = "messages", remedy: str = "send less"
     ) -> None:
         """ApiError for more messages, or longer texts, than are taken; UnicodeEncodeError for no text."""
         limit = self.settings.max_characters
