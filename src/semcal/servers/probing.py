@@ -521,10 +521,7 @@ _OF_SAMPLES = (
     _Probing.find_ignored_temperature,
 )
 #: What fits and cut answers need, for which token ids are sent.
-_OF_GIVEN_TOKENS = (
-    _Probing.find_named_tokens,
-    _Probing.find_teacher_forcing,
-)
+_OF_GIVEN_TOKENS = (_Probing.find_named_tokens, _Probing.find_teacher_forcing)
 
 
 def _intact(reply: Json) -> Json:
