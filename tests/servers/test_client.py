@@ -14,10 +14,7 @@ import subprocess
 import sys
 import threading
 import traceback
-from collections import Counter
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +31,8 @@ from semcal.servers.client import (
 )
 from semcal.servers.settings import Endpoint, ServerSettings
 from tests.servers.fake_server import FakeServer
+from tests.servers.mocked import mocked
+from tests.servers.thread_server import SayingServer
 
 SECRET = "sk-very-secret"
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 11\r\n\r\n" + b'{"ok":true}'
@@ -48,13 +47,6 @@ def text_of(reply: dict[str, Any]) -> str:
     return reply["choices"][0]["message"]["content"]
 
 
-def mocked(answer: Callable[[httpx.Request], Any], **settings: Any) -> ServerClient:
-    """A client of a server that is a function."""
-    endpoint = Endpoint("http://server/v1")
-    options = ServerSettings(**settings)
-    return ServerClient(endpoint, options, transport=httpx.MockTransport(answer), first_wait=0)
-
-
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Seconds that were waited, which takes no time."""
@@ -65,57 +57,6 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
     monkeypatch.setattr(asyncio, "sleep", sleep)
     return found
-
-
-@contextmanager
-def saying(
-    *replies: bytes, close: bool = False, then: Callable[[bytes], bytes] | None = None
-) -> Iterator[tuple[str, Counter[str]]]:
-    """A server that answers each request with the next bytes, sent in parts where there is "|".
-
-    After them comes what `then` makes of the request's body.
-    """
-    counts: Counter[str] = Counter()
-    left = iter(replies)
-    threads: list[threading.Thread] = []
-
-    def serve(connection: socket.socket) -> None:
-        counts["connections"] += 1
-        with connection, connection.makefile("rb") as lines:
-            while True:
-                try:
-                    head = list(iter(lambda: lines.readline().rstrip(), b""))
-                except ConnectionResetError:  # the client has left bytes unread
-                    return
-                if not head:  # the client has gone
-                    return
-                lengths = [
-                    int(line.split(b":")[1]) for line in head if line.lower().startswith(b"content-length")
-                ]
-                body = lines.read(sum(lengths))
-                reply = next(left) if then is None else next(left, None) or then(body)
-                for part in reply.split(b"|"):
-                    connection.sendall(part)
-                    threading.Event().wait(0.01)
-                if close:
-                    return
-
-    def accept() -> None:
-        while True:
-            try:
-                connection, _ = listening.accept()
-            except OSError:
-                return
-            threads.append(threading.Thread(target=serve, args=(connection,), daemon=True))
-            threads[-1].start()
-
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        threading.Thread(target=accept, daemon=True).start()
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}/v1", counts
-        listening.shutdown(socket.SHUT_RDWR)
-    for thread in threads:
-        thread.join(10)
-        assert not thread.is_alive(), "it would use the processor until the tests end"
 
 
 def test_answers_come_in_the_order_of_the_requests() -> None:
@@ -182,8 +123,7 @@ def test_requests_in_turn_follow_each_other(in_turn: int, at_once: int | None, m
         return httpx.Response(200, json={"number": number})
 
     requests = [ServerRequest("/chat/completions", {"number": number}) for number in range(11)]
-    endpoint, transport = Endpoint("http://server/v1"), httpx.MockTransport(reply)
-    with ServerClient(endpoint, ServerSettings(), transport=transport) as client:
+    with mocked(reply) as client:
         how: Any = {"in_turn": in_turn, "at_once": at_once}
         found = client.send_all(requests, lambda one: one["number"], **how)
     assert found == list(range(11))
@@ -206,9 +146,11 @@ def test_a_fault_that_may_pass_is_tried_again_after_growing_random_waits(
     status: int, waits: list[float]
 ) -> None:
     tries = iter(range(100))
-    endpoint, settings = Endpoint("http://server/v1"), ServerSettings(retries=8)
-    passing = httpx.MockTransport(lambda _: httpx.Response(status if next(tries) < 8 else 200, json={}))
-    with ServerClient(endpoint, settings, transport=passing) as client:
+    with ServerClient(
+        Endpoint("http://server/v1"),
+        ServerSettings(retries=8),
+        transport=httpx.MockTransport(lambda _: httpx.Response(status if next(tries) < 8 else 200, json={})),
+    ) as client:
         assert client.send_all([asks()], dict) == [{}]
     back_off = waits[:8]
     assert all(0 <= wait <= most for wait, most in zip(back_off, (0.5, 1, 2, 4, 8, 16, 16, 16)))
@@ -237,14 +179,13 @@ def test_a_server_says_how_long_to_wait(headers: dict[str, str], wait: float | N
     assert fault.wait == wait
 
 
-def test_what_a_server_asks_to_wait_is_waited_beside_the_back_off(waits: list[float]) -> None:
+def test_what_a_server_asks_to_wait_is_waited_beside_the_back_off_unless_it_is_an_hour(
+    waits: list[float],
+) -> None:
     replies = iter([httpx.Response(429, headers={"retry-after": "7"})])
     with mocked(lambda _: next(replies, httpx.Response(200, json={}))) as client:
         client.send_all([asks()], dict)
     assert waits[0] == 7.0
-
-
-def test_a_server_that_asks_to_wait_for_an_hour_is_not_waited_for(waits: list[float]) -> None:
     with mocked(lambda _: httpx.Response(503, headers={"retry-after": "3600"})) as client:
         (failed,) = client.send_all([asks()], dict)
     assert failed == RequestFailed("HTTP 503 (asks to wait 3600 s)", 503)
@@ -255,11 +196,7 @@ def test_a_server_that_asks_to_wait_for_an_hour_is_not_waited_for(waits: list[fl
 def test_a_request_that_the_server_refuses_fails_at_once_with_its_words(status: int) -> None:
     def answer(request: httpx.Request) -> httpx.Response:
         bad = json.loads(request.content)["seed"] == 1
-        return (
-            httpx.Response(status, json={"error": {"message": "too\nlong"}})
-            if bad
-            else httpx.Response(200, json={})
-        )
+        return httpx.Response(status if bad else 200, json={"error": {"message": "too\nlong"}} if bad else {})
 
     with mocked(answer) as client:
         found = client.send_all([asks(number) for number in range(3)], dict)
@@ -372,23 +309,29 @@ def test_one_answer_that_is_forbidden_after_others_were_given_is_one_bad_row() -
     assert [one for one in found if one != {}] == [RequestFailed("HTTP 403: {}", 403)]
 
 
-def test_a_used_up_quota_ends_the_command_although_it_is_a_429() -> None:
-    said = {"error": {"message": "You exceeded your quota", "code": "insufficient_quota"}}
-    with (
-        mocked(lambda _: httpx.Response(429, json=said)) as client,
-        pytest.raises(ServerError, match="You exceeded your quota"),
-    ):
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (
+            httpx.Response(429, json={"error": {"message": "Quota", "code": "insufficient_quota"}}),
+            "refuses all requests: HTTP 429: Quota",
+        ),
+        (
+            httpx.Response(308, headers={"location": "https://server/v1/chat/completions"}),
+            "redirects to https://server/v1/chat",
+        ),
+        (
+            httpx.Response(200, json={"choices": None, "error": {"message": "No credit", "code": 402}}),
+            r"refuses all requests: .*No credit \(402\)",
+        ),
+    ],
+)
+def test_what_no_other_request_would_be_spared_ends_the_command_at_once(
+    answer: httpx.Response, says: str
+) -> None:
+    with mocked(lambda _: answer) as client, pytest.raises(ServerError, match=says):
         client.send_all([asks()], dict)
     assert client.usage.retries == 0
-
-
-def test_a_redirect_ends_the_command_and_names_the_other_url() -> None:
-    moved = httpx.Response(308, headers={"location": "https://server/v1/chat/completions"})
-    with (
-        mocked(lambda _: moved) as client,
-        pytest.raises(ServerError, match="redirects to https://server/v1/chat"),
-    ):
-        client.send_all([asks()], dict)
 
 
 def test_a_server_that_is_not_there_ends_the_command_after_three_tries() -> None:
@@ -438,63 +381,44 @@ def test_requests_that_always_fail_among_others_that_do_not_are_bad_rows() -> No
     assert found == [{}, broken] * 50
 
 
-@pytest.mark.parametrize(
-    ("content", "says"),
-    [
-        (b"<html>Sign in to the Wi-Fi</html>", "the reply is damaged: no JSON, but 'Sign in to the Wi-Fi'"),
-        (b'{"choices": [', "the reply is damaged: no JSON, but"),
-        (b"[1, 2]", "the reply is damaged: a JSON list"),
-        (b"null", "the reply is damaged: a JSON NoneType"),
-        (b"\xff\xfe{}", "the reply is damaged: no JSON"),
-        (b'{"error": {"message": "upstream failed"}}', "HTTP 200 with an error: upstream failed"),
-        (b'{"other": 1}', "the reply is damaged: there are no choices"),
-    ],
-)
-def test_a_reply_that_is_always_damaged_fails_for_good_and_says_how(content: bytes, says: str) -> None:
-    def parse(reply: dict[str, Any]) -> Any:
-        if "choices" not in reply:
-            raise ValueError("there are no choices")
-
-    with mocked(lambda _: httpx.Response(200, content=content), retries=2) as client:
-        (failed,) = client.send_all([asks()], parse)
-    assert isinstance(failed, RequestFailed)
-    assert failed.reason.startswith(says)
-    assert failed.reason.endswith("(the last of 3 tries)")
+DAMAGED = "the reply is damaged: "
+ERROR = "HTTP 200 with an error: "
 
 
 @pytest.mark.parametrize(
-    ("error", "says", "tries"),
+    ("content", "says", "tries"),
     [
-        ({"message": "Provider returned error", "code": 429}, "Provider returned error (429)", 3),
-        ({"message": "Upstream is gone", "code": "502"}, "Upstream is gone (502)", 3),
-        ({"message": "Too long", "code": 400}, "Too long (400)", 1),
-        ({"message": "Overloaded", "code": "overloaded"}, "Overloaded", 3),
+        (b"<html>Sign in to the Wi-Fi</html>", DAMAGED + "no JSON, but 'Sign in to the Wi-Fi'", 3),
+        (b'{"choices": [', DAMAGED + "no JSON, but", 3),
+        (b"[1, 2]", DAMAGED + "a JSON list", 3),
+        (b"null", DAMAGED + "a JSON NoneType", 3),
+        (b"\xff\xfe{}", DAMAGED + "no JSON", 3),
+        (b'{"text": "\xed\xa0\xbd"}', DAMAGED + "no JSON", 3),
+        (b'{"other": 1}', DAMAGED + "there are no choices", 3),
+        (b"[" + b"[]," * 4_000_000 + b"[]]", DAMAGED + "it has more than 4000000 lists and objects", 3),
+        (b'{"error": {"message": "upstream failed"}}', ERROR + "upstream failed", 3),
+        (b'{"choices": null, "error": {"message": "Busy", "code": 429}}', ERROR + "Busy (429)", 3),
+        (b'{"choices": [], "error": {"message": "Gone", "code": "502"}}', ERROR + "Gone (502)", 3),
+        (b'{"error": {"message": "Too long", "code": 400}}', ERROR + "Too long (400)", 1),
+        (b'{"error": {"message": "Overloaded", "code": "overloaded"}}', ERROR + "Overloaded", 3),
     ],
 )
-@pytest.mark.parametrize("beside", [{"choices": None}, {"choices": []}, {}])
-def test_an_error_in_the_body_of_a_reply_is_quoted_and_retried_by_its_code(
-    error: dict[str, Any], says: str, tries: int, beside: dict[str, Any]
-) -> None:
+def test_a_reply_that_is_always_bad_fails_and_says_how(content: bytes, says: str, tries: int) -> None:
     asked: list[int] = []
 
     def answer(_: httpx.Request) -> httpx.Response:
         asked.append(1)
-        return httpx.Response(200, json={**beside, "error": error})
+        return httpx.Response(200, content=content)
+
+    def parse(reply: dict[str, Any]) -> Any:
+        if "choices" not in reply:
+            raise ValueError("there are no choices")
 
     with mocked(answer, retries=2) as client:
-        (failed,) = client.send_all([asks()], dict)
+        (failed,) = client.send_all([asks()], parse)
     assert isinstance(failed, RequestFailed)
-    assert failed.reason.startswith(f"HTTP 200 with an error: {says}")
+    assert failed.reason.startswith(says)
     assert len(asked) == tries
-
-
-def test_a_key_that_the_body_of_a_reply_refuses_ends_the_command() -> None:
-    refusal = {"choices": None, "error": {"message": "No credit", "code": 402}}
-    with (
-        mocked(lambda _: httpx.Response(200, json=refusal)) as client,
-        pytest.raises(ServerError, match=r"refuses all requests: .*No credit \(402\)"),
-    ):
-        client.send_all([asks()], dict)
 
 
 def test_paths_are_below_the_url_or_below_the_host() -> None:
@@ -577,29 +501,23 @@ def test_the_servers_are_imported_without_httpx() -> None:
 )
 def test_a_reply_is_read_however_it_comes(reply: bytes, found: Any) -> None:
     with (
-        saying(reply, reply) as (url, counts),
-        ServerClient(Endpoint(url), ServerSettings(retries=0)) as client,
+        SayingServer(reply) as server,
+        ServerClient(Endpoint(server.url), ServerSettings(retries=0)) as client,
     ):
         assert [client.get("/models"), client.get("/models")] == [found, found]
-    assert counts["connections"] == 2
+    assert server.connections == 2
 
 
-def test_a_reply_without_a_length_ends_with_its_connection() -> None:
-    reply = b'HTTP/1.1 200 OK\r\n\r\n{"ok"|:true}'
-    with (
-        saying(reply, reply, close=True) as (url, counts),
-        ServerClient(Endpoint(url), ServerSettings()) as client,
-    ):
-        assert [client.get("/models"), client.get("/models")] == [{"ok": True}] * 2
-    assert counts["connections"] == 2
-
-
-def test_a_reply_of_a_megabyte_is_read_whole() -> None:
+def test_a_reply_without_a_length_ends_with_its_connection_however_long_it_is() -> None:
     numbers = list(range(200_000))
     content = json.dumps(numbers).encode()
-    reply = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(content), content)
-    with saying(reply) as (url, _), ServerClient(Endpoint(url), ServerSettings()) as client:
-        assert client.get("/models") == numbers
+    with (
+        SayingServer(
+            b"HTTP/1.1 200 OK\r\n\r\n[0|, 1]", b"HTTP/1.1 200 OK\r\n\r\n" + content, close=True
+        ) as server,
+        ServerClient(Endpoint(server.url), ServerSettings()) as client,
+    ):
+        assert [client.get("/models"), client.get("/models")] == [[0, 1], numbers]
 
 
 @pytest.mark.parametrize("between", [b"", b"|"])
@@ -609,8 +527,8 @@ def test_a_reply_that_comes_twice_is_never_the_answer_to_the_next_request(betwee
 
     first = numbered(b'{"seed": 0}')
     with (
-        saying(first + between + first, then=numbered) as (url, _),
-        ServerClient(Endpoint(url), ServerSettings(), first_wait=0) as client,
+        SayingServer(first + between + first, then=numbered) as server,
+        ServerClient(Endpoint(server.url), ServerSettings(), first_wait=0) as client,
     ):
         found = [client.send_all([asks(number)], lambda reply: reply["n"])[0] for number in range(3)]
     assert found == [0, 1, 2]
@@ -627,8 +545,8 @@ def test_a_reply_that_comes_twice_is_never_the_answer_to_the_next_request(betwee
 )
 def test_what_is_no_http_is_a_broken_connection(reply: bytes) -> None:
     with (
-        saying(reply, close=True) as (url, _),
-        ServerClient(Endpoint(url), ServerSettings(retries=0)) as client,
+        SayingServer(reply, close=True) as server,
+        ServerClient(Endpoint(server.url), ServerSettings(retries=0)) as client,
         pytest.raises(ServerError, match="/models: the connection broke: "),
     ):
         client.get("/models")

@@ -77,11 +77,6 @@ def test_a_thousand_requests_at_ten_percent_faults_have_all_their_own_answers() 
     assert set(proxy.faults) == set(FAULTS)
 
 
-@pytest.mark.slow
-def test_ten_thousand_requests_at_ten_percent_faults_have_all_their_own_answers() -> None:
-    check([request(number) for number in range(10_000)], share=0.1)
-
-
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_that_meets_every_other_request_costs_no_answer(fault: str) -> None:
     proxy = check([request(number) for number in range(60)], share=0.5, faults=(fault,))

@@ -35,31 +35,61 @@ def probed(**quirks: Any) -> ServerProfile:
         return probe(client)
 
 
-def test_vllm_as_it_starts_is_told_from_its_answers() -> None:
-    found = probed(drawn_takes_a_place=True)
-    assert (found.server, found.version, found.model, found.max_length) == ("vLLM", "0.0.1", "fake", 1024)
-    assert (found.max_n, found.choices_differ, found.seed) == (10, True, True)
-    assert (found.log_probs, found.scaled_on_request, found.chosen_ids) == ("raw", False, True)
-    assert (found.top_log_probs, found.whole_vocabulary) == (20, False)
-    assert (found.scores_prompt, found.end_included) == ("prompt_logprobs", True)
-    assert (found.token_ids_in, found.token_ids_out) == (True, True)
-    assert (found.truncated_to, found.max_temperature) == (None, None)
-    assert found.neutral == NEUTRAL
+SIZE = len(fake_model.VOCABULARY)
+TAKEN = {"token_ids_in": True, "truncated_to": None, "max_temperature": None, "neutral": NEUTRAL}
 
 
-def test_vllm_that_processes_log_probabilities_and_lists_all_tokens_is_seen() -> None:
-    found = probed(log_probs="scaled", max_top_logprobs=-1)
-    assert (found.log_probs, found.whole_vocabulary) == ("scaled", True)
-    assert found.vocabulary == found.top_log_probs == len(fake_model.VOCABULARY)
-
-
-def test_llama_cpp_is_told_from_its_answers() -> None:
-    found = probed(**LLAMA)
-    assert (found.server, found.version, found.max_n, found.choices_differ) == ("llama.cpp", "0.0.1", 4, True)
-    assert (found.log_probs, found.scaled_on_request, found.chosen_ids) == ("raw", True, False)
-    assert found.vocabulary == found.top_log_probs == len(fake_model.VOCABULARY)
-    assert (found.whole_vocabulary, found.scores_prompt, found.token_ids_in) == (True, None, True)
-    assert found.truncated_to is None
+@pytest.mark.parametrize(
+    ("quirks", "expected"),
+    [
+        (
+            {"drawn_takes_a_place": True},
+            {
+                **TAKEN,
+                "server": "vLLM",
+                "version": "0.0.1",
+                "model": "fake",
+                "max_length": 1024,
+                "max_n": 10,
+                "choices_differ": True,
+                "seed": True,
+                "token_ids_out": True,
+                "end_included": True,
+                "log_probs": "raw",
+                "scaled_on_request": False,
+                "chosen_ids": True,
+                "top_log_probs": 20,
+                "whole_vocabulary": False,
+                "scores_prompt": "prompt_logprobs",
+            },
+        ),
+        (
+            {"log_probs": "scaled", "max_top_logprobs": -1},
+            {"log_probs": "scaled", "whole_vocabulary": True, "vocabulary": SIZE, "top_log_probs": SIZE},
+        ),
+        (
+            LLAMA,
+            {
+                **TAKEN,
+                "server": "llama.cpp",
+                "version": "0.0.1",
+                "max_n": 4,
+                "choices_differ": True,
+                "log_probs": "raw",
+                "scaled_on_request": True,
+                "chosen_ids": False,
+                "scores_prompt": None,
+                "whole_vocabulary": True,
+                "vocabulary": SIZE,
+                "top_log_probs": SIZE,
+            },
+        ),
+    ],
+    ids=["vLLM as it starts", "vLLM that lists all tokens, at T", "llama.cpp"],
+)
+def test_a_server_is_told_from_its_answers(quirks: dict[str, Any], expected: dict[str, Any]) -> None:
+    found = vars(probed(**quirks))
+    assert {name: found[name] for name in expected} == expected
 
 
 def test_openai_is_asked_only_for_what_it_knows() -> None:
@@ -321,14 +351,14 @@ def test_two_models_of_one_server_have_a_profile_each(tmp_path: Path) -> None:
         ({"SEMCAL_CACHE": "/a", "XDG_CACHE_HOME": "/b"}, "linux", "/a/servers"),
         ({"XDG_CACHE_HOME": "/b"}, "darwin", "/b/semcal/servers"),
         ({"LOCALAPPDATA": "/c"}, "win32", "/c/semcal/servers"),
+        ({}, "linux", "~/.cache/semcal/servers"),
+        ({}, "darwin", "~/Library/Caches/semcal/servers"),
     ],
 )
 def test_profiles_are_kept_in_the_cache_of_the_user(
     environment: dict[str, str], platform: str, expected: str
 ) -> None:
-    assert user_cache("servers", environment, platform) == Path(expected)
-    assert user_cache("servers", {}, "linux") == Path("~/.cache/semcal/servers").expanduser()
-    assert user_cache("servers", {}, "darwin") == Path("~/Library/Caches/semcal/servers").expanduser()
+    assert user_cache("servers", environment, platform) == Path(expected).expanduser()
 
 
 def test_a_server_that_is_busy_for_good_is_an_error_and_no_profile(tmp_path: Path) -> None:

@@ -15,13 +15,6 @@ from tests.servers.fake_server import FakeServer
 from tests.servers.test_probe import LLAMA, OPENAI
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("SEMCAL_CACHE", str(tmp_path / "cache"))
-    monkeypatch.delenv("SEMCAL_API_KEY", raising=False)
-    return tmp_path / "cache"
-
-
 def run(*arguments: Any) -> Result:
     return CliRunner().invoke(app, ["probe", *map(str, arguments)])
 
@@ -35,7 +28,7 @@ def table(monkeypatch: pytest.MonkeyPatch, **quirks: Any) -> dict[str, str]:
     return {line[:30].rstrip(): line[30:] for line in result.stdout.splitlines()}
 
 
-def test_json_holds_the_profile_and_what_follows(cache: Path) -> None:
+def test_json_holds_the_profile_and_what_follows(own_cache: Path) -> None:
     with FakeServer(**LLAMA) as server:
         result = run(server.name, "--json")
         again = run(server.url, "--json")
@@ -50,7 +43,7 @@ def test_json_holds_the_profile_and_what_follows(cache: Path) -> None:
     assert "probe: 0 requests" not in result.stderr
     assert json.loads(again.stdout) == found
     assert "probe: 2 requests" in again.stderr  # the models and the version
-    assert len(list((cache / "servers").iterdir())) == 1
+    assert len(list((own_cache / "servers").iterdir())) == 1
 
 
 def test_the_table_says_what_llama_cpp_does_and_what_follows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from semcal.errors import ServerError
 from semcal.servers.client import BodyError, RequestFailed, ServerClient, ServerRequest, read_body
 from semcal.servers.settings import Endpoint, ServerSettings
-from tests.servers.thread_server import ThreadServer
+from tests.servers.mocked import mocked
+from tests.servers.thread_server import SayingServer
 
 ASKED = ServerRequest("/chat/completions", {"messages": []}, 10, 20)
 LIMIT = 4 * 10**6
@@ -38,31 +39,6 @@ def read(*chunks: bytes, encoding: str, limit: int = LIMIT) -> bytes:
             yield chunk
 
     return asyncio.run(read_body(come(), encoding, limit))
-
-
-class Sending(ThreadServer):
-    """Answers each request with a head and then a chunk, over and over if it is `endless`."""
-
-    def __init__(self, head: bytes, chunk: bytes, *, endless: bool = False) -> None:
-        super().__init__()
-        self.head, self.chunk, self.endless = head, chunk, endless
-        self.requests: list[bytes] = []
-
-    @property
-    def endpoint(self) -> Endpoint:
-        return Endpoint(f"http://127.0.0.1:{self.port}/v1", "fake")
-
-    async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while True:
-            head = await reader.readuntil(b"\r\n\r\n")
-            lengths = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
-            await reader.readexactly(int(lengths[0].partition(b":")[2]) if lengths else 0)
-            self.requests.append(head)
-            writer.write(self.head + self.chunk)
-            await writer.drain()
-            while self.endless:
-                writer.write(self.chunk)
-                await writer.drain()
 
 
 def head(status: str = "200 OK", *headers: str, length: int | None = None) -> bytes:
@@ -92,8 +68,8 @@ def test_a_reply_without_end_or_bound_ends_at_the_limit_and_takes_three_times_as
 ) -> None:
     settings = ServerSettings(max_reply_bytes=LIMIT, timeout=60)
     with (
-        Sending(*sent, endless=endless) as server,
-        ServerClient(server.endpoint, settings, first_wait=0) as client,
+        SayingServer(b"".join(sent), endless=sent[1] if endless else b"", whole=True) as server,
+        ServerClient(Endpoint(server.url, "fake"), settings, first_wait=0) as client,
     ):
         tracemalloc.start()
         (failed,) = client.send_all([ASKED], dict)
@@ -110,8 +86,10 @@ def test_a_reply_without_end_or_bound_ends_at_the_limit_and_takes_three_times_as
 
 def test_ten_replies_in_a_row_that_are_too_large_end_the_command() -> None:
     with (
-        Sending(*ENDLESS, endless=True) as server,
-        ServerClient(server.endpoint, ServerSettings(max_reply_bytes=10**5, concurrency=1)) as client,
+        SayingServer(ENDLESS[0], endless=ENDLESS[1]) as server,
+        ServerClient(
+            Endpoint(server.url, "fake"), ServerSettings(max_reply_bytes=10**5, concurrency=1)
+        ) as client,
         pytest.raises(ServerError, match="10 requests in a row failed, the last with: the reply is larger"),
     ):
         client.send_all([ASKED] * 20, dict)
@@ -133,10 +111,7 @@ def test_a_time_out_holds_while_a_reply_is_unpacked() -> None:
     def answer(_: httpx.Request) -> httpx.Response:
         return httpx.Response(200, headers={"content-encoding": "gzip"}, stream=Stream())
 
-    settings = ServerSettings(max_reply_bytes=10**12, timeout=0.05, retries=0)
-    with ServerClient(
-        Endpoint("http://server/v1"), settings, transport=httpx.MockTransport(answer)
-    ) as client:
+    with mocked(answer, max_reply_bytes=10**12, timeout=0.05, retries=0) as client:
         (failed,) = client.send_all([ASKED], dict)
     assert isinstance(failed, RequestFailed)
     assert failed.reason.startswith("no reply within 0.05 s")
@@ -174,9 +149,7 @@ def test_what_was_not_asked_for_is_refused_by_name_and_not_asked_again(encoding:
         stream = httpx.ByteStream(b"{}")
         return httpx.Response(200, headers={"content-encoding": encoding}, stream=stream)
 
-    with ServerClient(
-        Endpoint("http://server/v1"), ServerSettings(), transport=httpx.MockTransport(answer)
-    ) as client:
+    with mocked(answer) as client:
         (failed,) = client.send_all([ASKED], dict)
     assert seen == ["gzip"]
     reason = f"the reply is packed as {encoding[:60]}, and requests accept gzip alone"
@@ -202,49 +175,12 @@ def test_what_cannot_be_unpacked_is_a_damaged_reply_that_is_asked_again(content:
         stream = httpx.ByteStream(next(replies, NOTHING))
         return httpx.Response(200, headers={"content-encoding": "gzip"}, stream=stream)
 
-    def client(**how: Any) -> ServerClient:
-        transport = httpx.MockTransport(answer)
-        return ServerClient(
-            Endpoint("http://server/v1"), ServerSettings(**how), transport=transport, first_wait=0
-        )
-
-    with client() as asking:
+    with mocked(answer) as asking:
         assert asking.send_all([ASKED], dict) == [{}]
         assert asking.usage.retries == 1
     replies = iter([content])
-    with client(retries=0) as asking:
+    with mocked(answer, retries=0) as asking:
         (failed,) = asking.send_all([ASKED], dict)
     assert isinstance(failed, RequestFailed)
     assert failed.reason.startswith("the reply is damaged: ")
     assert says in failed.reason
-
-
-def test_a_packed_reply_that_comes_twice_is_never_the_answer_to_the_next_request() -> None:
-    packed = gzip.compress(b'{"id": "x"}', mtime=0)
-    sent = (head("200 OK", "content-encoding: gzip", length=len(packed)), packed)
-    with (
-        Sending(*sent) as server,
-        ServerClient(server.endpoint, ServerSettings(concurrency=1), first_wait=0) as client,
-    ):
-        other = ServerRequest("/chat/completions", {"messages": [1]})
-        assert client.send_all([ASKED, other], dict) == [{"id": "x"}] * 2
-    assert client.usage.retries == 0
-
-
-@pytest.mark.parametrize(
-    ("content", "says"),
-    [
-        (b"[" + b"[]," * 4_000_000 + b"[]]", "it has more than 4000000 lists and objects"),
-        (b'{"text": "\xed\xa0\xbd"}', "no JSON, but"),
-        (b'{"text": "\xe9"}', "no JSON, but"),
-    ],
-)
-def test_json_that_would_fill_the_memory_or_that_no_number_takes_is_damaged(
-    content: bytes, says: str
-) -> None:
-    settings = ServerSettings(retries=0)
-    transport = httpx.MockTransport(lambda _: httpx.Response(200, content=content))
-    with ServerClient(Endpoint("http://server/v1"), settings, transport=transport) as client:
-        (failed,) = client.send_all([ASKED], dict)
-    assert isinstance(failed, RequestFailed)
-    assert failed.reason.startswith(f"the reply is damaged: {says}")

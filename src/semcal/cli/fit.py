@@ -72,7 +72,7 @@ class FitOptions:
         None,
         metavar="DIR",
         callback=opt.out_path,
-        help="Keep the hidden states here: an interrupted reading resumes, and further fits read the files.",
+        help="Keep the hidden states here for further fits.",
     )
     select: bool = Option(
         False,

@@ -69,7 +69,6 @@ class Calibration:
     """Labelled questions as one model reads them, with their features and log-partition table."""
 
     source: CalibrationSource
-    file: int | None  # which file the features are mapped from
     labelled: CalibrationSet
     features: CalibrationFeatures
     table: LogPartitionTable | None = None
@@ -139,7 +138,7 @@ class GridState(WorkerState):
 
         model, folder = self.language_model, self.folder / source.features
         known = self._calibration
-        if known is None or (known.source, known.file) != (source, _inode(folder / "states.bin")):
+        if known is None or known.source != source:
             self._calibration = None
             questions = load_questions(self.folder / source.questions, answers_needed=True)
             labelled = CalibrationSet.of(
@@ -148,7 +147,7 @@ class GridState(WorkerState):
             features = calibration_features(
                 model, labelled, asking=source.asking, whole=source.whole, store=folder
             )
-            known = Calibration(source, _inode(folder / "states.bin"), labelled, features)
+            known = Calibration(source, labelled, features)
             self._calibration = known
         return known
 
@@ -160,11 +159,6 @@ class GridState(WorkerState):
         if calibration.table is None:
             calibration.table = tabulate(calibration.features, self.language_model.logits)
         return calibration.table
-
-
-def _inode(path: Path) -> int | None:
-    """What tells a file from one of the same name that was removed; None if it is not there."""
-    return path.stat().st_ino if path.exists() else None
 
 
 def open_grid_state(
