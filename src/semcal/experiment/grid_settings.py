@@ -362,9 +362,6 @@ class GridSettings(SettingsGroup):
     #: What keys and values of a batch may take, such as "1GB"; None is a quarter of the weights, 64 MiB at
     #: least. Like `block` it decides which questions share a product, so results depend on it.
     memory: str | int | None = None
-    #: "chosen" removes features once a model and data set are fitted, and recalibrators that nothing chose;
-    #: results are the same.
-    keep: Literal["all", "chosen"] = "all"
 
     @field_validator("memory")
     @classmethod
@@ -480,7 +477,6 @@ PRESETS: Mapping[str, Json] = {
         "selection": {"by": "brier"},
         "clustering": {"linkage": "greedy", "ties": "first"},
         "grading": {"fuzzy_above": True, "numerals": False, "choice": "random"},
-        "keep": "chosen",
     },
 }
 
@@ -629,8 +625,7 @@ def settings_text(settings: GridSettings) -> str:
 def claim_folder(folder: Path, settings: GridSettings) -> None:
     """Write the settings into a run folder; UsageError, with what differs, if it holds a run with others.
 
-    What is kept (`keep`) and how servers are asked may change from one session to the next: no result depends
-    on it.
+    How servers are asked may change from one session to the next: no result depends on it.
     """
     path = folder / FILE
     text = settings_text(settings)
@@ -658,7 +653,7 @@ def _that_matters(tree: Any) -> Any:
         else model
         for model in tree.get("models", [])
     ]
-    return {name: value for name, value in tree.items() if name != "keep"} | {"models": models}
+    return {**tree, "models": models}
 
 
 def _differing(old: Any, new: Any, where: str = "") -> Iterator[str]:
