@@ -340,7 +340,7 @@ def _option_cases(bench: Bench) -> Case:
 
 def _setting_cases(bench: Bench) -> Case:
     keys = ("seed", "runs.count", "sampling.m", "models", "datasets", "methods", "memory", "equivalence")
-    keys += ("fitting.losses", "sampling.max_new_tokens", "a.b.c", "", "preset", "keep")
+    keys += ("fitting.losses", "sampling.max_new_tokens", "a.b.c", "", "preset")
 
     def case(random: Random) -> tuple[Ended, str, list[str]]:
         given = f"{random.choice(keys)}={random.choice(OPTIONS)}"

@@ -24,11 +24,6 @@ QUESTIONS = [{"id": f"q{i}", "question": f"Who built mill number {i}?"} for i in
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(tiny_models.save(tmp_path_factory.mktemp("model")))
-
-
-@pytest.fixture(scope="module")
 def known(model: str) -> Calibration:
     """Made with the model itself, of 5 draws of at most 2 tokens."""
     return calibration(m=5, max_new_tokens=2, provenance=provenance(load_model(model, device="cpu")))
@@ -81,34 +76,6 @@ def test_workers_give_the_same_probabilities(model: str, known: Calibration, tmp
     one, other = semcal(*command, "1"), semcal(*command, "2")
     assert (one[0], one[1]) == (0, other[1])
     assert {row["temperature"] for row in one[1]} == {Temperature(fitted.temperature_).temperature}
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        ("--m", "5"),
-        ("--temperature", "1"),
-        ("--recalibrator", "anything"),
-        ("--few-shot", "anything.jsonl"),
-        ("--linkage", "components"),
-        ("--max-new-tokens", "2"),
-        ("--measure", "E-SC"),
-    ],
-)
-def test_options_that_the_calibration_sets_are_refused_by_name(model: str, folder: Path, options) -> None:
-    code, rows, stderr = semcal("ask", "Who?", "--model", model, "--calibration", folder, *options)
-    assert (code, rows) == (2, [])
-    assert f"{options[0]} given beside a calibration, which sets it itself" in stderr
-
-
-def test_several_refused_options_are_named_together(model: str, folder: Path) -> None:
-    options = ("--model", "no-such-model", "--calibration", folder, "--m", "5", "--measure", "L-SC")
-    _, _, stderr = semcal("ask", "Who?", *options)
-    assert "--m, --measure given beside a calibration, which sets them itself; leave them out" in stderr
-    code, _, stderr = semcal("ask", "Who?", *options[:4], "--compare")
-    assert (code, "--compare is of a temperature" in stderr) == (2, True)
-    code, _, stderr = semcal("ask", "Who?", *options[:4], "--equivalence", "atlas")
-    assert (code, "the equivalence 'exact', not 'atlas'" in stderr) == (2, True)
 
 
 def test_a_threshold_is_said_once_and_applied(model: str, known: Calibration, tmp_path: Path) -> None:
@@ -187,13 +154,6 @@ def test_a_recalibrator_is_no_calibration_and_the_other_way_round(
     )
     code, _, stderr = semcal("ask", "Who?", "--model", model, "--calibration", tmp_path / "nowhere")
     assert (code, "semcal calibrate" in stderr) == (2, True)
-
-
-def test_a_calibration_that_was_edited_is_refused(model: str, folder: Path) -> None:
-    path = folder / "calibration.json"
-    path.write_text(path.read_text().replace('"further": 0.2', '"further": 0.9'))
-    code, _, stderr = semcal("ask", "Who?", "--model", model, "--calibration", folder)
-    assert (code, "was changed after it was written" in stderr) == (1, True)
 
 
 RECORD = {
@@ -403,14 +363,6 @@ def test_rows_of_several_temperatures_are_said_to_be_measured_at_one(tmp_path: P
     code, graded, _ = semcal("grade", write(tmp_path / "m.jsonl", measured))
     assert code == 0
     assert [row["correct"]["E-SC"] for row in graded] == [False, True, True, True, True, True]
-
-
-def test_measure_refuses_a_recalibrator_by_name(known: Calibration, tmp_path: Path) -> None:
-    fitted = TemperatureScaling().fit([[1.0, 0.0]] * 4, [0, 0, 1, 0])
-    save_pretrained(fitted, tmp_path / "ts", provenance=known.provenance)
-    file = write(tmp_path / "rows.jsonl", ROWS)
-    code, _, stderr = semcal("measure", file, "--calibration", tmp_path / "ts")
-    assert (code, "holds a recalibrator, not a calibration" in stderr) == (2, True)
 
 
 def test_the_embedded_model_brings_its_calibration_unless_an_option_says_otherwise() -> None:

@@ -188,9 +188,9 @@ def test_few_shot_examples_begin_all_prompts_of_one_template() -> None:
         ("system: a", "'user' must be a text with {question}"),
         ("system: 3\nuser: '{question}'", "'system' must be a text, or null"),
         ("- a", "must have a key 'user'"),
-        ("user: '{question}", "is no YAML in UTF-8"),
-        ('user: "{question} \\ud83d"', r"half a character in 'user' \('\\ud83d'\): write the whole one"),
-        ('system: "\\udc00"\nuser: "{question}"', "half a character in 'system'"),
+        ("user: '{question}", "a.yaml: line 1, column 18"),
+        ('user: "{question} \\ud83d"', "a.yaml: line 1, column 7"),
+        ('system: "\\udc00"\nuser: "{question}"', "a.yaml: line 1, column 9"),
     ],
 )
 def test_a_template_that_is_none_is_refused(tmp_path: Path, text: str, reason: str) -> None:

@@ -16,10 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from semcal.experiment.grid_settings import slug, yaml_text
+from semcal.experiment.grid_settings import slug
 from semcal.files import dumps, write_rows
 from semcal.measures import MEASURES, confidence
 from semcal.text.normal_form import normal_form
+from semcal.yaml_files import yaml_text
 
 METHODS = ("Base", "SE", "TS", "ATS", "Platt")
 #: The temperature that each candidate's distribution has in effect; those of TS stand in the selection.
@@ -60,7 +61,6 @@ SYLLABLES = (
     "ves",
 )
 FIT = {"weight_decay": None, "temperature": None, "at_bound": None, "parameters": 0}
-CLASSES = {"stop word": 0.2, "punctuation": 0.1, "end of turn": 0.2, "content": 0.5}
 
 
 @dataclass(frozen=True)
@@ -372,7 +372,6 @@ def fit(grid: Grid, method: str, candidate: str) -> dict[str, Any]:
     """The record of one fit: ATS fits the training tokens best and the validation tokens worst."""
     train = {"TS": 1.10, "ATS": 0.70, "Platt": 1.05}[method]
     validation = {"TS": 1.12, "ATS": 1.30, "Platt": 1.15}[method]
-    filler = 0.5 if method == "ATS" else 1.0
     return {
         **FIT,
         "candidate": candidate,
@@ -384,13 +383,4 @@ def fit(grid: Grid, method: str, candidate: str) -> dict[str, Any]:
         "validation_nll": validation,
         "top_changed": 0.04 if method == "Platt" else 0.0,
         "order_changed": 0.3 if method == "Platt" else 0.0,
-        "classes": {
-            name: {
-                "share": share,
-                "share_of_nll": share * (1.0 if name == "content" else filler),
-                "nll": train * (1.0 if name == "content" else filler),
-                "temperature": None if method == "Platt" else grid.heat(candidate),
-            }
-            for name, share in CLASSES.items()
-        },
     }

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import resource
-import shutil
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,13 +28,6 @@ SMALL = (
     "sampling.counts=[6]",
     "fitting.losses=[[NLL, null]]",
     "evaluation.resamples=100",
-)
-#: What is fitted in each run, and removed when nothing chose it.
-REMOVING = (
-    "keep=chosen",
-    "runs.refit=true",
-    "fitting.solver=sgd",
-    "fitting.losses=[[NLL, null], [SS, 0.5]]",
 )
 STAGES = ("features", "fit", "sample", "cluster", "grade", "select", "measure", "evaluate")
 #: The stage whose work a file outside of blocks/ is.
@@ -78,9 +70,9 @@ def deadly(folder: Path, moment: Moment) -> Callable[[Path, Path], Any]:
     return replaced
 
 
-def ran(folder: Path, data: Path, more: tuple[str, ...] = ()) -> None:
+def ran(folder: Path, data: Path) -> None:
     """A run and its figures."""
-    mills.run(folder, mills.settings(data, *SMALL, *more))
+    mills.run(folder, mills.settings(data, *SMALL))
     analyse(folder)
 
 
@@ -99,10 +91,7 @@ def data(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def whole(data: Path, tmp_path_factory) -> tuple[dict[str, bytes], list[str]]:
     """The contents of an uninterrupted run, and its files in the order in which they got their names."""
-    return whole_run(tmp_path_factory.mktemp("whole"), data)
-
-
-def whole_run(folder: Path, data: Path, more: tuple[str, ...] = ()) -> tuple[dict[str, bytes], list[str]]:
+    folder = tmp_path_factory.mktemp("whole")
     written: dict[str, None] = {}
     replace = Path.replace
 
@@ -113,58 +102,26 @@ def whole_run(folder: Path, data: Path, more: tuple[str, ...] = ()) -> tuple[dic
     # Worker processes have one thread, and each number of threads adds up in another order.
     with pytest.MonkeyPatch.context() as patch, threadpool_limits(1):
         patch.setattr(Path, "replace", told)
-        ran(folder, data, more)
+        ran(folder, data)
     return contents(folder), list(written)
 
 
-def deadly_removals(last: int) -> None:
-    """Kill this process in the middle of the removal of that number: a folder that is half there."""
-    remove, count = shutil.rmtree, [0]
-
-    def removed(path: Path, **options: Any) -> None:
-        count[0] += path.exists()
-        if count[0] == last:
-            for file in sorted(one for one in path.rglob("*") if one.is_file())[:1]:
-                file.unlink()
-            os.kill(os.getpid(), signal.SIGKILL)
-        remove(path, **options)
-
-    shutil.rmtree = removed  # type: ignore[assignment]
-
-
-def _run(
-    folder: Path,
-    data: Path,
-    moment: Moment | None,
-    largest: int | None,
-    more: tuple[str, ...],
-    removal: int | None,
-) -> None:
+def _run(folder: Path, data: Path, moment: Moment | None, largest: int | None) -> None:
     if moment is not None:
         Path.replace = deadly(folder, moment)  # type: ignore[method-assign]
-    if removal is not None:
-        deadly_removals(removal)
     if largest is not None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (largest, largest))
-    ran(folder, data, more)
+    ran(folder, data)
 
 
-def ended(
-    folder: Path,
-    data: Path,
-    moment: Moment | None = None,
-    largest: int | None = None,
-    *,
-    more: tuple[str, ...] = (),
-    removal: int | None = None,
-) -> int:
+def ended(folder: Path, data: Path, moment: Moment | None = None, largest: int | None = None) -> int:
     """How the process of a run ended.
 
     It parts from a clean server, never from this process: threads of OpenMP that other tests have used here
     would be gone in a fork, and torch would wait for them for ever.
     """
-    process = start_context(PRELOAD).Process(target=_run, args=(folder, data, moment, largest, more, removal))
+    process = start_context(PRELOAD).Process(target=_run, args=(folder, data, moment, largest))
     process.start()
     process.join(300)
     assert process.exitcode is not None, process.kill()
@@ -186,25 +143,6 @@ def test_a_run_killed_in_every_stage_ends_at_the_same_bytes(
     assert ended(tmp_path, data) == 0
     assert contents(tmp_path) == expected
     assert not [path.name for path in tmp_path.rglob("*.part")]
-
-
-def test_a_run_that_keeps_what_was_chosen_is_killed_while_it_removes_and_ends_at_the_same_bytes(
-    data: Path, tmp_path: Path
-) -> None:
-    """Kills in removals and in stages between them."""
-    expected, written = whole_run(tmp_path / "whole", data, REMOVING)
-    rng = random.Random(5)
-    moments = [
-        Moment([name for name in written if stage_of(name) == stage][-1], rng.choice(HOW))
-        for stage in ("fit", "measure")
-    ]
-    folder = tmp_path / "killed"
-    for removal, moment in zip((2, 3), moments):
-        assert ended(folder, data, more=REMOVING, removal=removal) == -signal.SIGKILL
-        assert ended(folder, data, moment, more=REMOVING) in (-signal.SIGKILL, 0), moment
-    assert ended(folder, data, more=REMOVING) == 0
-    assert contents(folder) == expected
-    assert not list(folder.rglob("states.bin"))
 
 
 def test_a_full_disk_is_an_error_and_keeps_what_was_finished(whole, data: Path, tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def test_only_the_paper_counts_a_meaning_as_right_for_any_of_its_members(preset:
 
 
 def test_runs_of_the_paper_preset_fit_anew_and_share_what_was_chosen(tmp_path: Path) -> None:
-    settings = mills.settings(tmp_path, *ONE, "methods=[Base, TS, Platt]", preset="paper", keep="all")
+    settings = mills.settings(tmp_path, *ONE, "methods=[Base, TS, Platt]", preset="paper")
     mills.run(tmp_path, settings)
     chosen = json.loads((tmp_path / "selection/one/mill.json").read_text())
     platt = chosen["methods"]["Platt"]["E-SC"]["candidate"].replace(" ", "_")

@@ -14,14 +14,15 @@ from read_page import Page
 from semcal.experiment.analyses import analyse
 from semcal.experiment.answer_steps import ApplyStep
 from semcal.experiment.finished import calibrated_path, calibration_folder, read_finished
-from semcal.experiment.grid_settings import Grading, parse_yaml, yaml_text
+from semcal.experiment.grid_settings import Grading
 from semcal.experiment.report.build import remake
 from semcal.experiment.report.report_figures import grid_figures
 from semcal.experiment.report.report_tables import report_tables
-from semcal.experiment.report.summary import calibrated_findings, in_words
+from semcal.experiment.report.summary import in_words, sentences
 from semcal.files import dumps
 from semcal.rows import Row
 from semcal.steps import WorkerState
+from semcal.yaml_files import parse_yaml, yaml_text
 from tests.json_rows import calibrate_rows
 
 DATASET = "made-up-trivia"
@@ -65,19 +66,14 @@ def results(folder: Path) -> dict[str, Any]:
     return json.loads((folder / "results.json").read_text())
 
 
-def line_of(results: dict[str, Any]) -> str:
-    (found,) = calibrated_findings(results)
-    return found.line
-
-
-def test_the_page_opens_on_before_after_and_threshold(folder: Path, results: dict[str, Any]) -> None:
+def test_the_page_and_results_md_open_on_the_sentences(folder: Path, results: dict[str, Any]) -> None:
     text = (folder / "report.html").read_text()
-    assert text.index('id="gains"') < text.index('id="findings"') < text.index('id="scores"')
-    assert "Base, TS, Calibrated; 2 runs" in text
-    line = line_of(results)
-    sentence = line.removeprefix(f"{DATASET}: c")
-    assert f"C{sentence}" in text
-    assert f"- {DATASET}: c" in (folder / "results.md").read_text().replace("\\", "")
+    opening = text[: text.index('id="findings"')]
+    assert text.index('id="findings"') < text.index('id="scores"')
+    assert "Base, TS, Calibrated; 2 runs" in opening
+    assert "Calibrated better on " in sentences(results)[2]
+    assert all(sentence in opening for sentence in sentences(results))
+    assert (folder / "results.md").read_text().startswith(sentences(results)[0])
     page = Page(text)
     assert not page.open
     assert {"table-calibrated", "table-calibrated-against"} <= page.tables.keys()
@@ -89,64 +85,43 @@ def test_each_table_is_written_once(results: dict[str, Any]) -> None:
     assert len(names) == len(set(names))
 
 
-def test_the_words_say_what_the_figures_say(folder: Path, results: dict[str, Any]) -> None:
-    base, _, own = results["analyses"]["calibrated"]
-    line = line_of(results)
-    calibration = own["calibration"]
+def test_the_share_answered_and_that_of_wrong_answers_are_those_of_the_rows(
+    folder: Path, results: dict[str, Any]
+) -> None:
+    calibration = results["analyses"]["calibrated"][-1]["calibration"]
     assert (calibration["labels"], calibration["apart"]) == (120, 80)
-    gain, ace = ([f"{row[metric]['mean']:.3f}" for row in (base, own)] for metric in ("gain", "ace"))
-    floors = [f"{row['ace_floor']:.3f}" for row in (base, own)]
-    above = [f"{max(row['ace']['mean'] - row['ace_floor'], 0):.3f}" for row in (base, own)]
-    assert f"calibrated on 120 labelled questions, gain {gain[0]} → {gain[1]}: " in line
-    assert f"Beyond chance, confidences are off by {above[0]} → {above[1]} (ACE {ace[0]} → {ace[1]}" in line
-    assert f"; chance alone would show {floors[0]} → {floors[1]})." in line
     rows = [
         row for number in range(2) for row in read_finished(folder).calibrated_rows("alpha", DATASET, number)
     ]
     kept = [row["correct"] for row in rows if row["probability"] >= calibration["threshold"]["threshold"]]
     assert calibration["answered"] == len(kept) / len(rows)
     assert calibration["wrong"] == pytest.approx(1 - sum(kept) / len(kept))
-    assert (
-        f"{100 * len(kept) / len(rows):.0f} % answered, at most 50 % of them wrong with 95 % confidence"
-        in line
-    )
-
-
-def test_what_is_printed_tells_the_story_in_ten_lines(results: dict[str, Any]) -> None:
-    base, _, own = results["analyses"]["calibrated"]
-    lines = in_words(results)
-    assert lines[0].startswith(f"Asked: 60 questions of {DATASET}, 10 answers to each")
-    assert "learnt from 120 other questions" in lines[2]
-    (row,) = [line for line in lines if line.startswith(f"{DATASET} ")]
-    right, *said = (
-        100 * one["mean"] for one in (base["accuracy"], base["mean_confidence"], own["mean_confidence"])
-    )
-    wanted = [f"{right:.0f} %"]
-    for one, confidence in zip((base, own), said):
-        above = max(one["ace"]["mean"] - one["ace_floor"], 0)
-        wanted += [f"{confidence:.0f} %", f"{above:.3f}", f"{one['gain']['mean']:.3f}"]
-    assert " ".join(row.split()[1:]) == " ".join(wanted)
-    assert lines[8].startswith(f"{DATASET}: Calibrated against Base by gain: ")
-    assert lines[10].startswith(f"{DATASET}: Answer from 0.")
-    assert len(lines) <= 14
-    assert max(map(len, lines[:7])) <= 100
-
-
-def test_the_surest_answers_of_base_stand_beside_how_many_of_them_are_right(
-    folder: Path, results: dict[str, Any]
-) -> None:
-    run = read_finished(folder)
-    rows = [row for number in range(2) for row in run.calibrated_rows("alpha", DATASET, number)]
     sure = [row for row in rows if row["share"] >= 0.9]
-    right = 100 * sum(row["correct"] for row in sure) / len(sure)
-    says = 100 * sum(row["probability"] for row in sure) / len(sure)
-    line = next(one for one in in_words(results) if "Of the" in one)
-    assert line.startswith(f"{DATASET}: Of the {len(sure)} answers that Base is at least 90 % sure of (mean ")
-    assert line.endswith(f"), {right:.0f} % are right; Calibrated says {says:.0f} %.")
+    assert calibration["surest"] == {
+        "n": len(sure),
+        **{
+            key: pytest.approx(sum(row[key] for row in sure) / len(sure))
+            for key in ("share", "probability", "correct")
+        },
+    }
+
+
+def test_a_terminal_gets_the_table_of_calibrated_and_its_warnings(results: dict[str, Any]) -> None:
+    found = copy.deepcopy(results)
+    calibration = found["analyses"]["calibrated"][-1]["calibration"]
+    calibration["warnings"] = ["few labels"]
+    lines = in_words(found)
+    assert lines[3:5] == [f"Calibrated, alpha on {DATASET}: few labels.", ""]
+    base, _, own = (line.split() for line in lines[6:])
+    assert base[2:4] == ["Base", own[3]]  # the same answers, and so the same accuracy
+    shown = (calibration["threshold"]["threshold"], calibration["answered"], calibration["wrong"])
+    assert own[-3:] == [f"{shown[0]:.2f}", f"{shown[1]:.3f}", f"{shown[2]:.3f}"]
+    calibration["threshold"] = None
+    assert in_words(found)[-1].split()[-3] == "–"
 
 
 def test_calibrated_is_not_better_for_nine_wrong_answers(results: dict[str, Any]) -> None:
-    def said(wrong: int) -> tuple[str, list[bool]]:
+    def said(wrong: int) -> tuple[str, bool]:
         found = copy.deepcopy(results)
         for row in found["analyses"]["calibrated"]:
             row["accuracy"]["mean"] = 1 - wrong / row["n"]
@@ -155,31 +130,11 @@ def test_calibrated_is_not_better_for_nine_wrong_answers(results: dict[str, Any]
                 for method, by_metric in row.get("against", {}).items()
             }
         (table,) = [one for one in report_tables(found) if one.name == "calibrated-against"]
-        return in_words(found)[8], [cell.best for cell in table.rows[0][-1:]]
+        return sentences(found)[2], table.rows[0][-1].best
 
-    assert "too few to say" in said(9)[0]
-    assert "better (" in said(10)[0]
-    assert (said(9)[1], said(10)[1]) == ([False], [True])
-
-
-def changed(results: dict[str, Any], **calibration: Any) -> str:
-    found = copy.deepcopy(results)
-    found["analyses"]["calibrated"][-1]["calibration"] |= calibration
-    return line_of(found)
-
-
-def test_a_declined_map_and_a_threshold_that_is_not_there_are_said(results: dict[str, Any]) -> None:
-    assert (
-        "no map learnt from 120 labelled questions is clearly better, so confidences stay as they are"
-        in changed(results, chosen="none(E-SC)")
-    )
-    none = {"threshold": None, "risk_limit": 0.1, "delta": 0.05, "questions_needed": None}
-    assert (
-        "No threshold keeps errors within 10 % (80 questions kept apart show none, and more would not help"
-        in changed(results, threshold=none)
-    )
-    assert "about 300 would be needed" in changed(results, threshold={**none, "questions_needed": 300})
-    assert "threshold" not in changed(results, threshold=None).lower()
+    assert "Calibrated better on 0" in said(9)[0]
+    assert "Calibrated better on 1" in said(10)[0]
+    assert (said(9)[1], said(10)[1]) == (False, True)
 
 
 def test_its_tables_hold_the_figures_and_no_table_of_other_methods_compares_ts_with_it(
@@ -189,7 +144,7 @@ def test_its_tables_hold_the_figures_and_no_table_of_other_methods_compares_ts_w
     rows = {row[2].text: row for row in tables["calibrated"].rows}
     assert list(rows) == ["Base", "TS", "Calibrated"]
     assert rows["Base"][3].text == rows["Calibrated"][3].text
-    gain = rows["Calibrated"][-1]
+    gain = rows["Calibrated"][-4]
     own = results["analyses"]["calibrated"][-1]
     assert gain.value == own["gain"]["mean"]
     assert gain.interval == tuple(own["gain"]["interval"])

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from semcal.experiment.finished import read_finished
 from semcal.experiment.report.build import results_markdown
 from semcal.experiment.report.summary import headline_table
 from semcal.experiment.report.tables import markdown_text
 
 
 def test_every_contrast_stands_there_with_its_verdict_and_the_interval_that_decided(
-    analysed_grid: Path, made_up_results: dict[str, Any]
+    made_up_results: dict[str, Any],
 ) -> None:
-    text = results_markdown(read_finished(analysed_grid), made_up_results)
+    text = results_markdown(made_up_results)
     claims = text.partition("## Tables")[0]
     assert made_up_results["contrasts"]
     for row in made_up_results["contrasts"]:
@@ -26,9 +24,9 @@ def test_every_contrast_stands_there_with_its_verdict_and_the_interval_that_deci
 
 
 def test_a_main_table_of_every_model_shows_errors_over_runs_and_no_intervals(
-    analysed_grid: Path, made_up_results: dict[str, Any]
+    made_up_results: dict[str, Any],
 ) -> None:
-    text = results_markdown(read_finished(analysed_grid), made_up_results)
+    text = results_markdown(made_up_results)
     tables = text.partition("## Tables")[2]
     for model in made_up_results["models"]:
         assert f"for {model}" in tables

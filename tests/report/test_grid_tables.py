@@ -155,17 +155,6 @@ def test_losses_of_fits_stand_beside_the_scores_under_them(tables, grid_results)
     assert [row[2].text for row in table.rows[:8]] == ["Base", "SE", *fitted]
 
 
-def test_losses_and_temperatures_stand_by_class_of_token(tables, grid_results) -> None:
-    table = tables["token-classes"]
-    fits = [fit for fit in grid_results["analyses"]["fits"] if fit["loss"] in (None, "NLL")]
-    assert len(table.rows) == len(fits)
-    for row, fit in zip(table.rows, fits):
-        assert row[2].text == fit["candidate"]
-        classes = fit["classes"].values()
-        expected = [one.get(key) for key in ("share", "nll", "temperature") for one in classes]
-        assert [cell.value for cell in row[3:]] == expected
-
-
 def test_ties_are_what_shows_the_same_digits() -> None:
     marked = mark([number(x) for x in (0.3004, 0.2996, 0.2994)], larger=True)
     assert [(cell.best, cell.tied) for cell in marked] == [(True, True), (True, True), (False, False)]

@@ -20,7 +20,7 @@ from semcal.experiment.report.build import page as grid_page
 from semcal.experiment.report.explorer import explorer_blocks, packed, unpacked
 from semcal.experiment.report.report_figures import grid_figures
 from semcal.experiment.report.report_tables import report_tables
-from semcal.experiment.report.summary import findings
+from semcal.experiment.report.summary import sentences
 from semcal.files import read_rows, write_rows
 
 Results = dict[str, Any]
@@ -80,14 +80,16 @@ def test_figures_are_drawn_into_the_page_once(text: str) -> None:
     assert "Figure 8" in text
 
 
-def test_the_page_opens_on_what_recalibration_changed(text: str, made_up_results: Results) -> None:
+def test_the_page_opens_on_three_sentences_and_what_recalibration_changed(
+    text: str, made_up_results: Results
+) -> None:
     assert "<h1>alpha-1b on made-up-trivia</h1>" in text
     order = ["findings", "scores", "measures", "explorer", "contrasts", "settings"]
     places = [text.index(f'<section id="{name}"') for name in order]
     assert places == sorted(places)
     opening = text[places[0] : places[1]]
     assert opening.count("<svg") == 1
-    assert findings(made_up_results)[0].sentence in opening
+    assert all(sentence in text[: places[0]] for sentence in sentences(made_up_results))
 
 
 def test_what_stands_behind_the_questions_is_folded(text: str) -> None:

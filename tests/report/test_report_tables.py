@@ -63,7 +63,7 @@ def test_a_table_and_a_figure_from_outside_are_written_and_on_the_page(
     ]
     for words in (OWN.title, OWN.note, f'<a href="#{OWN.name}">{OWN.link}</a>', DOTS.caption):
         assert words in text
-    assert SPREAD.caption in results_markdown(run, made_up_results)
+    assert SPREAD.caption in results_markdown(made_up_results)
     (tmp_path / "results.json").write_bytes((analysed_grid / "results.json").read_bytes())
     dots = [plan for plan in planned_figures(run, made_up_results) if plan.number in ("0", DOTS.number)]
     monkeypatch.setattr("semcal.experiment.report.build.planned_figures", lambda *_: dots)

@@ -484,7 +484,7 @@ def test_a_log_that_cannot_be_used_is_named_with_what_to_do(
         assert "is no log" in said
         assert "semcal serve --log FILE" in said
     change(log, "PRAGMA user_version = 9")
-    assert "of another version (layout 9)" in refused(old, log, out)
+    assert "has layout 9" in refused(old, log, out)
     change(log, f"PRAGMA user_version = {databases.REPLY_LOG_SCHEMA}")
     deep = '{"E-SC": ' + "[" * 50_000 + "]" * 50_000 + "}"
     long = '{"entropy": 1' + "0" * 400 + "}"

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 from scipy.stats import binom, norm
 
-from semcal.calibration.calibrated import Calibration, LabeledAnswers, Threshold
+from benchmarks.monitor import with_labels
+from semcal.calibration.calibrated import Calibration, Threshold
 from semcal.cli.monitor import _take
 from semcal.errors import UsageError
 from semcal.files import dumps
@@ -332,14 +333,8 @@ def test_settings_that_make_no_sense_are_refused(settings: dict[str, float]) -> 
 # ---- Questions
 
 
-def with_labels(p: Any, correct: Any) -> Calibration:
-    """A calibration whose map gives the answers that it was learned from these probabilities."""
-    columns = tuple(p.tolist()), tuple((correct == 1).tolist())
-    return replace(ATLAS, threshold=None, labeled=LabeledAnswers(*columns, *columns))
-
-
 def with_scores(p: Any) -> Calibration:
-    """The same; of its answers every second is right."""
+    """A calibration with the probabilities of labeled answers, of which every second is right."""
     return with_labels(p, np.arange(len(p)) % 2 * 1.0)
 
 

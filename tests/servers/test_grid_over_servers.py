@@ -110,7 +110,7 @@ def shown(folder: Path, out: Path) -> str:
     results, finished = analyse(folder, out), read_finished(folder)
     write_tables(finished, results, out / "tables")
     explorer_blocks(finished)
-    return build.results_markdown(finished, results)
+    return build.results_markdown(results)
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Features on disk: the same as in memory, resumed byte for byte, and refused where they do not belong."""
+"""Features on disk: the same as in memory, whole or absent, and refused where they do not belong."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import shutil
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -18,7 +19,7 @@ from semcal.models.fakes import FakeLanguageModel
 from semcal.models.language_model import Prompt
 from semcal.recalibration import CalibrationFeatures, feature_store
 from semcal.recalibration.attentive import row_counts
-from semcal.recalibration.feature_store import FeatureStore, Manifest
+from semcal.recalibration.feature_store import Manifest, stored_features
 
 QUESTIONS = [f"How far is mill {number}?" for number in range(7)]
 MODEL = FakeLanguageModel({q: {"seven miles": 0.75, "nine": 0.25} for q in QUESTIONS})
@@ -33,6 +34,10 @@ def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def manifest(*, whole: bool) -> Manifest:
     return Manifest.of(MODEL, PROMPTS, ANSWERS, data_hash="d", prompt_hash="p", whole=whole)
+
+
+def stored(folder: Path, wanted: Manifest, model: Any = MODEL) -> CalibrationFeatures:
+    return stored_features(folder, wanted, model, PROMPTS, ANSWERS)
 
 
 class Stopping:
@@ -54,101 +59,51 @@ class Stopping:
 @pytest.mark.parametrize("whole", [False, True])
 def test_a_store_holds_what_the_model_says_and_as_many_bytes_as_it_said(tmp_path: Path, whole: bool) -> None:
     wanted = manifest(whole=whole)
-    stored = FeatureStore(tmp_path, wanted).fill(MODEL, PROMPTS, ANSWERS)
+    found = stored(tmp_path, wanted)
     direct = MODEL.features(PROMPTS, ANSWERS, whole=whole, shared=wanted.shared)
     for name in ("prefix", "states", "answer_start", "target_start", "targets", "prompt_start"):
-        assert torch.equal(getattr(stored, name), getattr(direct, name)), name
+        assert torch.equal(getattr(found, name), getattr(direct, name)), name
     assert (tmp_path / "states.bin").stat().st_size == wanted.bytes
 
 
-def test_an_interrupted_store_goes_on_and_ends_up_the_same(tmp_path: Path) -> None:
+def test_an_interrupted_reading_leaves_nothing_and_a_finished_one_is_not_done_again(tmp_path: Path) -> None:
     wanted = manifest(whole=True)
     with pytest.raises(KeyboardInterrupt):
-        FeatureStore(tmp_path / "a", wanted).fill(Stopping(2), PROMPTS, ANSWERS)  # type: ignore[arg-type]
-    model = Stopping(1)
-    FeatureStore(tmp_path / "a", wanted).fill(model, PROMPTS, ANSWERS)  # type: ignore[arg-type]
-    assert model.left == 0
-    FeatureStore(tmp_path / "b", wanted).fill(MODEL, PROMPTS, ANSWERS)
-    for name in ("manifest.json", "states.bin", "blocks.jsonl"):
-        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
-    FeatureStore(tmp_path / "a", wanted).fill(Stopping(0), PROMPTS, ANSWERS)  # type: ignore[arg-type]
+        stored(tmp_path, wanted, Stopping(2))
+    assert list(tmp_path.iterdir()) == []
+    before = stored(tmp_path, wanted)
+    after = stored(tmp_path, wanted, Stopping(0))
+    assert torch.equal(before.states, after.states)
+
+
+def test_progress_counts_questions_as_they_are_read(tmp_path: Path) -> None:
+    told: list[int] = []
+    for _ in range(2):
+        stored_features(tmp_path, manifest(whole=False), MODEL, PROMPTS, ANSWERS, progress=told.append)
+    assert told == [3, 6, 7, 7, 7]
 
 
 def test_the_features_of_something_else_are_refused(tmp_path: Path) -> None:
-    FeatureStore(tmp_path, manifest(whole=False)).fill(MODEL, PROMPTS, ANSWERS)
-    with pytest.raises(StoreError, match="data_hash is 'd', wanted 'other'"):
-        FeatureStore(tmp_path, replace(manifest(whole=False), data_hash="other"))
-    with pytest.raises(StoreError, match="whole is False, wanted True"):
-        FeatureStore(tmp_path, manifest(whole=True))
-
-
-def test_damage_is_found_and_named(tmp_path: Path) -> None:
-    wanted = manifest(whole=False)
-    FeatureStore(tmp_path, wanted).fill(MODEL, PROMPTS, ANSWERS)
-    raw = bytearray((tmp_path / "states.bin").read_bytes())
-    raw[-1] ^= 1
-    (tmp_path / "states.bin").write_bytes(raw)
-    with pytest.raises(StoreError, match=r"states\.bin is damaged \(block 2"):
-        FeatureStore(tmp_path, wanted).fill(MODEL, PROMPTS, ANSWERS)
-    (tmp_path / "states.bin").write_bytes(raw[:-8])
-    with pytest.raises(StoreError, match=r"states\.bin is damaged"):
-        FeatureStore(tmp_path, wanted).fill(MODEL, PROMPTS, ANSWERS)
-    (tmp_path / "manifest.json").write_text("{")
-    with pytest.raises(StoreError, match=r"manifest\.json is damaged"):
-        FeatureStore(tmp_path, wanted)
-
-
-def test_a_full_disk_is_an_error_before_anything_is_written_not_the_end_of_the_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = []
-
-    def full(_: int, start: int, size: int) -> None:
-        asked.append((start, size))
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr("os.posix_fallocate", full, raising=False)
-    with pytest.raises(OSError, match=r"No space left on device: '.*states\.bin'"):
-        FeatureStore(tmp_path, manifest(whole=True)).fill(MODEL, PROMPTS, ANSWERS)
-    assert asked == [(0, manifest(whole=True).bytes)]
-
-
-@pytest.mark.parametrize("code", [errno.EOPNOTSUPP, errno.EINVAL])
-def test_where_space_cannot_be_taken_beforehand_the_store_is_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
-) -> None:
-    def unable(*_: int) -> None:
-        raise OSError(code, "not here")
-
-    monkeypatch.setattr("os.posix_fallocate", unable, raising=False)
-    stored = FeatureStore(tmp_path, manifest(whole=True)).fill(MODEL, PROMPTS, ANSWERS)
-    direct = MODEL.features(PROMPTS, ANSWERS, whole=True, shared=manifest(whole=True).shared)
-    assert torch.equal(stored.states, direct.states)
-
-
-def test_damage_of_the_shared_prefix_is_found(tmp_path: Path) -> None:
-    wanted = manifest(whole=True)
-    FeatureStore(tmp_path, wanted).fill(MODEL, PROMPTS, ANSWERS)
-    raw = bytearray((tmp_path / "states.bin").read_bytes())
-    raw[1] ^= 1
-    (tmp_path / "states.bin").write_bytes(raw)
-    with pytest.raises(StoreError, match=r"states\.bin is damaged \(block 0"):
-        FeatureStore(tmp_path, wanted).fill(MODEL, PROMPTS, ANSWERS)
-
-
-@pytest.mark.parametrize(
-    "line",
-    ["{", "[]", "{}", '{"block": true, "blake2b": "x"}', '{"block": "0", "blake2b": "x"}', '{"block": 0}'],
-)
-def test_a_line_that_names_no_block_is_told_with_its_number(tmp_path: Path, line: str) -> None:
-    wanted = manifest(whole=False)
-    FeatureStore(tmp_path, wanted).fill(MODEL, PROMPTS, ANSWERS)
-    with (tmp_path / "blocks.jsonl").open("a") as file:
-        file.write(line + "\n")
-    with pytest.raises(
-        StoreError, match=r"blocks\.jsonl is damaged \(line 4 names no block with its checksum\)"
+    stored(tmp_path, manifest(whole=False))
+    for wanted, key in (
+        (replace(manifest(whole=False), data_hash="other"), "data_hash"),
+        (manifest(whole=True), "whole"),
     ):
-        FeatureStore(tmp_path, wanted).fill(MODEL, PROMPTS, ANSWERS)
+        with pytest.raises(StoreError, match=key):
+            stored(tmp_path, wanted)
+
+
+def test_a_full_disk_is_an_error_that_names_the_file(tmp_path: Path) -> None:
+    class Full:
+        def __getattr__(self, name: str):
+            return getattr(MODEL, name)
+
+        def features(self, *args, **options):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(OSError, match=r"states\.bin"):
+        stored(tmp_path, manifest(whole=True), Full())
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
@@ -156,8 +111,7 @@ def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
     mine.write_text("not to be touched")
     (tmp_path / "features").mkdir()
     (tmp_path / "features" / "states.bin").symlink_to(mine)
-    with pytest.raises(StoreError, match=r"states\.bin is a link or no file, so nothing is written to it"):
-        FeatureStore(tmp_path / "features", manifest(whole=True)).fill(MODEL, PROMPTS, ANSWERS)
+    stored(tmp_path / "features", manifest(whole=True))
     assert mine.read_text() == "not to be touched"
 
 
@@ -181,7 +135,7 @@ def mutated(folder: Path, other: Path, rng: random.Random) -> str:
     elif way == "swap":
         raw = raw[place:] + raw[:place]
     else:
-        raw = bytearray(b'{"schema": [], "block": {}, "blake2b": 1e999, "rows": null}')
+        raw = bytearray(b'{"schema": [], "sha256": 1e999, "rows": null}')
     path.write_bytes(raw)
     return way
 
@@ -190,17 +144,17 @@ def mutated(folder: Path, other: Path, rng: random.Random) -> str:
 def test_a_changed_folder_is_refused_or_gives_the_same_features(tmp_path: Path, whole: bool) -> None:
     """What no file says any more is read by the model again."""
     wanted, rng = manifest(whole=whole), random.Random(13)
-    expected = FeatureStore(tmp_path / "whole", wanted).fill(MODEL, PROMPTS, ANSWERS)
+    expected = stored(tmp_path / "whole", wanted)
     order = [PROMPTS[::-1], ANSWERS[::-1]]
     other = Manifest.of(MODEL, *order, data_hash="other", prompt_hash="p", whole=whole)
-    FeatureStore(tmp_path / "other", other).fill(MODEL, *order)
+    stored_features(tmp_path / "other", other, MODEL, *order)
     counts: Counter[str] = Counter()
     for number in range(200):
         folder = tmp_path / str(number)
         shutil.copytree(tmp_path / "whole", folder)
         way = mutated(folder, tmp_path / "other", rng)
         try:
-            found = FeatureStore(folder, wanted).fill(MODEL, PROMPTS, ANSWERS)
+            found = stored(folder, wanted)
         except StoreError:
             counts["refused"] += 1
         else:
@@ -238,20 +192,20 @@ def test_a_passage_of_several_questions_is_stored_once_and_read_by_all(tmp_path:
     length, model = feature_store.PASSAGE + 6, Numbering()
     prompts, answers = _about_passages(length), [[(1, 2, 3)], [(1, 2)], [(1, 2)], [(1,)], [(1, 2, 3)]]
     wanted = Manifest.of(model, prompts, answers, data_hash="d", prompt_hash="p", whole=True)
-    stored = FeatureStore(tmp_path, wanted).fill(model, prompts, answers)
+    found = stored_features(tmp_path, wanted, model, prompts, answers)
     alone = [length + 2, length + 1, length + 3, 2, length + 2]
     assert wanted.rows == 2 + sum(alone) - length - (length + 1) + sum(len(a) - 1 for (a,) in answers)
-    batch = stored.sequences(torch.arange(5))
+    batch = found.sequences(torch.arange(5))
     for number, (count, (answer,)) in enumerate(zip(alone, answers)):
         sequence = batch.states[number, : count + len(answer) - 1]
         assert sequence[:, 1].tolist() == list(range(len(sequence)))
         passage = {2: (0, length), 4: (1, length + 1)}.get(number, (number, 0))
         assert sequence[:, 0].tolist() == [passage[0]] * passage[1] + [number] * (len(sequence) - passage[1])
-    assert stored.predicting(2).tolist() == [*range(stored.prompt_start[2] + 2, stored.prompt_start[2] + 4)]
+    assert found.predicting(2).tolist() == [*range(found.prompt_start[2] + 2, found.prompt_start[2] + 4)]
 
 
 def test_prompts_that_share_less_than_a_passage_are_stored_whole(tmp_path: Path) -> None:
     prompts, answers = _about_passages(feature_store.PASSAGE - 3), [[(1,)]] * 5
     wanted = Manifest.of(Numbering(), prompts, answers, data_hash="d", prompt_hash="p", whole=True)
     assert wanted.rows == 2 + sum(len(prompt.token_ids) - 2 for prompt in prompts)
-    assert FeatureStore(tmp_path, wanted).fill(Numbering(), prompts, answers).passage is None
+    assert stored_features(tmp_path, wanted, Numbering(), prompts, answers).passage is None

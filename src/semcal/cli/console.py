@@ -366,7 +366,7 @@ def kept_message(output: Output | None, options: Mapping[str, Any]) -> str:
     places = []
     if output is not None and output.work is not None and _holds_work(output.work):
         places.append(output.work)
-    for option, file in (("features", "blocks.jsonl"), ("cache", "")):
+    for option, file in (("features", "manifest.json"), ("cache", "")):
         if options.get(option) is not None and (options[option] / file).is_file():
             places.append(options[option])
     if not places:

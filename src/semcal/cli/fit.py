@@ -72,7 +72,7 @@ class FitOptions:
         None,
         metavar="DIR",
         callback=opt.out_path,
-        help="Keep the hidden states here: an interrupted reading resumes, and further fits read the files.",
+        help="Keep the hidden states here for further fits.",
     )
     select: bool = Option(
         False,
@@ -241,7 +241,7 @@ def _holds(folder: Path, kind: str) -> bool:
     """Whether a folder holds one of this kind; a damaged one is to be made again."""
     path = folder / "calibration.json"
     try:
-        return path.is_file() and read_object(path, remedy="").get("kind", "recalibrator") == kind
+        return path.is_file() and read_object(path, remedy="").get("kind") == kind
     except StoreError:
         return True
 

@@ -284,7 +284,6 @@ def open_grid(
             show_progress,
             on_problem=report_problem,
             clock=clock,
-            on_remade=info,
             while_starting=_import_report,
         )
         try:

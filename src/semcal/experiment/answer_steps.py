@@ -187,7 +187,6 @@ class GridBlocks:
     on_block: Callable[[str], None] = lambda _: None  # is told the stage of every block that is there
     made: Counter[str] = field(default_factory=Counter)  # rows made just now, by what they count towards
     ends: list[tuple[int, int, int]] = field(default_factory=list)  # counts of `count_ends`
-    on_remade: Callable[[str], None] = lambda _: None  # is told what has to be made again
     _lock: Lock = field(default_factory=Lock, init=False, repr=False)  # of `made`
 
     def run(

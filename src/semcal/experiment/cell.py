@@ -7,10 +7,7 @@ which order.
 from __future__ import annotations
 
 import json
-import os
-import shutil
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from itertools import chain
@@ -80,8 +77,6 @@ from semcal.store import Block, write_if_new
 
 #: The a of T-SC and G-SC where nothing chose one.
 DEFAULT_ALPHA = 0.5
-Restore = Callable[[], None]
-"""Brings recalibrators or features back that were not kept."""
 #: What the time of a fit is counted towards begins so.
 FIT = "fit "
 
@@ -186,22 +181,16 @@ class Cell:
         label = {"model": self.model.name, "dataset": self.parts.name, "part": part, "block": place}
         return PlannedBlock(job, depends, label, files, counted_as)
 
-    def block(self, plan: PlannedBlock, before: Restore | None = None) -> Block:
-        """Find or make one block."""
+    def block(self, plan: PlannedBlock, before: Callable[[], None] | None = None) -> Block:
+        """Find or make one block; `before` is called first if it is to be made."""
         (block,) = self.blocks.run([plan], self.priority, before=before)
         return block
 
-    def run(
-        self,
-        part: str,
-        steps: GridStep | Sequence[GridStep],
-        rows: Sequence[RowBlock],
-        before: Restore | None = None,
-    ) -> list[Block]:
-        """Find or make what a step gives of each block of a part; `before` brings what they need."""
+    def run(self, part: str, steps: GridStep | Sequence[GridStep], rows: Sequence[RowBlock]) -> list[Block]:
+        """Find or make what a step gives of each block of a part."""
         of_blocks = steps if isinstance(steps, Sequence) else [steps] * len(rows)
         plans = [self.plan((step,), [block], part, n) for n, (step, block) in enumerate(zip(of_blocks, rows))]
-        return self.blocks.run(plans, self.priority, before=before)
+        return self.blocks.run(plans, self.priority)
 
     def asked(self, part: str, first: int | None = None) -> list[RowBlock]:
         """The questions of a part, or its first, as rows."""
@@ -237,7 +226,7 @@ class Cell:
         plans = [
             self.plan(tuple(passes), [asked], part, n) for n, asked in enumerate(self.asked(part, first))
         ]
-        sampled = self.blocks.run(plans, self.priority, before=restoring(self, passes))
+        sampled = self.blocks.run(plans, self.priority)
         lines = [line for block in sampled for line in block.lines if '"samples":' in line]
         self.blocks.ends.append(count_ends(map(_samples_of, lines)))
         sampled = self.without_failed(part, sampled)
@@ -273,34 +262,11 @@ class Cell:
             for block in blocks
         ]
 
-    def remove_features(self) -> None:
-        """With `keep: chosen`, remove the states of the calibration questions."""
-        if self.settings.keep == "chosen":
-            _remove_states(self.root / self.calibration.features)
-
-    def remove_fits(self, fits: Collection[tuple[str, int]]) -> None:
-        """With `keep: chosen`, remove features and some fits; what is needed again is fitted again."""
-        self.remove_features()
-        for key in fits if self.settings.keep == "chosen" else ():
-            shutil.rmtree(self.root / self.fitted[key].folder, ignore_errors=True)
-
 
 def _samples_of(line: str) -> Row:
     """The answers of a line of samples, and how each ended; the rest, which is long, is not read."""
     read, starts = json.JSONDecoder().raw_decode, ('"samples": ', '"finished": ')
     return Row({start[1:-3]: read(line, line.index(start) + len(start))[0] for start in starts})
-
-
-def _remove_states(folder: Path) -> None:
-    """Remove a folder of features so that a kill in between leaves none that look finished.
-
-    A process that has mapped the file may hold on to it for a while. Cutting it short frees its space now;
-    nobody reads it any more.
-    """
-    (folder / "blocks.jsonl").unlink(missing_ok=True)
-    with suppress(FileNotFoundError):
-        os.truncate(folder / "states.bin", 0)
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 # ---- The first half: check the questions, fit every candidate, and see what the fits do
@@ -310,8 +276,7 @@ def prepare(cell: Cell) -> None:
     """Check the questions, let the model read the calibration questions, and fit the temperatures."""
     _check(cell)
     solved = [name for name, method in FITTED.items() if "exact" in method.solvers]
-    first = solved if cell.settings.keep == "chosen" else FITTED
-    if any(not cell.blocks.has(_fit_block(cell, fits)) for fits in fits_of(cell.settings, first)):
+    if any(not cell.blocks.has(_fit_block(cell, fits)) for fits in fits_of(cell.settings, FITTED)):
         _read(cell)
     elif set(cell.settings.methods) & set(FITTED):
         cell.blocks.on_block("features")
@@ -340,49 +305,22 @@ def _check(cell: Cell) -> None:
 
 def _read(cell: Cell) -> None:
     """Let the model read the calibration questions."""
-    files = (cell.root / cell.calibration.features / "blocks.jsonl",)
+    files = (cell.root / cell.calibration.features / "manifest.json",)
     cell.block(cell.plan((FeaturesStep(cell.calibration),), (), "calibration_train", 0, files=files))
 
 
-def fit_again(cell: Cell, sources: Iterable[RecalibratorSource]) -> None:
-    """Fit again those of some recalibrators that were not kept."""
-    folders = {source.folder for source in sources if source.folder is not None}
-    missing = {folder for folder in folders if not (cell.root / folder / "calibration.json").exists()}
-    if not missing:
-        return
-    names = [f"{name} (run {run})" for (name, run), fit in cell.fitted.items() if fit.folder in missing]
-    cell.blocks.on_remade(
-        f"{' on '.join(cell.names)}: {len(missing)} recalibrators that were not kept are needed again; the "
-        "calibration questions are read again, and they are fitted again: "
-        f"{', '.join(names[:4])}{', …' * (len(names) > 4)}"
-    )
-    candidates = sorted({name for name, _ in cell.fitted})
-    fits = [*fits_of(cell.settings, FITTED), *refits_of(cell.settings, candidates)]
-    _fit(cell, [fit for fit in fits if missing & set(_folders(cell, fit).values())], with_folders=True)
-
-
-def restoring(cell: Cell, passes: Iterable[SampleStep]) -> Restore:
-    """Brings the recalibrators of some passes back where they were not kept."""
-    sources = [source for sample_pass in passes for source in sample_pass.sources]
-    return lambda: fit_again(cell, sources)
-
-
-def _fit(cell: Cell, fits: Sequence[CandidateFit], *, with_folders: bool = False) -> None:
-    """Do the fits that are not done; `with_folders` those as well whose recalibrators were not kept."""
-    plans = [_fit_block(cell, fit, with_folders=with_folders) for fit in fits]
+def _fit(cell: Cell, fits: Sequence[CandidateFit]) -> None:
+    """Do the fits that are not done, or whose recalibrators are not there any more."""
+    plans = [_fit_block(cell, fit) for fit in fits]
     blocks = cell.blocks.run(plans, cell.priority, before=lambda: _read(cell))
     for line in chain.from_iterable(block.lines for block in blocks):
         fit = Fit.model_validate_json(line)
         cell.fitted[fit.candidate, fit.run] = fit
 
 
-def _folders(cell: Cell, fits: CandidateFit) -> dict[str, str]:
-    """Where each candidate of a fit lies."""
-    return {name: recalibrator_folder(*cell.names, name, fits.run) for name in fits.names}
-
-
-def _fit_block(cell: Cell, fits: CandidateFit, *, with_folders: bool = False) -> PlannedBlock:
-    fitting, folders = cell.settings.fitting, _folders(cell, fits)
+def _fit_block(cell: Cell, fits: CandidateFit) -> PlannedBlock:
+    fitting = cell.settings.fitting
+    folders = {name: recalibrator_folder(*cell.names, name, fits.run) for name in fits.names}
     step = FitStep(
         cell.calibration,
         cell.parts.name,
@@ -393,13 +331,12 @@ def _fit_block(cell: Cell, fits: CandidateFit, *, with_folders: bool = False) ->
         cell.settings.seeds[fits.run],
         folders,
     )
-    files = (cell.root / folder / "calibration.json" for folder in folders.values())
     return cell.plan(
         (step,),
         (),
         "calibration_train",
         f"{', '.join(fits.names)} (run {fits.run})",
-        files=tuple(files) if with_folders or cell.settings.keep == "all" else (),
+        files=tuple(cell.root / folder / "calibration.json" for folder in folders.values()),
         counted_as=fit_label(cell.model.name, fits.method),
     )
 
@@ -422,12 +359,8 @@ def diagnose(cell: Cell) -> list[Json]:
     unfitted = tuple(name for name in candidates if (name, 0) not in cell.fitted)
     step = DiagnoseStep(cell.calibration, sources, unfitted)
     questions = RowBlock(tuple(map(essentials, cell.parts.validation)))
-
-    def restore() -> None:
-        _read(cell)
-        fit_again(cell, sources)
-
-    block = cell.block(cell.plan((step,), [questions], "validation", "all candidates"), before=restore)
+    plan = cell.plan((step,), [questions], "validation", "all candidates")
+    block = cell.block(plan, before=lambda: _read(cell))
     return [_described(cell, row, *candidates[row["candidate"]]) for row in map(json.loads, block.lines)]
 
 
@@ -442,7 +375,7 @@ def _described(cell: Cell, row: Json, method: str, candidate: Candidate) -> Json
         "at_bound": None if fit is None else fit.at_bound,
         "parameters": 0 if fit is None else fit.parameters,
         "train_nll": row.get("train_nll") if fit is None else fit.train_nll,
-        **{key: row.get(key) for key in ("validation_nll", "top_changed", "order_changed", "classes")},
+        **{key: row.get(key) for key in ("validation_nll", "top_changed", "order_changed")},
     }
 
 
@@ -460,16 +393,12 @@ def answer(cell: Cell, temperatures: Mapping[str, float]) -> None:
     selected = only_choices(cell.settings) if unasked else _choose(cell, validation)
     names = _names(selected.methods, *selected.by_draws.values(), *selected.by_loss.values())
     _fit(cell, refits_of(cell.settings, names))
-    chosen_names = _names(selected.methods)
-    fit_again(cell, map(cell.source, chosen_names))
-    cell.remove_fits([(name, run) for name, run in cell.fitted if name not in names])
     labelled = _labelled(cell, validation) if CALIBRATED in cell.settings.methods else []
     moved = {f"T of {name}": temperature for name, temperature in temperatures.items()}
     files = _test_rows(cell, selected, _passes(cell, selected, moved))
     if labelled:
         with_se = "SE" in cell.settings.methods and labelled is validation
         files |= _calibrated_rows(cell, labelled, files, with_se=with_se)
-    cell.remove_fits([(name, run) for name, run in cell.fitted if name not in chosen_names or run > 0])
     for path, blocks in files.items():
         write_if_new(cell.root / path, "".join(line + "\n" for line in chain.from_iterable(blocks)))
     content = _selection(cell, selected, temperatures, fits)
@@ -635,8 +564,7 @@ def _greedy(cell: Cell, passes: Sequence[SampleStep]) -> list[Block]:
     step = GreedyStep(
         cell.asking, tuple(greedy.values()), settings.grading, cell.max_new_tokens, cell.answer_format
     )
-    blocks = cell.run("test", step, cell.asked("test"), restoring(cell, passes))
-    return cell.without_failed("test", blocks)
+    return cell.without_failed("test", cell.run("test", step, cell.asked("test")))
 
 
 def _alphas(selected: Selected, names: Iterable[str]) -> dict[str, list[float]]:

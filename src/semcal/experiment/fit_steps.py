@@ -24,7 +24,6 @@ from semcal.data.datasets import load_questions
 from semcal.data.question import Question, plain_text
 from semcal.errors import QuestionError
 from semcal.experiment.grid_settings import Model
-from semcal.experiment.token_classes import by_token_class, token_classes
 from semcal.installation import versions
 from semcal.models.equivalence import Equivalence
 from semcal.models.language_model import LanguageModel, PromptConfig, Sampler, SampleRequest
@@ -70,7 +69,6 @@ class Calibration:
     """Labelled questions as one model reads them, with their features and log-partition table."""
 
     source: CalibrationSource
-    file: int | None  # which file the features are mapped from
     labelled: CalibrationSet
     features: CalibrationFeatures
     table: LogPartitionTable | None = None
@@ -140,7 +138,7 @@ class GridState(WorkerState):
 
         model, folder = self.language_model, self.folder / source.features
         known = self._calibration
-        if known is None or (known.source, known.file) != (source, _inode(folder / "states.bin")):
+        if known is None or known.source != source:
             self._calibration = None
             questions = load_questions(self.folder / source.questions, answers_needed=True)
             labelled = CalibrationSet.of(
@@ -149,7 +147,7 @@ class GridState(WorkerState):
             features = calibration_features(
                 model, labelled, asking=source.asking, whole=source.whole, store=folder
             )
-            known = Calibration(source, _inode(folder / "states.bin"), labelled, features)
+            known = Calibration(source, labelled, features)
             self._calibration = known
         return known
 
@@ -161,11 +159,6 @@ class GridState(WorkerState):
         if calibration.table is None:
             calibration.table = tabulate(calibration.features, self.language_model.logits)
         return calibration.table
-
-
-def _inode(path: Path) -> int | None:
-    """What tells a file from one of the same name that was removed; None if it is not there."""
-    return path.stat().st_ino if path.exists() else None
 
 
 def open_grid_state(
@@ -412,7 +405,6 @@ class DiagnoseStep:
         )
         states = calibration_features(model, held_out, asking=asking, whole=self.source.whole)
         recalibrators = {source.name: models.recalibrator(source) for source in self.recalibrators}
-        classes = _classes(model, held_out.answers)
         train = models.calibration(self.source).features
         train_nll = {name: mean_loss_of(model, train, recalibrators[name]) for name in self.unfitted}
         return [
@@ -423,26 +415,10 @@ class DiagnoseStep:
                     "validation_nll": effects.mean_nll,
                     "top_changed": float(effects.top_changed.mean()),
                     "order_changed": float(effects.order_changed.mean()),
-                    "classes": effects.by_class(classes) if classes else {},
                 }
             )
             for name, effects in token_effects(model, states, recalibrators).items()
         ]
-
-
-def _classes(model: LanguageModel, answers: Sequence[Sequence[tuple[int, ...]]]) -> list[str]:
-    """The class of each token of the answers; none where the model has no tokenizer."""
-    tokenizer, chat = getattr(model, "tokenizer", None), getattr(model, "format", None)
-    if tokenizer is None or chat is None:
-        return []
-    return [
-        name
-        for of_question in answers
-        for answer in of_question
-        for name in token_classes(
-            tokenizer.convert_ids_to_tokens(answer), end_of_turn=[token in chat.stops for token in answer]
-        )
-    ]
 
 
 @dataclass(frozen=True, eq=False)
@@ -450,7 +426,6 @@ class TokenEffects:
     """What one recalibrator does at the N tokens of the reference answers."""
 
     nll: Floats  # (N,) −log p of each token, nats
-    temperature: Floats  # (N,) NaN where the method has none (Platt)
     top_changed: Bools  # (N,) whether another token is now the most likely
     order_changed: Bools  # (N,) whether the ten most likely tokens are others or in another order
     weights: Floats  # (N,) the references of a question count equally and add up to one
@@ -459,20 +434,6 @@ class TokenEffects:
     def mean_nll(self) -> float:
         """Mean over tokens, as the fit weighs them."""
         return float(np.average(self.nll, weights=self.weights))
-
-    def by_class(self, classes: Sequence[str]) -> dict[str, Json]:
-        """Share of the tokens, mean NLL, share of its sum, and mean temperature, by token class (N,)."""
-        losses = by_token_class(classes, self.nll)
-        temperatures = by_token_class(classes, self.temperature)
-        return {
-            name: {
-                "share": loss.share,
-                "nll": loss.mean,
-                "share_of_nll": loss.share_of_sum,
-                "temperature": temperatures[name].mean,
-            }
-            for name, loss in losses.items()
-        }
 
 
 def order_changes(before: Tensor, after: Tensor, *, top: int = 10) -> tuple[Tensor, Tensor]:
@@ -522,17 +483,7 @@ def token_effects(
                 else:
                     scored = recalibrator.log_probs(logits)
                 parts[name].append((-scored.gather(1, targets)[:, 0], *order_changes(logits, scored)))
-        for name, recalibrator in recalibrators.items():
-            nll, top, order = (torch.cat(column).cpu().numpy() for column in zip(*parts[name]))
-            temperatures = _temperatures(recalibrator, beta.get(name), len(nll))
-            effects[name] = TokenEffects(nll.astype(np.float64), temperatures, top, order, weights)
+        for name, of_parts in parts.items():
+            nll, top, order = (torch.cat(column).cpu().numpy() for column in zip(*of_parts))
+            effects[name] = TokenEffects(nll.astype(np.float64), top, order, weights)
     return effects
-
-
-def _temperatures(recalibrator: AnyRecalibrator, beta: Tensor | None, count: int) -> Floats:
-    from semcal.recalibration.temperature import temperature_of
-
-    if beta is not None:
-        return np.asarray(1 / beta.double().numpy())
-    temperature = temperature_of(recalibrator)
-    return np.full(count, math.nan if temperature is None else temperature)

@@ -34,7 +34,7 @@ from semcal.recalibration.methods import FITTED
 from semcal.recalibration.provenance import check_enough, warn_if_few
 from semcal.rows import Json, warn_of_cut_draws
 from semcal.store import Store, write_if_new
-from semcal.workers import Executor, Peak
+from semcal.workers import Executor
 
 #: Packages whose versions decide the last digits, or more.
 NUMERIC = ("semcal", "torch", "transformers", "numpy", "rapidfuzz")
@@ -84,7 +84,6 @@ class Grid:
     progress: ProgressFactory  # (label, total) → context manager of a function of the number of blocks done
     on_problem: Callable[[Problem], None] = lambda _: None  # is told of each problem as it is found
     clock: Clock = field(default_factory=Clock)
-    on_remade: Callable[[str], None] = lambda _: None  # is told what is made again as it was not kept
     while_starting: Callable[[], object] = lambda: None  # is called while the first job waits for its worker
     made: Counter[str] = field(default_factory=Counter, init=False)
 
@@ -108,7 +107,7 @@ class Grid:
             (expected_blocks(of, parts.sizes()) for of in settings_of_models for parts in sets), Counter()
         )
         self._warn_of_what_is_left_out()
-        blocks = GridBlocks(Store(self.folder), self.executor, made=self.made, on_remade=self.on_remade)
+        blocks = GridBlocks(Store(self.folder), self.executor, made=self.made)
         with self.progress("run", expected.total()) as update:
             blocks.on_block = BlockProgress(update, expected, self.executor.elapsed)
             for model, settings in zip(self.settings.models, settings_of_models):
@@ -216,7 +215,7 @@ class Grid:
             "sessions": before.get("sessions", 0) + 1,
             "processes": self.executor.n_workers,
             "retries": before.get("retries", 0) + self.executor.retries,
-            **higher_peak(before, self.executor.peak_memory),
+            "peak_memory_mb": max(before.get("peak_memory_mb", 0.0), self.executor.peak_memory_mb),
         }
         write_if_new(self.folder / "environment.json", dumps(record, indent=1) + "\n")
 
@@ -256,24 +255,15 @@ class BlockProgress:
 def _schedule(cells: Sequence[Cell]) -> Iterator[list[Callable[[], None]]]:
     """What is done with the data sets of one model, in turn; of each list together.
 
-    All data sets are in one list, since what one waits for leaves time for the others; with `keep: chosen`
-    each is in a list of its own, so that the features of one alone are there at a time.
+    What one data set waits for leaves time for the others. With transfer every temperature is fitted first:
+    each data set is asked under those of the others, too.
     """
-    settings = cells[0].settings
-    groups = [[cell] for cell in cells] if settings.keep == "chosen" else [cells]
-    if not settings.extras.transfer:
-        for group in groups:
-            yield [partial(_prepare_and_answer, cell) for cell in group]
+    if not cells[0].settings.extras.transfer:
+        yield [partial(_prepare_and_answer, cell) for cell in cells]
         return
-    # Every temperature is fitted first: each data set is asked under those of the others, too. The group
-    # whose features are still there after the fits is asked first.
-    for group in reversed(groups):
-        yield [partial(prepare, cell) for cell in group]
-        if group is not groups[0]:
-            group[0].remove_features()
+    yield [partial(prepare, cell) for cell in cells]
     temperatures = {cell.parts.name: cell.temperature for cell in cells}
-    for group in groups:
-        yield [partial(answer, cell, _others(temperatures, cell)) for cell in group]
+    yield [partial(answer, cell, _others(temperatures, cell)) for cell in cells]
 
 
 def _prepare_and_answer(cell: Cell) -> None:
@@ -313,19 +303,6 @@ def costs(
             "fits": recorded["fits"] + made.get(label, 0),
         }
     return {"cpu_seconds": dict(spent), "peak_memory_mb_by_stage": highest, "fits": fits}
-
-
-def higher_peak(before: Json, peak: Peak) -> Json:
-    """The higher of a session's peak of memory and the one on record, if that counts the same.
-
-    >>> before = Peak(900.0, "all of it").record()
-    >>> higher_peak(before, Peak(800.0, "all of it"))["peak_memory_mb"]
-    900.0
-    >>> higher_peak(before, Peak(800.0, "something else"))["peak_memory_mb"]
-    800.0
-    """
-    recorded = before.get("peak_memory_mb", 0.0) if before.get("peak_memory_counts") == peak.counts else 0.0
-    return Peak(max(peak.mb, recorded), peak.counts).record()
 
 
 def _stage(label: str) -> str:

@@ -23,7 +23,6 @@ from semcal.data.splits import SplitSizes, split_questions
 from semcal.errors import InputError, ModelError, RowError, ServerError
 from semcal.experiment.grid_settings import CALIBRATED, PARTS, DataSet, GridSettings, Model
 from semcal.measures import MEASURES
-from semcal.progress import duration
 from semcal.recalibration.choosing import GRID, Candidate, CandidateFit, candidate_fits
 from semcal.recalibration.methods import FITTED, FROM_SAMPLES, UNFITTED
 from semcal.rows import Json, Row, failures_of
@@ -483,9 +482,5 @@ def _time_first_question(
                 return None, f"not known: {failure}"
     except (ModelError, ServerError) as error:
         return None, f"not known: {error}"
-    all_answers = duration(cell.answers / m * seconds)
     who = model.name if model.is_server else f"{model.name}, loaded for this,"
-    return seconds, (
-        f"{who} answered the first test question of {cell.dataset} {m} times in {seconds:.2g} s: "
-        f"{all_answers} for all answers of this cell, less where they share a pass"
-    )
+    return seconds, f"{who} answered the first test question of {cell.dataset} {m} times in {seconds:.2g} s"

@@ -125,11 +125,11 @@ def calibration_features(
     """Run the frozen model once over the reference answers, or read what an earlier call has stored.
 
     `whole` keeps the states of whole sequences, as ATS needs them. `store` is a folder that they are written
-    to, resumed in and mapped from; without it they stay in memory.
+    to and mapped from; without it they stay in memory.
     """
     if store is None:
         return model.features(labelled.prompts, labelled.answers, whole=whole, progress=progress)
-    from semcal.recalibration.feature_store import FeatureStore
+    from semcal.recalibration.feature_store import stored_features
 
     manifest = labelled.manifest(model, asking=asking, whole=whole)
-    return FeatureStore(store, manifest).fill(model, labelled.prompts, labelled.answers, progress=progress)
+    return stored_features(store, manifest, model, labelled.prompts, labelled.answers, progress=progress)

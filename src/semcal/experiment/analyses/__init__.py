@@ -116,7 +116,7 @@ def results(run: FinishedRun, executor: Executor[Any]) -> Row:
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UndefinedWarning)  # what is undefined is null, and so reported
-        contrasts = claim_contrasts(scores, analyses)
+        contrasts = claim_contrasts(scores)
     if run.calibrated:  # after the paper's claims, which are about the other methods
         wordings = {pair: cell.wordings for pair, cell in cells.items() if cell.wordings is not None}
         contrasts += gain_contrasts(wordings, score_analyses.MEASURE)

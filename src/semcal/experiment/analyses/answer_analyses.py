@@ -7,6 +7,7 @@ entailment (table 13); and the sheet on which a person judges clusters (table 12
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from hashlib import blake2b
@@ -16,7 +17,6 @@ import numpy as np
 
 from semcal.data.question import several
 from semcal.errors import InputError
-from semcal.experiment.analyses.contrasts import wilson
 from semcal.experiment.analyses.grid_scores import (
     CellScores,
     Columns,
@@ -31,11 +31,12 @@ from semcal.experiment.analyses.grid_scores import (
 from semcal.experiment.finished import FinishedRun
 from semcal.meaning.answer import is_refusal
 from semcal.metrics import bootstrap
+from semcal.metrics.intervals import wilson_interval
 from semcal.rows import NO_ANSWER
 
 FIT_KEYS = (
     *("candidate", "method", "loss", "alpha", "weight_decay", "temperature", "at_bound", "parameters"),
-    *("train_nll", "validation_nll", "top_changed", "order_changed", "classes"),
+    *("train_nll", "validation_nll", "top_changed", "order_changed"),
 )
 
 
@@ -205,7 +206,9 @@ def _agreement(lexical: Floats, nli: Floats) -> Row:
     return {
         "n": n,
         "agreement": share,
-        "interval": list(wilson(share, n)),
+        "interval": list(
+            wilson_interval(share, math.sqrt(share * (1 - share)) / math.sqrt(n), n, level=0.95)
+        ),
         "lexical_only": float(np.mean(by_words & ~by_entailment)),
         "nli_only": float(np.mean(by_entailment & ~by_words)),
     }

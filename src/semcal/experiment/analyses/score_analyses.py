@@ -38,7 +38,6 @@ from semcal.grading.rules import Grader
 from semcal.measuring import wordings
 from semcal.metrics import METRICS, Contrast, auroc, rank_volatility, selective_accuracy
 from semcal.metrics import correlations as pearson
-from semcal.metrics.frequencies import draw_counts
 from semcal.rows import Row as SampledRow
 
 #: In the order of results.json; those of other packages come after.
@@ -57,8 +56,6 @@ VOLATILITY_OF = (("ace", "mcb"), ("ace", "ece"))
 SHOWN = ("Base", "SE", "TS")
 #: Bins of the histograms, (low, high], the first one closed on the left.
 EDGES = tuple(round(0.05 * i, 2) for i in range(21))
-#: A confidence whose variance is no larger varies by rounding alone.
-CONSTANT = 1e-24
 #: The candidate whose temperature is used on other data sets.
 TRANSFERRED = "TS NLL"
 #: What is computed under another data set's T, with so many resamples at most.
@@ -261,35 +258,6 @@ def correlations(cell: CellScores) -> Rows:
             }
         )
     return rows
-
-
-def mean_correlation(pair: PairScores, method: str) -> Contrast | None:
-    """`mean` of `correlations`, and the same in resamples of the questions, those of a data set in common.
-
-    None with fewer than two measures or questions, or where a measure is constant.
-    """
-    confidences = [arrays.confidence for (name, _), arrays in pair.arrays.items() if name == method]
-    if len(confidences) < 2 or pair.n < 2:
-        return None
-    values = np.stack(confidences)
-    values = values - values.mean(axis=(1, 2), keepdims=True)
-    rng = np.random.default_rng(pair.options.seed)
-    counts = draw_counts(pair.n, pair.options.resamples, rng, pair.groups).T
-    means = _mean_pearson(values, np.concatenate([np.ones((pair.n, 1)), counts], axis=1))
-    return None if np.isnan(means[0]) else Contrast(float(means[0]), means[1:])
-
-
-def _mean_pearson(values: Floats, counts: Floats) -> Floats:
-    """Mean correlation of S measures in R runs of N questions [S, R, N], these as often as counts [N, B]."""
-    times = values.shape[1] * counts.sum(axis=0)
-    mean = values.sum(axis=1) @ counts / times
-    product = np.einsum("arn,brn->abn", values, values) @ counts / times
-    covariance = product - mean[:, None] * mean
-    variance = np.einsum("aab->ab", covariance)
-    scale = np.sqrt(np.where(variance > CONSTANT, variance, np.nan))
-    apart = ~np.eye(len(values), dtype=bool)
-    mean_of: Floats = (covariance / (scale[:, None] * scale))[apart].mean(axis=0)
-    return mean_of
 
 
 # ---- Methods against each other on the same questions -----------------------------------------------------

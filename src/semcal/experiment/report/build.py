@@ -134,7 +134,7 @@ def build(
     )
     written = write_tables(run, results, target / "tables")
     with writing(target / "results.md") as handle:
-        handle.write(results_markdown(run, results))
+        handle.write(results_markdown(results))
     explorer = (packing or begin_explorer(run, executor))()
     figures_drawn = [entry for entry in drawing if entry is not None]
     with writing(target / "report.html") as handle:
@@ -181,15 +181,14 @@ def _audit(run: FinishedRun) -> str:
     return csv_lines([list(sheet[0]), *(list(row.values()) for row in rows)])
 
 
-def results_markdown(run: FinishedRun, results: Results) -> str:
-    """Return what changed, the contrasts behind the claims, and the main tables without their intervals."""
+def results_markdown(results: Results) -> str:
+    """Return the sentences, the contrasts behind the claims, and the main tables without their intervals."""
     entries = REPORT_TABLES.values()
     deciding = [table for entry in entries if entry.decides for table in entry.tables(results)]
     listed = [table for entry in entries if entry.in_markdown for table in entry.tables(results)]
     parts = [
-        markdown_text(summary.facts(run, results), begins=True),
-        *map(markdown_text, less_accurate_in_words(results)),
-        "\n".join(f"- {markdown_text(finding.line)}" for finding in summary.calibrated_findings(results)),
+        *(markdown_text(sentence, begins=True) for sentence in summary.sentences(results)),
+        *map(markdown_text, [*less_accurate_in_words(results), *summary.cautions(results)]),
         _with_caption(summary.headline_table(results)),
         *(f"## {CLAIMS.title}\n\n{_with_interval(table)}" for table in deciding),
         "## Tables",
@@ -296,28 +295,15 @@ def page(run: FinishedRun, results: Results, figures: Iterable[PageFigure], expl
     """Return the page of a run as text; the same run gives the same text."""
     environment, terms = read_environment(run.folder), glossary()
     figures = list(figures)
-    plots, thresholds = (
-        {figure.subjects: figure.svg for figure in figures if figure.number == number}
-        for number in ("0", "0a")
-    )
-    recalibrated, calibrated = summary.findings(results), summary.calibrated_findings(results)
+    shown = [*summary.compared_methods(run.methods), *(["Calibrated"] if run.calibrated else [])]
     script = _files("explorer.js", "page.js")
     text = _template().render(
         title=f"{summary.listed(run.models)} on {summary.listed(run.datasets)}",
-        facts=summary.facts(run, results),
+        sentences=summary.sentences(results),
+        notes=[*less_accurate_in_words(results), *summary.cautions(results)],
         version=(environment.get("versions") or {}).get("semcal", ""),
-        results=results,
-        findings=[
-            {"finding": finding, "plot": plots.get(pair, Markup())}
-            for finding, pair in zip(recalibrated, run.pairs)
-        ],
-        calibrated=[
-            {"finding": finding, "plot": thresholds[pair]} for finding, pair in zip(calibrated, run.pairs)
-        ],
-        calibrated_headline=summary.calibrated_headline(calibrated) if calibrated else "",
-        compared=list(dict.fromkeys((recalibrated[0].against, recalibrated[0].method))),
-        headlines=summary.headlines(recalibrated),
-        less_accurate=less_accurate_in_words(results),
+        plots=[figure for figure in figures if figure.number in ("0", "0a")],
+        compared=list(dict.fromkeys(shown)),
         headline_table=summary.headline_table(results),
         sections=sections_of(results, figures),
         runs=run.runs,

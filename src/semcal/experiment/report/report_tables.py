@@ -296,7 +296,7 @@ def _region(row: Row) -> str:
 CALIBRATED_METRICS = ("accuracy", "ace", "brier", "auroc", "gain")
 
 
-def _calibrated_differences(_: Results, rows: Rows) -> Rows:
+def calibrated_differences(_: Results, rows: Rows) -> Rows:
     others = {(row["model"], row["dataset"], row["method"]): row for row in rows}
     return [
         {
@@ -431,7 +431,7 @@ def _rank_columns(content: TableContent) -> list[Field]:
     return [Field(pair[1], "change", pair[0], 2, dict(zip(PAIR, pair))) for pair in pairs]
 
 
-def _less_base(metric: str, results: Results, rows: Rows) -> Rows:
+def less_base(metric: str, results: Results, rows: Rows) -> Rows:
     return [
         {**row, "difference": change["value"], "interval": change["interval"], "better": is_higher(change)}
         for row in flagged(results, [{**row, "against": "Base"} for row in rows])
@@ -640,14 +640,13 @@ for _table in (
         name="contrasts",
         section=CLAIMS,
         caption="What the paper's claims come down to, pooled over models, data sets and measures, with the "
-        "95 % interval over questions or the range over what is named. A claim holds where the interval lies "
-        "in its region and does not where it lies outside; a benefit below 0.005 is none, fewer than 20 "
-        f"questions in a data set, or {FEWEST_OF_A_KIND} correct and {FEWEST_OF_A_KIND} wrong answers of a "
-        "method compared, are too few to say, and contrasts are not corrected for one another",
+        "95 % interval over questions. A claim holds where the interval lies in its region and does not hold "
+        "where it lies outside; a benefit below 0.005 is none, fewer than 20 questions in a data set, or "
+        f"{FEWEST_OF_A_KIND} correct and {FEWEST_OF_A_KIND} wrong answers of a method compared, are too few "
+        "to say, and contrasts are not corrected for one another",
         index={"claim": "Claim", "source": "Where", "contrast": "Contrast"},
         fields=(
             Field("Value", partial(_with_interval, "value")),
-            Field("Interval over", lambda row: row["over"] or "no interval"),
             Field("Holds where", _region),
             Field("Verdict", "verdict"),
         ),
@@ -658,7 +657,7 @@ for _table in (
         section=CALIBRATED,
         caption="Calibrated beside the methods of the run under E-SC: every answer in its commonest wording, "
         "on which it is graded, with the 95 % interval over questions. By chance: the ACE that calibrated "
-        "confidences show on as many questions",
+        "confidences show on as many questions. Threshold: the confidence from which on to answer",
         index=METHOD,
         fields=(
             Field("Accuracy", "accuracy"),
@@ -666,6 +665,9 @@ for _table in (
             Field("ACE", "ace"),
             Field("by chance", "ace_floor"),
             *(Field(_capital(key), key) for key in ("brier", "auroc", "gain")),
+            Field("Threshold", ("calibration", "threshold", "threshold"), digits=2),
+            Field("Answered", ("calibration", "answered")),
+            Field("Wrong of these", ("calibration", "wrong")),
         ),
         in_markdown=True,
     ),
@@ -679,7 +681,7 @@ for _table in (
             "worse",
         ),
         analysis="calibrated",
-        rows=_calibrated_differences,
+        rows=calibrated_differences,
         index={**PAIR, "less": "Calibrated less"},
         fields=[Field(_capital(key), difference_cell, where={"metric": key}) for key in CALIBRATED_METRICS],
     ),
@@ -775,7 +777,7 @@ for _table in (
                 "lower",
             ),
             analysis="against_base",
-            rows=partial(_less_base, metric),
+            rows=partial(less_base, metric),
             index=METHOD,
             fields=lambda content: [
                 *_by_measure(difference_cell, content),
@@ -846,20 +848,6 @@ for _table in (
             *(Field(metric_title(key), key) for key in LOSS_SCORES),
         ),
         heads=_loss_heads,
-    ),
-    ReportTable(
-        name="token-classes",
-        section=FITS,
-        caption="Tokens of the validation answers by class: their share, and under Base, SE and every fit by "
-        "NLL their mean NLL (nats) and temperature (Platt has none)",
-        analysis="fits",
-        rows=lambda _, rows: [row for row in rows if row["loss"] in (None, "NLL") and row["classes"]],
-        index=CANDIDATE,
-        fields=lambda content: [
-            Field(name, ("classes", name, key), title, digits)
-            for key, title, digits in (("share", "Share", 3), ("nll", "NLL", 3), ("temperature", "T", 2))
-            for name in content.rows[0]["classes"]
-        ],
     ),
     *(
         ReportTable(
