@@ -27,7 +27,7 @@ from pydantic import (
 
 from semcal.data.sources import ATLAS
 from semcal.errors import WIDTH, UsageError, shown
-from semcal.files import DEEPEST, writing
+from semcal.files import writing
 from semcal.grading.rules import RuleGrader, Thresholds
 from semcal.meaning.answer import AnswerFormat
 from semcal.models.loading import parse_size
@@ -35,7 +35,7 @@ from semcal.recalibration.methods import BUILT_IN, RECALIBRATORS, SERVED
 from semcal.registry import Registry, check_name
 from semcal.rows import Json
 from semcal.servers.settings import PREFIX, Endpoint, ServerSettings
-from semcal.yaml_files import parse_yaml, read_yaml, yaml_text
+from semcal.yaml_files import DEEPEST, parse_yaml, read_yaml, yaml_text
 
 FILE = "settings.yaml"
 PARTS = ("calibration_train", "validation", "test")
