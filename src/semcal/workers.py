@@ -316,7 +316,6 @@ class Executor(ABC, Generic[State]):
     n_workers: int = 1  # jobs that can be under way at a time
     n_processes: int = 0  # processes that have worked at a time beside this one
     retries: int = 0  # jobs that were begun again because their process had ended
-    in_process: bool = False  # whether jobs are done in this process
 
     def __init__(self, state: State | None = None) -> None:
         self._state = state  # what jobs that are done when they are submitted are given
@@ -437,11 +436,7 @@ class Executor(ABC, Generic[State]):
 class SerialExecutor(Executor[State]):
     """Does each job in this process when it is submitted; each is given the same `state`."""
 
-    in_process = True
     works_here = True
-
-    def __init__(self, state: State) -> None:
-        super().__init__(state)
 
     def run_together(self, functions: Sequence[Callable[[], Result]]) -> list[Result]:
         """Run functions one after another: none could go on while another's job is done."""

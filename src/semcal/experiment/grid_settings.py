@@ -27,7 +27,7 @@ from pydantic import (
 
 from semcal.data.sources import ATLAS
 from semcal.errors import WIDTH, UsageError, shown
-from semcal.files import DEEPEST, writing
+from semcal.files import writing
 from semcal.grading.rules import RuleGrader, Thresholds
 from semcal.meaning.answer import AnswerFormat
 from semcal.models.loading import parse_size
@@ -35,7 +35,7 @@ from semcal.recalibration.methods import BUILT_IN, RECALIBRATORS, SERVED
 from semcal.registry import Registry, check_name
 from semcal.rows import Json
 from semcal.servers.settings import PREFIX, Endpoint, ServerSettings
-from semcal.yaml_files import parse_yaml, read_yaml, yaml_text
+from semcal.yaml_files import DEEPEST, parse_yaml, read_yaml, yaml_text
 
 FILE = "settings.yaml"
 PARTS = ("calibration_train", "validation", "test")
@@ -444,18 +444,8 @@ class GridSettings(SettingsGroup):
         return self.counts if self.sampling.reselect else ()
 
     def tree(self) -> Json:
-        """As plain data. Settings that older run folders lack appear only where set, so that those resume."""
-        tree = self.model_dump(mode="json")
-        if self.extras == Extras():
-            del tree["extras"]
-        if self.fitting.as_many_as is None:
-            del tree["fitting"]["as_many_as"]
-        if self.calibrated == Calibrating():
-            del tree["calibrated"]
-        for model in tree["models"]:
-            if model["server"] is None:
-                del model["server"]
-        return tree
+        """Return the settings as plain data."""
+        return self.model_dump(mode="json")
 
 
 def run_seed(seed: int, run: int) -> int:
