@@ -235,7 +235,7 @@ class TestLikelihoodZero:
     def test_a_measure_without_any_possible_cluster_is_null_and_says_where(self, measure):
         u = [[-1, -1], [-1, -math.inf, -math.inf], [-1, -2]]
         clusters = [[[0], [1]], [[0, 1], [2]], [[0, 1]]]
-        with pytest.warns(UndefinedWarning, match=rf"{measure} is null for 1 question.*id 'why'"):
+        with pytest.warns(UndefinedWarning, match=rf"{measure} .*'why'"):
             result = confidence(clusters, u, measure=measure, ids=["who", "why", "when"])
         assert result.top_cluster.tolist() == [0, -1, 0]
         np.testing.assert_array_equal(np.isnan(result.confidence), [False, True, False])
@@ -250,7 +250,7 @@ class TestLikelihoodZero:
 class TestRefusals:
     @pytest.mark.parametrize("value", [math.nan, 0.1, 2e-6, math.inf])
     def test_a_log_likelihood_that_is_none(self, value):
-        with pytest.raises(InputError, match="question 1 has log-likelihood"):
+        with pytest.raises(InputError, match="question 1"):
             confidence([[[0]], [[0, 1]]], [[-1], [-1, value]], measure="L-SC")
 
     def test_a_rounding_error_above_zero_is_fine(self):

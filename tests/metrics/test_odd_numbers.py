@@ -192,9 +192,9 @@ def test_options_that_are_numbers_of_another_kind_are_taken() -> None:
 
 
 def test_clusters_and_relations_of_texts_are_refused() -> None:
-    with pytest.raises(InputError, match="clusters must be nested three deep"):
+    with pytest.raises(InputError, match="clusters"):
         measures.confidence([[["0", "1"]]])
-    with pytest.raises(InputError, match="clusters must be nested three deep"):
+    with pytest.raises(InputError, match="clusters"):
         measures.number_of_clusters([[[10**400]]])
     for related in ([["yes", "no"], ["no", "yes"]], [[1, 0], [1]], [[1j]]):
         with pytest.raises(InputError, match="related"):

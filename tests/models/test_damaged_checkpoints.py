@@ -143,7 +143,7 @@ def test_pickled_weights_that_hold_more_than_tensors_are_not_run(
     torch.save({"a": Harm(tmp_path / "made")}, directory / "pytorch_model.bin")
     load(directory)  # the safetensors beside it are preferred
     (directory / "model.safetensors").unlink()
-    with pytest.raises(ModelError, match=f"{kind} .* more than tensors"):
+    with pytest.raises(ModelError, match=kind):
         load(directory)
     assert not (tmp_path / "made").exists()
 

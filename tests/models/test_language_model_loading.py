@@ -158,7 +158,7 @@ def test_a_type_is_not_refused_where_its_configuration_has_none_of_these_layers(
 
 @pytest.mark.parametrize("path", ["./nowhere", "/no/such/model", "~/no/such/model", "a/b/c", Path("nowhere")])
 def test_a_directory_that_is_not_there_is_named(path: str | Path) -> None:
-    with pytest.raises(ModelError, match=f"no such directory: {path}"):
+    with pytest.raises(ModelError, match=f"{path}"):
         semcal.load_model(path)
 
 

