@@ -29,7 +29,8 @@ from semcal.servers.client import ServerClient
 from semcal.servers.settings import ServerSettings
 from tests.servers.fake_model import ANSWERS
 from tests.servers.fake_server import FakeServer
-from tests.servers.fault_proxy import FaultProxy, _message
+from tests.servers.fault_proxy import FaultProxy
+from tests.servers.thread_server import read_message
 
 Case = Callable[[Random], tuple[Ended, str, list[str]]]
 KEY = "sk-proj-Zm9yIHRlc3RzIG9mIGhvc3RpbGUgc2VydmVycw0123"
@@ -161,9 +162,9 @@ class HostileServer(FaultProxy):
         self.damaged: list[bytes] = []  # requests
 
     async def _exchange(self, reader: Any, writer: Any, to_server: Any) -> bool:
-        request = await _message(reader)
+        request = b"".join(await read_message(reader))
         to_server[1].write(request)
-        reply = await _message(to_server[0])
+        reply = b"".join(await read_message(to_server[0]))
         line, _, body = request.partition(b"\r\n")
         key = sha256(line + body.partition(b"\r\n\r\n")[2]).hexdigest()
         self._tries[key.encode()] += 1

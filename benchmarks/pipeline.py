@@ -74,21 +74,26 @@ QUICK: dict[str, Any] = {"SIZE": "20M", "OURS": 2, "PLAIN": 1, "RUNS": 2, "SHOTS
 QUICK["NLI"] = {"hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
 
 
+def word(number: int) -> str:
+    """Spell a token as letters that are no word, number or unit in any language the meaning layer reads."""
+    return "zq" + "".join("bcdfgjkpqvxz"[number // 12**place % 12] for place in range(5))
+
+
 def questions(count: int, *, seed: int) -> list[Question]:
     """Questions of random words, each with a random answer."""
     rng = random.Random(seed)
 
     def words(n: int) -> str:
-        return " ".join(f"w{rng.randrange(100, VOCABULARY)}" for _ in range(n))
+        return " ".join(word(rng.randrange(100, VOCABULARY)) for _ in range(n))
 
     return [Question(f"{seed}-{i}", words(WORDS), (words(3),)) for i in range(count)]
 
 
 def tokenizer() -> Any:
-    vocabulary = {f"w{i}": i for i in range(VOCABULARY)}
-    level = Tokenizer(models.WordLevel(vocabulary, unk_token="w0"))
+    vocabulary = {word(number): number for number in range(VOCABULARY)}
+    level = Tokenizer(models.WordLevel(vocabulary, unk_token=word(0)))
     level.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    return PreTrainedTokenizerFast(tokenizer_object=level, bos_token="w1", eos_token=f"w{END}")
+    return PreTrainedTokenizerFast(tokenizer_object=level, bos_token=word(1), eos_token=word(END))
 
 
 def judge(**shape: int) -> tuple[BertForSequenceClassification, Any]:
@@ -99,7 +104,7 @@ def judge(**shape: int) -> tuple[BertForSequenceClassification, Any]:
     config = BertConfig(vocab_size=VOCABULARY, id2label=labels, label2id=numbers, **shape)
     model = BertForSequenceClassification(config).eval().requires_grad_(False)
     vocabulary = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3}
-    vocabulary |= {f"w{i}": i for i in range(4, VOCABULARY)}
+    vocabulary |= {word(number): number for number in range(4, VOCABULARY)}
     level = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     level.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     level.post_processor = processors.TemplateProcessing(
@@ -165,7 +170,7 @@ class AsSimulated:
 
     def _spelt(self, question: str, wording: str) -> str:
         rng = random.Random(f"{question}|{wording}")
-        text = " ".join(f"w{rng.randrange(100, VOCABULARY)}" for _ in range(rng.randint(1, 7)))
+        text = " ".join(word(rng.randrange(100, VOCABULARY)) for _ in range(rng.randint(1, 7)))
         self._wordings[text] = wording
         return text
 

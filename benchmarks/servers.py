@@ -72,7 +72,7 @@ asyncio.run(main())
 
 
 def reply() -> dict[str, Any]:
-    """What the server answers; without an id, since it is the same for all."""
+    """What the server answers."""
     entry = {"token": " word", "logprob": -0.123456789, "bytes": list(b" word")}
     content = [{**entry, "top_logprobs": [dict(entry)]} for _ in range(TOKENS)]
     message = {"role": "assistant", "content": " word" * TOKENS}

@@ -17,11 +17,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from semcal.errors import StoreError
+from semcal.errors import InputError, StoreError
 
 #: Seconds to wait for other processes that write.
 LOCK_TIMEOUT = 60.0
-#: Identify logs of `semcal serve` ("smlg" in ASCII), and their layout; the first kept one label of a reply.
+#: Identify logs of `semcal serve` ("smlg" in ASCII), and their layout.
 REPLY_LOG = 0x736D6C67
 REPLY_LOG_SCHEMA = 2
 #: Rows of a log that are copied in one transaction.
@@ -119,14 +119,33 @@ def check(database: sqlite3.Connection, path: Path, layout: Layout) -> None:
         raise sqlite3.DatabaseError(" ".join(state.split()))
 
 
+def check_log(path: Path) -> None:
+    """Raise InputError unless there is a file, and StoreError unless it is a log of this version."""
+    if not path.is_file():
+        raise InputError(f"there is no log {path}; give the FILE of semcal serve --log FILE")
+    owner, schema = 0, 0
+    with as_store_errors(f"the log {path}", "give a copy from before"):
+        if is_database(path):
+            with closing(reader(path)()) as database:
+                owner, schema = layout_of(database)
+    if owner != REPLY_LOG:
+        raise StoreError(f"{path} is no log of replies; give the FILE of semcal serve --log FILE")
+    if schema != REPLY_LOG_SCHEMA:
+        raise StoreError(
+            f"{path} has layout {schema}, this version reads {REPLY_LOG_SCHEMA}; give a log of this version"
+        )
+
+
 @contextmanager
 def merged_logs(paths: Sequence[Path]) -> Iterator[Path]:
     """Yield a log as it is, or for several the path of a log that holds the rows of all of them for a while.
 
     Replies and labels stand in order of time, and those of one log in its order. A label may be in another
-    log than its reply. The logs must have the same layout.
+    log than its reply. InputError or StoreError for a file that `check_log` refuses.
     """
     paths = list(dict.fromkeys(paths))
+    for path in paths:
+        check_log(path)
     if len(paths) == 1:
         yield paths[0]
         return
@@ -134,9 +153,8 @@ def merged_logs(paths: Sequence[Path]) -> Iterator[Path]:
         path = Path(folder) / "logs.sqlite"
         with closing(connect(path)) as database, closing(reader(paths[0])()) as first:
             database.execute("PRAGMA synchronous = OFF")
-            owner, schema = layout_of(first)
-            database.execute(f"PRAGMA application_id = {owner}")
-            database.execute(f"PRAGMA user_version = {schema}")
+            database.execute(f"PRAGMA application_id = {REPLY_LOG}")
+            database.execute(f"PRAGMA user_version = {REPLY_LOG_SCHEMA}")
             for *_, statement in tables_of(first):
                 database.execute(statement)
             for table, on_conflict in _MERGE.items():

@@ -543,20 +543,6 @@ def read_object(path: Path, *, remedy: str) -> JsonObject:
     return content
 
 
-def read_yaml(path: Path, name: str, *, remedy: str) -> Any:
-    """What a YAML file says, called `name` in messages; UsageError, which ends in `remedy`, if it is none."""
-    from ruamel.yaml import YAML  # only now, as most commands read none
-    from ruamel.yaml.error import YAMLError
-
-    try:
-        return YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"{name} {path} cannot be read ({error.strerror}); {remedy}") from error
-    except (YAMLError, UnicodeError, RecursionError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise UsageError(f"{name} {path} is no YAML in UTF-8 ({reason}); {remedy}") from error
-
-
 def write_sealed(path: Path, content: Mapping[str, object]) -> None:
     """Write a JSON object with its checksum, whole or not at all."""
     with atomic_write(path) as file:

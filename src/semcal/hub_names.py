@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from semcal.errors import ModelError, SemcalError, StoreError, UsageError, shown
 from semcal.registry import Registry
 
-#: The files of a recalibrator; nothing else is sent or fetched.
+#: The files of a recalibrator; nothing else is fetched.
 RECALIBRATOR_FILES = ("calibration.json", "model.safetensors")
 #: Seconds to wait for a connection to the hub; its own client tries for half a minute.
 TIMEOUT = 3.0

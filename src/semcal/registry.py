@@ -44,6 +44,15 @@ def check_name(name: str, names: Iterable[str], *, what: str) -> str:
     raise UsageError(f"unknown {what} {shown(name)}{hint} Known: {', '.join(names)}")
 
 
+def option_name(name: str) -> str:
+    """Return the option of a command that sets a field.
+
+    >>> option_name("max_new_tokens")
+    '--max-new-tokens'
+    """
+    return f"--{name.replace('_', '-')}"
+
+
 class Registry:
     """Objects by name, as "module:object" addresses that are imported on use; `what` is for messages."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import math
 import multiprocessing
 import os
 import pickle
@@ -22,16 +21,25 @@ import traceback
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_EXCEPTION, CancelledError, Future, ThreadPoolExecutor, wait
+from concurrent.futures import (
+    FIRST_EXCEPTION,
+    CancelledError,
+    Future,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+    wait,
+)
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
+from multiprocessing import connection, util
 from multiprocessing.connection import Connection
 from multiprocessing.context import BaseContext
 from multiprocessing.forkserver import ensure_running
 from pathlib import Path
-from queue import Empty, PriorityQueue
+from queue import PriorityQueue
 from types import FrameType
 from typing import Any, Generic, NoReturn, Self, TypeVar
 
@@ -157,82 +165,6 @@ def has_gpu() -> bool:
 
 # ---- Memory ------------------------------------------------------------------------------------------------
 
-#: What a peak counts, in words, as environment.json has them.
-TOGETHER = "all processes at the same time, shared pages once"
-RESIDENT = "all processes at the same time; shared pages more than once"
-SUMMED = "the sum of what each process took at most, whenever that was; shared pages more than once"
-#: Seconds between two samples; more where looking takes more than this share of the time.
-INTERVAL, SHARE = 1.0, 0.005
-
-
-@dataclass(frozen=True)
-class Peak:
-    """The largest memory of a command."""
-
-    mb: float  # 10⁶ bytes
-    counts: str  # `TOGETHER`, `RESIDENT` or `SUMMED`
-
-    def record(self) -> dict[str, float | str]:
-        """What environment.json holds of it."""
-        return {"peak_memory_mb": self.mb, "peak_memory_counts": self.counts}
-
-    def __str__(self) -> str:
-        return f"{self.mb:.0f} MB ({self.counts})"
-
-
-def memory_in_use() -> Peak:
-    """Return what this process and all that descend from it take now.
-
-    Linux says of every process its proportional set size (PSS): a page that n processes share counts 1/n in
-    each, so that a sum over processes counts it once. Elsewhere it is the sum of resident memory.
-    """
-    import psutil
-
-    process, total, counts = psutil.Process(), 0, TOGETHER
-    for member in (process, *process.children(recursive=True)):
-        with suppress(psutil.Error):  # what has ended takes nothing
-            memory = member.memory_full_info()
-            counts = TOGETHER if hasattr(memory, "pss") else RESIDENT
-            total += getattr(memory, "pss", memory.rss)
-    return Peak(total / 1e6, counts)
-
-
-class MemoryMonitor:
-    """Samples `memory_in_use` by a thread, as no system keeps the largest sum; `peak` is that so far."""
-
-    def __init__(self, *, interval: float = INTERVAL) -> None:
-        self._interval = interval
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
-        self.peak = Peak(0.0, TOGETHER)
-
-    def start(self) -> None:
-        """Look every so often from now on."""
-        if self._thread is None:
-            self.look()
-            self._stop.clear()
-            self._thread = threading.Thread(target=self._watch, name="semcal memory", daemon=True)
-            self._thread.start()
-
-    def stop(self) -> None:
-        """Look no more; the peak stays."""
-        if self._thread is not None:
-            self._stop.set()
-            self._thread.join()
-            self._thread = None
-
-    def look(self) -> Peak:
-        """The largest sum, now included."""
-        self.peak = max(self.peak, memory_in_use(), key=lambda peak: peak.mb)
-        return self.peak
-
-    def _watch(self) -> None:
-        pause = self._interval
-        while not self._stop.wait(pause):
-            start = time.thread_time()
-            self.look()
-            pause = max(self._interval, (time.thread_time() - start) / SHARE)
-
 
 def peak_memory_mb() -> float:
     """Return the largest resident memory of this process so far, in megabytes (10⁶ bytes)."""
@@ -280,40 +212,47 @@ def _call(function: Callable[[Any], Any], item: Any, *_: object) -> Any:
     return function(item)
 
 
-class JobRun:
-    """Measures the job that a `with` block does, whose `value` it is given.
-
-    An error of the job is part of the `outcome` and raised where that is wanted; an interruption passes.
-    After a long job freed memory goes back to the system: else it would stay with this process in pieces, too
-    small for the next one.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.process_time) -> None:
-        self._clock, self._start, self._begun = clock, clock(), time.perf_counter()
-        self.value: Any = None
-        self.outcome = JobOutcome()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: object, error: BaseException | None, *_: object) -> bool:
-        failure = error if isinstance(error, Exception) else None
-        seconds, elapsed = self._clock() - self._start, time.perf_counter() - self._begun
-        self.outcome = JobOutcome(
-            self.value, failure, seconds=seconds, elapsed=elapsed, peak_mb=peak_memory_mb()
-        )
-        if seconds >= LONG:
-            trim_memory()
-        return failure is not None
-
-
 def run_job(
     job: Job, state: Any, progress: Progress, *, clock: Callable[[], float] = time.process_time
 ) -> JobOutcome:
-    """Do a job here."""
-    with JobRun(clock) as run:
-        run.value = job(state, progress)
-    return run.outcome
+    """Do a job here; its error is part of the outcome, an interruption passes.
+
+    After a long job freed memory goes back to the system: else it would stay with this process in pieces, too
+    small for the next one.
+    """
+    start, begun = clock(), time.perf_counter()
+    value, failure = None, None
+    try:
+        value = job(state, progress)
+    except Exception as error:  # noqa: BLE001 - it is raised where the result is wanted
+        failure = error
+    seconds, elapsed = clock() - start, time.perf_counter() - begun
+    if seconds >= LONG:
+        trim_memory()
+    return JobOutcome(value, failure, seconds=seconds, elapsed=elapsed, peak_mb=peak_memory_mb())
+
+
+#: What this process has loaded for jobs of others, by what it was loaded by.
+_states: dict[bytes, Any] = {}
+
+
+def run_pickled(load: bytes, job: bytes, plugins: Sequence[str], progress: Progress) -> JobOutcome:
+    """Do a job of another process, with one thread; what it needs is loaded with the first such job.
+
+    `load` and `job` are pickled: they may need what the modules of users register, which come first.
+    """
+
+    def work() -> JobOutcome:
+        start = 0.0
+        if load not in _states:
+            load_plugins(plugins)
+            _states[load] = pickle.loads(load)()
+            start = time.process_time()
+        if "torch" in sys.modules:
+            sys.modules["torch"].set_num_threads(1)
+        return replace(run_job(pickle.loads(job), _states[load], progress), start=start)
+
+    return run_recorded(work)
 
 
 def run_recorded(work: Callable[[], JobOutcome]) -> JobOutcome:
@@ -377,7 +316,6 @@ class Executor(ABC, Generic[State]):
     n_workers: int = 1  # jobs that can be under way at a time
     n_processes: int = 0  # processes that have worked at a time beside this one
     retries: int = 0  # jobs that were begun again because their process had ended
-    in_process: bool = False  # whether jobs are done in this process
 
     def __init__(self, state: State | None = None) -> None:
         self._state = state  # what jobs that are done when they are submitted are given
@@ -385,16 +323,13 @@ class Executor(ABC, Generic[State]):
         self.elapsed: dict[str, tuple[int, float]] = {}  # jobs, and their time by the clock, by stage
         self.peaks: dict[str, float] = {}  # largest memory (10⁶ bytes) of a process after a job, by stage
         self._warned: dict[Any, Any] = {}
-        self._memory = MemoryMonitor()
         self._lock = threading.RLock()
 
     def __enter__(self) -> Self:
-        self._memory.start()
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
         self.shutdown(cancel=kind is not None)
-        self._memory.stop()
 
     def submit(
         self,
@@ -414,9 +349,7 @@ class Executor(ABC, Generic[State]):
         """
         task = Task(job, stage, finish, priority, progress)
         if self.works_here:
-            with JobRun() as run:  # not `run_job`, so that what is done stands one call below
-                run.value = job(self._state, progress)
-            self._settle(task, run.outcome)
+            self._settle(task, run_job(job, self._state, progress))
         else:
             self._begin(task)
         return task.future
@@ -451,14 +384,12 @@ class Executor(ABC, Generic[State]):
         return 1 if self.n_workers == 1 else 2 * self.n_workers
 
     @property
-    def peak_memory(self) -> Peak:
-        """The largest memory so far of this process and all that descend from it.
+    def peak_memory_mb(self) -> float:
+        """The most memory that this process and all its workers can have taken so far (10⁶ bytes).
 
-        What they took at the same time, in samples taken about every second inside a `with` block and now; at
-        least what one process is known to have taken.
+        The largest resident memory of each, as if they had taken it at the same time and shared nothing.
         """
-        peak = self._memory.look()
-        return replace(peak, mb=max(peak.mb, peak_memory_mb(), *self.peaks.values()))
+        return peak_memory_mb() + self.n_processes * max(self.peaks.values(), default=0.0)
 
     def release(self) -> None:
         """Let go of what workers hold; for later jobs it is loaded again."""
@@ -505,18 +436,11 @@ class Executor(ABC, Generic[State]):
 class SerialExecutor(Executor[State]):
     """Does each job in this process when it is submitted; each is given the same `state`."""
 
-    in_process = True
     works_here = True
-
-    def __init__(self, state: State) -> None:
-        super().__init__(state)
 
     def run_together(self, functions: Sequence[Callable[[], Result]]) -> list[Result]:
         """Run functions one after another: none could go on while another's job is done."""
-        results: list[Result] = []
-        for function in functions:  # a comprehension would be one frame more below all that they do
-            results.append(function())
-        return results
+        return [function() for function in functions]
 
 
 class ThreadedExecutor(Executor[State]):
@@ -527,12 +451,8 @@ class ThreadedExecutor(Executor[State]):
         self.n_workers = n_threads
         self._cancelled = False
         self._numbers = count()
-        self._queue: PriorityQueue[tuple[float, int, Task | None]] = PriorityQueue()
-        self._threads = [
-            threading.Thread(target=self._work, name="semcal worker", daemon=True) for _ in range(n_threads)
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._tasks: PriorityQueue[tuple[int, int, Task]] = PriorityQueue()
+        self._threads = ThreadPoolExecutor(n_threads, "semcal worker")
 
     @abstractmethod
     def _run(self, task: Task) -> JobOutcome:
@@ -545,34 +465,28 @@ class ThreadedExecutor(Executor[State]):
         if self._cancelled:
             _cancel(task.future)
         else:
-            self._queue.put((task.priority, next(self._numbers), task))
+            self._tasks.put((task.priority, next(self._numbers), task))
+            self._threads.submit(self._work)
 
     def _work(self) -> None:
-        while (task := self._queue.get()[2]) is not None:
-            try:
-                self._settle(task, self._run(task))
-            except CancelledError:
-                _cancel(task.future)
-            except BaseException as error:  # noqa: BLE001 - a thread that ends is waited for for ever
-                self._settle(task, JobOutcome(error=as_exception(error)))
+        """Do the first of the tasks that wait."""
+        task = self._tasks.get()[2]
+        try:
+            self._settle(task, self._run(task))
+        except CancelledError:
+            _cancel(task.future)
+        except BaseException as error:  # noqa: BLE001 - it is raised where the result is wanted
+            self._settle(task, JobOutcome(error=as_exception(error)))
 
     def shutdown(self, *, cancel: bool = False) -> None:
         """Let go of the workers once all jobs are done; with `cancel` at once."""
-        self._cancelled = self._cancelled or cancel
-        for _ in self._threads:
-            self._queue.put((-math.inf if cancel else math.inf, next(self._numbers), None))
         if cancel:
+            self._cancelled = True
             self._stop()
-        deadline = time.monotonic() + PATIENCE
-        for thread in self._threads:
-            thread.join(max(0.0, deadline - time.monotonic()) if cancel else None)
-        with suppress(Empty):
-            while True:
-                task = self._queue.get_nowait()[2]
-                if task is not None:
-                    _cancel(task.future)
-        if not cancel:
-            self._stop()
+        self._threads.shutdown(cancel_futures=cancel)
+        while not self._tasks.empty():
+            _cancel(self._tasks.get()[2].future)
+        self._stop()
 
 
 def _cancel(future: Future[Any]) -> None:
@@ -584,8 +498,9 @@ def _cancel(future: Future[Any]) -> None:
 class ProcessExecutor(ThreadedExecutor[State]):
     """Worker processes, one for each thread here, which each load their own copy of what jobs need.
 
-    A process starts when there is work for it. Where one dies, another does its job again; an interrupted or
-    failed `with` block ends all of them, and so does the end of this process.
+    A process starts when there is work for it, in a pool of its own, so that its death ends no other job.
+    Where one dies, another does its job again; an interrupted or failed `with` block ends all of them, and so
+    does the end of this process.
 
     `load` gives a process what it holds; it can be pickled. They part from a server that has imported the
     modules of `preload`. With `state`, which jobs that are done here are given, jobs are done in this process
@@ -602,7 +517,7 @@ class ProcessExecutor(ThreadedExecutor[State]):
         state: State | None = None,
     ) -> None:
         super().__init__(n_workers)
-        self._load, self._preload, self._state = load, preload, state
+        self._load, self._preload, self._state = pickle.dumps(load), preload, state
         self._workers: dict[int, _Worker] = {}  # by thread
         if state is None:
             start_context(preload)  # it begins to import well before there is work
@@ -617,35 +532,38 @@ class ProcessExecutor(ThreadedExecutor[State]):
         return self._state is not None and sum(self.seconds.values()) < START
 
     def _run(self, task: Task) -> JobOutcome:
+        job = pickle.dumps(task.job)
         for attempt in range(ATTEMPTS):
             if attempt:
                 with self._lock:
                     self.retries += 1
-            worker = self._worker()
+            worker = None
             try:
-                return worker.do(task.job, task.progress)
-            except (EOFError, ConnectionError):  # it has died
+                worker = self._worker()
+                return worker.run(self._load, job, task.progress)
+            except BaseException as error:
+                with self._lock:
+                    self._workers.pop(threading.get_ident(), None)
+                if worker is not None:
+                    worker.process.kill()  # what it says later must not be taken for what another job says
                 if self._cancelled:
                     raise CancelledError from None
-                worker.end()
-            except BaseException:
-                worker.process.kill()  # what it says later must not be taken for what another job gives
-                raise
-        code = worker.process.exitcode or 0
-        how_it_ended = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+                if not isinstance(error, BrokenProcessPool):
+                    raise
+        how = worker.how_it_ended() if worker else "cannot be started"
         raise WorkerError(
-            f"a worker process {how_it_ended} at the same piece of work ({task.stage}) {ATTEMPTS} times; if "
-            "memory is short, give --workers 1 or a smaller --memory"
+            f"a worker process {how} at the same piece of work ({task.stage}) {ATTEMPTS} times; if memory is "
+            "short, give --workers 1 or a smaller --memory"
         )
 
     def _worker(self) -> _Worker:
-        """The worker of this thread, a new one if there is none that lives."""
+        """The worker of this thread, a new one if there is none that lives; BrokenProcessPool."""
         thread = threading.get_ident()
         with self._lock:
             if self._cancelled:
                 raise CancelledError
-            if thread not in self._workers or not self._workers[thread].process.is_alive():
-                self._workers[thread] = _start_worker(self._preload, self._load)
+            if thread not in self._workers or self._workers[thread].has_ended:
+                self._workers[thread] = _Worker(self._preload)
                 self.n_processes = max(self.n_processes, len(self._workers))
             return self._workers[thread]
 
@@ -665,46 +583,50 @@ class ProcessExecutor(ThreadedExecutor[State]):
 # ---- Worker processes --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
 class _Worker:
-    """A process that does one job at a time, and the pipe to it."""
+    """A process that does one job at a time, and the pipe by which it tells its progress."""
 
-    process: multiprocessing.process.BaseProcess
-    pipe: Connection[Any, Any]
+    def __init__(self, preload: Sequence[str]) -> None:
+        context = start_context(preload)
+        self._told, tell = context.Pipe(duplex=False)
+        self._pool = ProcessPoolExecutor(1, context, _begin_worker, (tell,))
+        try:
+            with _uninterrupted(), tell:  # closed here, so that its end is heard of
+                self._pool.submit(os.getpid)  # starts the process
+        except (EOFError, ConnectionError) as error:  # the server that starts processes has died
+            raise BrokenProcessPool from error
+        (self.process,) = self._pool._processes.values()
 
-    def do(self, job: Job, progress: Progress) -> JobOutcome:
-        """Have a job done; EOFError or ConnectionError if the process ends."""
-        self.pipe.send(job)
-        while not isinstance(message := self.pipe.recv(), JobOutcome):
-            progress(message)
-        return message
+    @property
+    def has_ended(self) -> bool:
+        """Whether the process has ended; its exit code is read by the pool alone, as it can be read once."""
+        return bool(connection.wait([self.process.sentinel], 0))
+
+    def run(self, load: bytes, job: bytes, progress: Progress) -> JobOutcome:
+        """Have a job done; BrokenProcessPool if the process ends."""
+        done = self._pool.submit(_work, load, job, [*PLUGINS])
+        while (number := self._hear()) is not None:
+            progress(number)
+        return done.result()
+
+    def _hear(self) -> int | None:
+        with suppress(EOFError, OSError):
+            number: int | None = self._told.recv()
+            return number
+        return None
 
     def end(self, *, at_once: bool = False) -> None:
         """See that the process ends, which has no job; `at_once` one that may have, and was told to end."""
-        if not at_once:
-            self.pipe.close()
-        self.process.join(PATIENCE if at_once else None)
-        if self.process.exitcode is None:
+        if at_once and not connection.wait([self.process.sentinel], PATIENCE):
             self.process.kill()
-            self.process.join()
-        self.pipe.close()
+        self._pool.shutdown()
+        self._told.close()
 
-
-def _start_worker(preload: Sequence[str], load: Callable[[], Any]) -> _Worker:
-    context = start_context(preload)
-    for _ in range(ATTEMPTS):
-        pipe, far_end = context.Pipe()
-        process = context.Process(target=_serve, args=(load, far_end, [*PLUGINS]), daemon=True)  # type: ignore[attr-defined]
-        try:
-            with _uninterrupted(), far_end:  # closed here, so that its end is heard of
-                process.start()
-            return _Worker(process, pipe)
-        except (EOFError, ConnectionError):  # the fork server has died: another one starts
-            pipe.close()
-    raise WorkerError(
-        f"no worker process can be started: the process that starts them has died {ATTEMPTS} times; "
-        "if memory is short, give --workers 1 or a smaller --memory"
-    )
+    def how_it_ended(self) -> str:
+        """The end of a process that has died, in words."""
+        self.end()
+        code = self.process.exitcode or 0
+        return f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
 
 
 def start_context(preload: Sequence[str] = PRELOAD) -> BaseContext:
@@ -754,37 +676,26 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _serve(load: Callable[[], Any], pipe: Connection[Any, Any], plugins: Sequence[str]) -> None:
-    """Do jobs in a worker process; what it holds is loaded with the first, so that errors belong to that."""
+def _begin_worker(tell: Connection) -> None:
     gc.freeze()  # a collection would write to what is shared with other processes, and so copy it
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _terminate)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    state: list[Any] = []
+    util.Finalize(None, _states.clear, exitpriority=0)  # closes files
+    _pipes.append(tell)
 
-    def work(content: bytes) -> JobOutcome:
-        if not state:
-            load_plugins(plugins)
-        job, start = pickle.loads(content), 0.0
-        if not state:
-            state.append(load())
-            start = time.process_time()
-        if "torch" in sys.modules:
-            sys.modules["torch"].set_num_threads(1)
-        return replace(run_job(job, state[0], pipe.send), start=start)
 
+#: By which this process, if it is a worker, tells its progress.
+_pipes: list[Connection] = []
+
+
+def _work(load: bytes, job: bytes, plugins: Sequence[str]) -> JobOutcome:
+    (tell,) = _pipes
     try:
-        with suppress(EOFError, ConnectionError):  # no more jobs, or nobody to give them
-            while True:
-                _send(pipe, run_recorded(partial(work, pipe.recv_bytes())))
+        return run_pickled(load, job, plugins, tell.send)
+    except _Terminated:
+        _states.clear()
+        os._exit(128 + signal.SIGTERM)
     finally:
-        state.clear()  # closes files
-
-
-def _send(pipe: Connection[Any, Any], outcome: JobOutcome) -> None:
-    try:
-        pipe.send(outcome)
-    except ConnectionError:
-        raise
-    except Exception as error:  # noqa: BLE001 - of pickling, which raises what classes raise
-        pipe.send(replace(outcome, value=None, error=_portable(error)))
+        with suppress(ConnectionError):
+            tell.send(None)

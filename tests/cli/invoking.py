@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,12 +13,25 @@ from typer.testing import CliRunner
 from semcal.cli.app import app
 
 
-def semcal(*arguments: Any, stdin: str = "") -> tuple[int, list[dict], str]:
-    """Run a command whose stdout is JSON Lines: its exit code, rows and stderr."""
+class Terminal(io.StringIO):
+    """A stream in place of a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def run(*arguments: Any, stdin: str = "") -> tuple[int, str, str]:
+    """Run a command: its exit code, stdout and stderr."""
     result = CliRunner().invoke(app, [str(one) for one in arguments], input=stdin)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
-    return result.exit_code, [json.loads(line) for line in result.stdout.splitlines()], result.stderr
+    return result.exit_code, result.stdout, result.stderr
+
+
+def semcal(*arguments: Any, stdin: str = "") -> tuple[int, list[dict], str]:
+    """Run a command whose stdout is JSON Lines: its exit code, rows and stderr."""
+    code, stdout, stderr = run(*arguments, stdin=stdin)
+    return code, [json.loads(line) for line in stdout.splitlines()], stderr
 
 
 def write(path: Path, rows: Sequence[Mapping[str, Any]]) -> str:

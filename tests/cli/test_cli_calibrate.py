@@ -102,34 +102,6 @@ def test_a_bad_row_is_reported_and_the_rest_is_calibrated_on(tmp_path: Path) -> 
     assert "line 20 (id 'q19'): 'temperatures': expected a number" in err
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--risk", 0], "--risk is a share between 0 and 1"),
-        (["--risk", 0.1, "--delta", 1], "--delta is a share between 0 and 1"),
-        (["--temperatures", 0.5], "--temperatures is for a model that is asked"),
-        (["--recalibrator", "atlas"], "--recalibrator is for a model that is asked"),
-        (["--model", "atlas", "--m", 1], "one draw has a share of 1"),
-        (["--model", "atlas", "--temperatures", 0], "temperature"),
-    ],
-)
-def test_wrong_usage_is_one_error_that_names_the_option(
-    tmp_path: Path, options: list[Any], message: str
-) -> None:
-    file = write(tmp_path / "s.jsonl", list(stored(30)))
-    code, _, err = semcal("calibrate", file, "--out", tmp_path / "c", *options)
-    assert code == 2, err
-    assert message in err
-    assert not (tmp_path / "c").exists() or not any((tmp_path / "c").iterdir())
-
-
-def test_questions_without_samples_need_a_model(tmp_path: Path) -> None:
-    file = write(tmp_path / "q.jsonl", [{"id": "1", "question": "Who?", "answers": ["Ana"]}])
-    code, _, err = semcal("calibrate", file, "--out", tmp_path / "c")
-    assert code == 1
-    assert "give it with --model" in err
-
-
 def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
     file = write(tmp_path / "s.jsonl", list(stored(30)))
     code, rows, err = semcal("calibrate", file, "--out", tmp_path / "c", "--dry-run")

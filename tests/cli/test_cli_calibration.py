@@ -24,11 +24,6 @@ QUESTIONS = [{"id": f"q{i}", "question": f"Who built mill number {i}?"} for i in
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(tiny_models.save(tmp_path_factory.mktemp("model")))
-
-
-@pytest.fixture(scope="module")
 def known(model: str) -> Calibration:
     """Made with the model itself, of 5 draws of at most 2 tokens."""
     return calibration(m=5, max_new_tokens=2, provenance=provenance(load_model(model, device="cpu")))
@@ -83,34 +78,6 @@ def test_workers_give_the_same_probabilities(model: str, known: Calibration, tmp
     assert {row["temperature"] for row in one[1]} == {Temperature(fitted.temperature_).temperature}
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        ("--m", "5"),
-        ("--temperature", "1"),
-        ("--recalibrator", "anything"),
-        ("--few-shot", "anything.jsonl"),
-        ("--linkage", "components"),
-        ("--max-new-tokens", "2"),
-        ("--measure", "E-SC"),
-    ],
-)
-def test_options_that_the_calibration_sets_are_refused_by_name(model: str, folder: Path, options) -> None:
-    code, rows, stderr = semcal("ask", "Who?", "--model", model, "--calibration", folder, *options)
-    assert (code, rows) == (2, [])
-    assert f"{options[0]} given beside a calibration, which sets it itself" in stderr
-
-
-def test_several_refused_options_are_named_together(model: str, folder: Path) -> None:
-    options = ("--model", "no-such-model", "--calibration", folder, "--m", "5", "--measure", "L-SC")
-    _, _, stderr = semcal("ask", "Who?", *options)
-    assert "--m, --measure given beside a calibration, which sets them itself; leave them out" in stderr
-    code, _, stderr = semcal("ask", "Who?", *options[:4], "--compare")
-    assert (code, "--compare is of a temperature" in stderr) == (2, True)
-    code, _, stderr = semcal("ask", "Who?", *options[:4], "--equivalence", "atlas")
-    assert (code, "the equivalence 'exact', not 'atlas'" in stderr) == (2, True)
-
-
 def test_a_threshold_is_said_once_and_applied(model: str, known: Calibration, tmp_path: Path) -> None:
     limited = replace(known, threshold=threshold(0.65))
     limited.save_pretrained(tmp_path / "limited")
@@ -142,12 +109,6 @@ def test_a_threshold_is_said_with_force_too_where_the_model_is_that_of_the_calib
     assert stderr.count(f"ask: {threshold(0.65).sentence}") == 1
 
 
-def test_a_threshold_of_ones_own_goes_with_a_calibration_that_has_none(model: str, folder: Path) -> None:
-    options = ("ask", "Who?", "--model", model, "--calibration", folder, "--abstain-below", "0.9")
-    code, (row,), _ = semcal(*options)
-    assert (code, row["abstained"], row["threshold"]) == (0, True, 0.9)
-
-
 def test_another_model_is_refused_and_forced_without_the_promise(known: Calibration, tmp_path: Path) -> None:
     other = str(tiny_models.save(tmp_path / "other", seed=1))
     replace(known, threshold=threshold(0.5)).save_pretrained(tmp_path / "limited")
@@ -160,14 +121,6 @@ def test_another_model_is_refused_and_forced_without_the_promise(known: Calibrat
     assert threshold(0.5).sentence not in stderr
     assert stderr.count("the calibration was made for another model") == 1
     assert "its probabilities and threshold do not hold here" in stderr
-
-
-def test_a_calibration_of_stored_samples_says_once_what_is_not_known(model: str, tmp_path: Path) -> None:
-    calibration(m=5).save_pretrained(tmp_path / "stored")
-    file = write(tmp_path / "q.jsonl", QUESTIONS)
-    code, rows, stderr = semcal("ask", file, "--model", model, "--calibration", tmp_path / "stored")
-    assert (code, len(rows)) == (0, 3)
-    assert stderr.count("the calibration was made from stored samples") == 1
 
 
 def test_a_recalibrator_is_no_calibration_and_the_other_way_round(
@@ -187,13 +140,6 @@ def test_a_recalibrator_is_no_calibration_and_the_other_way_round(
     )
     code, _, stderr = semcal("ask", "Who?", "--model", model, "--calibration", tmp_path / "nowhere")
     assert (code, "semcal calibrate" in stderr) == (2, True)
-
-
-def test_a_calibration_that_was_edited_is_refused(model: str, folder: Path) -> None:
-    path = folder / "calibration.json"
-    path.write_text(path.read_text().replace('"further": 0.2', '"further": 0.9'))
-    code, _, stderr = semcal("ask", "Who?", "--model", model, "--calibration", folder)
-    assert (code, "was changed after it was written" in stderr) == (1, True)
 
 
 RECORD = {
@@ -403,14 +349,6 @@ def test_rows_of_several_temperatures_are_said_to_be_measured_at_one(tmp_path: P
     code, graded, _ = semcal("grade", write(tmp_path / "m.jsonl", measured))
     assert code == 0
     assert [row["correct"]["E-SC"] for row in graded] == [False, True, True, True, True, True]
-
-
-def test_measure_refuses_a_recalibrator_by_name(known: Calibration, tmp_path: Path) -> None:
-    fitted = TemperatureScaling().fit([[1.0, 0.0]] * 4, [0, 0, 1, 0])
-    save_pretrained(fitted, tmp_path / "ts", provenance=known.provenance)
-    file = write(tmp_path / "rows.jsonl", ROWS)
-    code, _, stderr = semcal("measure", file, "--calibration", tmp_path / "ts")
-    assert (code, "holds a recalibrator, not a calibration" in stderr) == (2, True)
 
 
 def test_the_embedded_model_brings_its_calibration_unless_an_option_says_otherwise() -> None:

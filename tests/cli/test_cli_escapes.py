@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from invoking import write
+from invoking import Terminal, write
 
 from semcal.cli import console, options
 from semcal.cli.app import app
@@ -27,11 +27,6 @@ from semcal.steps import WorkerState
 HOSTILE = "\x1b[2J\x1b]0;title\x07\x1b]52;c;cm0=\x07\x9b31m\u202eend"
 CLEANED = "�[2J�]0;title��]52;c;cm0=��31m�end"
 ACTED_ON = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 def terminals(monkeypatch: pytest.MonkeyPatch) -> tuple[Terminal, Terminal]:

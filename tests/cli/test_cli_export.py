@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 import tiny_models
 import torch
-from typer.testing import CliRunner
+from invoking import run as semcal
 
 import semcal as package
-from semcal.cli.app import app
 from semcal.files import json_checksum
 from semcal.recalibration import Provenance, TemperatureScaling, save_pretrained, saving
 
@@ -30,13 +29,6 @@ def fitted(model: Path, tmp_path: Path) -> tuple[str, float]:
     provenance = Provenance("tiny", revision, {}, "p0", "made-up", "d0", 4)
     save_pretrained(ts, tmp_path / "ts", provenance=provenance)
     return str(tmp_path / "ts"), ts.temperature_
-
-
-def semcal(*arguments: Any) -> tuple[int, str, str]:
-    result = CliRunner().invoke(app, [str(one) for one in arguments])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result.exit_code, result.stdout, result.stderr
 
 
 @pytest.mark.parametrize("options", [(), ("--json",)])
@@ -85,12 +77,6 @@ def test_the_logits_processor_snippet_runs_wherever_it_is_moved(fitted: tuple[st
     exec(out, names)
     assert names["processors"][0].temperature == fitted[1]
     assert names["output"].shape[0] == 1
-
-
-def test_an_unknown_format_is_refused_with_the_nearest_name(fitted: tuple[str, float]) -> None:
-    code, _, err = semcal("export", fitted[0], "--format", "logit-processor")
-    assert code == 2
-    assert "did you mean 'logits-processor'" in err
 
 
 def test_a_method_without_a_single_temperature_is_refused(

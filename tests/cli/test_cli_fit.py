@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tiny_models
 import torch
 from invoking import semcal, write
 from running import finish, start
@@ -24,11 +23,6 @@ QUESTIONS = [
     {"id": f"q{i}", "question": f"Who built mill number {i}?", "answers": ["Odo Brand", "Mira"]}
     for i in range(40)
 ]
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(tiny_models.save(tmp_path_factory.mktemp("model")))
 
 
 @pytest.fixture
@@ -68,30 +62,6 @@ def test_a_saved_ts_by_sgd_says_so_wherever_it_is_used(
     assert answer["solver"] == "sgd"
     code, _, stderr = semcal("export", out, "--json")
     assert (code, "is what 16 gradient steps reached" in stderr) == (0, True)
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (("--validation", "v"), "--validation goes with --select"),
-        (("--plot", "loss.gif"), "a plot is written as .pdf, .png, .svg"),
-        (("--plot", "loss.png", "--method", "TS-grid"), "--plot draws one fit"),
-        (("--measure", "E-CS"), "did you mean 'E-SC'"),
-        (("--by", "gain"), "--by goes with --select or TS-grid"),
-        (("--by", "bier", "--method", "TS-grid"), "unknown rule of choice 'bier'; did you mean 'brier'"),
-        (("--learning-rate", "0.1"), "--learning-rate is for --solver sgd"),
-    ],
-)
-def test_options_that_do_not_go_together_are_refused(
-    options: tuple[str, ...],
-    said: str,
-    files: tuple[str, str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    code, _, stderr = semcal("fit", files[0], "--model", "no-model", "--out", "fit", *options)
-    assert (code, said in stderr) == (2, True)
 
 
 def test_an_interrupted_training_starts_again_and_ends_at_the_same_bytes(
@@ -151,20 +121,6 @@ def test_a_plan_says_what_would_be_sampled(model: str, files: tuple[str, str], t
     assert not (tmp_path / "fit").exists()
 
 
-def test_a_chosen_recalibrator_knows_its_scores_on_validation(
-    model: str, files: tuple[str, str], tmp_path: Path
-) -> None:
-    options = ("--model", model, "--m", "2", "--max-new-tokens", "2", "--out", tmp_path / "fit")
-    _, (result,), stderr = semcal("fit", files[0], *options, "--select", "--validation", files[1])
-    assert "5 candidates on" in stderr
-    for folder, measure in [("", "E-SC"), ("T-SC", "T-SC")]:
-        content = json.loads((tmp_path / "fit" / folder / "calibration.json").read_text())
-        kept, chosen = content["provenance"]["validation"], result["chosen"][measure]
-        assert kept["measure"] == measure
-        assert kept == {"by": "gain", **{key: chosen[key] for key in kept if key != "by"}}
-        assert {"gain", "brier", "ace", "auroc", "accuracy", "n", "measure_alpha"} < kept.keys()
-
-
 @pytest.mark.parametrize("by", ["gain", "brier"])
 @pytest.mark.parametrize("how", [("--select", "--validation"), ("--method", "TS-grid")])
 def test_what_is_chosen_is_best_by_the_rule_that_was_asked_for(
@@ -180,8 +136,13 @@ def test_what_is_chosen_is_best_by_the_rule_that_was_asked_for(
     for measure, row in result["chosen"].items():
         assert row[by] == pytest.approx(best(r[by] for r in table if r["measure"] == measure), abs=1e-12)
         assert row["gain"] == pytest.approx(row["accuracy"] - row["brier"], abs=1e-12)
+    for measure in ("E-SC", "T-SC"):
+        folder = out if measure == "E-SC" else out / measure
+        kept = json.loads((folder / "calibration.json").read_text())
+        validation, chosen = kept["provenance"]["validation"], result["chosen"][measure]
+        assert validation == {"by": by, **{key: chosen.get(key) for key in validation if key != "by"}}
+        assert {"measure", "gain", "brier", "ace", "auroc", "accuracy", "n"} < validation.keys()
     kept = json.loads((out / "calibration.json").read_text())
-    assert kept["provenance"]["validation"]["by"] == by
     if "TS-grid" in how:
         assert kept["loss"] == {"gain": "gain", "brier": "Brier"}[by]
         assert from_pretrained(out)[0].loss == kept["loss"]
@@ -194,28 +155,6 @@ def test_a_larger_learning_rate_goes_further(model: str, files: tuple[str, str],
         _, (result,), _ = semcal("fit", files[0], *options, *extra)
         drifts.append(result["drift_bound"])
     assert drifts[1] == pytest.approx(100 * drifts[0])
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        (),
-        ("--solver", "sgd"),
-        ("--method", "ATS"),
-        ("--method", "Platt"),
-        ("--method", "TS-grid"),
-        ("--select", "--validation"),
-    ],
-)
-def test_fewer_than_five_labelled_questions_are_refused_by_every_method(
-    options: tuple[str, ...], model: str, files: tuple[str, str], tmp_path: Path
-) -> None:
-    four, out = write(tmp_path / "four.jsonl", QUESTIONS[:4]), tmp_path / "fit"
-    given = (*options, files[1]) if "--validation" in options else options
-    code, rows, stderr = semcal("fit", four, "--model", model, "--out", out, *given)
-    assert (code, rows) == (1, [])
-    assert "error: there are 4 labelled questions to fit to, and at least 5 are needed: label more" in stderr
-    assert not (out / "calibration.json").exists()
 
 
 def test_a_fit_to_few_questions_is_warned_of_and_validation_on_its_passages_too(

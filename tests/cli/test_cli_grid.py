@@ -13,7 +13,8 @@ from invoking import semcal
 
 from semcal.cli import grid_commands
 from semcal.experiment.fit_steps import GridState
-from semcal.experiment.grid_settings import Model, yaml_text
+from semcal.experiment.grid_settings import Model
+from semcal.yaml_files import yaml_text
 
 pytestmark = pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
 

@@ -34,11 +34,6 @@ class Judge(BertForSequenceClassification):
 """
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(tiny_models.save(tmp_path_factory.mktemp("model")))
-
-
 def _ask_for_code(directory: Path, made: Path, *, tokenizer: bool, kind: str) -> None:
     """Let a checkpoint name classes of its own, in a file that writes `made`."""
     (directory / "own.py").write_text(OWN_CODE.format(made=str(made)))

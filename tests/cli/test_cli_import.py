@@ -11,6 +11,7 @@ import sys
 import tracemalloc
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -115,25 +116,6 @@ def test_draws_that_are_all_alike_are_warned_of(tmp_path):
 def test_without_a_question_in_the_document_it_is_the_last_one_of_the_prompt(tmp_path):
     file = write(tmp_path / "samples.jsonl", [lm_eval_line("0", doc={"text": "?"})])
     assert semcal("import", "lm-eval", file)[1][0]["question"] == ASKED["0"][0]
-
-
-@pytest.mark.parametrize(
-    ("changed", "reason"),
-    [
-        ({"resps": [[["-1.5", "False"]], [["-0.2", "True"]]]}, "multiple choice"),
-        ({"resps": None}, "no 'doc_id' or 'resps'"),
-        ({"arguments": {"gen_args_0": {"arg_0": "?", "arg_1": {"do_sample": False}}}}, "decoded greedily"),
-        ({"arguments": {"gen_args_0": {"arg_0": "?", "arg_1": {"temperature": 0.0}}}}, "decoded greedily"),
-        ({"doc": {}, "arguments": {}}, "expected a text, got None"),
-    ],
-)
-def test_a_bad_line_of_lm_eval_is_reported_and_the_others_go_on(tmp_path, changed, reason):
-    file = write(tmp_path / "samples.jsonl", [lm_eval_line("0", **changed), lm_eval_line("1")])
-    code, rows, stderr = semcal("import", "lm-eval", file)
-    assert code == 1
-    assert [row["id"] for row in rows] == ["1"]
-    assert "line 1 (id '0'): " in stderr
-    assert reason in stderr
 
 
 def test_two_tasks_in_one_file_of_lm_eval_are_told_apart(tmp_path):
@@ -268,30 +250,6 @@ def test_one_unknown_likelihood_leaves_all_of_the_question_out(tmp_path):
     assert "log_likelihoods" not in semcal("import", "inspect", log)[1][0]
 
 
-@pytest.mark.parametrize(
-    ("changed", "reason"),
-    [
-        ({"error": {"message": "timed out"}}, "epoch 2: the run failed: 'timed out'"),
-        ({"output": {"choices": None}}, "no answer"),
-        ({"output": None}, "no answer"),
-        ({"output": {"choices": ["x"]}}, "expected a choice with a message or a text, got 'x'"),
-        ({"input": "Another question?"}, "its input is not that of the other epochs"),
-        ({"input": [3]}, "expected a text, got None"),
-        ({"epoch": 1}, "draw 1 is there twice"),
-        ({"target": 3}, "expected a text, got 3"),
-        ({"input": "attachment://ff"}, "expected a text, got 'attachment://ff'"),
-    ],
-)
-def test_a_question_of_inspect_with_a_bad_epoch_is_a_bad_row(tmp_path, changed, reason):
-    samples = [inspect_sample(name, epoch, "Sull.") for epoch in (1, 2) for name in ASKED]
-    samples[2] |= changed
-    code, rows, stderr = semcal("import", "inspect", json_file(tmp_path / "log.json", samples))
-    assert code == 1
-    assert [row["id"] for row in rows] == ["1"]
-    assert reason in stderr
-    assert "(id '0')" in stderr
-
-
 def test_a_log_compressed_with_zstd_is_read_where_python_can_and_else_names_the_ways_out(
     tmp_path, monkeypatch
 ):
@@ -382,12 +340,6 @@ def test_choices_of_one_request_are_draws_and_questions_come_from_a_file_of_ques
     assert "line 2 (id '1'): no question of this id in" in stderr
 
 
-def test_replies_without_question_texts_say_what_is_missing(tmp_path):
-    code, rows, stderr = semcal("import", "openai-batch", batch(tmp_path)[0])
-    assert (code, rows) == (1, [])
-    assert "its question is not known; give --requests or --questions" in stderr
-
-
 def test_likelihoods_of_a_batch_need_its_requests(tmp_path):
     line = reply("1", "Sull.")
     line["response"]["body"]["choices"][0]["logprobs"] = {"content": entries("Sull.", end=True)}
@@ -398,58 +350,68 @@ def test_likelihoods_of_a_batch_need_its_requests(tmp_path):
         assert row.get("log_likelihoods") == expected
 
 
+def bad_epoch(**changed: Any) -> list[dict[str, Any]]:
+    """Two epochs of both questions, of which the second one of question 0 is bad."""
+    samples = [inspect_sample(name, epoch, "Sull.") for epoch in (1, 2) for name in ASKED]
+    samples[2] |= changed
+    return samples
+
+
+DRAWN = [reply(f"{name}#{i}", "Sull.") for name in ASKED for i in range(2)]
+TWO_EACH = [request(f"{name}#{i}", ASKED[name][0]) for name in ASKED for i in range(2)]
+NESTED = reduce(lambda inner, _: [{"type": "text", "text": inner}], range(400), "Sull.")
+AT_ZERO = {"gen_args_0": {"arg_0": "?", "arg_1": {"temperature": 0.0}}}
+GREEDY = {"gen_args_0": {"arg_0": "?", "arg_1": {"do_sample": False}}}
+#: What is wrong with question 0, and what is said of it.
+BAD_LINES = [
+    ({"resps": [[["-1.5", "False"]], [["-0.2", "True"]]]}, "multiple choice"),
+    ({"resps": None}, "no 'doc_id' or 'resps'"),
+    ({"arguments": GREEDY}, "decoded greedily"),
+    ({"arguments": AT_ZERO}, "decoded greedily"),
+    ({"doc": {}, "arguments": {}}, "expected a text, got None"),
+]
+BAD_EPOCHS = [
+    ({"error": {"message": "timed out"}}, "epoch 2: the run failed: 'timed out'"),
+    ({"output": {"choices": None}}, "no answer"),
+    ({"output": None}, "no answer"),
+    ({"output": {"choices": ["x"]}}, "expected a choice with a message or a text, got 'x'"),
+    ({"output": {"choices": [{"message": {"content": NESTED}}]}}, "expected a text"),
+    ({"input": "Another question?"}, "its input is not that of the other epochs"),
+    ({"input": [3]}, "expected a text, got None"),
+    ({"epoch": 1}, "draw 1 is there twice"),
+    ({"target": 3}, "expected a text, got 3"),
+    ({"input": "attachment://ff"}, "expected a text, got 'attachment://ff'"),
+]
+BAD_REPLIES: list[tuple[dict[str, Any], str]] = [
+    ({"response": None, "error": {"code": "expired", "message": "too late"}}, "it failed ('too late')"),
+    ({"response": {"status_code": 429, "body": {"error": {"message": "slow down"}}}}, "('slow down')"),
+    ({"response": {"status_code": 200, "body": {"output": []}}}, "no answer"),
+    ({"response": {"status_code": 200, "body": {"choices": [{"message": {"content": 3}}]}}}, "got 3"),
+]
+
+
 @pytest.mark.parametrize(
-    ("change", "reason"),
+    ("form", "lines", "asked", "reason"),
     [
-        (lambda lines: lines[:3] + lines[4:], "is not answered in"),
-        (lambda lines: [*lines, lines[0]], "is there twice"),
-        (
-            lambda lines: [
-                reply("0#0", response=None, error={"code": "expired", "message": "too late"}),
-                *lines[1:],
-            ],
-            "request '0#0': it failed ('too late')",
-        ),
-        (
-            lambda lines: [
-                reply("0#0", response={"status_code": 429, "body": {"error": {"message": "slow down"}}}),
-                *lines[1:],
-            ],
-            "it failed ('slow down')",
-        ),
-        (
-            lambda lines: [reply("0#0", response={"status_code": 200, "body": {"output": []}}), *lines[1:]],
-            "no answer",
-        ),
-        (lambda lines: [reply("0#0", 3), *lines[1:]], "expected a text, got 3"),
+        *(("lm-eval", [lm_eval_line("0", **bad), lm_eval_line("1")], (), why) for bad, why in BAD_LINES),
+        *(("inspect", bad_epoch(**bad), (), why) for bad, why in BAD_EPOCHS),
+        *(("openai-batch", [DRAWN[0] | bad, *DRAWN[1:]], TWO_EACH, why) for bad, why in BAD_REPLIES),
+        ("openai-batch", DRAWN[1:], TWO_EACH, "is not answered in"),
+        ("openai-batch", [*DRAWN, DRAWN[0]], TWO_EACH, "is there twice"),
+        ("openai-batch", DRAWN, [request("0#0", "Who?"), *TWO_EACH[1:]], "asks something else"),
+        ("openai-batch", DRAWN, TWO_EACH[2:], "its question is not known; give --requests or --questions"),
+        ("openai-batch", [reply("0#4", "a"), *DRAWN[1:]], TWO_EACH[2:], "those numbered [1, 4]"),
     ],
 )
-def test_a_question_with_a_bad_reply_is_a_bad_row(tmp_path, change, reason):
-    lines = [reply(f"{name}#{i}", "Sull.") for name in ASKED for i in range(2)]
-    # the third, which the first change takes out, is of question 1
-    output = write(tmp_path / "output.jsonl", change(lines))
-    asked = [request(f"{name}#{i}", ASKED[name][0]) for name in ASKED for i in range(2)]
-    code, rows, stderr = semcal(
-        *("import", "openai-batch", output, "--requests", write(tmp_path / "requests.jsonl", asked))
-    )
-    assert code == 1
-    assert len(rows) == 1
+def test_a_question_with_a_bad_line_epoch_or_reply_is_a_bad_row_and_the_others_go_on(
+    tmp_path, form, lines, asked, reason
+):
+    file = json_file(tmp_path / "log.json", lines) if form == "inspect" else write(tmp_path / "log", lines)
+    options = ("--requests", write(tmp_path / "requests.jsonl", asked)) if asked else ()
+    code, rows, stderr = semcal("import", form, file, *options)
+    assert (code, [row["id"] for row in rows]) == (1, ["1"]), stderr
+    assert "(id '0')" in stderr
     assert reason in stderr
-
-
-def test_draws_that_are_missing_show_without_the_requests_too(tmp_path):
-    output = write(tmp_path / "output.jsonl", [reply("0#1", "a"), reply("0#4", "b"), reply("0#2", "c")])
-    _, rows, stderr = semcal("import", "openai-batch", output)
-    assert not rows
-    assert "draws are missing: there are only those numbered [1, 2, 4]" in stderr
-
-
-def test_requests_of_one_name_that_ask_different_things_are_refused(tmp_path):
-    output = write(tmp_path / "output.jsonl", [reply("page#0", "a"), reply("page#1", "b")])
-    asked = write(tmp_path / "r.jsonl", [request("page#0", "Who?"), request("page#1", "When?")])
-    code, rows, stderr = semcal("import", "openai-batch", output, "--requests", asked)
-    assert (code, rows) == (1, [])
-    assert "asks something else" in stderr
 
 
 def test_lines_of_a_batch_that_are_none_are_reported(tmp_path):
@@ -841,14 +803,6 @@ def test_an_answer_of_a_batch_that_is_missing_twice_there_or_not_greedy_is_a_bad
         assert reason in stderr
 
 
-@pytest.mark.parametrize("form", ["lm-eval", "inspect"])
-def test_a_greedy_answer_beside_draws_is_in_no_log_of_these(tmp_path, form):
-    file = write(tmp_path / "log.json", [lm_eval_line("0")])
-    code, _, stderr = semcal("import", form, file, "--answer", "greedy")
-    assert code == 2
-    assert f"a log of {form} holds no answer at T = 0 beside draws" in stderr
-
-
 # --questions: by id, or by text where no question has an id
 
 
@@ -1015,15 +969,14 @@ def test_a_damaged_zip_file_is_rows_or_one_clear_error(tmp_path, part):
 @pytest.mark.parametrize(
     ("error", "module"),
     [
-        *(
-            (error, None)
-            for error in (RuntimeError("File is encrypted, password required"), OverflowError("1"))
-        ),
-        *((error, None) for error in (NotImplementedError("method 99"), struct.error("2"), EOFError("3"))),
-        *(
-            (error, None)
-            for error in (OSError("4"), lzma.LZMAError("5"), UnicodeDecodeError("a", b"", 0, 1, "6"))
-        ),
+        (RuntimeError("File is encrypted, password required"), None),
+        (NotImplementedError("method 99"), None),
+        (OverflowError("1"), None),
+        (struct.error("2"), None),
+        (EOFError("3"), None),
+        (OSError("4"), None),
+        (lzma.LZMAError("5"), None),
+        (UnicodeDecodeError("a", b"", 0, 1, "6"), None),
         (ArithmeticError("a frame of zstd"), "zstandard"),
         (ArithmeticError("a frame of zstd"), "compression.zstd"),
     ],
@@ -1076,17 +1029,6 @@ def test_all_members_together_are_bounded_too(tmp_path, monkeypatch):
     assert "unpacks to more than 3000 bytes" in stderr
 
 
-def test_lists_in_lists_where_a_text_belongs_are_a_bad_row(tmp_path):
-    content: Any = "Sull."
-    for _ in range(400):
-        content = [{"type": "text", "text": content}]
-    code, rows, stderr = semcal(
-        *("import", "inspect", json_file(tmp_path / "log.json", [inspect_sample("1", 1, content)]))
-    )
-    assert (code, rows) == (1, [])
-    assert "(id '1'): epoch 1: expected a text" in stderr
-
-
 # all formats
 
 
@@ -1102,15 +1044,6 @@ def test_a_pickle_is_refused_with_the_reason(tmp_path):
             assert (code, rows) == (1, [])
             assert "is a pickle" in stderr
             assert "can run any code" in stderr
-
-
-def test_what_makes_no_sense_is_wrong_usage(tmp_path):
-    file = write(tmp_path / "samples.jsonl", [lm_eval_line("0")])
-    assert semcal("import", "lm_eval", file)[0] == 2
-    code, _, stderr = semcal("import", "lm-eval", file, "--requests", file)
-    assert code == 2
-    assert "--requests is for openai-batch" in stderr
-    assert semcal("import", "lm-eval", tmp_path / "none.jsonl")[0] == 1
 
 
 def test_out_appears_whole_and_limit_counts_rows(tmp_path):

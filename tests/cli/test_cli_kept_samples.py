@@ -37,6 +37,22 @@ def sampled(labelled: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.fixture(scope="module")
+def alone(sampled: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A calibration that reads the samples at T = 1 alone; it is not to be written to."""
+    folder = tmp_path_factory.mktemp("alone")
+    rows = [{**row, "temperatures": None} for row in kept(sampled)]
+    for row in rows:
+        for key in ("samples", "log_likelihoods", "likelihood", "finished"):
+            row[key] = row[key][:4]
+        row["sampled_by"]["temperature"] = 1.0
+    call = ("calibrate", write(folder / "t1.jsonl", rows), "--model", "atlas", "--out", folder / "c")
+    code, _, err = semcal(*call)
+    assert code == 0, err
+    assert contents(folder / "c")["temperature"] == 1.0
+    return folder / "c"
+
+
 def contents(folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((folder / "calibration.json").read_text())
     return found
@@ -208,14 +224,18 @@ def test_stored_rows_of_sample_tell_their_temperature(labelled: str, tmp_path: P
         (("--m", 5), "was sampled with --m 5, and the calibration is of 4"),
         (("--max-new-tokens", 7), "was sampled with --max-new-tokens 7, and the calibration is of 6"),
         (("--model", "atlas-qwen2"), "was sampled with qwen2_model (revision"),
+        (("bare",), "was sampled with no 'context', and the calibration was learnt with one"),
     ],
 )
 def test_measure_checks_what_sampled_its_rows(
-    labelled: str, sampled: Path, tmp_path: Path, options: tuple[Any, ...], message: str
+    labelled: str, alone: Path, tmp_path: Path, options: tuple[Any, ...], message: str
 ) -> None:
-    alone = calibration_of_one_temperature(sampled, tmp_path)
+    questions = [json.loads(line) for line in Path(labelled).read_text().splitlines()[:3]]
+    if options == ("bare",):
+        questions, options = [{**one, "context": None} for one in questions], ()
     rows, clustered = tmp_path / "rows.jsonl", tmp_path / "clustered.jsonl"
-    assert semcal("sample", labelled, *CALL, *options, "--limit", 3, "--out", rows)[0] == 0
+    asked = write(tmp_path / "q.jsonl", questions)
+    assert semcal("sample", asked, *CALL, *options, "--out", rows)[0] == 0
     assert semcal("cluster", rows, "--out", clustered)[0] == 0
     code, found, err = semcal("measure", clustered, "--calibration", alone)
     if message:
@@ -226,50 +246,20 @@ def test_measure_checks_what_sampled_its_rows(
         assert "are taken to be clustered" not in err  # 'clustered_by' tells
 
 
-def test_measure_refuses_rows_without_a_passage_where_the_calibration_had_one(
-    labelled: str, sampled: Path, tmp_path: Path
+@pytest.mark.parametrize(
+    "wrong", [5, {"m": "4"}, {"model": 5}, {"max_new_tokens": [10]}, {"temperature": "1"}]
+)
+def test_a_mark_that_is_no_object_or_of_a_wrong_type_is_a_bad_row(
+    sampled: Path, tmp_path: Path, wrong: Any
 ) -> None:
-    alone = calibration_of_one_temperature(sampled, tmp_path)
-    questions = [json.loads(line) for line in Path(labelled).read_text().splitlines()[:3]]
-    bare = write(tmp_path / "bare.jsonl", [{**one, "context": None} for one in questions])
-    rows, clustered = tmp_path / "rows.jsonl", tmp_path / "clustered.jsonl"
-    assert semcal("sample", bare, *CALL, "--out", rows)[0] == 0
-    assert semcal("cluster", rows, "--out", clustered)[0] == 0
-    code, _, err = semcal("measure", clustered, "--calibration", alone)
-    assert code == 2
-    assert "was sampled with no 'context', and the calibration was learnt with one" in err
-
-
-def calibration_of_one_temperature(sampled: Path, tmp_path: Path) -> Path:
-    """A calibration that reads draws at T = 1 alone."""
-    alone = tmp_path / "alone"
-    source = [{**row, "temperatures": None} for row in kept(sampled)]
-    for row in source:
-        for key in ("samples", "log_likelihoods", "likelihood", "finished"):
-            row[key] = row[key][:4]
-        row["sampled_by"]["temperature"] = 1.0
-    moved = write(tmp_path / "t1.jsonl", source)
-    made = semcal("calibrate", moved, "--model", "atlas", "--out", alone)
-    assert made[0] == 0, made[2]
-    assert contents(alone)["temperature"] == 1.0
-    return alone
-
-
-def test_a_mark_that_is_no_object_is_a_bad_row(sampled: Path, tmp_path: Path) -> None:
-    row = {"id": "a", "question": "Who?", "samples": ["Ana"] * 4, "clusters": [[0, 1, 2, 3]], "sampled_by": 5}
-    code, _, err = semcal("measure", write(tmp_path / "r.jsonl", [row]), "--calibration", sampled)
-    assert code == 1
-    assert "'sampled_by' must be an object" in err
-
-
-@pytest.mark.parametrize("wrong", [{"m": "4"}, {"model": 5}, {"max_new_tokens": [10]}, {"temperature": "1"}])
-def test_a_mark_with_a_wrong_type_is_a_bad_row(sampled: Path, tmp_path: Path, wrong: dict[str, Any]) -> None:
     rows = kept(sampled)
-    rows[3]["sampled_by"] |= wrong
+    rows[3]["sampled_by"] = {**rows[3]["sampled_by"], **wrong} if isinstance(wrong, dict) else wrong
     file = write(tmp_path / "s.jsonl", rows)
     code, (result,), err = semcal("calibrate", file, "--model", "atlas", "--out", tmp_path / "c")
     assert (code, result["n"]) == (1, 23)
-    assert f"line 4 (id {rows[3]['id']!r}): {next(iter(wrong))!r} in 'sampled_by' must be a" in err
+    key = next(iter(wrong)) if isinstance(wrong, dict) else "sampled_by"
+    assert f"line 4 (id {rows[3]['id']!r}): " in err
+    assert f"{key!r}" in err
 
 
 def test_the_seed_of_the_samples_is_that_of_the_folds_unless_another_is_given(

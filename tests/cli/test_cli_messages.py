@@ -8,11 +8,9 @@ from typing import Any
 
 import pytest
 import tiny_models
-from typer.testing import CliRunner
 
 import semcal
 from semcal.calibration.calibrated import Calibration
-from semcal.cli.app import app
 from semcal.data.question import Question, Turn
 from semcal.errors import InputError, QuestionError, SemcalWarning, UsageError
 from semcal.models import load_equivalence
@@ -20,8 +18,8 @@ from semcal.models.equivalence import side_of
 from semcal.models.fakes import FakeLanguageModel
 from semcal.models.language_model import PromptConfig
 from semcal.models.tokenization import chat_format
+from tests.cli.invoking import run, write
 from tests.cli.invoking import semcal as command
-from tests.cli.invoking import write
 from tests.servers.fake_chat import model_of
 from tests.servers.fake_server import FakeServer
 
@@ -49,9 +47,9 @@ def chat_model(tmp_path: Path) -> Path:
 
 
 def shown(*arguments: Any) -> str:
-    result = CliRunner().invoke(app, [*map(str, arguments), "--show-prompt"])
-    assert result.exit_code == 0, result.stderr
-    return result.stdout
+    code, stdout, stderr = run(*arguments, "--show-prompt")
+    assert code == 0, stderr
+    return stdout
 
 
 @pytest.mark.filterwarnings("ignore:.*reached the token limit", "ignore:AUROC")

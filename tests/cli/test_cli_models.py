@@ -14,17 +14,14 @@ import tiny_models
 from invoking import semcal, write
 from running import finish, start
 
+from semcal.recalibration import Provenance, Temperature, TemperatureScaling, save_pretrained
+
 pytestmark = pytest.mark.filterwarnings("always::semcal.errors.SemcalWarning")
 
 QUESTIONS = [
     {"id": f"q{i}", "question": f"Who built mill number {i}?", "answers": ["Odo Brand"], "level": i}
     for i in range(5)
 ]
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory) -> str:
-    return str(tiny_models.save(tmp_path_factory.mktemp("model")))
 
 
 def test_sample_writes_what_the_file_contract_says(model: str, tmp_path: Path) -> None:
@@ -92,32 +89,12 @@ def test_a_recalibrator_of_another_model_is_refused_unless_forced(model: str, tm
     assert semcal(*options, "--force")[0] == 0
 
 
-def test_questions_that_are_few_shot_examples_too_are_not_fitted_on(model: str, tmp_path: Path) -> None:
-    questions = write(tmp_path / "q.jsonl", QUESTIONS)
-    examples = write(tmp_path / "e.jsonl", [{**QUESTIONS[1], "id": "e"}])
-    code, _, stderr = semcal(
-        "fit", questions, "--model", model, "--few-shot", examples, "--out", str(tmp_path / "ts")
-    )
-    assert code == 2
-    assert "few-shot example" in stderr
-
-
 def test_bad_questions_are_reported_and_the_rest_is_sampled(model: str, tmp_path: Path) -> None:
     questions = write(tmp_path / "q.jsonl", [{"id": "x"}, QUESTIONS[0], {**QUESTIONS[0]}, QUESTIONS[1]])
     code, rows, stderr = semcal("sample", questions, "--model", model, "--m", "1")
     assert (code, [row["id"] for row in rows]) == (1, ["q0", "q1"])
     assert "line 1 (id 'x'): " in stderr
     assert "line 3 (id 'q0'): " in stderr
-
-
-def test_a_question_too_long_for_the_model_is_named_and_the_rest_is_sampled(
-    model: str, tmp_path: Path
-) -> None:
-    long = {"id": "long", "question": "Who built " + "the mill of Tarn and " * 400 + "that?"}
-    questions = write(tmp_path / "q.jsonl", [QUESTIONS[0], long, QUESTIONS[1]])
-    code, rows, stderr = semcal("sample", questions, "--model", model, "--m", "1")
-    assert (code, [row["id"] for row in rows]) == (1, ["q0", "q1"])
-    assert "'long'" in stderr
 
 
 def test_a_plan_runs_no_model(tmp_path: Path) -> None:
@@ -211,27 +188,6 @@ def test_a_question_of_a_file_that_is_too_long_is_not_asked(model: str, tmp_path
     assert "rows" not in stderr
 
 
-def test_a_missing_file_is_not_asked_as_a_question(model: str) -> None:
-    code, _, stderr = semcal("ask", "nosuch.jsonl", "--model", model)
-    assert code == 2
-    assert "there is no file 'nosuch.jsonl'" in stderr
-
-
-def test_a_bad_few_shot_example_is_named_with_its_file(model: str, tmp_path: Path) -> None:
-    examples = write(tmp_path / "shots.jsonl", [{"id": "e", "question": "Who?"}])
-    code, _, stderr = semcal("ask", "Who built it?", "--model", model, "--few-shot", examples)
-    assert code == 2
-    assert "shots.jsonl: line 1" in stderr
-
-
-def test_a_file_is_no_directory_for_a_recalibrator(model: str, tmp_path: Path) -> None:
-    file = write(tmp_path / "q.jsonl", QUESTIONS)
-    code, _, stderr = semcal("fit", file, "--model", model, "--out", file)
-    assert code == 2
-    assert "is a file" in stderr
-    assert Path(file).read_text()
-
-
 @pytest.mark.parametrize("method", ["ATS", "Platt"])
 def test_a_fit_with_weights_is_sampled_with_and_asked_with(method: str, model: str, tmp_path: Path) -> None:
     file, out = write(tmp_path / "q.jsonl", QUESTIONS), str(tmp_path / "fit")
@@ -271,15 +227,6 @@ def test_kept_features_serve_further_fits_and_no_other_data(model: str, tmp_path
     assert f"keep {before.st_size / 1e6:.1f} MB" in stderr
 
 
-def test_ats_has_no_exact_solver(model: str, tmp_path: Path) -> None:
-    file = write(tmp_path / "q.jsonl", QUESTIONS)
-    code, _, stderr = semcal(
-        "fit", file, "--model", model, "--method", "ATS", "--solver", "exact", "--out", str(tmp_path / "o")
-    )
-    assert code == 2
-    assert "ATS has no exact solver" in stderr
-
-
 @pytest.mark.parametrize("method", ["TS", "Platt"])
 def test_a_sweep_keeps_a_choice_for_every_measure_and_the_table_of_all(
     method: str, model: str, tmp_path: Path
@@ -291,7 +238,7 @@ def test_a_sweep_keeps_a_choice_for_every_measure_and_the_table_of_all(
     )
     out = tmp_path / "fit"
     options = ("--model", model, "--method", method, "--out", str(out), "--m", "3", "--max-new-tokens", "3")
-    code, (result,), stderr = semcal("fit", file, *options, "--select", "--validation", judging)
+    code, (result,), _ = semcal("fit", file, *options, "--select", "--validation", judging)
     assert (code, set(result["chosen"])) == (0, {"E-SC", "L-SC", "ML-SC", "B-SC", "T-SC", "IC-SC", "G-SC"})
     table = [json.loads(line) for line in (out / "selection.jsonl").read_text().splitlines()]
     candidates = 5 if method == "TS" else 10
@@ -301,11 +248,6 @@ def test_a_sweep_keeps_a_choice_for_every_measure_and_the_table_of_all(
         assert (out / measure / "calibration.json").exists()
     code, rows, _ = semcal("sample", file, "--model", model, "--m", "2", "--recalibrator", str(out / "L-SC"))
     assert (code, len(rows)) == (0, 5)
-    options += ("--overwrite",)
-    code, _, stderr = semcal("fit", file, *options, "--select", "--validation", file)
-    assert code == 2
-    assert "is a validation question and one to fit to" in stderr
-    assert semcal("fit", file, *options, "--select")[0] == 2
     assert semcal("fit", file, "--model", model, "--out", out, "--overwrite")[0] == 0
     assert [path.name for path in out.iterdir()] == ["calibration.json"]  # nothing of the older choice
 
@@ -324,32 +266,6 @@ def test_ts_grid_needs_samples_alone_and_is_applied_as_any_other(model: str, tmp
     assert (code, answer["method"], answer["temperature"]) == (0, "TS-grid", temperature)
 
 
-def test_options_that_would_be_ignored_are_refused(model: str, tmp_path: Path) -> None:
-    file = write(tmp_path / "q.jsonl", QUESTIONS)
-    code, _, stderr = semcal(
-        "fit", file, "--model", model, "--weight-decay", "0.01", "--out", str(tmp_path / "o")
-    )
-    assert code == 2
-    assert "--weight-decay is for --solver sgd" in stderr
-    code, _, stderr = semcal("ask", str(tmp_path), "--model", model)
-    assert code == 2
-    assert "is a folder" in stderr
-
-
-def test_the_confidence_is_that_of_the_answer_under_the_measure_that_chose_it(model: str) -> None:
-    options = ("ask", "Who built it?", "--model", model, "--m", "6", "--max-new-tokens", "2")
-    for measure in ("E-SC", "L-SC"):
-        _, (record,), _ = semcal(*options, "--measure", measure)
-        shares = [meaning["share"] for meaning in record["meanings"]]
-        assert (record["measure"], record["confidence"]) == (measure, shares[0])
-        assert shares == sorted(shares, reverse=True)
-        assert record["by_measure"][measure] == {key: record[key] for key in ("answer", "confidence")}
-        assert record["meanings"][0]["text"] == record["answer"]
-        assert (record["abstained"], record["threshold"]) == (None, None)
-        assert {meaning["probability"] for meaning in record["meanings"]} == {None}
-        assert record["entropy"] == pytest.approx(-sum(p * math.log(p) for p in shares))
-
-
 def test_one_draw_is_wrong_usage_and_few_are_warned_of_once(model: str, tmp_path: Path) -> None:
     code, rows, stderr = semcal("ask", "Who built it?", "--model", model, "--m", "1")
     assert (code, rows) == (2, [])
@@ -358,3 +274,56 @@ def test_one_draw_is_wrong_usage_and_few_are_warned_of_once(model: str, tmp_path
     code, rows, stderr = semcal("ask", file, "--model", model, "--m", "2", "--compare")
     assert (code, len(rows)) == (0, 10)
     assert stderr.count("m = 2 is few") == 1
+
+
+def test_one_missing_folder_is_made(model: str, tmp_path: Path) -> None:
+    file = write(tmp_path / "q.jsonl", QUESTIONS)
+    assert semcal("fit", file, "--model", model, "--out", str(tmp_path / "fits" / "ts"))[0] == 0
+    assert (tmp_path / "fits" / "ts" / "calibration.json").is_file()
+
+
+def test_a_limit_counts_bad_rows_too(model: str, tmp_path: Path) -> None:
+    more = [{**QUESTIONS[0], "id": name, "question": f"Who built {name}?"} for name in "ab"]
+    file = write(tmp_path / "q.jsonl", [{"id": "x"}, *QUESTIONS, *more])
+    options = ("--model", model, "--limit", "3")
+    code, rows, stderr = semcal("sample", file, *options, "--m", "1")
+    assert (code, [row["id"] for row in rows]) == (1, ["q0", "q1"])
+    assert "1 bad row was left out" in stderr
+    fit = ("fit", file, "--model", model, "--limit", "7", "--out", str(tmp_path / "ts"))
+    code, (fitted,), _ = semcal(*fit)
+    assert (code, fitted["n_questions"]) == (1, 6)
+    code, _, stderr = semcal("sample", file, *options, "--m", "1", "--dry-run")
+    assert "2 questions: 2 answers" in stderr
+    rows = [{"confidence": 2}, {"confidence": 0.5, "correct": True}, {"confidence": 0.5, "correct": False}]
+    code, (found,), _ = semcal("metrics", write(tmp_path / "m.jsonl", rows), "--limit", "2")
+    assert (code, found["n"]) == (1, 1)
+
+
+def test_what_is_the_usual_temperature_is_not_compared_with_itself(model: str) -> None:
+    code, rows, stderr = semcal("ask", "Who?", "--model", model, "--temperature", "0.5", "--compare")
+    assert (code, [row["temperature"] for row in rows]) == (0, [0.5])
+    assert "nothing to compare it with" in stderr
+
+
+def test_a_recalibrator_may_have_a_hub_id(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("semcal.hub_names.unreachable", lambda: "it rains")
+    options = ("--model", model, "--m", "5", "--recalibrator", "me/ts")
+    code, _, stderr = semcal("ask", "Who?", *options)
+    assert (code, "no recalibrator 'me/ts'" in stderr, "it rains" in stderr) == (2, True, True)
+    provenance = Provenance("tiny", "another", {}, "p0", "made-up", "d0", 4)
+    fitted = TemperatureScaling().fit([[1.0, 0.0]] * 4, [0, 0, 1, 0])
+    save_pretrained(fitted, tmp_path / "kept", provenance=provenance)
+    monkeypatch.setattr("semcal.hub_names.is_cached", lambda *_, **__: True)
+    monkeypatch.setattr("semcal.recalibration.saving.snapshot", lambda *_, **__: tmp_path / "kept")
+    code, (answer,), _ = semcal("ask", "Who?", *options, "--force", "--json")
+    assert (code, answer["temperature"]) == (0, Temperature(fitted.temperature_).temperature)
+
+
+def test_ask_without_a_model_says_that_the_embedded_one_answers(model: str) -> None:
+    said = "ask: the embedded model of an invented world answers; name yours with --model\n"
+    options = ("What is the capital of France?", "--m", "2")
+    assert semcal("ask", *options)[2].startswith(said)
+    for more in (("--model", "atlas"), ("--model", model), ("-q",)):
+        assert said not in semcal("ask", *options, *more)[2]

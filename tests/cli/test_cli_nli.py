@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from invoking import semcal, write
 
-from semcal.cli.app import app
 from semcal.cli.console import nli_cost
 from semcal.models.fakes import FakeEquivalence, FakeLanguageModel
 from semcal.workers import WorkerPlan
@@ -38,15 +35,10 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return devices
 
 
-def run(*arguments: str) -> tuple[list[dict[str, Any]], str]:
-    result = CliRunner().invoke(app, list(arguments), catch_exceptions=False)
-    assert result.exit_code == 0, result.stderr
-    return [json.loads(line) for line in result.stdout.splitlines()], result.stderr
-
-
-def write(path: Path, rows: list[dict[str, Any]]) -> str:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return str(path)
+def run(*arguments: Any) -> tuple[list[dict[str, Any]], str]:
+    code, rows, stderr = semcal(*arguments)
+    assert code == 0, stderr
+    return rows, stderr
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ import pytest
 from invoking import semcal, write
 
 from semcal.cli import fit, grid_commands
-from semcal.cli.console import kept_message
+from semcal.cli.console import kept_message, open_unfinished
 from semcal.errors import UsageError
 from semcal.files import LOCK, file_lock
 
@@ -130,17 +130,6 @@ def test_a_signal_leaves_nothing_behind_and_says_so(stopped: signal.Signals, tmp
     assert list(tmp_path.iterdir()) == []
 
 
-def test_sigterm_without_out_ends_the_command_too(tmp_path: Path) -> None:
-    process = started("cluster", "-", "-q", cwd=tmp_path)
-    time.sleep(2)
-    process.terminate()
-    out, stderr = process.communicate()
-    if process.returncode == -signal.SIGTERM:  # it came before Python had come to the command
-        return
-    assert (process.returncode, out) == (143, "")
-    assert stderr == "terminated; nothing is kept but what was printed\n"
-
-
 def test_a_second_process_on_one_out_is_refused_until_the_first_has_ended(rows: str, tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
     first = started("cluster", "-", "--out", out, "-q")
@@ -232,7 +221,7 @@ def test_fit_replaces_a_recalibrator_with_overwrite_and_nothing_else(tmp_path: P
     assert refused(fit.output_of(out)) == ""
     out.mkdir()
     assert refused(fit.output_of(out)) == ""
-    (out / "calibration.json").write_text('{"method": "TS"}')
+    (out / "calibration.json").write_text('{"kind": "recalibrator"}')
     assert "holds a recalibrator already; name another folder, or give --overwrite" in refused(
         fit.output_of(out)
     )
@@ -339,3 +328,20 @@ def test_a_name_that_no_file_can_have_is_an_error_without_a_traceback(tmp_path: 
         assert (code, rows) == (1, [])
         assert "File name too long: " in stderr
         assert "standard output" not in stderr
+
+
+@pytest.mark.parametrize("change", [b"", b"\xff\xfe", b"{", b'{"seed": 0', b"[" * 100_000, b"null"])
+def test_a_changed_note_of_settings_is_another_calls(change: bytes, tmp_path: Path) -> None:
+    open_unfinished(tmp_path / "out", {"seed": 0}, fresh=False).keep([{"id": "1"}], [{"id": "1", "x": 2}])
+    (tmp_path / "out.unfinished" / "settings.json").write_bytes(change)
+    with pytest.raises(UsageError, match=r"out\.unfinished"):
+        open_unfinished(tmp_path / "out", {"seed": 0}, fresh=False)
+
+
+def test_a_call_that_finished_nothing_stands_in_nobodys_way(tmp_path: Path) -> None:
+    row, kept = {"id": "1"}, [{"id": "1", "x": 2}]
+    open_unfinished(tmp_path / "out", {"seed": 0}, fresh=False).begin()
+    assert open_unfinished(tmp_path / "out", {"seed": 1}, fresh=False).keep([row], kept) == kept
+    with pytest.raises(UsageError, match=r"out\.unfinished"):
+        open_unfinished(tmp_path / "out", {"seed": 0}, fresh=False)
+    assert open_unfinished(tmp_path / "out", {"seed": 1}, fresh=False).find([row]) == kept

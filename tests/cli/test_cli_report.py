@@ -93,12 +93,6 @@ def test_a_damaged_file_is_named(own_grid: Path, without_figures: None) -> None:
     assert not (own_grid / "results.json").exists()
 
 
-def test_a_folder_that_is_no_run_is_told_apart(tmp_path: Path) -> None:
-    code, _, complaint = semcal("report", tmp_path, "--json")
-    assert code == 2
-    assert "is no run folder: it has no settings.yaml" in complaint
-
-
 def test_the_page_and_stderr_name_what_is_less_accurate_than_base(
     own_grid: Path, tmp_path: Path, without_figures: None
 ) -> None:

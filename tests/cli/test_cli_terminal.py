@@ -16,13 +16,12 @@ import pytest
 import tiny_models
 import torch
 import transformers
-from invoking import write
+from invoking import Terminal, write
+from invoking import run as semcal
 from rich.console import Console
 from safetensors.torch import load_file, save_file
-from typer.testing import CliRunner
 
 from semcal.cli import console, grid_commands
-from semcal.cli.app import app
 from semcal.cli.row_commands import metrics_tables
 from semcal.demo.paths import settings_file
 from semcal.experiment.grid_settings import GridSettings, read_settings
@@ -33,13 +32,6 @@ from semcal.models import load_model
 pytestmark = pytest.mark.filterwarnings("ignore:.* samples reached the token limit")
 
 QUESTIONS = [{"id": f"q{i}", "question": f"Who built mill number {i}?"} for i in range(3)]
-
-
-def semcal(*arguments: object) -> tuple[int, str, str]:
-    result = CliRunner().invoke(app, [str(one) for one in arguments])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result.exit_code, result.stdout, result.stderr
 
 
 @pytest.fixture(scope="module")
@@ -221,11 +213,6 @@ def test_the_shell_completes_commands() -> None:
         COMP_CWORD="1",
     )
     assert words.split() == ["measure", "metrics"]
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 @pytest.fixture

@@ -73,14 +73,8 @@ def test_answer_stands_for_answers_only_where_it_cannot_be_the_models(tmp_path: 
     assert read({"Answer": "Ada"}, answers_needed=True).answers == ("Ada",)
     assert read({"answer": "Ada"}).answers == ()
     assert read({"answer": "Bo", "answers": ["Ada"]}, answers_needed=True).answers == ("Ada",)
-    for models in (
-        {"samples": ["Ada"]},
-        {"prediction": "Ada"},
-        {"Prediction": "Ada"},
-        {"Responses": ["Ada"]},
-        {"completions": ["Ada"]},
-    ):
-        assert isinstance(read({"answer": "Ada", **models}, answers_needed=True), RowError)
+    for models in ("samples", "prediction", "Prediction", "Responses", "completions"):
+        assert isinstance(read({"answer": "Ada", models: "Ada"}, answers_needed=True), RowError)
 
 
 def test_one_row_with_answers_settles_what_answer_is_for_the_whole_file(tmp_path: Path) -> None:
@@ -103,7 +97,7 @@ def test_columns_map_in_every_format(tmp_path: Path) -> None:
     for form in ("jsonl", "json", "csv", "tsv", "parquet"):
         (question,) = load_questions(tmp_path / f"q.{form}", columns=columns)
         assert (question.question, question.answers) == ("Wer?", ("Ada",))
-        with pytest.raises(UsageError, match="unknown column 'Frag'; did you mean 'Frage'"):
+        with pytest.raises(UsageError, match="'Frage'"):
             load_questions(tmp_path / f"q.{form}", columns={"question": "Frag"})
 
 
@@ -122,31 +116,24 @@ def test_a_column_that_comes_late_is_read_by_its_name_and_by_columns_and_never_l
     file = tmp_path / "q.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     found = list(read_questions(file))
-    assert [str(item)[:60] for item in found if isinstance(item, RowError)] == [
-        "line 68 (id 'q67'): its column 'Context' is in none of the first 64 rows"[:60]
-    ]
+    (bad,) = (item for item in found if isinstance(item, RowError))
+    assert (bad.line, "'Context'" in bad.reason) == (68, True)
     assert (found[68].context, found[69].extra) == ("Tarn.", {"level": 2})
     assert list(read_questions(file, columns={"context": "Context"}))[67].context == "Belmar."
 
 
 def test_two_columns_that_could_be_meant_are_not_guessed_between() -> None:
-    with pytest.raises(UsageError, match="'Question' and 'QUESTION' could both be the column 'question'"):
+    with pytest.raises(UsageError, match="'Question' and 'QUESTION'"):
         find_columns(["Question", "QUESTION"], {"question": ()}, {})
     assert find_columns(["question", "Question"], {"question": ()}, {}) == {}
     assert find_columns(["Query", "Question"], {"question": ("query",)}, {}) == {"question": "Question"}
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        (["question"], "expected OURS=THEIRS, such as question=Frage"),
-        (["question="], "expected OURS=THEIRS"),
-        (["questoin=Frage"], "did you mean 'question'"),
-        (["question=a", "question=b"], "names 'question' twice"),
-    ],
+    "given", [["question"], ["question="], ["questoin=Frage"], ["question=a", "question=b"]]
 )
-def test_columns_that_make_no_sense_are_wrong_usage(given, message) -> None:
-    with pytest.raises(UsageError, match=message):
+def test_columns_that_make_no_sense_are_wrong_usage(given) -> None:
+    with pytest.raises(UsageError, match=r"--columns.*question"):
         parse_columns(given, ("id", "question"))
 
 
@@ -170,12 +157,8 @@ def test_several_answers_in_most_cells_are_pointed_out(cell, tmp_path: Path) -> 
 def test_a_semicolon_in_some_answers_is_no_matter(tmp_path: Path) -> None:
     path = tmp_path / "q.csv"
     path.write_text('question,answers\nQ1?,"[""A;B"", ""C""]"\nQ2?,A;B\nQ3?,Ada\nQ4?,Bo;\n')
-    assert [question.answers for question in load_questions(path)] == [
-        ("A;B", "C"),
-        ("A;B",),
-        ("Ada",),
-        ("Bo;",),
-    ]
+    found = [question.answers for question in load_questions(path)]
+    assert found == [("A;B", "C"), ("A;B",), ("Ada",), ("Bo;",)]
 
 
 def test_columns_of_one_name_are_an_error_that_names_it(tmp_path: Path) -> None:
@@ -186,7 +169,7 @@ def test_columns_of_one_name_are_an_error_that_names_it(tmp_path: Path) -> None:
     table = pyarrow.Table.from_arrays(columns, names=["question", "answers", "answers"])
     parquet.write_table(table, tmp_path / "q.parquet")
     for form in ("csv", "tsv", "parquet"):
-        with pytest.raises(InputError, match=r"columns of .* are called 'answers': rename or remove one"):
+        with pytest.raises(InputError, match="'answers'"):
             load_questions(tmp_path / f"q.{form}")
 
 
@@ -199,53 +182,11 @@ def test_an_unclosed_quote_names_the_lines_that_it_includes(tmp_path: Path) -> N
     path = tmp_path / "q.csv"
     path.write_text('id,question\na,"One?\nb,Two?\nc,"Three?"\nd,"Four?\ne,Five?\n')
     first, last = read_questions(path)
-    includes = "a quote opened in line {} and not closed there includes {}; not CSV"
-    assert str(first).startswith(f"lines 2-4: {includes.format(2, 'lines 3 to 4')}")
-    assert str(last).startswith(f"lines 5-6: {includes.format(5, 'line 6')}")
+    assert [(bad.line, bad.last) for bad in (first, last)] == [(2, 4), (5, 6)]
+    assert "quote" in first.reason
 
 
-def test_a_parquet_date_out_of_range_spoils_its_own_row_only(tmp_path: Path) -> None:
-    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    days = pyarrow.array([3_000_000, 1, -900_000], pyarrow.int32()).cast(pyarrow.date32())
-    moments = pyarrow.array([0, 0, 2**62], pyarrow.timestamp("us"))
-    table = {"id": ["a", "b", "c"], "question": ["Who?", "When?", "Why?"], "asked": days, "seen": moments}
-    parquet.write_table(pyarrow.table(table), tmp_path / "q.parquet")
-    first, good, last = read_questions(tmp_path / "q.parquet")
-    reason = "'asked' holds a date outside the years 1 to 9999: mend it, or leave it out"
-    assert [str(first), str(last)] == [f"line 1 (id 'a'): {reason}", f"line 3 (id 'c'): {reason}"]
-    assert good.extra == {"asked": "1970-01-02", "seen": "1970-01-01T00:00:00"}
-
-
-def test_parquet_cells_follow_the_rule_of_json(tmp_path: Path) -> None:
-    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    pairs = pyarrow.StructArray.from_arrays([pyarrow.array([1]), pyarrow.array([2])], names=["a", "a"])
-    for name, cells, reason in (
-        ("score", pyarrow.array([float("nan")]), "'score' holds NaN"),
-        ("pair", pairs, "'pair' cannot be read"),
-        ("image", pyarrow.array([b"\x00"]), "'image' cannot be read (a cell holds bytes"),
-    ):
-        parquet.write_table(
-            pyarrow.table({"id": ["a"], "question": ["Who?"], name: cells}), tmp_path / "q.parquet"
-        )
-        (bad,) = read_questions(tmp_path / "q.parquet")
-        assert str(bad).startswith(f"line 1 (id 'a'): {reason}")
-
-
-PIECES = [
-    b'"',
-    b",",
-    b";",
-    b"\n",
-    b"\r",
-    b"\x00",
-    b"\xff",
-    b"NaN",
-    b"{",
-    b"]",
-    b"1" * 5000,
-    b'"id": 1, ',
-    b"\\ud800",
-]
+PIECES = [*(bytes([byte]) for byte in b'",;\n\r\0\xff{]'), b"NaN", b"1" * 5000, b'"id": 1, ', b"\\ud800"]
 SOURCES = {
     "q.csv": b'id,question,answers\na,"Who wrote ""Kim""?",Ada\nb,Two?,"[""x"", ""y""]"\n',
     "q.tsv": b"id\tquestion\na\tWho?\nb\tTwo?\n",

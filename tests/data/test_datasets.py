@@ -6,7 +6,9 @@ import csv
 import gzip
 import io
 import json
+import re
 import sys
+from collections.abc import Callable
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -36,11 +38,17 @@ def read_both(source: Path | str, **options: Any) -> tuple[list[Question], list[
     return questions, [item for item in items if isinstance(item, RowError)]
 
 
-def row_error(data: dict[str, Any], **options: Any) -> str:
-    with pytest.raises(RowError) as caught:
-        question_from_row(JsonLine(12, data), **options)
-    assert caught.value.line == 12
-    return caught.value.reason
+@pytest.fixture
+def parquet(tmp_path) -> Callable[..., Path]:
+    """Writes a table of columns, or of rows, to a file."""
+    pyarrow, writer = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+
+    def write(columns: dict[str, Any] | list[dict[str, Any]]) -> Path:
+        table = pyarrow.table(columns) if isinstance(columns, dict) else pyarrow.Table.from_pylist(columns)
+        writer.write_table(table, tmp_path / "q.parquet")
+        return tmp_path / "q.parquet"
+
+    return write
 
 
 # One row
@@ -55,64 +63,51 @@ def test_a_question_can_be_kept_in_a_set():
     assert len({Question("q", "Who?", extra={"a": 1}), Question("q", "Who?", extra={"a": 1})}) == 1
 
 
-def test_whole_numbers_are_ids_but_truth_values_are_not():
-    assert question_from_row(JsonLine(1, {"id": 17, "question": "Who?"})).id == "17"
-    assert '"id" must be a text or a whole number, got True' in row_error({"id": True, "question": "Who?"})
+def nested(depth: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(depth):
+        value = [value]
+    return value
 
 
-@pytest.mark.parametrize("bad", [None, "", "  ", 1.5, ["q"]])
-def test_an_id_that_names_nothing_is_an_error(bad):
-    assert '"id" must be' in row_error({"id": bad, "question": "Who?"})
+#: Rows that hold no question that can be used, and the key or the value that the error names.
+BAD_ROWS = [
+    *(({"id": bad, "question": "Who?"}, '"id"') for bad in (None, "", "  ", 1.5, ["q"], True)),
+    *(
+        ({"id": "q", "question": bad}, '"question"')
+        for bad in ("", " \n", "\u00a0", 7, ["Who?"], {"text": "Who?"})
+    ),
+    ({"prompt": "Who?", "gold": "Ada"}, "prompt, gold"),
+    *(
+        ({"question": "When?", "answers": bad}, '"answers"')
+        for bad in (True, 1984.5, [1984.5], [False], 2.0**60, 1e300, [["Ada"]], ["Ada", None], [None])
+    ),
+    ({"question": "?", "answers": "['a' 'b']"}, "a list of texts"),
+    ({"question": "Who?", "answers": {"texts": 5, "long": "x" * 2_000_000}}, '"answers"'),
+    ({"question": "Who?", "context": ["Ada."]}, '"context"'),
+    ({"question": "Who?", "note": ["fine", "bro\ud800ken"]}, "'note'"),
+    ({"question": "Who?", "note": nested(5000)}, "nested"),
+]
 
 
-@pytest.mark.parametrize("bad", ["", " \n", "\u00a0", 7, ["Who?"], {"text": "Who?"}])
-def test_a_question_without_words_is_an_error_that_shows_the_value(bad):
-    reason = row_error({"id": "q", "question": bad})
-    assert '"question" must be a text that is not empty, got' in reason
-
-
-def test_a_missing_question_names_the_keys_that_are_there():
-    assert "prompt, gold" in row_error({"prompt": "Who?", "gold": "Ada"})
-
-
-@pytest.mark.parametrize("bad", [[1984.5], [["Ada"]], ["Ada", None], 1984.5, True])
-def test_answers_that_are_not_texts_are_an_error(bad):
-    assert '"answers" must' in row_error({"id": "q", "question": "When?", "answers": bad})
+@pytest.mark.parametrize(("data", "named"), BAD_ROWS, ids=range(len(BAD_ROWS)))
+def test_a_row_without_a_usable_question_is_one_short_error_that_names_the_key(data, named):
+    with pytest.raises(RowError, match=re.escape(named)) as caught:
+        question_from_row(JsonLine(12, data))
+    assert caught.value.line == 12
+    assert len(caught.value.reason) < 300
 
 
 def test_answers_are_an_error_only_where_they_are_needed():
-    row = {"id": "q", "question": "Who?", "answers": ["", " "]}
-    assert question_from_row(JsonLine(1, row)).answers == ()
-    assert "no answers" in row_error(row, answers_needed=True)
+    row = JsonLine(1, {"id": 17, "question": "Who?", "answers": ["", " "]})
+    assert (question_from_row(row).id, question_from_row(row).answers) == ("17", ())
+    with pytest.raises(RowError, match='"answers"'):
+        question_from_row(row, answers_needed=True)
 
 
-def test_a_context_that_is_no_text_is_an_error():
-    assert '"context" must be the passage' in row_error({"question": "Who?", "context": ["Ada."]})
-
-
-def test_a_blank_context_is_none():
-    assert question_from_row(JsonLine(1, {"question": "Who?", "context": " \n"})).context is None
-
-
-def test_a_context_is_kept_exactly():
-    context = "  First line.\n\nSecond\u00a0line. "
-    assert question_from_row(JsonLine(1, {"question": "Who?", "context": context})).context == context
-
-
-def test_a_long_bad_value_is_shortened_in_the_message():
-    assert len(row_error({"question": "Who?", "answers": {"texts": 5, "long": "x" * 2_000_000}})) < 300
-
-
-def test_half_characters_are_an_error_before_anything_is_computed():
-    data = {"id": "q", "question": "Who?", "answers": ["Ada"], "note": ["fine", "bro\ud800ken"]}
-    assert "'note' holds '\\ud800', half a character" in row_error(data)
-
-
-def test_endless_nesting_spoils_its_own_row_only():
-    nested: list[Any] = []
-    for _ in range(5000):
-        nested = [nested]
-    assert "nested" in row_error({"id": "q", "question": "Who?", "note": nested})
+@pytest.mark.parametrize(("context", "kept"), [(" \n", None), ("  First line.\n\nSecond\u00a0line. ",) * 2])
+def test_a_context_is_kept_exactly_and_a_blank_one_is_none(context, kept):
+    assert question_from_row(JsonLine(1, {"question": "Who?", "context": context})).context == kept
 
 
 @pytest.mark.parametrize(
@@ -133,19 +128,15 @@ def test_endless_nesting_spoils_its_own_row_only():
         ("['Ada', \"D'Arc\"]", ("Ada", "D'Arc")),
         ("[Ada]", ("[Ada]",)),
         (None, ()),
+        (1988, ("1988",)),
+        ([1988, "7", 7], ("1988", "7")),
+        (1988.0, ("1988",)),
+        (0, ("0",)),
+        (-3, ("-3",)),
     ],
 )
 def test_answers_in_every_shape_become_one_tuple(answers, expected):
     assert question_from_row(JsonLine(1, {"question": "Who?", "answers": answers})).answers == expected
-
-
-def test_a_list_without_commas_is_an_error_and_not_one_long_answer():
-    assert 'expected a list of texts like ["a", "b"]' in row_error({"question": "?", "answers": "['a' 'b']"})
-
-
-def test_the_reading_of_372_aliases_keeps_their_order():
-    aliases = [f"Alias {n}" for n in range(372)]
-    assert question_from_row(JsonLine(1, {"question": "Who?", "answers": aliases})).answers == tuple(aliases)
 
 
 @pytest.mark.parametrize(
@@ -203,26 +194,7 @@ def test_a_row_number_never_doubles_a_given_id(tmp_path):
     assert "was used in line 1" in errors[0].reason
 
 
-def test_broken_utf8_spoils_its_own_line_only(tmp_path):
-    path = tmp_path / "q.jsonl"
-    path.write_bytes(b'{"id": "a", "question": "Caf\xe9?"}\n{"id": "b", "question": "Caf\xc3\xa9?"}\n')
-    questions, errors = read_both(path)
-    assert [question.question for question in questions] == ["Café?"]
-    assert (errors[0].line, "UTF-8" in errors[0].reason) == (1, True)
-
-
-def test_gzip_is_read_and_a_damaged_archive_is_one_clear_error(tmp_path):
-    path = tmp_path / "q.jsonl.gz"
-    path.write_bytes(gzip.compress(b'{"id": "a", "question": "One?"}\n' * 1))
-    assert load_questions(path)[0].id == "a"
-    path.write_bytes(path.read_bytes()[:-12])
-    with pytest.raises(InputError, match="damaged"):
-        load_questions(path)
-
-
-def test_a_passage_of_two_megabytes_is_legal_in_every_format(tmp_path):
-    pyarrow = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
+def test_a_passage_of_two_megabytes_is_legal_in_every_format(tmp_path, parquet):
     row = {"id": "a", "question": "Who?", "answers": ["Ada"], "context": "Ada, she wrote. \n" * 130_000}
     write_lines(tmp_path / "q.jsonl", [row])
     (tmp_path / "q.json").write_text(json.dumps([row]))
@@ -230,7 +202,7 @@ def test_a_passage_of_two_megabytes_is_legal_in_every_format(tmp_path):
         writer = csv.DictWriter(handle, row)
         writer.writeheader()
         writer.writerow(row | {"answers": '["Ada"]'})
-    parquet.write_table(pyarrow.Table.from_pylist([row]), tmp_path / "q.parquet")
+    parquet([row])
     for name in ("q.jsonl", "q.json", "q.csv", "q.parquet"):
         assert load_questions(tmp_path / name) == [Question("a", "Who?", ("Ada",), row["context"])]
 
@@ -263,30 +235,11 @@ def test_csv_rows_become_questions_and_bad_ones_are_reported(tmp_path):
     assert str(errors[2]) == "line 7 (id 'c'): 'question' is not UTF-8 (byte 0xe9): save the file as UTF-8"
 
 
-@pytest.mark.parametrize(
-    ("cell", "texts"),
-    [(1988, ("1988",)), ([1988, "7", 7], ("1988", "7")), (1988.0, ("1988",)), (0, ("0",)), (-3, ("-3",))],
-)
-def test_whole_numbers_are_reference_answers(tmp_path, cell, texts):
-    path = write_lines(tmp_path / "q.jsonl", [{"question": "When?", "answers": cell}])
-    assert load_questions(path, answers_needed=True)[0].answers == texts
-
-
-@pytest.mark.parametrize("cell", [True, 1.5, [False], [0.1], 2.0**60, 1e300, [None], [["a"]]])
-def test_other_values_are_none_and_say_what_to_do(tmp_path, cell):
-    _, (error,) = read_both(write_lines(tmp_path / "q.jsonl", [{"question": "When?", "answers": cell}]))
-    assert error.reason.startswith('"answers" must hold texts or whole numbers, got ')
-    assert error.reason.endswith("write it in quotes")
-
-
-def test_whole_numbers_of_tables_are_reference_answers(tmp_path):
-    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+def test_whole_numbers_of_tables_are_reference_answers(tmp_path, parquet):
     question = ["When?", "Who?", "How many?"]
     for answers in ([1988, 7, None], [1988.0, 7.0, None], [[1988], [7], []]):  # None makes floats in pandas
-        table = pyarrow.table({"question": question, "answers": answers})
-        parquet.write_table(table, tmp_path / "q.parquet")
-        found = [one.answers for one in load_questions(tmp_path / "q.parquet")]
-        assert found == [("1988",), ("7",), ()]
+        found = load_questions(parquet({"question": question, "answers": answers}))
+        assert [one.answers for one in found] == [("1988",), ("7",), ()]
     (tmp_path / "q.csv").write_text("question,answers\nWhen?,1988\nWho?,7.0\n")
     assert [one.answers for one in load_questions(tmp_path / "q.csv")] == [("1988",), ("7.0",)]
 
@@ -295,7 +248,7 @@ def test_whole_numbers_of_tables_are_reference_answers(tmp_path):
 def test_a_header_that_is_not_utf8_is_one_clear_error(tmp_path, name):
     raw = b"question,r\xe9ponse\nWho?,Ada\n"
     (tmp_path / name).write_bytes(gzip.compress(raw) if name.endswith("gz") else raw)
-    with pytest.raises(InputError, match=r"first line of .* is not UTF-8 \(byte 0xe9\): save the file"):
+    with pytest.raises(InputError, match=r"UTF-8 \(byte 0xe9\)"):
         load_questions(tmp_path / name)
 
 
@@ -305,15 +258,6 @@ def test_a_byte_that_is_not_utf8_in_a_json_list_spoils_its_own_row_only(tmp_path
     rows = list(read_source_rows(path))
     assert [isinstance(row, JsonLine) for row in rows] == [True, False, True]
     assert "save the file as UTF-8" in str(rows[1])
-
-
-def test_a_quote_in_csv_that_never_closes_is_reported_where_it_opens(tmp_path):
-    path = tmp_path / "q.csv"
-    path.write_text('id,question\na,One?\nb,"Two?\nc,Three?\n')
-    questions, errors = read_both(path)
-    assert [question.id for question in questions] == ["a"]
-    assert errors[0].line == 3
-    assert "not CSV" in errors[0].reason
 
 
 def test_tab_separated_files_and_columns_of_other_names_are_read(tmp_path):
@@ -355,27 +299,44 @@ def test_a_json_file_may_hold_a_list_or_lines(tmp_path):
     assert load_questions(write_lines(tmp_path / "one.json", [row]))[0].id == "a"
 
 
-def test_parquet_is_read_and_what_is_none_is_an_error(tmp_path):
-    pyarrow = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
+def test_parquet_is_read_and_what_is_none_is_an_error(tmp_path, parquet):
     rows = [{"id": n, "question": f"Question {n}?", "answers": [f"{n}"], "level": 1.5} for n in range(2000)]
-    parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "q.parquet")
-    questions = load_questions(tmp_path / "q.parquet")
+    questions = load_questions(parquet(rows))
     assert len(questions) == 2000
     assert questions[1999] == Question("1999", "Question 1999?", ("1999",), None, {"level": 1.5})
     (tmp_path / "no.parquet").write_text("no parquet")
-    with pytest.raises(InputError, match="not a Parquet file"):
+    with pytest.raises(InputError, match=r"no\.parquet"):
         load_questions(tmp_path / "no.parquet")
 
 
-def test_a_parquet_text_that_is_not_utf8_spoils_its_own_row_only(tmp_path):
-    pyarrow = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
-    column = pyarrow.array([b"Caf\xe9?", b"Who?"], pyarrow.binary()).view(pyarrow.string())
-    parquet.write_table(pyarrow.table({"question": column}), tmp_path / "q.parquet")
-    questions, errors = read_both(tmp_path / "q.parquet")
-    assert [question.question for question in questions] == ["Who?"]
-    assert (errors[0].line, "UTF-8" in errors[0].reason) == (1, True)
+def test_parquet_cells_become_what_json_can_hold(parquet):
+    columns = {
+        "question": ["When?"],
+        "asked": [date(2026, 1, 2)],
+        "price": [Decimal("12.50")],
+        "seen": [[datetime(2026, 1, 2, 3, 4, tzinfo=UTC)]],
+    }
+    (question,) = load_questions(parquet(columns))
+    assert question.extra == {"asked": "2026-01-02", "price": 12.5, "seen": ["2026-01-02T03:04:00+00:00"]}
+
+
+def test_a_cell_of_parquet_that_json_cannot_hold_spoils_its_own_row_only(parquet):
+    import pyarrow as pa
+
+    days = pa.array([3_000_000, 1, -900_000], pa.int32()).cast(pa.date32())
+    columns = {
+        "day": days,
+        "moment": pa.array([2**62, 0, 2**62], pa.timestamp("us")),
+        "number": pa.array([float("nan"), 1.0, float("nan")]),
+        "image": pa.array([b"\x00", None, b"\x00"]),
+        "text": pa.array([b"Caf\xe9?", b"Who?", b"\xff"], pa.binary()).view(pa.string()),
+        "pair": pa.StructArray.from_arrays([pa.array([1, 2, 3])] * 2, names=["a", "a"]),
+    }
+    for name, cells in columns.items():
+        ids = pa.array(["a", "b", "c"])
+        first, good, last = read_questions(parquet({"id": ids, "question": ["Who?"] * 3, name: cells}))
+        assert [(bad.line, repr(name) in bad.reason) for bad in (first, last)] == [(1, True), (3, True)]
+        assert isinstance(good, Question) or name == "pair"  # which no row can hold
 
 
 def test_parquet_without_pyarrow_names_the_extra(tmp_path, monkeypatch):
@@ -394,21 +355,23 @@ def test_standard_input_is_read_as_json_lines(monkeypatch):
         load_questions("-", format="csv")
 
 
-def test_a_source_that_cannot_be_read_says_why(tmp_path):
-    with pytest.raises(InputError, match="no such file"):
-        load_questions(tmp_path / "none.jsonl")
-    with pytest.raises(UsageError, match="did you mean 'squad'"):
-        load_questions("squat")
-    (tmp_path / "q.doc").write_bytes(b"")
-    with pytest.raises(InputError, match=r"known endings: \.jsonl"):
-        load_questions(tmp_path / "q.doc")
-    (tmp_path / "q.csv").write_text("")
-    with pytest.raises(InputError, match="no questions"):
-        load_questions(tmp_path / "q.csv")
-    with pytest.raises(UsageError, match="local file"):
-        load_questions(tmp_path / "q.csv", split="train")
-    with pytest.raises(UsageError, match="did you mean 'csv'"):
-        load_questions(tmp_path / "q.csv", format="csf")
+@pytest.mark.parametrize(
+    ("name", "options", "error", "named"),
+    [
+        ("none.jsonl", {}, InputError, r"none\.jsonl"),
+        ("squat", {}, UsageError, "'squad'"),
+        ("q.doc", {}, InputError, r"\.jsonl"),
+        ("q.csv", {}, InputError, r"q\.csv"),
+        ("q.csv", {"split": "train"}, UsageError, "split"),
+        ("q.csv", {"format": "csf"}, UsageError, "'csv'"),
+    ],
+)
+def test_a_source_that_cannot_be_read_says_why(name, options, error, named, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for empty in ("q.doc", "q.csv"):
+        (tmp_path / empty).write_bytes(b"")
+    with pytest.raises(error, match=named):
+        load_questions(name, **options)
 
 
 def test_loading_raises_the_first_bad_row_or_hands_all_to_the_caller(tmp_path):
@@ -535,24 +498,6 @@ def test_every_row_of_the_development_data_is_read(semcal_data):
         texts = [text for q in questions for text in (q.question, *q.answers)]
         assert not [text for text in texts if text != text.strip() or '""' in text or "\u00a0" in text]
         assert all(len(set(q.answers)) == len(q.answers) for q in questions)
-
-
-def test_parquet_cells_become_what_json_can_hold(tmp_path):
-    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    path = tmp_path / "typed.parquet"
-    columns = {
-        "question": ["When?"],
-        "asked": [date(2026, 1, 2)],
-        "price": [Decimal("12.50")],
-        "seen": [[datetime(2026, 1, 2, 3, 4, tzinfo=UTC)]],
-    }
-    pq.write_table(pa.table(columns), path)
-    (question,) = load_questions(path)
-    assert question.extra == {"asked": "2026-01-02", "price": 12.5, "seen": ["2026-01-02T03:04:00+00:00"]}
-    pq.write_table(pa.table({"question": ["When?"], "image": [b"\x00"]}), path)
-    (error,) = read_questions(path)
-    assert "a cell holds bytes" in str(error)
-    assert "line 1" in str(error)
 
 
 def test_what_is_wrong_with_a_question_names_its_line_and_its_id(tmp_path):

@@ -53,30 +53,25 @@ def test_splits_have_the_sizes_asked_for_and_share_nothing():
 def test_the_defaults_are_the_papers():
     sizes = SplitSizes()
     assert (sizes.calibration_train, sizes.validation, sizes.test) == (60_000, 2_000, 2_000)
-    rest = SplitSizes(calibration_train=None, validation=5, test=5)
-    assert len(split_questions(make_pool(40), sizes=rest).few_shot) == 10
+    rest = SplitSizes(calibration_train=None, validation=5, test=5)  # takes what the others leave
+    assert [len(part) for part in parts(split_questions(make_pool(40), sizes=rest))] == [10, 5, 5, 20]
     open_book = [replace(q, context=f"Kent {q.id}.") for q in make_pool(40)]
     assert len(split_questions(open_book, sizes=rest).few_shot) == 4
 
 
-def test_calibration_train_takes_the_rest_when_it_has_no_size():
-    splits = split_questions(make_pool(60), sizes=SplitSizes(None, validation=10, test=15, few_shot=3))
-    assert len(splits.calibration_train) == 32
+@pytest.mark.parametrize(
+    ("pool", "sizes"), [(make_pool(60), SMALL), (grouped_pool(30, 4), SplitSizes(40, 12, 15, few_shot=3))]
+)
+@given(rng=st.randoms(use_true_random=False))
+def test_splits_depend_neither_on_the_order_of_the_rows_nor_on_the_ids(pool, sizes, rng: random.Random):
+    def asked(given: list[Question]) -> list[list[tuple[str, str | None]]]:
+        return [
+            [(q.question, q.context) for q in part] for part in parts(split_questions(given, sizes=sizes))
+        ]
 
-
-@given(st.randoms(use_true_random=False))
-def test_splits_do_not_depend_on_the_order_of_the_rows(rng: random.Random):
-    pool = make_pool(60)
-    shuffled = pool[:]
-    rng.shuffle(shuffled)
-    assert split_questions(shuffled, sizes=SMALL) == split_questions(pool, sizes=SMALL)
-
-
-def test_splits_do_not_depend_on_the_ids():
-    pool = make_pool(60)
-    renamed = [Question(f"new-{q.id}", q.question, q.answers) for q in pool]
-    texts = [[q.question for q in part] for part in parts(split_questions(pool, sizes=SMALL))]
-    assert texts == [[q.question for q in part] for part in parts(split_questions(renamed, sizes=SMALL))]
+    shuffled = rng.sample(pool, len(pool))
+    assert split_questions(shuffled, sizes=sizes) == split_questions(pool, sizes=sizes)
+    assert asked([replace(q, id=f"new-{q.id}") for q in shuffled]) == asked(pool)
 
 
 def test_another_seed_draws_other_splits():
@@ -109,38 +104,31 @@ def test_one_question_over_two_passages_is_two_questions():
 def test_test_questions_of_their_own_are_taken_out_of_the_pool():
     held_out = make_pool(30, prefix="dev")
     leaked = [Question(f"leak-{q.id}", q.question, q.answers) for q in held_out]
-    splits = split_questions(make_pool(40) + leaked, test_questions=held_out, sizes=SMALL)
-    assert len(splits.test) == 15
-    assert {q.id for q in splits.test} <= {q.id for q in held_out}
-    assert splits.repeated == 30
-    assert_disjoint(splits)
+    for twice in (leaked, held_out):
+        splits = split_questions(make_pool(40) + twice, test_questions=held_out, sizes=SMALL)
+        assert len(splits.test) == 15
+        assert {q.id for q in splits.test} <= {q.id for q in held_out}
+        assert splits.repeated == 30
+        assert_disjoint(splits)
 
 
-def test_the_same_row_in_both_files_is_left_out_of_the_pool():
-    held_out = make_pool(20, prefix="dev")
-    splits = split_questions(make_pool(40) + held_out, test_questions=held_out, sizes=SMALL)
-    assert_disjoint(splits)
+@pytest.mark.parametrize(
+    ("pool", "options", "named"),
+    [
+        (make_pool(47), {}, "^47 .* 3 few-shot .* 10 validation .* 20 calibration-train .* 15 test = 48"),
+        (make_pool(47), {"test_questions": make_pool(10, prefix="dev")}, "15 test"),
+        (grouped_pool(4, 20), {"sizes": SplitSizes(0, validation=10, test=15, few_shot=3)}, "validation"),
+        ([*make_pool(60), Question("x", "Why?")], {}, "'x'"),
+        ([*make_pool(60), Question("7", "Why?", ("So",))], {}, "'7'"),
+    ],
+)
+def test_questions_that_cannot_be_split_are_a_clear_error(pool, options, named):
+    with pytest.raises(InputError, match=named):
+        split_questions(pool, **{"sizes": SMALL, **options})
 
 
-@pytest.mark.parametrize("held_out", [None, make_pool(10, prefix="dev")])
-def test_too_few_questions_are_a_clear_error(held_out):
-    with pytest.raises(InputError, match=r"different questions are too few for .*15 test.*SplitSizes"):
-        split_questions(make_pool(47), test_questions=held_out, sizes=SMALL)
-
-
-def test_the_error_adds_up_what_was_asked_for():
-    with pytest.raises(
-        InputError, match=r"^47 .* 3 few-shot \+ 10 validation \+ 20 calibration-train \+ 15 test = 48"
-    ):
-        split_questions(make_pool(47), sizes=SMALL)
-
-
-def test_questions_that_cannot_be_split_are_named():
-    with pytest.raises(InputError, match="question 'x' has no answers"):
-        split_questions([*make_pool(60), Question("x", "Why?")], sizes=SMALL)
-    with pytest.raises(InputError, match="the id '7' names two different questions"):
-        split_questions([*make_pool(60), Question("7", "Why?", ("So",))], sizes=SMALL)
-    with pytest.raises(InputError, match="validation must be 0 or more"):
+def test_a_size_below_zero_is_an_error():
+    with pytest.raises(InputError, match="validation"):
         SplitSizes(validation=-1)
 
 
@@ -201,22 +189,6 @@ def test_passages_of_the_test_file_are_taken_out_of_the_pool():
     assert not groups_in(splits.test) & groups_in(splits.calibration_train + splits.validation)
     assert splits.repeated == 0
     assert splits.parted == 5 * 3 + 2 * 2 + 2  # of the test passages, of two examples, of a cut passage
-
-
-def test_splits_with_groups_depend_neither_on_order_nor_on_ids():
-    pool = grouped_pool(30, 4)
-    sizes = SplitSizes(40, validation=12, test=15, few_shot=3)
-    renamed = [replace(q, id=f"new-{q.id}") for q in reversed(pool)]
-    texts = [
-        [[(q.question, q.context) for q in part] for part in parts(split_questions(given, sizes=sizes))]
-        for given in (pool, renamed)
-    ]
-    assert texts[0] == texts[1]
-
-
-def test_too_few_groups_are_a_clear_error():
-    with pytest.raises(InputError, match="0 questions are left for validation, 10 are asked for: quest"):
-        split_questions(grouped_pool(4, 20), sizes=SplitSizes(0, validation=10, test=15, few_shot=3))
 
 
 def test_near_duplicates_in_different_parts_are_counted_and_named():

@@ -42,22 +42,6 @@ def test_weights_are_float16_and_small():
     assert sum(tensor.numel() for tensor in tensors) <= 3_000_000
 
 
-def test_the_config_names_the_three_labels():
-    config = shipped()[0].config
-    assert [config.id2label[index] for index in range(3)] == list(LABELS)
-
-
-def test_the_folder_holds_a_plain_checkpoint_and_the_log_of_its_making():
-    names = {path.name for path in nli_model_dir().iterdir()}
-    assert {
-        "config.json",
-        "model.safetensors",
-        "tokenizer.json",
-        "tokenizer_config.json",
-        "training.log",
-    } <= names
-
-
 def test_at_least_97_of_100_labels_are_right_on_fresh_pairs_with_names_never_seen():
     scores = nli.evaluate(*shipped(), islice(pairs(777, held_out=True), 500))
     assert nli.accuracy(scores) >= 0.97
@@ -68,53 +52,35 @@ def test_answers_that_differ_are_hardly_ever_merged():
     assert scores["near miss"].merged <= 6
 
 
-@pytest.mark.parametrize(
-    ("question", "first", "second"),
-    [
-        ("Where was Tromis Garvek born?", "toreth", "toreth dralia"),
-        ("Where was Tromis Garvek born?", "in toreth", "toreth"),
-        ("What is the capital of Maldun?", "capital of maldun is toreth", "toreth"),
-        ("Who wrote The Silent River?", "dr sorin velis", "sorin velis"),
-        ("Who wrote The Silent River?", "silent river was written by sorin velis", "sorin velis"),
-        ("How many chapters has The Silent River?", "47 chapters", "47"),
-    ],
-)
-def test_forms_of_one_answer_entail_each_other(question, first, second):
-    assert verdicts(question, first, second) == ("entailment", "entailment")
+BORN, WROTE = "Where was Tromis Garvek born?", "Who wrote The Silent River?"
+CHAPTERS = "How many chapters has The Silent River?"
+SAME, FINER, OTHER = ("entailment",) * 2, ("entailment", "neutral"), ("contradiction",) * 2
 
 
 @pytest.mark.parametrize(
-    ("question", "first", "second"),
+    ("question", "first", "second", "expected"),
     [
-        ("Where was Tromis Garvek born?", "toreth dralia", "dralia"),
-        ("Who wrote The Silent River?", "sorin velis", "velis"),
-        ("When was Tromis Garvek born?", "1820-05-03", "1820"),
+        (BORN, "toreth", "toreth dralia", SAME),
+        (BORN, "in toreth", "toreth", SAME),
+        ("What is the capital of Maldun?", "capital of maldun is toreth", "toreth", SAME),
+        (WROTE, "dr sorin velis", "sorin velis", SAME),
+        (WROTE, "silent river was written by sorin velis", "sorin velis", SAME),
+        (CHAPTERS, "47 chapters", "47", SAME),
+        (BORN, "toreth dralia", "dralia", FINER),
+        (WROTE, "sorin velis", "velis", FINER),
+        ("When was Tromis Garvek born?", "1820-05-03", "1820", FINER),
+        (BORN, "toreth", "kelmon", OTHER),
+        (BORN, "toreth", "toresh", OTHER),
+        (WROTE, "sorin velis", "sorin torun", OTHER),
+        (WROTE, "sorin velis", "dr kanor velis", OTHER),
+        (CHAPTERS, "47 chapters", "48", OTHER),
+        (WROTE, "sorin velis", "1820", OTHER),
     ],
 )
-def test_the_more_specific_answer_entails_the_other_and_not_the_reverse(question, first, second):
-    assert verdicts(question, first, second) == ("entailment", "neutral")
-
-
-@pytest.mark.parametrize(
-    ("question", "first", "second"),
-    [
-        ("Where was Tromis Garvek born?", "toreth", "kelmon"),
-        ("Where was Tromis Garvek born?", "toreth", "toresh"),
-        ("Who wrote The Silent River?", "sorin velis", "sorin torun"),
-        ("Who wrote The Silent River?", "sorin velis", "dr kanor velis"),
-        ("How many chapters has The Silent River?", "47 chapters", "48"),
-        ("Who wrote The Silent River?", "sorin velis", "1820"),
-    ],
-)
-def test_other_answers_contradict_each_other(question, first, second):
-    assert verdicts(question, first, second) == ("contradiction", "contradiction")
-
-
-def test_the_tokenizer_cuts_names_into_syllables_and_keeps_the_two_sides_apart():
-    tokenizer = nli.build_tokenizer()
-    encoded = tokenizer("toreth", "toreth")
-    assert encoded["token_type_ids"] == sorted(encoded["token_type_ids"])
-    assert tokenizer.unk_token_id not in encoded["input_ids"]
+def test_forms_of_one_answer_entail_each_other_a_finer_one_the_coarser_and_others_contradict(
+    question: str, first: str, second: str, expected: tuple[str, str]
+) -> None:
+    assert verdicts(question, first, second) == expected
 
 
 def test_the_shipped_tokenizer_is_the_one_that_the_code_builds():

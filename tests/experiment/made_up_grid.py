@@ -16,10 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from semcal.experiment.grid_settings import slug, yaml_text
+from semcal.experiment.grid_settings import slug
 from semcal.files import dumps, write_rows
 from semcal.measures import MEASURES, confidence
 from semcal.text.normal_form import normal_form
+from semcal.yaml_files import yaml_text
 
 METHODS = ("Base", "SE", "TS", "ATS", "Platt")
 #: The temperature that each candidate's distribution has in effect; those of TS stand in the selection.

@@ -13,8 +13,8 @@ from semcal.errors import InputError, StoreError
 from semcal.experiment.analyses import analyse
 from semcal.experiment.analyses.answer_analyses import audit_result, audit_sheet
 from semcal.experiment.finished import read_finished
-from semcal.experiment.grid_settings import parse_yaml, yaml_text
 from semcal.metrics import ace_in_row_order
+from semcal.yaml_files import parse_yaml, yaml_text
 
 SMALL: dict[str, Any] = {
     "models": ("alpha-1b",),

@@ -64,7 +64,7 @@ def test_generate_draws_from_exactly_logits_over_t(fitted: tuple[Path, float]) -
 
 @pytest.mark.parametrize("t", [0.0, -1.0, float("nan"), float("inf")])
 def test_no_other_number_is_a_temperature(t: float) -> None:
-    with pytest.raises(UsageError, match="positive"):
+    with pytest.raises(UsageError, match="temperature"):
         TemperatureProcessor(t)
 
 

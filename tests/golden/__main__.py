@@ -10,6 +10,8 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.golden.archive import ARCHIVE, read_archive, write_archive
@@ -34,17 +36,23 @@ def main() -> int:
 
 
 def written_today(folder: Path) -> dict[str, str]:
-    """The files that the commands write, run in a process of one thread that finds nothing in its cache."""
-    from tests.golden.commands import stored_files
+    """Run the commands in two processes of one thread, each with an empty cache, and return the files."""
+    from tests.golden.commands import PROCESSES, stored_files
 
-    code = "import sys; from pathlib import Path; from tests.golden.commands import write_everything; "
-    code += "write_everything(Path(sys.argv[1]))"
+    with ThreadPoolExecutor(len(PROCESSES)) as pool:
+        list(pool.map(lambda names: _write_in_process(folder, names), PROCESSES))
+    return stored_files(folder)
+
+
+def _write_in_process(folder: Path, names: Sequence[str]) -> None:
+    code = "import sys; from pathlib import Path; from tests.golden.commands import write_parts; "
+    code += "write_parts(Path(sys.argv[1]), sys.argv[2:])"
     with tempfile.TemporaryDirectory() as cache:
         surroundings = {**os.environ, "OMP_NUM_THREADS": "1", "SEMCAL_CACHE": cache}
         surroundings["PYTHONPATH"] = os.pathsep.join(str(Path(place).absolute()) for place in sys.path)
         surroundings.pop("SEMCAL_API_KEY", None)
-        subprocess.run([sys.executable, "-c", code, str(folder)], check=True, env=surroundings)
-    return stored_files(folder)
+        command = [sys.executable, "-c", code, str(folder), *names]
+        subprocess.run(command, check=True, env=surroundings, stdout=subprocess.DEVNULL)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from tests.golden.calibrations import write_calibrations
-from tests.golden.grids import write_calibrated_grid, write_killed_grid
+from tests.golden.grids import write_calibrated_grid, write_paper_grid
 from tests.golden.invoking import store_output
 from tests.golden.machine_facts import is_compared, without_machine_facts
 from tests.golden.python_results import write_python_results
@@ -30,18 +30,25 @@ FITS: dict[str, Sequence[str]] = {
     "ts-selected": ("--select",),
     "ts-selected-by-brier": ("--select", "--by", "brier"),
 }
+CLUSTERINGS = (
+    ("exact", "components"),
+    ("default", "components"),
+    ("default", "greedy"),
+    ("default", "complete"),
+    ("atlas", "greedy"),
+)
 SAMPLED_FITS = ("ts-grid", "ts-selected", "ts-selected-by-brier")
 EXPORTS = ("temperature", "logits-processor")
 
 
-def write_everything(folder: Path) -> None:
-    """Run all commands and leave what they write in a folder, each part in a folder of its own."""
+def write_parts(folder: Path, names: Sequence[str]) -> None:
+    """Run the commands of some parts, each part in a folder of its own."""
     torch.set_num_threads(1)
-    for name, write in PARTS.items():
+    for name in names:
         part = folder.absolute() / name
         part.mkdir(parents=True)
         with chdir(part):
-            write()
+            PARTS[name]()
 
 
 def stored_files(folder: Path) -> dict[str, str]:
@@ -58,7 +65,7 @@ def _stored(folder: Path) -> Iterator[tuple[str, str]]:
 
 def write_pipe() -> None:
     """Questions that become samples, clusters, measures, grades and metrics, with other ways to cluster."""
-    questions = write_questions("questions.jsonl", "test", 20)
+    questions = write_questions("questions.jsonl", "test", 8)
     sampling = ("--model", "atlas", "--max-new-tokens", 24, "--seed", 3)
     sampled = store_output("sample", "sample", questions, *sampling)
     clustered = store_output("cluster", "cluster", "-", "--equivalence", "atlas", stdin=sampled)
@@ -68,11 +75,10 @@ def write_pipe() -> None:
     store_output("measure-at", "measure", "-", "--t-alpha", 0.75, "--g-alpha", 1.25, stdin=clustered)
     store_output("grade-rouge", "grade", "-", "--rouge", "--seed", 5, stdin=measured)
     nli = ("--grader", "nli", "--equivalence", "atlas")
-    store_output("grade-nli", "grade", "-", *nli, "--limit", 6, stdin=measured)
-    for linkage in ("components", "greedy", "complete"):
-        for equivalence in ("exact", "default", "atlas"):
-            how = ("--equivalence", equivalence, "--linkage", linkage, "--limit", 10, "--merge-refusals")
-            store_output(f"cluster-{equivalence}-{linkage}", "cluster", "-", *how, stdin=sampled)
+    store_output("grade-nli", "grade", "-", *nli, "--limit", 4, stdin=measured)
+    for equivalence, linkage in CLUSTERINGS:
+        how = ("--equivalence", equivalence, "--linkage", linkage, "--merge-refusals")
+        store_output(f"cluster-{equivalence}-{linkage}", "cluster", "-", *how, stdin=sampled)
     sure = ("--temperature", 0.7, "--m", 3, "--limit", 5)
     store_output("sample-at-temperature", "sample", questions, "--model", "atlas", *sure)
     embedded = ("--model", "atlas", "--equivalence", "atlas", "--recalibrator", "atlas")
@@ -81,12 +87,12 @@ def write_pipe() -> None:
 
 def write_fits() -> None:
     """Recalibrators of every method, fitted and chosen."""
-    labelled = write_questions("labelled.jsonl", "calibration_train", 40)
-    validation = write_questions("validation.jsonl", "validation", 12)
+    labelled = write_questions("labelled.jsonl", "calibration_train", 16)
+    validation = write_questions("validation.jsonl", "validation", 8)
     for name, options in FITS.items():
         arguments: list[object] = ["--model", "atlas", "--out", name, *options]
         if name in SAMPLED_FITS:
-            arguments += ["--equivalence", "atlas", "--m", 4, "--max-new-tokens", 24]
+            arguments += ["--equivalence", "atlas", "--m", 3, "--max-new-tokens", 16]
         if "--select" in options:
             arguments += ["--validation", validation]
         store_output(name, "fit", labelled, *arguments, "--json")
@@ -98,7 +104,7 @@ def write_exports() -> None:
         store_output(form, "export", "../fit/ts", "--format", form)
 
 
-#: Folder → what writes there, in this order.
+#: Folder → the function that writes into it.
 PARTS: Mapping[str, Callable[[], None]] = {
     "pipe": write_pipe,
     "fit": write_fits,
@@ -107,6 +113,11 @@ PARTS: Mapping[str, Callable[[], None]] = {
     "calibrate": write_calibrations,
     "servers": write_served,
     "python": write_python_results,
-    "grid": write_killed_grid,
+    "grid": write_paper_grid,
     "calibrated-grid": write_calibrated_grid,
 }
+#: Two processes write the parts at the same time: the names of the parts of each.
+PROCESSES = (
+    ("grid", "calibrate"),
+    ("pipe", "fit", "export", "import", "servers", "python", "calibrated-grid"),
+)

@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+#: The hash of a drawing (page_text.py).
+_FIGURE = re.compile(r"drawn \w{16}")
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 
 
@@ -21,12 +23,24 @@ class Difference:
         return f"{self.name}: {self.words or f'numbers differ by up to {self.distance:.3g}'}"
 
 
-def differences(before: Mapping[str, str], after: Mapping[str, str]) -> list[Difference]:
-    """Files that are missing, new or different, in the order of their names."""
+def differences(
+    before: Mapping[str, str], after: Mapping[str, str], *, tolerance: float = 0.0
+) -> list[Difference]:
+    """List the files that are missing, new or different, in the order of their names.
+
+    The distance of two numbers is their difference, divided by the absolute value of the first if that is
+    above 1. With a tolerance, numbers within it are equal, and hashes of figures are not compared, since
+    processors round differently.
+    """
+    if tolerance:
+        before, after = (
+            {name: _FIGURE.sub("", text) for name, text in one.items()} for one in (before, after)
+        )
     found = [Difference(name, 0.0, "is missing") for name in before.keys() - after.keys()]
     found += [Difference(name, 0.0, "is new") for name in after.keys() - before.keys()]
     shared = before.keys() & after.keys()
-    found += [_difference(name, before[name], after[name]) for name in shared if before[name] != after[name]]
+    moved = (_difference(name, before[name], after[name]) for name in shared if before[name] != after[name])
+    found += [one for one in moved if one.words or not tolerance or one.distance > tolerance]
     return sorted(found, key=lambda one: one.name)
 
 
@@ -34,8 +48,8 @@ def _difference(name: str, before: str, after: str) -> Difference:
     old_words, new_words = _NUMBER.split(before), _NUMBER.split(after)
     if old_words != new_words:
         return Difference(name, 0.0, _first_words(before, after))
-    pairs = zip(_NUMBER.findall(before), _NUMBER.findall(after), strict=True)
-    return Difference(name, max(abs(float(old) - float(new)) for old, new in pairs))
+    pairs = zip(map(float, _NUMBER.findall(before)), map(float, _NUMBER.findall(after)), strict=True)
+    return Difference(name, max(abs(old - new) / max(1.0, abs(old)) for old, new in pairs))
 
 
 def _first_words(before: str, after: str, width: int = 60) -> str:

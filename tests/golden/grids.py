@@ -1,16 +1,11 @@
-"""Grids: one killed with a part of its blocks done and resumed, and one of maps over a model and a server."""
+"""Two grids: the paper's methods on two data sets, and Calibrated on a model and a server."""
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
-from semcal.experiment.grid_settings import yaml_text
+from semcal.yaml_files import yaml_text
 from tests.golden.invoking import store_output
 from tests.golden.questions import mill_questions, questions_of, write_rows
 from tests.servers.fake_server import FakeServer
@@ -19,36 +14,23 @@ SOUND: dict[str, Any] = {
     "preset": "sound",
     "models": [{"name": "Llama", "path": "atlas"}],
     "datasets": [
-        {"name": name, "source": name, "calibration_train": 32, "validation": 12, "test": 12}
+        {"name": name, "source": name, "calibration_train": 14, "validation": 6, "test": 6}
         for name in ("atlas-rare", "atlas-reading")
     ],
     "equivalence": "atlas",
     "methods": ["Base", "SE", "TS", "ATS", "Platt"],
     "runs": {"count": 2},
-    "sampling": {"m": 4, "max_new_tokens": {"closed_book": 24, "open_book": 24}, "counts": [2, 6]},
+    "sampling": {"m": 3, "max_new_tokens": {"closed_book": 16, "open_book": 16}, "counts": [2]},
     "fitting": {"losses": [["NLL", None], ["SS", 0.25]], "weight_decays": [0.0], "learning_rate": 1e-3},
-    "evaluation": {"resamples": 200},
+    "evaluation": {"resamples": 100},
+    "extras": {"figure_files": False},
 }
-#: Blocks of the first grid that are there when it is killed.
-BLOCKS = 12
 
 
-def write_killed_grid() -> None:
-    """The grid of the paper's methods in a process that is killed, and in another that resumes it."""
-    config, run = Path("config.yaml"), Path("run")
-    config.write_text(yaml_text(SOUND))
-    command = [sys.executable, "-m", "semcal", "run", str(config), "--out", str(run), "--workers", "1", "-q"]
-    with subprocess.Popen(command) as process:
-        while process.poll() is None and _finished_blocks(run) < BLOCKS:
-            time.sleep(0.05)
-        if process.poll() is not None:
-            raise RuntimeError("the grid ended before it could be killed")
-        process.send_signal(signal.SIGKILL)
-    subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
-
-
-def _finished_blocks(run: Path) -> int:
-    return sum(1 for _ in (run / "blocks").glob("*/*.jsonl")) if run.is_dir() else 0
+def write_paper_grid() -> None:
+    """Run the grid of the paper's methods on two data sets."""
+    Path("config.yaml").write_text(yaml_text(SOUND))
+    store_output("run", "run", "config.yaml", "--out", "run", "--workers", 1)
 
 
 def write_calibrated_grid() -> None:

@@ -1,11 +1,7 @@
-"""Commands over the fake server: what kinds of servers give, faults on the way, and a kill and resume."""
+"""Commands over the fake server: what kinds of servers give, and faults on the way."""
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,13 +20,13 @@ KINDS: Mapping[str, Mapping[str, Any]] = {
     "one-choice": {"n_ignored": True, "log_probs": None, "no_usage": True},
     "busy": {"busy": 1, "retry_after": "0"},
     "thinking": {"reasons": "field"},
-    "truncating": {"truncates": "always"},
+    "truncating": {"truncates": "always", "log_probs": "masked"},
 }
 #: Options beside those of all kinds.
 OPTIONS: Mapping[str, Sequence[object]] = {
     "llama.cpp": ("--temperature", 0.7),
     "openai": ("--temperature", 0.7),
-    "thinking": ("--allow-truncation", "--max-new-tokens", 60),
+    "thinking": ("--max-new-tokens", 60),
     "truncating": ("--allow-truncation",),
 }
 #: What happens to replies; not what is noticed or not as the next request comes sooner or later.
@@ -52,7 +48,7 @@ IN_TURN = ("--concurrency", 1)
 
 
 def write_served() -> None:
-    """Ask servers of all kinds; calibrate, fit and ask over one; lose replies, questions and the process."""
+    """Ask servers of all kinds; calibrate, fit and ask over one; lose replies and questions."""
     questions = write_rows("questions.jsonl", served_questions())
     for kind, switches in KINDS.items():
         with FakeServer(**switches) as server:
@@ -60,7 +56,6 @@ def write_served() -> None:
     with FakeServer(log_probs="scaled", refused=("mill 3?",)) as server:
         _learn_and_ask(questions, server)
     _sample_with_faults()
-    _calibrate_killed()
 
 
 def _probe_and_sample(kind: str, questions: str, server: FakeServer) -> None:
@@ -90,23 +85,3 @@ def _sample_with_faults() -> None:
         sampling = ("sample", questions, "--model", f"openai:{proxy.url}#fake", "--m", 4, *IN_TURN)
         store_output("sample-with-faults", *sampling, exit_code=1)
         Path("faults.txt").write_text("".join(f"{name} {n}\n" for name, n in sorted(proxy.faults.items())))
-
-
-def _calibrate_killed() -> None:
-    """A calibration that is killed in its second block of questions, and begun again."""
-    labelled = write_rows("many.jsonl", mill_questions(40))
-    with FakeServer(log_probs="scaled") as server:
-        options = (labelled, "--model", server.name, "--equivalence", "exact", *IN_TURN, "--out", "resumed")
-        words = [sys.executable, "-m", "semcal", "calibrate", *map(str, options), "--quiet"]
-        with subprocess.Popen(words) as process:
-            while process.poll() is None and not _asked_for(server, "mill 34?"):
-                time.sleep(0.005)
-            if process.poll() is not None:
-                raise RuntimeError("the calibration ended before it could be killed")
-            process.send_signal(signal.SIGKILL)
-        store_output("resumed", "calibrate", *options)
-
-
-def _asked_for(server: FakeServer, words: str) -> bool:
-    """Whether a request has asked a question with these words."""
-    return any(words in str(body) for _, body in server.requests)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from semcal.errors import UsageError
 from semcal.meaning.answer import AnswerFormat, AnswerSpan, first_answer, split_reasoning
+from tests.tables import texts
 
 AUTO = AnswerFormat()
 MARKUP = [
@@ -266,50 +267,12 @@ def test_reasoning_is_split_from_the_answer() -> None:
     assert split_reasoning(" Mirna ") == ("", " Mirna ")
 
 
-PIECES = [
-    *(
-        "Mirna",
-        "The answer is",
-        "6",
-        ".",
-        " ",
-        "\n",
-        "?",
-        "!",
-        "。",
-        "#### ",
-        "ANSWER: ",
-        "\\boxed{",
-        "}",
-        "{",
-        '"',
-    ),
-    *(
-        "<think>",
-        "</think>",
-        "<answer>",
-        "</answer>",
-        "```",
-        "```json\n",
-        '{"answer": "a"}',
-        '{"a":',
-        "[",
-        "]",
-        "1.",
-    ),
-    *(
-        "<|channel|>",
-        "final",
-        "<|message|>",
-        "<|end|>",
-        "analysis",
-        "assistantfinal",
-        "\\text{",
-        "Final answer:",
-        "**",
-    ),
-    *("9. ", "XX. ", "Question:", "Who is it? ", "Oh! ", "\\", "$", "Sure!"),
-]
+PIECES = texts(r"""
+Mirna | 6 | . | ? | ! | 。 | \boxed{ | \text{ | } | { | <think> | </think> | <answer> | </answer> | ```
+{"a": | [ | ] | 1. | ** | \ | $ | Sure! | <|channel|> | <|message|> | <|end|> | final | analysis
+assistantfinal | Question: | The answer is | {"answer": "a"} | Final answer:
+""")
+PIECES += ['"', " ", "\n", "#### ", "ANSWER: ", "```json\n", "9. ", "XX. ", "Who is it? ", "Oh! "]
 FORMATS = ["auto", "first", "final", "whole", "json", "json:/a/0", r"regex:(\S+)"]
 TEXTS = st.one_of(st.text(max_size=60), st.lists(st.sampled_from(PIECES), max_size=14).map("".join))
 

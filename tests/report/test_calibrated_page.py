@@ -14,7 +14,7 @@ from read_page import Page
 from semcal.experiment.analyses import analyse
 from semcal.experiment.answer_steps import ApplyStep
 from semcal.experiment.finished import calibrated_path, calibration_folder, read_finished
-from semcal.experiment.grid_settings import Grading, parse_yaml, yaml_text
+from semcal.experiment.grid_settings import Grading
 from semcal.experiment.report.build import remake
 from semcal.experiment.report.report_figures import grid_figures
 from semcal.experiment.report.report_tables import report_tables
@@ -22,6 +22,7 @@ from semcal.experiment.report.summary import in_words, sentences
 from semcal.files import dumps
 from semcal.rows import Row
 from semcal.steps import WorkerState
+from semcal.yaml_files import parse_yaml, yaml_text
 from tests.json_rows import calibrate_rows
 
 DATASET = "made-up-trivia"

@@ -12,12 +12,12 @@ from made_up_grid import Grid, write_grid
 
 from semcal.experiment.analyses import analyse
 from semcal.experiment.finished import FinishedRun, read_finished
-from semcal.experiment.grid_settings import parse_yaml, yaml_text
 from semcal.experiment.report.build import page as grid_page
 from semcal.experiment.report.build import page_figure, write_tables
 from semcal.experiment.report.explorer import explorer_blocks
 from semcal.experiment.report.report_figures import planned_figures
 from semcal.files import dumps
+from semcal.yaml_files import parse_yaml, yaml_text
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
 

@@ -10,7 +10,6 @@ import pytest
 from made_up_grid import Grid, write_grid
 
 from semcal.experiment.analyses import analyse
-from semcal.experiment.grid_settings import parse_yaml, yaml_text
 from semcal.experiment.report.report_tables import (
     PUBLISHED_TABLES,
     dataset_in_paper,
@@ -18,6 +17,7 @@ from semcal.experiment.report.report_tables import (
     published,
     report_tables,
 )
+from semcal.yaml_files import parse_yaml, yaml_text
 
 BY_METHOD = [name for name in PUBLISHED_TABLES if "metric" in published(name)["rows"][0]]
 

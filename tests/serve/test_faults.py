@@ -61,6 +61,7 @@ def test_a_model_server_that_goes_and_comes_back_is_asked_again_at_once() -> Non
                 proxy._share = float(gone)
                 reply = server.chat(QUESTION)
                 assert code_of(reply) == ("backend_failed" if gone else None)
+                assert str(backend.port) not in reply.text
                 assert gone or reply.json()["semcal"]["confidence"] == expected
                 assert server.get("/ready").status_code == 200  # it lists its models all the while
 

@@ -41,6 +41,8 @@ def test_a_reply_comes_back_as_it_was_written(tmp_path: Path) -> None:
     for reply in replies:
         log.add(reply)
     assert [log.reply("a"), log.reply("b"), log.reply("c")] == [*replies, None]
+    with pytest.raises(StoreError, match="UNIQUE"):
+        log.add(reply_of("a"))
     log.close()
     assert ReplyLog(log.path).reply("a") == replies[0]
 
@@ -155,21 +157,6 @@ def test_of_audited_replies_the_first_label_of_these_counts(tmp_path: Path) -> N
     assert [reply.id for reply in log.labelled(audited=True)] == ["audit"]
 
 
-def test_labels_of_one_question_are_found_quickly_however_many_there_are(tmp_path: Path) -> None:
-    """By the plan: each look-up of rivals is a search in an index, and none a scan."""
-    log = ReplyLog(tmp_path / "log.sqlite")
-    with closing(sqlite3.connect(log.path)) as database:
-        for conditions in (log_module._COUNTS, log_module._COUNTS_AUDITED, log_module._CONFLICTS):
-            plan = database.execute(f"EXPLAIN QUERY PLAN SELECT 1 FROM labels WHERE {conditions}").fetchall()
-            of_rivals = [step[3] for step in plan if "rival" in step[3]]
-            assert of_rivals
-            assert all("SEARCH rival USING" in step and step.count("=?") for step in of_rivals)
-            narrow = {"subjects": "number<?", "audits": "audited=?", "sides": "correct=?"}
-            assert any(
-                f"{name} " in step and word in step for step in of_rivals for name, word in narrow.items()
-            )
-
-
 CRASHING = """
 import os, sys
 from pathlib import Path
@@ -220,14 +207,6 @@ def test_many_threads_write_and_nothing_is_lost(tmp_path: Path) -> None:
     assert len(list(log.labelled())) == len(list(log.probabilities())) == 200
 
 
-def test_an_id_is_taken_once(tmp_path: Path) -> None:
-    log = ReplyLog(tmp_path / "log.sqlite")
-    log.add(reply_of("a"))
-    with pytest.raises(StoreError, match="UNIQUE"):
-        log.add(reply_of("a"))
-    assert len(list(log.probabilities())) == 1
-
-
 def test_the_log_is_for_its_owner_alone(tmp_path: Path) -> None:
     log = ReplyLog(tmp_path / "log.sqlite")
     log.add(reply_of("a"))
@@ -262,31 +241,20 @@ def test_a_log_takes_over_what_it_lacks_of_another_one(tmp_path: Path) -> None:
     assert list(own.labelled(after=1)) == []
 
 
-def test_a_file_that_is_no_log_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("statement", "named"),
+    [("DROP TABLE labels", "tables"), ("PRAGMA user_version = 9", "9"), (None, "another program")],
+)
+def test_a_file_that_is_no_log_is_refused(statement: str | None, named: str, tmp_path: Path) -> None:
     path = tmp_path / "log.sqlite"
-    sqlite3.connect(path).execute("CREATE TABLE others (x)").connection.close()
-    with pytest.raises(StoreError, match="another program"):
+    if statement is not None:
+        ReplyLog(path).close()
+    with closing(sqlite3.connect(path)) as database:
+        database.execute(statement or "CREATE TABLE others (x)")
+    with pytest.raises(StoreError, match=named):
         ReplyLog(path)
     path.write_bytes(b"no database at all" * 100)
     with pytest.raises(StoreError, match="damaged"):
-        ReplyLog(path)
-
-
-def test_a_log_with_other_tables_is_damaged(tmp_path: Path) -> None:
-    ReplyLog(path := tmp_path / "log.sqlite").close()
-    database = sqlite3.connect(path)
-    database.execute("DROP TABLE labels")
-    database.close()
-    with pytest.raises(StoreError, match=r"damaged \(its tables"):
-        ReplyLog(path)
-
-
-def test_a_log_of_a_later_version_is_refused(tmp_path: Path) -> None:
-    ReplyLog(path := tmp_path / "log.sqlite").close()
-    database = sqlite3.connect(path)
-    database.execute("PRAGMA user_version = 9")
-    database.close()
-    with pytest.raises(StoreError, match="layout 9"):
         ReplyLog(path)
 
 

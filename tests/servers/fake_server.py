@@ -7,44 +7,8 @@ or in a process of its own, which prints its URL: ``python -m tests.servers.fake
 
 What it answers depends on the request alone: every choice is drawn with random numbers from a hash of the
 body and its index. The model is that of `fake_model` (questions, answers and probabilities in closed form).
-`server.requests` lists what was asked, as (path, body), those that were refused included.
-
-Switches (`Quirks`), all off at first, which is a server that does everything and does it right:
-
-n_ignored             n > 1 gives one choice
-n_at_most             n above it gives that many choices, without a word
-slots                 n above it is a 400 (llama.cpp)
-seed_ignored          the same request is answered differently each time
-choices_alike         all choices of a request are the same
-log_probs             "raw" (at T = 1 whatever T is), "scaled" (at T), "masked" (at T, after truncation), None
-scaled_on_request     post_sampling_probs with samplers=["temperature"] gives prob/top_probs at T (llama.cpp)
-max_top_logprobs      20; more is a 400; -1: as many as there are tokens
-zero_drops_them       top_logprobs 0 gives no log-probabilities at all (llama.cpp)
-drawn_takes_a_place   the drawn token stands first among top_logprobs, whatever its rank (vLLM)
-halves_lost           a token that is half a character has no entry; its text joins the next one (llama.cpp)
-end_has_entry         True; whether the end of turn has an entry of its own
-prompt_scores         "prompt_logprobs", "echo", "both" or None; otherwise they are ignored with a 200
-chosen_ids            True; whether logprob_token_ids is obeyed
-continues             True; whether continue_final_message is obeyed
-ids_in, ids_out       True; whether prompts of token ids are taken, and return_token_ids and
-                      return_tokens_as_token_ids are obeyed
-usage_of_one          usage counts one choice of n (llama.cpp)
-no_usage              replies have no usage
-truncates             "never", "unless stated" (top-k 40, top-p 0.95, min-p 0.05 where absent), "always"
-max_temperature       more is a 400 (OpenAI: 2)
-longest               a prompt of more tokens is a 400
-unknown_refused       a field that OpenAI does not know (top_k, min_p, ...) is a 400
-reasons               "field" (reasoning_content) or "inline" (<think>...</think>): 43 tokens of thought first
-completions           True; whether there is /completions
-refused               prompts that hold one of these texts are a 400
-busy, retry_after     the first `busy` tries of every request are a 429 with this Retry-After header
-key                   Authorization: Bearer KEY, or else 401
-delay                 seconds before each answer
-timings               replies have them (llama.cpp, also where a proxy stands before it)
-server, version       "vLLM", "llama.cpp", "LiteLLM", "OpenAI": for /version, /props, /health/readiness,
-                      system_fingerprint and owned_by
-models                the names that are listed
-tls                   the context of a server that speaks HTTPS
+`server.requests` lists what was asked, as (path, body), those that were refused included. `Quirks` are the
+switches.
 
 /v1/models, /v1/chat/completions, /v1/completions; /version, /health, /tokenize, /props below the host.
 """
@@ -66,7 +30,7 @@ from typing import Any
 import numpy as np
 
 from tests.servers import fake_model as model
-from tests.servers.thread_server import ThreadServer
+from tests.servers.thread_server import ThreadServer, read_message
 
 Json = dict[str, Any]
 
@@ -91,49 +55,47 @@ OPENAI: dict[str, Any] = {
     "ids_out": False,
     "prompt_scores": None,
     "chosen_ids": False,
-    "continues": False,
 }
 
 
 @dataclass
 class Quirks:
-    """See the module."""
+    """Switches, all off at first, which is a server that does everything and does it right."""
 
-    n_ignored: bool = False
-    n_at_most: int = 10**6
-    slots: int | None = None
-    seed_ignored: bool = False
-    choices_alike: bool = False
-    log_probs: str | None = "raw"
-    scaled_on_request: bool = False
-    max_top_logprobs: int = 20
-    zero_drops_them: bool = False
-    drawn_takes_a_place: bool = False
-    halves_lost: bool = False
-    end_has_entry: bool = True
-    prompt_scores: str | None = "both"
-    chosen_ids: bool = True
-    continues: bool = True
-    ids_in: bool = True
-    ids_out: bool = True
-    usage_of_one: bool = False
+    n_ignored: bool = False  # n > 1 gives one choice
+    n_at_most: int = 10**6  # n above it gives that many choices, without a word
+    slots: int | None = None  # n above it is a 400 (llama.cpp)
+    seed_ignored: bool = False  # the same request is answered differently each time
+    choices_alike: bool = False  # all choices of a request are the same
+    log_probs: str | None = "raw"  # at T = 1 whatever T is; "scaled": at T; "masked": at T, after truncation
+    scaled_on_request: bool = False  # post_sampling_probs gives prob and top_probs at T (llama.cpp)
+    max_top_logprobs: int = 20  # more is a 400; -1: as many as there are tokens
+    zero_drops_them: bool = False  # top_logprobs 0 gives no log-probabilities at all (llama.cpp)
+    drawn_takes_a_place: bool = False  # the drawn token stands first among top_logprobs (vLLM)
+    halves_lost: bool = False  # half a character has no entry; its text joins the next one (llama.cpp)
+    end_has_entry: bool = True  # the end of turn has an entry of its own
+    prompt_scores: str | None = "both"  # or "prompt_logprobs", "echo"; None: they are ignored with a 200
+    chosen_ids: bool = True  # logprob_token_ids is obeyed
+    ids_in: bool = True  # prompts of token ids are taken
+    ids_out: bool = True  # return_token_ids and return_tokens_as_token_ids are obeyed
+    usage_of_one: bool = False  # usage counts one choice of n (llama.cpp)
     no_usage: bool = False
-    truncates: str = "never"
-    max_temperature: float | None = None
-    longest: int | None = None
-    unknown_refused: bool = False
-    reasons: str | None = None
-    completions: bool = True
-    refused: Sequence[str] = ()
-    busy: int = 0
+    truncates: str = "never"  # "unless stated": top-k 40, top-p 0.95, min-p 0.05 where absent; "always"
+    max_temperature: float | None = None  # more is a 400 (OpenAI: 2)
+    longest: int | None = None  # a prompt of more tokens is a 400
+    unknown_refused: bool = False  # a field that OpenAI does not know (top_k, min_p, ...) is a 400
+    reasons: str | None = None  # 43 tokens of thought first: "field" (reasoning_content), "inline" (<think>)
+    completions: bool = True  # there is /completions
+    refused: Sequence[str] = ()  # prompts that hold one of these texts are a 400
+    busy: int = 0  # so many first tries of every request are a 429 with the header Retry-After: `retry_after`
     retry_after: str | None = None
-    key: str | None = None
-    delay: float = 0.0
-    server: str = "vLLM"
+    key: str | None = None  # Authorization: Bearer KEY, or else 401
+    delay: float = 0.0  # seconds before each answer
+    server: str = "vLLM"  # or "llama.cpp", "LiteLLM", "OpenAI", "SGLang"
     version: str = "0.0.1"
-    timings: bool = False
-    models: Sequence[str] = ("fake",)
-    tls: ssl.SSLContext | None = None
+    timings: bool = False  # replies have them (llama.cpp, also where a proxy stands before it)
+    models: Sequence[str] = ("fake",)  # the names that are listed
+    tls: ssl.SSLContext | None = None  # of a server that speaks HTTPS
 
 
 class Refused(Exception):
@@ -145,18 +107,8 @@ class Refused(Exception):
 
 
 KNOWN = {
-    *(
-        "model",
-        "messages",
-        "prompt",
-        "n",
-        "seed",
-        "temperature",
-        "top_p",
-        "max_tokens",
-        "max_completion_tokens",
-    ),
-    *("logprobs", "top_logprobs", "stop", "presence_penalty", "frequency_penalty", "echo", "response_format"),
+    *("model", "messages", "prompt", "n", "seed", "temperature", "top_p", "max_tokens", "logprobs", "echo"),
+    *("max_completion_tokens", "top_logprobs", "stop", "presence_penalty", "frequency_penalty"),
 }
 THINKING = model.encode("<think>" + "let me " * 4 + "</think>")
 
@@ -180,8 +132,7 @@ class FakeModel:
         self._unseeded = itertools.count()
 
     def chat(self, body: Json) -> Json:
-        begun = self.quirks.continues and bool(body.get("continue_final_message"))
-        prompt = model.render(body["messages"], begun=begun)
+        prompt = model.render(body["messages"], begun=bool(body.get("continue_final_message")))
         k = body.get("top_logprobs", 0) if body.get("logprobs") else None
         if k == 0 and self.quirks.zero_drops_them and "top_logprobs" in body:
             k = None
@@ -377,36 +328,24 @@ class FakeModel:
             raw = model.next_log_probs(model.decode(ids[:at]))
             order = [int(one) for one in np.argsort(-raw, kind="stable")]
             shown = [ids[at], *(one for one in order[: k if k >= 0 else None] if one != ids[at])]
-            found.append(
-                {
-                    str(one): {
-                        "logprob": float(raw[one]),
-                        "rank": order.index(one) + 1,
-                        "decoded_token": _text([one]),
-                    }
-                    for one in shown
-                }
-            )
+            ranks = {one: {"logprob": float(raw[one]), "rank": order.index(one) + 1} for one in shown}
+            found.append({str(one): rank | {"decoded_token": _text([one])} for one, rank in ranks.items()})
         return found
 
     def _reply(self, kind: str, body: Json, choices: list[Json], drawn: Sequence[Drawn], prompt: str) -> Json:
         tokens_in = len(model.encode(prompt))
         of = [len(one.ids) for one in drawn]
         out = of[0] if self.quirks.usage_of_one else sum(of)
-        reply: Json = {
-            "id": f"fake-{hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:12]}"
-        }
-        reply |= {"object": kind, "model": body.get("model", self.quirks.models[0]), "choices": choices}
+        key = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:12]
+        reply: Json = {"id": f"fake-{key}", "object": kind, "choices": choices}
+        reply["model"] = body.get("model", self.quirks.models[0])
         if self.quirks.server == "llama.cpp":
             reply["system_fingerprint"] = self.quirks.version
         if self.quirks.timings:
             reply["timings"] = {"prompt_n": tokens_in}
         if not self.quirks.no_usage:
-            reply["usage"] = {
-                "prompt_tokens": tokens_in,
-                "completion_tokens": out,
-                "total_tokens": tokens_in + out,
-            }
+            counts = {"prompt_tokens": tokens_in, "completion_tokens": out}
+            reply["usage"] = {**counts, "total_tokens": tokens_in + out}
         return reply
 
 
@@ -435,7 +374,6 @@ class FakeServer(ThreadServer):
         self.quirks = Quirks(**quirks)
         self.tls = self.quirks.tls
         self.requests: list[tuple[str, Json]] = []
-        self.connections = 0
         self.largest = 0  # requests that were under way at the same time
         self._model = FakeModel(self.quirks)
         self._tries: Counter[str] = Counter()
@@ -455,23 +393,16 @@ class FakeServer(ThreadServer):
         return f"openai:{self.url}#{self.quirks.models[0]}"
 
     async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
         while True:
-            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+            lines, raw = await read_message(reader)
+            head = lines.decode("latin-1").split("\r\n")
             method, path, _ = head[0].split(" ")
             headers = {name.lower(): value.strip() for name, _, value in (x.partition(":") for x in head[1:])}
-            raw = await reader.readexactly(int(headers.get("content-length", 0)))
             status, reply, more = await self._answer(method, path, headers, raw)
             body = json.dumps(reply).encode()
-            lines = [
-                f"HTTP/1.1 {status} {'OK' if status == 200 else 'Error'}",
-                f"content-length: {len(body)}",
-            ]
-            lines += [
-                "content-type: application/json",
-                *(f"{name}: {value}" for name, value in more.items()),
-            ]
-            writer.write("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
+            more |= {"content-type": "application/json", "content-length": str(len(body))}
+            answer = [f"HTTP/1.1 {status} OK", *(f"{name}: {value}" for name, value in more.items())]
+            writer.write("\r\n".join(answer).encode() + b"\r\n\r\n" + body)
             await writer.drain()
 
     async def _answer(
@@ -509,13 +440,8 @@ class FakeServer(ThreadServer):
             return self._model.completions(body)
         if (method, path) == ("GET", "/v1/models"):
             owner = {"vLLM": "vllm", "llama.cpp": "llamacpp"}.get(quirks.server, "openai")
-            return {
-                "object": "list",
-                "data": [
-                    {"id": name, "object": "model", "owned_by": owner, **self._known()}
-                    for name in quirks.models
-                ],
-            }
+            entry = {"object": "model", "owned_by": owner, **self._known()}
+            return {"object": "list", "data": [{"id": name, **entry} for name in quirks.models]}
         if path == "/health":
             return {"status": "ok"}
         if path == "/health/readiness" and quirks.server == "LiteLLM":

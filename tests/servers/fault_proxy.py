@@ -36,7 +36,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from tests.servers.thread_server import ThreadServer
+from tests.servers.thread_server import ThreadServer, read_message
 
 FAULTS = (
     *("refuse", "lose", "cut", "leave", "delay", "too many", "broken", "busy", "truncated", "html", "types"),
@@ -70,10 +70,6 @@ class FaultProxy(ThreadServer):
         self._at_most = at_most
         self._tries: Counter[bytes] = Counter()
 
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/v1"
-
     async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         to_server = await asyncio.open_connection("127.0.0.1", self._upstream)
         try:
@@ -89,12 +85,12 @@ class FaultProxy(ThreadServer):
         to_server: tuple[asyncio.StreamReader, asyncio.StreamWriter],
     ) -> bool:
         """One request and its reply; False if the connection is to be closed."""
-        request = await _message(reader)
+        request = b"".join(await read_message(reader))
         fault, rng = self._fault(request)
         if fault == "refuse":
             return False
         to_server[1].write(request)
-        reply = await _message(to_server[0])
+        reply = b"".join(await read_message(to_server[0]))
         if fault == "hang":
             await reader.read()
         if fault == "delay":
@@ -147,9 +143,3 @@ def _damaged(fault: str | None, reply: bytes, rng: random.Random) -> bytes:
 
 def _reply(body: bytes, status: str = "200 OK", header: str = "server: proxy") -> bytes:
     return f"HTTP/1.1 {status}\r\n{header}\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body
-
-
-async def _message(reader: asyncio.StreamReader) -> bytes:
-    head = await reader.readuntil(b"\r\n\r\n")
-    lengths = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
-    return head + await reader.readexactly(int(lengths[0].partition(b":")[2]) if lengths else 0)

@@ -22,11 +22,6 @@ from tests.servers.fake_server import FakeServer
 QUESTIONS = [f"Who built mill {i}?" for i in range(60)]
 
 
-@pytest.fixture(autouse=True)
-def profiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SEMCAL_CACHE", str(tmp_path / "cache"))
-
-
 def labelled() -> list[dict[str, Any]]:
     """Questions that the fake server answers by their hash; right are the likeliest of its answers."""
     right = [max(known, key=lambda text: known[text]) for known in fake_model.ANSWERS.values()]

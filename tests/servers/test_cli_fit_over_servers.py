@@ -19,12 +19,6 @@ LABELLED = [
 pytestmark = pytest.mark.filterwarnings("always::semcal.errors.SemcalWarning")  # they are printed
 
 
-@pytest.fixture(autouse=True)
-def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.delenv("SEMCAL_API_KEY", raising=False)
-
-
 def test_ts_grid_needs_samples_alone_and_ends_at_the_hottest_that_a_server_takes(tmp_path: Path) -> None:
     file, out = write(tmp_path / "q.jsonl", LABELLED), tmp_path / "grid"
     with FakeServer(log_probs="scaled", max_temperature=2.0) as server:

@@ -41,13 +41,6 @@ LABELLED = [
 pytestmark = pytest.mark.filterwarnings("always::semcal.errors.SemcalWarning")  # they are printed
 
 
-@pytest.fixture(autouse=True)
-def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Profiles of servers are kept apart for each test."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.delenv("SEMCAL_API_KEY", raising=False)
-
-
 def drawn(server: FakeServer) -> list[dict[str, Any]]:
     """The requests that are no probe's: those that ask our questions."""
     return [body for _, body in server.requests if "Question: " in json.dumps(body)]
@@ -98,19 +91,21 @@ def test_a_calibration_of_a_server_is_applied_to_it_and_another_version_is_warne
         assert "9.9" in said
 
 
-def test_options_of_servers_are_refused_beside_a_model_that_runs_here(tmp_path: Path) -> None:
-    file = write(tmp_path / "q.jsonl", ASKED)
-    for option, value in (("--concurrency", "4"), ("--allow-truncation", None), ("--max-cost", "2")):
-        given = [option] if value is None else [option, value]
-        code, _, said = semcal("sample", file, "--model", "atlas", *given)
-        assert (code, f"{option} is for a model behind a server" in said) == (2, True), said
-
-
-def test_options_of_models_that_run_here_are_refused_beside_a_server(tmp_path: Path) -> None:
-    file = write(tmp_path / "q.jsonl", ASKED)
-    for option, value in (("--workers", "2"), ("--dtype", "float32"), ("--memory", "1GB")):
-        code, _, said = semcal("sample", file, "--model", "openai:http://127.0.0.1:9/v1#x", option, value)
-        assert (code, option in said) == (2, True), said
+@pytest.mark.parametrize(
+    ("model", "option"),
+    [
+        *(("atlas", option) for option in (["--concurrency", 4], ["--allow-truncation"], ["--max-cost", 2])),
+        *(
+            ("openai:http://127.0.0.1:9/v1#x", option)
+            for option in (["--workers", 2], ["--dtype", "float32"], ["--memory", "1GB"])
+        ),
+    ],
+)
+def test_options_of_the_other_kind_of_model_are_refused(
+    model: str, option: list[object], tmp_path: Path
+) -> None:
+    code, _, said = semcal("sample", write(tmp_path / "q.jsonl", ASKED), "--model", model, *option)
+    assert (code, option[0] in said) == (2, True), said
 
 
 def test_a_recalibrator_that_is_no_temperature_is_refused_with_why(tmp_path: Path) -> None:
@@ -172,8 +167,7 @@ def test_of_a_server_fewer_questions_are_kept_together_the_more_requests_they_ta
 def test_thinking_is_counted_and_named_when_the_token_limit_ends_it(tmp_path: Path) -> None:
     file = write(tmp_path / "q.jsonl", ASKED[:2])
     with FakeServer(reasons="field") as server:
-        # what the fake server thinks is certain, which looks like truncation
-        given = ("sample", file, "--model", server.name, "--m", 3, "--allow-truncation")
+        given = ("sample", file, "--model", server.name, "--m", 3)
         code, rows, said = semcal(*given)
         assert (code, [row["samples"] for row in rows]) == (0, [[None, None, None]] * 2)
         assert re.search("warning: 6 of 6 answers were still being thought about.*--max-new-tokens", said)
@@ -235,7 +229,7 @@ def test_answers_whose_end_is_not_told_are_counted_and_their_end_is_null(tmp_pat
 
 def test_a_server_that_truncates_is_refused_or_recorded(tmp_path: Path) -> None:
     file = write(tmp_path / "q.jsonl", ASKED[:2])
-    with FakeServer(truncates="always") as server:
+    with FakeServer(truncates="always", log_probs="masked") as server:
         code, _, said = semcal("sample", file, "--model", server.name)
         assert (code, "--allow-truncation" in said) == (1, True), said
         code, rows, said = semcal("sample", file, "--model", server.name, "--allow-truncation")

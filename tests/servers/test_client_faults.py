@@ -46,9 +46,7 @@ def check(
 ) -> FaultProxy:
     """Ask with and without faults; all answers must be the same, and each that of its request."""
     plain = ServerSettings(concurrency=16, timeout=60)
-    # A reply that comes twice also spoils a try of the next request on its connection. With as many retries
-    # as there can be faults altogether, no request can run out of retries.
-    patient = replace(plain, retries=MOST_FAULTS * len(requests))
+    patient = replace(plain, retries=MOST_FAULTS)
     with FakeServer() as server:
         with ServerClient(Endpoint(server.url), plain) as client:
             expected = client.send_all(requests, whose)
@@ -64,13 +62,9 @@ def check(
     assert [one if not isinstance(one, tuple) else one[0] for one in found] == list(map(asked_for, requests))
     assert found == expected
     harmless = sum(proxy.faults[kind] for kind in ("delay", "leave", "twice", "slow twice"))
-    harmful = proxy.faults.total() - harmless
     assert usage.requests == len(requests)
-    assert harmful <= usage.retries <= harmful + harmless  # what is left over is noticed, or spoils a try
-    most = len(requests) + usage.retries - proxy.faults["refuse"]
-    # A request is given up when its connection is closed, and may not have come through by then.
-    closed = sum(proxy.faults[kind] for kind in ("leave", "twice", "slow twice"))
-    assert most - closed <= asked <= most
+    assert usage.retries == proxy.faults.total() - harmless
+    assert asked == len(requests) + usage.retries - proxy.faults["refuse"]
     for of_usage, of_plain in ((usage.tokens_in, spent.tokens_in), (usage.tokens_out, spent.tokens_out)):
         assert of_plain <= of_usage <= of_plain + usage.tokens_lost
     assert usage.tokens_in + usage.tokens_out == spent.tokens_in + spent.tokens_out + usage.tokens_lost
@@ -81,11 +75,6 @@ def check(
 def test_a_thousand_requests_at_ten_percent_faults_have_all_their_own_answers() -> None:
     proxy = check([request(number) for number in range(1000)], share=0.1)
     assert set(proxy.faults) == set(FAULTS)
-
-
-@pytest.mark.slow
-def test_ten_thousand_requests_at_ten_percent_faults_have_all_their_own_answers() -> None:
-    check([request(number) for number in range(10_000)], share=0.1)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -100,7 +89,6 @@ def test_whatever_the_faults_the_answers_are_the_same(seed: int, share: float) -
     check([request(number) for number in range(40)], share=share, seed=seed)
 
 
-@pytest.mark.filterwarnings("ignore:.* requests at a time")
 def test_a_reply_that_hangs_is_asked_again_after_the_time_out() -> None:
     requests = [request(number) for number in range(20)]
     with (

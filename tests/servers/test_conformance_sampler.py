@@ -23,13 +23,7 @@ from tests.servers.fake_chat import model_of
 from tests.servers.fake_server import FakeServer
 
 ANSWERS = {name: fake_model.ANSWERS[name] for name in list(fake_model.ANSWERS)[:3]}
-IMPLEMENTATIONS = (
-    "fake",
-    "checkpoint",
-    "server, messages",
-    "server, token ids",
-    "server, one answer a request",
-)
+SERVERS = ("server, messages", "server, token ids", "server, one answer a request")
 #: Tokens of an answer: enough for draws that differ to be seen to.
 SHORT: dict[str, Any] = {"max_new_tokens": 6}
 
@@ -47,7 +41,7 @@ class Case:
     nested: bool
 
 
-@pytest.fixture(scope="module", params=IMPLEMENTATIONS)
+@pytest.fixture(scope="module", params=["fake", "checkpoint", *SERVERS])
 def case(request: Any) -> Iterator[Case]:
     if request.param == "fake":
         yield Case(FakeLanguageModel(ANSWERS), True, True, True)
@@ -77,19 +71,19 @@ def cut(_: Prompt, generation: Generation) -> tuple[int, int, bool]:
     return 0, len(generation.text) if uncut else end, True
 
 
+def sample(case: Case, prompts: list[Prompt], ways: list[Any], m: int, seed: int, **how: Any) -> Any:
+    """The draws of one run: [recalibrator][prompt]."""
+    return case.sampler.sample(SampleRequest(prompts, ways, m=m, seeds=[seed], **{**SHORT, **how}))[0]
+
+
 def texts(drawn: Any) -> list[list[str]]:
     return [[one.text for one in draws] for draws in drawn]
 
 
-def test_it_says_what_it_is(case: Case) -> None:
+def test_draws_have_the_promised_shape(case: Case, prompts: list[Prompt]) -> None:
     assert case.sampler.name
     assert case.sampler.revision
-
-
-def test_draws_have_the_promised_shape(case: Case, prompts: list[Prompt]) -> None:
-    drawn = case.sampler.sample(
-        SampleRequest(prompts, recalibrators=[Base(), SE()], m=7, seeds=[3], max_new_tokens=4)
-    )[0]
+    drawn = sample(case, prompts, [Base(), SE()], 7, 3, max_new_tokens=4)
     assert [[len(draws) for draws in per_prompt] for per_prompt in drawn] == [[7] * 3] * 2
     for one in (g for per_prompt in drawn for draws in per_prompt for g in draws):
         assert 1 <= len(one.token_log_probs) <= 4
@@ -99,51 +93,30 @@ def test_draws_have_the_promised_shape(case: Case, prompts: list[Prompt]) -> Non
         assert one.rescored is None
 
 
-def test_draws_depend_on_seed_and_question_and_not_on_the_other_questions(
+def test_draws_depend_on_seed_and_question_and_not_on_other_questions_or_temperatures(
     case: Case, prompts: list[Prompt]
 ) -> None:
-    def sample(prompts: list[Prompt], seed: int) -> Any:
-        return case.sampler.sample(SampleRequest(prompts, [Base()], m=6, seeds=[seed], **SHORT))[0][0]
-
-    several = sample(prompts, 5)
-    alone = [sample([prompt], 5)[0] for prompt in prompts]
-    assert texts(several) == texts(alone)
-    backwards = sample(prompts[::-1], 5)
-    assert texts(backwards)[::-1] == texts(several)
-    other = sample(prompts, 6)
-    assert texts(other) != texts(several)
-
-
-def test_other_temperatures_change_no_draws(case: Case, prompts: list[Prompt]) -> None:
-    (alone,) = case.sampler.sample(SampleRequest(prompts, recalibrators=[Base()], m=4, seeds=[2], **SHORT))[0]
-    _, beside = case.sampler.sample(
-        SampleRequest(prompts, recalibrators=[SE(), Base()], m=4, seeds=[2], **SHORT)
-    )[0]
-    assert texts(alone) == texts(beside)
+    (several,) = sample(case, prompts, [Base()], 6, 5)
+    assert texts(several) == texts([sample(case, [prompt], [Base()], 6, 5)[0][0] for prompt in prompts])
+    assert texts(sample(case, prompts[::-1], [Base()], 6, 5)[0])[::-1] == texts(several)
+    assert texts(sample(case, prompts, [SE(), Base()], 6, 5)[1]) == texts(several)
+    assert texts(sample(case, prompts, [Base()], 6, 6)[0]) != texts(several)
 
 
 def test_further_draws_change_none(case: Case, prompts: list[Prompt]) -> None:
     if not case.nested:
         pytest.skip("the answers of one request of a server depend on how many it asks for")
-    (few,) = case.sampler.sample(SampleRequest(prompts, recalibrators=[Base()], m=3, seeds=[2], **SHORT))[0]
-    (more,) = case.sampler.sample(SampleRequest(prompts, recalibrators=[Base()], m=8, seeds=[2], **SHORT))[0]
+    (few,), (more,) = (sample(case, prompts, [Base()], m, 2) for m in (3, 8))
     assert [row[:3] for row in texts(more)] == texts(few)
-    ((rest,),) = case.sampler.sample(
-        SampleRequest(prompts, recalibrators=[Base()], seeds=[2], m=5, first=3, **SHORT)
-    )
+    (rest,) = sample(case, prompts, [Base()], 5, 2, first=3)
     assert texts(rest) == [row[3:] for row in texts(more)]
 
 
 def test_runs_draw_what_they_draw_alone(case: Case, prompts: list[Prompt]) -> None:
     methods = [Base(), Temperature(0.7)]
-    together = case.sampler.sample(
-        SampleRequest(prompts, recalibrators=methods, seeds=[5, 0, 5], m=3, **SHORT)
-    )
+    together = case.sampler.sample(SampleRequest(prompts, methods, seeds=[5, 0, 5], m=3, **SHORT))
     for seed, run in zip([5, 0, 5], together, strict=True):
-        alone = case.sampler.sample(
-            SampleRequest(prompts, recalibrators=methods, seeds=[seed], m=3, **SHORT)
-        )[0]
-        assert [texts(one) for one in run] == [texts(one) for one in alone]
+        assert list(map(texts, run)) == list(map(texts, sample(case, prompts, methods, 3, seed)))
     assert list(case.sampler.sample(SampleRequest(prompts, recalibrators=methods, seeds=[]))) == []
 
 
@@ -154,9 +127,7 @@ def test_answers_come_as_often_as_the_temperature_says(
     if not case.known:
         pytest.skip("its probabilities are not known in closed form")
     m = 400
-    ((draws,),) = case.sampler.sample(
-        SampleRequest(prompts[:1], recalibrators=[Temperature(temperature)], m=m, seeds=[1])
-    )[0]
+    ((draws,),) = sample(case, prompts[:1], [Temperature(temperature)], m, 1, max_new_tokens=10)
     seen = Counter(one.text for one in draws)
     likeliest = seen.most_common(1)[0][0]
     (draw,) = [one for one in draws if one.text == likeliest and one.finished][:1]
@@ -166,9 +137,7 @@ def test_answers_come_as_often_as_the_temperature_says(
 
 def test_one_answer_has_one_likelihood(case: Case, prompts: list[Prompt]) -> None:
     for recalibrator in (Base(), Temperature(1.7)):
-        (drawn,) = case.sampler.sample(
-            SampleRequest(prompts, recalibrators=[recalibrator], m=20, seeds=[4], max_new_tokens=8)
-        )[0]
+        (drawn,) = sample(case, prompts, [recalibrator], 20, 4, max_new_tokens=8)
         for draws in drawn:
             seen: dict[tuple[int, ...] | str, Generation] = {}
             for one in draws:
@@ -177,24 +146,16 @@ def test_one_answer_has_one_likelihood(case: Case, prompts: list[Prompt]) -> Non
 
 
 def test_sharper_temperatures_draw_likelier_answers(case: Case, prompts: list[Prompt]) -> None:
-    ways = [Temperature(0.3), Temperature(3.0)]
-    cool, hot = case.sampler.sample(
-        SampleRequest(prompts, recalibrators=ways, m=40, seeds=[0], max_new_tokens=4)
-    )[0]
-    commonest = [
-        sum(Counter(one.text for one in draws).most_common(1)[0][1] for draws in way) for way in (cool, hot)
-    ]
-    assert commonest[0] > commonest[1]
+    ways = sample(case, prompts, [Temperature(0.3), Temperature(3.0)], 40, 0, max_new_tokens=4)
+    cool, hot = (sum(Counter(row).most_common(1)[0][1] for row in texts(way)) for way in ways)
+    assert cool > hot
 
 
 def test_the_greedy_answer_is_what_every_draw_becomes_as_the_temperature_falls(
     case: Case, prompts: list[Prompt]
 ) -> None:
     greedy = case.sampler.greedy(prompts, recalibrator=Base(), max_new_tokens=6)
-    ways = [Temperature(1e-2), Greedy()]
-    for drawn in case.sampler.sample(
-        SampleRequest(prompts, recalibrators=ways, m=3, seeds=[0], max_new_tokens=6)
-    )[0]:
+    for drawn in sample(case, prompts, [Temperature(1e-2), Greedy()], 3, 0):
         assert texts(drawn) == [[one.text] * 3 for one in greedy]
 
 
@@ -202,9 +163,7 @@ def test_a_draw_that_is_cut_is_scored_as_its_first_answer_and_an_end_of_turn(
     case: Case, prompts: list[Prompt]
 ) -> None:
     for recalibrator in (Base(), SE()):
-        (drawn,) = case.sampler.sample(
-            SampleRequest(prompts, recalibrators=[recalibrator], m=8, seeds=[2], max_new_tokens=2, cut=cut)
-        )[0]
+        (drawn,) = sample(case, prompts, [recalibrator], 8, 2, max_new_tokens=2, cut=cut)
         for one in (one for draws in drawn for one in draws):
             assert (one.rescored is None) == (one.finished and cut(prompts[0], one)[1] == len(one.text))
             if one.rescored is not None and case.cuts and cut(prompts[0], one)[1] == len(one.text):
@@ -226,14 +185,11 @@ def test_less_than_one_draw_or_token_is_a_wrong_option(case: Case, prompts: list
         case.sampler.greedy(prompts, recalibrator=Base(), max_new_tokens=0)
 
 
-def test_progress_ends_at_the_number_of_questions(case: Case, prompts: list[Prompt]) -> None:
+def test_progress_ends_at_the_number_of_valid_questions(case: Case, prompts: list[Prompt]) -> None:
     seen: list[int] = []
     case.sampler.sample(SampleRequest(prompts, recalibrators=[Base()], m=2, **SHORT), progress=seen.append)[0]
     assert seen == sorted(seen)
     assert seen[-1] == len(prompts)
-
-
-def test_nothing_is_invalid_that_fits(case: Case, prompts: list[Prompt]) -> None:
     assert case.sampler.invalid_prompts_for_sampling(SampleRequest(prompts, recalibrators=[Base()])) == []
 
 

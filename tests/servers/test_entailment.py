@@ -39,17 +39,7 @@ TABLE = {
 FAST = ServerSettings(retries=1, concurrency=4)
 
 
-@pytest.fixture(autouse=True)
-def profiles(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """What is known of every server, instead of a probe; a test may change it."""
-    known: dict[str, Any] = {"log_probs": "raw", "top_log_probs": 20}
-    monkeypatch.setattr(
-        entailment,
-        "stored_profile",
-        lambda client: ServerProfile(client.endpoint.url, "fake", "vLLM", "0.0.1", **known),
-    )
-    monkeypatch.delenv(entailment.JUDGE_KEY_VARIABLE, raising=False)
-    return known
+pytestmark = pytest.mark.usefixtures("known")
 
 
 def triples(*pairs: tuple[str, str]) -> list[tuple[str, str, str]]:
@@ -69,7 +59,7 @@ def test_both_directions_are_asked_and_symmetric_answers_are_one_meaning():
     assert len(server.asked) == len(set(server.asked)) == found.calls
 
 
-def test_every_request_states_that_it_is_greedy_and_how_it_samples(profiles):
+def test_every_request_states_that_it_is_greedy_and_how_it_samples(known):
     with VerdictServer(TABLE) as server:
         load_equivalence(server.name, settings=FAST).entails(triples(("nyc", "new york")))
     ((path, body),) = server.requests
@@ -80,8 +70,8 @@ def test_every_request_states_that_it_is_greedy_and_how_it_samples(profiles):
     assert "return_tokens_as_token_ids" not in body  # a number in the place of a label's first token
 
 
-def test_without_log_probabilities_none_are_asked_for(profiles):
-    profiles |= {"log_probs": None, "top_log_probs": 0}
+def test_without_log_probabilities_none_are_asked_for(known):
+    known |= {"log_probs": None, "top_log_probs": 0}
     with VerdictServer(TABLE) as server:
         verdicts = load_equivalence(server.name, settings=FAST).entails(triples(*TABLE))
     assert verdicts == [True, True, True, False]
@@ -243,11 +233,11 @@ def test_verdicts_that_are_known_cost_no_requests(tmp_path):
     assert len(server.asked) == 4
 
 
-def test_verdicts_of_another_model_or_prompt_are_not_used(tmp_path, profiles):
+def test_verdicts_of_another_model_or_prompt_are_not_used(tmp_path, known):
     with VerdictServer(TABLE) as server:
         for _ in range(2):
             load_equivalence(server.name, settings=FAST, cache=tmp_path / "v").entails(triples(*TABLE))
-        profiles["truncated_to"] = "top-k 40"  # of no importance to the most likely token
+        known["truncated_to"] = "top-k 40"  # of no importance to the most likely token
         load_equivalence(server.name, settings=FAST, cache=tmp_path / "v").entails(triples(*TABLE))
         assert len(server.asked) == 4
         load_verdicts(server.name, FAST, task=entailment.Task("other", LABELS, ENTAILMENT.prompt)).entails(

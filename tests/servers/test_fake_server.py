@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections import Counter
 from typing import Any
@@ -10,8 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.servers import fake_model, fake_server
-from tests.servers.fake_server import FakeServer, Quirks
+from tests.servers import fake_model
+from tests.servers.fake_server import FakeServer
 
 QUESTION = "What is the capital of Alvania?"
 ASKED: dict[str, Any] = {"messages": [{"role": "user", "content": QUESTION}], "max_tokens": 10}
@@ -31,11 +30,6 @@ def texts(reply: dict[str, Any]) -> list[str]:
 
 def entries(reply: dict[str, Any]) -> list[dict[str, Any]]:
     return reply["choices"][0]["logprobs"]["content"]
-
-
-def test_the_docstring_names_every_switch() -> None:
-    names = fake_server.__doc__ or ""
-    assert [one.name for one in dataclasses.fields(Quirks) if one.name not in names] == []
 
 
 def test_the_same_request_has_the_same_answer_and_another_seed_another_one() -> None:
@@ -65,14 +59,6 @@ def test_log_probabilities_are_raw_or_those_at_the_temperature(log_probs: str, a
         assert total == pytest.approx(fake_model.log_probability(QUESTION, "Mirna", at))
 
 
-def test_a_server_that_truncates_draws_no_rare_token() -> None:
-    with FakeServer(truncates="always") as cutting, FakeServer(truncates="unless stated") as by_default:
-        rare = set(texts(chat(cutting, n=300, temperature=2.0, top_k=0, top_p=1, min_p=0)))
-        stated = set(texts(chat(by_default, n=300, temperature=2.0, top_k=0, top_p=1, min_p=0)))
-    assert rare <= set(fake_model.ANSWERS[QUESTION])
-    assert len(stated) > 20
-
-
 def test_half_a_character_loses_its_entry() -> None:
     begun = {"role": "assistant", "content": "Orl"}
     asked = {"messages": [*ASKED["messages"], begun], "continue_final_message": True, "seed": 3}
@@ -81,14 +67,6 @@ def test_half_a_character_loses_its_entry() -> None:
     assert texts(right) == texts(wrong) == ["éans"]
     assert [entry["token"] for entry in entries(right)] == ["�", "�", "ans", ""]
     assert [entry["token"] for entry in entries(wrong)] == ["é", "ans", ""]
-
-
-def test_echo_gives_the_prompt_its_log_probabilities() -> None:
-    prompt = fake_model.render(ASKED["messages"]) + "Mirna"
-    with FakeServer() as server:
-        body = {"prompt": prompt, "echo": True, "logprobs": 1, "max_tokens": 1, "temperature": 0}
-        found = CLIENT.post(server.url + "/completions", json=body).json()["choices"][0]["logprobs"]
-    assert sum(found["token_logprobs"][-2:]) == pytest.approx(fake_model.log_probability(QUESTION, "Mirna"))
 
 
 def test_what_is_refused_has_a_status_and_a_message() -> None:

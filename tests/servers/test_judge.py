@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 import semcal
-from semcal.cli.app import app
-from semcal.errors import SemcalWarning, UsageError
+from semcal.errors import UsageError
 from semcal.grading.grade import EntailmentGrader, as_grader, grade_together
-from semcal.grading.judge import JUDGEMENT, JudgeGrader, load_judge
+from semcal.grading.judge import JudgeGrader, load_judge
 from semcal.grading.rules import Grade, RuleGrader
 from semcal.models.equivalence import ExactMatch, FakeEquivalence
-from semcal.servers import entailment
-from semcal.servers.protocol import ServerProfile
+from tests.cli.invoking import semcal as command
+from tests.cli.invoking import write
 from tests.json_rows import grade_row
 from tests.servers.fake_server import Refused
 from tests.servers.verdict_server import VerdictServer
-
-pytestmark = pytest.mark.filterwarnings("ignore:semcal.calibrate.samples=")  # the old way, for a release
 
 TABLE = {("the red planet", "- Mars"): "correct", ("Jupiter", "- Mars"): "incorrect"}
 ROWS = [
@@ -36,30 +30,10 @@ ROWS = [
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[VerdictServer]:
+def server(known: dict[str, Any]) -> Iterator[VerdictServer]:
     """A server whose profile is known."""
-    monkeypatch.setattr(
-        entailment,
-        "stored_profile",
-        lambda client: ServerProfile(
-            client.endpoint.url, "fake", "vLLM", "1", log_probs="raw", top_log_probs=5
-        ),
-    )
-    monkeypatch.delenv(entailment.JUDGE_KEY_VARIABLE, raising=False)
     with VerdictServer(TABLE) as running:
         yield running
-
-
-def run(*arguments: Any) -> tuple[int, list[dict[str, Any]], str]:
-    found = CliRunner().invoke(app, [str(one) for one in arguments])
-    if found.exception is not None and not isinstance(found.exception, SystemExit):
-        raise found.exception
-    return found.exit_code, [json.loads(line) for line in found.stdout.splitlines()], found.stderr
-
-
-def write(path: Path, rows: Sequence[dict[str, Any]]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
 
 
 # ---- The grader --------------------------------------------------------------------------------------------
@@ -90,22 +64,6 @@ def test_an_empty_reference_or_prediction_is_not_put_to_the_judge():
     assert JudgeGrader(judge).grade("Who?", ["Ada"], [" "]) == Grade(False, "none")
     assert JudgeGrader(judge).grade("Who?", [" "], ["Ada"]) == Grade(False, "empty")
     assert judge.asked == []
-
-
-def test_the_prompt_holds_question_references_and_answer():
-    (turn,) = JUDGEMENT.chat(("Which planet?", "the red planet", "- Mars\n- planet Mars"))
-    assert turn.content.endswith(
-        "Question: Which planet?\nReference answers:\n- Mars\n- planet Mars\nAnswer: the red planet\n\n"
-        "Reply with one word: correct or incorrect."
-    )
-
-
-def test_unreadable_judgements_are_wrong_counted_and_warned_about(server):
-    server.odd[("the red planet", "- Mars")] = "Well."
-    grader = load_judge(f"judge:{server.name}")
-    with pytest.warns(SemcalWarning, match=r"1 of 1 replies .* count as not correct \(1 so far\)"):
-        assert grader.grade("Which planet?", ["the red planet"], ["Mars"]) == Grade(False, "none")
-    assert len(server.requests) == 2
 
 
 def test_a_name_without_a_server_is_refused():
@@ -168,7 +126,7 @@ def test_grading_by_entailment_asks_the_same_pairs_as_one_by_one():
 
 
 def test_grade_asks_the_judge_and_says_so_in_the_rule(server, tmp_path):
-    code, found, _ = run("grade", write(tmp_path / "rows", ROWS), "--grader", f"judge:{server.name}")
+    code, found, _ = command("grade", write(tmp_path / "rows", ROWS), "--grader", f"judge:{server.name}")
     assert code == 0
     assert [(row["correct"], row["rule"]) for row in found] == [
         *((True, "equality"), (True, "judge"), (False, "none"), (False, "empty"))
@@ -178,7 +136,7 @@ def test_grade_asks_the_judge_and_says_so_in_the_rule(server, tmp_path):
 def test_judgements_are_kept_in_the_file_of_verdicts(server, tmp_path):
     rows = write(tmp_path / "rows", ROWS)
     for _ in range(2):
-        run("grade", rows, "--grader", f"judge:{server.name}", "--cache", tmp_path / "verdicts")
+        command("grade", rows, "--grader", f"judge:{server.name}", "--cache", tmp_path / "verdicts")
     assert len(server.asked) == 2
     server.table.clear()
     entails = semcal.load_equivalence(server.name, cache=tmp_path / "verdicts").entails
@@ -188,7 +146,7 @@ def test_judgements_are_kept_in_the_file_of_verdicts(server, tmp_path):
 
 def test_a_row_on_which_the_judge_fails_is_bad_and_the_others_are_graded_once(server, tmp_path):
     server.odd[("Jupiter", "- Mars")] = Refused(400, "too long")
-    code, found, said = run("grade", write(tmp_path / "rows", ROWS), "--grader", f"judge:{server.name}")
+    code, found, said = command("grade", write(tmp_path / "rows", ROWS), "--grader", f"judge:{server.name}")
     assert code == 1
     assert [row["id"] for row in found] == ["1", "2", "4"]
     assert "line 3 (id '3')" in said
@@ -199,8 +157,8 @@ def test_a_row_on_which_the_judge_fails_is_bad_and_the_others_are_graded_once(se
 def test_an_audit_of_the_judge(server, tmp_path):
     rows = [{**row, "question": f"Which planet {row['id']}?", "human": row["id"] in "12"} for row in ROWS]
     file = write(tmp_path / "rows", rows)
-    _, (rules,), _ = run("grade", "--audit", file)
-    _, (judge,), _ = run("grade", "--audit", file, "--grader", f"judge:{server.name}")
+    _, (rules,), _ = command("grade", "--audit", file)
+    _, (judge,), _ = command("grade", "--audit", file, "--grader", f"judge:{server.name}")
     assert (rules["agreement"], judge["agreement"]) == (0.75, 1.0)
     assert judge["grader"] == f"judge:{server.name}"
     assert judge["interval"]["kappa"][0] < 1.0
@@ -220,13 +178,13 @@ def test_score_and_calibrate_take_the_judge(server, tmp_path):
     in_python = semcal.score(rows, grader=judge).calibrate()
     assert in_python.report.base["accuracy"] == pytest.approx(2 / 3)
     file = write(tmp_path / "rows", rows)
-    *_, said = run("calibrate", file, "--out", tmp_path / "cal", "--grader", judge, "--json")
+    *_, said = command("calibrate", file, "--out", tmp_path / "cal", "--grader", judge, "--json")
     by_command = semcal.Calibration.from_pretrained(tmp_path / "cal")
     assert by_command.report.base["accuracy"] == pytest.approx(2 / 3)
     assert "calibrate: 4" in said  # what the judge spent
     for one in (in_python, by_command):
         assert one.grader == judge
-        assert one.grader_revision.startswith(f"{server.url}; vLLM 1; judgement ")
+        assert one.grader_revision.startswith(f"{server.url}; vLLM 0.0.1; judgement ")
 
 
 @pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
@@ -234,7 +192,7 @@ def test_calibrate_says_what_model_equivalence_and_judge_spend(server, tmp_path)
     rows = [{"question": f"Which lake {k}?", "answers": ["Sel"]} for k in range(5)]
     servers = ("--model", server.name, "--equivalence", server.name, "--grader", f"judge:{server.name}")
     file = write(tmp_path / "rows", rows)
-    code, _, said = run("calibrate", file, *servers, "--m", 2, "--out", tmp_path / "cal")
+    code, _, said = command("calibrate", file, *servers, "--m", 2, "--out", tmp_path / "cal")
     assert code == 0
     for role in ("model", "equivalence", "grader"):
         assert re.search(rf"^calibrate: {role}: \d+ requests", said, re.MULTILINE)
@@ -244,7 +202,7 @@ def test_calibrate_says_what_model_equivalence_and_judge_spend(server, tmp_path)
 def test_cluster_asks_a_server(server, tmp_path):
     server.table |= {("mars", "red planet"): "entailment", ("red planet", "mars"): "entailment"}
     rows = [{"id": "1", "question": "Which planet?", "samples": ["Mars", "The red planet", "Venus", "Mars."]}]
-    code, found, said = run("cluster", write(tmp_path / "rows", rows), "--equivalence", server.name)
+    code, found, said = command("cluster", write(tmp_path / "rows", rows), "--equivalence", server.name)
     assert code == 0
     assert found[0]["clusters"] == [[0, 1, 3], [2]]
     assert "NLI calls of fake" in said
@@ -266,26 +224,26 @@ def test_a_calibration_keeps_the_servers_address(server, tmp_path):
 
 def test_options_of_servers_reach_the_judge_and_are_refused_without_one(server, tmp_path):
     rows = write(tmp_path / "rows", ROWS)
-    code, _, said = run("grade", rows, "--grader", f"judge:{server.name}", "--max-tokens-total", 100)
+    code, _, said = command("grade", rows, "--grader", f"judge:{server.name}", "--max-tokens-total", 100)
     assert code == 1
     assert "stopped before --max-tokens-total 100 is passed" in said
     assert server.asked == []
-    code, _, said = run("grade", rows, "--grader", f"judge:{server.name}", "--concurrency", 1)
+    code, _, said = command("grade", rows, "--grader", f"judge:{server.name}", "--concurrency", 1)
     assert code == 0
     assert server.largest == 1
     assert "grade: 2 requests" in said
-    assert run("grade", rows, "--concurrency", 1)[0] == 2
-    assert run("cluster", rows, "--equivalence", "exact", "--price-in", 1)[0] == 2
+    assert command("grade", rows, "--concurrency", 1)[0] == 2
+    assert command("cluster", rows, "--equivalence", "exact", "--price-in", 1)[0] == 2
 
 
 def test_the_key_of_the_model_is_not_sent_to_the_judge_of_another_host(server, tmp_path, monkeypatch):
     file = write(tmp_path / "rows", [{"question": "Which planet?", "answers": ["Mars"]}])
     asked = ("--model", "openai:http://127.0.0.1:1/v1", "--grader", f"judge:{server.name}", "--dry-run")
     monkeypatch.setenv("SEMCAL_API_KEY", "sk-of-the-model")
-    code, _, said = run("calibrate", file, *asked, "--out", tmp_path / "cal")
+    code, _, said = command("calibrate", file, *asked, "--out", tmp_path / "cal")
     assert code == 2
     assert f"would be sent to http://127.0.0.1:1 and {server.host}; give" in said
     assert "sk-of-the-model" not in said
     monkeypatch.setenv("SEMCAL_JUDGE_API_KEY", "")
-    code, _, said = run("calibrate", file, *asked, "--retries", 0, "--out", tmp_path / "cal")
+    code, _, said = command("calibrate", file, *asked, "--retries", 0, "--out", tmp_path / "cal")
     assert "cannot be reached" in said

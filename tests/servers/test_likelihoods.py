@@ -26,7 +26,6 @@ ALL = replace(RAW, whole_vocabulary=True, vocabulary=3072)
         (replace(ALL, vocabulary=None), "given", None),
         (replace(ALL, scaled_on_request=True), "given", "on request"),
         (replace(RAW, log_probs="scaled"), "given", "given"),
-        (replace(RAW, log_probs="masked"), "given", "given"),
         (replace(RAW, log_probs="masked", truncated_to="top_k 40"), None, None),
         (replace(RAW, truncated_to="top_k 40"), "given", None),
         (replace(RAW, scaled_on_request=True, truncated_to="top_k 40"), "given", None),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -99,24 +98,6 @@ def test_no_alternatives_drop_all_log_probabilities_and_one_does_not(llama_serve
     assert len(listed(chat_reply(llama_server, max_tokens=1, top_logprobs=1))) == 1
 
 
-def test_more_answers_than_slots_are_refused_by_a_400_that_names_the_slots(llama_server: str) -> None:
-    body = {"messages": [{"role": "user", "content": QUESTION}], "max_tokens": 1}
-    assert len(ask(llama_server, "/chat/completions", n=4, **body).json()["choices"]) == 4
-    refused = ask(llama_server, "/chat/completions", n=5, **body)
-    assert refused.status_code == 400
-    assert "4" in refused.json()["error"]["message"]
-
-
-def test_echo_and_prompt_logprobs_are_ignored_with_a_200(llama_server: str) -> None:
-    body = {"prompt": "The town", "max_tokens": 1, "logprobs": 1, "echo": True, "prompt_logprobs": 1}
-    reply = ask(llama_server, "/completions", **body)
-    assert reply.status_code == 200
-    (choice,) = reply.json()["choices"]
-    assert "prompt_logprobs" not in {**reply.json(), **choice}
-    assert len(choice["logprobs"]["content"]) == 1
-    assert not choice["text"].startswith("The town")
-
-
 def test_a_token_that_is_half_a_character_has_no_entry_and_the_reply_is_read_as_incomplete(
     llama_server: str,
 ) -> None:
@@ -137,37 +118,10 @@ def test_tokens_that_a_grammar_forces_have_the_log_probabilities_without_it(llam
     assert sum(entry["logprob"] for entry in entries) < -20  # though the answer was certain
 
 
-def test_log_probabilities_are_raw_at_every_temperature_and_scaled_on_request(llama_server: str) -> None:
-    at_one, at_two = (
-        listed(chat_reply(llama_server, max_tokens=1, temperature=t, top_logprobs=3072)) for t in (1.0, 2.0)
-    )
-    assert at_two == pytest.approx(at_one, abs=1e-3)
-    on_request = {"post_sampling_probs": True, "samplers": ["temperature"], "top_logprobs": 3072}
-    scaled = listed(
-        chat_reply(llama_server, max_tokens=1, temperature=2.0, **on_request), "top_probs", "prob"
-    )
-    raw = np.array([at_one[i] for i in range(3072)])
-    exact = np.exp(raw / 2) / np.exp(raw / 2).sum()
-    assert [scaled[i] for i in range(3072)] == pytest.approx(exact, rel=1e-3)
-
-
 def test_usage_counts_one_answer_of_n(llama_server: str) -> None:
     reply = chat_reply(llama_server, max_tokens=3, n=4, top_logprobs=1, ignore_eos=True)
     assert sum(len(choice["logprobs"]["content"]) for choice in reply["choices"]) == 12
     assert reply["usage"]["completion_tokens"] == 3
-
-
-def test_an_answer_that_is_continued_comes_back_whole_with_entries_of_what_is_new(llama_server: str) -> None:
-    whole = chat_reply(llama_server, max_tokens=24, temperature=0, top_logprobs=1)
-    text = whole["choices"][0]["message"]["content"]
-    entries = whole["choices"][0]["logprobs"]["content"]
-    begun = "".join(entry["token"] for entry in entries[:2])
-    messages = [{"role": "user", "content": QUESTION}, {"role": "assistant", "content": begun}]
-    flags = {"continue_final_message": True, "add_generation_prompt": False, "logprobs": True}
-    body = {"messages": messages, "max_tokens": 24, "temperature": 0, **flags}
-    (choice,) = ask(llama_server, "/chat/completions", **body).json()["choices"]
-    assert choice["message"]["content"] == text
-    assert [one["id"] for one in choice["logprobs"]["content"]] == [one["id"] for one in entries[2:]]
 
 
 def test_the_probe_finds_out_what_llama_cpp_does(llama_server: str) -> None:
@@ -189,36 +143,11 @@ def test_the_probe_finds_out_what_llama_cpp_does(llama_server: str) -> None:
         top_log_probs=3072,
         whole_vocabulary=True,
         forced_raw=True,
-        continues=True,
         token_ids_in=True,
         token_ids_out=True,
         end_included=True,
         prefix_cached=True,
-        truncation_tested=("top-k", "top-p", "min-p"),
     )
-
-
-class Cutting(ServerClient):
-    """A client whose requests ask for llama.cpp's own truncation, whatever else they state."""
-
-    def send_all(self, requests: Any, parse: Any, **how: Any) -> Any:
-        cut = {
-            "top_k": 40,
-            "top_p": 0.95,
-            "min_p": 0.05,
-            "samplers": ["top_k", "top_p", "min_p", "temperature"],
-        }
-        requests = [replace(one, body={**one.body, **cut}) for one in requests]
-        return super().send_all(requests, parse, **how)
-
-
-def test_the_truncation_that_llama_cpp_has_by_default_is_seen_where_it_cannot_be_switched_off(
-    llama_server: str,
-) -> None:
-    with Cutting(Endpoint(llama_server), ServerSettings()) as client:
-        found = probe(client).truncated_to
-    assert found is not None
-    assert [cut for cut in ("top-k", "top-p", "min-p") if cut in found] == ["top-k", "top-p", "min-p"]
 
 
 @pytest.mark.parametrize(

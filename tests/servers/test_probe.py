@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,12 +15,12 @@ from semcal.errors import SemcalWarning, ServerError
 from semcal.files import user_cache
 from semcal.servers import probing
 from semcal.servers.client import ServerClient
-from semcal.servers.probing import TopTokens, find_truncation, probe, stored_profile
+from semcal.servers.probing import probe, stored_profile
 from semcal.servers.protocol import NEUTRAL, ServerProfile
 from semcal.servers.settings import Endpoint, ServerSettings
 from tests.golden.servers import FAULTS
 from tests.servers import fake_model
-from tests.servers.fake_server import LLAMA, OPENAI, FakeServer, Json
+from tests.servers.fake_server import LLAMA, OPENAI, FakeServer, Json, Refused
 from tests.servers.fault_proxy import FaultProxy
 
 
@@ -36,43 +35,87 @@ def probed(**quirks: Any) -> ServerProfile:
         return probe(client)
 
 
-def test_vllm_as_it_starts_is_told_from_its_answers() -> None:
-    found = probed(drawn_takes_a_place=True)
-    assert (found.server, found.version, found.model, found.max_length) == ("vLLM", "0.0.1", "fake", 1024)
-    assert (found.max_n, found.choices_differ, found.seed) == (10, True, True)
-    assert (found.log_probs, found.scaled_on_request, found.chosen_ids) == ("raw", False, True)
-    assert (found.top_log_probs, found.whole_vocabulary) == (20, False)
-    assert (found.scores_prompt, found.continues, found.end_included) == ("prompt_logprobs", True, True)
-    assert (found.token_ids_in, found.token_ids_out) == (True, True)
-    assert (found.truncated_to, found.max_temperature) == (None, None)
-    assert found.neutral == NEUTRAL
+SIZE = len(fake_model.VOCABULARY)
+TAKEN = {"token_ids_in": True, "truncated_to": None, "max_temperature": None, "neutral": NEUTRAL}
 
 
-def test_vllm_that_processes_log_probabilities_and_lists_all_tokens_is_seen() -> None:
-    found = probed(log_probs="scaled", max_top_logprobs=-1)
-    assert (found.log_probs, found.whole_vocabulary) == ("scaled", True)
-    assert found.vocabulary == found.top_log_probs == len(fake_model.VOCABULARY)
-
-
-def test_llama_cpp_is_told_from_its_answers() -> None:
-    found = probed(**LLAMA)
-    assert (found.server, found.version, found.max_n, found.choices_differ) == ("llama.cpp", "0.0.1", 4, True)
-    assert (found.log_probs, found.scaled_on_request, found.chosen_ids) == ("raw", True, False)
-    assert found.vocabulary == found.top_log_probs == len(fake_model.VOCABULARY)
-    assert (found.whole_vocabulary, found.scores_prompt, found.token_ids_in) == (True, None, True)
-    assert found.truncated_to is None
-    assert found.truncation_tested == ("top-k", "top-p", "min-p")
+@pytest.mark.parametrize(
+    ("quirks", "expected"),
+    [
+        (
+            {"drawn_takes_a_place": True},
+            {
+                **TAKEN,
+                "server": "vLLM",
+                "version": "0.0.1",
+                "model": "fake",
+                "max_length": 1024,
+                "max_n": 10,
+                "choices_differ": True,
+                "seed": True,
+                "token_ids_out": True,
+                "end_included": True,
+                "log_probs": "raw",
+                "scaled_on_request": False,
+                "chosen_ids": True,
+                "top_log_probs": 20,
+                "whole_vocabulary": False,
+                "scores_prompt": "prompt_logprobs",
+            },
+        ),
+        (
+            {"log_probs": "scaled", "max_top_logprobs": -1},
+            {"log_probs": "scaled", "whole_vocabulary": True, "vocabulary": SIZE, "top_log_probs": SIZE},
+        ),
+        (
+            LLAMA,
+            {
+                **TAKEN,
+                "server": "llama.cpp",
+                "version": "0.0.1",
+                "max_n": 4,
+                "choices_differ": True,
+                "log_probs": "raw",
+                "scaled_on_request": True,
+                "chosen_ids": False,
+                "scores_prompt": None,
+                "whole_vocabulary": True,
+                "vocabulary": SIZE,
+                "top_log_probs": SIZE,
+            },
+        ),
+    ],
+    ids=["vLLM as it starts", "vLLM that lists all tokens, at T", "llama.cpp"],
+)
+def test_a_server_is_told_from_its_answers(quirks: dict[str, Any], expected: dict[str, Any]) -> None:
+    found = vars(probed(**quirks))
+    assert {name: found[name] for name in expected} == expected
 
 
 def test_openai_is_asked_only_for_what_it_knows() -> None:
-    with FakeServer(**OPENAI) as server, client_of(server) as client:
+    with (
+        FakeServer(**OPENAI) as server,
+        client_of(server) as client,
+        pytest.warns(SemcalWarning, match="top_k, min_p, repetition_penalty, repeat_penalty") as told,
+    ):
         found = probe(client)
-        refused = [body for _, body in server.requests if {"top_k", "min_p"} & set(body)]
     assert (found.server, found.max_temperature, found.max_n) == ("OpenAI", 2.0, 10)
     assert found.neutral == {"top_p": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
-    assert len(refused) == 2  # both values of top_k, once
-    assert (found.token_ids_in, found.continues, found.scores_prompt) == (False, False, None)
+    assert len(told) == 1
+    assert server.url in str(told[0].message)
+    assert (found.token_ids_in, found.scores_prompt) == (False, None)
     assert (found.log_probs, found.top_log_probs) == ("raw", 20)
+
+
+def test_a_server_that_takes_0_alone_for_top_k_gets_that_without_a_warning() -> None:
+    class Zero(FakeServer):
+        def _route(self, method: str, path: str, body: Json) -> Json:
+            if body.get("top_k") == -1:
+                raise Refused(400, "top_k must be 0 or more")
+            return super()._route(method, path, body)
+
+    with Zero() as server, client_of(server) as client:
+        assert probe(client).neutral == {**NEUTRAL, "top_k": 0}
 
 
 def test_a_proxy_before_llama_cpp_is_asked_for_one_answer_at_a_time_like_llama_cpp() -> None:
@@ -90,13 +133,10 @@ def test_a_server_that_promises_nothing_gets_the_least_of_everything() -> None:
         completions=False,
         prompt_scores=None,
         chosen_ids=False,
-        continues=False,
         ids_out=False,
     )
     least = ServerProfile(found.url, found.model, found.server, found.version, found.max_length)
-    told = {"neutral", "truncation_tested"}
-    assert {name for name in vars(least) if getattr(found, name) != getattr(least, name)} <= told
-    assert found.truncation_tested == ("top-k",)
+    assert found == least
 
 
 @pytest.mark.parametrize(
@@ -109,7 +149,6 @@ def test_a_server_that_promises_nothing_gets_the_least_of_everything() -> None:
         ({"n_at_most": 4}, "max_n", 4),
         ({"n_at_most": 9}, "max_n", 9),
         ({"end_has_entry": False}, "end_included", False),
-        ({"continues": False}, "continues", False),
         ({"ids_in": False}, "token_ids_in", False),
         ({"prompt_scores": "echo"}, "scores_prompt", "echo"),
         ({"prompt_scores": None}, "scores_prompt", None),
@@ -126,19 +165,12 @@ def test_each_thing_that_a_server_does_not_do_is_seen(
     assert getattr(probed(**quirks), name) == value
 
 
-@pytest.mark.parametrize("log_probs", ["raw", "scaled", None])
-def test_a_server_that_truncates_all_the_same_is_seen(log_probs: str | None) -> None:
-    found = probed(truncates="always", log_probs=log_probs)
-    assert found.truncated_to is not None
-
-
 @pytest.mark.parametrize("reasons", ["field", "inline"])
 def test_a_model_that_always_begins_with_the_same_thought_is_not_said_to_be_truncated(reasons: str) -> None:
     with FakeServer(reasons=reasons, ids_in=False) as server, client_of(server) as client:
         found = probe(client)
     assert len(server.requests) < 150
     assert found.truncated_to is None
-    assert found.truncation_tested == ()
     assert found.log_probs is None
 
 
@@ -171,10 +203,6 @@ def test_log_probabilities_of_what_truncation_leaves_are_told_from_those_at_t() 
     assert found.log_probs == "masked"
     assert found.truncated_to is not None
     assert found.truncated_to.endswith("tokens (all others have probability 0)")
-
-
-def test_a_server_that_truncates_by_default_is_not_said_to_once_every_request_states_otherwise() -> None:
-    assert probed(truncates="unless stated", **LLAMA).truncated_to is None
 
 
 def test_a_model_that_is_not_listed_is_a_warning_and_no_name_takes_the_first() -> None:
@@ -227,7 +255,7 @@ def stored(
 def test_a_profile_is_kept_until_the_version_changes_or_fresh_is_asked_for(tmp_path: Path) -> None:
     with FakeServer(**LLAMA) as server:
         first, asked = stored(server, tmp_path)
-        assert asked > 40
+        assert asked > 20
         assert stored(server, tmp_path) == (first, 0)
         assert stored(server, tmp_path, fresh=True) == (first, asked)
         server.quirks.version = "0.0.2"
@@ -267,20 +295,6 @@ def test_what_samples_do_not_need_is_asked_for_later_and_a_line_says_that_a_prob
     assert first <= 40
     assert counts[2] > confirmed == counts[3] == counts[4]
     assert [line.startswith(f"fake at {server.url}: finding out") for line in lines] == [True, True]
-
-
-def test_a_server_that_lists_many_tokens_takes_few_draws_to_show_that_none_is_cut() -> None:
-    class Counting:
-        number = 0
-
-        def __call__(self, index: int, temperature: float, seed: int) -> list[int]:
-            self.number += probing.ROUND
-            return [3999] * probing.ROUND
-
-    spread = TopTokens.of({token: -math.log(4000) for token in range(4000)}, complete=True)
-    draw = Counting()
-    assert find_truncation(draw, [spread], [1.0, 2.0])[0] is None
-    assert draw.number <= 3 * probing.ROUND
 
 
 @pytest.mark.usefixtures("quick")
@@ -348,14 +362,14 @@ def test_two_models_of_one_server_have_a_profile_each(tmp_path: Path) -> None:
         ({"SEMCAL_CACHE": "/a", "XDG_CACHE_HOME": "/b"}, "linux", "/a/servers"),
         ({"XDG_CACHE_HOME": "/b"}, "darwin", "/b/semcal/servers"),
         ({"LOCALAPPDATA": "/c"}, "win32", "/c/semcal/servers"),
+        ({}, "linux", "~/.cache/semcal/servers"),
+        ({}, "darwin", "~/Library/Caches/semcal/servers"),
     ],
 )
 def test_profiles_are_kept_in_the_cache_of_the_user(
     environment: dict[str, str], platform: str, expected: str
 ) -> None:
-    assert user_cache("servers", environment, platform) == Path(expected)
-    assert user_cache("servers", {}, "linux") == Path("~/.cache/semcal/servers").expanduser()
-    assert user_cache("servers", {}, "darwin") == Path("~/Library/Caches/semcal/servers").expanduser()
+    assert user_cache("servers", environment, platform) == Path(expected).expanduser()
 
 
 def test_a_server_that_is_busy_for_good_is_an_error_and_no_profile(tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from semcal.errors import ServerError
 from semcal.servers.client import BodyError, RequestFailed, ServerClient, ServerRequest, read_body
 from semcal.servers.settings import Endpoint, ServerSettings
-from tests.servers.thread_server import ThreadServer
+from tests.servers.mocked import mocked
+from tests.servers.thread_server import SayingServer
 
 ASKED = ServerRequest("/chat/completions", {"messages": []}, 10, 20)
 LIMIT = 4 * 10**6
@@ -25,16 +26,8 @@ BOMB = gzip.compress(bytes(400 * 10**6), 9, mtime=0)
 NOTHING = gzip.compress(b"{}", mtime=0)
 
 
-def raw_deflate(data: bytes) -> bytes:
-    packing = zlib.compressobj(wbits=-zlib.MAX_WBITS)
-    return packing.compress(data) + packing.flush()
-
-
 PACKED: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
-    "gzip": ("gzip", gzip.compress),
-    "x-gzip": ("X-GZip ", gzip.compress),
-    "zlib": ("deflate", zlib.compress),
-    "raw": ("deflate", raw_deflate),
+    "gzip": ("GZip ", gzip.compress),
     "plain": ("identity", bytes),
     "none": ("", bytes),
 }
@@ -46,31 +39,6 @@ def read(*chunks: bytes, encoding: str, limit: int = LIMIT) -> bytes:
             yield chunk
 
     return asyncio.run(read_body(come(), encoding, limit))
-
-
-class Sending(ThreadServer):
-    """Answers each request with a head and then a chunk, over and over if it is `endless`."""
-
-    def __init__(self, head: bytes, chunk: bytes, *, endless: bool = False) -> None:
-        super().__init__()
-        self.head, self.chunk, self.endless = head, chunk, endless
-        self.requests: list[bytes] = []
-
-    @property
-    def endpoint(self) -> Endpoint:
-        return Endpoint(f"http://127.0.0.1:{self.port}/v1", "fake")
-
-    async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while True:
-            head = await reader.readuntil(b"\r\n\r\n")
-            lengths = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
-            await reader.readexactly(int(lengths[0].partition(b":")[2]) if lengths else 0)
-            self.requests.append(head)
-            writer.write(self.head + self.chunk)
-            await writer.drain()
-            while self.endless:
-                writer.write(self.chunk)
-                await writer.drain()
 
 
 def head(status: str = "200 OK", *headers: str, length: int | None = None) -> bytes:
@@ -100,8 +68,8 @@ def test_a_reply_without_end_or_bound_ends_at_the_limit_and_takes_three_times_as
 ) -> None:
     settings = ServerSettings(max_reply_bytes=LIMIT, timeout=60)
     with (
-        Sending(*sent, endless=endless) as server,
-        ServerClient(server.endpoint, settings, first_wait=0) as client,
+        SayingServer(b"".join(sent), endless=sent[1] if endless else b"", whole=True) as server,
+        ServerClient(Endpoint(server.url, "fake"), settings, first_wait=0) as client,
     ):
         tracemalloc.start()
         (failed,) = client.send_all([ASKED], dict)
@@ -118,8 +86,10 @@ def test_a_reply_without_end_or_bound_ends_at_the_limit_and_takes_three_times_as
 
 def test_ten_replies_in_a_row_that_are_too_large_end_the_command() -> None:
     with (
-        Sending(*ENDLESS, endless=True) as server,
-        ServerClient(server.endpoint, ServerSettings(max_reply_bytes=10**5, concurrency=1)) as client,
+        SayingServer(ENDLESS[0], endless=ENDLESS[1]) as server,
+        ServerClient(
+            Endpoint(server.url, "fake"), ServerSettings(max_reply_bytes=10**5, concurrency=1)
+        ) as client,
         pytest.raises(ServerError, match="10 requests in a row failed, the last with: the reply is larger"),
     ):
         client.send_all([ASKED] * 20, dict)
@@ -141,10 +111,7 @@ def test_a_time_out_holds_while_a_reply_is_unpacked() -> None:
     def answer(_: httpx.Request) -> httpx.Response:
         return httpx.Response(200, headers={"content-encoding": "gzip"}, stream=Stream())
 
-    settings = ServerSettings(max_reply_bytes=10**12, timeout=0.05, retries=0)
-    with ServerClient(
-        Endpoint("http://server/v1"), settings, transport=httpx.MockTransport(answer)
-    ) as client:
+    with mocked(answer, max_reply_bytes=10**12, timeout=0.05, retries=0) as client:
         (failed,) = client.send_all([ASKED], dict)
     assert isinstance(failed, RequestFailed)
     assert failed.reason.startswith("no reply within 0.05 s")
@@ -162,7 +129,7 @@ def test_a_body_is_what_was_packed_in_whatever_pieces_it_comes(
     assert read(*chunks, encoding=encoding, limit=max(len(data), len(packed))) == data
 
 
-@pytest.mark.parametrize("size", [1, 2**18 - 1, 2**18, 2**18 + 1, 3 * 2**18, LIMIT])
+@pytest.mark.parametrize("size", [1, 2**18, LIMIT])
 @pytest.mark.parametrize("kind", sorted(PACKED))
 def test_the_limit_is_the_last_size_that_is_read(kind: str, size: int) -> None:
     encoding, pack = PACKED[kind]
@@ -173,7 +140,7 @@ def test_the_limit_is_the_last_size_that_is_read(kind: str, size: int) -> None:
         read(packed, encoding=encoding, limit=most - 1)
 
 
-@pytest.mark.parametrize("encoding", ["br", "zstd", "gzip, gzip", "compress", "x" * 5000])
+@pytest.mark.parametrize("encoding", ["br", "deflate", "gzip, gzip", "x" * 5000])
 def test_what_was_not_asked_for_is_refused_by_name_and_not_asked_again(encoding: str) -> None:
     seen: list[Any] = []
 
@@ -182,12 +149,10 @@ def test_what_was_not_asked_for_is_refused_by_name_and_not_asked_again(encoding:
         stream = httpx.ByteStream(b"{}")
         return httpx.Response(200, headers={"content-encoding": encoding}, stream=stream)
 
-    with ServerClient(
-        Endpoint("http://server/v1"), ServerSettings(), transport=httpx.MockTransport(answer)
-    ) as client:
+    with mocked(answer) as client:
         (failed,) = client.send_all([ASKED], dict)
-    assert seen == ["gzip, deflate"]
-    reason = f"the reply is packed as {encoding[:60]}, and requests accept gzip, deflate alone"
+    assert seen == ["gzip"]
+    reason = f"the reply is packed as {encoding[:60]}, and requests accept gzip alone"
     assert failed == RequestFailed(reason)
 
 
@@ -195,10 +160,10 @@ def test_what_was_not_asked_for_is_refused_by_name_and_not_asked_again(encoding:
     ("content", "says"),
     [
         (NOTHING[:-3], "its gzip ends too early"),
-        (NOTHING + b"x", "more follows what is packed"),
-        (NOTHING * 2, "more follows what is packed"),
+        (NOTHING + b"x", "more follows it"),
+        (NOTHING * 2, "more follows it"),
         (b"\x1f\x8b\x08garbage" * 9, "Error -3"),
-        (b'{"plain": 1}', "ends too early"),
+        (b'{"plain": 1}', "Error -3"),
         (b"", "no JSON, but ''"),
     ],
     ids=["cut short", "one byte more", "two members", "garbage", "plain", "empty"],
@@ -210,49 +175,12 @@ def test_what_cannot_be_unpacked_is_a_damaged_reply_that_is_asked_again(content:
         stream = httpx.ByteStream(next(replies, NOTHING))
         return httpx.Response(200, headers={"content-encoding": "gzip"}, stream=stream)
 
-    def client(**how: Any) -> ServerClient:
-        transport = httpx.MockTransport(answer)
-        return ServerClient(
-            Endpoint("http://server/v1"), ServerSettings(**how), transport=transport, first_wait=0
-        )
-
-    with client() as asking:
+    with mocked(answer) as asking:
         assert asking.send_all([ASKED], dict) == [{}]
         assert asking.usage.retries == 1
     replies = iter([content])
-    with client(retries=0) as asking:
+    with mocked(answer, retries=0) as asking:
         (failed,) = asking.send_all([ASKED], dict)
     assert isinstance(failed, RequestFailed)
     assert failed.reason.startswith("the reply is damaged: ")
     assert says in failed.reason
-
-
-def test_a_packed_reply_that_comes_twice_is_never_the_answer_to_the_next_request() -> None:
-    packed = gzip.compress(b'{"id": "x"}', mtime=0)
-    sent = (head("200 OK", "content-encoding: gzip", length=len(packed)), packed)
-    with (
-        Sending(*sent) as server,
-        ServerClient(server.endpoint, ServerSettings(concurrency=1), first_wait=0) as client,
-    ):
-        other = ServerRequest("/chat/completions", {"messages": [1]})
-        assert client.send_all([ASKED, other], dict) == [{"id": "x"}] * 2
-    assert client.usage.retries == 1  # on another connection
-
-
-@pytest.mark.parametrize(
-    ("content", "says"),
-    [
-        (b"[" + b"[]," * 200_000 + b"[]]", "it has more than 101500 lists and objects"),  # of 30 tokens
-        (b'{"text": "\xed\xa0\xbd"}', "no JSON, but"),
-        (b'{"text": "\xe9"}', "no JSON, but"),
-    ],
-)
-def test_json_that_would_fill_the_memory_or_that_no_number_takes_is_damaged(
-    content: bytes, says: str
-) -> None:
-    settings = ServerSettings(retries=0)
-    transport = httpx.MockTransport(lambda _: httpx.Response(200, content=content))
-    with ServerClient(Endpoint("http://server/v1"), settings, transport=transport) as client:
-        (failed,) = client.send_all([ASKED], dict)
-    assert isinstance(failed, RequestFailed)
-    assert failed.reason.startswith(f"the reply is damaged: {says}")

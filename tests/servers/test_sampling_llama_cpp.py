@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from scipy.stats import chi2
+from scipy.stats import chi2, norm
 
+import semcal
 from semcal.data.question import chat
 from semcal.demo.questions import load_set
 from semcal.meaning.answer import first_answer
@@ -139,3 +141,36 @@ def test_a_slot_reads_a_question_once_for_all_its_draws(
 
     assert model.profile.slots == 4
     assert read_for(chats[:40]) < read_for(chats[40:], in_turn=1) / 2
+
+
+@pytest.mark.parametrize("model", ["token ids"], indirect=True)
+def test_the_whole_pipeline_gives_the_same_figures_within_sampling_error(
+    model: ServerModel, local: CausalLanguageModel
+) -> None:
+    """Differences question by question, whose mean is 0 if both draw from one distribution."""
+    questions = [*load_set("atlas-trivia").test[:50], *load_set("atlas-rare").test[:50]]
+    how = {"m": 5, "recalibrator": Base(), "equivalence": "exact", "progress": False}
+    figures = []
+    for seed, sampler in enumerate((local, model)):
+        rows = semcal.ask_many(sampler, questions, seed=seed, **how).rows
+        figures.append([_figures(row) for row in rows])
+    own, served = np.array(figures)
+    assert own.shape == served.shape == (100, 6)
+    assert np.isfinite(served).all()
+    difference = served - own
+    z = difference.mean(0) / (difference.std(0, ddof=1) / math.sqrt(100))
+    assert np.abs(z).max() < norm.isf(1e-4 / 2 / 6)  # it fails by chance for one seed in 10^4
+    assert abs(served.mean(0) - own.mean(0)).max() < 0.25
+
+
+def _figures(row: dict[str, Any]) -> list[float]:
+    """Of a question: right, two confidences, the number of meanings, likelihood and length of the answers."""
+    confidence, answers = row["confidence"], row["samples"]
+    return [
+        float(row["correct"]["E-SC"]),
+        confidence["E-SC"],
+        confidence["L-SC"],
+        len(row["clusters"]),
+        float(np.mean(row["log_likelihoods"])),
+        float(np.mean([len(answer.split()) for answer in answers])),
+    ]

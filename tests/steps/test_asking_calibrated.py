@@ -25,7 +25,7 @@ from semcal.models.drawing import Truncation
 from semcal.models.equivalence import ExactMatch
 from semcal.models.fakes import FakeEquivalence, FakeLanguageModel
 from semcal.models.language_model import PromptConfig
-from semcal.recalibration import TemperatureScaling, save_pretrained
+from semcal.recalibration import TemperatureScaling
 
 TABLE = {"Who sang it?": {"Mira Oln.": 0.6, "Bo Tarn.": 0.3, "Ana Velis.": 0.1}}
 ONE = "Who sang it?"
@@ -220,20 +220,6 @@ def test_a_calibration_by_path_gives_the_same_probability(model, known, tmp_path
     uq = semcal.SemanticUQ(model, calibration=str(tmp_path))
     assert uq.recalibrator.temperature_ == fitted.temperature_
     assert uq.ask(ONE).confidence == semcal.SemanticUQ(model, calibration=under).ask(ONE).confidence
-
-
-def test_the_two_kinds_of_directories_are_not_taken_for_each_other(model, known, tmp_path: Path) -> None:
-    known.save_pretrained(tmp_path / "calibration")
-    fitted = TemperatureScaling().fit([[1.0, 0.0]] * 4, [0, 0, 1, 0])
-    save_pretrained(fitted, tmp_path / "recalibrator", provenance=provenance(model))
-    with pytest.raises(
-        UsageError, match="holds a recalibrator, not a calibration; give it with --recalibrator"
-    ):
-        semcal.SemanticUQ(model, calibration=tmp_path / "recalibrator")
-    with pytest.raises(
-        UsageError, match="holds a calibration, not a recalibrator; give it with --calibration"
-    ):
-        semcal.Fit.from_pretrained(tmp_path / "calibration")
 
 
 def test_a_calibration_that_was_edited_is_refused(model, known, tmp_path: Path) -> None:

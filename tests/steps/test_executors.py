@@ -75,7 +75,7 @@ def test_jobs_of_low_priority_numbers_go_first() -> None:
 
 
 def test_an_error_of_ours_arrives_as_it_is(two) -> None:
-    with pytest.raises(QuestionError, match="it is no question") as caught:
+    with pytest.raises(QuestionError, match="q7") as caught:
         done(two, jobs.Refuse())
     assert caught.value.question_id == "q7"
     assert done(two, jobs.Add(1)) == [11]
@@ -111,6 +111,7 @@ def test_a_warning_that_cannot_travel_comes_as_its_text(two) -> None:
 def test_a_result_that_cannot_travel_is_an_error(two) -> None:
     with pytest.raises((AttributeError, RuntimeError), match=r"(?i)pickle"):
         done(two, jobs.Unsendable())
+    assert done(two, jobs.Add(1)) == [11]
 
 
 def test_what_fails_to_load_is_told_with_its_job() -> None:
@@ -125,9 +126,7 @@ def test_a_process_that_dies_is_replaced_and_its_job_done_again(two, tmp_path: P
 
 
 def test_a_job_that_kills_its_process_each_time_is_given_up_with_an_error(two) -> None:
-    with pytest.raises(
-        WorkerError, match=r"was killed by signal 9 at the same piece of work \(dig\) 2 times"
-    ):
+    with pytest.raises(WorkerError, match=r"signal 9 .*dig.*--workers"):
         done(two, jobs.Die(), stage="dig")
     assert done(two, jobs.Add(1)) == [11]
 
@@ -156,14 +155,14 @@ def test_a_server_of_processes_that_has_died_is_started_again(
         if deaths == 1:
             assert done(executor, jobs.Add(1)) == [11]
         else:
-            with pytest.raises(WorkerError, match="no worker process can be started"):
+            with pytest.raises(WorkerError, match="--workers"):
                 done(executor, jobs.Add(1))
 
 
 def test_a_process_that_ends_before_it_has_read_a_large_job_is_not_replaced_for_ever() -> None:
     with (
         ProcessExecutor(jobs.DeadlyLoad(), 1) as executor,
-        pytest.raises(WorkerError, match=r"exit code 3 at the same piece of work \(pack\) 2 times"),
+        pytest.raises(WorkerError, match=r"exit code 3 .*pack"),
     ):
         done(executor, jobs.Large(), stage="pack")
 
@@ -172,7 +171,7 @@ def test_no_process_is_left_when_the_work_is_done_or_has_failed() -> None:
     before = set(multiprocessing.active_children())
     with ProcessExecutor(jobs.ten, 2) as executor:
         assert done(executor, jobs.Add(1), jobs.Add(2)) == [11, 12]
-        assert executor.peak_memory.mb > 50
+        assert executor.peak_memory_mb > 100
     start = time.monotonic()
     with pytest.raises(KeyboardInterrupt), ProcessExecutor(jobs.ten, 2) as executor:
         interrupted(executor)
@@ -228,7 +227,7 @@ def test_a_function_that_fails_ends_the_others() -> None:
         return executor.submit(jobs.Refuse()).result()
 
     start = time.monotonic()
-    with pytest.raises(QuestionError, match="it is no question"), ProcessExecutor(jobs.ten, 2) as executor:
+    with pytest.raises(QuestionError, match="q7"), ProcessExecutor(jobs.ten, 2) as executor:
         executor.run_together([lambda: waits(executor), lambda: fails(executor)])
     assert time.monotonic() - start < 40
 

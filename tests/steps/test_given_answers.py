@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import given as examples
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 import semcal
 from semcal.calibration.calibrated import Calibration
@@ -18,7 +17,6 @@ from semcal.calibration.features import FEATURES, ColumnFeature, Feature, featur
 from semcal.calibration.learn import calibrate_rows
 from semcal.calibration.learning import Learning
 from semcal.calibration.samples import measure_samples
-from semcal.cli.app import app
 from semcal.data.question import Question
 from semcal.errors import InputError, SemcalWarning, UsageError
 from semcal.measuring import measure_at
@@ -28,6 +26,8 @@ from semcal.models.fakes import FakeEquivalence, FakeLanguageModel
 from semcal.models.sampling import Sampling, state_answers
 from semcal.recalibration.temperature import Temperature
 from semcal.rows import Row
+from tests.cli.invoking import semcal as command
+from tests.cli.invoking import write
 
 EXACT = Grouping(ExactMatch())
 
@@ -112,11 +112,8 @@ def test_the_one_draw_need_not_say_the_answer() -> None:
 def test_measure_says_which_meaning_a_given_answer_is(tmp_path: Path) -> None:
     calibrated(stored()).save_pretrained(tmp_path / "c")
     rows = cluster_rows(list(map(Row, stored(20))), equivalence=ExactMatch()).rows
-    (tmp_path / "rows.jsonl").write_text("\n".join(json.dumps(row.to_json()) for row in rows))
-    result = CliRunner().invoke(
-        app, ["measure", str(tmp_path / "rows.jsonl"), "--calibration", str(tmp_path / "c")]
-    )
-    found = [json.loads(line) for line in result.stdout.splitlines()]
+    file = write(tmp_path / "rows.jsonl", [row.to_json() for row in rows])
+    _, found, _ = command("measure", file, "--calibration", tmp_path / "c")
     assert len(found) == 20
     for row in found:
         share = row["samples"].count("Ana") / 10
@@ -137,25 +134,18 @@ def test_verdicts_and_features_may_be_the_cells_of_a_table(tmp_path: Path) -> No
 
 
 def test_a_row_without_a_feature_or_label_is_left_out_and_named(tmp_path: Path) -> None:
-    rows = [{**row, "answers": ["Ana"], "distance": int(row["id"])} for row in stored(60, verdicts=False)]
-    for row in rows:
-        del row["answer"]
-    rows[3]["distance"], rows[5]["answers"] = "far", ["Zoe"]
-    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    command = [
-        "calibrate",
-        str(tmp_path / "rows.jsonl"),
-        "--feature",
-        "distance",
-        "--out",
-        str(tmp_path / "c"),
+    rows = [
+        {key: value for key, value in row.items() if key != "answer"}
+        | {"answers": ["Ana"], "distance": int(row["id"])}
+        for row in stored(60, verdicts=False)
     ]
+    rows[3]["distance"], rows[5]["answers"] = "far", ["Zoe"]
     labels = ",".join(["Ana", "Di", *(f"Bo {k}" for k in range(10))])
-    result = CliRunner().invoke(app, [*command, "--answers-among", labels, "--json"])
-    assert result.exit_code == 1
-    assert "'distance' must be a finite number, got 'far'" in result.stderr
-    assert "the reference 'Zoe' is none of the labels Ana, Di" in result.stderr
-    assert json.loads(result.stdout)["n"] == 58
+    options = ("--feature", "distance", "--answers-among", labels, "--out", tmp_path / "c")
+    code, (found,), said = command("calibrate", write(tmp_path / "rows.jsonl", rows), *options)
+    assert (code, found["n"]) == (1, 58)
+    assert "'distance' must be a finite number, got 'far'" in said
+    assert "the reference 'Zoe' is none of the labels Ana, Di" in said
 
 
 @examples(st.lists(st.sampled_from("abcdef"), min_size=2, max_size=12), st.data())
@@ -288,9 +278,8 @@ def test_no_answer_at_zero_means_the_samples_without_one_and_abstains(tmp_path: 
     kept = (tmp_path / "made" / "samples.jsonl").read_text().splitlines()
     assert [json.loads(line)["greedy"] for line in kept] == [None, *["Ana"] * 59]
     again = tmp_path / "again"
-    command = ("calibrate", str(tmp_path / "made" / "samples.jsonl"), "--equivalence", "exact")
-    made = CliRunner().invoke(app, [*command, "--answer", "greedy", "--out", str(again)])
-    assert made.exit_code == 0, made.output
+    options = ("--equivalence", "exact", "--answer", "greedy", "--out", again)
+    assert command("calibrate", tmp_path / "made" / "samples.jsonl", *options)[0] == 0
     assert Calibration.from_pretrained(again).map == calibration.map
     for found in (None, calibration):
         uq = semcal.SemanticUQ(
@@ -370,50 +359,26 @@ def test_a_feature_from_outside_is_one_entry() -> None:
 
 def test_the_commands_check_given_answers(tmp_path: Path) -> None:
     """calibrate --answer given, then measure, grade and metrics of its rows; a renamed column of verdicts."""
-    run = CliRunner()
     rows = [{("human" if key == "correct" else key): value for key, value in row.items()} for row in stored()]
-    samples, folder = tmp_path / "samples.jsonl", tmp_path / "calibration"
-    samples.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    options = [
-        "--answer",
-        "given",
-        "--columns",
-        "correct=human",
-        "--equivalence",
-        "exact",
-        "--out",
-        str(folder),
-    ]
-    made = run.invoke(app, ["calibrate", str(samples), *options, "--json"])
-    assert made.exit_code == 0, made.output
-    clustered, measured, graded = (tmp_path / f"{name}.jsonl" for name in ("clustered", "measured", "graded"))
-    samples.write_text("".join(json.dumps(row) + "\n" for row in stored()))
-    for command in (
-        ["cluster", str(samples), "--equivalence", "exact", "--out", str(clustered)],
-        [
-            "measure",
-            str(clustered),
-            "--calibration",
-            str(folder),
-            "--answer",
-            "given",
-            "--out",
-            str(measured),
-        ],
-        ["grade", str(measured), "--out", str(graded)],
-    ):
-        result = run.invoke(app, command)
-        assert result.exit_code == 0, result.output
-    first = json.loads(graded.read_text().splitlines()[0])
-    assert (first["answer"], first["answer_correct"]) == ("Ana", stored()[0]["correct"])
-    assert 0 < first["probability"] < 1
-    found = [run.invoke(app, ["metrics", str(path), "--json"]).stdout for path in (measured, graded)]
-    assert found[0] == found[1]  # verdicts need no grading
-    by_measure = {line["measure"]: line for line in map(json.loads, found[0].splitlines())}
+    file, folder = write(tmp_path / "human.jsonl", rows), tmp_path / "calibration"
+    given = ("--answer", "given")
+    options = (*given, "--columns", "correct=human", "--equivalence", "exact", "--out", folder)
+    assert command("calibrate", file, *options)[0] == 0
+    _, rows, _ = command("cluster", write(tmp_path / "s.jsonl", stored()), "--equivalence", "exact")
+    clustered = write(tmp_path / "clustered.jsonl", rows)
+    code, rows, _ = command("measure", clustered, "--calibration", folder, *given)
+    measured = write(tmp_path / "measured.jsonl", rows)
+    assert code == 0
+    code, rows, _ = command("grade", measured)
+    graded = write(tmp_path / "graded.jsonl", rows)
+    assert (code, rows[0]["answer"], rows[0]["answer_correct"]) == (0, "Ana", stored()[0]["correct"])
+    assert 0 < rows[0]["probability"] < 1
+    _, found, _ = command("metrics", graded)
+    assert command("metrics", measured)[1] == found  # verdicts need no grading
+    by_measure = {line["measure"]: line for line in found}
     base = Calibration.from_pretrained(folder).report.base
     for name in ("E-SC", "Calibrated"):
         assert by_measure[name]["accuracy"] == pytest.approx(base["accuracy"])
     assert by_measure["E-SC"]["brier"] == pytest.approx(base["brier"])
     assert by_measure["Calibrated"]["brier"] < base["brier"]
-    result = run.invoke(app, ["measure", str(clustered), "--calibration", str(folder), "--answer", "modal"])
-    assert result.exit_code == 2
+    assert command("measure", clustered, "--calibration", folder, "--answer", "modal")[0] == 2

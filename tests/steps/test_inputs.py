@@ -19,8 +19,6 @@ from semcal.recalibration.choosing import fit_grid
 from semcal.recalibration.fitted import as_recalibrator
 from tests.json_rows import as_sample_rows
 
-pytestmark = pytest.mark.filterwarnings("ignore:semcal.calibrate.samples=")  # the old way, for a release
-
 polars = pytest.importorskip("polars")
 
 ROWS = [

@@ -25,6 +25,7 @@ from semcal.progress import Advance, ProgressClock, bar, duration, note_block, n
 from semcal.recalibration.temperature import Temperature
 from semcal.servers.client import Usage
 from semcal.store import Store
+from tests.cli.invoking import Terminal
 from tests.json_rows import plan_sampling, question_blocks, sample_candidates
 
 MODEL = FakeLanguageModel({f"Who built mill {i}?": {"Ana.": 0.6, "Bo.": 0.4} for i in range(70)})
@@ -125,10 +126,6 @@ def test_the_bar_is_made_anew_while_one_waits(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_score_shows_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
     monkeypatch.setattr("sys.stderr", terminal := Terminal())
     semcal.score([{"question": f"Who built mill {i}?", "samples": ["Ana", "Bo"]} for i in range(5)])
     assert "score" in terminal.getvalue()

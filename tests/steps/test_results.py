@@ -185,12 +185,6 @@ def test_rows_without_answers_are_left_out_of_a_calibration_and_counted(samples)
     assert found.report.n == len(given) - 1
 
 
-def test_one_stored_draw_is_refused_as_one_of_a_model_is(samples) -> None:
-    given = [{**row, "samples": row["samples"][:1], "log_likelihoods": None} for row in samples]
-    with pytest.raises(UsageError, match="m = 1: one draw has a share of 1 whatever it says; sample at"):
-        semcal.score(given).calibrate()
-
-
 def test_clusters_in_stored_samples_are_used_as_they_are(samples) -> None:
     m = len(samples[0]["samples"])
     given = [{**row, "clusters": [[*range(m)]]} for row in samples]

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 import semcal
 from semcal.calibration.calibrated import Calibration
@@ -23,7 +22,6 @@ from semcal.calibration.learn import calibrate_rows
 from semcal.calibration.learning import Learning
 from semcal.calibration.samples import measure_samples, origin_of
 from semcal.calibration.signals import SIGNALS, Signal, add_signals, parse_stated
-from semcal.cli.app import app
 from semcal.data.question import Question
 from semcal.errors import InputError, QuestionError, SemcalWarning, UsageError
 from semcal.inputs import as_sample_rows
@@ -35,6 +33,8 @@ from semcal.models.sampling import Sampling, sample_runs
 from semcal.recalibration.temperature import Temperature
 from semcal.rows import Row
 from semcal.store import Store
+from tests.cli.invoking import semcal as command
+from tests.cli.invoking import write
 
 #: Draws at one temperature.
 OPTIONS: Any = {"equivalence": "exact", "progress": False, "temperatures": [1.0], "m": 10}
@@ -147,10 +147,12 @@ def test_a_stated_percentage_is_read(percent: int, form: str) -> None:
         *(("1", 0.01), ("1.", 0.01), ("1%", 0.01), ("1.0%", 0.01), ("1.5", 0.015), ("0", 0.0)),
         *(("0.85", 0.85), (".9", 0.9), (" 0.85.\n", 0.85), ("1.0", 1.0), ("0.0", 0.0)),
         *(("0.85%", 0.0085), (".9 %", 0.009)),
+        *((text, None) for text in ("", "high", "80 to 90", "101", "-5", "0.8 or so", "85/100", "1e2")),
+        *((text, None) for text in ("٣", ".", "100.5")),
     ],
 )
-def test_a_decimal_of_at_most_1_without_a_percent_sign_is_a_probability(
-    text: str, probability: float
+def test_a_stated_probability_is_one_number_in_percent_or_a_decimal_of_at_most_1(
+    text: str, probability: float | None
 ) -> None:
     assert parse_stated(text) == pytest.approx(probability)
 
@@ -159,13 +161,6 @@ def test_a_decimal_of_at_most_1_without_a_percent_sign_is_a_probability(
 def test_what_is_read_is_a_probability(text: str) -> None:
     p = parse_stated(text)
     assert p is None or 0 <= p <= 1
-
-
-@pytest.mark.parametrize(
-    "text", ["", "high", "80 to 90", "101", "-5", "0.8 or so", "85/100", "1e2", "٣", ".", "100.5"]
-)
-def test_other_replies_are_none(text: str) -> None:
-    assert parse_stated(text) is None
 
 
 def test_a_signal_that_knows_is_chosen_and_then_asked_for() -> None:
@@ -399,16 +394,13 @@ def test_a_signal_from_outside_is_one_entry() -> None:
 
 def test_the_command_learns_from_a_signal(tmp_path: Path) -> None:
     """Of stored samples only what they hold; the others name the model that must be asked."""
-    run, samples = CliRunner(), tmp_path / "samples.jsonl"
-    samples.write_text("".join(json.dumps(row) + "\n" for row in scored_rows()))
-    command = ["calibrate", str(samples), "--equivalence", "exact", "--out", str(tmp_path / "out"), "--json"]
-    made = run.invoke(app, [*command, "--signal", "token-scores"])
-    assert made.exit_code == 0, made.output
-    assert "-token" in json.loads(made.stdout)["chosen"]
-    assert json.loads((tmp_path / "out" / "calibration.json").read_text())["signals"] == ["token-scores"]
-    refused = run.invoke(app, [*command, "--overwrite", "--signal", "p-true"])
-    assert refused.exit_code == 2
-    assert "--model" in refused.output
+    out = tmp_path / "out"
+    call = ("calibrate", write(tmp_path / "s.jsonl", scored_rows()), "--equivalence", "exact", "--out", out)
+    code, (made,), _ = command(*call, "--signal", "token-scores")
+    assert (code, "-token" in made["chosen"]) == (0, True)
+    assert json.loads((out / "calibration.json").read_text())["signals"] == ["token-scores"]
+    code, _, said = command(*call, "--overwrite", "--signal", "p-true")
+    assert (code, "--model" in said) == (2, True)
 
 
 # ---- Fewer draws
@@ -532,21 +524,8 @@ def test_one_draw_is_enough_for_an_answer_that_is_not_read_of_it_and_says_what_i
 
 
 def test_the_command_says_what_fewer_draws_would_gain(tmp_path: Path) -> None:
-    samples = tmp_path / "samples.jsonl"
-    samples.write_text("".join(json.dumps(row) + "\n" for row in drawn_rows()))
-    command = [
-        "calibrate",
-        str(samples),
-        "--equivalence",
-        "exact",
-        "--m-curve",
-        "--out",
-        str(tmp_path / "out"),
-    ]
-    made = CliRunner().invoke(app, [*command, "--json"])
-    assert made.exit_code == 0, made.output
-    assert [point["m"] for point in json.loads(made.stdout)["draws_curve"]] == [1, 2, 3, 5, 6]
-    advice = Calibration.from_pretrained(tmp_path / "out").report.advice
-    assert any(
-        line.startswith("Gain by draws, from the first of each temperature (6 at hand") for line in advice
-    )
+    file, out = write(tmp_path / "samples.jsonl", drawn_rows()), tmp_path / "out"
+    code, (made,), _ = command("calibrate", file, "--equivalence", "exact", "--m-curve", "--out", out)
+    assert (code, [point["m"] for point in made["draws_curve"]]) == (0, [1, 2, 3, 5, 6])
+    advice = Calibration.from_pretrained(out).report.advice
+    assert any(line.startswith("Gain by draws") and "6 at hand" in line for line in advice)

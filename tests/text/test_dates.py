@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from semcal.text.normal_form import normal_form, read_dates
+from tests.tables import pairs, texts
 
 ISO_DATE = re.compile(r"[0-9]{4}-(?:0[1-9]|1[0-2])(?![0-9])")
 DATES = st.dates(date(1000, 1, 1), date(2999, 12, 31))
@@ -56,76 +57,36 @@ def test_a_month_and_a_year_state_no_day(year, month):
     assert normal_form(f"in {name} of {year}") == f"in {year}-{month:02d}"
 
 
-@pytest.mark.parametrize(
-    ("text", "form"),
-    [
-        ("December seventh, nineteen forty-one", "1941-12-07"),
-        ("the second of May, nineteen fourteen", "1914-05-02"),
-        ("May 2nd 1914", "1914-05-02"),
-        ("He left on 5 May 1821 by sea", "he left on 1821-05-05 by sea"),
-        ("from 3 May 1821 to 4 June 1830", "from 1821-05-03 to 1830-06-04"),
-        ("9 February 1976 (aged 30)", "1976-02-09 aged 30"),
-        ("late March 1921", "late 1921-03"),
-        ("as of March 1921", "as of 1921-03"),
-        ("the end of March 1921", "end of 1921-03"),
-        ("a March 1921 report", "1921-03 report"),
-    ],
-)
+DATED = pairs("""
+December seventh, nineteen forty-one → 1941-12-07 | the second of May, nineteen fourteen → 1914-05-02
+May 2nd 1914 → 1914-05-02 | He left on 5 May 1821 by sea → he left on 1821-05-05 by sea
+from 3 May 1821 to 4 June 1830 → from 1821-05-03 to 1830-06-04
+9 February 1976 (aged 30) → 1976-02-09 aged 30 | late March 1921 → late 1921-03
+as of March 1921 → as of 1921-03 | the end of March 1921 → end of 1921-03
+a March 1921 report → 1921-03 report
+""")
+
+
+@pytest.mark.parametrize(("text", "form"), DATED)
 def test_dates_among_words(text, form):
     assert normal_form(text) == form
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "may",
-        "march",
-        "dec",
-        "july 4",
-        "4th of july",
-        "march 15, 44 bc",
-        "5 may 1200 bc",
-        "may 1200 b.c.",
-        "03/04/1988",
-        "3.4.1988",
-        "30/02/1988",
-        "31 november 1988",
-        "november 31, 1988",
-        "february 29, 1900",
-        "1988-13-01",
-        "theresa may",
-        "theresa may, 2016",
-        "theresa may 2016",
-        "april ludgate",
-        "august strindberg",
-        "jan velis 1988",
-        "miss march 1990",
-        "flood: november 1986",
-        "red september 1990",
-        "the songs of june 1962",
-        "born on the 4th of july 1989 film",
-        "october 1987 novel",
-        "either october[15] or november 2017",
-        "it may be 12 or 13",
-        "they may 1500 times",
-        "the march of time",
-        "may day 1920",
-        "1939-1945",
-        "14 and 15 august 1945",
-        "26-30 august 1914",
-        "august 24-26, 1572",
-        "july - august 1914",
-        "july and august 1914",
-        "24 august - 3 october 1572",
-        "august 24 to october 3, 1572",
-        "late february or early march 2020",
-        "march 5000",
-        "summer 1988",
-        "10.13.4",
-        "1803 (10.0.17134.112)",
-        "553-25-4594",
-    ],
-)
+NO_DATES = texts("""
+may | march | dec | july 4 | 4th of july | march 15, 44 bc | 5 may 1200 bc | may 1200 b.c.
+03/04/1988 | 3.4.1988 | 30/02/1988 | 31 november 1988 | november 31, 1988 | february 29, 1900
+1988-13-01 | theresa may | theresa may, 2016 | theresa may 2016 | april ludgate | august strindberg
+jan velis 1988 | miss march 1990 | flood: november 1986 | red september 1990
+the songs of june 1962 | born on the 4th of july 1989 film | october 1987 novel
+either october[15] or november 2017 | it may be 12 or 13 | they may 1500 times | the march of time
+may day 1920 | 1939-1945 | 14 and 15 august 1945 | 26-30 august 1914 | august 24-26, 1572
+july - august 1914 | july and august 1914 | 24 august - 3 october 1572
+august 24 to october 3, 1572 | late february or early march 2020 | march 5000 | summer 1988
+10.13.4 | 1803 (10.0.17134.112) | 553-25-4594
+""")
+
+
+@pytest.mark.parametrize("text", NO_DATES)
 def test_what_is_no_date_stays(text):
     assert read_dates(text) == text
     assert not ISO_DATE.search(normal_form(text).removeprefix("1988-13-01"))

@@ -12,6 +12,7 @@ from num2words import num2words
 
 from semcal.text.normal_form import normal_form
 from semcal.text.numbers import read_numbers
+from tests.tables import pairs
 
 RNG = random.Random(5)
 WHOLE_NUMBERS = [*range(10_000), *(RNG.randrange(10 ** RNG.randint(5, 12)) for _ in range(2000))]
@@ -65,114 +66,34 @@ def test_thousands_separators_go(number):
     assert read_numbers(f"about {number:,} of them") == f"about {number} of them"
 
 
-@pytest.mark.parametrize(
-    ("text", "digits"),
-    [
-        ("nineteen oh five", "1905"),
-        ("nineteen-oh-five", "1905"),
-        ("twenty twelve", "2012"),
-        ("twenty twenty-one", "2021"),
-        ("nineteen-eighty-four", "1984"),
-        ("nineteen hundred and five", "1905"),
-        ("fifteen hundred", "1500"),
-        ("nineteen thirty-nine to nineteen forty-five", "1939 to 1945"),
-        ("nineteen sixties", "1960s"),
-        ("eighteen hundreds", "1800s"),
-        ("the sixties", "the 60s"),
-        ("fifteen twenty thousand", "15 20000"),
-        ("ten-fifteen", "10-15"),
-        ("twenty-five", "25"),
-        ("twenty five", "25"),
-        ("twenty, five", "20, 5"),
-    ],
-)
-def test_years_and_decades(text, digits):
-    assert read_numbers(text) == digits
+DIGITS = pairs("""
+nineteen oh five → 1905 | nineteen-oh-five → 1905 | twenty twelve → 2012 | twenty twenty-one → 2021
+nineteen-eighty-four → 1984 | nineteen hundred and five → 1905 | fifteen hundred → 1500
+nineteen thirty-nine to nineteen forty-five → 1939 to 1945 | nineteen sixties → 1960s
+eighteen hundreds → 1800s | the sixties → the 60s | fifteen twenty thousand → 15 20000
+ten-fifteen → 10-15 | twenty-five → 25 | twenty five → 25 | twenty, five → 20, 5 | five million → 5000000
+5 million → 5000000 | 5million → 5000000 | 3.5 million → 3500000 | three point five million → 3500000
+seven and a half million → 7500000 | a million and a half → a 1500000
+two hundred thousand million → 200000000000 | half a million → 500000 | half-dozen → 6 | a dozen → a 12
+two dozen → 24 | a hundred → a 100 | a thousand and one → a 1001 | 5 lakh → 500000 | $5 million → $5000000
+$2.5m → $2500000 | £3bn → £3000000000 | 5m → 5m | 2-3 million → 2000000-3000000
+$20 - 30 million → $20000000-30000000 | 10:30 million → 10:30 1000000 | one hundred two hundred → 100 200
+one thousand two thousand → 1000 2000 | between one hundred and twenty → between 100 and 20
+two thousand, five hundred → 2500 | one thousand, two of them → 1000, 2 of them | zero point five → 0.5
+six point oh two → 6.02 | three point fourteen → 3.14 | twenty point lead → 20 point lead
+two and a half → 2.5 | 2 and a half → 2.5 | two and three quarters → 2.75 | 2 1/2 → 2.5 | two thirds → 2/3
+three-quarters → 3/4 | one third → 1/3 | a third of it → a 1/3 of it | a third time → a 3rd time
+four quarters → 4 quarters | one half → 0.5 | half → 0.5 | a half → a 0.5 | half past five → half past 5
+minus one point five percent → -1.5% | negative 40 → -40 | nine minus five → 9 minus 5
+twenty per cent → 20% | 20 % → 20% | twenty first → 21st | the twenty-first century → the 21st century
+third → 3rd | henry the eighth → henry the 8th | thirty-second → 32nd
+thirty second spot → 30 second spot | one hundred and second → 102nd
+the second century → the 2nd century | two thousandth → 2000th
+""")
 
 
-@pytest.mark.parametrize(
-    ("text", "digits"),
-    [
-        ("five million", "5000000"),
-        ("5 million", "5000000"),
-        ("5million", "5000000"),
-        ("3.5 million", "3500000"),
-        ("three point five million", "3500000"),
-        ("seven and a half million", "7500000"),
-        ("a million and a half", "a 1500000"),
-        ("two hundred thousand million", "200000000000"),
-        ("half a million", "500000"),
-        ("half-dozen", "6"),
-        ("a dozen", "a 12"),
-        ("two dozen", "24"),
-        ("a hundred", "a 100"),
-        ("a thousand and one", "a 1001"),
-        ("5 lakh", "500000"),
-        ("$5 million", "$5000000"),
-        ("$2.5m", "$2500000"),
-        ("£3bn", "£3000000000"),
-        ("5m", "5m"),
-        ("2-3 million", "2000000-3000000"),
-        ("$20 - 30 million", "$20000000-30000000"),
-        ("10:30 million", "10:30 1000000"),
-        ("one hundred two hundred", "100 200"),
-        ("one thousand two thousand", "1000 2000"),
-        ("between one hundred and twenty", "between 100 and 20"),
-        ("two thousand, five hundred", "2500"),
-        ("one thousand, two of them", "1000, 2 of them"),
-    ],
-)
-def test_quantities(text, digits):
-    assert read_numbers(text) == digits
-
-
-@pytest.mark.parametrize(
-    ("text", "digits"),
-    [
-        ("zero point five", "0.5"),
-        ("six point oh two", "6.02"),
-        ("three point fourteen", "3.14"),
-        ("twenty point lead", "20 point lead"),
-        ("two and a half", "2.5"),
-        ("2 and a half", "2.5"),
-        ("two and three quarters", "2.75"),
-        ("2 1/2", "2.5"),
-        ("two thirds", "2/3"),
-        ("three-quarters", "3/4"),
-        ("one third", "1/3"),
-        ("a third of it", "a 1/3 of it"),
-        ("a third time", "a 3rd time"),
-        ("four quarters", "4 quarters"),
-        ("one half", "0.5"),
-        ("half", "0.5"),
-        ("a half", "a 0.5"),
-        ("half past five", "half past 5"),
-        ("minus one point five percent", "-1.5%"),
-        ("negative 40", "-40"),
-        ("nine minus five", "9 minus 5"),
-        ("twenty per cent", "20%"),
-        ("20 %", "20%"),
-    ],
-)
-def test_decimals_fractions_and_signs(text, digits):
-    assert read_numbers(text) == digits
-
-
-@pytest.mark.parametrize(
-    ("text", "digits"),
-    [
-        ("twenty first", "21st"),
-        ("the twenty-first century", "the 21st century"),
-        ("third", "3rd"),
-        ("henry the eighth", "henry the 8th"),
-        ("thirty-second", "32nd"),
-        ("thirty second spot", "30 second spot"),
-        ("one hundred and second", "102nd"),
-        ("the second century", "the 2nd century"),
-        ("two thousandth", "2000th"),
-    ],
-)
-def test_ordinals(text, digits):
+@pytest.mark.parametrize(("text", "digits"), DIGITS)
+def test_words_of_numbers_become_these_digits(text, digits):
     assert read_numbers(text) == digits
 
 

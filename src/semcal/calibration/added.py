@@ -28,15 +28,7 @@ from semcal.calibration.calibrated import Calibration
 from semcal.calibration.features import FEATURES, MOST_LACKING, SHARES
 from semcal.calibration.learning import APART
 from semcal.calibration.report import AddedLabels
-from semcal.databases import (
-    REPLY_LOG,
-    REPLY_LOG_SCHEMA,
-    as_store_errors,
-    is_database,
-    layout_of,
-    merged_logs,
-    reader,
-)
+from semcal.databases import as_store_errors, merged_logs, reader
 from semcal.errors import InputError, StoreError, shown
 from semcal.metrics.frequencies import Floats
 
@@ -100,8 +92,6 @@ def read_logs(paths: Sequence[Path]) -> list[LoggedReply]:
     Several logs are those of replicas, and are merged in order of time; a label may be in another log than
     its reply. InputError if a file is missing, StoreError if it is no log, is locked or damaged.
     """
-    for path in paths:
-        _check(path)
     names = " and ".join(map(str, paths))
     with (
         as_store_errors(f"the log {names}", "give a copy from before"),
@@ -109,22 +99,6 @@ def read_logs(paths: Sequence[Path]) -> list[LoggedReply]:
         closing(reader(merged)()) as database,
     ):
         return [_reply(names, row) for row in database.execute(_REPLIES).fetchall()]
-
-
-def _check(path: Path) -> None:
-    """Raise InputError or StoreError unless a file is a log of this version."""
-    if not path.is_file():
-        raise InputError(f"there is no log {path}; give the FILE of semcal serve --log FILE")
-    owner, schema = 0, 0
-    with as_store_errors(f"the log {path}", "give a copy from before"):
-        if is_database(path):
-            with closing(reader(path)()) as database:
-                owner, schema = layout_of(database)
-    if (owner, schema) == (REPLY_LOG, REPLY_LOG_SCHEMA):
-        return
-    if owner == REPLY_LOG:
-        raise StoreError(f"{path} is a log of another version (layout {schema}); give a log of this version")
-    raise StoreError(f"{path} is no log of replies; give the FILE of semcal serve --log FILE")
 
 
 def _reply(name: str, row: Sequence[Any]) -> LoggedReply:

@@ -263,7 +263,7 @@ class Calibration(_Contents):
         Whether the labelled questions had a passage, of which others are refused; None where some had, or
         nobody knows.
     labeled : LabeledAnswers
-        The answers that the map was fitted to; none in what a version before 0.1 saved.
+        The answers that the map was fitted to.
     provenance : Provenance or None
         Model, prompt and data; None where the samples came from a file.
     samples_sha256 : str or None
@@ -301,10 +301,8 @@ class Calibration(_Contents):
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw with matplotlib how often labelled answers of each probability, out of fold, are right.
 
-        `calibration.plot().figure.savefig("plot.png")` saves it. InputError if it has no `labeled` answers.
+        `calibration.plot().figure.savefig("plot.png")` saves it.
         """
-        if not self.labeled.out_of_fold:
-            raise InputError("the calibration was saved without its labeled answers; calibrate again")
         diagram = metrics.reliability_diagram(self.labeled.out_of_fold, self.labeled.correct_out_of_fold)
         ax = diagram.plot(ax=ax)
         ax.set_title(f"{self.report.n} labeled answers, out of fold")

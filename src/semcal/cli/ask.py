@@ -19,6 +19,7 @@ from semcal.data.question import Question
 from semcal.errors import QuestionError, RowError, UsageError
 from semcal.files import writing
 from semcal.models.equivalence import needs_no_model
+from semcal.registry import option_name
 from semcal.rows import NO_ANSWER, Json, Row, as_answer_kind, warn_of_cut_draws
 from semcal.steps import Block, run_steps
 
@@ -178,7 +179,7 @@ def _calibration(options: AskOptions) -> Calibration | None:
             raise UsageError("--compare is of a temperature, and a calibration has its own; leave one out")
         calibration = opt.open_calibration(options.calibration)
         settings = options.given(*SETTINGS, *DISTRIBUTION)
-        check_beside(calibration, {_option(name): value for name, value in settings.items()})
+        check_beside(calibration, {option_name(name): value for name, value in settings.items()})
         return calibration
     if options.model != opt.ATLAS:
         return None
@@ -187,15 +188,11 @@ def _calibration(options: AskOptions) -> Calibration | None:
     unlike |= {} if options.answer_format in (None, "auto") else {"answer_format": options.answer_format}
     unlike |= {} if options.equivalence in (None, opt.ATLAS) else {"equivalence": options.equivalence}
     if unlike:
-        names = ", ".join(map(_option, unlike))
+        names = ", ".join(map(option_name, unlike))
         info(f"ask: the embedded calibration does not hold with {names}; the confidence is a share")
         return None
     calibration = opt.open_calibration(opt.ATLAS)
     return calibration if options.abstain_below is None else replace(calibration, threshold=None)
-
-
-def _option(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
 
 
 def _embedded(options: AskOptions) -> str | None:

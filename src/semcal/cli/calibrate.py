@@ -23,6 +23,7 @@ from semcal.data.sources import parse_columns
 from semcal.errors import InputError, RowError, UsageError, shown
 from semcal.files import dumps, own_files, read_rows
 from semcal.meaning.answer import AnswerFormat
+from semcal.registry import option_name
 from semcal.rows import RECALIBRATOR, SAMPLES, AnswerKind, Row, as_answer_kind
 from semcal.store import UnfinishedWork
 
@@ -69,11 +70,13 @@ class CalibrateOptions:
         None,
         "--risk",
         metavar="R",
+        callback=opt.shares,
         help="Also set a threshold: at most this share of the answers from it on is wrong; may be repeated.",
     )
     delta: float | None = Option(
         None,
         "--delta",
+        callback=opt.share,
         help="Allowed probability that the share is larger after all: 0.05 by default.",
     )
     add: list[Path] | None = Option(
@@ -162,11 +165,7 @@ class CalibrateOptions:
         return tuple(map(ColumnFeature.parse, self.feature or ()))
 
     def check(self, *, has_samples: bool) -> None:
-        """Raise UsageError for a share that is none, and for what only a model that is asked can do."""
-        shares = [("risk", risk, "0.1") for risk in self.risk or ()]
-        for name, value, usual in (*shares, ("delta", self.delta_or_default, "0.05")):
-            if not 0 < value < 1:
-                raise UsageError(f"--{name} is a share between 0 and 1, such as {usual}, got {value:g}")
+        """Raise UsageError for what only a model that is asked can do, or the labels of a log."""
         for name, value in (("audited", self.audited), ("allow-unlabeled", self.allow_unlabeled)):
             if value and not self.add:
                 raise UsageError(f"--{name} is for the labels of a log; name it with --add")
@@ -179,7 +178,7 @@ class CalibrateOptions:
         for name in refused:
             if getattr(self, name):
                 remedy = "leave it out" if has_samples else "give --model, or leave it out"
-                raise UsageError(f"--{name.replace('_', '-')} is for a model that is asked; {remedy}")
+                raise UsageError(f"{option_name(name)} is for a model that is asked; {remedy}")
 
 
 #: What may stand beside --add; all else is as it was.
@@ -308,7 +307,7 @@ def _with_labels(options: CalibrateOptions) -> tuple[CalibrateOptions, Addition]
     for field in fields(options):
         usual = getattr(field.default, "default", None)
         if field.name not in BESIDE_ADD and getattr(options, field.name) != usual:
-            name = f"--{field.name.replace('_', '-')}"
+            name = option_name(field.name)
             raise UsageError(f"{name} stays what it was where a calibration is learnt again; leave it out")
     folder = Path(options.file)
     folder = folder.parent if folder.name == SAMPLES else folder

@@ -241,7 +241,7 @@ def _holds(folder: Path, kind: str) -> bool:
     """Whether a folder holds one of this kind; a damaged one is to be made again."""
     path = folder / "calibration.json"
     try:
-        return path.is_file() and read_object(path, remedy="").get("kind", "recalibrator") == kind
+        return path.is_file() and read_object(path, remedy="").get("kind") == kind
     except StoreError:
         return True
 

@@ -313,7 +313,7 @@ def _release(executor: Executor[GridState], state: GridState | None) -> None:
 
 def _record(grid: Grid) -> None:
     """Write down what was spent up to now; what is no stage's is this process's own."""
-    in_process = sum(grid.executor.seconds.values()) if grid.executor.in_process else 0.0
+    in_process = sum(grid.executor.seconds.values()) if grid.executor.works_here else 0.0
     grid.clock.add({"main": time.process_time() - sum(grid.clock.seconds.values()) - in_process})
     grid.write_costs()
 

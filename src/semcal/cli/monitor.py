@@ -16,7 +16,7 @@ from typer import Argument, Option
 from semcal.cli import options as opt
 from semcal.cli.console import info, refuse_existing, show
 from semcal.cli.row_streams import BadRows, good_rows, open_rows
-from semcal.databases import is_database, merged_logs
+from semcal.databases import check_log, is_database, merged_logs
 from semcal.errors import InputError, UsageError, shown
 from semcal.files import dumps
 from semcal.rows import Row
@@ -113,8 +113,6 @@ def _read_logs(
 
     if calibration is None:
         info("monitor: without --calibration DIR probabilities count as exact, and no promised risk is known")
-    for path in paths if len(paths) > 1 else ():
-        ReplyLog(path, read_only=True).close()  # which says what is wrong with it
     with merged_logs(paths) as merged, closing(ReplyLog(merged, read_only=True)) as log:
         labels = log.calibrations()
         ids = tuple(labels) if calibration is None else (calibration.id,)
@@ -273,8 +271,7 @@ def labels(
         raise UsageError("--strike and --restore do opposite things; give one of them")
     if strike and id is None and key is None and since is None and until is None:
         raise UsageError("--strike needs to know which labels: give --id, --key, --since or --until")
-    if not Path(file).is_file():
-        raise InputError(f"there is no log {file}; give the FILE of semcal serve --log FILE")
+    check_log(Path(file))
     start = 0.0 if since is None else since.replace(tzinfo=UTC).timestamp()
     end = math.inf if until is None else until.replace(tzinfo=UTC).timestamp()
     choice = LabelChoice(id, key, start, end)

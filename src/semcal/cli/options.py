@@ -22,7 +22,7 @@ from typer import Argument, Option
 from semcal.cli.console import debug, info, loading, show, spending
 from semcal.errors import InputError, ModelError, RowError, UsageError, printable, shown
 from semcal.models.equivalence import AMONG, DEFAULT, ExactMatch, names_a_server, needs_no_model
-from semcal.registry import check_name
+from semcal.registry import check_name, option_name
 
 if TYPE_CHECKING:
     from semcal.calibration.calibrated import Calibration
@@ -69,10 +69,16 @@ def _below(number: int | None, limit: int) -> int | None:
     return number
 
 
-def _share(share: float | None) -> float | None:
-    if share is not None and not 0 < share < 1:
-        raise typer.BadParameter(f"{shown(share)} is no share; give a number between 0 and 1, such as 0.1")
-    return share
+def share(value: float | None) -> float | None:
+    """Refuse what is no share between 0 and 1."""
+    if value is not None and not 0 < value < 1:
+        raise typer.BadParameter(f"{shown(value)} is no share; give a number between 0 and 1, such as 0.1")
+    return value
+
+
+def shares(values: list[float] | None) -> list[float] | None:
+    """Refuse a list that holds no shares."""
+    return None if values is None else [value for value in values if share(value) is not None]
 
 
 def folder_option(text: str, default: Any = None) -> Any:
@@ -227,7 +233,7 @@ RISK = Option(
     None,
     "--risk",
     metavar="R",
-    callback=_share,
+    callback=share,
     help="Find the threshold above which at most this share of answers is wrong, with confidence "
     "1 − delta; of questions that nothing else was fitted on.",
 )
@@ -235,14 +241,12 @@ PROMISED_RISK = Option(
     None,
     "--risk",
     metavar="R",
-    callback=_share,
+    callback=share,
     help="At most this share of answered questions is promised to be wrong.",
 )
-ALPHA = Option(
-    0.05, "--alpha", callback=_share, help="How likely a watch may be to give a false alarm, ever."
-)
+ALPHA = Option(0.05, "--alpha", callback=share, help="How likely a watch may be to give a false alarm, ever.")
 DELTA = Option(
-    0.05, "--delta", callback=_share, help="How often the limit of --risk may be exceeded after all."
+    0.05, "--delta", callback=share, help="How often the limit of --risk may be exceeded after all."
 )
 
 
@@ -552,7 +556,7 @@ def load_with_threads(load: Callable[[], State], n_threads: int) -> State:
 def show_peak(executor: Executor[Any]) -> None:
     """Say with -v how much memory was used at most."""
     workers = f" of this process and {executor.n_processes} more" if executor.n_processes else ""
-    debug(f"peak memory{workers}: {executor.peak_memory}")
+    debug(f"peak memory{workers}: at most {executor.peak_memory_mb:.0f} MB")
 
 
 def peek_blocks(items: Iterable[Item], block: int, limit: int | None) -> tuple[Iterator[Item], int | None]:
@@ -603,8 +607,7 @@ class ServerOptions:
         if not hosts_named:
             for name in chosen:
                 raise UsageError(
-                    f"--{name.replace('_', '-')} is for a model behind a server (openai:URL#NAME); "
-                    "leave it out"
+                    f"{option_name(name)} is for a model behind a server (openai:URL#NAME); leave it out"
                 )
             return None
         from semcal.servers.settings import JUDGE_KEY_VARIABLE, Endpoint, ServerSettings, read_api_key

@@ -153,7 +153,10 @@ def command(options: ServeOptions, server: opt.ServerOptions) -> int:
         host = f"[{host}]" if ":" in host else host
         url = f"http://{host}:{port}"
         info(f"serve: {' and '.join(service.models)} at {url}/v1; a page to try it at {url}/")
-        Server(service).answer(bound)
+        web_server = Server(service)
+        limits = web_server.limits
+        info(f"serve: at most {limits.total} connections, {limits.per_address} of them from one address")
+        web_server.answer(bound)
     if service.n_given_up:
         info(f"serve: stopped; {service.n_given_up} requests got no answer")
         sys.stderr.flush()

@@ -105,15 +105,12 @@ def _findings(profile: ServerProfile) -> Iterator[tuple[str, str]]:
         "tokens of the prompt",
         f"scored, by {profile.scores_prompt}" if profile.scores_prompt else "not scored",
     )
-    yield "answers that were begun", "continued" if profile.continues else "not continued"
     yield "token ids as a prompt", "taken" if profile.token_ids_in else "not taken"
     yield "token ids of draws", "told" if profile.token_ids_out else "not told"
     yield "end of turn", "has a log-probability" if profile.end_included else "no log-probability was seen"
     cached = {True: "yes", False: "no", None: "unknown"}
     yield "prompts are cached", cached[profile.prefix_cached]
-    tested = ", ".join(profile.truncation_tested)
-    untruncated = f"none by {tested}" if tested else "could not be tested"
-    yield "truncation of draws", f"found: {profile.truncated_to}" if profile.truncated_to else untruncated
+    yield "truncation of draws", f"found: {profile.truncated_to}" if profile.truncated_to else "not seen"
     hottest = profile.max_temperature
     yield "temperature", "no limit up to 100" if hottest is None else f"at most {hottest:g}"
     stated = ", ".join(f"{name} {value:g}" for name, value in profile.neutral.items())

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from semcal.data.question import SYSTEM_MESSAGE, Question, Role, Turn, user_turn
 from semcal.errors import InputError, UsageError, shown
-from semcal.files import HALF, read_yaml
+from semcal.files import HALF
 
 #: What the user's turn may hold, beside text.
 PLACEHOLDERS = ("question", "context")
@@ -153,8 +153,10 @@ def as_template(template: TemplateLike | None, system: str | None = None) -> Tem
         return template
     source = "the template"
     if isinstance(template, str | Path):
+        from semcal.yaml_files import read_yaml  # only now, as most commands read none
+
         path, source = Path(template), f"the template {template}"
-        template = read_yaml(path, "the template", remedy=f"give a YAML file, {_EXAMPLE}")
+        template = read_yaml(path, "the template")
     if not isinstance(template, Mapping):
         raise UsageError(
             f"{source} must have a key 'user', {_EXAMPLE}, and may have 'system'; got {shown(template)}"

@@ -27,7 +27,6 @@ from semcal.experiment.grid_settings import (
     PARTS,
     GridSettings,
     read_settings,
-    read_yaml,
     settings_of,
     slug,
 )
@@ -36,6 +35,7 @@ from semcal.measures import MEASURES
 from semcal.registry import check_name
 from semcal.rows import Json
 from semcal.store import read_block
+from semcal.yaml_files import read_yaml
 
 #: The sizes and hashes of the parts of every data set.
 QUESTIONS = "questions.json"

@@ -34,7 +34,7 @@ from semcal.recalibration.methods import FITTED
 from semcal.recalibration.provenance import check_enough, warn_if_few
 from semcal.rows import Json, warn_of_cut_draws
 from semcal.store import Store, write_if_new
-from semcal.workers import Executor, Peak
+from semcal.workers import Executor
 
 #: Packages whose versions decide the last digits, or more.
 NUMERIC = ("semcal", "torch", "transformers", "numpy", "rapidfuzz")
@@ -215,7 +215,7 @@ class Grid:
             "sessions": before.get("sessions", 0) + 1,
             "processes": self.executor.n_workers,
             "retries": before.get("retries", 0) + self.executor.retries,
-            **higher_peak(before, self.executor.peak_memory),
+            "peak_memory_mb": max(before.get("peak_memory_mb", 0.0), self.executor.peak_memory_mb),
         }
         write_if_new(self.folder / "environment.json", dumps(record, indent=1) + "\n")
 
@@ -303,19 +303,6 @@ def costs(
             "fits": recorded["fits"] + made.get(label, 0),
         }
     return {"cpu_seconds": dict(spent), "peak_memory_mb_by_stage": highest, "fits": fits}
-
-
-def higher_peak(before: Json, peak: Peak) -> Json:
-    """The higher of a session's peak of memory and the one on record, if that counts the same.
-
-    >>> before = Peak(900.0, "all of it").record()
-    >>> higher_peak(before, Peak(800.0, "all of it"))["peak_memory_mb"]
-    900.0
-    >>> higher_peak(before, Peak(800.0, "something else"))["peak_memory_mb"]
-    800.0
-    """
-    recorded = before.get("peak_memory_mb", 0.0) if before.get("peak_memory_counts") == peak.counts else 0.0
-    return Peak(max(peak.mb, recorded), peak.counts).record()
 
 
 def _stage(label: str) -> str:

@@ -1,20 +1,16 @@
 """Settings of a grid: models × data sets × methods × runs (design.md; analyses.md, presets).
 
 Every value has the default of preset `sound`; the preset, a YAML file and `--set` are laid over one another,
-and each mistake is named by its key. YAML is read as settings are written in it: every key once, no more than
-settings need, one error for a mistake.
+and each mistake is named by its key.
 """
 
 from __future__ import annotations
 
 import difflib
 import hashlib
-import io
 import re
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -28,16 +24,10 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from ruamel.yaml import YAML
-from ruamel.yaml.composer import MaxDepthExceededError
-from ruamel.yaml.constructor import SafeConstructor
-from ruamel.yaml.error import MarkedYAMLError, YAMLError, YAMLWarning
-from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
-from ruamel.yaml.resolver import VersionedResolver
 
 from semcal.data.sources import ATLAS
 from semcal.errors import WIDTH, UsageError, shown
-from semcal.files import DEEPEST, writing
+from semcal.files import writing
 from semcal.grading.rules import RuleGrader, Thresholds
 from semcal.meaning.answer import AnswerFormat
 from semcal.models.loading import parse_size
@@ -45,6 +35,7 @@ from semcal.recalibration.methods import BUILT_IN, RECALIBRATORS, SERVED
 from semcal.registry import Registry, check_name
 from semcal.rows import Json
 from semcal.servers.settings import PREFIX, Endpoint, ServerSettings
+from semcal.yaml_files import DEEPEST, parse_yaml, read_yaml, yaml_text
 
 FILE = "settings.yaml"
 PARTS = ("calibration_train", "validation", "test")
@@ -453,18 +444,8 @@ class GridSettings(SettingsGroup):
         return self.counts if self.sampling.reselect else ()
 
     def tree(self) -> Json:
-        """As plain data. Settings that older run folders lack appear only where set, so that those resume."""
-        tree = self.model_dump(mode="json")
-        if self.extras == Extras():
-            del tree["extras"]
-        if self.fitting.as_many_as is None:
-            del tree["fitting"]["as_many_as"]
-        if self.calibrated == Calibrating():
-            del tree["calibrated"]
-        for model in tree["models"]:
-            if model["server"] is None:
-                del model["server"]
-        return tree
+        """Return the settings as plain data."""
+        return self.model_dump(mode="json")
 
 
 def run_seed(seed: int, run: int) -> int:
@@ -672,129 +653,3 @@ def _differing(old: Any, new: Any, where: str = "") -> Iterator[str]:
             yield from _differing(old.get(key), new.get(key), f"{where}.{key}" if where else str(key))
     elif old != new:
         yield where
-
-
-#: Characters of a text, and values in it: one that an alias repeats counts each time.
-LONGEST, MOST = 1_000_000, 10_000
-#: Whole numbers are below this: what NumPy and files of other programs can hold.
-LARGEST = 2**63
-#: What the library raises where a value is not what its form or its tag says (`2020-13-45`, `!!int x`).
-_WRONG = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError)
-
-
-def parse_yaml(text: str, *, what: str) -> Any:
-    """Return what a YAML text says; `what` says where it comes from, the beginning of a message.
-
-    UsageError if it is no YAML, gives a key twice, is longer or nested deeper than settings can be (aliases
-    written out), or holds a value that is none; with the line and column.
-
-    >>> parse_yaml("{m: 10, seed: 0}", what="--set")
-    {'m': 10, 'seed': 0}
-    >>> parse_yaml("{m: 10, m: 5}", what="--set")
-    Traceback (most recent call last):
-    semcal.errors.UsageError: --set: line 1, column 9: the key 'm' is given twice; leave one out
-    """
-    if len(text) > LONGEST:
-        raise UsageError(f"{what}: longer than the {LONGEST} characters that settings may have")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", YAMLWarning)
-            return _yaml().load(text)
-    except MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        too_deep = f"nested more than {DEEPEST} deep" if isinstance(error, MaxDepthExceededError) else None
-        raise UsageError(f"{what}: {place}{_one_line(too_deep or error.problem or str(error))}") from error
-    except YAMLError as error:
-        raise UsageError(f"{what}: no YAML: {_one_line(str(error))}") from error
-
-
-def read_yaml(path: Path) -> Any:
-    """Return what a YAML file says; errors as of `parse_yaml`."""
-    try:
-        with path.open(encoding="utf-8") as handle:
-            text = handle.read(LONGEST + 1)
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path}: not UTF-8 (byte {error.start}); save it as UTF-8") from error
-    return parse_yaml(text, what=str(path))
-
-
-def _one_line(text: str) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= 200 else text[:197] + "..."
-
-
-def _yaml() -> Any:
-    """A reader and writer of plain data as YAML 1.1, in which `yes` is true, as most programs have it."""
-    yaml: Any = YAML(typ="safe", pure=True)
-    yaml.version, yaml.max_depth = (1, 1), DEEPEST
-    yaml.Constructor, yaml.Resolver = _Constructor, _Resolver
-    yaml.width, yaml.default_flow_style, yaml.sort_base_mapping_type_on_output = 100, False, False
-    return yaml
-
-
-def yaml_text(tree: Any) -> str:
-    """Plain data as YAML, keys in their order."""
-    text = io.StringIO()
-    _yaml().dump(tree, text)
-    return text.getvalue().removeprefix("%YAML 1.1\n---\n")
-
-
-class _Resolver(VersionedResolver):
-    """Takes `y` and `n` for texts: settings and tables have such keys."""
-
-    def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
-        is_letter = value in ("y", "Y", "n", "N")
-        return super().resolve(kind, value, (False, implicit[1]) if is_letter else implicit)
-
-
-class _Constructor(SafeConstructor):
-    """Plain data only; what is wrong is told with its place, before anything grows out of hand."""
-
-    def construct_document(self, node: Node) -> Any:
-        if next(islice(_repeated(node), MOST, None), None) is not None:
-            raise _misplaced(f"more than {MOST} values, aliases written out, are too many", node)
-        return super().construct_document(node)
-
-    def construct_object(self, node: Node, deep: bool = False) -> Any:
-        try:
-            value = super().construct_object(node, deep)
-        except _WRONG as error:
-            kind = str(node.tag).rpartition(":")[2]
-            raise _misplaced(f"{shown(node.value)} is no {kind}; put a text into quotes", node) from error
-        problem = _unusable(value)
-        if problem:
-            raise _misplaced(problem, node)
-        return value
-
-
-def _repeated(node: Node, parents: tuple[Node, ...] = ()) -> Iterator[Node]:
-    """A node and all below it, those that aliases repeat each time, none with a key given twice."""
-    if node in parents:
-        raise _misplaced("an alias inside the value that it repeats", node)
-    if len(parents) >= DEEPEST:
-        raise _misplaced(f"nested more than {DEEPEST} deep", node)
-    yield node
-    children = node.value if isinstance(node, SequenceNode) else ()
-    if isinstance(node, MappingNode):
-        children = [child for pair in node.value for child in pair]
-        names: set[tuple[str, str]] = set()
-        for key in filter(lambda child: isinstance(child, ScalarNode), children[::2]):
-            if (str(key.tag), key.value) in names:
-                raise _misplaced(f"the key {shown(key.value)} is given twice; leave one out", key)
-            names.add((str(key.tag), key.value))
-    for child in children:
-        yield from _repeated(child, (*parents, node))
-
-
-def _misplaced(problem: str, node: Node) -> MarkedYAMLError:
-    return MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
-
-
-def _unusable(value: Any) -> str | None:
-    """Why no setting can have a value, whichever it is."""
-    if isinstance(value, int) and not -LARGEST <= value < LARGEST:
-        return f"{shown(value)} is too large"
-    if isinstance(value, str) and ("\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value)):
-        return f"{shown(value)} holds a character that no text or path can have (NUL, or half a character)"
-    return None

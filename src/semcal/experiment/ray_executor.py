@@ -8,55 +8,25 @@ from __future__ import annotations
 
 import os
 import pickle
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from semcal.errors import MissingExtraError, UsageError, WorkerError
-from semcal.registry import PLUGINS, load_plugins
-from semcal.workers import (
-    ONE_THREAD,
-    SUMMED,
-    JobOutcome,
-    Peak,
-    State,
-    Task,
-    ThreadedExecutor,
-    peak_memory_mb,
-    run_job,
-    run_recorded,
-)
+from semcal.registry import PLUGINS
+from semcal.workers import ONE_THREAD, JobOutcome, State, Task, ThreadedExecutor, run_pickled
 
 #: Stands for a cluster of this machine, that ends with the run.
 LOCAL = "local"
 #: How often a task is begun whose process or node dies.
 ATTEMPTS = 4
 
-#: What this process has loaded, by what it was loaded by.
-_states: dict[bytes, Any] = {}
-
 
 def do(load: bytes, directory: str, job: bytes, plugins: Sequence[str] = ()) -> JobOutcome:
-    """Do one job in a process of the cluster; names of models and data may be relative to `directory`.
-
-    `load` and `job` are pickled: they may need what the modules of users register, which come first.
-    """
-    begun = time.process_time()
-
-    def work() -> JobOutcome:
-        if load not in _states:
-            import torch
-
-            torch.set_num_threads(1)
-            os.chdir(directory)
-            load_plugins(plugins)
-            _states[load] = pickle.loads(load)()
-        return run_job(pickle.loads(job), _states[load], lambda _: None)
-
-    return replace(run_recorded(work), seconds=time.process_time() - begun)
+    """Do one job in a process of the cluster; names of models and data may be relative to `directory`."""
+    os.chdir(directory)
+    return run_pickled(load, job, plugins, lambda _: None)
 
 
 class RayExecutor(ThreadedExecutor[State]):
@@ -87,12 +57,7 @@ class RayExecutor(ThreadedExecutor[State]):
         self._do = ray.remote(**needs, max_retries=0, max_calls=0)(do)
         self._load = pickle.dumps(load)
         super().__init__(2 * count)  # so that the next task is there when one ends
-        self.n_workers = count
-
-    @property
-    def peak_memory(self) -> Peak:
-        """Largest resident memory of this process and of so many times the largest task's, at most."""
-        return Peak(peak_memory_mb() + self.n_workers * max(self.peaks.values(), default=0.0), SUMMED)
+        self.n_workers = self.n_processes = count
 
     def _run(self, task: Task) -> JobOutcome:
         reason = ""

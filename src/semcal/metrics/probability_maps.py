@@ -386,33 +386,37 @@ def choose_map(
     scores = _scores(features, correct, tried, groups, np.random.default_rng(seed), repeats)
     use_none = rarer >= PLENTY
     best = _best(scores, groups, use_none=use_none)
+    kept = _weights(best, [one for one in scores if use_none or one.candidate != none], len(correct))
+    others = [candidate for candidate in kept if candidate != best]
+    averaged = replace(
+        _supported(best, features, correct),
+        others=tuple(_supported(candidate, features, correct) for candidate in others),
+        weights=tuple(kept[candidate] for candidate in others),
+    )
+    return MapChoice(averaged, scores)
+
+
+def _weights(best: MapCandidate, scores: Sequence[MapScore], n: int) -> dict[MapCandidate, float]:
+    """Weights of the maps in the average of `choose_map`, for n questions; a constant has all of it."""
+    if best.kind == "constant":
+        return {best: 1.0}
     # What costs draws, signals or columns joins no average of maps that do without.
-    known = {name for trial in (best, *(one for one in tried if not one.tier)) for name in trial.features}
+    lowest = [score.candidate for score in scores if not score.candidate.tier]
+    known = {name for candidate in (best, *lowest) for name in candidate.features}
     rivals = [
         score
         for score in scores
-        if score.candidate.tier <= best.tier
-        and known.issuperset(score.candidate.features)
-        and (use_none or score.candidate != none)
+        if score.candidate.tier <= best.tier and known.issuperset(score.candidate.features)
     ]
     gains = np.array([score.gain for score in rivals])
-    weights = np.exp(len(correct) * (gains - gains.max()) / 2)
+    weights = np.exp(n * (gains - gains.max()) / 2)
     kept = {
         score.candidate: float(weight)
         for score, weight in zip(rivals, weights / weights.sum())
         if score.candidate == best or weight > SLIGHT
     }
-    if best.kind == "constant":
-        kept = {best: 1.0}
     total = sum(kept.values())
-    chosen = _supported(best, features, correct)
-    others = [candidate for candidate in kept if candidate != best]
-    averaged = replace(
-        chosen,
-        others=tuple(_supported(candidate, features, correct) for candidate in others),
-        weights=tuple(kept[candidate] / total for candidate in others),
-    )
-    return MapChoice(averaged, scores)
+    return {candidate: weight / total for candidate, weight in kept.items()}
 
 
 def _supported(candidate: MapCandidate, features: Features, correct: Floats) -> ProbabilityMap:

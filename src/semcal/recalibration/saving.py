@@ -151,7 +151,7 @@ def read_contents(
         unchanged = False
     if not unchanged:
         raise StoreError(f"{path} was changed after it was written (checksum differs); {kind.made_by} again")
-    stored = content.pop("kind", RECALIBRATOR.what)  # files of before there were calibrations do not say
+    stored = content.pop("kind", None)
     if stored not in (RECALIBRATOR.what, CALIBRATION.what):
         raise StoreError(
             f"{path} has kind {shown(stored)}, this version reads {kind.what}; {kind.made_by} again"
@@ -195,7 +195,7 @@ def from_pretrained(path_or_id: str | Path, *, revision: str | None = None) -> t
 
 
 def _refuse_links(directory: Path) -> None:
-    """Refuse files that are links to elsewhere: their targets could be read, or sent to the hub.
+    """Refuse files that are links to elsewhere: their targets could be read.
 
     In the hub client's cache files are links into the folder `blobs` of the same repository.
     """

@@ -15,10 +15,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from semcal.arrays import as_option
 from semcal.errors import SemcalWarning, UsageError, shown
-from semcal.files import read_yaml
-from semcal.registry import check_name
+from semcal.registry import check_name, option_name
 from semcal.serve.requests import Style
 from semcal.servers.settings import is_loopback
+from semcal.yaml_files import read_yaml
 
 #: How variables of the environment begin; SEMCAL_SERVE_KEYS holds the keys themselves, and no file's name.
 PREFIX = "SEMCAL_SERVE_"
@@ -59,16 +59,16 @@ class ServeSettings:
     def __post_init__(self) -> None:
         kinds = get_type_hints(ServeSettings)
         for name in ("abstain", "uncovered", "on_alarm"):
-            check_name(getattr(self, name), get_args(kinds[name]), what=_option(name))
+            check_name(getattr(self, name), get_args(kinds[name]), what=option_name(name))
         if not 0 <= self.port < 2**16:
             raise UsageError(f"--port must be from 0 to 65535, got {self.port}")
         if not 0 <= self.audit <= 1:
             raise UsageError(f"--audit must be a share from 0 to 1, such as 0.05, got {shown(self.audit)}")
         counts = ("queue", "max_body", "max_messages", "max_characters")
         for name in (*counts, "max_connections", "max_connections_per_address"):
-            as_option(getattr(self, name), _option(name), "a positive whole number", low=0, whole=True)
+            as_option(getattr(self, name), option_name(name), "a positive whole number", low=0, whole=True)
         for name in ("request_timeout", "read_timeout", "grace"):
-            as_option(getattr(self, name), _option(name), "a positive number of seconds", low=0)
+            as_option(getattr(self, name), option_name(name), "a positive number of seconds", low=0)
         if self.log_texts and not self.answers:
             raise UsageError(
                 "--log-texts writes answers down, and --no-answers does not; leave one of them out"
@@ -88,10 +88,6 @@ def admits(keys: Sequence[str], key: str) -> bool:
     return sum(compare_digest(digest, key_digest) for key_digest in keys) > 0
 
 
-def _option(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
-
-
 def hashed(key: str) -> str:
     """What is kept of a key."""
     return sha256(key.encode(errors="surrogateescape")).hexdigest()
@@ -104,7 +100,7 @@ def read_keys(
 
     UsageError, which never shows one, where the file cannot be read or holds none, or a key is short.
     """
-    option = _option(variable.removeprefix(PREFIX).lower())
+    option = option_name(variable.removeprefix(PREFIX).lower())
     source = variable if file is None else f"{option} {file if file.exists() else 'FILE'}"
     try:
         text = environment.get(variable, "").replace(",", "\n") if file is None else file.read_text("utf-8")
@@ -136,7 +132,7 @@ def merged(
 
     `kinds` are the types of all that there are. UsageError for another name, or a wrong value.
     """
-    content = {} if file is None else read_yaml(file, "--config", remedy="give another file")
+    content = {} if file is None else read_yaml(file, "--config")
     if not isinstance(content, dict):
         raise UsageError(f"--config {file} must hold names and values, such as 'port: 8000'")
     values = {str(name).replace("-", "_"): value for name, value in content.items()}

@@ -294,7 +294,9 @@ class Service:
         except UsageError as error:
             raise ApiError(404, str(error), code="model_not_found", param="model") from None
 
-    def _check_size(self, messages: Sequence[Message], *further: str) -> None:
+    def _check_size(
+        self, messages: Sequence[Message], *further: str, param: str = "messages", remedy: str = "send less"
+    ) -> None:
         """ApiError for more messages, or longer texts, than are taken; UnicodeEncodeError for no text."""
         limit = self.settings.max_characters
         if len(messages) > self.settings.max_messages:
@@ -303,8 +305,8 @@ class Service:
         text = "".join((*(message.text for message in messages), *further))
         text.encode()
         if len(text) > limit:
-            reason = f"the texts have {len(text)} characters, more than {limit}; shorten them"
-            raise ApiError(400, reason, code="too_long", param="messages")
+            reason = f"the texts have {len(text)} characters, more than {limit}; {remedy}"
+            raise ApiError(400, reason, code="too_long", param=param)
 
     def _check_covered(self, query: Query) -> None:
         """ApiError for what the calibration does not cover, unless that is answered without a probability."""
@@ -531,7 +533,9 @@ class Service:
 
         `key` says who sends them.
         """
-        self._check_references(labels)
+        references = [label.reference or () for label in labels]
+        texts = [text for one in references for text in ([one] if isinstance(one, str) else one)]
+        self._check_size((), *texts, param="reference", remedy="send fewer labels at a time, or shorter ones")
         until, given_up = time.monotonic() + self.settings.request_timeout, threading.Event()
         thread = self._grading if any(label.reference for label in labels) else self._plain
         future = thread.submit(self.label, labels, key, is_wanted=lambda: not given_up.is_set())
@@ -540,15 +544,6 @@ class Service:
         finally:
             given_up.set()
             future.cancel()
-
-    def _check_references(self, labels: Sequence[Label]) -> None:
-        """ApiError for references that are longer than messages may be."""
-        limit = self.settings.max_characters
-        references = [label.reference or () for label in labels]
-        size = sum(len(one) if isinstance(one, str) else sum(map(len, one)) for one in references)
-        if size > limit:
-            reason = f"the references have {size} characters, more than {limit}; send fewer labels at a time"
-            raise ApiError(400, reason, code="too_long", param="reference")
 
     def label(
         self, labels: Sequence[Label], key: str = "", *, is_wanted: Callable[[], bool] = lambda: True

@@ -1,7 +1,7 @@
 """Requests to a server: concurrent, retried, counted, within a budget; and what their replies hold.
 
-The body of a reply is unpacked in pieces, and never more of it than a limit: some megabytes of gzip may
-unpack to gigabytes. Between pieces the event loop goes on, so a time-out holds.
+Each request has a connection of its own. Only their order ties replies to requests in HTTP/1.1, so on a
+shared connection a reply that is sent twice would become the answer to the next request.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ import time
 import warnings
 import weakref
 import zlib
-from collections import deque
-from collections.abc import AsyncIterable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import wait
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -36,10 +35,6 @@ if TYPE_CHECKING:
     from tenacity import RetryCallState
 
 
-#: What requests say that they accept, and bytes that are unpacked at a time.
-ENCODINGS, PIECE = "gzip, deflate", 2**18
-
-
 class BodyError(Exception):
     """A body that cannot be read; not `passing` where it would come again: too large, or packed otherwise."""
 
@@ -48,53 +43,32 @@ class BodyError(Exception):
         self.passing = passing
 
 
-def check_size(size: int, limit: int) -> None:
-    """Raise BodyError if a body has more bytes than the limit."""
-    if size > limit:
-        reason = f"the reply is larger than {limit / 1e6:g} MB, sent or unpacked, and is not asked for again"
-        raise BodyError(f"{reason}; semcal.load_server(..., max_reply_bytes=N) takes more")
-
-
 async def read_body(chunks: AsyncIterable[bytes], encoding: str, limit: int) -> bytes:
     """Return the body that raw chunks make, unpacked: `limit` bytes at most, before and after.
 
-    Takes up to twice that memory. BodyError if it is larger, damaged, or packed otherwise than as ENCODINGS.
+    httpx would unpack whole chunks, and some megabytes of gzip may unpack to gigabytes. BodyError if the body
+    is larger, damaged, or packed otherwise than by gzip.
     """
-    name = encoding.strip().lower()
-    packed = name not in ("", "identity")
-    if packed and name not in ("gzip", "x-gzip", "deflate"):
-        raise BodyError(f"the reply is packed as {encoding:.60}, and requests accept {ENCODINGS} alone")
-    pieces, read, size, unpacking = [], 0, 0, None
+    packed = encoding.strip().lower() not in ("", "identity")
+    if packed and encoding.strip().lower() != "gzip":
+        raise BodyError(f"the reply is packed as {encoding:.60}, and requests accept gzip alone")
+    unpacking, pieces, read, size = zlib.decompressobj(zlib.MAX_WBITS | 16), list[bytes](), 0, 0
     async for chunk in chunks:
-        read += len(chunk)
-        check_size(read, limit)
-        if packed and chunk and unpacking is None:  # by its first byte gzip, zlib's format or raw deflate
-            has_header = chunk[0] == 0x1F or chunk[0] & 15 == 8
-            unpacking = zlib.decompressobj(zlib.MAX_WBITS | 32 if has_header else -zlib.MAX_WBITS)
-        for piece in (chunk,) if unpacking is None else _unpacked(chunk, unpacking):
-            size += len(piece)
-            check_size(size, limit)
-            pieces.append(piece)
-            if packed:
-                await asyncio.sleep(0)
-    if unpacking is not None and not unpacking.eof:
-        raise BodyError(f"the reply is damaged: its {encoding} ends too early", passing=True)
+        try:
+            pieces.append(unpacking.decompress(chunk, limit + 1 - size) if packed else chunk)
+        except zlib.error as error:
+            raise BodyError(f"the reply is damaged: {error}", passing=True) from None
+        read, size = read + len(chunk), size + len(pieces[-1])
+        if max(read, size) > limit:
+            raise BodyError(
+                f"the reply is larger than {limit / 1e6:g} MB, sent or unpacked, and is not asked for again; "
+                "semcal.load_server(..., max_reply_bytes=N) takes more"
+            )
+        if packed:
+            await asyncio.sleep(0)  # a time-out holds while a reply is unpacked
+    if packed and size and (unpacking.unused_data or not unpacking.eof):
+        raise BodyError("the reply is damaged: its gzip ends too early, or more follows it", passing=True)
     return b"".join(pieces)
-
-
-def _unpacked(chunk: bytes, unpacking: Any) -> Iterator[bytes]:
-    """What a chunk unpacks to, `PIECE` bytes at a time."""
-    for start in range(0, len(chunk), PIECE):  # what is not consumed is copied for each piece
-        packed, piece = chunk[start : start + PIECE], b""
-        while packed or len(piece) == PIECE:
-            try:
-                piece = unpacking.decompress(packed, PIECE)
-            except zlib.error as error:
-                raise BodyError(f"the reply is damaged: {error}", passing=True) from None
-            if unpacking.unused_data:
-                raise BodyError("the reply is damaged: more follows what is packed", passing=True)
-            packed = unpacking.unconsumed_tail
-            yield piece
 
 
 #: Seconds that a server may ask to wait before a request is asked again; at more it fails for good.
@@ -122,7 +96,6 @@ class Fault:
     refused: bool = False  # no request will be answered
     unreachable: bool = False  # no connection was made
     lost: bool = False  # an answer may have been made, and paid, all the same
-    timed_out: bool = False  # it took too long
     wait: float | None = None  # seconds, as the server asks for
 
 
@@ -136,7 +109,7 @@ def fault_of_error(error: Exception, timeout: float) -> Fault:
         return Fault(f"no connection: {_cause(error)[:200] or type(error).__name__}", unreachable=True)
     if isinstance(error, (TimeoutError, httpx.TimeoutException)):
         remedy = "a longer --timeout or a lower --concurrency may help"
-        return Fault(f"no reply within {timeout:g} s; {remedy}", lost=True, timed_out=True)
+        return Fault(f"no reply within {timeout:g} s; {remedy}", lost=True)
     return Fault(f"the connection broke: {str(error)[:200] or type(error).__name__}", lost=True)
 
 
@@ -159,25 +132,25 @@ def fault_of_reply(reply: httpx.Response, content: bytes = b"") -> Fault | None:
     if 300 <= status < 400:
         location = reply.headers.get("location", "")
         return Fault(f"{reason} (redirects to {location:.200})", status, passing=False, refused=True)
-    if status in _REFUSED or (status == 429 and b"insufficient_quota" in content):
-        return Fault(reason, status, passing=False, refused=True)
-    wait = _asked_wait(reply.headers)
-    if wait is not None and wait > LONGEST_WAIT:
-        return Fault(f"{reason} (asks to wait {wait:.0f} s)", status, passing=False)
-    return Fault(reason, status, passing=status in _PASSING, lost=status in _LOST, wait=wait)
+    return _fault_of_status(status, reason, content, reply.headers)
 
 
 def _fault_within(status: int, error: Any, content: bytes) -> Fault:
     """Read an error in the body of a reply of success: by its code, if that is a status."""
-    code = error.get("code") if isinstance(error, Mapping) else None
-    code = _STATUSES.get(str(code))
+    code = _STATUSES.get(str(error.get("code"))) if isinstance(error, Mapping) else None
     words = server_message(content).removesuffix(".")
     reason = f"HTTP {status} with an error: {words}" + (f" ({code})" if code else "")
-    if code is None:
-        return Fault(reason, status)
-    refused = code in _REFUSED or (code == 429 and b"insufficient_quota" in content)
-    passing = code in _PASSING and not refused
-    return Fault(reason, code, passing=passing, refused=refused, lost=code in _LOST)
+    return Fault(reason, status) if code is None else _fault_of_status(code, reason, content, {})
+
+
+def _fault_of_status(status: int, reason: str, content: bytes, headers: Mapping[str, str]) -> Fault:
+    """What a status from 400 on means."""
+    if status in _REFUSED or (status == 429 and b"insufficient_quota" in content):
+        return Fault(reason, status, passing=False, refused=True)
+    wait = _asked_wait(headers)
+    if wait is not None and wait > LONGEST_WAIT:
+        return Fault(f"{reason} (asks to wait {wait:.0f} s)", status, passing=False)
+    return Fault(reason, status, passing=status in _PASSING, lost=status in _LOST, wait=wait)
 
 
 def server_words(text: str, *, api_key: str | None = None, width: int = 500) -> str:
@@ -395,8 +368,6 @@ IN_A_ROW = 10
 FIRST_TRIES = 3
 #: Seconds: the second try comes after a random part of the first, each further one after up to twice that.
 FIRST_WAIT, LONGEST_BACK_OFF = 0.5, 16.0
-#: The part of the time-out within which replies are soon enough for one more request at a time.
-SOON = 1 / 4
 #: Seconds after which a waiting caller looks for Ctrl-C, and in which a connection must be there.
 SIGNAL_WAIT, CONNECT = 0.5, 15.0
 #: Names of other models that are kept, of those in replies.
@@ -405,8 +376,6 @@ MOST_NAMES = 20
 _VERSION = re.compile(r"(\.gguf|[-@:](latest|v?\d[-.\d]*))?")
 #: Lists and objects of one reply: each takes thirty times its letters.
 _CONTAINERS = 4 * 10**6
-#: Of those: for each token beside its alternatives, and beside all tokens.
-_CONTAINERS_A_TOKEN, _OTHER_CONTAINERS = 50, 10**5
 #: Letters that a token has at most, and letters of an answer beside them.
 _LETTERS_A_TOKEN, _LETTERS_BESIDE = 100, 1000
 
@@ -444,9 +413,8 @@ class ServerClient:
 
     A fault that may pass (408, 409, 425, 429, 5xx but 501, a broken connection, a time-out, a damaged reply)
     is tried again up to `settings.retries` times, after an exponential back-off with full jitter, and not
-    before the server asks for it (up to 5 minutes). Other statuses fail for good. Where most tries time out
-    half as many run at a time, which is warned of, and more again while replies come within a quarter of the
-    time-out. What would fail for all other requests as well is a ServerError, which ends the command:
+    before the server asks for it (up to 5 minutes). Other statuses fail for good. What would fail for all
+    other requests as well is a ServerError, which ends the command:
 
     - The key is refused or used up (401, 402, 403 if nothing was answered yet, 429 for want of quota).
     - The last tries of a request found no server, and no request sent meanwhile had a reply. Before
@@ -478,8 +446,6 @@ class ServerClient:
         self._running: _Running | None = None
         self._heard = 0.0  # when the last request was sent to which any reply came; 0: none
         self._failed_in_a_row = 0
-        #: Of each connection: the last request, and what replied to it.
-        self._last: weakref.WeakKeyDictionary[Any, tuple[Any, Any]] = weakref.WeakKeyDictionary()
         self.n_named_otherwise = 0  # replies that named another model than was asked for
         self.other_names: set[str] = set()  # the names in those replies, the first MOST_NAMES
         self.aliases: frozenset[str] = frozenset()  # names that replies may have beside the requested one
@@ -583,11 +549,11 @@ class ServerClient:
 
         key = {"authorization": f"Bearer {self.api_key}"} if self.api_key else {}
         return httpx.AsyncClient(
-            headers={"accept-encoding": ENCODINGS, **key},
+            headers={"accept-encoding": "gzip", **key},
             transport=self._transport,
             verify=not self.endpoint.url.startswith("http://"),  # which needs no certificates, slow to read
             timeout=httpx.Timeout(None, connect=CONNECT),  # another limit stands around a whole try
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=self.settings.concurrency),
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),
         )
 
     def _url(self, path: str) -> str:
@@ -607,13 +573,8 @@ class ServerClient:
             if tries > 1:
                 usage.retries += 1
                 since = since if tries > 2 else time.monotonic()
-            async with running.slots as slots:
-                start = time.monotonic()
+            async with running.slots:
                 result = await self._try(running.http, request, parse)
-            if not isinstance(result, Fault):
-                slots.answered(soon=time.monotonic() - start < self.settings.timeout * SOON)
-            elif result.timed_out and (before := slots.timed_out(start)):
-                self._warn_of_fewer(before, slots.limit)
             if not isinstance(result, Fault) or not result.unreachable:
                 since = time.monotonic()
                 return result
@@ -646,7 +607,7 @@ class ServerClient:
                 spent, lost = (worst, True) if answer.lost else ((0, 0), False)
                 return answer
             try:
-                _check_answers(answer, request.body)
+                _check_lengths(answer, request.body)
                 parsed = parse(answer)
                 spent = tokens_of_reply(answer, worst, echo=bool(request.body.get("echo")))
             except ValueError as error:
@@ -658,15 +619,6 @@ class ServerClient:
             return parsed
         finally:
             self._budget.settle(worst, spent, lost=lost)
-
-    def _warn_of_fewer(self, before: int, limit: int) -> None:
-        """Say that from now on fewer requests are under way at a time."""
-        reason = (
-            f"{self.endpoint.url} does not answer {before} requests at a time within "
-            f"{self.settings.timeout:g} s, and is asked {limit} at a time from now on; --concurrency "
-            f"{limit}, or a longer --timeout, loses no requests at the start"
-        )
-        warnings.warn(reason, SemcalWarning, stacklevel=2)
 
     def _compare(self, requested: Any, replied: Any) -> None:
         """Count replies that name another model, and warn once; folders before it and versions may differ."""
@@ -703,32 +655,13 @@ class ServerClient:
                 encoding = reply.headers.get("content-encoding", "")
                 assert isinstance(reply.stream, httpx.AsyncByteStream)
                 content = await read_body(reply.stream, encoding, self.settings.max_reply_bytes)
-                await self._refuse_copy(reply, content, (url, body))
         except (httpx.HTTPError, OSError, BodyError) as error:
             if isinstance(error, BodyError):
                 self._heard = max(self._heard, start)
             return fault_of_error(error, limit)
         self._heard = max(self._heard, start)
         fault, expects = fault_of_reply(reply, content), dict if body else object
-        return fault or _read(content, reply.status_code, expects, _most_containers(request))
-
-    async def _refuse_copy(self, reply: httpx.Response, content: bytes, sent: Any) -> None:
-        """Close a connection that gives two different requests the same bytes, an id among them.
-
-        Their order alone ties replies to requests in HTTP/1.1: a reply that is sent twice would become the
-        answer to the next request, and shift all that follow.
-        """
-        import httpx
-
-        connection = reply.extensions.get("network_stream")
-        if connection is None:  # of a test
-            return
-        before, received = self._last.get(connection), (reply.headers.raw, content)
-        self._last[connection] = (sent, received)
-        named = b'"id"' in content or "content-encoding" in reply.headers  # else two may well be the same
-        if named and reply.is_success and before is not None and before[0] != sent and before[1] == received:
-            await connection.aclose()
-            raise httpx.RemoteProtocolError("the reply to the request before came again")
+        return fault or _read(content, reply.status_code, expects)
 
     def _failed(self, path: str, fault: Fault, tries: int, *, gone: bool, alone: bool) -> RequestFailed:
         """What a fault for good means: for this request to a path, or by ServerError for all.
@@ -773,10 +706,10 @@ def _fault(state: RetryCallState) -> Fault:
 _JSON = {"content-type": "application/json"}
 
 
-def _read(content: bytes, status: int, expects: type, most: int) -> Any:
+def _read(content: bytes, status: int, expects: type) -> Any:
     """The JSON of a reply with a status of success, or a Fault."""
     try:
-        value = _value(content, most)
+        value = _value(content)
     except ValueError as error:
         return Fault(f"the reply is damaged: {error}", status, lost=True)
     if isinstance(value, dict) and value.get("error") and not value.get("choices"):
@@ -786,20 +719,8 @@ def _read(content: bytes, status: int, expects: type, most: int) -> Any:
     return value
 
 
-def _most_containers(request: ServerRequest) -> int:
-    """Return the most lists and objects of a reply to a request: some for each token that it may list."""
-    body = request.body
-    if not request.max_tokens:
-        return _CONTAINERS
-    listed = [body.get(name) for name in ("top_logprobs", "logprobs", "prompt_logprobs")]
-    alternatives = max(int(count) for count in (*listed, 0) if isinstance(count, int))
-    alternatives += len(body.get("logprob_token_ids") or ())
-    tokens = request.max_tokens + request.prompt_tokens
-    return min(_CONTAINERS, _OTHER_CONTAINERS + tokens * (_CONTAINERS_A_TOKEN + 2 * alternatives))
-
-
-def _check_answers(reply: Any, body: Json) -> None:
-    """ValueError for an answer that is longer than its tokens can be; more entries than tokens are cut.
+def _check_lengths(reply: Any, body: Json) -> None:
+    """ValueError for an answer that is longer than its tokens can be.
 
     Reasoning and signatures beside it are not limited by `max_tokens` everywhere, and not counted.
     """
@@ -807,26 +728,22 @@ def _check_answers(reply: Any, body: Json) -> None:
     choices = reply.get("choices") if isinstance(reply, dict) else None
     if limit is None or body.get("echo") or not isinstance(choices, list):
         return
-    longest = _LETTERS_BESIDE + _LETTERS_A_TOKEN * limit
     for choice in choices:
         if not isinstance(choice, dict):
             continue
         message = choice.get("message")
-        answer = message.get("content") if isinstance(message, dict) else None
+        answer = message.get("content") if isinstance(message, dict) else choice.get("text")
         parts = answer if isinstance(answer, list) else [{"text": answer}]
-        texts = [choice.get("text"), *(part.get("text") for part in parts if isinstance(part, dict))]
-        if (n := sum(len(text) for text in texts if isinstance(text, str))) > longest:
+        texts = [part.get("text") for part in parts if isinstance(part, dict)]
+        n = sum(len(text) for text in texts if isinstance(text, str))
+        if n > _LETTERS_BESIDE + _LETTERS_A_TOKEN * limit:
             raise ValueError(f"an answer of at most {limit} tokens has {n} letters")
-        logprobs = choice.get("logprobs")
-        for name in ("content", "tokens", "token_logprobs", "top_logprobs"):
-            if isinstance(logprobs, dict) and isinstance(logprobs.get(name), list):
-                del logprobs[name][limit + 1 :]  # the end of turn may come beside
 
 
-def _value(content: bytes, most: int) -> Any:
+def _value(content: bytes) -> Any:
     """What JSON in UTF-8 says, of numbers up to 10^19 exactly; ValueError if it is none, or is no text."""
-    if content.count(b"{") + content.count(b"[") > most:
-        raise ValueError(f"it has more than {most} lists and objects")
+    if content.count(b"{") + content.count(b"[") > _CONTAINERS:
+        raise ValueError(f"it has more than {_CONTAINERS} lists and objects")
     try:
         text = content.decode("utf-8-sig")
         value = json.loads(text, parse_int=lambda digits: (int if len(digits) < 20 else float)(digits))
@@ -840,57 +757,12 @@ def _value(content: bytes, most: int) -> Any:
     return value
 
 
-class _Slots:
-    """How many tries run at a time: half as many when most time out, more again while replies come soon.
-
-    A server that is asked for more than it can do in time does all of it for nothing, time and again.
-    """
-
-    def __init__(self, most: int) -> None:
-        self.limit, self._most = most, most
-        self._used = self._peak = 0  # now, and at most since there are so few
-        self._halved, self._soon = -math.inf, 0  # when, and how many replies came soon since
-        self._last = deque[bool](maxlen=most)  # whether the last tries since timed out
-        self._changed = asyncio.Condition()
-
-    async def __aenter__(self) -> _Slots:
-        async with self._changed:
-            await self._changed.wait_for(lambda: self._used < self.limit)
-            self._used += 1
-            self._peak = max(self._peak, self._used)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        async with self._changed:
-            self._used -= 1
-            self._changed.notify_all()
-
-    def timed_out(self, start: float) -> int:
-        """Count a try that began then and timed out; how many ran at a time, if fewer do now, or else 0."""
-        if start > self._halved:
-            self._last.append(True)
-        before = self._peak
-        if 2 * sum(self._last) <= max(before, len(self._last)) or before < 2:
-            return 0
-        self.limit, self._peak = before // 2, 0
-        self._halved, self._soon = time.monotonic(), 0
-        self._last.clear()
-        return before
-
-    def answered(self, *, soon: bool) -> None:
-        """Count a reply; after as many that came soon as there are slots there is one slot more."""
-        self._last.append(False)
-        self._soon += soon
-        if self._soon >= self.limit < self._most:
-            self.limit, self._soon = self.limit + 1, 0
-
-
 class _Running:
     """An event loop in a thread of its own, and the connections that are used in it."""
 
     def __init__(self, http: httpx.AsyncClient, concurrency: int) -> None:
         self.http = http
-        self.slots = _Slots(concurrency)
+        self.slots = asyncio.Semaphore(concurrency)
         self._calls: set[asyncio.Task[Any]] = set()
         self._ready = threading.Event()
         self._thread = threading.Thread(target=asyncio.run, args=(self._serve(),), daemon=True)

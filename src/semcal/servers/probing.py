@@ -5,15 +5,11 @@ from __future__ import annotations
 import hashlib
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from itertools import count, takewhile
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
-
-import numpy as np
-import scipy
-from numpy.typing import NDArray
 
 from semcal.data.question import Turn
 from semcal.errors import SemcalWarning, ServerError
@@ -62,7 +58,7 @@ def _read_profile(folder: Path | None, identified: ServerProfile) -> tuple[Serve
     names = {field.name for field in fields(ServerProfile)}
     if stored.get("probe") != PROBE or not isinstance(content, dict) or content.keys() != names:
         return None, False
-    profile = ServerProfile(**{**content, "truncation_tested": tuple(content["truncation_tested"])})
+    profile = ServerProfile(**content)
     identity = ["url", "model", "server", "version", "max_length"]
     if identified.vocabulary:
         identity.append("vocabulary")
@@ -174,19 +170,22 @@ def _count(value: Any) -> int | None:
 
 
 #: The version of what is asked here: profiles of another are not read.
-PROBE = 4
+PROBE = 5
 QUESTIONS = ("What is the capital of France?", "Name a river.", "Name the days of the week.")
+#: A question that has many answers at any temperature.
+OPEN_QUESTION = "Write down any ten words."
 #: A prompt of token ids, which begins no chat: nearly anything may follow.
 IDS = tuple(range(40, 56))
 #: Temperatures that are tried.
 HOT = (2.0, 5.0, 100.0)
-#: Alternatives that are read for each prompt where more may be had: a large vocabulary is megabytes.
-LISTED = 4096
 #: How a request fails where the server has not answered it; another status, or an answer that is none at
 #: every try, says what the server does.
 _NO_ANSWER = (None, 408, 409, 425, 429, 502, 503, 504)
 #: Log-probabilities of one token in two requests differ by less than this if they are the same.
 NEAR = 0.1
+
+Key = int | str
+"""A token: its id, or its text where ids are not told."""
 
 
 def _inside(reply: Any, *path: str | int) -> Any:
@@ -199,8 +198,8 @@ def _inside(reply: Any, *path: str | int) -> Any:
     return reply
 
 
-def _chat(question: str, *further: Turn) -> Prompt:
-    return Prompt("probe", (), (Turn("user", question), *further))
+def _chat(question: str) -> Prompt:
+    return Prompt("probe", (), (Turn("user", question),))
 
 
 def _squeezed(text: str) -> str:
@@ -215,9 +214,9 @@ def _text(choice: Choice) -> str:
 def probe(client: ServerClient, identified: ServerProfile | None = None) -> ServerProfile:
     """Ask the server what it does, beyond what `identify` found now.
 
-    Takes some dozens of requests of a few tokens, up to `MOST` draws of one token for each kind of cut where
-    draws are cut, and two replies of the whole vocabulary where the server gives it. ServerError if the
-    server cannot be reached or refuses the plainest question.
+    Takes some dozens of requests of a few tokens, and two replies of the whole vocabulary where the server
+    gives it. Warns with SemcalWarning if the server refuses fields that switch truncation off. ServerError if
+    the server cannot be reached or refuses the plainest question.
     """
     return _found(client, identified or identify(client), (*_OF_SAMPLES, *_OF_GIVEN_TOKENS))
 
@@ -326,25 +325,30 @@ class _Probing:
         return self.profile.log_probs == before
 
     def find_neutral_fields(self) -> None:
-        """Which fields that switch truncation off the server takes: as many as it can."""
-        plain = ("top_p", "presence_penalty", "frequency_penalty")  # all that OpenAI knows
-        tried = [
-            NEUTRAL,
-            {**NEUTRAL, "top_k": 0},
-            {name: NEUTRAL[name] for name in plain},
-            {"top_p": 1.0},
-            {},
-        ]
-        reason = ""
-        for neutral in tried:
-            self.add(neutral=dict(neutral))
-            reply = self.reply(_chat(QUESTIONS[0]), AnswerRequest(1.0, 1))
-            if not isinstance(reply, RequestFailed):
-                return
-            reason = reason or reply.reason
-            if reply.status not in (400, 422):
-                break
-        raise ServerError(f"{self.profile.url} refuses the plainest question: {reason}")
+        """Find the fields of `NEUTRAL` that the server takes, and warn of the others."""
+        if (reason := self._refusal(NEUTRAL)) is None:
+            return
+        if (refusal := self._refusal({})) is not None:
+            raise ServerError(f"{self.profile.url} refuses the plainest question: {refusal}")
+        taken: dict[str, Any] = {}
+        for name, value in NEUTRAL.items():
+            for off in (value, 0) if name == "top_k" else (value,):  # some servers take 0 alone
+                if name not in taken and self._refusal({**taken, name: off}) is None:
+                    taken[name] = off
+        self.add(neutral=taken)
+        if refused := ", ".join(name for name in NEUTRAL if name not in taken):
+            warnings.warn(
+                f"{self.profile.url} refuses fields that switch truncation and penalties off "
+                f"({refused}; {reason}) and is asked without them; make sure that it does not truncate",
+                SemcalWarning,
+                stacklevel=2,
+            )
+
+    def _refusal(self, neutral: Json) -> str | None:
+        """Why the server refuses the plainest question with these neutral fields; None if it does not."""
+        self.add(neutral=dict(neutral))
+        reply = self.reply(_chat(QUESTIONS[0]), AnswerRequest(1.0, 1))
+        return reply.reason if isinstance(reply, RequestFailed) else None
 
     def find_temperatures(self) -> None:
         """The highest that is accepted of those that are tried."""
@@ -362,22 +366,6 @@ class _Probing:
         reply = self.reply(Prompt("probe", IDS), AnswerRequest(1.0, 1, log_probs=False))
         counted = _inside(reply, "usage", "prompt_tokens")
         self.add(token_ids_in=counted in (len(IDS), len(IDS) + 1))
-
-    def find_vocabulary(self) -> None:
-        """How many tokens there are where the server does not tell: vLLM refuses ids from there on."""
-
-        def taken(token_id: int) -> bool:
-            reply = self.reply(Prompt("probe", (token_id,)), AnswerRequest(1.0, 1, log_probs=False))
-            return not isinstance(reply, RequestFailed)
-
-        low, high = IDS[0], 2**22
-        known = self.profile.whole_vocabulary or self.profile.server != "vLLM"
-        if known or not self.profile.token_ids_in or taken(high):
-            return
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if taken(middle) else (low, middle)
-        self.add(vocabulary=high)
 
     def find_largest_n(self) -> None:
         """The largest n that gives n choices, up to `MOST_CHOICES`: more may be refused, or silently cut.
@@ -425,8 +413,11 @@ class _Probing:
         if power is None or min(abs(power - 1), abs(power * self.hot - 1)) > NEAR:
             self.add(log_probs=None)
         elif abs(power * self.hot - 1) <= NEAR:
-            masked = min(*raw.values(), *hot.values()) == float("-inf")
-            self.add(log_probs="masked" if masked else "scaled")
+            self.add(log_probs="scaled")
+            if -math.inf in (*raw.values(), *hot.values()):
+                left = min(sum(map(math.isfinite, listed.values())) for listed in (raw, hot))
+                cut = f"{left} tokens (all others have probability 0)"
+                self.add(log_probs="masked", truncated_to=cut)
         else:
             self.add(scaled_on_request=True)
             power = _power(raw, self._first_log_probs(self.hot, at_temperature=True))
@@ -487,44 +478,16 @@ class _Probing:
         echoed = isinstance(scores, list) and len(scores) > len(IDS) and None not in scores[1:]
         self.add(scores_prompt="echo" if echoed else None)
 
-    def _answers(self) -> Iterator[tuple[str, Choice, list[str]]]:
-        """The likeliest answers that end, with the texts of their tokens."""
+    def find_end(self) -> None:
+        """Find whether the end of turn has an entry, by the likeliest answers that end."""
+        ended = []
         for question in QUESTIONS:
             fields = {"return_tokens_as_token_ids": None}
             for choice in self.choices(_chat(question), AnswerRequest(0.0, 48), fields):
-                if choice.finished:
-                    yield question, choice, [entry.text for entry in choice.entries or ()]
-
-    def find_end(self) -> None:
-        """Find whether the end of turn has an entry."""
-        ended = [
-            _squeezed("".join(texts[:-1])) == _squeezed(choice.text)
-            for _, choice, texts in self._answers()
-            if texts
-        ]
+                if choice.finished and choice.entries:
+                    texts = [entry.text for entry in choice.entries]
+                    ended.append(_squeezed("".join(texts[:-1])) == _squeezed(choice.text))
         self.add(end_included=bool(ended) and all(ended))
-
-    def find_continued(self) -> None:
-        """Find whether an answer that was begun is continued."""
-        self.add(
-            continues=any(
-                self._continues(question, choice, "".join(texts[: len(texts) // 2]))
-                for question, choice, texts in self._answers()
-            )
-        )
-
-    def _continues(self, question: str, choice: Choice, begun: str) -> bool:
-        """Whether the rest comes, or all again though less was generated (llama.cpp)."""
-        begun = begun or choice.text.partition(" ")[0]
-        answer = AnswerRequest(0.0, 48)
-        remainder, repeated = _squeezed(choice.text.removeprefix(begun)), _squeezed(choice.text)
-        prompt = _chat(question, Turn("assistant", begun))
-        fields = {"continue_final_message": True, "add_generation_prompt": False}
-        return any(
-            (_squeezed(more.text) == repeated and 0 < more.tokens < choice.tokens)
-            or (_squeezed(more.text) == remainder and len(remainder) > 3)
-            for more in self.choices(prompt, answer, fields)
-        )
 
     def find_cache(self) -> None:
         """Whether the second of two equal requests took tokens from a cache, where its usage says that."""
@@ -533,38 +496,14 @@ class _Probing:
         cached = _inside(reply, "usage", "prompt_tokens_details", "cached_tokens")
         self.add(prefix_cached=cached > 0 if isinstance(cached, int) else None)
 
-    def find_cuts(self) -> None:
-        """How draws are cut, and which kinds of cut would have been seen."""
-        profile = self.profile
-        prompts = [self.open, *map(_chat, QUESTIONS)]
-        k = min(profile.top_log_probs, LISTED)
-        tops = [self.top(prompt, k) if profile.log_probs else {} for prompt in prompts]
-        top_tokens = [
-            TopTokens.of(top, complete=len(top) == profile.vocabulary) if top else None for top in tops
-        ]
-        n = profile.together
-
-        def draw(index: int, temperature: float, seed: int) -> list[Key]:
-            seeds = range(ROUND * seed, ROUND * (seed + 1), n)
-            answers = [AnswerRequest(temperature, 1, n=n, seed=number) for number in seeds]
-            requests = [request_for(profile, prompts[index], answer) for answer in answers]
-            replies = self.client.send_all(requests, parse_choices)
-            choices = [
-                choice for reply in replies if not isinstance(reply, RequestFailed) for choice in reply
-            ]
-            if profile.log_probs is None:
-                return list(map(_text, choices))
-            return [choice.entries[0].key for choice in choices if choice.entries]
-
-        temperatures = sorted({1.0, self.hottest, *(t for t in HOT if t <= self.hottest)})
-        cut, tested = find_truncation(draw, top_tokens, temperatures)
-        if "top-k" not in tested and cut is None:
-            answer = AnswerRequest(self.hottest, 64)
-            texts = [self.texts(prompts[1], replace(answer, seed=seed)) for seed in range(1, 6)]
-            different = {text for answers in texts for text in answers}
-            if len(different) == 1 and min(different).strip():  # replies without a text tell nothing
-                cut = f"1 token: 5 answers at T = {self.hottest:g} were the same"
-        self.add(truncated_to=cut, truncation_tested=tested)
+    def find_ignored_temperature(self) -> None:
+        """Find whether draws are all the same at the highest temperature, which the server then ignores."""
+        prompt = self.open if self.profile.token_ids_in else _chat(OPEN_QUESTION)
+        answer = AnswerRequest(self.hottest, 64)
+        answers = [self.texts(prompt, replace(answer, seed=seed)) for seed in range(1, 6)]
+        different = {text for texts in answers for text in texts}
+        if len(different) == 1 and min(different).strip():  # replies without a text tell nothing
+            self.add(truncated_to=f"1 token: 5 answers at T = {self.hottest:g} were the same")
 
 
 #: What sampling needs, in the order in which the findings build on each other.
@@ -579,14 +518,12 @@ _OF_SAMPLES = (
     _Probing.find_whole_vocabulary,
     _Probing.find_end,
     _Probing.find_cache,
-    _Probing.find_cuts,
+    _Probing.find_ignored_temperature,
 )
 #: What fits and cut answers need, for which token ids are sent.
 _OF_GIVEN_TOKENS = (
-    _Probing.find_vocabulary,
     _Probing.find_named_tokens,
     _Probing.find_teacher_forcing,
-    _Probing.find_continued,
 )
 
 
@@ -607,157 +544,3 @@ def _power(raw: Mapping[Key, float], scaled: Mapping[Key, float]) -> float | Non
     if len(common) < 2 or raw[common[-1]] - raw[common[0]] < 0.5:
         return None
     return (scaled[common[-1]] - scaled[common[0]]) / (raw[common[-1]] - raw[common[0]])
-
-
-#: How likely it is, for each kind of cut, that a server that does not cut is said to.
-FALSE_ALARM = 1e-6
-#: What is looked for, a little wider than what servers have as defaults: near ties may go either way.
-TOP_K, TOP_P, MIN_P = 50, 0.96, 0.04
-#: How far from 1 servers' probabilities may add up.
-ROUNDING = 1e-4
-#: Draws asked for at a time, at least before few different tokens count, and at most for one kind of cut.
-ROUND, FEWEST, MOST = 8, 64, 1024
-#: A server that cuts to `TOP_K` tokens draws none beyond so many: near ties may go either way.
-BEYOND = TOP_K + 10
-
-Key = int | str
-"""A token: its id, or its text where ids are not told."""
-Draw = Callable[[int, float, int], Sequence[Key]]
-"""Draws one token to a prompt (its index) at a temperature, with a seed, `ROUND` times or fewer."""
-
-
-@dataclass(frozen=True)
-class TopTokens:
-    """The likeliest tokens after a prompt, likeliest first, with natural log-probabilities at T = 1."""
-
-    keys: tuple[Key, ...]
-    log_probs: NDArray[np.float64]
-    complete: bool  # they are the whole vocabulary
-
-    @classmethod
-    def of(cls, top: Mapping[Key, float], *, complete: bool) -> TopTokens:
-        """From the alternatives of a token."""
-        keys = sorted(top, key=lambda key: -top[key])
-        return cls(tuple(keys), np.array([top[key] for key in keys]), complete)
-
-    def shares(self, temperature: float) -> NDArray[np.float64]:
-        """Upper bounds of their probabilities at a temperature from 1 on; exact at 1 or if `complete`.
-
-        What is missing from 1 adds least to Σ p^(1/T) where as many tokens as can be are as likely as the
-        last known one (x^(1/T) is concave). Two tokens of one text hide how likely that is.
-        """
-        weights = np.exp(self.log_probs / temperature)
-        unlisted = 0.0 if self.complete else max(0.0, 1.0 - ROUNDING - float(np.exp(self.log_probs).sum()))
-        hidden = any("\N{REPLACEMENT CHARACTER}" in key for key in self.keys if isinstance(key, str))
-        largest = 1.0 if hidden else float(np.exp(self.log_probs[-1]))
-        m = math.floor(unlisted / largest) if largest else 0
-        tail = m * largest ** (1 / temperature) + max(0.0, unlisted - m * largest) ** (1 / temperature)
-        shares: NDArray[np.float64] = weights / (weights.sum() + tail)
-        return shares
-
-    def kept(self, cut: str, temperature: float) -> int | None:
-        """How many of the likeliest tokens a cut would leave; None if that cannot be known.
-
-        Servers cut before the temperature is applied or after it; from T = 1 on, the latter leaves more.
-        """
-        if cut == "min-p":
-            count = int((self.log_probs >= self.log_probs[0] + temperature * math.log(MIN_P)).sum())
-            return count if count < len(self.keys) or self.complete else None
-        if cut == "top-k":
-            return BEYOND if len(self.keys) > BEYOND else None
-        if temperature != 1 and not self.complete:
-            return None
-        count = int(np.searchsorted(self.shares(temperature).cumsum(), TOP_P)) + 1
-        return count if count < len(self.keys) else None
-
-
-def find_truncation(
-    draw: Draw, distributions: Sequence[TopTokens | None], temperatures: Sequence[float]
-) -> tuple[str | None, tuple[str, ...]]:
-    """Return how draws are cut, or None; and the kinds of cut that would have been seen.
-
-    `draw` draws one token to a prompt (by its number) at a temperature with a seed, an empty list if the
-    server refused; `distributions` are the likeliest tokens after each prompt; `temperatures` are those
-    that the server accepts, in ascending order, from 1 on.
-    """
-    for tokens in distributions:
-        if tokens is not None and np.isneginf(tokens.log_probs).any():
-            finite = int(np.isfinite(tokens.log_probs).sum())
-            return f"{finite} tokens (all others have probability 0)", ("top-k", "top-p", "min-p")
-    cuts = {
-        "top-k": _look_for_top_k(draw, distributions, temperatures),
-        "top-p": _look_for_mass("top-p", draw, distributions, temperatures),
-        "min-p": _look_for_mass("min-p", draw, distributions, temperatures),
-    }
-    tested = tuple(cut for cut, finding in cuts.items() if finding is not None)
-    return " and ".join(filter(None, cuts.values())) or None, tested
-
-
-def _look_for_mass(
-    cut: str, draw: Draw, distributions: Sequence[TopTokens | None], temperatures: Sequence[float]
-) -> str | None:
-    """How draws are cut, "" if they are not, None if that cannot be told."""
-    most, index, hottest, likely = 0.0, 0, 1.0, frozenset[Key]()
-    for i, tokens in enumerate(distributions):
-        if tokens is None:
-            continue
-        for temperature in temperatures:
-            uncut = tokens.kept(cut, temperature)
-            share = 0.0 if uncut is None else 1 - float(tokens.shares(temperature)[:uncut].sum())
-            if share > most:
-                most, index, hottest, likely = share, i, temperature, frozenset(tokens.keys[:uncut])
-    if (1 - most) ** MOST > FALSE_ALARM:
-        return None
-    number = 0
-    for draws in _rounds(draw, index, hottest):
-        number += len(draws)
-        if not likely.issuperset(draws):
-            return ""
-        if (1 - most) ** number <= FALSE_ALARM:
-            return (
-                f"{cut}: none of {number} draws at T = {hottest:g} was among the tokens that it cuts, "
-                f"where {most * number:.0f} were expected"
-            )
-    return None
-
-
-def _look_for_top_k(
-    draw: Draw, distributions: Sequence[TopTokens | None], temperatures: Sequence[float]
-) -> str | None:
-    """As `_look_for_mass`: by one token beyond those that would be left, where the server lists so many.
-
-    Else few different tokens count as a cut unless the whole vocabulary explains them.
-    """
-    temperature = temperatures[-1]
-    if _look_for_mass("top-k", draw, distributions, temperatures) == "":
-        return ""
-    largest = [0.0 if tokens is None else tokens.log_probs[0] for tokens in distributions]
-    flattest = largest.index(min(largest))
-    different: set[Key] = set()
-    number = 0
-    for draws in _rounds(draw, flattest, temperature):
-        number += len(draws)
-        different.update(draws)
-        if len(different) > TOP_K:
-            return ""
-        if number >= FEWEST and len(different) == 1:  # a token that always comes first, such as <think>
-            return None
-    tokens = distributions[flattest]
-    if tokens is not None and tokens.complete:
-        share_below = max(0.0, 1 - float(tokens.shares(temperature)[:TOP_K].sum()))
-        if scipy.special.bdtr(TOP_K, number, share_below) > FALSE_ALARM:
-            return None
-    if number < FEWEST:
-        return None
-    return f"top-k: {number} draws at T = {temperature:g} gave only {len(different)} different tokens"
-
-
-def _rounds(draw: Draw, index: int, temperature: float) -> Iterator[Sequence[Key]]:
-    """Draws, a round at a time, until `MOST` of them are there or the server gives no more."""
-    number = 0
-    for seed in count(1):
-        draws = draw(index, temperature, seed) if number < MOST else ()
-        number += len(draws)
-        if not draws:
-            return
-        yield draws

@@ -44,7 +44,7 @@ class ServerProfile:
     server: str = "unknown"  # "llama.cpp", "vLLM", "SGLang", "TGI", "Ollama", ...
     version: str | None = None
     max_length: int | None = None  # tokens of prompt and answer
-    vocabulary: int | None = None  # its size
+    vocabulary: int | None = None  # its size, where the server tells it or lists all of it
     #: Fields of every request: all of `NEUTRAL` that the server takes, with values that it takes.
     neutral: Json = field(default_factory=lambda: dict(NEUTRAL))
     max_n: int = 1  # the largest n of one request that gave n choices
@@ -57,13 +57,11 @@ class ServerProfile:
     chosen_ids: bool = False  # logprob_token_ids: log-probabilities of tokens that the request names
     scores_prompt: Literal["prompt_logprobs", "echo"] | None = None  # teacher forcing, at T = 1
     forced_raw: bool = False  # a token that logit_bias forces has its raw log-probability (llama.cpp)
-    continues: bool = False  # goes on with an answer that was begun
     token_ids_in: bool = False  # /completions takes a prompt of token ids
     token_ids_out: bool = False  # the ids of drawn tokens come back
     end_included: bool = False  # the end of turn has a log-probability of its own
     prefix_cached: bool | None = None  # None: unknown
     truncated_to: str | None = None  # how draws are cut although every request asks for the whole vocabulary
-    truncation_tested: tuple[str, ...] = ()  # which cuts would have been seen: "top-k", "top-p", "min-p"
     max_temperature: float | None = None  # the largest that is accepted; None: no limit was met
 
     @property

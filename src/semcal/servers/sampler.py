@@ -70,8 +70,7 @@ _SUM = 1e-3
 
 def reading_at(profile: ServerProfile, temperature: float) -> Reading | None:
     """Return how log-probabilities of draws at a temperature are had; None where they cannot be known."""
-    bent = profile.log_probs == "masked" and profile.truncated_to is not None
-    if profile.log_probs is None or bent:
+    if profile.log_probs in (None, "masked"):
         return None
     if temperature == 1 or profile.log_probs != "raw":
         return "given"
@@ -677,7 +676,7 @@ def choose_route(profile: ServerProfile, route: Route | None = None) -> Route:
     if not profile.token_ids_in:
         raise ServerError(f"{where} takes no prompts of token ids to continue an answer with; {_ELSE}")
     scores = profile.top_log_probs > 0 and (profile.scores_prompt is not None or profile.forced_raw)
-    at_temperature = profile.scaled_on_request or profile.log_probs in ("scaled", "masked")
+    at_temperature = profile.scaled_on_request or profile.log_probs == "scaled"
     routes: list[Route] = []
     if scores and cut is None and at_temperature:
         routes.append("one token")

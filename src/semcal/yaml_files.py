@@ -1,0 +1,131 @@
+"""The one reader and writer of YAML: settings, prompt templates and options of `semcal serve`.
+
+YAML 1.1, in which `yes` is true, as most programs have it; plain data, with every key once and no more than
+settings need. An error names the line and the column.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import warnings
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.constructor import SafeConstructor
+from ruamel.yaml.error import MarkedYAMLError, YAMLError, YAMLWarning
+from ruamel.yaml.nodes import CollectionNode, MappingNode, Node
+from ruamel.yaml.resolver import VersionedResolver
+
+from semcal.errors import UsageError, shown
+
+#: Characters of a text, values in it, and how deep they are nested; what an alias repeats counts each time.
+LONGEST, MOST, DEEPEST = 1_000_000, 10_000, 100
+#: Whole numbers are below this: what NumPy and files of other programs can hold.
+LARGEST = 2**63
+#: NUL and halves of characters.
+_NO_TEXT = re.compile("[\0\ud800-\udfff]")
+#: What the library raises where a value is not what its form or its tag says (`2020-13-45`, `!!int x`).
+_WRONG = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError)
+
+
+def read_yaml(path: Path, name: str = "") -> Any:
+    """Return what a YAML file says, called `name` in messages; errors as of `parse_yaml`."""
+    what = f"{name} {path}".strip()
+    try:
+        with path.open(encoding="utf-8") as handle:
+            text = handle.read(LONGEST + 1)
+    except OSError as error:
+        raise UsageError(f"{what} cannot be read ({error.strerror}); give another file") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{what}: not UTF-8 (byte {error.start}); save it as UTF-8") from error
+    return parse_yaml(text, what=what)
+
+
+def parse_yaml(text: str, *, what: str) -> Any:
+    """Return what a YAML text says; `what` says where it comes from, the beginning of a message.
+
+    UsageError if it is no YAML, gives a key twice, is longer or nested deeper than settings can be (aliases
+    written out), or holds a value that is none; with the line and column.
+
+    >>> parse_yaml("{m: 10, seed: 0}", what="--set")
+    {'m': 10, 'seed': 0}
+    >>> parse_yaml("{m: 10, m: 5}", what="--set")
+    Traceback (most recent call last):
+    semcal.errors.UsageError: --set: line 1, column 9: found duplicate key "m" with value "5" (original ...
+    """
+    if len(text) > LONGEST:
+        raise UsageError(f"{what}: longer than the {LONGEST} characters that settings may have")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", YAMLWarning)
+            return _yaml().load(text)
+    except YAMLError as error:
+        mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+        place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        reason = " ".join(str(getattr(error, "problem", None) or error).split())
+        reason = reason if len(reason) <= 200 else reason[:197] + "..."
+        raise UsageError(f"{what}: {place}{reason}") from error
+
+
+def yaml_text(tree: Any) -> str:
+    """Return plain data as YAML, keys in their order."""
+    text = io.StringIO()
+    _yaml().dump(tree, text)
+    return text.getvalue().removeprefix("%YAML 1.1\n---\n")
+
+
+def _yaml() -> Any:
+    yaml: Any = YAML(typ="safe", pure=True)
+    yaml.version, yaml.max_depth = (1, 1), DEEPEST
+    yaml.Constructor, yaml.Resolver = _Constructor, _Resolver
+    yaml.width, yaml.default_flow_style, yaml.sort_base_mapping_type_on_output = 100, False, False
+    return yaml
+
+
+class _Resolver(VersionedResolver):
+    """Takes `y` and `n` for texts: settings and tables have such keys."""
+
+    def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
+        is_letter = value in ("y", "Y", "n", "N")
+        return super().resolve(kind, value, (False, implicit[1]) if is_letter else implicit)
+
+
+class _Constructor(SafeConstructor):
+    """Plain data only; what is wrong is told with its place, before anything grows out of hand."""
+
+    def construct_document(self, node: Node) -> Any:
+        if next(islice(_repeated(node), MOST, None), None) is not None:
+            raise _misplaced(f"more than {MOST} values, aliases written out, are too many", node)
+        return super().construct_document(node)
+
+    def construct_object(self, node: Node, deep: bool = False) -> Any:
+        try:
+            value = super().construct_object(node, deep)
+        except _WRONG as error:
+            kind = str(node.tag).rpartition(":")[2]
+            raise _misplaced(f"{shown(node.value)} is no {kind}; put a text into quotes", node) from error
+        if isinstance(value, int) and not -LARGEST <= value < LARGEST:
+            raise _misplaced(f"{shown(value)} is too large", node)
+        if isinstance(value, str) and _NO_TEXT.search(value):
+            raise _misplaced(f"{shown(value)} holds NUL or half a character, which no path can have", node)
+        return value
+
+
+def _repeated(node: Node, depth: int = 0) -> Iterator[Node]:
+    """A node and all below it, those that aliases repeat each time."""
+    if depth >= DEEPEST:
+        raise _misplaced(f"nested more than {DEEPEST} deep", node)
+    yield node
+    children = node.value if isinstance(node, CollectionNode) else ()
+    if isinstance(node, MappingNode):
+        children = [child for pair in node.value for child in pair]
+    for child in children:
+        yield from _repeated(child, depth + 1)
+
+
+def _misplaced(problem: str, node: Node) -> MarkedYAMLError:
+    return MarkedYAMLError(problem=problem, problem_mark=node.start_mark)

@@ -1,0 +1,144 @@
+"""Wrong usage, and files that cannot be used: one error names the option or file, and nothing is written."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+from invoking import semcal, write
+
+from tests.steps.made_up_calibration import calibration
+
+QUESTIONS = [
+    {"id": f"q{i}", "question": f"Who built mill number {i}?", "answers": ["Odo Brand", "Mira"]}
+    for i in range(30)
+]
+ROWS = [{**row, "samples": ["Odo", "Mira", "Odo"], "clusters": [[0, 2], [1]]} for row in QUESTIONS]
+SCORES = [{"confidence": {"E-SC": 0.5}, "correct": {"E-SC": True}, "kind": "a"}] * 2
+LM_EVAL = [{"doc_id": 0, "doc": {"question": "Who?"}, "resps": [["Odo"]], "arguments": {}}]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a file of each kind, where commands run."""
+    files = {"q": QUESTIONS, "rows": ROWS, "scores": SCORES, "lm": LM_EVAL, "unlabeled": [{"question": "?"}]}
+    for name, rows in files.items():
+        write(tmp_path / f"{name}.jsonl", rows)
+    calibration(m=5).save_pretrained(tmp_path / "calibration")
+    (tmp_path / "there.png").write_bytes(b"")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+#: Before a model is loaded: "none" is the name of none.
+ASK = "ask Who? --model none --calibration calibration"
+FIT = "fit q.jsonl --model none --out o"
+CALIBRATE = "calibrate rows.jsonl --equivalence exact --out o"
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ("nonsense", "No such command"),
+        # Rows
+        ("cluster rows.jsonl --linkage single", "unknown linkage 'single'"),
+        *(
+            (f"{command} rows.jsonl {option} {'9' * digits}", option)
+            for command, option in (("cluster", "--limit"), ("metrics", "--limit"), ("metrics", "--bins"))
+            for digits in (11, 400)
+        ),
+        *((f"{name} rows.jsonl --columns id=Idd", "'Idd'") for name in ("cluster", "measure", "grade")),
+        ("metrics scores.jsonl --columns confidence=Confidenc", "'Confidenc'"),
+        ("metrics scores.jsonl --measure E-CS", "did you mean 'E-SC'"),
+        ("metrics scores.jsonl --by knid", "--by knid"),
+        ("metrics scores.jsonl --ci --seed -1", "--seed"),
+        *((f"metrics scores.jsonl --risk {share}", "--risk") for share in ("0", "1", "nan", "-2")),
+        ("grade rows.jsonl --grader nli --equivalence exact", "--equivalence"),
+        (f"grade rows.jsonl --seed {2**62}", "--seed"),
+        ("measure rows.jsonl --answer given", "--answer"),
+        ("import lm_eval lm.jsonl", "'lm_eval'"),
+        ("import lm-eval lm.jsonl --requests lm.jsonl", "--requests"),
+        *((f"import {form} lm.jsonl --answer greedy", f"a log of {form}") for form in ("lm-eval", "inspect")),
+        ("sample q.jsonl --model none --out no/such/place", "neither no/such nor no exists"),
+        # Answers
+        ("ask nosuch.jsonl --model none", "there is no file 'nosuch.jsonl'"),
+        ("ask . --model none", "is a folder"),
+        ("ask Who? --columns question=Frage", "--columns"),
+        *(
+            (f"{ASK} {option}", f"{option.split()[0]} given beside a calibration, which sets it")
+            for option in (
+                *("--m 5", "--temperature 1", "--recalibrator any", "--linkage components"),
+                *("--max-new-tokens 2", "--measure E-SC"),
+            )
+        ),
+        (f"{ASK} --m 5 --measure L-SC", "--m, --measure given beside a calibration, which sets them"),
+        (f"{ASK} --compare", "--compare"),
+        (f"{ASK} --equivalence atlas", "the equivalence 'exact', not 'atlas'"),
+        # Fits
+        (f"{FIT} --validation q.jsonl", "--validation"),
+        (f"{FIT} --plot loss.gif", "a plot is written as .pdf, .png, .svg"),
+        (f"{FIT} --plot loss.png --method TS-grid", "--plot"),
+        (f"{FIT} --measure E-CS", "did you mean 'E-SC'"),
+        (f"{FIT} --by gain", "--by"),
+        (f"{FIT} --by bier --method TS-grid", "did you mean 'brier'"),
+        (f"{FIT} --learning-rate 0.1", "--learning-rate"),
+        (f"{FIT} --weight-decay 0.01", "--weight-decay"),
+        (f"{FIT} --method ATS --solver exact", "ATS has no exact solver"),
+        (f"{FIT} --few-shot q.jsonl", "few-shot example"),
+        (f"{FIT} --few-shot unlabeled.jsonl", "unlabeled.jsonl: line 1"),
+        (f"{FIT} --select --validation q.jsonl", "a validation question and one to fit to"),
+        (f"{FIT} --select", "--select"),
+        ("fit q.jsonl --model none --out q.jsonl", "is a file"),
+        ("fit q.jsonl --model none --out no/such/place", "neither no/such nor no exists"),
+        (f"{FIT} --features no/such/place", "neither no/such nor no exists"),
+        # Calibrations
+        (f"{CALIBRATE} --risk 0", "--risk"),
+        (f"{CALIBRATE} --risk 0.1 --delta 1", "--delta"),
+        (f"{CALIBRATE} --audited", "--audited"),
+        ("calibrate rows.jsonl --out o", "--equivalence"),  # which made the clusters
+        ("calibrate q.jsonl --out o --temperatures 0.5", "--temperatures"),
+        (f"{CALIBRATE} --recalibrator atlas", "--recalibrator"),
+        # Logs, grids, exports
+        ("monitor scores.jsonl --risk 1", "no share"),
+        ("monitor scores.jsonl --alpha 0", "no share"),
+        ("monitor scores.jsonl --plot plot.txt", "a plot is written as"),
+        ("monitor scores.jsonl --plot there.png", "is there already"),
+        ("labels scores.jsonl --strike", "which labels"),
+        ("labels scores.jsonl --strike --restore --id 3", "--restore"),
+        ("export atlas --format logit-processor", "did you mean 'logits-processor'"),
+        ("demo --out no/such/place", "neither no/such nor no exists"),
+        ("report .", "is no run folder"),
+        ("report nowhere", "is no run folder"),
+        ("status .", "is no run folder"),
+    ],
+)
+def test_wrong_usage_names_what_is_wrong_and_does_nothing(line: str, named: str, folder: Path) -> None:
+    before = sorted(folder.rglob("*"))
+    code, rows, stderr = semcal(*shlex.split(line))
+    assert (code, rows) == (2, []), stderr
+    assert named in " ".join(stderr.replace("│", " ").split())
+    assert len(stderr) < 2000
+    assert sorted(folder.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ("cluster absent.jsonl", "absent.jsonl"),
+        ("cluster rows.jsonl --equivalence no/such/dir", "no/such/dir"),
+        ("import lm-eval absent.jsonl", "absent.jsonl"),
+        ("calibrate unlabeled.jsonl --out o", "--model"),
+        ("labels none.sqlite", "none.sqlite"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_named(line: str, named: str, folder: Path) -> None:
+    before = sorted(folder.rglob("*"))
+    code, rows, stderr = semcal(*shlex.split(line))
+    assert (code, rows, named in stderr) == (1, [], True), stderr
+    assert sorted(folder.rglob("*")) == before
+
+
+def test_a_seed_may_have_62_bits(folder: Path) -> None:
+    assert semcal("grade", write(folder / "g.jsonl", [{"id": "1", "answers": ["a"], "prediction": "a"}]),
+                  "--seed", 2**62 - 1)[0] == 0  # fmt: skip
