@@ -22,6 +22,8 @@ from semcal.models.language_model import LanguageModel
 from semcal.workers import Executor, SerialExecutor
 
 COUNT = 40
+#: Overrides for a run of two methods with one fit.
+SMALL = ("methods=[Base, TS]", "sampling.counts=[6]", "fitting.losses=[[NLL, null]]")
 
 
 def question(name: str, number: int) -> str:

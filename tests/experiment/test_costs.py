@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from contextlib import nullcontext
 from pathlib import Path
@@ -16,37 +17,26 @@ from semcal.experiment.grid import BlockProgress, Clock, Grid, costs
 from semcal.workers import SerialExecutor
 
 pytestmark = pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
-SMALL = (
-    "methods=[Base, TS]",
-    "sampling.counts=[4]",
-    "fitting.losses=[[NLL, null], [SS, 0.5]]",
-    "runs.count=1",
-)
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("run")
-    mills.run(folder, mills.settings(folder, *SMALL))
-    return folder
 
 
 def record(folder: Path) -> dict[str, Any]:
     return json.loads((folder / "environment.json").read_text())
 
 
-def test_the_record_counts_fits_by_model_and_method(folder: Path) -> None:
-    found = record(folder)
-    assert found["fits"] == {"one": {"TS": {"seconds": found["cpu_seconds"]["fit"], "fits": 2 * 2}}}
+def test_the_record_counts_fits_by_model_and_method(small: Path) -> None:
+    found = record(small)
+    assert found["fits"] == {"one": {"TS": {"seconds": found["cpu_seconds"]["fit"], "fits": 2}}}
 
 
-def test_writing_costs_twice_counts_them_once(folder: Path) -> None:
-    grid = Grid(mills.settings(folder, *SMALL), folder, SerialExecutor(mills.state_of(folder)), mills.silent)
-    before = record(folder)
+def test_writing_costs_twice_counts_them_once(small: Path, tmp_path: Path) -> None:
+    shutil.copy(small / "environment.json", tmp_path)
+    executor = SerialExecutor(mills.state_of(tmp_path))
+    grid = Grid(mills.settings(tmp_path, *mills.SMALL), tmp_path, executor, mills.silent)
+    before = record(tmp_path)
     grid.executor.seconds["sample"] = 5.0
     for _ in range(2):
         grid.write_costs()
-    after = record(folder)
+    after = record(tmp_path)
     assert after["cpu_seconds"]["sample"] == before["cpu_seconds"]["sample"] + 5.0
     assert after["sessions"] == before["sessions"] + 1
     assert after["fits"] == before["fits"]
@@ -110,7 +100,7 @@ def test_work_that_is_left_goes_by_the_seconds_of_a_stage() -> None:
 
 
 def test_a_grid_tells_of_its_work_and_one_that_is_there_took_none(tmp_path: Path) -> None:
-    settings, told = mills.settings(tmp_path, *SMALL), (Told(), Told())
+    settings, told = mills.settings(tmp_path, *mills.SMALL), (Told(), Told())
     for one in told:
         executor = SerialExecutor(mills.state_of(tmp_path / "run"))
         Grid(settings, tmp_path / "run", executor, lambda *_, one=one: nullcontext(one)).run()

@@ -66,6 +66,6 @@ def test_a_run_with_too_few_questions_to_fit_to_is_refused_before_a_model_is_loa
     tmp_path: Path,
 ) -> None:
     chosen = mills.settings(tmp_path, "methods=[Base, TS]", "datasets.0.calibration_train=4")
-    with pytest.raises(FitError, match=r"4 labelled questions to fit to in mill \(calibration_train\)"):
+    with pytest.raises(FitError, match="calibration_train"):
         mills.run(tmp_path, chosen)
     assert not (tmp_path / "blocks").exists()

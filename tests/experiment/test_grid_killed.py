@@ -23,12 +23,7 @@ pytestmark = [
     pytest.mark.skipif(not hasattr(signal, "SIGXFSZ"), reason="the system cannot limit the size of a file"),
 ]
 
-SMALL = (
-    "methods=[Base, TS]",
-    "sampling.counts=[6]",
-    "fitting.losses=[[NLL, null]]",
-    "evaluation.resamples=100",
-)
+SMALL = (*mills.SMALL, "evaluation.resamples=100")
 STAGES = ("features", "fit", "sample", "cluster", "grade", "select", "measure", "evaluate")
 #: The stage whose work a file outside of blocks/ is.
 FILES = {
@@ -70,9 +65,9 @@ def deadly(folder: Path, moment: Moment) -> Callable[[Path, Path], Any]:
     return replaced
 
 
-def ran(folder: Path, data: Path) -> None:
+def ran(folder: Path, data: Path, more: tuple[str, ...] = ()) -> None:
     """A run and its figures."""
-    mills.run(folder, mills.settings(data, *SMALL))
+    mills.run(folder, mills.settings(data, *SMALL, *more))
     analyse(folder)
 
 
@@ -91,7 +86,10 @@ def data(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def whole(data: Path, tmp_path_factory) -> tuple[dict[str, bytes], list[str]]:
     """The contents of an uninterrupted run, and its files in the order in which they got their names."""
-    folder = tmp_path_factory.mktemp("whole")
+    return whole_run(tmp_path_factory.mktemp("whole"), data)
+
+
+def whole_run(folder: Path, data: Path, more: tuple[str, ...] = ()) -> tuple[dict[str, bytes], list[str]]:
     written: dict[str, None] = {}
     replace = Path.replace
 
@@ -102,26 +100,33 @@ def whole(data: Path, tmp_path_factory) -> tuple[dict[str, bytes], list[str]]:
     # Worker processes have one thread, and each number of threads adds up in another order.
     with pytest.MonkeyPatch.context() as patch, threadpool_limits(1):
         patch.setattr(Path, "replace", told)
-        ran(folder, data)
+        ran(folder, data, more)
     return contents(folder), list(written)
 
 
-def _run(folder: Path, data: Path, moment: Moment | None, largest: int | None) -> None:
+def _run(folder: Path, data: Path, moment: Moment | None, largest: int | None, more: tuple[str, ...]) -> None:
     if moment is not None:
         Path.replace = deadly(folder, moment)  # type: ignore[method-assign]
     if largest is not None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (largest, largest))
-    ran(folder, data)
+    ran(folder, data, more)
 
 
-def ended(folder: Path, data: Path, moment: Moment | None = None, largest: int | None = None) -> int:
+def ended(
+    folder: Path,
+    data: Path,
+    moment: Moment | None = None,
+    largest: int | None = None,
+    *,
+    more: tuple[str, ...] = (),
+) -> int:
     """How the process of a run ended.
 
     It parts from a clean server, never from this process: threads of OpenMP that other tests have used here
     would be gone in a fork, and torch would wait for them for ever.
     """
-    process = start_context(PRELOAD).Process(target=_run, args=(folder, data, moment, largest))
+    process = start_context(PRELOAD).Process(target=_run, args=(folder, data, moment, largest, more))
     process.start()
     process.join(300)
     assert process.exitcode is not None, process.kill()

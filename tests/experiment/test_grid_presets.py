@@ -126,7 +126,7 @@ def test_too_few_questions_say_how_many_rows_were_refused(tmp_path: Path) -> Non
     settings = mills.settings(tmp_path, "datasets.0.test=90")
     path = Path(settings.datasets[0].source)
     path.write_bytes(path.read_bytes() + b"x\n")
-    with pytest.raises(InputError, match=r"data set 'mill': 40 different .* \(1 rows were refused"):
+    with pytest.raises(InputError, match=r"'mill'.*1 rows"):
         mills.run(tmp_path / "run", settings)
 
 

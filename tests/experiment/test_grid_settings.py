@@ -25,25 +25,25 @@ SMALL = {
 
 
 @pytest.mark.parametrize(
-    ("override", "told"),
+    ("override", "key"),
     [
-        ("sampling.mm=4", r"unknown setting 'sampling.mm'; did you mean 'm'\?"),
-        ("models.0.pth=x", r"unknown setting 'models.0.pth'; did you mean 'path'\?"),
-        ("preset=papper", r"unknown preset 'papper'; did you mean 'paper'\?"),
-        ("methods=[Base, TSS]", r"methods.1: .*got 'TSS'"),
-        ("fitting.losses=[[SS, null]]", r"\[SS, α\] needs an α"),
-        ("models.3.path=x", "'3' is no place in a list of 1"),
-        ("seed.a=3", "'seed' holds no keys"),
-        ("sampling.m", "expected key=value"),
-        ("sampling.counts_runs=9", "more than the 4 runs"),
-        ("models=[{name: a/b, path: x}, {name: a_b, path: y}]", "'a_b' and 'a/b' would share the folder a_b"),
-        ("datasets=[]", "datasets: "),
+        ("sampling.mm=4", r"sampling\.mm"),
+        ("models.0.pth=x", r"models\.0\.pth"),
+        ("preset=papper", "papper"),
+        ("methods=[Base, TSS]", r"methods\.1"),
+        ("fitting.losses=[[SS, null]]", "losses"),
+        ("models.3.path=x", "'3'"),
+        ("seed.a=3", "seed"),
+        ("sampling.m", r"sampling\.m"),
+        ("sampling.counts_runs=9", "counts_runs"),
+        ("models=[{name: a/b, path: x}, {name: a_b, path: y}]", "a_b"),
+        ("datasets=[]", "datasets"),
+        ("keep=all", "keep"),
     ],
 )
-def test_a_mistake_is_named_with_its_key(override: str, told: str) -> None:
-    content = {**SMALL, "seed": 0}
-    with pytest.raises(UsageError, match=told):
-        settings_of(content, [override])
+def test_a_mistake_is_named_with_its_key(override: str, key: str) -> None:
+    with pytest.raises(UsageError, match=key):
+        settings_of({**SMALL, "seed": 0}, [override])
 
 
 def test_a_value_overrides_the_file_and_the_file_the_preset() -> None:
@@ -88,7 +88,7 @@ def test_a_limit_is_part_of_the_settings() -> None:
 def test_a_folder_with_other_settings_is_refused_and_the_difference_named(tmp_path: Path) -> None:
     claim_folder(tmp_path, settings_of(SMALL))
     claim_folder(tmp_path, settings_of(SMALL))
-    with pytest.raises(UsageError, match=r"other settings \(seed, sampling.m\)"):
+    with pytest.raises(UsageError, match=r"seed, sampling\.m"):
         claim_folder(tmp_path, settings_of(SMALL, ["sampling.m=3", "seed=1"]))
 
 
@@ -104,5 +104,5 @@ def test_slugs_keep_plain_names() -> None:
 
 def test_a_name_that_is_too_long_for_the_names_of_files_is_refused() -> None:
     check_slugs(["W" * 80], what="model")
-    with pytest.raises(UsageError, match=r"model 'W{40}'… has 81 characters, .* at most 80"):
+    with pytest.raises(UsageError, match="model 'W"):
         check_slugs(["W" * 81], what="model")
