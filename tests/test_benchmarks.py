@@ -8,14 +8,12 @@ import os
 import pkgutil
 import sys
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
-import benchmarks
 from benchmarks import NotRun, data_folder
 from benchmarks import __main__ as runner
 
@@ -47,10 +45,8 @@ def test_quick_sets_constants_for_the_run_alone(made_up: Any, capsys: Any) -> No
 @pytest.mark.parametrize(
     ("attributes", "words"),
     [
-        ({"QUICK": {"SIZE": 2, "SIZES": 2}}, "SIZES"),
         ({"QUICK": None}, "QUICK is missing"),
         ({"results": lambda: 1 / 0}, "ZeroDivisionError"),
-        ({"results": lambda: sys.exit("the page did not get through")}, "did not get through"),
         ({"results": list}, "no row"),
         ({"main": lambda _: sys.stdout.write("| head |\n| --- |") and None}, "no row"),
         ({"main": lambda _: sys.stdout.write("| head |\n| --- |\n| row |")}, "SystemExit: "),
@@ -63,30 +59,6 @@ def test_a_failure_is_told_and_stops_nothing(
     found = runner.run("made_up", quick=True)
     assert words in found.failure
     assert "no row" in words or "Traceback" in capsys.readouterr().out
-
-
-def test_a_benchmark_that_lacks_something_prints_a_row_that_says_so(made_up: Any, capsys: Any) -> None:
-    def results() -> None:
-        raise NotRun("a CUDA device")
-
-    made_up(results=results)
-    found = runner.run("made_up", quick=True)
-    assert (found.printed, found.rows, found.failure) == (1, [], "")
-    assert "| made_up | not run: needs a CUDA device |" in capsys.readouterr().out
-
-
-def test_quick_runs_get_a_folder_and_give_the_arguments_of_each_run(made_up: Any, capsys: Any) -> None:
-    def quick_runs(folder: Path) -> list[list[str]]:
-        (folder / "rows").write_text("written\n")
-        return [[], ["--rows", str(folder / "rows")]]
-
-    def main(arguments: list[str]) -> None:
-        sys.stdout.write(f"| read |\n| :--- |\n| {Path(arguments[1]).read_text().strip()} |\n")
-
-    made_up(results=lambda: [{"whole": 1}], main=main, quick_runs=quick_runs)
-    found = runner.run("made_up", quick=True)
-    assert (found.rows, found.printed, found.failure) == ([{"whole": 1}], 2, "")
-    assert "| written |" in capsys.readouterr().out
 
 
 def test_the_status_says_of_failures_and_a_quick_run_keeps_its_rows_apart(
@@ -125,11 +97,3 @@ def test_a_quick_run_reads_a_part_of_the_data(monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.delenv("SEMCAL_DATA")
     with runner.part_of_data(), pytest.raises(NotRun, match="not run: needs SEMCAL_DATA"):
         data_folder()
-
-
-def test_each_benchmark_declares_its_tiny_size() -> None:
-    names = [module.name for module in pkgutil.iter_modules(benchmarks.__path__)]
-    sources = {name: find_spec(f"benchmarks.{name}").origin for name in names if name[0] != "_"}
-    lacking = [name for name, path in sources.items() if "\nQUICK" not in Path(path).read_text()]
-    assert len(sources) > 30
-    assert lacking == []

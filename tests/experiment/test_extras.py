@@ -13,7 +13,7 @@ from semcal.demo.paths import settings_file
 from semcal.experiment.analyses import analyse
 from semcal.experiment.finished import state_of
 from semcal.experiment.grid_plan import expected_blocks
-from semcal.experiment.grid_settings import Fitting, read_settings, settings_text
+from semcal.experiment.grid_settings import Fitting, read_settings
 from semcal.experiment.report.report_tables import report_tables
 
 pytestmark = pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
@@ -70,15 +70,6 @@ def test_what_was_not_done_is_null_or_empty_and_the_tables_can_be_made(bare: Pat
     assert fits["TS NLL"]["temperature"] > 0
     assert fits["TS NLL"]["validation_nll"] is None
     assert {"03-main-one", "fits"} <= {table.name for table in report_tables(results)}
-
-
-def test_settings_of_older_folders_read_as_they_did(tmp_path: Path) -> None:
-    plain = mills.settings(tmp_path)
-    assert "extras" not in settings_text(plain)
-    assert "as_many_as" not in settings_text(plain)
-    some = mills.settings(tmp_path, "extras.beams=false", "fitting.as_many_as=60000")
-    assert "beams: false" in settings_text(some)
-    assert "as_many_as: 60000" in settings_text(some)
 
 
 def test_trainings_on_few_questions_go_as_far_as_on_many() -> None:

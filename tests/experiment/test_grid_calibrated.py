@@ -188,9 +188,7 @@ def test_what_it_needs_is_said_before_anything_is_run(tmp_path: Path) -> None:
         mills.run(tmp_path / "run", few)
 
 
-def test_settings_without_it_are_written_as_before_and_those_with_it_come_back(tmp_path: Path) -> None:
-    without = mills.settings(tmp_path, "methods=[Base, TS]").tree()
-    assert "calibrated" not in without
+def test_settings_with_it_come_back(tmp_path: Path) -> None:
     with_it = mills.settings(tmp_path, *BESIDE)
     assert with_it.tree()["calibrated"] == {"questions": 8, "risk": 0.5, "delta": 0.05}
     assert settings_of(with_it.tree()) == with_it

@@ -278,6 +278,10 @@ def test_rouge_l_is_rouge_scores(prediction, reference):
 # Members of a cluster
 
 
+def test_rouge_l_of_texts_of_a_megabyte_is_exact_and_takes_no_quadratic_work() -> None:
+    assert rouge_l(["a", "b"] * 50_000, ["b", "c"] * 50_000) == 0.5
+
+
 def test_small_clusters_are_graded_whole_and_large_ones_by_four_members_in_whatever_order() -> None:
     assert members_to_grade([4, 0, 9], seed=1, question_id="q") == (0, 4, 9)
     chosen = members_to_grade(range(10), seed=1, question_id="q")

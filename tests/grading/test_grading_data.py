@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from pathlib import Path
 
+from benchmarks import linkage
 from benchmarks.grading_quality import (
     Judged,
     agreements,
     by_rules,
     judged_rows,
     plain_rule,
+    rows_of,
 )
 from semcal.data.datasets import load_questions
 from semcal.grading.rules import RuleGrader
@@ -29,6 +32,15 @@ def test_grading_is_nowhere_far_below_the_plain_rule_and_above_it_on_average(sem
     _, _, n, plain, ours = cells[-1]
     assert n == 13316
     assert ours - plain > 0.01
+
+
+def test_judgements_hold_ids_hashes_and_verdicts_and_no_text() -> None:
+    for row in rows_of(linkage.GROUPS.parent / "answers.jsonl"):
+        assert set(row) == {"set", "id", "answer_sha256", "model", "correct"}
+        assert re.fullmatch("[0-9a-f]{16}", row["answer_sha256"])
+    for row in rows_of(linkage.GROUPS):
+        assert set(row) == {"set", "id", "model", "temperature", "forms", "meaning"}
+        assert all(re.fullmatch("[0-9a-f]{16}", form) for form in row["forms"])
 
 
 def test_every_real_question_accepts_its_own_references(semcal_data):

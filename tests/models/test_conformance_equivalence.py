@@ -10,14 +10,14 @@ import pytest
 import tiny_nli
 
 from semcal.models.clustering import cluster_answers
-from semcal.models.equivalence import CachedEquivalence, Equivalence, ExactMatch
+from semcal.models.equivalence import CachedEquivalence, Equivalence
 from semcal.models.fakes import FakeEquivalence
 from semcal.models.loading import load_equivalence
 from semcal.servers.settings import ServerSettings
 from tests.servers.verdict_server import VerdictServer
 
 SERVERS = ("prompted", "cached prompted")
-IMPLEMENTATIONS = ("exact", "fake", "cached fake", *tiny_nli.FAMILIES, "cached bert", *SERVERS)
+IMPLEMENTATIONS = ("exact", "default", "fake", "cached fake", *tiny_nli.FAMILIES, "cached bert", *SERVERS)
 FORMS = ["mira talso", "talso", "1620", "old red sull", "new", ""]
 QUESTIONS = ["Who painted the lighthouse of Orvane?", " which river runs through belmar", ""]
 TRIPLES = [(question, a, b) for question in QUESTIONS for a in FORMS for b in FORMS]
@@ -38,8 +38,8 @@ def equivalence(request: Any, tmp_path: Any) -> Equivalence:
         kept = tmp_path / "verdicts.sqlite" if request.param.startswith("cached") else None
         settings = ServerSettings(profiles=tmp_path.parent / "profiles")
         return load_equivalence(name, cache=kept, settings=settings)
-    if request.param == "exact":
-        return ExactMatch()
+    if request.param in ("exact", "default"):
+        return load_equivalence(request.param)
     fake = FakeEquivalence([{"mira talso", "talso"}], entailments=[("old red sull", "new")])
     if request.param == "fake":
         return fake
@@ -50,20 +50,16 @@ def equivalence(request: Any, tmp_path: Any) -> Equivalence:
     return load_equivalence(tiny_nli.save(tmp_path / family, family), device="cpu", cache=cache)
 
 
-def test_it_has_a_name_and_a_revision(equivalence):
+def test_there_is_one_plain_bool_for_each_triple_of_any_texts(equivalence):
     assert equivalence.name
     assert equivalence.revision
-
-
-def test_there_is_one_plain_bool_for_each_triple(equivalence):
     verdicts = equivalence.entails(TRIPLES)
     assert len(verdicts) == len(TRIPLES)
     assert {type(verdict) for verdict in verdicts} == {bool}
     assert len(set(verdicts)) == 2
-
-
-def test_nothing_asked_is_nothing_answered(equivalence):
     assert equivalence.entails([]) == []
+    strange = ["naïve 🙂", "\n\t", "'; --", "1/2"]
+    assert len(equivalence.entails([("東?", a, b) for a in strange for b in strange])) == 16
 
 
 def test_verdicts_do_not_depend_on_order_company_or_repetition(equivalence):
@@ -72,11 +68,6 @@ def test_verdicts_do_not_depend_on_order_company_or_repetition(equivalence):
     assert equivalence.entails(tuple(shuffled)) == [verdicts[triple] for triple in shuffled]
     for triple in TRIPLES[::7]:
         assert equivalence.entails([triple]) == [verdicts[triple]]
-
-
-def test_any_text_can_be_asked_about(equivalence):
-    strange = ["naïve 🙂", "\n\t", "'; --", "1/2"]
-    assert len(equivalence.entails([("東?", a, b) for a in strange for b in strange])) == 16
 
 
 @pytest.mark.parametrize("linkage", ["components", "greedy"])

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from semcal.models import CausalLanguageModel, Generation, Prompt
-from semcal.models.decoding import Scheduler, TreeSizes, batches
+from semcal.models.decoding import Scheduler, TreeSizes
 from semcal.models.language_model import SampleRequest
 from semcal.models.tree_cache import ThreeLevelCache
 from semcal.recalibration import ATS, SE, Base, BlockShape, Temperature
@@ -98,14 +98,6 @@ def test_the_same_call_takes_the_same_steps_to_the_same_bits(seen: Seen) -> None
     seen.prefilled.clear()
     assert sample(model) == first
     assert (seen.rows, seen.prefilled) == steps
-
-
-def test_steps_are_fewer_than_in_batches_of_what_could_fit(seen: Seen) -> None:
-    """Batches with room for the longest trees, 4 · 3 · 2 draws of 6 tokens, take five steps each."""
-    sample(language_model(800))
-    own = [len(prompt.token_ids) - 15 for prompt in PROMPTS]
-    one_by_one = 5 * len(list(batches([144 + count for count in own], budget=800)))
-    assert len(seen.rows) < 0.6 * one_by_one
 
 
 def test_trees_larger_than_expected_send_the_last_questions_back(

@@ -93,13 +93,6 @@ def test_draws_beams_and_scores_are_those_of_the_processor(variant: str) -> None
     )
 
 
-def test_a_small_budget_of_memory_changes_no_draw() -> None:
-    network = on("cuda", "llama")
-    request = SampleRequest(PROMPTS, recalibrators=[Base()], m=10, max_new_tokens=6)
-    [free], [tight] = (language_model(network, memory_budget=size).sample(request) for size in (None, 2**14))
-    assert [d.token_ids for q in free[0] for d in q] == [d.token_ids for q in tight[0] for d in q]
-
-
 ANSWERS = [[(6, 7, 8), (6, 7, 9, 4)], [(5,)], [(4,)], [(30, 31)], [(5,)], [(9, 9)]]
 
 

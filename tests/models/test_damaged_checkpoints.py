@@ -41,49 +41,10 @@ def change(directory: Path, file: str = "config.json", **values: Any) -> None:
     path.write_text(json.dumps({**content, **values}))
 
 
-@pytest.mark.parametrize(
-    ("values", "reason"),
-    [
-        ({"vocab_size": 0}, "its config.json says vocab_size = 0; at least 1 is needed"),
-        ({"vocab_size": "many"}, "its configuration: .*vocab_size"),
-        ({"num_hidden_layers": 0}, "says num_hidden_layers = 0; at least 1"),
-        ({"num_hidden_layers": 10**30}, r"says num_hidden_layers = 10{19}…; no model has more than 100000"),
-        ({"text_config": {"num_hidden_layers": 10**9}}, "says num_hidden_layers = 1000000000…"),
-        ({"num_labels": 10**9}, "says num_labels"),
-        ({"num_key_value_heads": 0}, "its weights: a value in its files is wrong or missing .ZeroDivision"),
-        ({"hidden_act": "guess"}, "a value in its files is wrong or missing .KeyError: 'guess'"),
-        ({"max_position_embeddings": []}, "its configuration: .*max_position_embeddings"),
-        ({"intermediate_size": 48}, "its weights: their shapes are not those that its config.json says"),
-        ({"eos_token_id": [2, 1.5]}, "eos_token_id"),
-        ({"quantization_config": {"quant_method": "guess"}}, "'guess'}, whose quant_method .* not know; use"),
-        ({"quantization_config": 7}, "quantization_config = 7, whose quant_method"),
-        ({"quantization_config": {"bits": 4}}, "quant_method transformers does not know"),
-        ({"quantization_config": {"quant_method": "gptq", "bits": 4}}, "its weights: .*requires optimum"),
-        (
-            {"quantization_config": {"load_in_4bit": True}},
-            "its weights: .*bitsandbytes",
-        ),
-    ],
-)
-def test_a_wrong_value_in_the_configuration_is_one_error_that_names_it(
-    checkpoint: Path, values: dict[str, Any], reason: str
-) -> None:
-    change(checkpoint, **values)
-    with pytest.raises(ModelError, match=reason):
-        semcal.load_model(checkpoint)
-
-
 @pytest.mark.parametrize("kind", [CanineConfig, DogeConfig])  # hash buckets and experts: 16384
 def test_the_largest_counts_of_known_models_are_taken(tmp_path: Path, kind: type[PretrainedConfig]) -> None:
     kind().save_pretrained(tmp_path)
     check_settings("a model", locate(str(tmp_path), LANGUAGE_MODEL))
-
-
-@pytest.mark.parametrize("value", ["many", "", True, [2, 1.5], {"a": 1}])
-def test_an_end_of_text_that_is_no_token_is_named(checkpoint: Path, value: Any) -> None:
-    change(checkpoint, "generation_config.json", eos_token_id=value)
-    with pytest.raises(ModelError, match=r"eos_token_id is .* a token's number is needed"):
-        semcal.load_model(checkpoint)
 
 
 def test_an_end_of_text_that_the_model_cannot_draw_ends_nothing(checkpoint: Path) -> None:
@@ -97,21 +58,68 @@ def test_an_end_of_text_that_the_model_cannot_draw_ends_nothing(checkpoint: Path
     )
 
 
+def settings(**values: Any) -> Any:
+    """Damage: values in config.json."""
+    return lambda directory: change(directory, **values)
+
+
+def content(file: str, text: str) -> Any:
+    """Damage: a file that holds this text."""
+    return lambda directory: (directory / file).write_text(text)
+
+
+def ends(value: Any) -> Any:
+    """Damage: this end of a text."""
+    return lambda directory: change(directory, "generation_config.json", eos_token_id=value)
+
+
 @pytest.mark.parametrize(
-    ("file", "content", "reason"),
+    ("damage", "named"),
     [
-        ("config.json", "[" * 10**5, "its configuration: "),
-        ("config.json", "[1]", "its configuration: "),
-        ("tokenizer_config.json", "[1]", "its tokenizer: a value in its files is wrong"),
-        ("tokenizer_config.json", '{"model_max_length": "many"}', "a value in its files is wrong"),
-        ("tokenizer.json", "{}", "its tokenizer: .*added_tokens"),
-        ("generation_config.json", "[1]", "its weights: a value in its files is wrong"),
+        (settings(vocab_size=0), "vocab_size = 0"),
+        (settings(vocab_size="many"), "vocab_size"),
+        (settings(num_hidden_layers=0), "num_hidden_layers = 0"),
+        (settings(num_hidden_layers=3), r"lack \d+ of its weights.*layers\.2"),
+        (settings(num_hidden_layers=10**30), "num_hidden_layers = 10{19}…"),
+        (settings(text_config={"num_hidden_layers": 10**9}), "num_hidden_layers = 1000000000…"),
+        (settings(num_labels=10**9), "num_labels"),
+        (settings(num_key_value_heads=0), "ZeroDivision"),
+        (settings(hidden_act="guess"), "KeyError: 'guess'"),
+        (settings(max_position_embeddings=[]), "max_position_embeddings"),
+        (settings(intermediate_size=48), "its weights: .*shapes"),
+        (settings(model_type="abacus"), "abacus"),
+        (settings(eos_token_id=[2, 1.5]), "eos_token_id"),
+        *((ends(value), "eos_token_id") for value in ("many", "", True, [2, 1.5], {"a": 1})),
+        (settings(quantization_config={"quant_method": "guess"}), "'guess'.*quant_method"),
+        (settings(quantization_config=7), "quantization_config = 7"),
+        (settings(quantization_config={"bits": 4}), "quant_method"),
+        (settings(quantization_config={"quant_method": "gptq", "bits": 4}), "optimum"),
+        (settings(quantization_config={"load_in_4bit": True}), "bitsandbytes"),
+        (content("config.json", "[" * 10**5), "its configuration: "),
+        (content("config.json", "[1]"), "its configuration: "),
+        (content("tokenizer_config.json", "[1]"), "its tokenizer: "),
+        (content("tokenizer_config.json", '{"model_max_length": "many"}'), "tiny"),
+        (content("tokenizer.json", "{}"), "its tokenizer: .*added_tokens"),
+        (content("generation_config.json", "[1]"), "its weights: "),
+        (lambda directory: os.truncate(directory / "model.safetensors", 9000), "its weights: .*safetensors"),
+        (lambda directory: (directory / "model.safetensors").unlink(), "its weights: "),
+        (lambda directory: [path.unlink() for path in directory.glob("*token*")], "its tokenizer"),
+        (lambda directory: (directory / "config.json").unlink(), r"config\.json"),
     ],
 )
-def test_a_damaged_file_is_one_error(checkpoint: Path, file: str, content: str, reason: str) -> None:
-    (checkpoint / file).write_text(content)
-    with pytest.raises(ModelError, match=f"cannot load the language model 'tiny': {reason}"):
+def test_a_damaged_checkpoint_is_one_error_that_names_the_value_or_the_part(
+    checkpoint: Path, damage: Any, named: str
+) -> None:
+    damage(checkpoint)
+    with pytest.raises(ModelError, match=named):
         semcal.load_model(checkpoint)
+
+
+@pytest.mark.parametrize("value", [{"id2label": 7}, {"vocab_size": -1}, {"num_hidden_layers": 10**30}])
+def test_a_wrong_value_of_an_nli_model_is_one_error(nli: Path, value: dict[str, Any]) -> None:
+    change(nli, **value)
+    with pytest.raises(ModelError, match="'nli'"):
+        semcal.load_equivalence(nli)
 
 
 class Harm:
@@ -135,7 +143,7 @@ def test_pickled_weights_that_hold_more_than_tensors_are_not_run(
     torch.save({"a": Harm(tmp_path / "made")}, directory / "pytorch_model.bin")
     load(directory)  # the safetensors beside it are preferred
     (directory / "model.safetensors").unlink()
-    with pytest.raises(ModelError, match=f"{kind} .* more than tensors, and no such code is run; use"):
+    with pytest.raises(ModelError, match=f"{kind} .* more than tensors"):
         load(directory)
     assert not (tmp_path / "made").exists()
 
@@ -150,17 +158,8 @@ def test_a_directory_that_asks_for_code_of_its_own_is_refused_by_name(
         "NLI model": (nli, semcal.load_equivalence, "bert"),
     }[kind]
     change(directory, file, auto_map={"AutoConfig": "own.Config", "AutoTokenizer": ["own.Slow", None]})
-    with pytest.raises(ModelError) as caught:
+    with pytest.raises(ModelError, match=rf"{file} .*auto_map: own\.Config.*{known}"):
         load(directory)
-    assert f"{directory / file} asks for code of its own (auto_map: own.Config, " in str(caught.value)
-    assert f"transformers has a {known} of its own: take auto_map out of {file}" in str(caught.value)
     change(directory, model_type="abacus")
-    with pytest.raises(ModelError, match="transformers itself does not know 'abacus': use a checkpoint"):
+    with pytest.raises(ModelError, match="'abacus'"):
         load(directory)
-
-
-@pytest.mark.parametrize("value", [{"id2label": 7}, {"vocab_size": -1}, {"num_hidden_layers": 10**30}])
-def test_a_wrong_value_of_an_nli_model_is_one_error(nli: Path, value: dict[str, Any]) -> None:
-    change(nli, **value)
-    with pytest.raises(ModelError, match="cannot load the NLI model 'nli': its config"):
-        semcal.load_equivalence(nli)

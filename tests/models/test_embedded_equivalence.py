@@ -16,7 +16,7 @@ import semcal
 from semcal.errors import ModelError, SemcalWarning
 from semcal.hub_names import NLI_MODEL, locate
 from semcal.models.clustering import cluster_answers
-from semcal.models.equivalence import EQUAL, CachedEquivalence, EmbeddedEquivalence, share_no_word
+from semcal.models.equivalence import EQUAL, EmbeddedEquivalence, share_no_word
 
 WHO, WHERE = "Who wrote Hamlet?", "Which country is it?"
 SAME = [
@@ -117,29 +117,16 @@ def test_texts_are_read_alike_by_one_thread_and_by_several(
     assert model.margins([*SAME, *APART]) == one
 
 
-def test_no_triple_is_no_verdict(model: EmbeddedEquivalence) -> None:
-    assert model.entails([]) == []
-
-
 def test_clustering_asks_one_direction_only(model: EmbeddedEquivalence) -> None:
     found = cluster_answers([WHO], [["shakespeare", "william shakespeare", "marlowe"]], equivalence=model)
     assert found.clusters == [[[0, 1], [2]]]
     assert found.calls == 3  # each pair once, not once in each direction
 
 
-def test_verdicts_are_cached_by_name_and_revision(model: EmbeddedEquivalence, tmp_path: Path) -> None:
-    cached = CachedEquivalence(model, tmp_path / "verdicts.sqlite")
-    assert cached.symmetric
-    assert cached.entails(SAME) == [True] * len(SAME)
-    assert (cached.calls, cached.hits) == (len(SAME), 0)
-    assert cached.entails(SAME) == [True] * len(SAME)
-    assert cached.hits == len(SAME)
-
-
 def test_what_is_too_long_is_cut_and_said_once(model: EmbeddedEquivalence) -> None:
     long = "a question that goes on " * 100
     fresh = EmbeddedEquivalence()
-    with pytest.warns(SemcalWarning, match="at most 256 tokens"):
+    with pytest.warns(SemcalWarning, match="256"):
         assert len(fresh.entails([(long, "paris", "paris france"), (long, "paris", "rome " * 400)])) == 2
     fresh.entails([(long, "paris", "rome")])  # warnings are errors: none comes again
 
@@ -154,9 +141,7 @@ def test_damaged_files_are_refused_with_the_remedy(tmp_path: Path, damage: str) 
         (folder / "model.onnx").write_bytes((folder / "model.onnx").read_bytes()[:100_000])
     else:
         (folder / "config.json").write_text(json.dumps({"longest": 256}))
-    with pytest.raises(
-        ModelError, match="install semcal again, or group by normal forms with --equivalence exact"
-    ):
+    with pytest.raises(ModelError, match="--equivalence exact"):
         EmbeddedEquivalence(folder)
 
 

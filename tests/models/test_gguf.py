@@ -21,7 +21,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 import semcal
 from semcal.demo.paths import language_model_dir
 from semcal.errors import MissingExtraError, ModelError, SemcalWarning, UsageError
-from semcal.hub_names import LANGUAGE_MODEL, NLI_MODEL, locate
+from semcal.hub_names import LANGUAGE_MODEL, locate
 from semcal.models import loading
 from semcal.workers import PRELOAD, start_context
 from tests.cli.invoking import semcal as run_command
@@ -127,6 +127,8 @@ def test_a_dtype_has_a_copy_of_its_own(model: Path) -> None:
     assert own_logits(model, dtype="auto").equal(own_logits(model))
     kinds = {path.name.rpartition("-")[2] for path in loading.gguf_cache().glob("*-*") if path.is_dir()}
     assert kinds == {"bfloat16", "float32"}
+    with pytest.raises(UsageError, match="dtype"):
+        semcal.load_model(model, dtype="int3")
 
 
 def test_what_cannot_be_read_tensor_by_tensor_is_read_by_transformers(
@@ -215,41 +217,59 @@ def test_too_little_room_is_told_before_anything_is_written(
 ) -> None:
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**9, 10**9, 1234))
-    with pytest.raises(ModelError, match=r"it takes [\d,]+ bytes, and 1,234 are free.*SEMCAL_CACHE"):
+    with pytest.raises(ModelError, match=r"1,234 .*SEMCAL_CACHE"):
         semcal.load_model(model)
     assert not any(path.is_dir() and path.name != "hashes" for path in loading.gguf_cache().iterdir())
 
 
-def test_a_cache_that_is_no_folder_is_named(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("SEMCAL_CACHE", str(tmp_path / "file"))
-    with pytest.raises(ModelError, match="set SEMCAL_CACHE to a folder with room that can be written"):
-        semcal.load_model(model)
-
-
 def test_without_the_package_the_extra_is_named(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gguf", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'semcal\[gguf\]'"):
+    with pytest.raises(MissingExtraError, match=r"semcal\[gguf\]"):
         semcal.load_model(model)
 
 
-def test_a_file_that_is_not_there_is_no_such_file(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"no such file: .*none\.gguf; give"):
-        semcal.load_model(tmp_path / "none.gguf")
+def other(**changed: Any) -> Any:
+    """Make another file beside it, with other settings."""
+    return lambda path: quantised(path, path.with_name("other.gguf"), "F32", **changed)
 
 
-def test_bytes_that_are_no_gguf_are_shown(model: Path) -> None:
-    model.write_bytes(b"PK\3\4")
-    with pytest.raises(ModelError, match=r"is no GGUF, it begins with b'PK"):
+def cut(share: float) -> Any:
+    return lambda path: os.truncate(path, int(path.stat().st_size * share)) or path
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (lambda path: path.with_name("none.gguf"), r"no such file: .*none\.gguf"),
+        (lambda path: path.write_bytes(b"PK\3\4") and path, "b'PK"),
+        *((cut(share), r"tiny\.gguf is damaged") for share in (0.0005, 0.05, 0.5, 0.99)),
+        (lambda path: path.rename(path.with_name("tiny-00001-of-00003.gguf")), "--merge"),
+        (other(architecture="clip", **{"general.type": ("mmproj", TEXT)}), "'mmproj', architecture 'clip'"),
+        (other(architecture="nomic-bert", **{"general.type": ("model", TEXT)}), "'nomic-bert'"),
+        (other(**{"general.type": ("adapter", TEXT)}), "'adapter', architecture 'llama'"),
+        (other(architecture="abacus"), r"llama-server -m \S+other\.gguf .*--model openai:http://"),
+        (other(**{"llama.rope.scaling.type": ("yarn", TEXT)}), r"llama-server -m \S+other\.gguf"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_refused_in_words(model: Path, make: Any, named: str) -> None:
+    path = make(model)
+    with pytest.raises(ModelError, match=named):
+        semcal.load_model(path)
+    assert not list(loading.gguf_cache().glob("*-float32"))
+
+
+def test_a_file_of_a_kind_that_does_not_run_is_refused_before_it_is_unpacked(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ModelError, match="GGUF"):
+        semcal.load_equivalence(model)
+    monkeypatch.setattr(AutoConfig, "from_pretrained", lambda *_, **__: AutoConfig.for_model("bloom"))
+    with pytest.raises(ModelError, match=r"'bloom' .*--model openai:URL#NAME"):
         semcal.load_model(model)
-
-
-@pytest.mark.parametrize("share", [0.0005, 0.05, 0.5, 0.99])
-def test_a_file_that_was_cut_short_is_damaged(model: Path, share: float) -> None:
-    os.truncate(model, int(model.stat().st_size * share))
-    with pytest.raises(ModelError, match=r"tiny\.gguf is damaged or was cut short .*; fetch it again"):
+    assert not list(loading.gguf_cache().glob("*-float32"))
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("SEMCAL_CACHE", str(tmp_path / "file"))
+    with pytest.raises(ModelError, match="SEMCAL_CACHE"):
         semcal.load_model(model)
 
 
@@ -260,54 +280,9 @@ def test_a_file_that_holds_fewer_layers_than_it_says_is_damaged(
     layers = json.loads((language_model_dir() / "config.json").read_text())["num_hidden_layers"]
     stated = (layers + more, gguf.GGUFValueType.UINT32)
     path = quantised(model, tmp_path / "other.gguf", "F32", **{"llama.block_count": stated})
-    says = (
-        rf"llama\.block_count says {layers + more} layers, and .*other\.gguf holds {layers}; .*fetch it again"
-    )
-    with pytest.raises(ModelError, match=says):
+    with pytest.raises(ModelError, match=rf"llama\.block_count says {layers + more} .*holds {layers}"):
         semcal.load_model(path)
     assert not list(loading.gguf_cache().glob("*-float32"))
-
-
-def test_a_file_of_a_kind_that_does_not_run_is_refused_before_it_is_unpacked(
-    model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(AutoConfig, "from_pretrained", lambda *_, **__: AutoConfig.for_model("bloom"))
-    with pytest.raises(ModelError, match=r"'bloom' have attention with ALiBi, .*--model openai:URL#NAME"):
-        semcal.load_model(model)
-    assert not list(loading.gguf_cache().glob("*-float32"))
-
-
-def test_a_part_of_a_split_file_is_told_how_to_join(model: Path) -> None:
-    part = model.rename(model.with_name("tiny-00001-of-00003.gguf"))
-    with pytest.raises(ModelError, match=r"one part of a split file; join the parts .*--merge"):
-        semcal.load_model(part)
-
-
-@pytest.mark.parametrize(
-    ("architecture", "kind"), [("clip", "mmproj"), ("nomic-bert", "model"), ("llama", "adapter")]
-)
-def test_what_writes_no_text_is_refused(model: Path, tmp_path: Path, architecture: str, kind: str) -> None:
-    changed = {"architecture": architecture, "general.type": (kind, TEXT)}
-    path = quantised(model, tmp_path / "other.gguf", "F32", **changed)
-    with pytest.raises(ModelError, match=f"no language model .type '{kind}', architecture '{architecture}'"):
-        semcal.load_model(path)
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [{"architecture": "abacus"}, {"llama.rope.scaling.type": ("yarn", TEXT)}],
-    ids=["architecture", "positions"],
-)
-def test_what_transformers_does_not_read_gets_the_line_that_serves_it(
-    model: Path, tmp_path: Path, changed: dict[str, Any]
-) -> None:
-    path = quantised(model, tmp_path / "other.gguf", "F32", **changed)
-    line = (
-        f"llama-server -m {path} -c 8192 --port 8080 serves it; write --model openai:http://127.0.0.1:8080/v1"
-    )
-    with pytest.raises(ModelError, match="transformers does not read it") as caught:
-        semcal.load_model(path)
-    assert line in str(caught.value)
 
 
 def test_without_a_chat_template_prompts_are_those_of_a_base_model(model: Path, tmp_path: Path) -> None:
@@ -316,13 +291,6 @@ def test_without_a_chat_template_prompts_are_those_of_a_base_model(model: Path, 
     (plain / "chat_template.jinja").unlink()
     (one,) = {type(semcal.load_model(named, device="cpu").format) for named in (path, plain)}
     assert one is not type(semcal.load_model(model, device="cpu").format)
-
-
-def test_an_equivalence_is_no_gguf(model: Path) -> None:
-    with pytest.raises(ModelError, match=r"a GGUF holds a language model: .*tiny\.gguf; give a checkpoint"):
-        semcal.load_equivalence(model)
-    with pytest.raises(ModelError, match="no such file"):
-        locate(f"{model}.gguf", NLI_MODEL)
 
 
 def test_its_tokenizer_alone_is_unpacked_for_a_server(model: Path) -> None:
@@ -365,9 +333,3 @@ def test_the_scaled_positions_of_llama_3_are_kept(model: Path, tmp_path: Path) -
     scaled = semcal.load_model(path, device="cpu").network.model.model.rotary_emb
     assert np.allclose(scaled.inv_freq.numpy() * factors, plain.inv_freq.numpy(), rtol=1e-6)
     assert scaled.attention_scaling == 1.0
-
-
-def test_a_revision_is_for_the_hub(model: Path) -> None:
-    assert semcal.load_model(model, device="cpu", revision="main").name == "tiny.gguf"
-    with pytest.raises(UsageError, match="dtype"):
-        semcal.load_model(model, dtype="int3")

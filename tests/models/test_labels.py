@@ -45,13 +45,13 @@ def test_a_label_within_another_is_wrong() -> None:
     assert exact.grade("Is it?", ["Spam."], ["spam"]).correct
     assert grader_record(exact) == ("exact", None)
     assert not as_grader("rules", labels).grade("Is it?", ["not spam"], ["spam"]).correct
-    with pytest.raises(UsageError, match="needs an NLI model"):
+    with pytest.raises(UsageError, match="NLI"):
         as_grader("nli", labels)
 
 
 @pytest.mark.parametrize("labels", ["spam", "spam,", "spam,Spam.", ""])
 def test_labels_that_are_none_are_refused(labels: str) -> None:
-    with pytest.raises(UsageError, match="give two or more that differ"):
+    with pytest.raises(UsageError, match="labels"):
         load_equivalence(f"among:{labels}")
 
 
@@ -68,16 +68,14 @@ def test_a_calibration_counts_invalid_draws_and_brings_its_labels(tmp_path: Path
     answer = uq.ask(TEXTS[1])
     assert answer.text == "spam"
     assert uq.invalid_draws == sum(not ExactMatch.among(NAME).form(text) for text in answer.row.samples)
-    with pytest.raises(UsageError, match="made with the equivalence"):
+    with pytest.raises(UsageError, match="equivalence"):
         semcal.SemanticUQ(model, calibration=str(tmp_path), equivalence="exact")
 
 
 def test_a_reference_that_is_no_label_is_refused_by_its_row() -> None:
     rows: list[dict[str, Any]] = [*LABELLED[:30], {"id": "odd", "question": "Is it?", "answers": "ham"}]
     model = FakeLanguageModel({**TABLE, "Is it?": {"spam": 1.0}})
-    with pytest.raises(
-        InputError, match="question 'odd': the reference 'ham' is none of the labels spam, not spam"
-    ):
+    with pytest.raises(InputError, match=r"'odd'.*'ham'"):
         semcal.calibrate(model, rows, equivalence=NAME, progress=False)
 
 

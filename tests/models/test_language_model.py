@@ -12,9 +12,8 @@ import tiny_models
 import torch
 from transformers import GenerationConfig
 
-from semcal.data.question import Turn
-from semcal.errors import InputError, ModelError, UsageError
-from semcal.models import CausalLanguageModel, Generation, Prompt
+from semcal.errors import InputError, ModelError
+from semcal.models import CausalLanguageModel, Prompt
 from semcal.models.language_model import SampleRequest
 from semcal.recalibration import SE, Base, Greedy, Temperature
 
@@ -106,15 +105,6 @@ def test_the_head_makes_the_model_s_logits_of_the_features(variant: str) -> None
         torch.testing.assert_close(logits[row], output.logits[0, -1], rtol=0, atol=1e-4)
 
 
-def test_recorded_log_probabilities_are_the_scores_of_the_recorded_tokens() -> None:
-    model = language_model()
-    [samples] = model.sample(SampleRequest(PROMPTS, m=4, recalibrators=[SE()], max_new_tokens=5))[0]
-    scores = model.score(PROMPTS, [[d.token_ids for d in draws] for draws in samples], recalibrator=SE())
-    for draws, scored in zip(samples, scores, strict=True):
-        for draw, log_probs in zip(draws, scored, strict=True):
-            np.testing.assert_allclose(draw.token_log_probs, log_probs, rtol=0, atol=1e-5)
-
-
 def greedy_by_hand(variant: str, prompt: Prompt, steps: int, stops: frozenset[int]) -> list[int]:
     ids = list(prompt.token_ids)
     for _ in range(steps):
@@ -161,13 +151,6 @@ def test_beam_answers_are_those_of_transformers_generate(family: str, num_beams:
             assert answer.finished == (answer.token_ids[-1] in (2, 4))
             lengths.add(len(answer.token_ids))
     assert len(lengths) > 1
-
-
-def test_beam_log_probabilities_are_those_of_the_recalibrated_distribution() -> None:
-    answers = language_model().beam(PROMPTS, recalibrator=Temperature(0.6), max_new_tokens=4)
-    for prompt, answer in zip(PROMPTS, answers, strict=True):
-        expected = plain_log_probs("llama", prompt, answer.token_ids, 0.6)
-        np.testing.assert_allclose(answer.token_log_probs, expected, rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("budget", [1, 50_000, 10**9])
@@ -227,18 +210,6 @@ def test_features_can_be_learnt_from() -> None:
     torch.testing.assert_close(weight.grad, states.sum(0))
 
 
-def test_nothing_asked_is_nothing_answered() -> None:
-    model = language_model()
-    assert model.sample(SampleRequest([], m=3, recalibrators=[Base(), SE()]))[0] == [[], []]
-    assert model.sample(SampleRequest(PROMPTS, m=3, recalibrators=[]))[0] == []
-    assert model.greedy([], recalibrator=Base()) == []
-    assert model.beam([], recalibrator=Base()) == []
-    assert model.score([], [], recalibrator=Base()) == []
-    assert model.score(PROMPTS[:2], [[], [()]], recalibrator=Base()) == [[], [()]]
-    assert len(model.features(PROMPTS, [[], [()], [], [], []]).targets) == 0
-    assert len(model.features([], []).targets) == 0
-
-
 def called(model: CausalLanguageModel, method: str, prompts: Sequence[Prompt], options: Any) -> Any:
     """What a method returns; `sample` takes its options as a request."""
     if method == "sample":
@@ -257,7 +228,7 @@ def test_a_prompt_that_leaves_no_room_for_the_answer_is_an_error_naming_the_ques
         "score": {"answers": [[tuple(range(50, 58))]], "recalibrator": Base()},
     }
     assert called(model, method, [fits], options[method])
-    with pytest.raises(InputError, match=r"question 'long': its prompt has 25 tokens .* the model holds 32"):
+    with pytest.raises(InputError, match="question 'long'"):
         called(model, method, [over], options[method])
 
 
@@ -279,54 +250,35 @@ def test_a_sequence_whose_length_would_turn_the_keys_of_the_prefix_is_refused_no
     with torch.no_grad():
         expected = network(ids).logits[0, len(fits.token_ids) - 1 : -1].log_softmax(-1)
     assert got == pytest.approx(expected[range(5), list(answer)].tolist(), abs=1e-4)
-    reason = r"question 'long': its prompt has 60 tokens .* holds 64 before the positions .* \(longrope\)"
-    with pytest.raises(InputError, match=reason):
+    with pytest.raises(InputError, match=r"question 'long'.*longrope"):
         model.score([fits, over], [[answer], [answer]], recalibrator=Base())
 
 
 def test_long_rotary_factors_that_can_never_be_reached_change_no_limit() -> None:
     model = CausalLanguageModel(long_rope(limit=48), tiny_models.tokenizer(), name="phi3")
-    with pytest.raises(InputError, match="the model holds 48; shorten"):
+    with pytest.raises(InputError, match="48"):
         model.greedy([Prompt("long", tuple(range(100, 140)))], recalibrator=Base(), max_new_tokens=9)
 
 
 def test_an_empty_prompt_is_an_error_naming_the_question() -> None:
-    with pytest.raises(InputError, match="question 'none': its prompt has no tokens"):
+    with pytest.raises(InputError, match="question 'none'"):
         language_model().greedy([Prompt("none", ())], recalibrator=Base())
 
 
-@pytest.mark.parametrize("options", [{"m": 0}, {"max_new_tokens": 0}])
-def test_no_draws_or_no_tokens_make_no_sense(options: dict[str, int]) -> None:
-    with pytest.raises(UsageError, match=f"{next(iter(options))} is 0"):
-        language_model().sample(SampleRequest(PROMPTS, recalibrators=[Base()], **options))[0]
+def test_an_empty_answer_has_no_scores_and_no_states() -> None:
+    model = language_model()
+    assert model.score(PROMPTS[:2], [[], [()]], recalibrator=Base()) == [[], [()]]
+    assert len(model.features(PROMPTS, [[], [()], [], [], []]).targets) == 0
 
 
 def test_answers_must_come_for_every_prompt() -> None:
-    with pytest.raises(InputError, match="5 prompts, but 1 lists of answers"):
+    with pytest.raises(InputError, match="5 prompts, but 1"):
         language_model().score(PROMPTS, [[]], recalibrator=Base())
 
 
-def test_progress_counts_the_questions_that_are_finished() -> None:
-    model = CausalLanguageModel(network("llama"), tiny_models.tokenizer(), name="x", memory_budget=1)
-    seen: list[int] = []
-    model.sample(SampleRequest(PROMPTS, m=1, recalibrators=[Base()]), progress=seen.append)[0]
-    assert seen == [1, 2, 3, 4, 5]
-
-
-def test_probabilities_that_are_not_finite_are_an_error() -> None:
-    class Broken:
-        method = "Broken"
-
-        def log_probs(self, logits: torch.Tensor) -> torch.Tensor:
-            return logits * float("nan")
-
-    with pytest.raises(ModelError, match="not finite"):
-        language_model().sample(SampleRequest(PROMPTS, m=1, recalibrators=[Broken()]))[0]
-
-
-def test_a_model_that_looks_ahead_is_refused() -> None:
-    """BERT's decoder head without a causal mask."""
-    from transformers import BertConfig, BertLMHeadModel
+def test_a_model_that_looks_ahead_or_keeps_no_keys_and_values_is_refused() -> None:
+    """BERT's decoder head without a causal mask, and recurrent layers."""
+    from transformers import BertConfig, BertLMHeadModel, MambaConfig, MambaForCausalLM
 
     config = BertConfig(
         vocab_size=400, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64
@@ -334,51 +286,9 @@ def test_a_model_that_looks_ahead_is_refused() -> None:
     config.is_decoder = False
     with pytest.raises(ModelError, match="BertLMHeadModel"):
         CausalLanguageModel(BertLMHeadModel(config), tiny_models.tokenizer(), name="bert")
-
-
-def test_a_model_without_keys_and_values_is_refused() -> None:
-    from transformers import MambaConfig, MambaForCausalLM
-
     config = MambaConfig(vocab_size=400, hidden_size=32, num_hidden_layers=2, state_size=4)
-    with pytest.raises(ModelError, match=r"MambaForCausalLM cannot be used: .*'mamba' have recurrent layers"):
+    with pytest.raises(ModelError, match="MambaForCausalLM"):
         CausalLanguageModel(MambaForCausalLM(config), tiny_models.tokenizer(), name="mamba")
-
-
-def test_local_attention_that_masks_cannot_follow_is_refused() -> None:
-    from transformers import GPTNeoConfig, GPTNeoForCausalLM
-
-    config = GPTNeoConfig(
-        vocab_size=400, hidden_size=32, num_layers=2, num_heads=4, attention_types=[[["global", "local"], 1]]
-    )
-    with pytest.raises(ModelError, match="'gpt_neo' have local attention"):
-        CausalLanguageModel(GPTNeoForCausalLM(config), tiny_models.tokenizer(), name="neo")
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
-def test_a_gpu_gives_the_numbers_of_the_cpu() -> None:
-    gpu = CausalLanguageModel(tiny_models.model("llama").to("cuda"), tiny_models.tokenizer(), name="gpu")
-    [draws] = gpu.sample(SampleRequest(PROMPTS, m=4, recalibrators=[Base()]))[0]
-    scores = language_model().score(PROMPTS, [[d.token_ids for d in q] for q in draws], recalibrator=Base())
-    for drawn, scored in zip(draws, scores, strict=True):
-        for draw, log_probs in zip(drawn, scored, strict=True):
-            np.testing.assert_allclose(draw.token_log_probs, log_probs, rtol=0, atol=1e-3)
-    assert gpu.features(PROMPTS, ANSWERS).states.device.type == "cpu"
-    assert len(gpu.beam(PROMPTS, recalibrator=Base())) == len(gpu.greedy(PROMPTS, recalibrator=Base()))
-
-
-def test_a_chat_goes_all_the_way_to_a_scored_answer() -> None:
-    model = language_model()
-    chat = [Turn("user", "Question: Who built the mill?")]
-    prompt = Prompt("mill", model.encode(chat))
-    [[[draw]]] = model.sample(SampleRequest([prompt], m=1, recalibrators=[Base()], max_new_tokens=3))[0]
-    assert isinstance(draw, Generation)
-    assert not draw.finished
-    ids = model.complete(draw, len(draw.text))
-    assert ids[:3] == draw.token_ids
-    [[log_probs]] = model.score([prompt], [[ids]], recalibrator=Base())
-    assert log_probs[:3] == pytest.approx(draw.token_log_probs, abs=1e-5)
-    assert model.encode_answer(chat, "Odo.")[-1] == ids[-1]
-    assert repr(model) == "CausalLanguageModel('llama', revision='r', attention='three levels')"
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
@@ -394,16 +304,16 @@ def test_probabilities_that_are_no_numbers_are_an_error_whatever_is_asked(method
         "beam": {"recalibrator": Base()},
         "score": {"answers": [[(51, 52)]], "recalibrator": Base()},
     }
-    with pytest.raises(ModelError, match="probabilities are not finite"):
+    with pytest.raises(ModelError, match="finite"):
         called(model, method.split()[0], PROMPTS[:1], options[method])
 
 
 def test_a_token_that_the_model_does_not_know_is_an_error_naming_the_question() -> None:
     model, known = language_model(), Prompt("good", (5, 6))
     for token in (-1, 400):
-        with pytest.raises(InputError, match=rf"'odd': its prompt has the token {token}, .* 0 to 399"):
+        with pytest.raises(InputError, match=f"'odd'.* {token}"):
             model.greedy([known, Prompt("odd", (5, token, 6))], recalibrator=Base())
-        with pytest.raises(InputError, match=rf"question 'good': an answer to it has the token {token}"):
+        with pytest.raises(InputError, match=f"'good'.* {token}"):
             model.score([known], [[(7,), (7, token)]], recalibrator=Base())
 
 
@@ -412,7 +322,7 @@ def test_an_end_of_turn_that_the_model_does_not_know_is_an_error() -> None:
     model = CausalLanguageModel(small, tiny_models.tokenizer(), name="small")
     prompt, options = Prompt("q", (1, 2)), {"recalibrators": [Base()], "m": 1}
     assert model.sample(SampleRequest([prompt], **options))[0]
-    with pytest.raises(ModelError, match="end of a turn has the token 4, but the model only knows 0 to 3"):
+    with pytest.raises(ModelError, match="token 4"):
         model.sample(SampleRequest([prompt], cut=lambda *_: (0, 0, True), **options))[0]
 
 

@@ -17,7 +17,7 @@ import semcal
 from semcal.data.question import Turn
 from semcal.errors import ModelError, UsageError
 from semcal.models import Prompt
-from semcal.models.loading import as_model_error, choose_device, files_hash
+from semcal.models.loading import as_model_error, choose_device
 from semcal.models.network import check_supported
 from semcal.recalibration import Base
 
@@ -89,11 +89,12 @@ def test_sampling_settings_of_the_checkpoint_are_left_behind_and_its_ends_of_tex
     assert config.eos_token_id == [2, 9]
 
 
-def test_the_revision_of_a_directory_changes_with_weights_and_configuration(checkpoint: Path) -> None:
+def test_the_revision_of_a_directory_changes_with_each_of_its_parts(
+    checkpoint: Path,
+) -> None:
     first = semcal.load_model(checkpoint).revision
     assert first.startswith("sha256:")
     assert len(first) == len("sha256:") + 64
-    assert semcal.load_model(checkpoint).revision == first
     (checkpoint / "README.md").write_text("notes")
     assert semcal.load_model(checkpoint).revision == first
     config = json.loads((checkpoint / "config.json").read_text())
@@ -101,14 +102,8 @@ def test_the_revision_of_a_directory_changes_with_weights_and_configuration(chec
     second = semcal.load_model(checkpoint).revision
     tiny_models.model("llama", vocabulary=config["vocab_size"], seed=1).save_pretrained(checkpoint)
     third = semcal.load_model(checkpoint).revision
-    assert len({first, second, third}) == 3
-
-
-def test_a_path_may_be_relative_or_a_string(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(checkpoint)
-    assert semcal.load_model(".").name == "tiny"
-    monkeypatch.chdir(checkpoint.parent)
-    assert semcal.load_model("tiny").name == "tiny"
+    (checkpoint / "tokenizer.json").write_text((checkpoint / "tokenizer.json").read_text() + "\n")
+    assert len({first, second, third, semcal.load_model(checkpoint).revision}) == 4
 
 
 ATTENDS = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
@@ -142,13 +137,8 @@ def test_a_model_that_cannot_run_says_why_and_what_helps_before_its_weights_are_
     if kind not in transformers.CONFIG_MAPPING:
         pytest.skip(f"transformers {transformers.__version__} does not know {kind}")
     transformers.AutoConfig.for_model(kind, **settings).save_pretrained(tmp_path / "m")
-    with pytest.raises(ModelError) as caught:
+    with pytest.raises(ModelError, match=f"{kind[:6]}.* have {part}.*--model openai:URL#NAME"):
         semcal.load_model(tmp_path / "m")
-    message = str(caught.value)
-    assert message.startswith(f"cannot load the language model 'm': models of type {kind[:6]!r}"[:-1])
-    assert f" have {part}" in message
-    assert "serve it" in message
-    assert "--model openai:URL#NAME" in message
 
 
 def test_a_type_is_not_refused_where_its_configuration_has_none_of_these_layers() -> None:
@@ -172,28 +162,13 @@ def test_a_directory_that_is_not_there_is_named(path: str | Path) -> None:
         semcal.load_model(path)
 
 
-def test_a_directory_without_a_configuration_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"holds no config\.json"):
-        semcal.load_model(tmp_path)
-
-
-def test_a_file_is_no_model(tmp_path: Path) -> None:
-    for name, reason in (
-        ("model.bin", "no such directory"),
-        ("model.gguf", "is no GGUF"),
-    ):
-        (tmp_path / name).write_text("x")
-        with pytest.raises(ModelError, match=reason):
-            semcal.load_model(tmp_path / name)
-
-
 def test_a_hub_that_fails_after_all_is_said_and_a_directory_advised(monkeypatch: pytest.MonkeyPatch) -> None:
     def unreachable(*_: Any, **__: Any) -> None:
         raise OSError("We couldn't connect to 'https://huggingface.co' to load the files")
 
     monkeypatch.setattr("semcal.hub_names.unreachable", lambda: None)
     monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", unreachable)
-    with pytest.raises(ModelError, match=r"'owner/model'.*couldn't connect.* give the path of a directory"):
+    with pytest.raises(ModelError, match=r"'owner/model'.*couldn't connect"):
         semcal.load_model("owner/model")
 
 
@@ -206,12 +181,12 @@ def test_a_hub_that_cannot_be_reached_is_not_waited_for(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", kept)
     monkeypatch.setattr("semcal.hub_names.unreachable", lambda: "it rains")
-    with pytest.raises(ModelError, match=r"no language model 'owner/model'.* and it rains; give the path"):
+    with pytest.raises(ModelError, match=r"'owner/model'.*it rains"):
         semcal.load_model("owner/model")
     assert asked == []
     monkeypatch.setattr("semcal.hub_names.is_cached", lambda *_, **__: True)
     for name in ("owner/model", "gpt2"):
-        with pytest.raises(ModelError, match="its configuration: damaged"):
+        with pytest.raises(ModelError, match="damaged"):
             semcal.load_model(name)
     assert asked == [True, True]
 
@@ -219,69 +194,24 @@ def test_a_hub_that_cannot_be_reached_is_not_waited_for(monkeypatch: pytest.Monk
 def test_the_embedded_models_have_names_in_python_too() -> None:
     assert semcal.load_model("atlas").name == "language_model"
     assert semcal.load_equivalence("atlas").name == "nli_model"
-    with pytest.raises(ModelError, match="no such directory: atlsa; did you mean 'atlas'"):
+    with pytest.raises(ModelError, match=r"atlsa.*'atlas'"):
         semcal.load_equivalence("atlsa")
 
 
-def test_a_damaged_weight_file_is_said_to_be_damaged(checkpoint: Path) -> None:
-    weights = checkpoint / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-100])
-    with pytest.raises(ModelError, match=r"its weights: a safetensors file is damaged"):
-        semcal.load_model(checkpoint)
-
-
-def test_missing_weights_are_an_error(checkpoint: Path) -> None:
-    (checkpoint / "model.safetensors").unlink()
-    with pytest.raises(ModelError, match="its weights: "):
-        semcal.load_model(checkpoint)
-
-
-def test_weights_of_another_shape_are_an_error(checkpoint: Path) -> None:
-    config = json.loads((checkpoint / "config.json").read_text())
-    (checkpoint / "config.json").write_text(json.dumps({**config, "intermediate_size": 48}))
-    with pytest.raises(ModelError, match="its weights: "):
-        semcal.load_model(checkpoint)
-
-
-def test_weights_that_the_file_lacks_are_an_error(checkpoint: Path) -> None:
-    config = json.loads((checkpoint / "config.json").read_text())
-    (checkpoint / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 3}))
-    with pytest.raises(ModelError, match=r"the files lack \d+ of its weights \(.*layers\.2"):
-        semcal.load_model(checkpoint)
-
-
-def test_a_missing_tokenizer_is_an_error(checkpoint: Path) -> None:
-    for path in checkpoint.glob("*token*"):
-        path.unlink()
-    with pytest.raises(ModelError, match="its tokenizer"):
-        semcal.load_model(checkpoint)
-
-
-def test_a_classifier_is_no_language_model(tmp_path: Path) -> None:
+def test_what_is_no_causal_language_model_is_refused(tmp_path: Path) -> None:
     config = BertConfig(
         vocab_size=400, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64
     )
     BertForSequenceClassification(config).save_pretrained(tmp_path)
     tiny_models.tokenizer().save_pretrained(tmp_path)
-    with pytest.raises(ModelError, match="not a causal language model"):
+    with pytest.raises(ModelError, match="causal"):
         semcal.load_model(tmp_path)
-
-
-def test_an_encoder_decoder_is_no_causal_language_model(tmp_path: Path) -> None:
     T5Config(vocab_size=400).save_pretrained(tmp_path)
     with pytest.raises(ModelError, match="encoder-decoder"):
         semcal.load_model(tmp_path)
-
-
-def test_a_configuration_that_transformers_does_not_know_is_an_error(checkpoint: Path) -> None:
-    (checkpoint / "config.json").write_text('{"model_type": "abacus"}')
-    with pytest.raises(ModelError, match=r"its configuration: .*abacus"):
-        semcal.load_model(checkpoint)
-
-
-def test_loading_says_nothing(checkpoint: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    semcal.load_model(checkpoint)
-    assert capfd.readouterr() == ("", "")
+    (tmp_path / "model.bin").write_text("x")
+    with pytest.raises(ModelError, match=r"no such directory: .*model\.bin"):
+        semcal.load_model(tmp_path / "model.bin")
 
 
 @pytest.mark.parametrize("bars", [True, False])
@@ -305,7 +235,7 @@ def test_loading_leaves_progress_bars_as_they_were(checkpoint: Path, bars: bool,
 )
 def test_too_little_memory_is_not_blamed_on_the_files(error: Exception) -> None:
     with (
-        pytest.raises(ModelError, match="its weights: there is not enough memory for it"),
+        pytest.raises(ModelError, match="memory"),
         as_model_error("its weights", "."),
     ):
         raise error
@@ -313,17 +243,9 @@ def test_too_little_memory_is_not_blamed_on_the_files(error: Exception) -> None:
 
 def test_a_device_that_is_not_there_is_refused() -> None:
     if torch.cuda.device_count() == 0:
-        with pytest.raises(UsageError, match="this machine has no cuda"):
+        with pytest.raises(UsageError, match="no cuda"):
             choose_device("cuda")
     with pytest.raises(UsageError, match="no cuda:99"):
         choose_device("cuda:99")
-    with pytest.raises(UsageError, match=r"no cpu:1 \(1 of its kind\)"):
+    with pytest.raises(UsageError, match="no cpu:1"):
         choose_device("cpu:1")
-
-
-def test_another_tokenizer_is_another_revision(tmp_path: Path) -> None:
-    tiny_models.save(tmp_path)
-    before = files_hash(tmp_path)
-    settings = tmp_path / "tokenizer.json"
-    settings.write_text(settings.read_text() + "\n")
-    assert files_hash(tmp_path) != before

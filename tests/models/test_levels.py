@@ -186,7 +186,7 @@ def test_a_model_with_a_mask_of_its_own_runs_in_the_plain_way_and_says_so() -> N
         pad_token_id=0,
     )
     torch.manual_seed(0)
-    with pytest.warns(SemcalWarning, match="GptOssForCausalLM runs in the plain way.*also reads s_aux"):
+    with pytest.warns(SemcalWarning, match=r"GptOssForCausalLM.*s_aux"):
         model = CausalLanguageModel(GptOssForCausalLM(config), tiny_models.tokenizer(), name="sinks")
     assert "attention='plain'" in repr(model)
     [[draws]] = model.sample(
@@ -201,7 +201,7 @@ def test_a_window_that_the_layers_do_not_ask_for_is_not_trusted(monkeypatch: pyt
         warnings.simplefilter("error")
         assert checked_network(model).patched is not None
     monkeypatch.setattr("semcal.models.network.Network.windows", [300, None])
-    with pytest.warns(SemcalWarning, match=r"windows of \[300, 300\]"):
+    with pytest.warns(SemcalWarning, match=r"\[300, 300\]"):
         assert checked_network(model).patched is None
 
 
@@ -271,14 +271,6 @@ def test_no_dtype_overflows_where_nothing_is_seen_or_many_keys_weigh_alike(dtype
     found = merge([far, near])[0, 0, :, 0].float()
     expected = torch.tensor([(30 * 4096 + 1) / 4097, 1.0])
     torch.testing.assert_close(found, expected, rtol=2 * torch.finfo(dtype).eps, atol=0)
-
-
-def test_a_query_that_sees_nothing_of_a_part_takes_nothing_from_it() -> None:
-    g = torch.Generator().manual_seed(0)
-    q, k, v = (torch.randn(1, 1, 2, 4, generator=g) for _ in range(3))
-    nothing = attend(q, k, v, AttentionConfig(1.0), torch.zeros(1, 1, 2, 2, dtype=torch.bool))
-    something = PartialAttention(v[:, :, :1].expand(1, 1, 2, 4), torch.full((1, 1, 2), -50.0))
-    assert torch.equal(merge([nothing, something]), something.output)
 
 
 @settings(deadline=None)

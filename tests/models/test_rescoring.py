@@ -92,12 +92,9 @@ def ats() -> ATS:
 def test_cut_answers_cost_what_scoring_says(counted: Counted, count: int, seed: int, m: int) -> None:
     """Behind any number of tokens; unfinished ones with all their tokens among them."""
     platt = Platt(counted.model.network.vocabulary).requires_grad_(False)
+    methods = [Base(), SE(), platt, Temperature(2.0), *([ats()] if counted is LLAMA else [])]
     cut = at_token(counted.model, count)
-    assert check(counted.model, cut, [Base(), SE(), platt, Temperature(2.0)], m, seed) == 4 * 5 * m
-
-
-def test_attentive_temperatures_close_answers_too() -> None:
-    assert check(LLAMA.model, at_token(LLAMA.model, STEPS), [ats(), Base()]) == 60
+    assert check(counted.model, cut, methods, m, seed) == len(methods) * 5 * m
 
 
 @pytest.mark.parametrize("counted", [LLAMA, PLAIN], ids=["template", "plain text"])

@@ -16,15 +16,15 @@ from scipy import stats
 from semcal.models import CausalLanguageModel, Generation, Prompt
 from semcal.models.drawing import inverse_cdf, most_likely
 from semcal.models.language_model import SampleRequest, common_prefix
-from semcal.recalibration import SE, Base, Temperature
+from semcal.models.uniforms import uniforms
+from semcal.recalibration import Base, Temperature
 
 PROMPTS = [Prompt(f"q{i}", (*range(20, 45), *range(100 + 7 * i, 104 + 9 * i))) for i in range(8)]
 
 
 @cache
-def language_model(budget: int | None = None) -> CausalLanguageModel:
-    model = tiny_models.model("llama")
-    return CausalLanguageModel(model, tiny_models.tokenizer(), name="tiny", memory_budget=budget)
+def language_model() -> CausalLanguageModel:
+    return CausalLanguageModel(tiny_models.model("llama"), tiny_models.tokenizer(), name="tiny")
 
 
 class Allowing:
@@ -45,14 +45,6 @@ def tokens(draws: list[Generation]) -> list[tuple[int, ...]]:
     return [draw.token_ids for draw in draws]
 
 
-def sample(
-    prompts: list[Prompt], m: int = 10, budget: int | None = None, seed: int = 0
-) -> list[list[Generation]]:
-    return language_model(budget).sample(
-        SampleRequest(prompts, m=m, seeds=[seed], recalibrators=[Base()], max_new_tokens=6)
-    )[0][0]
-
-
 def chi_square(seen: np.ndarray, expected: np.ndarray) -> float:
     """The p-value; cells in which few are expected are thrown together."""
     common = expected >= 5
@@ -62,9 +54,8 @@ def chi_square(seen: np.ndarray, expected: np.ndarray) -> float:
     return float(stats.chisquare(observed, np.array(wanted) * np.sum(observed) / np.sum(wanted)).pvalue)
 
 
-@pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
-def test_first_tokens_come_as_often_as_the_model_says(temperature: float) -> None:
-    model = language_model()
+def test_first_tokens_come_as_often_as_the_model_says() -> None:
+    model, temperature = language_model(), 0.5
     [[draws]] = model.sample(
         SampleRequest(
             PROMPTS[:1], m=20_000, seeds=[5], recalibrators=[Temperature(temperature)], max_new_tokens=1
@@ -90,26 +81,6 @@ def test_whole_answers_come_as_often_as_the_model_says() -> None:
     assert chi_square(np.array(list(seen.values())), np.array(expected)) > 0.01
 
 
-def test_batches_and_the_order_of_questions_move_no_draw() -> None:
-    together = sample(PROMPTS)
-    for budget in (1, 300_000):
-        assert [tokens(d) for d in sample(PROMPTS, budget=budget)] == [tokens(d) for d in together]
-    shuffled = [5, 2, 7, 0, 1, 6, 3, 4]
-    again = sample([PROMPTS[i] for i in shuffled])
-    assert [tokens(d) for d in again] == [tokens(together[i]) for i in shuffled]
-    assert tokens(sample(PROMPTS[3:4])[0]) == tokens(together[3])
-
-
-def test_more_draws_or_recalibrators_move_no_draw() -> None:
-    few = sample(PROMPTS, m=1)
-    many = sample(PROMPTS, m=100)
-    assert [tokens(d[:1]) for d in many] == [tokens(d) for d in few]
-    methods = language_model().sample(
-        SampleRequest(PROMPTS, m=3, recalibrators=[SE(), Base()], max_new_tokens=6)
-    )[0]
-    assert [tokens(d) for d in methods[1]] == [tokens(d[:3]) for d in many]
-
-
 def test_a_shorter_limit_cuts_the_same_draws() -> None:
     model = language_model()
     [longer] = model.sample(SampleRequest(PROMPTS, recalibrators=[Base()], max_new_tokens=7))[0]
@@ -117,60 +88,12 @@ def test_a_shorter_limit_cuts_the_same_draws() -> None:
     assert [tokens(d) for d in shorter] == [[ids[:2] for ids in tokens(d)] for d in longer]
 
 
-def test_another_seed_gives_other_draws() -> None:
-    assert [tokens(d) for d in sample(PROMPTS, seed=1)] != [tokens(d) for d in sample(PROMPTS, seed=2)]
-
-
-def test_the_question_s_id_and_not_its_place_decides() -> None:
-    twins = [
-        Prompt("a", PROMPTS[0].token_ids),
-        Prompt("b", PROMPTS[0].token_ids),
-        Prompt("a", PROMPTS[0].token_ids),
-    ]
-    a, b, again = map(tokens, sample(twins))
-    assert a == again
-    assert a != b
-
-
-@pytest.mark.parametrize(
-    "ids",
-    [
-        [(7,)],
-        [(7,), (8,), (7,)],
-        [(7,), (7, 8), (7, 8, 9)],
-        [(7, 8), (9, 8, 5), (300,)],
-        [(7, 8, 9)] * 3,
-    ],
-    ids=["one token", "single tokens", "nested", "nothing in common", "identical"],
-)
-def test_prompts_of_any_shape_give_the_draws_that_each_gives_alone(ids: list[tuple[int, ...]]) -> None:
-    prompts = [Prompt(f"q{i}", prompt) for i, prompt in enumerate(ids)]
-    together = sample(prompts)
-    assert [tokens(d) for d in together] == [tokens(sample([prompt])[0]) for prompt in prompts]
-
-
-def test_an_answer_may_be_empty() -> None:
-    [[draws]] = language_model().sample(
-        SampleRequest(PROMPTS[:1], m=2, recalibrators=[Allowing(4)], max_new_tokens=5)
+def test_an_answer_may_be_empty_and_the_token_limit_leaves_one_unfinished() -> None:
+    [[empty], [long]] = language_model().sample(
+        SampleRequest(PROMPTS[:1], m=2, recalibrators=[Allowing(4), Allowing(50)], max_new_tokens=5)
     )[0]
-    assert draws == [Generation("", (4,), (0.0,), finished=True)] * 2
-
-
-def test_the_token_limit_leaves_a_draw_unfinished() -> None:
-    [[draws]] = language_model().sample(
-        SampleRequest(PROMPTS[:1], m=2, recalibrators=[Allowing(50)], max_new_tokens=5)
-    )[0]
-    assert [draw.token_ids for draw in draws] == [(50,) * 5] * 2
-    assert not any(draw.finished for draw in draws)
-
-
-def test_tokens_of_probability_0_are_never_drawn() -> None:
-    allowed = (3, 7, 50, 51, 52, 399)
-    [samples] = language_model().sample(
-        SampleRequest(PROMPTS, m=50, recalibrators=[Allowing(*allowed)], max_new_tokens=4)
-    )[0]
-    drawn = {token for draws in samples for draw in draws for token in draw.token_ids}
-    assert drawn <= set(allowed)
+    assert empty == [Generation("", (4,), (0.0,), finished=True)] * 2
+    assert [(draw.token_ids, draw.finished) for draw in long] == [((50,) * 5, False)] * 2
 
 
 @settings(deadline=None)
@@ -206,3 +129,53 @@ def test_the_common_prefix_is_the_longest_that_all_share(sequences: list[tuple[i
     length = common_prefix(sequences)
     assert len({ids[:length] for ids in sequences}) == 1
     assert any(len(ids) == length for ids in sequences) or len({ids[: length + 1] for ids in sequences}) > 1
+
+
+# ---- The uniforms behind the draws
+
+
+@settings(deadline=None)
+@given(
+    seed=st.integers(-(2**70), 2**70),
+    question=st.text(max_size=20),
+    m=st.integers(1, 5),
+    steps=st.integers(1, 7),
+)
+def test_asking_for_more_draws_or_steps_changes_no_number(
+    seed: int, question: str, m: int, steps: int
+) -> None:
+    few = uniforms(seed, question, m=m, steps=steps)
+    many = uniforms(seed, question, m=m + 3, steps=steps + 5)
+    assert few.shape == (m, steps)
+    assert few.dtype == np.float64
+    np.testing.assert_array_equal(many[:m, :steps], few)
+    np.testing.assert_array_equal(
+        uniforms(seed, question, m=2, steps=steps, first=m), many[m : m + 2, :steps]
+    )
+    assert few.min() >= 0
+    assert few.max() < 1
+
+
+def test_the_numbers_are_the_same_everywhere() -> None:
+    first = [0.841436681877091, 0.2898994400171683]
+    expected = [first, [0.1417195428116933, 0.6017195332300354]]
+    np.testing.assert_array_equal(uniforms(0, "q1", m=2, steps=2), expected)
+
+
+@pytest.mark.parametrize(("seed", "question"), [(1, "q1"), (0, "q2"), (0, "q1 "), (-1, "q1")])
+def test_another_seed_or_question_gives_other_numbers(seed: int, question: str) -> None:
+    base = uniforms(0, "q1", m=4, steps=4)
+    other = uniforms(seed, question, m=4, steps=4)
+    assert not np.isin(base, other).any()
+
+
+def test_seed_and_question_cannot_be_mistaken_for_each_other() -> None:
+    assert uniforms(1, "2:a", m=1, steps=1) != uniforms(12, ":a", m=1, steps=1)
+    assert uniforms(1, "1a", m=1, steps=1) != uniforms(11, "a", m=1, steps=1)
+
+
+def test_the_numbers_are_uniform_and_uncorrelated_between_draws_steps_and_questions() -> None:
+    cube = np.stack([uniforms(3, f"q{i}", m=20, steps=10) for i in range(200)])
+    assert stats.kstest(cube.ravel(), "uniform").pvalue > 0.01
+    for a, b in [(cube[:, :-1], cube[:, 1:]), (cube[..., :-1], cube[..., 1:]), (cube[:-1], cube[1:])]:
+        assert abs(np.corrcoef(a.ravel(), b.ravel())[0, 1]) < 0.02

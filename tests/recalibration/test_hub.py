@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import huggingface_hub
+import huggingface_hub.errors
 import pytest
 import torch
 

@@ -153,6 +153,13 @@ def test_every_key_that_is_missing_is_named(kind: str, tmp_path: Path) -> None:
             from_pretrained(tmp_path)
 
 
+@pytest.mark.parametrize("schema", [True, 1.0, "1", None, 2, 10**400])
+def test_another_schema_is_refused(schema: Any, tmp_path: Path) -> None:
+    sealed({**written("TS", tmp_path), "schema": schema}, tmp_path)
+    with pytest.raises(StoreError, match="schema"):
+        from_pretrained(tmp_path)
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -80,13 +80,9 @@ def test_what_would_be_the_best_everywhere_is_in_bold_where_it_is_as_accurate_an
         assert "†" not in tables[f"{kind}-alpha-1b"].caption + markdown(tables[f"{kind}-alpha-1b"])
         lines = [line for line in markdown(table).splitlines() if line.startswith("| made-up-reading | TS |")]
         assert [("**" in line, "†" in line) for line in lines] == [(False, True)]
-        (row,) = [
-            line
-            for line in latex(table).partition("reading")[2].splitlines()
-            if line.startswith((" & TS &", "& TS &"))
-        ]
+        (row,) = [line for line in latex(table).splitlines() if line.startswith("made-up-reading & TS &")]
         assert "mathbf" not in row
-        assert r"^{\dagger}$" in row
+        assert r"^{\dagger}" in row
 
 
 def test_the_paired_tables_and_those_against_base_leave_it_out_of_bold_too(results) -> None:

@@ -7,6 +7,7 @@ import errno
 import json
 import logging
 import re
+import resource
 import select
 import socket
 import threading
@@ -351,6 +352,16 @@ def test_connections_at_work_stay_and_others_are_told_to_come_later(caplog: pyte
         assert first.result().status_code == 200
     lines = [json.loads(record.message) for record in caplog.records if record.name == "semcal.serve"]
     assert [line["times"] for line in lines if line["event"] == "connections"] == [1]  # in this minute
+
+
+def test_connections_are_at_most_half_of_what_may_be_open() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (600, hard))
+    try:
+        limits = Limits(ServeSettings())
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert (limits.total, limits.per_address) == (300, 150)
 
 
 def test_that_connections_cannot_be_accepted_is_logged_once_a_minute(

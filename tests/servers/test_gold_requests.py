@@ -21,8 +21,6 @@ from tests.servers import fake_model
 from tests.servers.fake_chat import profile_of
 from tests.servers.fake_server import FakeServer
 
-pytest.importorskip("httpx")
-
 GOLD = {
     "Who wrote The Salt Year?": ("Ana Brod", "Ivo Lind"),
     "How many lakes are in Torvik?": ("seven", "about ten", "7"),
@@ -170,27 +168,22 @@ def test_the_route_is_the_best_that_the_server_allows(lacks: dict[str, Any], rou
     assert choose_route(replace(FULL, **lacks)) == route
 
 
-def test_what_a_server_lacks_is_said() -> None:
-    with pytest.raises(ServerError, match=r"S at .* takes no prompts of token ids"):
-        choose_route(replace(FULL, token_ids_in=False))
-    with pytest.raises(ServerError, match=r"no log-probability of a given token.*TS-grid"):
-        choose_route(replace(FULL, scores_prompt=None, whole_vocabulary=False))
-    with pytest.raises(ServerError, match="does not allow a fit by one token, but by whole vocabulary"):
-        choose_route(replace(FULL, scaled_on_request=False), "one token")
-
-
 @pytest.mark.parametrize(
     ("lacks", "words"),
     [
+        ({"token_ids_in": False}, r"S at .* takes no prompts of token ids"),
+        ({"scores_prompt": None}, "no log-probability of a given token"),
         ({"scaled_on_request": False}, "at T = 1 alone, of 20 tokens at most: T cannot be fitted exactly"),
         ({"scaled_on_request": False, "server": "vLLM"}, "--logprobs-mode processed_logprobs or"),
         ({"truncated_to": "top-k 40"}, "cuts draws to top-k 40"),
     ],
 )
-def test_where_t_would_be_an_estimate_ts_grid_is_named(lacks: dict[str, Any], words: str) -> None:
+def test_what_a_server_lacks_is_said_and_ts_grid_is_named(lacks: dict[str, Any], words: str) -> None:
     with pytest.raises(ServerError, match=words) as error:
         choose_route(replace(FULL, whole_vocabulary=False, **lacks))
     assert "semcal fit --method TS-grid" in str(error.value)
+    with pytest.raises(ServerError, match="does not allow a fit by one token, but by whole vocabulary"):
+        choose_route(replace(FULL, scaled_on_request=False), "one token")
 
 
 def test_requests_are_counted_before_any_is_sent() -> None:

@@ -14,7 +14,7 @@ import mill_grid as mills
 import pytest
 
 from semcal.calibration.calibrated import Calibration
-from semcal.errors import SemcalWarning, ServerError, UsageError
+from semcal.errors import ServerError, UsageError
 from semcal.experiment.analyses import analyse
 from semcal.experiment.finished import read_finished
 from semcal.experiment.fit_steps import GridState
@@ -157,11 +157,6 @@ def test_the_report_names_what_was_left_out_and_compares_methods_where_both_were
     assert {row["model"] for row in results["analyses"]["temperatures"]} == {"one"}
     assert any(row["contrast"] == "ACE of Base less that of TS" for row in results["contrasts"])
     assert "mill,TS," in (tmp_path / "tables" / "03-main-served.csv").read_text()
-
-
-def test_it_is_said_on_stderr_once_for_each_server(data: Path, server: FakeServer, tmp_path: Path) -> None:
-    with pytest.warns(SemcalWarning, match="served is behind a server, .* left out for it: TS, Platt, beams"):
-        run(tmp_path, settings(data, server.url, "datasets.0.test=3", "datasets.1.test=3"), server)
 
 
 def _die(folder: Path, data: Path, url: str, server: Any, last: int) -> None:

@@ -200,12 +200,6 @@ def test_wherever_a_text_is_cut_less_than_8_letters_of_the_key_in_a_row_are_show
     assert not any(KEY[i : i + 8] in reason for i in range(len(KEY) - 7))
 
 
-def test_a_key_of_few_letters_is_a_dummy_and_hides_no_words() -> None:
-    assert failure(httpx.Response(400, text="none of it is one"), api_key="none").endswith(
-        ": none of it is one"
-    )
-
-
 def test_a_key_file_is_read_for_ten_thousand_letters(tmp_path: Path) -> None:
     file = tmp_path / "key"
     file.write_text("k" * 10_000)

@@ -20,7 +20,7 @@ from semcal.servers.protocol import NEUTRAL, ServerProfile
 from semcal.servers.settings import Endpoint, ServerSettings
 from tests.golden.servers import FAULTS
 from tests.servers import fake_model
-from tests.servers.fake_server import LLAMA, OPENAI, FakeServer, Json
+from tests.servers.fake_server import LLAMA, OPENAI, FakeServer, Json, Refused
 from tests.servers.fault_proxy import FaultProxy
 
 
@@ -105,6 +105,17 @@ def test_openai_is_asked_only_for_what_it_knows() -> None:
     assert server.url in str(told[0].message)
     assert (found.token_ids_in, found.scores_prompt) == (False, None)
     assert (found.log_probs, found.top_log_probs) == ("raw", 20)
+
+
+def test_a_server_that_takes_0_alone_for_top_k_gets_that_without_a_warning() -> None:
+    class Zero(FakeServer):
+        def _route(self, method: str, path: str, body: Json) -> Json:
+            if body.get("top_k") == -1:
+                raise Refused(400, "top_k must be 0 or more")
+            return super()._route(method, path, body)
+
+    with Zero() as server, client_of(server) as client:
+        assert probe(client).neutral == {**NEUTRAL, "top_k": 0}
 
 
 def test_a_proxy_before_llama_cpp_is_asked_for_one_answer_at_a_time_like_llama_cpp() -> None:

@@ -66,13 +66,6 @@ def test_the_table_says_what_openai_lacks_and_what_helps(monkeypatch: pytest.Mon
     assert shown["every request states"] == "top_p 1, presence_penalty 0, frequency_penalty 0"
 
 
-def test_the_reason_stands_behind_what_it_explains(monkeypatch: pytest.MonkeyPatch) -> None:
-    shown = table(monkeypatch)["measures"]
-    assert shown.startswith(
-        "all at T = 1; of answers that are cut with --tokenizer DIR; E-SC at others: vLLM at http://127.0.0.1:"
-    )
-
-
 def test_a_server_that_truncates_is_named_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = table(monkeypatch, truncates="always", log_probs="masked")
     assert shown["truncation of draws"].startswith("found: ")

@@ -123,14 +123,11 @@ def test_entries_that_do_not_make_the_text_are_noticed() -> None:
     assert parse_choices(chat("  Mirna. ", entries=MIRNA))[0].complete  # white space comes and goes
 
 
-def test_without_log_probabilities_there_are_no_entries() -> None:
-    for reply in (chat("a"), chat("a", entries=None)):
-        (choice,) = parse_choices({**reply, "usage": {"completion_tokens": 4}})
-        assert choice.entries is None
-        assert choice.tokens == 4
-    reply = chat("a")
+def test_without_log_probabilities_usage_counts_the_tokens_and_there_are_no_entries() -> None:
+    reply = chat("a") | {"usage": {"completion_tokens": 4}}
     del reply["choices"][0]["logprobs"]
-    assert parse_choices(reply)[0].entries is None
+    (choice,) = parse_choices(reply)
+    assert (choice.entries, choice.tokens) == (None, 4)
 
 
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
@@ -214,7 +211,8 @@ DAMAGE: list[tuple[str, Any, str]] = [
     ("choices.0.logprobs.content.0.logprob", "x", "log-probability"),
     ("choices.0.logprobs.content.0.logprob", 0.5, "log-probability is 0.5"),
     ("choices.0.logprobs.content.0.logprob", math.nan, "log-probability is nan"),
-    ("choices.0.logprobs.content.0.bytes", [300], "bytes"),
+    *(("choices.0.logprobs.content.0.bytes", value, "the bytes of a token") for value in ([300], 10**15)),
+    *(("choices.0.logprobs.content.0.top_logprobs", value, "top_logprobs is") for value in (True, 3)),
     ("choices.0.logprobs.content.0.token", None, "token"),
     ("choices.0.token_ids", ["a"], "token id"),
 ]
@@ -299,17 +297,10 @@ def test_a_completion_whose_text_is_null_is_no_answer() -> None:
     assert parse_choices(reply)[0].refusal == ""
 
 
-def test_an_error_in_place_of_choices_is_named() -> None:
+@pytest.mark.parametrize("beside", [{}, {"choices": None}])
+def test_an_error_in_place_of_choices_is_named(beside: Json) -> None:
     with pytest.raises(ValueError, match="model is loading"):
-        parse_choices({"error": {"message": "model is loading"}})
-    with pytest.raises(ValueError, match="model is loading"):
-        parse_choices({"choices": None, "error": {"message": "model is loading"}})
-
-
-@pytest.mark.parametrize("broken", [{"top_logprobs": True}, {"top_logprobs": 3}, {"bytes": 10**15}])
-def test_lists_of_a_token_that_are_none_are_named(broken: Json) -> None:
-    with pytest.raises(ValueError, match=r"top_logprobs is|the bytes of a token are"):
-        parse_choices(chat("Mir", entries=[token("Mir", -0.5, **broken)]))
+        parse_choices({**beside, "error": {"message": "model is loading"}})
 
 
 WHOLE = json.dumps(chat("Mirna.", entries=MIRNA) | {"usage": {"completion_tokens": 3}})

@@ -26,20 +26,17 @@ def draw(temperature: float, *, server: str = "vLLM", **profile: Any) -> int:
         return len(running.requests)
 
 
-@pytest.mark.parametrize("temperature", [0.01, 2.0])
-def test_the_limits_themselves_are_drawn_at(temperature: float) -> None:
-    assert draw(temperature, max_temperature=2.0, log_probs="scaled") == 1
+def test_the_limits_themselves_are_drawn_at_and_other_servers_have_none() -> None:
+    for temperature, server in ((0.01, "vLLM"), (2.0, "vLLM"), (0.005, "llama.cpp")):
+        assert draw(temperature, server=server, max_temperature=2.0, log_probs="scaled") == 1
 
 
-def test_a_temperature_above_the_server_s_is_refused_before_anything_is_asked() -> None:
-    with pytest.raises(UsageError, match=r"T = 2\.1 is above 2, the highest that http"):
-        draw(2.1, max_temperature=2.0)
-
-
-def test_a_temperature_that_vllm_would_raise_silently_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"T = 0\.005 is below 0\.01, to which vLLM raises it silently"):
-        draw(0.005)
-
-
-def test_other_servers_take_it() -> None:
-    assert draw(0.005, server="llama.cpp", log_probs="scaled") == 1
+@pytest.mark.parametrize(
+    ("temperature", "message"),
+    [(2.1, r"T = 2\.1 is above 2, the highest that http"), (0.005, r"T = 0\.005 is below 0\.01")],
+)
+def test_a_temperature_that_a_server_refuses_or_raises_silently_is_refused(
+    temperature: float, message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        draw(temperature, max_temperature=2.0)

@@ -182,8 +182,19 @@ Pair = tuple[str, str]
 #: What every row of a sample file holds.
 ROW_KEYS = frozenset(
     {
-        *("id", "question", "answers", "samples", "clusters", "top_cluster", "greedy", "greedy_correct"),
-        *("confidences", "confidence", "semantic_entropy", "correct", "rule"),
+        "id",
+        "question",
+        "answers",
+        "samples",
+        "clusters",
+        "top_cluster",
+        "greedy",
+        "greedy_correct",
+        "confidences",
+        "confidence",
+        "semantic_entropy",
+        "correct",
+        "rule",
     }
 )
 #: The schema of results.json.

@@ -34,8 +34,19 @@ if TYPE_CHECKING:
 LONGEST = 1_000_000
 #: The stages of a cell, in the order in which each builds on those before it.
 STAGES = (
-    *("check", "features", "fit", "diagnose", "sample", "greedy"),
-    *("cluster", "grade", "select", "measure", "nli", "calibrate", "apply"),
+    "check",
+    "features",
+    "fit",
+    "diagnose",
+    "sample",
+    "greedy",
+    "cluster",
+    "grade",
+    "select",
+    "measure",
+    "nli",
+    "calibrate",
+    "apply",
 )
 #: Candidates of a method that are reckoned to be chosen for some measure or loss.
 CHOSEN = 5

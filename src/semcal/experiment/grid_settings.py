@@ -444,18 +444,8 @@ class GridSettings(SettingsGroup):
         return self.counts if self.sampling.reselect else ()
 
     def tree(self) -> Json:
-        """As plain data. Settings that older run folders lack appear only where set, so that those resume."""
-        tree = self.model_dump(mode="json")
-        if self.extras == Extras():
-            del tree["extras"]
-        if self.fitting.as_many_as is None:
-            del tree["fitting"]["as_many_as"]
-        if self.calibrated == Calibrating():
-            del tree["calibrated"]
-        for model in tree["models"]:
-            if model["server"] is None:
-                del model["server"]
-        return tree
+        """Return the settings as plain data."""
+        return self.model_dump(mode="json")
 
 
 def run_seed(seed: int, run: int) -> int:

@@ -728,7 +728,9 @@ def _check_lengths(reply: Any, body: Json) -> None:
     choices = reply.get("choices") if isinstance(reply, dict) else None
     if limit is None or body.get("echo") or not isinstance(choices, list):
         return
-    for choice in filter(lambda choice: isinstance(choice, dict), choices):
+    for choice in choices:
+        if not isinstance(choice, dict):
+            continue
         message = choice.get("message")
         answer = message.get("content") if isinstance(message, dict) else choice.get("text")
         parts = answer if isinstance(answer, list) else [{"text": answer}]

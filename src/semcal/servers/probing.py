@@ -336,13 +336,13 @@ class _Probing:
                 if name not in taken and self._refusal({**taken, name: off}) is None:
                     taken[name] = off
         self.add(neutral=taken)
-        refused = ", ".join(name for name in NEUTRAL if name not in taken)
-        warnings.warn(
-            f"{self.profile.url} refuses fields that switch truncation and penalties off "
-            f"({refused}; {reason}) and is asked without them; make sure that it does not truncate",
-            SemcalWarning,
-            stacklevel=2,
-        )
+        if refused := ", ".join(name for name in NEUTRAL if name not in taken):
+            warnings.warn(
+                f"{self.profile.url} refuses fields that switch truncation and penalties off "
+                f"({refused}; {reason}) and is asked without them; make sure that it does not truncate",
+                SemcalWarning,
+                stacklevel=2,
+            )
 
     def _refusal(self, neutral: Json) -> str | None:
         """Why the server refuses the plainest question with these neutral fields; None if it does not."""
@@ -521,10 +521,7 @@ _OF_SAMPLES = (
     _Probing.find_ignored_temperature,
 )
 #: What fits and cut answers need, for which token ids are sent.
-_OF_GIVEN_TOKENS = (
-    _Probing.find_named_tokens,
-    _Probing.find_teacher_forcing,
-)
+_OF_GIVEN_TOKENS = (_Probing.find_named_tokens, _Probing.find_teacher_forcing)
 
 
 def _intact(reply: Json) -> Json:

@@ -35,8 +35,18 @@ from semcal.metrics.intervals import wilson_interval
 from semcal.rows import NO_ANSWER
 
 FIT_KEYS = (
-    *("candidate", "method", "loss", "alpha", "weight_decay", "temperature", "at_bound", "parameters"),
-    *("train_nll", "validation_nll", "top_changed", "order_changed"),
+    "candidate",
+    "method",
+    "loss",
+    "alpha",
+    "weight_decay",
+    "temperature",
+    "at_bound",
+    "parameters",
+    "train_nll",
+    "validation_nll",
+    "top_changed",
+    "order_changed",
 )
 
 

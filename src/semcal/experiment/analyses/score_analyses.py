@@ -42,8 +42,23 @@ from semcal.rows import Row as SampledRow
 
 #: In the order of results.json; those of other packages come after.
 ORDER = (
-    *("accuracy", "ace", "ece", "mcb", "auroc", "brier", "gain", "reliability", "resolution", "uncertainty"),
-    *("refinement", "dsc", "unc", "aurac", "prr", "smooth_ece", "mean_confidence"),
+    "accuracy",
+    "ace",
+    "ece",
+    "mcb",
+    "auroc",
+    "brier",
+    "gain",
+    "reliability",
+    "resolution",
+    "uncertainty",
+    "refinement",
+    "dsc",
+    "unc",
+    "aurac",
+    "prr",
+    "smooth_ece",
+    "mean_confidence",
 )
 #: The measures of the short table of entropies.
 SHORT = ("E-SC", "L-SC", "IC-SC", "G-SC")

@@ -12,7 +12,7 @@ import io
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from html import escape
 from itertools import groupby
@@ -67,6 +67,7 @@ from semcal.experiment.report.tables import (
     markdown,
     markdown_text,
     table_latex,
+    without_intervals,
 )
 from semcal.files import dumps, read_object, writing
 from semcal.measures import MEASURES
@@ -159,8 +160,7 @@ def write_tables(run: FinishedRun, results: Results, folder: Path) -> list[Path]
     """Write NAME.md, NAME.csv and NAME.tex of every table, and 12-audit.csv; returns their paths."""
     texts = {}
     for table in report_tables(results):
-        caption = markdown_text(table.caption, begins=True)
-        texts[f"{table.name}.md"] = f"{caption}\n\n{markdown(table)}\n"
+        texts[f"{table.name}.md"] = f"{_with_caption(table)}\n"
         texts[f"{table.name}.csv"] = csv_text(table)
         texts[f"{table.name}.tex"] = f"{table_latex(table)}\n"
     if run.has_rows:
@@ -190,24 +190,15 @@ def results_markdown(results: Results) -> str:
         *(markdown_text(sentence, begins=True) for sentence in summary.sentences(results)),
         *map(markdown_text, [*less_accurate_in_words(results), *summary.cautions(results)]),
         _with_caption(summary.headline_table(results)),
-        *(f"## {CLAIMS.title}\n\n{_with_interval(table)}" for table in deciding),
+        *(f"## {CLAIMS.title}\n\n{_with_caption(table)}" for table in deciding),
         "## Tables",
-        *map(_with_caption, listed),
+        *(_with_caption(without_intervals(table)) for table in listed),
     ]
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def _with_interval(table: Table) -> str:
-    return f"{markdown_text(table.caption, begins=True)}\n\n{markdown(table)}"
-
-
 def _with_caption(table: Table) -> str:
-    """The table without its intervals, which its caption speaks of."""
-    if not any(cell.interval for row in table.rows for cell in row):
-        return _with_interval(table)
-    rows = tuple(tuple(replace(cell, interval=None) for cell in row) for row in table.rows)
-    caption = f"{table.caption.removesuffix('.')}. Here without the intervals."
-    return _with_interval(replace(table, caption=caption, rows=rows))
+    return f"{markdown_text(table.caption, begins=True)}\n\n{markdown(table)}"
 
 
 # ---- What an older report left ---------------------------------------------------------------------------

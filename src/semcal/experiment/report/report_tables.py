@@ -116,8 +116,22 @@ PUBLISHED = Section("further", "Beside the published numbers", behind=True)
 CLAIMS = Section("contrasts", "What the paper claims, and what this run shows", link="Claims", behind=True)
 #: In the order of the page; other sections of tables and figures follow.
 SECTIONS = (
-    *(SCORES, BY_MEASURE, CALIBRATED, AGAINST_BASE, PAIRED, RELIABILITY, SELECTIVE, WORKED, ENTROPY, DRAWS),
-    *(FITS, SPREAD, ANSWERS, PROMPTS, PUBLISHED, CLAIMS),
+    SCORES,
+    BY_MEASURE,
+    CALIBRATED,
+    AGAINST_BASE,
+    PAIRED,
+    RELIABILITY,
+    SELECTIVE,
+    WORKED,
+    ENTROPY,
+    DRAWS,
+    FITS,
+    SPREAD,
+    ANSWERS,
+    PROMPTS,
+    PUBLISHED,
+    CLAIMS,
 )
 
 # ---- What a table is ---------------------------------------------------------------------------------------
@@ -528,9 +542,21 @@ PARTS = (
 
 #: The files of the folder `published`, in the order of the paper's tables.
 PUBLISHED_TABLES = (
-    *("splits", "accuracies", "main-llama", "main-qwen", "main-mistral", "entropy-short-conf"),
-    *("entropy-short-vanilla", "entropy-conf", "entropy-vanilla", "temperatures", "brier-llama"),
-    *("ace-mcb-qwen", "ace-ece-qwen", "volatility-qwen", "audits"),
+    "splits",
+    "accuracies",
+    "main-llama",
+    "main-qwen",
+    "main-mistral",
+    "entropy-short-conf",
+    "entropy-short-vanilla",
+    "entropy-conf",
+    "entropy-vanilla",
+    "temperatures",
+    "brier-llama",
+    "ace-mcb-qwen",
+    "ace-ece-qwen",
+    "volatility-qwen",
+    "audits",
 )
 #: What a run calls a model (the last part of its path) → the paper's name of it.
 PUBLISHED_MODELS = {

@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -365,6 +366,24 @@ def one_line(text: str) -> str:
     return _CONTROLS.sub("�", " ".join(filter(None, text.splitlines())).replace("\t", " "))
 
 
+def without_intervals(table: Table) -> Table:
+    """The table without its intervals, as its caption then says; itself if it has none."""
+    if not any(cell.interval for row in table.rows for cell in row):
+        return table
+    rows = tuple(tuple(replace(cell, interval=None) for cell in row) for row in table.rows)
+    caption = f"{table.caption.removesuffix('.')}. Here without the intervals."
+    return replace(table, caption=caption, rows=rows)
+
+
+def _written(table: Table, text: Callable[[str], str], number: Callable[[Cell], str]) -> list[list[str]]:
+    """The rows of a table, its words written by `text` and its numbers by `number`."""
+    heads = table.heads
+    return [
+        [text(cell.text) if i < heads or cell.value is None else number(cell) for i, cell in enumerate(row)]
+        for row in table.rows
+    ]
+
+
 # ---- Markdown ---------------------------------------------------------------------------------------------
 
 #: What Markdown would take for markup: its own marks, HTML, entities, the middle of a link, an address.
@@ -387,8 +406,8 @@ def markdown(table: Table) -> str:
     """
     titles = [markdown_text(f"{column.group} {column.title}".strip()) for column in table.columns]
     rules = [":---" if i < table.heads else "---:" for i in range(len(titles))]
-    body = [[_markdown_cell(cell) for cell in row] for row in table.rows]
-    return "\n".join(f"| {' | '.join(row)} |" for row in [titles, rules, *body])
+    rows = [titles, rules, *_written(table, markdown_text, _markdown_number)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def markdown_text(text: str, *, begins: bool = False) -> str:
@@ -403,12 +422,11 @@ def markdown_text(text: str, *, begins: bool = False) -> str:
     return _MARKER.sub(r"\1\\\2", text) if begins else text
 
 
-def _markdown_cell(cell: Cell) -> str:
+def _markdown_number(cell: Cell) -> str:
     text = markdown_text(cell.text)
     text = f"<u>{text}</u>" if cell.overall else text
     text = f"**{text}**" if cell.best else text
-    parts = (f"{text}{cell.sign}", cell.error_text, cell.interval_text)
-    return " ".join(part for part in parts if part)
+    return " ".join(filter(None, (f"{text}{cell.sign}", cell.error_text, cell.interval_text)))
 
 
 # ---- CSV --------------------------------------------------------------------------------------------------
@@ -462,13 +480,10 @@ def _no_formula(entry: Any) -> Any:
 
 # ---- LaTeX ------------------------------------------------------------------------------------------------
 
-#: A table with an entry longer than this is one of words, whose lines are broken.
+#: A column with an entry longer than this is one of words, whose lines are broken.
 WORDS = 40
-#: Lines of a table that a page holds, and characters of a line of text.
-LINES = 36
-CHARACTERS = 100
-#: As wide as it is, or else as the text.
-FITTED = r"\resizebox{\ifdim\width>\textwidth\textwidth\else\width\fi}{!}{%"
+#: No wider than the text and no higher than a page.
+FITTED = r"max width=\textwidth, max totalheight=0.9\textheight"
 _SPECIAL = {
     "\\": r"\textbackslash{}",
     "{": r"\{",
@@ -512,140 +527,63 @@ def latex_text(text: str) -> str:
 
 def table_latex(table: Table) -> str:
     """Return the table as LaTeX, and below it the same with intervals where there are any."""
-    if not any(cell.interval for row in table.rows for cell in row):
+    plain = without_intervals(table)
+    if plain is table:
         return latex(table)
-    caption = table.caption.removesuffix(".")
-    without = replace(table, caption=f"{caption}. Here without the intervals.")
     beside = replace(
         table,
         name=f"{table.name}-intervals",
-        caption=f"{caption}. Here with the intervals over questions, without the errors over runs.",
+        caption=f"{table.caption.removesuffix('.')}. Here with the intervals over questions, without the "
+        "errors over runs.",
+        rows=tuple(tuple(replace(cell, error=None) for cell in row) for row in table.rows),
     )
-    return f"{latex(without)}\n\n{latex(beside, intervals=True)}"
+    return f"{latex(plain)}\n\n{latex(beside)}"
 
 
-def latex(table: Table, *, intervals: bool = False) -> str:
-    r"""Return the table as `table*` environments, one a page; it needs booktabs, multirow and graphicx.
-
-    With `intervals`, numbers have their intervals over questions in place of their errors.
-    """
-    return "\n\n".join(_float(page, intervals) for page in _pages(table))
-
-
-def _pages(table: Table) -> list[Table]:
-    """The table cut into parts that a page holds: LaTeX lets what is longer run off its end."""
-    pages: list[list[tuple[Cell, ...]]] = [[]]
-    room = LINES
-    for row, lines in zip(table.rows, _heights(table)):
-        if lines > room and pages[-1]:
-            pages.append([])
-            room = LINES
-        pages[-1].append(row)
-        room -= lines
-    if len(pages) == 1:
-        return [table]
-    return [
-        replace(
-            table,
-            name=table.name if i == 1 else f"{table.name}-{i}",
-            caption=f"{table.caption.removesuffix('.')} (part {i} of {len(pages)})",
-            rows=tuple(rows),
-        )
-        for i, rows in enumerate(pages, start=1)
-    ]
-
-
-def _is_words(table: Table) -> bool:
-    return any(len(cell.text) > WORDS for row in table.rows for cell in row)
-
-
-def _heights(table: Table) -> list[int]:
-    """How many lines each row takes."""
-    if not _is_words(table):
-        return [1] * len(table.rows)
-    widths = [CHARACTERS * share for share in _shares(table)]
-    return [max(math.ceil(len(cell.text) / width) for cell, width in zip(row, widths)) for row in table.rows]
-
-
-def _float(table: Table, intervals: bool) -> str:
-    words = _is_words(table)
-    if words:
-        columns = "".join(rf"p{{{share:.2f}\textwidth}}" for share in _shares(table))
-    else:
-        columns = "l" * table.heads + "c" * (len(table.columns) - table.heads)
+def latex(table: Table) -> str:
+    """Return the table as a `table*` environment; it needs the packages booktabs and adjustbox."""
+    columns = "".join(map(partial(_column_type, table), range(len(table.columns))))
+    groups = [(name, len(list(group))) for name, group in groupby(column.group for column in table.columns)]
+    wide = [rf"\multicolumn{{{width}}}{{c}}{{{latex_text(name)}}}" for name, width in groups]
+    titles = [latex_text(column.title) for column in table.columns]
+    header = [wide, titles] if any(name for name, _ in groups) else [titles]
+    body = _written(table, latex_text, _latex_number)
     lines = [
         r"\begin{table*}[t]",
         r"\centering",
         rf"\caption{{{latex_text(table.caption)}}}",
         rf"\label{{tab:{re.sub(r'[^A-Za-z0-9.-]', '-', table.name)}}}",
-        *([] if words else [FITTED]),
+        rf"\begin{{adjustbox}}{{{FITTED}}}",
         rf"\begin{{tabular}}{{{columns}}}",
         r"\toprule",
-        *_header(table),
+        *map(_latex_row, header),
         r"\midrule",
-        *_body(table, intervals),
+        *map(_latex_row, body),
         r"\bottomrule",
-        r"\end{tabular}" if words else r"\end{tabular}}",
+        r"\end{tabular}",
+        r"\end{adjustbox}",
         r"\end{table*}",
     ]
     return "\n".join(lines)
 
 
-def _shares(table: Table) -> list[float]:
-    """Columns as wide as their longest entries are long, within limits, 0.9 of the text together."""
-    longest = [max(len(row[i].text) for row in table.rows) for i in range(len(table.columns))]
-    lengths = [min(max(length, 8), 100) for length in longest]
-    return [0.9 * length / sum(lengths) for length in lengths]
+def _column_type(table: Table, i: int) -> str:
+    if any(len(row[i].text) > WORDS for row in table.rows):
+        return r"p{0.25\textwidth}"
+    return "l" if i < table.heads else "c"
 
 
-def _header(table: Table) -> list[str]:
-    titles = " & ".join(latex_text(column.title) for column in table.columns)
-    if not any(column.group for column in table.columns):
-        return [rf"{titles} \\"]
-    cells, rules, place = [], [], 1
-    for group, columns in groupby(table.columns, key=lambda column: column.group):
-        width = len(list(columns))
-        if group:
-            cells.append(rf"\multicolumn{{{width}}}{{c}}{{{latex_text(group)}}}")
-            rules.append(rf"\cmidrule(lr){{{place}-{place + width - 1}}}")
-        else:
-            cells += [""] * width
-        place += width
-    return [rf"{' & '.join(cells)} \\", " ".join(rules), rf"{titles} \\"]
-
-
-def _body(table: Table, intervals: bool) -> list[str]:
-    """The rows; where two or more columns name them, those of one first name together."""
-    if table.heads < 2:
-        return [_row(row, table.heads, intervals) for row in table.rows]
-    lines: list[str] = []
-    for _, group in groupby(table.rows, key=lambda row: row[0].text):
-        rows = list(group)
-        lines += [r"\midrule"] if lines else []
-        name = latex_text(rows[0][0].text)
-        first = rf"\multirow{{{len(rows)}}}{{*}}{{{name}}}" if len(rows) > 1 else name
-        for i, row in enumerate(rows):
-            lines.append(f"{first if i == 0 else ''} & {_row(row[1:], table.heads - 1, intervals)}")
-    return lines
-
-
-def _row(cells: Sequence[Cell], heads: int, intervals: bool) -> str:
-    texts = [
-        latex_text(cell.text) if i < heads or cell.value is None else _number(cell, intervals)
-        for i, cell in enumerate(cells)
-    ]
+def _latex_row(texts: Sequence[str]) -> str:
     return rf"{' & '.join(texts)} \\"
 
 
-def _number(cell: Cell, intervals: bool) -> str:
+def _latex_number(cell: Cell) -> str:
     """A number as the paper prints it: its marks and error are set around the digits."""
     text = latex_text(cell.text).replace("$", "").replace(r"\_", "")
     text = rf"\underline{{{text}}}" if cell.overall else text
     text = rf"\mathbf{{{text}}}" if cell.best else text
     marks = "".join({"⁼": "=", "†": r"\dagger", "‡": r"\ddagger"}[mark] for mark in cell.sign)
     sign = f"^{{{marks}}}" if marks else ""
-    if intervals:
-        ends = cell.interval_text.replace("−", "-")
-        return f"${text}{sign}{rf'~{ends}' if ends else ''}$"
     error = "" if cell.error is None else rf"_{{\pm {cell.error:.3f}}}"
-    return f"${text}{error}{sign}$"
+    interval = f"~{cell.interval_text}".replace("−", "-") if cell.interval else ""
+    return f"${text}{error}{sign}{interval}$"
