@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from semcal.errors import StoreError, UsageError
-from semcal.files import canonical, dumps, remove_leftovers, write_rows, writing
+from semcal.files import JsonObject, canonical, dumps, remove_leftovers, write_rows, writing
 from semcal.rows import Json
 from semcal.text.normal_form import TEXT_RULES
 
-Rows = list[dict[str, Any]]
 #: Stages that group or grade answers: their blocks are of one version of the rules for texts.
 _OF_TEXTS = frozenset(
     ["cluster", "grade", "greedy", "nli", "select", "measure", "candidates", "temperatures"]
@@ -99,7 +98,7 @@ class Stage:
     name: str
     settings: Json  # all that its rows depend on, but the inputs
 
-    def rows(self, inputs: Sequence[Json], compute: Callable[[], Sequence[Json]]) -> Rows:
+    def rows(self, inputs: Sequence[Json], compute: Callable[[], Sequence[Json]]) -> list[JsonObject]:
         """Return the rows made of some inputs, computing and keeping them if they are not there yet.
 
         StoreError if the block is there but damaged.
@@ -107,12 +106,12 @@ class Stage:
         rows = self.find(inputs)
         return self.keep(inputs, compute()) if rows is None else rows
 
-    def find(self, inputs: Sequence[Json]) -> Rows | None:
+    def find(self, inputs: Sequence[Json]) -> list[JsonObject] | None:
         """Return the rows made of some inputs, None if they are not there."""
         block = None if self.store is None else self.store.find(self.name, self._key(inputs))
         return None if block is None else list(map(json.loads, block.lines))
 
-    def keep(self, inputs: Sequence[Json], rows: Sequence[Json]) -> Rows:
+    def keep(self, inputs: Sequence[Json], rows: Sequence[Json]) -> list[JsonObject]:
         """Write the rows made of some inputs, and return them as they will be read again."""
         if self.store is None:
             return [dict(row) for row in rows]
@@ -149,7 +148,7 @@ class UnfinishedWork(Stage):
         if self._folder is not None and not (self._folder / SETTINGS).exists():
             write_rows(self._folder / SETTINGS, [self._begun_with])
 
-    def keep(self, inputs: Sequence[Json], rows: Sequence[Json]) -> Rows:
+    def keep(self, inputs: Sequence[Json], rows: Sequence[Json]) -> list[JsonObject]:
         """Write the rows made of some inputs, and return them."""
         self.begin()
         return super().keep(inputs, rows)

@@ -21,7 +21,6 @@ from semcal.measuring import representative
 from semcal.models.language_model import (
     LanguageModel,
     ListsTokens,
-    Progress,
     Prompt,
     PromptConfig,
     Sampler,
@@ -32,7 +31,7 @@ from semcal.registry import Catalogue, check_name
 from semcal.rows import AnswerKind, Row, RowsAt
 from semcal.steps import WorkerState, run_steps
 from semcal.store import Stage, Store
-from semcal.workers import SerialExecutor
+from semcal.workers import Progress, SerialExecutor
 
 #: The most meanings that are options of one question, the most frequent first.
 MOST_OPTIONS = 10

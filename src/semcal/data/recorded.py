@@ -33,7 +33,7 @@ from semcal.errors import WIDTH, InputError, RowError, UsageError, shown
 from semcal.files import LONGEST, JsonLine, parse, read_rows, row_of
 from semcal.meaning.answer import AnswerFormat, AnswerSpan
 
-Rows = Iterator[JsonLine | RowError]
+_Rows = Iterator[JsonLine | RowError]
 
 #: What can run code when it is opened: by ending, and by first bytes.
 _PICKLES = (".man", ".pkl", ".pickle", ".joblib", ".pt", ".pth")
@@ -255,7 +255,7 @@ def _question(turns: Any, stored: RowData) -> str:
 # lm-eval: a line for each document and filter, all of which hold the same raw answers
 
 
-def _read_lm_eval(source: str, _: str | None, kind: str, read_by: AnswerFormat | None) -> Rows:
+def _read_lm_eval(source: str, _: str | None, kind: str, read_by: AnswerFormat | None) -> _Rows:
     versions_of: dict[str, list[Any]] = {}
     for row in read_rows(source):
         if isinstance(row, RowError):
@@ -373,7 +373,7 @@ def _aliases(target: Any) -> list[str]:
 # inspect: a sample for each question and epoch, in a zip file or a JSON file
 
 
-def _read_inspect(source: str, _: str | None, kind: str, read_by: AnswerFormat | None) -> Rows:
+def _read_inspect(source: str, _: str | None, kind: str, read_by: AnswerFormat | None) -> _Rows:
     log = (_json_log if Path(source).suffix.lower() == ".json" else _eval_log)(Path(source))
     header = next(log)
     configs = (_at(header, "eval", "model_generate_config"), _at(header, "plan", "config"))
@@ -485,7 +485,7 @@ def _parsed(raw: bytes, where: str | Path) -> Any:
 # OpenAI's batch files: a line for each request, in any order; the draws of q are "q#0", "q#1", … or choices
 
 
-def _read_batch(source: str, requests: str | None, kind: str, read_by: AnswerFormat | None) -> Rows:
+def _read_batch(source: str, requests: str | None, kind: str, read_by: AnswerFormat | None) -> _Rows:
     answers: dict[str, _Answers] = {}
     waiting = dict(_requests(answers, requests, kind)) if requests else {}
     for row in read_rows(source):
@@ -560,7 +560,7 @@ def _named(request: str, kind: str) -> tuple[str, int | None]:
 
 @dataclass(frozen=True)
 class _Format:
-    read: Callable[[str, str | None, str, AnswerFormat | None], Rows]
+    read: Callable[[str, str | None, str, AnswerFormat | None], _Rows]
     no_likelihoods: str  # why rows have none
     has_greedy: bool = False  # whether it can hold a greedy answer beside draws
 
@@ -582,7 +582,7 @@ def read_recorded(
     questions: str | None,
     answer: str = "modal",
     answer_format: str | None = None,
-) -> Rows:
+) -> _Rows:
     """Yield a row {id, question, answers, generations, samples, log_likelihoods?, temperatures?} a question.
 
     Answers are what the log has extracted from the replies, else what "auto" reads in them; or they are read

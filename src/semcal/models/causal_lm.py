@@ -38,7 +38,6 @@ from semcal.models.language_model import (
     Capabilities,
     Cut,
     Generation,
-    Progress,
     Prompt,
     SampleRequest,
     shared_length,
@@ -47,6 +46,7 @@ from semcal.models.tokenization import ChatFormat, chat_format
 from semcal.models.tree_cache import ModelOutputs, NewTokens, TreeCache, checked_network, log_probs
 from semcal.models.uniforms import check_at_least_one, uniforms
 from semcal.recalibration.attentive import AnyRecalibrator, BlockShape, CalibrationFeatures
+from semcal.workers import Progress
 
 _MIN_BUDGET = 2**26  # bytes of keys and values of a batch
 

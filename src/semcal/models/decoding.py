@@ -38,7 +38,7 @@ from semcal.models.drawing import (
     draw_by_weights,
     inverse_cdf,
 )
-from semcal.models.language_model import Answers, Progress, Prompt, shared_length
+from semcal.models.language_model import Answers, Prompt, shared_length
 from semcal.models.network import Network
 from semcal.models.tree_cache import (
     Frontier,
@@ -54,6 +54,7 @@ from semcal.models.tree_cache import (
 )
 from semcal.recalibration.attentive import ATS, AnyRecalibrator
 from semcal.recalibration.temperature import Temperature
+from semcal.workers import Progress
 
 #: Tokens of given answers and their prompts that are read in a pass: progress is told after each.
 READ_TOKENS = 2048

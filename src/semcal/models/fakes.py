@@ -44,12 +44,12 @@ from semcal.models.language_model import (
     Capabilities,
     Cut,
     Generation,
-    Progress,
     Prompt,
     SampleRequest,
 )
 from semcal.models.uniforms import check_at_least_one, uniforms
 from semcal.recalibration.temperature import temperature_of
+from semcal.workers import Progress
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -20,11 +20,10 @@ if TYPE_CHECKING:
     from semcal.models.drawing import Truncation
     from semcal.recalibration.attentive import AnyRecalibrator, BlockShape, CalibrationFeatures
     from semcal.rows import Row
+from semcal.workers import Progress
 
 #: Enough to keep a server busy, and few to ask again after a stop.
 REQUESTS_A_BLOCK = 128
-Progress = Callable[[int], None]
-"""Called from time to time with the number of questions finished so far."""
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,6 @@ from semcal.models.language_model import (
     Cut,
     Draws,
     Generation,
-    Progress,
     Prompt,
     SampleRequest,
     with_states,
@@ -57,6 +56,7 @@ from semcal.servers.protocol import (
     without_ids,
 )
 from semcal.servers.settings import Endpoint, ServerSettings, read_api_key
+from semcal.workers import Progress
 
 if TYPE_CHECKING:
     from semcal.recalibration.attentive import AnyRecalibrator
