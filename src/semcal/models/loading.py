@@ -86,6 +86,8 @@ _DIGITS = {"smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", 
 _ENDS = {"<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|eom_id|>", "<EOT>"}
 _CONTROL = 3
 _ARCHITECTURE = "general.architecture"
+#: Kinds of numbers by their names in PyTorch and in safetensors.
+_SAFETENSORS_DTYPES = {"float32": "F32", "float16": "F16", "bfloat16": "BF16", "float64": "F64"}
 
 
 def load_model(
@@ -778,9 +780,8 @@ def _settle_tokenizer(reader: Any, tokenizer: Any) -> list[int]:
 
 
 def _write_weights(reader: Any, config: Any, folder: Path, dtype: torch.dtype) -> None:
-    """Write safetensors, of tensors that are read here or, if that cannot be done, by transformers."""
+    """Write safetensors: tensor by tensor, or where that cannot be done by transformers."""
     import torch
-    from safetensors.torch import save_file
     from transformers import AutoModelForCausalLM
 
     with torch.device("meta"):
@@ -794,15 +795,20 @@ def _write_weights(reader: Any, config: Any, folder: Path, dtype: torch.dtype) -
         model.save_pretrained(folder)
         return
     names, tensor_of = read
-    shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
-    tensors = {
-        name: tensor_of(tensor).to(dtype).reshape(shapes[name]).contiguous()
-        for tensor in reader.tensors
-        if (name := names.get(tensor.name)) is not None
-    }
-    path = folder / "model.safetensors"
-    save_file(tensors, path, {"format": "pt"})
-    path.chmod(folder.stat().st_mode & 0o666)  # the library makes files that only their owner may read
+    shapes, end = model.state_dict(), 0
+    kind = _SAFETENSORS_DTYPES[str(dtype).split(".")[-1]]
+    header: dict[str, object] = {"__metadata__": {"format": "pt"}}
+    tensors = [tensor for tensor in reader.tensors if tensor.name in names]
+    for tensor in tensors:
+        start, end = end, end + int(tensor.n_elements) * dtype.itemsize
+        shape = list(shapes[names[tensor.name]].shape)
+        header[names[tensor.name]] = {"dtype": kind, "shape": shape, "data_offsets": [start, end]}
+    header_bytes = json.dumps(header).encode()
+    with (folder / "model.safetensors").open("wb") as file:
+        file.write(len(header_bytes).to_bytes(8, "little") + header_bytes)
+        for tensor in tensors:
+            values = tensor_of(tensor).to(dtype).contiguous()
+            file.write(values.view(torch.uint8).numpy().data)
 
 
 def _tensor_reader(
