@@ -293,7 +293,7 @@ def page(run: FinishedRun, results: Results, figures: Iterable[PageFigure], expl
         sentences=summary.sentences(results),
         notes=[*less_accurate_in_words(results), *summary.cautions(results)],
         version=(environment.get("versions") or {}).get("semcal", ""),
-        plots=[figure for figure in figures if figure.number in ("0", "0a")],
+        plots=[figure for number in ("0a", "0") for figure in figures if figure.number == number],
         compared=list(dict.fromkeys(shown)),
         headline_table=summary.headline_table(results),
         sections=sections_of(results, figures),
