@@ -30,7 +30,7 @@ from benchmarks.sampling import END, STEPS, VOCABULARY, M, network, prompts
 from semcal.models import CausalLanguageModel, Generation, Prompt, decoding, tree_cache
 from semcal.models.causal_lm import Rescoring
 from semcal.models.drawing import Distributions
-from semcal.models.language_model import Cut, SampleRequest
+from semcal.models.language_model import GenerationCut, SampleRequest
 from semcal.recalibration import Base
 
 SIZE, QUESTIONS, ROUNDS = "110M", 32, 3
@@ -128,7 +128,7 @@ def results() -> list[dict[str, Any]]:
     model = CausalLanguageModel(net, tokenizer(), name=SIZE)
     asked = prompts("closed", QUESTIONS)
 
-    def sample(cutting: Cut | None) -> tuple[list[list[Generation]], tuple[int, int]]:
+    def sample(cutting: GenerationCut | None) -> tuple[list[list[Generation]], tuple[int, int]]:
         ran.clear()
         [draws] = model.sample(
             SampleRequest(asked, recalibrators=[Base()], m=M, max_new_tokens=STEPS, cut=cutting)
@@ -137,7 +137,11 @@ def results() -> list[dict[str, Any]]:
 
     sample(None)  # the shared prefix runs and is kept
     draws, before = sample(None)
-    cases: dict[str, Cut | None] = {"whole": None, "as drawn": as_drawn, "cut behind the second word": cut}
+    cases: dict[str, GenerationCut | None] = {
+        "whole": None,
+        "as drawn": as_drawn,
+        "cut behind the second word": cut,
+    }
     spent: dict[str, list[float]] = {name: [] for name in (*cases, "plain")}
     forwards, worst = {}, 0.0
     for number in range(ROUNDS):

@@ -23,6 +23,7 @@ import numpy as np
 from benchmarks import NotRun
 from benchmarks._damage import semcal
 from semcal import metrics
+from semcal.arrays import Floats
 from semcal.calibration.calibrated import Calibration, requested_features
 from semcal.calibration.features import AnswerFeatures, candidates_for, features_of
 from semcal.calibration.learn import calibrate_rows
@@ -36,7 +37,6 @@ from semcal.files import write_rows
 from semcal.grading.grade import grade_texts
 from semcal.grading.rules import RuleGrader
 from semcal.inputs import as_equivalence
-from semcal.metrics.frequencies import Floats
 from semcal.metrics.probability_maps import Labelled, MapCandidate, predict_out_of_fold
 from semcal.models.clustering import Grouping
 from semcal.models.loading import load_model

@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 
 from semcal.errors import InputError, UsageError, shown
 
+Floats = NDArray[np.float64]
 #: Kinds of numeric dtypes: bool, int, float.
 NUMERIC = "biuf"
 
 
-def as_numbers(values: Any, name: str) -> NDArray[np.float64]:
+def as_numbers(values: Any, name: str) -> Floats:
     """Return an array of float64 of any shape; `name` is for messages.
 
     `values` are numbers or truth values: nested lists, arrays, tensors on any device (also bfloat16 or

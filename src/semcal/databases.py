@@ -40,7 +40,7 @@ UNUSABLE = {
 
 
 @dataclass(frozen=True)
-class Layout:
+class DatabaseLayout:
     """What files of one kind hold, and how messages call one."""
 
     noun: str  # "log"
@@ -83,7 +83,7 @@ def reader(path: Path) -> Callable[[], sqlite3.Connection]:
     return partial(sqlite3.connect, uri, uri=True, timeout=LOCK_TIMEOUT, check_same_thread=False)
 
 
-def prepare(database: sqlite3.Connection, path: Path, layout: Layout) -> None:
+def prepare(database: sqlite3.Connection, path: Path, layout: DatabaseLayout) -> None:
     """Create the tables if there are none, and check that all is whole.
 
     StoreError for a database of another program or version, sqlite3.DatabaseError for a damaged one.
@@ -100,7 +100,7 @@ def prepare(database: sqlite3.Connection, path: Path, layout: Layout) -> None:
     write_ahead(database)
 
 
-def check(database: sqlite3.Connection, path: Path, layout: Layout) -> None:
+def check(database: sqlite3.Connection, path: Path, layout: DatabaseLayout) -> None:
     """Check that a file is whole, and of this layout; errors as of `prepare`."""
     owner, schema = layout_of(database)
     if owner != layout.owner:

@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from semcal.models.language_model import Sampler
 
 
-Item = TypeVar("Item")
+_Item = TypeVar("_Item")
 
 
-class Table(Protocol):
+class DataFrameLike(Protocol):
     """A pandas or polars DataFrame."""
 
     @property
@@ -47,10 +47,11 @@ ModelLike: TypeAlias = "Sampler | str | Path"
 EquivalenceLike: TypeAlias = "Equivalence | str | Path"
 """What decides which answers mean the same: "default", "exact", or an NLI model's name or directory."""
 Questions: TypeAlias = (
-    "str | Path | Table | Iterable[Question | str | Mapping[str, object] | Sequence[Mapping[str, object]]]"
+    "str | Path | DataFrameLike "
+    "| Iterable[Question | str | Mapping[str, object] | Sequence[Mapping[str, object]]]"
 )
 """A file, a DataFrame, dicts, texts, lists of messages or `semcal.Question` objects."""
-Samples: TypeAlias = "str | Path | Table | Iterable[Mapping[str, object]]"
+Samples: TypeAlias = "str | Path | DataFrameLike | Iterable[Mapping[str, object]]"
 """A file, a DataFrame or dicts, a row a question, with `samples`."""
 
 #: Fewer draws than this have no share.
@@ -344,7 +345,7 @@ class _Argument:
         """A row, as Python names it."""
         return f"{self.name}.iloc[{index}]" if hasattr(self.value, "iloc") else f"{self.name}[{index}]"
 
-    def usable(self, item: Item | RowError) -> Item:
+    def usable(self, item: _Item | RowError) -> _Item:
         """The item; an error is raised with its place."""
         if isinstance(item, RowError):
             raise self.error(item)

@@ -22,7 +22,7 @@ class Named(Protocol):
         ...
 
 
-Entry = TypeVar("Entry", bound=Named)
+_Named = TypeVar("_Named", bound=Named)
 
 
 def check_name(name: str, names: Iterable[str], *, what: str) -> str:
@@ -100,7 +100,7 @@ def _import_plugin(name: str, origin: str) -> None:
         raise UsageError(f"{origin}: {shown(name)} cannot be imported ({reason}); {remedy}") from error
 
 
-class Catalogue(dict[str, Entry]):
+class Catalogue(dict[str, _Named]):
     """Objects that say all about themselves, by name, in the order of registration.
 
     An unknown name is a UsageError with the nearest known one; so is a name that is registered twice.
@@ -113,20 +113,20 @@ class Catalogue(dict[str, Entry]):
     semcal.errors.UsageError: unknown metric 'aurc'; did you mean 'auroc'? Known: accuracy, ece, ...
     """
 
-    def __init__(self, what: str, entries: Iterable[Entry] = ()) -> None:
+    def __init__(self, what: str, entries: Iterable[_Named] = ()) -> None:
         super().__init__()
         self.what = what
         for entry in entries:
             self.register(entry)
 
-    def register(self, entry: Entry) -> Entry:
+    def register(self, entry: _Named) -> _Named:
         """Add an entry under its name and return it."""
         if entry.name in self:
             raise UsageError(f"there is a {self.what} called {shown(entry.name)} already; take another name")
         self[entry.name] = entry
         return entry
 
-    def __missing__(self, name: str) -> Entry:
+    def __missing__(self, name: str) -> _Named:
         check_name(name, self, what=self.what)
         raise AssertionError  # pragma: no cover
 

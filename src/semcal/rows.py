@@ -156,7 +156,7 @@ class Grades:
         return self.correct.get(measure) if isinstance(self.correct, Mapping) else self.correct
 
 
-Part: TypeAlias = Draws | Tokens | Clusters | Measures | Decision | Grades
+RowPart: TypeAlias = Draws | Tokens | Clusters | Measures | Decision | Grades
 #: Fields of parts that are left out of a row where they are None.
 _LEFT_OUT = (
     *("tied", "rule", "answer_correct", "cluster_correct", "temperatures", "truncated_to"),
@@ -223,7 +223,7 @@ class Row(Mapping[str, Any]):
         """Return the row as an object of a file: the keys that it was read with, then those added."""
         return dict(self.json)
 
-    def add(self, *parts: Part) -> Row:
+    def add(self, *parts: RowPart) -> Row:
         """Return the row with these parts in place of what it had of them."""
         json = dict(self.json)
         for part in parts:
@@ -744,7 +744,8 @@ def as_rows(rows: Iterable[Row | Json]) -> list[Row]:
     return [row if isinstance(row, Row) else Row(row) for row in rows]
 
 
-RowsAt: TypeAlias = Mapping[float | None, Sequence[Row]]
+Rows: TypeAlias = Sequence[Row]
+RowsAt: TypeAlias = Mapping[float | None, Rows]
 """Temperature → rows of the same questions, clustered and measured at that temperature by themselves.
 
 The first entry holds the draws from which the answer is taken; its key is None where these are under a

@@ -105,7 +105,7 @@ class WorkerState:
         return self._fitted[source.fingerprint]
 
 
-Cut: TypeAlias = Callable[[Iterator[Row]], Iterator[list[Row]]]
+RowCut: TypeAlias = Callable[[Iterator[Row]], Iterator[list[Row]]]
 """Cuts rows into blocks."""
 
 
@@ -145,7 +145,7 @@ class BlockJob:
 
 
 @dataclass(frozen=True)
-class Block:
+class BlockOutcome:
     """What came of a block."""
 
     n_rows: int  # of those that it was made of, without those that failed
@@ -159,11 +159,11 @@ def run_steps(
     steps: Sequence[Step],
     *,
     workers: Executor[WorkerState],
-    cut: Cut | int = 256,
+    cut: RowCut | int = 256,
     store: Stage | None = None,
     progress: Progress = lambda _: None,
     on_bad_row: Callable[[InputError], None] | None = None,
-) -> Iterator[Block]:
+) -> Iterator[BlockOutcome]:
     """Run steps over rows, block by block, and yield what came of each block in order.
 
     `cut` is a number of rows or cuts them into blocks; the next blocks are begun while one is waited for.
@@ -186,7 +186,7 @@ def run_steps(
         kept = store.keep([row.json for row in block], [row.json for row in result.rows])
         return StepResult([Row(json) for json in kept], result.costs)
 
-    def finish(block: Sequence[Row], future: Future[StepResult]) -> Block:
+    def finish(block: Sequence[Row], future: Future[StepResult]) -> BlockOutcome:
         try:
             result = future.result()
         except InputError:
@@ -195,10 +195,10 @@ def run_steps(
             result = _row_by_row(block, steps, workers, on_bad_row)
         reasons = {row.id: failure.reason for row in result.rows if (failure := row.failure) is not None}
         if not reasons:
-            return Block(len(block), result.rows, result.costs, ())
+            return BlockOutcome(len(block), result.rows, result.costs, ())
         failures = [(row, reasons[row.id]) for row in block if row.id in reasons]
         answered = [row for row in result.rows if row.id not in reasons]
-        return Block(len(block) - len(failures), answered, result.costs, failures)
+        return BlockOutcome(len(block) - len(failures), answered, result.costs, failures)
 
     note_block(progress)
     waiting: deque[tuple[list[Row], Future[StepResult]]] = deque()

@@ -48,7 +48,7 @@ def key_of(value: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Block:
+class StoredBlock:
     """A finished block: its rows as JSON, and what it is a part of, as it was told when it was written."""
 
     lines: Sequence[str]
@@ -71,7 +71,7 @@ class Store:
         made_of = {"stage": stage, **key} | ({"text_rules": TEXT_RULES} if stage in _OF_TEXTS else {})
         return self.root / "blocks" / stage / f"{digest(made_of)}.jsonl"
 
-    def find(self, stage: str, key: Json) -> Block | None:
+    def find(self, stage: str, key: Json) -> StoredBlock | None:
         """Return a block, None if it is not there; StoreError if it is damaged or another user's."""
         path = self.path(stage, key)
         try:
@@ -80,14 +80,14 @@ class Store:
             reason = f"cannot read {path}: it belongs to another user"
             raise StoreError(f"{reason}; name a folder of your own, or let its owner share it") from error
 
-    def keep(self, stage: str, key: Json, lines: Sequence[str], label: Json | None = None) -> Block:
+    def keep(self, stage: str, key: Json, lines: Sequence[str], label: Json | None = None) -> StoredBlock:
         """Write a block of rows that are JSON already; `label` says what it is a part of."""
         path = self.path(stage, key)
         seal = _seal(path, lines, label or {})
         end = {"block": seal} | ({"of": label} if label else {})
         with writing(path, private=True) as handle:
             handle.writelines(line + "\n" for line in [*lines, dumps(end)])
-        return Block(lines, label or {}, seal["sha256"])
+        return StoredBlock(lines, label or {}, seal["sha256"])
 
 
 @dataclass
@@ -186,7 +186,7 @@ def remove_if_nothing_is_finished(folder: Path) -> bool:
     return True
 
 
-def read_block(path: Path) -> Block:
+def read_block(path: Path) -> StoredBlock:
     """Read a block.
 
     StoreError if it was cut short or edited, or is another block under this name.
@@ -201,7 +201,7 @@ def read_block(path: Path) -> Block:
         raise StoreError(
             f"the block {path} is damaged or was edited; delete it and run the same command again"
         )
-    return Block(texts, end.get("of", {}), end["block"]["sha256"])
+    return StoredBlock(texts, end.get("of", {}), end["block"]["sha256"])
 
 
 def _seal(path: Path, lines: Sequence[str], label: Any) -> Json:

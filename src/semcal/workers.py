@@ -47,7 +47,7 @@ from semcal.errors import SemcalError, UsageError, WorkerError
 from semcal.registry import PLUGINS, load_plugins
 
 State = TypeVar("State")
-Result = TypeVar("Result")
+_Result = TypeVar("_Result")
 Progress = Callable[[int], None]
 """Is told how many questions are done."""
 Job = Callable[[Any, Progress], Any]
@@ -355,8 +355,8 @@ class Executor(ABC, Generic[State]):
         return task.future
 
     def map(
-        self, function: Callable[[Any], Result], items: Sequence[Any], *, stage: str, priority: int = 0
-    ) -> Iterator[Result]:
+        self, function: Callable[[Any], _Result], items: Sequence[Any], *, stage: str, priority: int = 0
+    ) -> Iterator[_Result]:
         """Begin `function` of every item now; the results come in order. All of them can be pickled.
 
         >>> list(SerialExecutor(None).map(abs, [-1, 2], stage="work"))
@@ -367,7 +367,7 @@ class Executor(ABC, Generic[State]):
         ]
         return (future.result() for future in futures)
 
-    def run_together(self, functions: Sequence[Callable[[], Result]]) -> list[Result]:
+    def run_together(self, functions: Sequence[Callable[[], _Result]]) -> list[_Result]:
         """Run functions that submit jobs and wait for them, each in a thread."""
         with ThreadPoolExecutor(max(1, len(functions)), "semcal cell") as threads:
             futures = [threads.submit(function) for function in functions]
@@ -438,7 +438,7 @@ class SerialExecutor(Executor[State]):
 
     works_here = True
 
-    def run_together(self, functions: Sequence[Callable[[], Result]]) -> list[Result]:
+    def run_together(self, functions: Sequence[Callable[[], _Result]]) -> list[_Result]:
         """Run functions one after another: none could go on while another's job is done."""
         return [function() for function in functions]
 

@@ -29,7 +29,7 @@ from semcal.experiment.analyses import analyse
 from semcal.experiment.answer_steps import GradeMeaningsStep, RowBlock
 from semcal.models.uniforms import uniforms
 from semcal.steps import WorkerState
-from semcal.store import Block
+from semcal.store import StoredBlock
 
 pytestmark = pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
 
@@ -160,7 +160,7 @@ def graded(folder: Path, preset: str, rows: Sequence[Row]) -> list[Row]:
         "clustered": [{"id": row["id"], "clusters": row["clusters"]} for row in rows],
     }
     sampled = [{**row, "likelihood": ["sampled"] * len(row["samples"])} for row in parts["sampled"]]
-    columns = [Block(list(map(json.dumps, column)), {}, "") for column in (sampled, parts["clustered"])]
+    columns = [StoredBlock(list(map(json.dumps, column)), {}, "") for column in (sampled, parts["clustered"])]
     block = RowBlock(parts["questions"], settings.sampling.m, tuple(columns))
     return GradeMeaningsStep(settings.grading, settings.seeds)(block.rows(), WorkerState(), lambda _: None)
 

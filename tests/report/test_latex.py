@@ -13,7 +13,7 @@ import pytest
 from semcal.experiment.finished import read_finished
 from semcal.experiment.report.build import write_tables
 from semcal.experiment.report.report_tables import report_tables
-from semcal.experiment.report.tables import Cell, Column, Table, latex, latex_text, table_latex
+from semcal.experiment.report.tables import Column, Table, TableCell, latex, latex_text, table_latex
 
 COMMANDS = {
     *("begin", "end", "centering", "caption", "label", "textwidth", "textheight", "toprule", "midrule"),
@@ -23,7 +23,7 @@ COMMANDS = {
 
 
 def table(text: str, **cell: Any) -> Table:
-    row = (Cell("TS"), Cell(text, **cell))
+    row = (TableCell("TS"), TableCell(text, **cell))
     return Table("t", "Two methods", (Column("Method"), Column("E-SC", "ACE")), (row,))
 
 
@@ -70,7 +70,9 @@ def test_every_table_of_a_run_has_form(grid_results: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("name", ["a_b & c% $d$ #1 {e} ~ ^ \\", "α × β ≥ …"])
 def test_odd_names_are_latex_text(name: str) -> None:
-    text = latex(Table(name and "t", name, (Column(name), Column(name, name)), ((Cell(name), Cell(name)),)))
+    text = latex(
+        Table(name and "t", name, (Column(name), Column(name, name)), ((TableCell(name), TableCell(name)),))
+    )
     check_rows(text)
     assert text.count(latex_text(name)) == 6
 

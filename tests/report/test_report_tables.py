@@ -17,7 +17,7 @@ from semcal.experiment.report.build import build, page, page_figure, results_mar
 from semcal.experiment.report.explorer import explorer_blocks
 from semcal.experiment.report.report_figures import REPORT_FIGURES, ReportFigure, planned_figures
 from semcal.experiment.report.report_tables import REPORT_TABLES, ReportTable, Section, report_tables
-from semcal.experiment.report.tables import Cell, Column, Field, Table, markdown, measures_in_order
+from semcal.experiment.report.tables import Column, Field, Table, TableCell, markdown, measures_in_order
 from semcal.measures import MEASURES
 
 OWN = Section("own", "A section of my own", note="It stands on the page.", link="Mine")
@@ -93,6 +93,6 @@ def test_a_measure_that_no_list_knows_stands_behind_the_papers(made_up_results: 
 
 
 def test_markdown_has_one_line_a_row_and_survives_pipes_in_names() -> None:
-    rows = ((Cell("a|b"), Cell("0.1", 0.1, best=True)), (Cell("c"), Cell("–")))
+    rows = ((TableCell("a|b"), TableCell("0.1", 0.1, best=True)), (TableCell("c"), TableCell("–")))
     lines = markdown(Table("t", "", (Column("Set"), Column("E-SC", "ACE")), rows)).splitlines()
     assert lines == ["| Set | ACE E-SC |", "| :--- | ---: |", "| a\\|b | **0.1** |", "| c | – |"]

@@ -11,9 +11,9 @@ from rich.console import Console
 
 from semcal.cli.row_commands import metrics_tables
 from semcal.experiment.report.tables import (
-    Cell,
     Column,
     Table,
+    TableCell,
     csv_text,
     latex,
     markdown,
@@ -77,7 +77,7 @@ MARKUP = (
 
 
 def one_cell(text: str) -> Table:
-    return Table("t", text, (Column(text), Column("x")), ((Cell(text), Cell("1")),))
+    return Table("t", text, (Column(text), Column("x")), ((TableCell(text), TableCell("1")),))
 
 
 def read_back(text: str) -> list[str]:
@@ -120,7 +120,7 @@ def test_markdown_shows_cells_headings_and_captions_as_they_were_written(text: s
 
 def test_latex_keeps_a_cell_and_a_caption_in_one_paragraph_and_its_labels_plain() -> None:
     hostile = "[2pt] a\n\n\\par b\x00 *c* <d|e>"
-    text = latex(Table("t_a}b #1", hostile, (Column(hostile),), ((Cell(hostile),),)))
+    text = latex(Table("t_a}b #1", hostile, (Column(hostile),), ((TableCell(hostile),),)))
     shown = r"{[}2pt] a \textbackslash{}par b? {*}c{*} $<$d$|$e$>$"
     assert text.count(shown) == 3
     assert r"\label{tab:t-a-b--1}" in text

@@ -21,15 +21,15 @@ def embedded(log: str) -> Callable[[], object]:
     import torch
 
     from semcal.cli import main, options
-    from semcal.serve.endpoints import Server
+    from semcal.serve.endpoints import HttpServer
 
     torch.set_num_threads(1)  # a pool of threads would not be there in the forked process
     sys.argv = ["semcal", "serve", "--port", "0", "--log", log, "--on-alarm", "flag"]
     options.ModelOptions.__call__ = cache(options.ModelOptions.__call__)
-    answer, Server.answer = Server.answer, lambda server, _: server.service.close()
+    answer, HttpServer.answer = HttpServer.answer, lambda server, _: server.service.close()
     with suppress(SystemExit):
         main()
-    Server.answer = answer
+    HttpServer.answer = answer
     return main
 
 

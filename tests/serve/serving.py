@@ -16,7 +16,7 @@ from openai import OpenAI
 from semcal.models.fakes import FakeLanguageModel
 from semcal.models.language_model import SampleRequest
 from semcal.serve.configuration import ServeSettings
-from semcal.serve.endpoints import Server, listening
+from semcal.serve.endpoints import HttpServer, listening
 from semcal.serve.log import ReplyLog
 from semcal.serve.service import Service
 from semcal.serve.watch import PromiseWatch
@@ -71,7 +71,7 @@ class Running:
     """A server that runs."""
 
     service: Service
-    server: Server
+    server: HttpServer
     url: str
     client: OpenAI
 
@@ -108,7 +108,7 @@ def running(
         logs = {"log": log, "label_log": label_log, "watch": watch}
         service = Service(uq or uq_of(), chosen, fallback=fallback, **logs)
         host, port = bound.getsockname()[:2]
-        server = Server(service)
+        server = HttpServer(service)
         thread = threading.Thread(target=server.answer, args=(bound,))
         thread.start()
         url = f"http://{host}:{port}"

@@ -34,7 +34,7 @@ from semcal.serve.configuration import (
     read_keys,
 )
 from semcal.serve.connections import Limits
-from semcal.serve.engine import Asker, Engine, Job, make_askers
+from semcal.serve.engine import AnswerJob, Asker, Engine, make_askers
 from semcal.serve.guard import note
 from semcal.serve.log import ReplyLog
 from semcal.servers.client import ServerClient
@@ -442,7 +442,7 @@ class CountingAsker:
         self.passes: list[int] = []
         self.go = threading.Semaphore(0)
 
-    def outcomes(self, jobs: Sequence[Job]) -> dict[str, Any]:
+    def outcomes(self, jobs: Sequence[AnswerJob]) -> dict[str, Any]:
         self.passes.append(len(jobs))
         assert self.go.acquire(timeout=30)
         return {job.question.id: "an outcome" for job in jobs}
@@ -460,9 +460,9 @@ def test_a_pass_waits_for_those_whom_the_last_one_answered_while_they_come(
     asker, names = CountingAsker(), iter("abcdefghij")
     engine = Engine([cast(Asker, asker)], most=100)
 
-    def ask() -> Job:
+    def ask() -> AnswerJob:
         name = next(names)
-        job = Job(Question(name, name), "modal")
+        job = AnswerJob(Question(name, name), "modal")
         engine.submit(job)
         return job
 

@@ -96,7 +96,9 @@ def test_name_and_revision_tell_server_model_and_prompt(monkeypatch):
     with VerdictServer() as server:
         one = load_equivalence(server.name, settings=FAST)
         monkeypatch.setattr(entailment, "ENTAILMENT", None)
-        other = load_verdicts(server.name, FAST, task=entailment.Task("entailment", LABELS, "another"))
+        other = load_verdicts(
+            server.name, FAST, task=entailment.EntailmentTask("entailment", LABELS, "another")
+        )
     assert one.name == "fake"
     assert one.revision == f"{server.url}; vLLM 0.0.1; entailment {ENTAILMENT.version}"
     assert one.address == server.name
@@ -240,9 +242,9 @@ def test_verdicts_of_another_model_or_prompt_are_not_used(tmp_path, known):
         known["truncated_to"] = "top-k 40"  # of no importance to the most likely token
         load_equivalence(server.name, settings=FAST, cache=tmp_path / "v").entails(triples(*TABLE))
         assert len(server.asked) == 4
-        load_verdicts(server.name, FAST, task=entailment.Task("other", LABELS, ENTAILMENT.prompt)).entails(
-            triples(*TABLE)
-        )
+        load_verdicts(
+            server.name, FAST, task=entailment.EntailmentTask("other", LABELS, ENTAILMENT.prompt)
+        ).entails(triples(*TABLE))
         assert len(server.asked) == 8
 
 

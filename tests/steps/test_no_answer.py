@@ -21,8 +21,8 @@ from semcal.models.clustering import Grouping, cluster_rows, match_answers
 from semcal.models.equivalence import ExactMatch
 from semcal.models.fakes import FakeEquivalence, FakeLanguageModel
 from semcal.rows import Row, count_ends
-from semcal.serve.engine import Outcome
-from semcal.serve.replies import Served, Verdict
+from semcal.serve.engine import AnswerOutcome
+from semcal.serve.replies import ReplyVerdict, Served
 from semcal.serve.requests import Options
 from semcal.uncertainty import SemanticUQ
 from tests.cli.invoking import semcal as command
@@ -140,8 +140,8 @@ def test_without_evidence_on_other_meanings_a_reply_has_null_for_each_but_no_ans
     row = measured({**MOSTLY, "samples": [None, "Ana", "Ana", "Ana", "Bo"], "log_likelihoods": None})
     answer, best = calibrated(row, further=None)
     assert best.probabilities == (0.0, pytest.approx(0.46), None)
-    outcome, options = Outcome(answer, {}, "", 1, 1, 0.0, None, 5), Options()
-    verdict = Verdict.of(outcome, calibration(), options, uncovered=())
+    outcome, options = AnswerOutcome(answer, {}, "", 1, 1, 0.0, None, 5), Options()
+    verdict = ReplyVerdict.of(outcome, calibration(), options, uncovered=())
     served = Served("1", "m", outcome, verdict, options, "c", "r", "pass", "Ana", 0.0)
     stated = {one["text"]: one["probability"] for one in served.semcal["meanings"]}
     assert stated == {"Ana": pytest.approx(0.46), None: 0.0, "Bo": None}
@@ -150,9 +150,11 @@ def test_without_evidence_on_other_meanings_a_reply_has_null_for_each_but_no_ans
 
 def test_a_reply_says_that_there_is_no_answer_and_nothing_is_learnt_from_it() -> None:
     answer, _ = calibrated(measured(MOSTLY), threshold=threshold(0.1))
-    outcome, options = Outcome(answer, {}, "", 1, 1, 0.0, None, 5), Options(samples=True)
+    outcome, options = AnswerOutcome(answer, {}, "", 1, 1, 0.0, None, 5), Options(samples=True)
     for uncovered in ((), ("temperature",)):
-        verdict = Verdict.of(outcome, calibration(threshold=threshold(0.1)), options, uncovered=uncovered)
+        verdict = ReplyVerdict.of(
+            outcome, calibration(threshold=threshold(0.1)), options, uncovered=uncovered
+        )
         served = Served("1", "m", outcome, verdict, options, "c", "r", "pass", "I do not know.", 0.0)
         assert served.message["content"] == "I do not know."
         expected = {"answer": None, "confidence": None, "abstained": True, "reason": "no answer"}

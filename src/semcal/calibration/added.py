@@ -24,13 +24,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from semcal.arrays import Floats
 from semcal.calibration.calibrated import Calibration
 from semcal.calibration.features import FEATURES, MOST_LACKING, SHARES
 from semcal.calibration.learning import APART
 from semcal.calibration.report import AddedLabels
 from semcal.databases import as_store_errors, merged_logs, reader
 from semcal.errors import InputError, StoreError, shown
-from semcal.metrics.frequencies import Floats
 
 #: The share of the audited replies that must be labeled before a threshold is set on them.
 ENOUGH = 0.95

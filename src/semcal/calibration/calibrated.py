@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field, PositiveFloat, TypeAdapter, ValidationError
 
 from semcal import metrics
 from semcal.calibration.features import (
@@ -26,7 +26,7 @@ from semcal.calibration.features import (
     answered_rows,
     features_of,
 )
-from semcal.calibration.report import CalibrationReport, Count, DrawsPoint, LikeAnswers, Share
+from semcal.calibration.report import CalibrationReport, DrawsPoint, LabelCount, LikeAnswers, Share
 from semcal.calibration.signals import check_signals, signals_named
 from semcal.data.template import Template
 from semcal.errors import InputError, SemcalWarning, StoreError, UsageError, shown
@@ -80,8 +80,7 @@ if TYPE_CHECKING:
 
     from semcal.recalibration.attentive import AnyRecalibrator, Fitted
 
-Positive = Annotated[float, Field(gt=0)]
-Verdict = Literal["answer", "review", "abstain"]
+DecisionWord = Literal["answer", "review", "abstain"]
 #: What decides an answer, its probability and whether it is given, and the letters of a hash of it.
 DECISIVE = (
     *("map", "further", "m", "temperature", "temperatures", "equivalence", "equivalence_revision", "linkage"),
@@ -105,8 +104,8 @@ class Threshold:
     risk_limit: Share
     delta: Share
     n: Annotated[int, Field(ge=1)]
-    answered: Count
-    errors: Count
+    answered: LabelCount
+    errors: LabelCount
     upper_bound: Share | None
     questions_needed: int | None = None  # kept apart, where none is shown to hold; None if no number would do
     least_risk: Share | None = None  # where none is shown to hold: a smaller risk could not be
@@ -159,7 +158,7 @@ class CalibratedAnswer:
     abstained: bool | None  # None without a threshold
     score: float  # its share of the draws
     map: str  # what made the probability: "none(E-SC)" is the share itself
-    decision: Verdict | None = None  # where several risks have thresholds
+    decision: DecisionWord | None = None  # where several risks have thresholds
     like: LikeAnswers | None = None  # labelled questions whose answers scored like this one
 
 
@@ -181,8 +180,8 @@ class _Contents:
     map: ProbabilityMap
     further: Share | None
     m: Annotated[int, Field(ge=1, lt=2**31)]
-    temperature: Positive | None
-    temperatures: tuple[Positive, ...]
+    temperature: PositiveFloat | None
+    temperatures: tuple[PositiveFloat, ...]
     equivalence: str
     linkage: str
     answer_format: str
@@ -402,7 +401,7 @@ class Calibration(_Contents):
         """Whether an answer of this score abstains; None without a threshold."""
         return None if self.threshold is None else self.limit is None or score < self.limit
 
-    def decide(self, score: float) -> Verdict | None:
+    def decide(self, score: float) -> DecisionWord | None:
         """Whether to answer, to have it reviewed or to abstain; None where one risk at most was asked for."""
         if not self.thresholds:
             return None

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from semcal.arrays import Floats
 from semcal.calibration.calibrated import requested_features
 from semcal.calibration.features import answered_rows, candidates_for, features_of
 from semcal.calibration.learning import Learning, answering_temperatures, grade_answers
@@ -17,7 +18,7 @@ from semcal.data.question import several
 from semcal.data.splits import question_ties
 from semcal.errors import SemcalWarning
 from semcal.measuring import measure_at
-from semcal.metrics.frequencies import Floats, Groups
+from semcal.metrics.frequencies import Groups
 from semcal.metrics.probability_maps import Labelled, paired_difference, predict_out_of_fold
 from semcal.models.clustering import Grouping, cluster_missing, match_at
 from semcal.models.equivalence import Equivalence, ExactMatch, Triple, margins_by

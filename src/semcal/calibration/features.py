@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from semcal.arrays import Floats
 from semcal.errors import InputError, UsageError, shown
 from semcal.measuring import representative, sharper_draws
-from semcal.metrics.frequencies import Floats
 from semcal.metrics.probability_maps import FEW, PLENTY, MapCandidate
 from semcal.registry import Catalogue, check_name
 from semcal.rows import ANSWER_KINDS, AnswerKind, Row, RowsAt, TokenScores

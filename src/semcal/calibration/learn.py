@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semcal import inputs, metrics
+from semcal.arrays import Floats
 from semcal.calibration.added import ProductionLabels, usable_features
 from semcal.calibration.calibrated import (
     Calibration,
@@ -74,7 +75,7 @@ from semcal.grading.rules import Grader
 from semcal.inputs import EquivalenceLike, ModelLike, Questions
 from semcal.meaning.answer import AnswerFormat
 from semcal.measuring import measure_at, wordings
-from semcal.metrics.frequencies import Floats, Groups
+from semcal.metrics.frequencies import Groups
 from semcal.metrics.probability_maps import (
     FEW,
     FOLDS,

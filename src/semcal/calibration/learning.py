@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from semcal.arrays import as_option
+from semcal.arrays import Floats, as_option
 from semcal.calibration.calibrated import requested_features
 from semcal.calibration.features import AnswerFeatures, ColumnFeature
 from semcal.grading.grade import grade_answer, grade_together
 from semcal.grading.rules import Grader, RuleGrader
-from semcal.metrics.frequencies import Floats
 from semcal.rows import AnswerKind, Row, RowsAt, as_answer_kind
 
 #: The share of the labels that is kept apart for a threshold.

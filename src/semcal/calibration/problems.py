@@ -9,10 +9,11 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from semcal.arrays import Floats
 from semcal.calibration.features import MOST_LACKING, AnswerFeatures, lacking_share
 from semcal.data.question import Ties
 from semcal.errors import InputError, shown
-from semcal.metrics.frequencies import Floats, Groups
+from semcal.metrics.frequencies import Groups
 from semcal.models.equivalence import Equivalence, ExactMatch, count_invalid
 from semcal.models.language_model import PromptConfig
 from semcal.recalibration.provenance import Provenance

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 Share = Annotated[float, Field(ge=0, le=1)]
-Count = Annotated[int, Field(ge=0)]
+LabelCount = Annotated[int, Field(ge=0)]
 #: Warnings with these words say why no map was learned.
 ONE_PROBABILITY = "all get one probability"
 
@@ -59,8 +59,8 @@ class LikeAnswers:
 
     low: Share
     high: Share
-    n: Count
-    right: Count
+    n: LabelCount
+    right: LabelCount
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,8 @@ class AtThreshold:
     """Labelled questions that are answered from a threshold on, out of fold (by shares, under a constant)."""
 
     threshold: Share
-    answered: Count
-    wrong: Count
+    answered: LabelCount
+    wrong: LabelCount
     coverage: Share  # answered, of all questions that the map was fitted to and those without an answer
 
 
@@ -77,11 +77,11 @@ class AtThreshold:
 class AddedLabels:
     """Labels that came back in production, and how a calibration that was learnt again has used them."""
 
-    fit: Count  # that the map was fitted to
-    apart: Count  # audited ones that the threshold was set on
-    unlabelled: Count  # audited replies without a label
-    left_out: Mapping[str, Count]  # why others are not used → how many
-    assumed_wrong: Count = 0  # of those for the threshold: without a label, which count as wrong
+    fit: LabelCount  # that the map was fitted to
+    apart: LabelCount  # audited ones that the threshold was set on
+    unlabelled: LabelCount  # audited replies without a label
+    left_out: Mapping[str, LabelCount]  # why others are not used → how many
+    assumed_wrong: LabelCount = 0  # of those for the threshold: without a label, which count as wrong
 
     @property
     def labeled(self) -> int:
@@ -101,8 +101,10 @@ class CalibrationReport:
     calibrated: Mapping[str, float | None]
     learning_curve: tuple[CurvePoint, ...]
     warnings: tuple[str, ...] = ()
-    no_answer: Count = 0  # further labeled questions, whose most frequent meaning is "no answer": all wrong
-    no_answer_samples: Count = 0  # of all labeled questions, at the temperature of the answer
+    no_answer: LabelCount = (
+        0  # further labeled questions, whose most frequent meaning is "no answer": all wrong
+    )
+    no_answer_samples: LabelCount = 0  # of all labeled questions, at the temperature of the answer
     base_at_one: Mapping[str, float | None] | None = None  # at T = 1, where others were tried
     temperatures: tuple[TemperatureScore, ...] = ()
     first: tuple[str, ...] = ()  # what to know and do before anything else

@@ -21,7 +21,7 @@ from semcal.files import writing
 from semcal.models.equivalence import needs_no_model
 from semcal.registry import option_name
 from semcal.rows import NO_ANSWER, Json, Row, as_answer_kind, warn_of_cut_draws
-from semcal.steps import Block, run_steps
+from semcal.steps import BlockOutcome, run_steps
 
 if TYPE_CHECKING:
     from semcal.calibration.calibrated import Calibration, Threshold
@@ -274,7 +274,7 @@ def _asker(models: WorkerState, way: UQOptions) -> SemanticUQ:
     return SemanticUQ(models.model, **way | common)
 
 
-def _write_answer(block: Block, out: Path | None, render: Callable[[Row], str]) -> None:
+def _write_answer(block: BlockOutcome, out: Path | None, render: Callable[[Row], str]) -> None:
     """Write the answers to one question; QuestionError if there are none."""
     for row, reason in block.failures:
         raise QuestionError(row.id, reason)

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from semcal.steps import WorkerState
     from semcal.workers import Executor, WorkerPlan
 
-State = TypeVar("State")
-Item = TypeVar("Item")
+_State = TypeVar("_State")
+_Item = TypeVar("_Item")
 
 #: The embedded models, in --model, --equivalence and --recalibrator.
 ATLAS = "atlas"
@@ -524,8 +524,8 @@ def _uses_cpu(device: str | None) -> bool:
 
 @contextmanager
 def open_executor(
-    plan: WorkerPlan, load: Callable[[], State], *, at_once: bool = False
-) -> Iterator[tuple[Executor[State], Callable[[], State]]]:
+    plan: WorkerPlan, load: Callable[[], _State], *, at_once: bool = False
+) -> Iterator[tuple[Executor[_State], Callable[[], _State]]]:
     """Give the executor, and what loads this process's own state; say at the end what memory it took.
 
     Workers that were asked for start `at_once`, and this process loads nothing before it is asked to; workers
@@ -534,7 +534,7 @@ def open_executor(
     from semcal.workers import ProcessExecutor, SerialExecutor
 
     state = cache(partial(load_with_threads, load, plan.n_threads))
-    chosen: Executor[State]
+    chosen: Executor[_State]
     if plan.n_workers == 1:
         chosen = SerialExecutor(state())
     else:
@@ -544,7 +544,7 @@ def open_executor(
         show_peak(executor)
 
 
-def load_with_threads(load: Callable[[], State], n_threads: int) -> State:
+def load_with_threads(load: Callable[[], _State], n_threads: int) -> _State:
     """The state of a process that uses so many threads, or fewer if PyTorch was told to (OMP_NUM_THREADS)."""
     state = load()
     if "torch" in sys.modules:
@@ -559,7 +559,7 @@ def show_peak(executor: Executor[Any]) -> None:
     debug(f"peak memory{workers}: at most {executor.peak_memory_mb:.0f} MB")
 
 
-def peek_blocks(items: Iterable[Item], block: int, limit: int | None) -> tuple[Iterator[Item], int | None]:
+def peek_blocks(items: Iterable[_Item], block: int, limit: int | None) -> tuple[Iterator[_Item], int | None]:
     """The items up to the limit, and the number of blocks that they make: 0, 1, or None for more."""
     limited = islice(items, limit)
     first = list(islice(limited, block + 1))

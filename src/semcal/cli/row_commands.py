@@ -65,7 +65,7 @@ BLOCK = 256
 #: From so many questions on, draws that are all alike are warned of.
 FEWEST = 5
 
-Result = dict[str, Any]
+CommandRow = dict[str, Any]
 
 
 def sample(
@@ -532,7 +532,9 @@ def metrics(
     return bad.exit_code()
 
 
-def _show_or_write(lines: list[Result], columns: list[Result], out: Path | None, *, as_json: bool) -> None:
+def _show_or_write(
+    lines: list[CommandRow], columns: list[CommandRow], out: Path | None, *, as_json: bool
+) -> None:
     """Print results as a table for people, or write them as lines of JSON."""
     if not as_json and out is None and sys.stdout.isatty():
         show_metrics(columns)
@@ -541,7 +543,7 @@ def _show_or_write(lines: list[Result], columns: list[Result], out: Path | None,
         handle.writelines(dumps(line) + "\n" for line in lines)
 
 
-def show_metrics(results: list[Result]) -> None:
+def show_metrics(results: list[CommandRow]) -> None:
     """Print metrics for people; a result's `measure` is the head of its column."""
     from rich.console import Console
 
@@ -565,7 +567,7 @@ def _shown(value: Any) -> str:
     return str(value)
 
 
-def metrics_tables(results: list[Result], width: int) -> list[Table]:
+def metrics_tables(results: list[CommandRow], width: int) -> list[Table]:
     """Metrics down, measures across: as many tables as it takes for each to fit a width of characters."""
     rows = _rows(max(results, key=len))
     cells = [[_metric(result, *row) for row in rows] for result in results]
@@ -589,7 +591,7 @@ OF_SLICES |= {"95 %": "excess_interval", "ACE": "ace", "by chance": "ace_floor",
 OF_ANSWERED = {"answered": "answered", "wrong": "risk", "95 % of wrong": "risk_interval", "kept": "kept"}
 
 
-def slice_table(result: Result) -> Table:
+def slice_table(result: CommandRow) -> Table:
     """What holds in each slice, a line each; "?" where there are too few questions to say."""
     parts = result["by"]
     heads = OF_SLICES | (OF_ANSWERED if any(part["answered"] is not None for part in parts) else {})
@@ -609,7 +611,7 @@ def _rounded(value: Any) -> str:
     return str(value) if isinstance(value, int) else _short(value)
 
 
-def _rows(result: Result) -> list[tuple[str, str | None]]:
+def _rows(result: CommandRow) -> list[tuple[str, str | None]]:
     """The metrics, and of those that are mappings each key."""
     return [
         (key, inner)
@@ -619,7 +621,7 @@ def _rows(result: Result) -> list[tuple[str, str | None]]:
     ]
 
 
-def _metric(result: Result, key: str, inner: str | None) -> str:
+def _metric(result: CommandRow, key: str, inner: str | None) -> str:
     """A value, with its standard error and interval where there are some: 0.0940 ±.0150 [.064, .124]."""
     value = result.get(key) if inner is None else (result.get(key) or {}).get(inner)
     error, interval = (result.get(kind, {}).get(key) for kind in ("se", "interval"))

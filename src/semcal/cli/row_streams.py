@@ -19,7 +19,7 @@ from semcal.data.sources import COMMON_NAMES, parse_columns, peek, read_source_r
 from semcal.errors import InputError, QuestionError, RowError, shown
 from semcal.files import JsonLine, check_json_lines, dumps, read_rows, writing
 from semcal.rows import Row
-from semcal.steps import Block, Cut, Step, WorkerState, located, run_steps
+from semcal.steps import BlockOutcome, RowCut, Step, WorkerState, located, run_steps
 from semcal.store import Stage
 from semcal.workers import Executor, SerialExecutor
 
@@ -31,7 +31,7 @@ NAMED = 3
 #: What may differ between problems of one kind. A quoted word may be the name of a column, which may not.
 _VALUES = re.compile(r"""\(.*?\)|question '[^']*'|\d+|'\w+'|"\w+"|'[^']*'|"[^"]*\"""", re.DOTALL)
 
-Item = TypeVar("Item")
+_Item = TypeVar("_Item")
 
 
 def as_line(row: Row) -> str:
@@ -45,7 +45,7 @@ def open_questions(file: str, columns: Sequence[str] | None, *, label: str) -> I
     return (item if isinstance(item, RowError) else Row.of(item) for item in questions)
 
 
-def counted(file: str, items: Iterator[Item]) -> tuple[Iterator[Item], int | None]:
+def counted(file: str, items: Iterator[_Item]) -> tuple[Iterator[_Item], int | None]:
     """The items of a file, read to its end, with their number; those of a stream as they come, and None."""
     if not os.path.isfile(file):  # noqa: PTH113 - a name that is too long is no file, and no error yet
         return items, None
@@ -205,9 +205,9 @@ class RowResults:
         steps: Sequence[Step],
         *,
         workers: Executor[WorkerState] | None = None,
-        cut: int | Cut = 256,
+        cut: int | RowCut = 256,
         store: Stage | None = None,
-    ) -> Iterator[Block]:
+    ) -> Iterator[BlockOutcome]:
         """What steps make of the good rows (`run_steps`, by default in this process), to `write`."""
         return run_steps(
             good_rows(islice(rows, self._limit), self.bad),
@@ -219,7 +219,7 @@ class RowResults:
             on_bad_row=self.bad.report,
         )
 
-    def write(self, block: Block) -> None:
+    def write(self, block: BlockOutcome) -> None:
         """Write the rows of a block, and report those that failed."""
         for row, reason in block.failures:
             self.bad.report(row.error(reason))

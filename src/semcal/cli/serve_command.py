@@ -135,7 +135,7 @@ def command(options: ServeOptions, server: opt.ServerOptions) -> int:
     """
     try:
         from semcal.serve.configuration import merged
-        from semcal.serve.endpoints import Server, listening
+        from semcal.serve.endpoints import HttpServer, listening
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in ("fastapi", "uvicorn", "prometheus_client", "starlette"):
@@ -153,7 +153,7 @@ def command(options: ServeOptions, server: opt.ServerOptions) -> int:
         host = f"[{host}]" if ":" in host else host
         url = f"http://{host}:{port}"
         info(f"serve: {' and '.join(service.models)} at {url}/v1; a page to try it at {url}/")
-        web_server = Server(service)
+        web_server = HttpServer(service)
         limits = web_server.limits
         info(f"serve: at most {limits.total} connections, {limits.per_address} of them from one address")
         web_server.answer(bound)

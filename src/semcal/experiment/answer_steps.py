@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from semcal.data.question import GROUP, Question, data_hash
 from semcal.errors import QuestionError, SemcalWarning, ServerError
-from semcal.experiment.grid_plan import Choice, Choices, Selected
-from semcal.experiment.grid_settings import Calibrating, Clustering, Grading, Model
+from semcal.experiment.grid_plan import CandidateChoice, Choices, Selected
+from semcal.experiment.grid_settings import Calibrating, ClusteringSettings, Grading, Model
 from semcal.files import dumps
 from semcal.grading.grade import EntailmentGrader, Members, grade_clusters, grade_texts, grade_together
 from semcal.grading.rules import Grader, members_to_grade
@@ -30,16 +30,15 @@ from semcal.measuring import MeasureOptions, measure_rows
 from semcal.models.language_model import PromptConfig
 from semcal.models.sampling import read_answer
 from semcal.recalibration.choosing import Candidate, Selection, select_graded, under_alphas
-from semcal.rows import FAILED, PER_SAMPLE, Json, Row, failures_of
+from semcal.rows import FAILED, PER_SAMPLE, Json, Row, Rows, failures_of
 from semcal.steps import RecalibratorSource, WorkerState
-from semcal.store import Block, Store, digest, key_of
+from semcal.store import Store, StoredBlock, digest, key_of
 from semcal.workers import Executor, Progress
 
 if TYPE_CHECKING:
     from semcal.calibration.calibrated import CalibratedAnswer
     from semcal.experiment.fit_steps import GridState
 
-Rows = Sequence[Row]
 Lines = Sequence[str]
 
 # ---- Blocks of rows, found or made
@@ -70,12 +69,12 @@ class RowBlock:
     questions: tuple[Question, ...] = ()
     m: int | None = None  # of the draws that rows are cut to
     #: Rows of draws by some of the questions' ids, and then what later steps have added to each.
-    columns: tuple[Block, ...] = ()
+    columns: tuple[StoredBlock, ...] = ()
 
     @classmethod
     def of(cls, lines: Lines) -> RowBlock:
         """Rows that are finished."""
-        return cls(columns=(Block(lines, {}, digest(lines)),))
+        return cls(columns=(StoredBlock(lines, {}, digest(lines)),))
 
     def key(self) -> Json:
         """What it is, as it names blocks."""
@@ -85,7 +84,7 @@ class RowBlock:
             "columns": [column.seal for column in self.columns],
         }
 
-    def add(self, column: Block) -> RowBlock:
+    def add(self, column: StoredBlock) -> RowBlock:
         """The rows with what a step has added to each."""
         return replace(self, columns=(*self.columns, column))
 
@@ -191,13 +190,13 @@ class GridBlocks:
 
     def run(
         self, planned: Sequence[PlannedBlock], priority: int, *, before: Callable[[], None] | None = None
-    ) -> list[Block]:
+    ) -> list[StoredBlock]:
         """Find or make each block; `before` is called first if there is one to be made."""
         blocks = [self._find(plan) for plan in planned]
         missing = [plan for plan, block in zip(planned, blocks) if block is None]
         if missing and before is not None:
             before()
-        futures: list[Future[Block]] = []
+        futures: list[Future[StoredBlock]] = []
         for plan in missing:
             future = self.executor.submit(
                 plan.job,
@@ -217,7 +216,7 @@ class GridBlocks:
         """Whether a block is there, as far as can be told without reading it."""
         return all(path.exists() for path in (*plan.files, self.store.path(plan.stage, plan.key)))
 
-    def _find(self, plan: PlannedBlock) -> Block | None:
+    def _find(self, plan: PlannedBlock) -> StoredBlock | None:
         if not all(path.exists() for path in plan.files):
             return None
         block = self.store.find(plan.stage, plan.key)
@@ -225,7 +224,7 @@ class GridBlocks:
             self.on_block(plan.stage)
         return block
 
-    def _keep(self, plan: PlannedBlock, lines: Lines) -> Block:
+    def _keep(self, plan: PlannedBlock, lines: Lines) -> StoredBlock:
         self.on_block(plan.stage)
         with self._lock:
             self.made[plan.counted_as or plan.stage] += len(lines)
@@ -405,7 +404,7 @@ class SelectStep:
 def _choices(selections: Mapping[str, Selection]) -> Choices:
     return {
         method: {
-            measure: Choice.of(entry.candidate, entry.measure_alpha)
+            measure: CandidateChoice.of(entry.candidate, entry.measure_alpha)
             for measure, entry in selection.chosen.items()
         }
         for method, selection in selections.items()
@@ -413,12 +412,12 @@ def _choices(selections: Mapping[str, Selection]) -> Choices:
 
 
 @dataclass(frozen=True)
-class MeasureStep:
+class GridMeasureStep:
     """The rows of a block of test questions, group after group: a candidate, a run, a number of draws."""
 
     name: ClassVar[str] = "measure"
     needs: ClassVar[tuple[str, ...]] = ()
-    greedy: Block
+    greedy: StoredBlock
     measure_alphas: Mapping[str, Sequence[float]]  # candidate → the a of T-SC and of G-SC
     measure_alphas_at: Mapping[str, Mapping[str, Sequence[float]]]  # the same at other numbers of draws
     model: str
@@ -480,7 +479,7 @@ class CalibrateStep:
     temperatures: Mapping[str, float]  # of the candidates whose draws are read; those of the answer first
     settings: Calibrating
     grading: Grading
-    clustering: Clustering
+    clustering: ClusteringSettings
     equivalence: str
     seed: int
     revision: str

@@ -24,9 +24,9 @@ from semcal.experiment.answer_steps import (
     GreedyStep,
     GridBlocks,
     GridJob,
+    GridMeasureStep,
     GridStep,
     Lines,
-    MeasureStep,
     PlannedBlock,
     RowBlock,
     SelectStep,
@@ -44,9 +44,9 @@ from semcal.experiment.fit_steps import (
     CheckStep,
     DiagnoseStep,
     FeaturesStep,
-    Fit,
     FitStep,
     Identities,
+    KeptFit,
 )
 from semcal.experiment.grid_plan import (
     Choices,
@@ -73,7 +73,7 @@ from semcal.recalibration.choosing import Candidate, CandidateFit
 from semcal.recalibration.methods import FITTED, FROM_SAMPLES, RECALIBRATORS, keeps_top
 from semcal.rows import FAILED, Json, Row, count_ends
 from semcal.steps import RecalibratorSource
-from semcal.store import Block, write_if_new
+from semcal.store import StoredBlock, write_if_new
 
 #: The a of T-SC and G-SC where nothing chose one.
 DEFAULT_ALPHA = 0.5
@@ -87,7 +87,7 @@ def fit_label(model: str, method: str) -> str:
 
 
 @dataclass
-class Cell:
+class GridCell:
     """A model on a data set."""
 
     settings: GridSettings
@@ -99,7 +99,7 @@ class Cell:
     not_served: Sequence[str] = ()  # methods and extras of the run that the model cannot serve
     problems: list[Problem] = field(default_factory=list)  # questions that do not fit, or a server failed at
     prompt: str = ""  # that of the first test question
-    fitted: dict[tuple[str, int], Fit] = field(default_factory=dict)  # by candidate and run
+    fitted: dict[tuple[str, int], KeptFit] = field(default_factory=dict)  # by candidate and run
     left_out: set[tuple[str, str]] = field(default_factory=set)  # parts and ids of the problems
 
     @property
@@ -181,12 +181,14 @@ class Cell:
         label = {"model": self.model.name, "dataset": self.parts.name, "part": part, "block": place}
         return PlannedBlock(job, depends, label, files, counted_as)
 
-    def block(self, plan: PlannedBlock, before: Callable[[], None] | None = None) -> Block:
+    def block(self, plan: PlannedBlock, before: Callable[[], None] | None = None) -> StoredBlock:
         """Find or make one block; `before` is called first if it is to be made."""
         (block,) = self.blocks.run([plan], self.priority, before=before)
         return block
 
-    def run(self, part: str, steps: GridStep | Sequence[GridStep], rows: Sequence[RowBlock]) -> list[Block]:
+    def run(
+        self, part: str, steps: GridStep | Sequence[GridStep], rows: Sequence[RowBlock]
+    ) -> list[StoredBlock]:
         """Find or make what a step gives of each block of a part."""
         of_blocks = steps if isinstance(steps, Sequence) else [steps] * len(rows)
         plans = [self.plan((step,), [block], part, n) for n, (step, block) in enumerate(zip(of_blocks, rows))]
@@ -242,7 +244,7 @@ class Cell:
         step = GradeMeaningsStep(self.settings.grading, self.settings.seeds)
         return list(map(RowBlock.add, blocks, self.run(part, step, blocks)))
 
-    def without_failed(self, part: str, blocks: Sequence[Block]) -> list[Block]:
+    def without_failed(self, part: str, blocks: Sequence[StoredBlock]) -> list[StoredBlock]:
         """Rows without the questions that a server failed to answer, which are left out from here on."""
         failed = {
             row["id"]: row[FAILED]
@@ -272,7 +274,7 @@ def _samples_of(line: str) -> Row:
 # ---- The first half: check the questions, fit every candidate, and see what the fits do
 
 
-def prepare(cell: Cell) -> None:
+def prepare(cell: GridCell) -> None:
     """Check the questions, let the model read the calibration questions, and fit the temperatures."""
     _check(cell)
     solved = [name for name, method in FITTED.items() if "exact" in method.solvers]
@@ -283,7 +285,7 @@ def prepare(cell: Cell) -> None:
     _fit(cell, fits_of(cell.settings, solved))
 
 
-def _check(cell: Cell) -> None:
+def _check(cell: GridCell) -> None:
     """Find the questions that do not fit the model."""
     parts = {part: cell.parts.part(part) for part in PARTS}
     hashes = {part: data_hash(questions) for part, questions in parts.items()}
@@ -303,22 +305,22 @@ def _check(cell: Cell) -> None:
             )
 
 
-def _read(cell: Cell) -> None:
+def _read(cell: GridCell) -> None:
     """Let the model read the calibration questions."""
     files = (cell.root / cell.calibration.features / "manifest.json",)
     cell.block(cell.plan((FeaturesStep(cell.calibration),), (), "calibration_train", 0, files=files))
 
 
-def _fit(cell: Cell, fits: Sequence[CandidateFit]) -> None:
+def _fit(cell: GridCell, fits: Sequence[CandidateFit]) -> None:
     """Do the fits that are not done, or whose recalibrators are not there any more."""
     plans = [_fit_block(cell, fit) for fit in fits]
     blocks = cell.blocks.run(plans, cell.priority, before=lambda: _read(cell))
     for line in chain.from_iterable(block.lines for block in blocks):
-        fit = Fit.model_validate_json(line)
+        fit = KeptFit.model_validate_json(line)
         cell.fitted[fit.candidate, fit.run] = fit
 
 
-def _fit_block(cell: Cell, fits: CandidateFit) -> PlannedBlock:
+def _fit_block(cell: GridCell, fits: CandidateFit) -> PlannedBlock:
     fitting = cell.settings.fitting
     folders = {name: recalibrator_folder(*cell.names, name, fits.run) for name in fits.names}
     step = FitStep(
@@ -341,7 +343,7 @@ def _fit_block(cell: Cell, fits: CandidateFit) -> PlannedBlock:
     )
 
 
-def diagnose(cell: Cell) -> list[Json]:
+def diagnose(cell: GridCell) -> list[Json]:
     """What each candidate does to the tokens of validation answers, with what its fit says of it."""
     trained = [name for name, method in FITTED.items() if "exact" not in method.solvers]
     _fit(cell, fits_of(cell.settings, trained))
@@ -364,7 +366,7 @@ def diagnose(cell: Cell) -> list[Json]:
     return [_described(cell, row, *candidates[row["candidate"]]) for row in map(json.loads, block.lines)]
 
 
-def _described(cell: Cell, row: Json, method: str, candidate: Candidate) -> Json:
+def _described(cell: GridCell, row: Json, method: str, candidate: Candidate) -> Json:
     """An entry of `fits` in the file of selections."""
     name, fit = candidate.name, cell.fitted.get((candidate.name, 0))
     return {
@@ -382,7 +384,7 @@ def _described(cell: Cell, row: Json, method: str, candidate: Candidate) -> Json
 # ---- The second half: what is chosen on validation, then the rows of the test questions
 
 
-def answer(cell: Cell, temperatures: Mapping[str, float]) -> None:
+def answer(cell: GridCell, temperatures: Mapping[str, float]) -> None:
     """Fit, choose on validation, ask the test questions, and write rows and selection of a prepared cell.
 
     `temperatures` are those of other data sets, to be tried here.
@@ -406,7 +408,7 @@ def answer(cell: Cell, temperatures: Mapping[str, float]) -> None:
 
 
 def _selection(
-    cell: Cell, selected: Selected, temperatures: Mapping[str, float], fits: Sequence[Json]
+    cell: GridCell, selected: Selected, temperatures: Mapping[str, float], fits: Sequence[Json]
 ) -> Json:
     """What stands in the file of selections."""
     groups = several(map(group_ties, cell.questions("test")))
@@ -443,7 +445,7 @@ def _selection(
     return {key: value for key, value in content.items() if value is not None}
 
 
-def _with_refits(cell: Cell, fit: Json) -> Json:
+def _with_refits(cell: GridCell, fit: Json) -> Json:
     """A fit with the temperature of each run, where runs fit anew."""
     of_run = {
         run: refitted.temperature for (name, run), refitted in cell.fitted.items() if name == fit["candidate"]
@@ -452,14 +454,14 @@ def _with_refits(cell: Cell, fit: Json) -> Json:
     return {**fit, "temperature_of_run": temperatures} if len(temperatures) > 1 else fit
 
 
-def _validation_pass(cell: Cell) -> SampleStep:
+def _validation_pass(cell: GridCell) -> SampleStep:
     """What the validation questions are asked: every candidate."""
     candidates = candidates_of(cell.settings).values()
     names = dict.fromkeys(candidate.name for tried in candidates for candidate in tried)
     return cell.sample_pass(list(map(cell.source, names)), counts=cell.settings.chosen_at)
 
 
-def _choose(cell: Cell, validation: Sequence[RowBlock]) -> Selected:
+def _choose(cell: GridCell, validation: Sequence[RowBlock]) -> Selected:
     """Grade the clustered answers to the validation questions under every candidate, and choose."""
     settings = cell.settings
     step = SelectStep(
@@ -483,7 +485,7 @@ def _names(*choices: Choices) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _passes(cell: Cell, selected: Selected, moved: Mapping[str, float]) -> list[SampleStep]:
+def _passes(cell: GridCell, selected: Selected, moved: Mapping[str, float]) -> list[SampleStep]:
     """What the test questions are asked: groups of candidates and runs that share a pass of the model.
 
     The candidates of the methods are drawn more often in the first runs, for comparisons of numbers of draws,
@@ -521,7 +523,7 @@ Files = dict[str, list[Lines]]
 """File → its rows as JSON, a list a block."""
 
 
-def _test_rows(cell: Cell, selected: Selected, passes: Sequence[SampleStep]) -> Files:
+def _test_rows(cell: GridCell, selected: Selected, passes: Sequence[SampleStep]) -> Files:
     """Sample, cluster, grade and measure the test questions with what was chosen on validation."""
     greedy = _greedy(cell, passes)
     graded = cell.graded("test", cell.answered("test", passes))
@@ -531,7 +533,8 @@ def _test_rows(cell: Cell, selected: Selected, passes: Sequence[SampleStep]) -> 
         draws: _alphas(Selected(methods=methods), names) for draws, methods in selected.by_draws.items()
     }
     steps = [
-        MeasureStep(block, alphas, alphas_at, *cell.names, cell.settings.clustering.ties) for block in greedy
+        GridMeasureStep(block, alphas, alphas_at, *cell.names, cell.settings.clustering.ties)
+        for block in greedy
     ]
     files: Files = {
         rows_path(*cell.names, source.name, run, count): []
@@ -549,7 +552,7 @@ def _test_rows(cell: Cell, selected: Selected, passes: Sequence[SampleStep]) -> 
     return files
 
 
-def _greedy(cell: Cell, passes: Sequence[SampleStep]) -> list[Block]:
+def _greedy(cell: GridCell, passes: Sequence[SampleStep]) -> list[StoredBlock]:
     """Greedy and beam answers; methods that keep the argmax share Base's."""
     settings, base = cell.settings, RecalibratorSource("Base")
     beams = settings.grading.vanilla == "beam"
@@ -585,7 +588,7 @@ def _alpha(selected: Selected, method: str, name: str, measure: str) -> float:
     return DEFAULT_ALPHA if alpha is None else alpha
 
 
-def _by_entailment(cell: Cell, blocks: Sequence[Lines]) -> list[Lines]:
+def _by_entailment(cell: GridCell, blocks: Sequence[Lines]) -> list[Lines]:
     """Rows of Base with `correct_nli`."""
     step = EntailmentStep(cell.settings.grading, cell.settings.seeds[0])
     verdicts = cell.run("test", step, list(map(RowBlock.of, blocks)))
@@ -598,7 +601,7 @@ def _by_entailment(cell: Cell, blocks: Sequence[Lines]) -> list[Lines]:
 # ---- The method Calibrated: learnt from labelled questions, applied to Base's answers of every run
 
 
-def _labelled(cell: Cell, validation: list[RowBlock]) -> list[RowBlock]:
+def _labelled(cell: GridCell, validation: list[RowBlock]) -> list[RowBlock]:
     """Rows of the labelled questions, answered and clustered.
 
     They are those of `validation`, if these questions are asked anyway, and then the first of
@@ -611,7 +614,7 @@ def _labelled(cell: Cell, validation: list[RowBlock]) -> list[RowBlock]:
 
 
 def _calibrated_rows(
-    cell: Cell, labelled: Sequence[RowBlock], files: Mapping[str, Sequence[Lines]], *, with_se: bool
+    cell: GridCell, labelled: Sequence[RowBlock], files: Mapping[str, Sequence[Lines]], *, with_se: bool
 ) -> Files:
     """Learn a calibration once, and give Base's test answers of every run their probabilities.
 

@@ -176,8 +176,8 @@ def forget(folder: Path) -> None:
         raise UsageError(f"{folder} is no run folder (it has no {FILE}), so --fresh leaves it alone")
 
 
-Rows = list[dict[str, Any]]
-Pair = tuple[str, str]
+StoredRows = list[dict[str, Any]]
+ModelDataset = tuple[str, str]
 
 #: What every row of a sample file holds.
 ROW_KEYS = frozenset(
@@ -208,8 +208,8 @@ class FinishedRun:
 
     folder: Path
     settings: Json  # the content of settings.yaml
-    selections: Mapping[Pair, Json] = field(repr=False)  # of (model, data set): under selection/
-    part: Pair | None = None  # what is looked at, where that is one of `pairs`; everything by default
+    selections: Mapping[ModelDataset, Json] = field(repr=False)  # of (model, data set): under selection/
+    part: ModelDataset | None = None  # what is looked at, where that is one of `pairs`; everything by default
     has_rows: bool = True  # or else only results.json is kept
 
     @property
@@ -290,7 +290,7 @@ class FinishedRun:
         return int(self.settings["evaluation"]["resamples"])
 
     @property
-    def pairs(self) -> list[Pair]:
+    def pairs(self) -> list[ModelDataset]:
         """Every (model, data set) that is looked at, the data sets of one model together."""
         if self.part is not None:
             return [self.part]
@@ -305,7 +305,7 @@ class FinishedRun:
         """How many rows of the data were refused."""
         return len(self.refused())
 
-    def refused(self) -> Rows:
+    def refused(self) -> StoredRows:
         """The rows of the data that were refused: {dataset, line, reason}."""
         path = self.folder / "problems.jsonl"
         return _rows(path) if path.exists() else []
@@ -334,7 +334,7 @@ class FinishedRun:
 
     def rows(
         self, model: str, dataset: str, candidate: str, run: int = 0, *, draws: int | None = None
-    ) -> Rows:
+    ) -> StoredRows:
         """Read the test rows of one candidate and run, in the data set's order; `draws` if not m (figure 6).
 
         StoreError if the file is missing, damaged, or holds another number of questions than the selection
@@ -362,7 +362,7 @@ class FinishedRun:
             raise StoreError(f"{path} is missing: {AGAIN}")
         return read_object(path, remedy=f"delete it and {AGAIN}")
 
-    def calibrated_rows(self, model: str, dataset: str, run: int = 0) -> Rows:
+    def calibrated_rows(self, model: str, dataset: str, run: int = 0) -> StoredRows:
         """The test answers of a run with their calibrated probabilities, in the data set's order.
 
         {id, text, meaning, probability, probabilities, abstained, share, correct}: Base's answers in their
@@ -432,7 +432,7 @@ def _selection(run: FinishedRun, model: str, dataset: str) -> Json:
     return selection
 
 
-def _rows(path: Path) -> Rows:
+def _rows(path: Path) -> StoredRows:
     """The rows of a file, by a parser twice as fast unless one is unusual, and to be read with all checks."""
     lines = path.read_bytes().splitlines()
     if all(line.count(b"[") + line.count(b"{") <= DEEPEST for line in lines):

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
+from semcal.arrays import Floats
 from semcal.data.datasets import load_questions
 from semcal.data.question import Question, plain_text
 from semcal.errors import QuestionError
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from semcal.recalibration.calibration_set import CalibrationSet
     from semcal.recalibration.exact_fit import LogPartitionTable
 
-Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 #: Logits that exist at once, per recalibrator.
 CHUNK = 4_000_000
@@ -65,7 +65,7 @@ class CalibrationSource:
 
 
 @dataclass
-class Calibration:
+class CalibrationTables:
     """Labelled questions as one model reads them, with their features and log-partition table."""
 
     source: CalibrationSource
@@ -91,7 +91,7 @@ class GridState(WorkerState):
         self._load_model, self._load_equivalence = load_model, load_equivalence
         self._chosen: tuple[Model | None, str] = None, "exact"
         self._loaded: tuple[Model | None, str | None] = None, None
-        self._calibration: Calibration | None = None
+        self._calibration: CalibrationTables | None = None
 
     def choose(self, model: Model, equivalence: str) -> None:
         """Say which models the next job needs; each is loaded when it is used."""
@@ -129,7 +129,7 @@ class GridState(WorkerState):
         self._fitted.clear()
         gc.collect()
 
-    def calibration(self, source: CalibrationSource) -> Calibration:
+    def calibration(self, source: CalibrationSource) -> CalibrationTables:
         """The calibration questions; their features are made where they are not there yet.
 
         Questions that do not fit the model are left out, which the check has reported.
@@ -147,7 +147,7 @@ class GridState(WorkerState):
             features = calibration_features(
                 model, labelled, asking=source.asking, whole=source.whole, store=folder
             )
-            known = Calibration(source, labelled, features)
+            known = CalibrationTables(source, labelled, features)
             self._calibration = known
         return known
 
@@ -288,7 +288,7 @@ class FeaturesStep:
         return [Row({"questions": n_questions, "tokens": n_tokens})]
 
 
-class Fit(BaseModel):
+class KeptFit(BaseModel):
     """A candidate that was fitted and kept."""
 
     model_config = ConfigDict(frozen=True)
@@ -348,7 +348,7 @@ class FitStep:
         for candidate, recalibrator in fitted.items():
             folder = self.folders[candidate.name]
             save_pretrained(recalibrator, models.folder / folder, provenance=provenance)
-            fit = Fit(
+            fit = KeptFit(
                 candidate=candidate.name,
                 run=self.fit.run,
                 folder=folder,

@@ -14,7 +14,7 @@ from threading import Lock
 
 from semcal.errors import SemcalWarning, StoreError
 from semcal.experiment.answer_steps import GridBlocks, GridJob
-from semcal.experiment.cell import FIT, Cell, answer, prepare
+from semcal.experiment.cell import FIT, GridCell, answer, prepare
 from semcal.experiment.finished import QUESTIONS, SCRATCH, read_environment
 from semcal.experiment.fit_steps import GridState, IdentifyStep, Identities
 from semcal.experiment.grid_plan import (
@@ -190,7 +190,7 @@ class Grid:
 
     def _cells(
         self, model: Model, settings: GridSettings, sets: Sequence[Parts], blocks: GridBlocks
-    ) -> list[Cell]:
+    ) -> list[GridCell]:
         """The data sets under one model, which is asked what it is."""
         asking = {parts.name: PromptConfig(tuple(map(essentials, parts.few_shot))) for parts in sets}
         job = GridJob((IdentifyStep(asking),), model, self.settings.equivalence)
@@ -199,7 +199,7 @@ class Grid:
         (line,) = identified.result()
         identities = Identities.model_validate_json(line)
         return [
-            Cell(settings, model, parts, identities, blocks, priority, self.settings.left_out(model))
+            GridCell(settings, model, parts, identities, blocks, priority, self.settings.left_out(model))
             for priority, parts in enumerate(sets)
         ]
 
@@ -252,7 +252,7 @@ class BlockProgress:
         return done, sum(n * (seconds[s] / jobs[s] if jobs[s] else usual) for s, n in left.items())
 
 
-def _schedule(cells: Sequence[Cell]) -> Iterator[list[Callable[[], None]]]:
+def _schedule(cells: Sequence[GridCell]) -> Iterator[list[Callable[[], None]]]:
     """What is done with the data sets of one model, in turn; of each list together.
 
     What one data set waits for leaves time for the others. With transfer every temperature is fitted first:
@@ -266,12 +266,12 @@ def _schedule(cells: Sequence[Cell]) -> Iterator[list[Callable[[], None]]]:
     yield [partial(answer, cell, _others(temperatures, cell)) for cell in cells]
 
 
-def _prepare_and_answer(cell: Cell) -> None:
+def _prepare_and_answer(cell: GridCell) -> None:
     prepare(cell)
     answer(cell, {})
 
 
-def _others(temperatures: Mapping[str, float | None], cell: Cell) -> dict[str, float]:
+def _others(temperatures: Mapping[str, float | None], cell: GridCell) -> dict[str, float]:
     """The temperatures of the data sets of other cells."""
     return {name: t for name, t in temperatures.items() if t is not None and name != cell.parts.name}
 

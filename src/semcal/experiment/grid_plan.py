@@ -225,7 +225,7 @@ def nothing_to_choose(settings: GridSettings) -> bool:
     return one_each and len(settings.selection.measure_alphas) == 1
 
 
-class Choice(BaseModel):
+class CandidateChoice(BaseModel):
     """The candidate that a method uses for a measure, and that measure's a."""
 
     model_config = ConfigDict(frozen=True)
@@ -237,7 +237,7 @@ class Choice(BaseModel):
     weight_decay: float | None
 
     @classmethod
-    def of(cls, candidate: Candidate, measure_alpha: float | None) -> Choice:
+    def of(cls, candidate: Candidate, measure_alpha: float | None) -> CandidateChoice:
         """A candidate with an a."""
         return cls(
             candidate=candidate.name,
@@ -249,7 +249,7 @@ class Choice(BaseModel):
 
 
 #: By method and measure.
-Choices = Mapping[str, Mapping[str, Choice]]
+Choices = Mapping[str, Mapping[str, CandidateChoice]]
 
 
 class Selected(BaseModel):
@@ -268,7 +268,8 @@ def only_choices(settings: GridSettings) -> Selected:
     (alpha,) = settings.selection.measure_alphas
     methods = {
         method: {
-            name: Choice.of(only, alpha if measure.parameter else None) for name, measure in MEASURES.items()
+            name: CandidateChoice.of(only, alpha if measure.parameter else None)
+            for name, measure in MEASURES.items()
         }
         for method, (only,) in candidates_of(settings).items()
     }

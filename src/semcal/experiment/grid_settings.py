@@ -19,6 +19,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    PositiveFloat,
     ValidationError,
     ValidationInfo,
     field_validator,
@@ -44,7 +45,6 @@ _SIZES = Registry("data set", dict.fromkeys(ATLAS.names(), "semcal.demo.question
 #: Characters of a name: files are named by a model and a data set, and file systems stop at 255.
 LONGEST_NAME = 80
 Size = Annotated[int, Field(ge=1, lt=2**31)]
-Positive = Annotated[float, Field(gt=0)]
 #: The extras that need states, logits or beams, which servers do not give.
 NOT_SERVED = ("beams", "transfer", "token_losses")
 
@@ -104,21 +104,21 @@ def _inside(value: Any) -> Iterator[Any]:
         yield value
 
 
-class Server(SettingsGroup):
+class GridServer(SettingsGroup):
     """How a server is asked: `semcal.servers.settings.ServerSettings` without the API key."""
 
     tokenizer: str | None = None
     allow_truncation: bool = False
     concurrency: Size = 16
     retries: Annotated[int, Field(ge=0, lt=2**31)] = 5
-    timeout: Positive = 120.0
+    timeout: PositiveFloat = 120.0
     max_tokens_total: Size | None = None
-    max_cost: Positive | None = None
+    max_cost: PositiveFloat | None = None
     price_in: Annotated[float, Field(ge=0)] | None = None
     price_out: Annotated[float, Field(ge=0)] | None = None
 
     @model_validator(mode="after")
-    def _makes_sense(self) -> Server:
+    def _makes_sense(self) -> GridServer:
         usable(lambda: ServerSettings(**self.model_dump()))
         return self
 
@@ -134,7 +134,7 @@ class Model(SettingsGroup):
     path: str
     revision: str | None = None
     dtype: str | None = None
-    server: Server | None = None  # where `path` is openai:URL#NAME
+    server: GridServer | None = None  # where `path` is openai:URL#NAME
 
     @property
     def is_server(self) -> bool:
@@ -185,8 +185,8 @@ FormatName = Annotated[str, AfterValidator(_checked_format)]
 #: The method that asks no test question: it maps the confidence in Base's answers.
 CALIBRATED: MethodName = "Calibrated"
 METHODS: tuple[MethodName, ...] = tuple(method.name for method in BUILT_IN if method.make or method.fit)
-Loss = tuple[Literal["NLL", "SS", "any"], Annotated[float, Field(gt=0, lt=1)] | None]
-Share = Annotated[float, Field(gt=0, le=1)]
+LossSetting = tuple[Literal["NLL", "SS", "any"], Annotated[float, Field(gt=0, lt=1)] | None]
+OpenShare = Annotated[float, Field(gt=0, le=1)]
 
 
 class DataSet(SettingsGroup):
@@ -208,7 +208,7 @@ class DataSet(SettingsGroup):
     split_seed: int = 0  # draws the parts; it is no run's
 
 
-class Runs(SettingsGroup):
+class RunSettings(SettingsGroup):
     """How many runs, and whether each fits anew."""
 
     count: Size = 4
@@ -222,14 +222,14 @@ class MaxNewTokens(SettingsGroup):
     open_book: Size = 32
 
 
-class Sampling(SettingsGroup):
+class SamplingSettings(SettingsGroup):
     """How answers are drawn and scored."""
 
     m: Size = 10  # draws per question
     max_new_tokens: MaxNewTokens = MaxNewTokens()
     answer_format: FormatName = "auto"  # the rule that reads an answer in a generation
     top_k: Size | None = None
-    top_p: Share | None = None
+    top_p: OpenShare | None = None
     scored_in: Literal["whole prompt", "prompt without passage"] = "whole prompt"  # before an answer
     counts: tuple[Size, ...] = (5, 10, 15, 20, 25)  # cut from one sampling of the largest
     counts_runs: Annotated[int, Field(ge=0, lt=2**31)] = 1  # in how many runs, from the first
@@ -240,9 +240,9 @@ class Fitting(SettingsGroup):
     """What is tried when recalibrators are fitted."""
 
     solver: Literal["exact", "sgd"] = "exact"  # of TS; ATS and Platt are always fitted by sgd
-    losses: tuple[Loss, ...] = (("NLL", None), ("SS", 0.1), ("SS", 0.25), ("SS", 0.5), ("SS", 0.75))
+    losses: tuple[LossSetting, ...] = (("NLL", None), ("SS", 0.1), ("SS", 0.25), ("SS", 0.5), ("SS", 0.75))
     weight_decays: tuple[Annotated[float, Field(ge=0)], ...] = (0.0, 0.01)  # of ATS and Platt
-    learning_rate: Positive | None = None  # of ATS and Platt; None is the paper's 1e-5
+    learning_rate: PositiveFloat | None = None  # of ATS and Platt; None is the paper's 1e-5
     batch_size: Size = 4  # questions for a step of sgd
     warm_up: Annotated[float, Field(ge=0, le=1)] = 0.1  # share of the first epoch of sgd
     #: Trainings go as far as on so many questions: on fewer, the learning rate of ATS and Platt is higher by
@@ -271,7 +271,7 @@ class Selecting(SettingsGroup):
     """How a candidate is chosen on validation: as in `semcal.recalibration.choosing.select`."""
 
     by: Literal["gain", "brier"] = "gain"
-    measure_alphas: Annotated[tuple[Positive, ...], Field(min_length=1)] = (0.5, 0.75, 1.25)
+    measure_alphas: Annotated[tuple[PositiveFloat, ...], Field(min_length=1)] = (0.5, 0.75, 1.25)
 
 
 class Calibrating(SettingsGroup):
@@ -285,7 +285,7 @@ class Calibrating(SettingsGroup):
     delta: Annotated[float, Field(gt=0, lt=1)] = 0.05  # allowed probability that it is larger after all
 
 
-class Clustering(SettingsGroup):
+class ClusteringSettings(SettingsGroup):
     """How pairs become meanings."""
 
     linkage: Literal["components", "greedy", "complete"] = "components"
@@ -349,12 +349,12 @@ class GridSettings(SettingsGroup):
     datasets: Annotated[tuple[DataSet, ...], Field(min_length=1)]
     equivalence: str  # "exact", "atlas", or an NLI model's directory or id
     methods: Annotated[tuple[MethodName, ...], Field(min_length=1)] = METHODS
-    runs: Runs = Runs()
-    sampling: Sampling = Sampling()
+    runs: RunSettings = RunSettings()
+    sampling: SamplingSettings = SamplingSettings()
     fitting: Fitting = Fitting()
     selection: Selecting = Selecting()
     calibrated: Calibrating = Calibrating()
-    clustering: Clustering = Clustering()
+    clustering: ClusteringSettings = ClusteringSettings()
     grading: Grading = Grading()
     evaluation: Evaluation = Evaluation()
     extras: Extras = Extras()

@@ -23,12 +23,12 @@ from semcal.text.normal_form import normal_form
 
 #: The graders that have a name.
 GRADERS = ("rules", "exact", "letter", "nli", "judge:openai:URL#MODEL")
-Result = TypeVar("Result")
+_Result = TypeVar("_Result")
 Members: TypeAlias = Callable[[Sequence[int]], Sequence[int]]
 """Cluster → those of its samples that are graded."""
 
 
-def grade_together(grader: Grader, work: Callable[[Grader], Result]) -> Result:
+def grade_together(grader: Grader, work: Callable[[Grader], _Result]) -> _Result:
     """Return ``work(grader)``; all that it grades is graded at once if the grader is a `BatchGrader`.
 
     What `work` grades must not depend on other grades of it: it is called twice, first to see what it asks.

@@ -8,12 +8,12 @@ from pathlib import Path
 from semcal.errors import UsageError, shown
 from semcal.grading.rules import BatchGrader, Grade, Grader, GradeRequest, RuleGrader
 from semcal.models.equivalence import CachedEquivalence, Equivalence
-from semcal.servers.entailment import Task, load_verdicts
+from semcal.servers.entailment import EntailmentTask, load_verdicts
 from semcal.servers.settings import PREFIX, ServerSettings
 
 #: How the name of a judge begins: judge:openai:URL#MODEL.
 JUDGE = "judge:"
-JUDGEMENT = Task(
+JUDGEMENT = EntailmentTask(
     "judgement",
     ("correct", "incorrect"),
     """\

@@ -21,14 +21,13 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
 
-from semcal.arrays import as_numbers, as_option
+from semcal.arrays import Floats, as_numbers, as_option
 from semcal.errors import InputError, UndefinedWarning, UsageError, shown
 from semcal.registry import Catalogue, check_name
 
 Scalar = TypeVar("Scalar", bound=np.generic)
-Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Clusters = Sequence[Sequence[Sequence[int]]]
+ClusterLists = Sequence[Sequence[Sequence[int]]]
 LogLikelihoods = Sequence[Sequence[float]] | NDArray[np.floating]
 
 #: A log-likelihood above zero by no more than this is a rounding error; beyond it, it is a mistake.
@@ -47,7 +46,7 @@ FEW = 10_000
 
 
 @dataclass(frozen=True)
-class Layout:
+class ClusterLayout:
     """The clusters of Q questions (K clusters, S draws in all) as flat arrays."""
 
     offsets: Ints  # [Q+1] clusters of question q are offsets[q]:offsets[q+1]
@@ -86,7 +85,7 @@ class Layout:
             return peak + np.log(self.cluster_sum(np.exp(per_draw - np.repeat(peak, self.size))))
 
 
-def lay_out(clusters: Clusters, ids: Sequence[str] | None = None) -> Layout:
+def lay_out(clusters: ClusterLists, ids: Sequence[str] | None = None) -> ClusterLayout:
     """Flatten `clusters`; InputError names the question whose clusters are no partition of its draws."""
     if ids is not None and len(ids) != len(clusters):
         raise InputError(
@@ -120,7 +119,7 @@ def lay_out(clusters: Clusters, ids: Sequence[str] | None = None) -> Layout:
     twice = of_draw[times[place] > 1] if (times != 1).any() else times[:0]
     _refuse(twice, "has a draw in two clusters; every draw belongs to exactly one", ids)
     first_draw = _by_segment(np.minimum, draws, starts)
-    return Layout(offsets=offsets, m=m, size=size, starts=starts, first_draw=first_draw, order=place)
+    return ClusterLayout(offsets=offsets, m=m, size=size, starts=starts, first_draw=first_draw, order=place)
 
 
 def _lengths(sequences: Sequence[Sized] | NDArray[np.floating]) -> Ints:
@@ -156,7 +155,7 @@ def _refuse(questions: Ints, why: str, ids: Sequence[str] | None) -> None:
 
 
 def _in_cluster_order(
-    layout: Layout, log_likelihoods: LogLikelihoods, ids: Sequence[str] | None = None
+    layout: ClusterLayout, log_likelihoods: LogLikelihoods, ids: Sequence[str] | None = None
 ) -> Floats:
     """Check one log-likelihood a draw and put them in cluster order: [S]."""
     values, m = _flat_log_likelihoods(log_likelihoods, ids)
@@ -267,7 +266,7 @@ class SemanticConfidence:
 class ClusterStatistics:
     """What log-scores are computed from, a value for each cluster, [K]; only counts without likelihoods."""
 
-    layout: Layout
+    layout: ClusterLayout
     u: Floats | None = None  # [S] log-likelihoods in cluster order
 
     @cached_property
@@ -396,13 +395,13 @@ MEASURES = Catalogue(
 )
 
 
-Measures = list[str] | tuple[str, ...] | Mapping[str, Measure]
+MeasureNames = list[str] | tuple[str, ...] | Mapping[str, Measure]
 """Names of several measures."""
 
 
 @overload
 def confidence(
-    clusters: Clusters,
+    clusters: ClusterLists,
     log_likelihoods: LogLikelihoods | None = None,
     *,
     measure: str = "E-SC",
@@ -415,10 +414,10 @@ def confidence(
 
 @overload
 def confidence(
-    clusters: Clusters,
+    clusters: ClusterLists,
     log_likelihoods: LogLikelihoods | None = None,
     *,
-    measure: Measures,
+    measure: MeasureNames,
     t_alpha: float = 0.5,
     g_alpha: float = 0.5,
     ids: Sequence[str] | None = None,
@@ -427,10 +426,10 @@ def confidence(
 
 
 def confidence(
-    clusters: Clusters,
+    clusters: ClusterLists,
     log_likelihoods: LogLikelihoods | None = None,
     *,
-    measure: str | Measures = "E-SC",
+    measure: str | MeasureNames = "E-SC",
     t_alpha: float = 0.5,
     g_alpha: float = 0.5,
     ids: Sequence[str] | None = None,
@@ -546,7 +545,7 @@ def confidence(
     return results[measure] if isinstance(measure, str) else results
 
 
-def _tie_weights(layout: Layout, ties: str | Sequence[Sequence[float]]) -> Floats:
+def _tie_weights(layout: ClusterLayout, ties: str | Sequence[Sequence[float]]) -> Floats:
     """By what ties are settled where likelihoods do not: a logarithm for each cluster."""
     if isinstance(ties, str):
         check_name(ties, ("likelier", "first"), what="rule for ties")
@@ -581,7 +580,7 @@ def _entropy_terms(p: Floats) -> Floats:
     return terms
 
 
-def _softmax(layout: Layout, scores: Floats) -> tuple[Floats, Floats]:
+def _softmax(layout: ClusterLayout, scores: Floats) -> tuple[Floats, Floats]:
     """Softmax over the clusters of each question, and its largest value; NaN where every score is -inf."""
     top = layout.question_max(scores)
     shifted = np.exp(scores - layout.spread(np.where(top > -np.inf, top, 0.0)))
@@ -591,7 +590,7 @@ def _softmax(layout: Layout, scores: Floats) -> tuple[Floats, Floats]:
 
 def _result(
     measure: str,
-    layout: Layout,
+    layout: ClusterLayout,
     probabilities: Floats,
     largest: Floats,
     weights: Floats,
@@ -613,7 +612,7 @@ def _result(
     return SemanticConfidence(measure, probabilities, layout.offsets, largest, top, entropy)
 
 
-def _winners(layout: Layout, probabilities: Floats, largest: Floats, weights: Floats) -> Ints:
+def _winners(layout: ClusterLayout, probabilities: Floats, largest: Floats, weights: Floats) -> Ints:
     """Index, within each question, of the tied cluster that is likeliest, or the first of these."""
     tied = np.flatnonzero(probabilities >= layout.spread(largest - TIE))
     if len(tied) > len(largest):
@@ -675,7 +674,7 @@ def predictive_entropy(
     return 0.0 - _by_segment(np.add, values, _cumulative(m)[:-1]) / m
 
 
-def number_of_clusters(clusters: Clusters, *, ids: Sequence[str] | None = None) -> Ints:
+def number_of_clusters(clusters: ClusterLists, *, ids: Sequence[str] | None = None) -> Ints:
     """Number of distinct meanings of each question's answers, (Q,); arguments as in :func:`confidence`.
 
     >>> number_of_clusters([[[0, 1], [2]], [[0]]])
@@ -685,7 +684,7 @@ def number_of_clusters(clusters: Clusters, *, ids: Sequence[str] | None = None) 
 
 
 def semantic_entropy_rao_blackwell(
-    clusters: Clusters, sequence_log_likelihoods: LogLikelihoods, *, ids: Sequence[str] | None = None
+    clusters: ClusterLists, sequence_log_likelihoods: LogLikelihoods, *, ids: Sequence[str] | None = None
 ) -> Floats:
     r"""Rao-Blackwell estimate of semantic entropy from the likelihoods of whole sequences.
 
@@ -720,7 +719,7 @@ def semantic_entropy_rao_blackwell(
 
 
 def semantic_entropy_monte_carlo(
-    clusters: Clusters, sequence_log_likelihoods: LogLikelihoods, *, ids: Sequence[str] | None = None
+    clusters: ClusterLists, sequence_log_likelihoods: LogLikelihoods, *, ids: Sequence[str] | None = None
 ) -> Floats:
     r"""Monte-Carlo estimate of semantic entropy from the likelihoods of whole sequences.
 

@@ -11,15 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from semcal.arrays import as_option
-from semcal.metrics.frequencies import (
-    Floats,
-    FrequencyTable,
-    as_pairs,
-    both_names,
-    check_bins,
-    probability_table,
-)
+from semcal.arrays import Floats, as_option
+from semcal.metrics.frequencies import FrequencyTable, as_pairs, both_names, check_bins, probability_table
 
 #: A value above a bin edge by no more than this belongs to the bin below: 0.3 stored as float32 must not
 #: change bins.

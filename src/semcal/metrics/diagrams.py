@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from semcal.arrays import as_generator, as_numbers, as_option
+from semcal.arrays import Floats, as_generator, as_numbers, as_option
 from semcal.errors import UsageError, naming_extra
 from semcal.metrics.calibration_errors import equal_width_bin, running_sum_at
 from semcal.metrics.frequencies import (
-    Floats,
     FrequencyTable,
     both_names,
     check_bins,

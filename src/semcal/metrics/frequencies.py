@@ -19,11 +19,10 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
 
-from semcal.arrays import as_numbers, as_option
+from semcal.arrays import Floats, as_numbers, as_option
 from semcal.errors import InputError, UndefinedWarning, UsageError
 
-Floats = NDArray[np.float64]
-Labels = Sequence[Hashable] | NDArray[Any]
+GroupLabels = Sequence[Hashable] | NDArray[Any]
 Groups = NDArray[np.intp]
 """The number of each question's group: 0, 1, … in order of first appearance."""
 
@@ -141,7 +140,7 @@ def as_pairs(confidence: ArrayLike, correct: ArrayLike) -> tuple[Floats, Floats]
     return p, c
 
 
-def as_groups(labels: Labels | None, n: int) -> Groups | None:
+def as_groups(labels: GroupLabels | None, n: int) -> Groups | None:
     """Number the groups of n questions; None if each is a group of its own."""
     if labels is None:
         return None
@@ -161,7 +160,7 @@ def as_groups(labels: Labels | None, n: int) -> Groups | None:
 
 
 @dataclass(frozen=True, eq=False)
-class Runs:
+class ScoredRuns:
     """Values and outcomes of R runs on the same N questions."""
 
     confidences: Sequence[Floats]  # R times [N]; absent where any score was given

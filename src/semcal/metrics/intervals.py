@@ -16,14 +16,13 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike
 
-from semcal.arrays import as_generator, as_numbers, as_option
+from semcal.arrays import Floats, as_generator, as_numbers, as_option
 from semcal.errors import InputError
 from semcal.metrics.frequencies import (
-    Floats,
     FrequencyTable,
+    GroupLabels,
     Groups,
-    Labels,
-    Runs,
+    ScoredRuns,
     as_correct,
     as_groups,
     both_names,
@@ -40,7 +39,7 @@ from semcal.registry import check_name
 #: With fewer units an error of calibration, and with fewer of one class an AUROC, has a wider interval.
 FEW_QUESTIONS, FEW_OF_A_CLASS = 200, 30
 
-Key = TypeVar("Key", bound=Hashable)
+_Key = TypeVar("_Key", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -134,22 +133,22 @@ class Contrast:
 
 
 @dataclass(frozen=True, eq=False)
-class JointBootstrap(Generic[Key]):
+class JointBootstrap(Generic[_Key]):
     """The metrics of several methods in the data and in the same resamples of the questions.
 
     In another process (pickled) it gives contrasts and tests, no intervals of single metrics.
     """
 
-    estimates: Mapping[Key, Mapping[str, float]]  # method → metric → its mean over runs
-    resampled: Mapping[Key, Mapping[str, Floats]]  # … → its value in each resample, NaN where undefined
-    right: Mapping[Key, float]  # right answers of a method, mean over runs
+    estimates: Mapping[_Key, Mapping[str, float]]  # method → metric → its mean over runs
+    resampled: Mapping[_Key, Mapping[str, Floats]]  # … → its value in each resample, NaN where undefined
+    right: Mapping[_Key, float]  # right answers of a method, mean over runs
     n: int  # questions
     units: int  # of them that are drawn: questions, or their groups
     level: float
-    if_calibrated: Callable[[Key, str], Floats] = field(repr=False)
+    if_calibrated: Callable[[_Key, str], Floats] = field(repr=False)
     """(method, error of calibration) → its value in each resample if the confidences were calibrated."""
 
-    def interval(self, key: Key, metric: str) -> Interval:
+    def interval(self, key: _Key, metric: str) -> Interval:
         """The bias-corrected interval of one metric over questions (:func:`bootstrap`)."""
         kind, estimate, values = METRICS[metric], self.estimates[key][metric], self.resampled[key][metric]
         interval = interval_of(
@@ -179,11 +178,11 @@ class JointBootstrap(Generic[Key]):
         low, high = (scale * end - shift for end in area_interval(area, right, wrong, self.level))
         return interval.holding(low, high)
 
-    def contrast(self, key: Key, metric: str) -> Contrast:
+    def contrast(self, key: _Key, metric: str) -> Contrast:
         """One metric of one method, to be compared with others."""
         return Contrast(self.estimates[key][metric], self.resampled[key][metric])
 
-    def paired(self, first: Key, second: Key, metric: str) -> PairedTest:
+    def paired(self, first: _Key, second: _Key, metric: str) -> PairedTest:
         """The test of two methods by one metric (:func:`paired_test`)."""
         difference = self.contrast(first, metric) - self.contrast(second, metric)
         span = 1.0 - METRICS[metric].least
@@ -233,15 +232,15 @@ def mean_and_standard_error(values: ArrayLike) -> MeanOverRuns:
 
 
 def joint_bootstrap(
-    methods: Mapping[Key, tuple[ArrayLike, ArrayLike]],
+    methods: Mapping[_Key, tuple[ArrayLike, ArrayLike]],
     *,
     metrics: Sequence[str] | None = None,
-    groups: Labels | None = None,
+    groups: GroupLabels | None = None,
     bins: int = 15,
     level: float = 0.95,
     resamples: int = 1000,
     seed: int | Sequence[int] | np.random.Generator = 0,
-) -> JointBootstrap[Key]:
+) -> JointBootstrap[_Key]:
     """Measure several methods on the same resamples of the questions.
 
     The intervals are those of :func:`bootstrap` with the same seed, the tests those of :func:`paired_test`.
@@ -261,7 +260,7 @@ def joint_bootstrap(
     names = _known(metrics)
     options = _checked_options(level, resamples, bins)
     ranks = all(METRICS[name].ranks for name in names)
-    runs = {key: Runs.of(*arrays, any_score=ranks) for key, arrays in methods.items()}
+    runs = {key: ScoredRuns.of(*arrays, any_score=ranks) for key, arrays in methods.items()}
     if len({method.n for method in runs.values()}) > 1:
         numbers = ", ".join(f"{key}: {method.n}" for key, method in runs.items())
         raise InputError(f"methods are compared on the same questions, got different numbers ({numbers})")
@@ -276,7 +275,7 @@ def bootstrap(
     metrics: Sequence[str] | None = None,
     score: ArrayLike | None = None,
     weights: ArrayLike | None = None,
-    groups: Labels | None = None,
+    groups: GroupLabels | None = None,
     bins: int = 15,
     level: float = 0.95,
     resamples: int = 1000,
@@ -365,7 +364,7 @@ def bootstrap(
     """
     names = _known(metrics)
     options = _checked_options(level, resamples, bins)
-    runs = Runs.of(confidence, correct, score, weights=weights)
+    runs = ScoredRuns.of(confidence, correct, score, weights=weights)
     joint = _bootstrapped({None: runs}, names, groups, *options, seed)
     return {name: joint.interval(None, name) for name in names}
 
@@ -377,7 +376,7 @@ def paired_test(
     second_correct: ArrayLike,
     *,
     metric: str = "ace",
-    groups: Labels | None = None,
+    groups: GroupLabels | None = None,
     bins: int = 15,
     level: float = 0.95,
     resamples: int = 1000,
@@ -501,7 +500,7 @@ def area_interval(area: float, right: float, wrong: float, level: float) -> tupl
 
 
 def _averages(
-    runs: Runs, metrics: Sequence[str], bins: int, tabulate: Callable[[Floats, Floats], FrequencyTable]
+    runs: ScoredRuns, metrics: Sequence[str], bins: int, tabulate: Callable[[Floats, Floats], FrequencyTable]
 ) -> dict[str, Floats]:
     """Each metric of the tables of values and outcomes, averaged over runs: [B]."""
     by_run = []
@@ -521,12 +520,12 @@ def _averages(
 
 
 def _calibrated_errors(
-    methods: Mapping[Key, Runs],
+    methods: Mapping[_Key, ScoredRuns],
     resamples: int,
     groups: Groups | None,
     bins: int,
     rng: np.random.Generator,
-) -> Callable[[Key, str], Floats]:
+) -> Callable[[_Key, str], Floats]:
     """Errors of calibration if the confidences were calibrated, from the same numbers for all methods."""
     n = next(iter(methods.values())).n if methods else 0
 
@@ -535,10 +534,10 @@ def _calibrated_errors(
         return draw_uniforms(n, resamples, rng, groups)
 
     @lru_cache(maxsize=1)  # errors of one method are asked for in a row
-    def tables(key: Key) -> list[FrequencyTable]:
+    def tables(key: _Key) -> list[FrequencyTable]:
         return [shared_table(values, uniforms() < values) for values in methods[key].confidences]
 
-    def errors(key: Key, metric: str) -> Floats:
+    def errors(key: _Key, metric: str) -> Floats:
         values = [measure_rows(table, [metric], bins)[metric] for table in tables(key)]
         return np.average(values, axis=0, weights=methods[key].weights)
 
@@ -546,14 +545,14 @@ def _calibrated_errors(
 
 
 def _bootstrapped(
-    methods: Mapping[Key, Runs],
+    methods: Mapping[_Key, ScoredRuns],
     names: Sequence[str],
-    groups: Labels | None,
+    groups: GroupLabels | None,
     bins: int,
     level: float,
     resamples: int,
     seed: Any,
-) -> JointBootstrap[Key]:
+) -> JointBootstrap[_Key]:
     """Measure methods on as many questions in the data and in resamples."""
     rng = as_generator(seed)
     n = next(iter(methods.values())).n if methods else 0
@@ -624,7 +623,7 @@ def agreement(
     verdicts: ArrayLike,
     human: ArrayLike,
     *,
-    groups: Labels | None = None,
+    groups: GroupLabels | None = None,
     seed: int | np.random.Generator = 0,
 ) -> Agreement:
     r"""Compare a grader's verdicts with people's.

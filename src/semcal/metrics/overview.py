@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import ArrayLike
 
-from semcal.arrays import as_generator, as_numbers, as_option
+from semcal.arrays import Floats, as_generator, as_numbers, as_option
 from semcal.errors import InputError, UsageError
 from semcal.metrics.calibration_errors import (
     ace_of,
@@ -24,9 +24,8 @@ from semcal.metrics.calibration_errors import (
     uncertainty_of,
 )
 from semcal.metrics.frequencies import (
-    Floats,
     FrequencyTable,
-    Labels,
+    GroupLabels,
     as_correct,
     as_groups,
     as_pairs,
@@ -170,7 +169,7 @@ def summary(
     *,
     bins: int = 15,
     score: ArrayLike | None = None,
-    groups: Labels | None = None,
+    groups: GroupLabels | None = None,
     draws: int = 1000,
     seed: int | np.random.Generator = 0,
 ) -> dict[str, float]:
@@ -269,7 +268,7 @@ def noise_floor(
     correct: ArrayLike | None = None,
     *,
     metric: str = "ace",
-    groups: Labels | None = None,
+    groups: GroupLabels | None = None,
     bins: int = 15,
     draws: int = 1000,
     seed: int | np.random.Generator = 0,
@@ -336,7 +335,7 @@ def noise_floors(
     correct: Floats | None,
     metrics: Sequence[str],
     *,
-    groups: Labels | None = None,
+    groups: GroupLabels | None = None,
     bins: int = 15,
     draws: int = 1000,
     seed: int | np.random.Generator = 0,
@@ -380,7 +379,7 @@ def _floor_figures(
     confidence: Floats,
     correct: Floats,
     *,
-    groups: Labels | None = None,
+    groups: GroupLabels | None = None,
     bins: int,
     draws: int,
     seed: int | np.random.Generator,

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from semcal.arrays import Floats
 from semcal.errors import InputError, UsageError, shown
-from semcal.metrics.frequencies import Floats, Groups, probability_table
+from semcal.metrics.frequencies import Groups, probability_table
 
 #: Folds of a cross-validation, and how often it is repeated with other folds.
 FOLDS, REPEATS = 5, 4

@@ -14,9 +14,9 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike
 
-from semcal.arrays import as_numbers
+from semcal.arrays import Floats, as_numbers
 from semcal.errors import InputError
-from semcal.metrics.frequencies import Floats, FrequencyTable, both_names, score_table, warn_undefined
+from semcal.metrics.frequencies import FrequencyTable, both_names, score_table, warn_undefined
 
 
 @both_names

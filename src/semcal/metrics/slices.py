@@ -10,12 +10,11 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike
 
-from semcal.arrays import as_option
+from semcal.arrays import Floats, as_option
 from semcal.errors import InputError
 from semcal.metrics.frequencies import (
-    Floats,
+    GroupLabels,
     Groups,
-    Labels,
     as_correct,
     as_groups,
     as_pairs,
@@ -68,7 +67,7 @@ def slices(
     *,
     answered: ArrayLike | None = None,
     risk_limit: float | None = None,
-    groups: Labels | None = None,
+    groups: GroupLabels | None = None,
     level: float = 0.95,
     seed: int = 0,
 ) -> list[Slice]:

@@ -11,12 +11,11 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
 
-from semcal.arrays import as_numbers, as_option
+from semcal.arrays import Floats, as_numbers, as_option
 from semcal.errors import UsageError
 from semcal.metrics.frequencies import (
-    Floats,
+    GroupLabels,
     Groups,
-    Labels,
     as_correct,
     as_groups,
     as_probabilities,
@@ -169,7 +168,7 @@ def risk_controlled_threshold(
     delta: float = 0.05,
     thresholds: ArrayLike | None = None,
     start: float | None = None,
-    groups: Labels | None = None,
+    groups: GroupLabels | None = None,
     seed: int = 0,
 ) -> RiskControlledThreshold:
     r"""Find the loosest threshold above which the error rate is at most r, with probability 1 - δ.

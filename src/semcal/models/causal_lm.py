@@ -25,8 +25,8 @@ from semcal.errors import ModelError, QuestionError
 from semcal.models.decoding import (
     AnswerLengths,
     BatchPlanner,
+    DecodedSamples,
     DecodingRequest,
-    Samples,
     ats_among,
     beam_search,
     decode,
@@ -36,8 +36,8 @@ from semcal.models.drawing import check_not_nan, inverse_cdf, most_likely
 from semcal.models.language_model import (
     Answers,
     Capabilities,
-    Cut,
     Generation,
+    GenerationCut,
     Prompt,
     SampleRequest,
     shared_length,
@@ -334,7 +334,9 @@ class CausalLanguageModel:
         lengths = AnswerLengths.limits(len(prompts), draws=m * len(recalibrators), steps=steps)
         return self._planner.invalid_prompts(prompts, lengths, ats_among(recalibrators))
 
-    def _decoded(self, prompts: Sequence[Prompt], request: DecodingRequest) -> Iterator[tuple[int, Samples]]:
+    def _decoded(
+        self, prompts: Sequence[Prompt], request: DecodingRequest
+    ) -> Iterator[tuple[int, DecodedSamples]]:
         """Each question and its samples, in the order in which the questions are finished."""
         for error in self._invalid(prompts, request.recalibrators, request.m, request.steps):
             raise error
@@ -357,7 +359,7 @@ class CausalLanguageModel:
         for (i, tokens), token_scores in zip(missing.items(), scores):
             answers[i] = rescoring.with_scores(i, answers[i], dict(zip(tokens, token_scores)))
 
-    def _draw(self, samples: Samples, index: tuple[int, int]) -> Generation:
+    def _draw(self, samples: DecodedSamples, index: tuple[int, int]) -> Generation:
         """The generation of one draw: recalibrator and number."""
         count = int((samples.tokens[index] >= 0).sum())
         return self._generation(
@@ -471,7 +473,7 @@ def _run(
 class Rescoring:
     """Which tokens of each draw are scored, and their log-probabilities as far as decoding has read them."""
 
-    def __init__(self, chat_format: ChatFormat, cut: Cut, prompts: Sequence[Prompt]) -> None:
+    def __init__(self, chat_format: ChatFormat, cut: GenerationCut, prompts: Sequence[Prompt]) -> None:
         self._format, self._cut, self._prompts = chat_format, cut, prompts
         self._completions: dict[tuple[int, _Ids], tuple[_Ids | None, int]] = {}
         self.closing_tokens = _closing_tokens(chat_format)
@@ -495,7 +497,7 @@ class Rescoring:
         return completion is not None and completion[:-1] == token_ids
 
     def rescored(
-        self, i: int, draws: Sequence[Generation], samples: Samples, recalibrator: int
+        self, i: int, draws: Sequence[Generation], samples: DecodedSamples, recalibrator: int
     ) -> list[Generation]:
         """The draws of a question under a recalibrator (its number), with the scores that its samples hold.
 

@@ -47,9 +47,9 @@ LINKAGES = ("components", "greedy", "complete")
 #: Pairs per round: questions start as others finish, so that batches stay full and memory bounded.
 PAIRS_PER_ROUND = 2048
 
-Pair = tuple[str, str]
+TextPair = tuple[str, str]
 #: Yields pairs of normal forms to compare next, is sent their margins, returns the clusters of answers.
-Search = Generator[list[Pair], list[float], list[list[str]]]
+Search = Generator[list[TextPair], list[float], list[list[str]]]
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ class QuestionSearch:
 
     def __init__(self, question: str, search: Search) -> None:
         self.question = question
-        self.pending: list[Pair] = []
+        self.pending: list[TextPair] = []
         self.found: list[list[str]] = []
         self._search = search
 
@@ -157,7 +157,7 @@ class QuestionSearch:
         """Take the margins of the pending pairs; true if more pairs are pending."""
         return self._take(lambda: self._search.send(margins))
 
-    def _take(self, step: Callable[[], list[Pair]]) -> bool:
+    def _take(self, step: Callable[[], list[TextPair]]) -> bool:
         try:
             self.pending = step()
         except StopIteration as finished:
@@ -218,7 +218,7 @@ class Relation:
         self.counts = {text: len(positions) for text, positions in counts.items()}
         self.forms = {text: normal_form(text) for text in counts}
         self._question, self._cut = question, cut
-        self._verdicts: dict[Pair, bool | None] = {}
+        self._verdicts: dict[TextPair, bool | None] = {}
 
     def verdict(self, first: str, second: str) -> bool | None:
         """Return whether two answers mean the same by rule; None if rules do not say."""
@@ -228,7 +228,7 @@ class Relation:
             self._verdicts[pair] = decide(self._question, *pair, cut=cut)
         return self._verdicts[pair]
 
-    def form_pair(self, first: str, second: str) -> Pair:
+    def form_pair(self, first: str, second: str) -> TextPair:
         """Return what the model is asked of two answers: their normal forms, the shorter first."""
         one, other = sorted((self.forms[first], self.forms[second]), key=_rank)
         return one, other
@@ -245,7 +245,7 @@ def _components(relation: Relation) -> Search:
     texts = sorted(relation.texts)
     same = [pair for pair in combinations(texts, 2) if relation.verdict(*pair)]
     units = _join(texts, [(math.inf, *pair) for pair in same], relation)
-    margins: dict[Pair, float] = {}
+    margins: dict[TextPair, float] = {}
     clusters: list[list[str]] = []
     waiting = units
     while waiting:
@@ -270,7 +270,9 @@ def _components(relation: Relation) -> Search:
     return clusters
 
 
-def _ask(pairs: list[Pair], margins: dict[Pair, float]) -> Generator[list[Pair], list[float], None]:
+def _ask(
+    pairs: list[TextPair], margins: dict[TextPair, float]
+) -> Generator[list[TextPair], list[float], None]:
     """Ask about the pairs of forms that have no margin yet."""
     unknown = [pair for pair in dict.fromkeys(pairs) if pair not in margins]
     if unknown:
@@ -279,8 +281,8 @@ def _ask(pairs: list[Pair], margins: dict[Pair, float]) -> Generator[list[Pair],
 
 
 def _accepted(
-    unit: list[str], others: list[list[str]], relation: Relation, margins: dict[Pair, float]
-) -> Generator[list[Pair], list[float], tuple[list[list[str]], list[list[str]]]]:
+    unit: list[str], others: list[list[str]], relation: Relation, margins: dict[TextPair, float]
+) -> Generator[list[TextPair], list[float], tuple[list[list[str]], list[list[str]]]]:
     """Split units into those that the model holds equivalent to one unit by some pair, and the rest."""
     queues = {
         place: list(dict.fromkeys(relation.form_pair(*pair) for pair in product(unit, other)))
@@ -319,7 +321,7 @@ def _join(texts: Sequence[str], joins: list[tuple[float, str, str]], relation: R
 
 def _greedy(relation: Relation) -> Search:
     """Let each answer join the first cluster whose first member it is equivalent to."""
-    margins: dict[Pair, float] = {}
+    margins: dict[TextPair, float] = {}
     clusters, waiting = [], relation.texts
     while waiting:
         first, *others = waiting
@@ -339,7 +341,7 @@ def _greedy(relation: Relation) -> Search:
 def _complete(relation: Relation) -> Search:
     """Compare all pairs, the most frequent answers first, and link the samples."""
     ordered = sorted(relation.texts, key=lambda text: (-relation.counts[text], *_rank(text)))
-    margins: dict[Pair, float] = {}
+    margins: dict[TextPair, float] = {}
     open_pairs = [pair for pair in combinations(ordered, 2) if relation.verdict(*pair) is None]
     yield from _ask([relation.form_pair(*pair) for pair in open_pairs], margins)
     related = {pair for pair in combinations(ordered, 2) if relation.verdict(*pair)}
@@ -369,7 +371,7 @@ class Verdicts:
     calls: int = 0
     _margins: dict[Triple, float] = field(default_factory=dict)
 
-    def margins(self, questions: Sequence[str], pairs: Sequence[Pair]) -> list[float]:
+    def margins(self, questions: Sequence[str], pairs: Sequence[TextPair]) -> list[float]:
         """Return for each pair of normal forms the smaller margin of its directions, > 0 if both entail."""
         triples = [(question, *pair) for question, pair in zip(questions, pairs)]
         forward = self._asked(triples)
@@ -532,7 +534,7 @@ def _same_as(answer: str, row: Row, equivalence: Equivalence) -> Search:
     verdicts = {text: relation.verdict(answer, text) for text in texts if text.strip()}
     if equal := [text for text, same in verdicts.items() if same and relation.forms[text] == own]:
         return [equal]
-    margins: dict[Pair, float] = {}
+    margins: dict[TextPair, float] = {}
     yield from _ask([relation.form_pair(answer, t) for t, same in verdicts.items() if same is None], margins)
     return [
         [

@@ -395,7 +395,7 @@ class DecodingRequest:
 @torch.no_grad()
 def decode(
     request: DecodingRequest, prefix: TreeCache, scheduler: Scheduler
-) -> Iterator[tuple[int, Samples]]:
+) -> Iterator[tuple[int, DecodedSamples]]:
     """Decode all questions of a call, which wait in the scheduler; `prefix` holds the shared prefix.
 
     Yields each question and its samples as soon as all of its draws have ended.
@@ -408,7 +408,7 @@ def decode(
 
 
 @dataclass(frozen=True)
-class Samples:
+class DecodedSamples:
     """The draws of a question, or those of several with an axis in front."""
 
     tokens: NDArray[np.int64]  # (R, m, steps) by recalibrator, draw and step; -1 after the end
@@ -417,7 +417,7 @@ class Samples:
     closing_log_probs: NDArray[np.float32]
 
     @classmethod
-    def unknown(cls, questions: int, request: DecodingRequest) -> Samples:
+    def unknown(cls, questions: int, request: DecodingRequest) -> DecodedSamples:
         """No tokens yet of so many questions."""
         shape = questions, len(request.recalibrators), request.m, request.steps
         closing_shape = (*shape[:-1], request.steps + 1, len(request.closing_tokens))
@@ -427,13 +427,15 @@ class Samples:
             np.full(closing_shape, np.nan, dtype=np.float32),
         )
 
-    def __getitem__(self, questions: int | Index) -> Samples:
-        return Samples(self.tokens[questions], self.log_probs[questions], self.closing_log_probs[questions])
+    def __getitem__(self, questions: int | Index) -> DecodedSamples:
+        return DecodedSamples(
+            self.tokens[questions], self.log_probs[questions], self.closing_log_probs[questions]
+        )
 
-    def append(self, later: Samples) -> Samples:
+    def append(self, later: DecodedSamples) -> DecodedSamples:
         """These questions, then others."""
         pairs = zip(vars(self).values(), vars(later).values(), strict=True)
-        return Samples(*(np.concatenate(pair) for pair in pairs))
+        return DecodedSamples(*(np.concatenate(pair) for pair in pairs))
 
 
 @dataclass(frozen=True)
@@ -456,7 +458,7 @@ class ActiveDraws:
 
     @property
     def index(self) -> tuple[Index, Index, Index, Index]:
-        """Their next tokens in `Samples` of all rows."""
+        """Their next tokens in `DecodedSamples` of all rows."""
         return self.row, self.recalibrator, self.draw, self.step
 
     def __len__(self) -> int:
@@ -493,7 +495,7 @@ class ActiveBatch:
         self.cache = self._prefix.empty()
         self._questions: list[int] = []  # by row
         self._uniforms = np.zeros((0, self._request.m, self._request.steps))
-        self._samples, self.draws = Samples.unknown(0, self._request), self._first_draws(range(0))
+        self._samples, self.draws = DecodedSamples.unknown(0, self._request), self._first_draws(range(0))
         self.frontier = Frontier.empty()
 
     def _first_draws(self, rows: range, node: int = 0) -> ActiveDraws:
@@ -533,7 +535,7 @@ class ActiveBatch:
         first = start(self.cache, [self._request.prompts[i] for i in questions], row)
         self.frontier = self.frontier.append(first)
         self.draws = self.draws.append(self._first_draws(range(row, row + len(questions)), node))
-        self._samples = self._samples.append(Samples.unknown(len(questions), self._request))
+        self._samples = self._samples.append(DecodedSamples.unknown(len(questions), self._request))
         self._uniforms = np.concatenate([self._uniforms, [self._request.uniforms(i) for i in questions]])
         self._questions.extend(questions)
         self._tree_sizes.add(len(questions))
@@ -554,7 +556,7 @@ class ActiveBatch:
         step = np.minimum(self.draws.step, self._request.steps - 1)
         return torch.from_numpy(self._uniforms[self.draws.row, self.draws.draw, step])
 
-    def advance(self, chosen: ChosenTokens) -> list[tuple[int, Samples]]:
+    def advance(self, chosen: ChosenTokens) -> list[tuple[int, DecodedSamples]]:
         """Record each draw's token and run what continues; returns the questions that this finishes."""
         draws, steps, samples = self.draws, self._request.steps, self._samples
         samples.closing_log_probs[draws.index] = chosen.closing_log_probs

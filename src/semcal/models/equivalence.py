@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 
 from semcal.databases import (
     LOCK_TIMEOUT,
-    Layout,
+    DatabaseLayout,
     as_store_errors,
     close_whole,
     connect,
@@ -432,7 +432,7 @@ WITH wanted (question, premise, hypothesis) AS (VALUES {rows})
 SELECT question, premise, hypothesis, margin FROM wanted JOIN verdicts USING (question, premise, hypothesis)
 WHERE model = ?
 """
-_LAYOUT = Layout("cache", APPLICATION_ID, SCHEMA, {"verdicts": _CREATE})
+_LAYOUT = DatabaseLayout("cache", APPLICATION_ID, SCHEMA, {"verdicts": _CREATE})
 
 
 class CachedEquivalence:

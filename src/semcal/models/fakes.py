@@ -42,8 +42,8 @@ from semcal.models.equivalence import FakeEquivalence
 from semcal.models.language_model import (
     Answers,
     Capabilities,
-    Cut,
     Generation,
+    GenerationCut,
     Prompt,
     SampleRequest,
 )
@@ -339,7 +339,7 @@ class FakeLanguageModel:
         return [self._generation(*sequence) for sequence in zip(tokens, log_probs)]
 
     def _rescored(
-        self, prompt: Prompt, draws: list[Generation], recalibrator: AnyRecalibrator, cut: Cut
+        self, prompt: Prompt, draws: list[Generation], recalibrator: AnyRecalibrator, cut: GenerationCut
     ) -> list[Generation]:
         """The draws; those that are cut with the score of what remains of them."""
         question, rescored = self._question(prompt), list[Generation]()

@@ -62,11 +62,11 @@ LabelledPrompt = tuple[Question, Prompt, list[tuple[int, ...]]]
 Answers = Sequence[Sequence[tuple[int, ...]]]
 """By question the token ids of each of its answers."""
 
-Cut = Callable[[Prompt, Generation], tuple[int, int, bool]]
+GenerationCut = Callable[[Prompt, Generation], tuple[int, int, bool]]
 """Start and end of what is scored of a draw's text, and whether an end of turn is scored behind it."""
 
 
-Draws: TypeAlias = "list[Generation] | QuestionError"
+GenerationsOrError: TypeAlias = "list[Generation] | QuestionError"
 """The answers drawn to one prompt, or why there are none."""
 
 
@@ -84,7 +84,9 @@ class SampleRequest:
     seeds: Sequence[int] = (0,)  # one a run
     max_new_tokens: int = 10  # an answer's length in tokens, end of turn included
     truncation: Truncation | None = None  # top-k and top-p; by default the whole vocabulary is drawn from
-    cut: Cut | None = None  # what is scored of a draw's text; draws that are cut have `Generation.rescored`
+    cut: GenerationCut | None = (
+        None  # what is scored of a draw's text; draws that are cut have `Generation.rescored`
+    )
     first: int = 0  # number of the first draw: those before it are left out, the others stay the same
 
 
@@ -153,7 +155,7 @@ class DrawsAnswers(Protocol[DrawnT, AnswerT]):
         """The errors that `sample` would raise: prompts with no room for an answer, or over the budget."""
 
 
-class Sampler(DrawsAnswers[Draws, "Generation | QuestionError"], Protocol):
+class Sampler(DrawsAnswers[GenerationsOrError, "Generation | QuestionError"], Protocol):
     """What answers can be drawn from: a language model, or a server (`semcal.servers`)."""
 
 

@@ -43,7 +43,7 @@ from semcal.recalibration.provenance import (
     warn_if_few,
 )
 from semcal.registry import check_name
-from semcal.rows import Grades, Json, Row, as_rows, check_distinct, warn_of_failures
+from semcal.rows import Grades, Json, Row, Rows, as_rows, check_distinct, warn_of_failures
 from semcal.steps import WorkerState, run_steps
 from semcal.store import Stage, Store
 from semcal.workers import SerialExecutor
@@ -67,8 +67,7 @@ KEPT_SCORES = ("measure", "measure_alpha", "gain", "brier", "ace", "auroc", "acc
 #: How TS-grid samples by default: ten answers after no examples.
 TEN_DRAWS = Sampling(())
 
-Rows = Sequence[Row]
-Key = TypeVar("Key", bound=Hashable)
+_Key = TypeVar("_Key", bound=Hashable)
 _Choice = TypeVar("_Choice")
 
 # ---- Candidates
@@ -193,14 +192,14 @@ def fit_candidates(
 def sample_candidates(
     model: Sampler,
     questions: Sequence[Question],
-    recalibrators: Mapping[Key, AnyRecalibrator],
+    recalibrators: Mapping[_Key, AnyRecalibrator],
     sampling: Sampling,
     clustering: Grouping,
     *,
     progress: Callable[[int], None] | None = None,
     keep: Store | None = None,
     on_bad_question: Callable[[QuestionError], None] | None = None,
-) -> dict[Key, list[Row]]:
+) -> dict[_Key, list[Row]]:
     """Sample and cluster questions under every candidate: rows by candidate, in the order of the questions.
 
     The candidates share the random numbers, and in each block (`question_blocks`) one pass of the model and

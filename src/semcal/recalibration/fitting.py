@@ -44,7 +44,7 @@ from semcal.recalibration.temperature import (
 from semcal.recalibration.training import StepProgress
 from semcal.registry import check_name
 from semcal.rows import Json
-from semcal.servers.sampler import GoldQuestion, PartitionRequests, Route, Row, ServerModel, choose_route
+from semcal.servers.sampler import GoldQuestion, PartitionRequests, ReplyRow, Route, ServerModel, choose_route
 from semcal.store import Stage, Store
 
 Array = NDArray[np.float64]
@@ -407,9 +407,11 @@ class _RowsOfQuestions:
         """The questions that did not fail."""
         return [i for i in range(len(self.questions)) if i not in self.failed]
 
-    def rows(self, ask: Callable[[list[int]], Sequence[Row]], *, key: Sequence[Any]) -> dict[int, Row]:
+    def rows(
+        self, ask: Callable[[list[int]], Sequence[ReplyRow]], *, key: Sequence[Any]
+    ) -> dict[int, ReplyRow]:
         """The rows of all questions that have not failed, by their numbers; `ask` is given some numbers."""
-        numbers, rows = self.answered, dict[int, Row]()
+        numbers, rows = self.answered, dict[int, ReplyRow]()
         stage = replace(self.stage, settings={**self.stage.settings, "asked": list(key)})
         for start in range(0, len(numbers), BLOCK):
             block = numbers[start : start + BLOCK]
@@ -429,7 +431,7 @@ class _RowsOfQuestions:
         """The questions of these numbers."""
         return [self.questions[i] for i in numbers]
 
-    def by_token(self, rows: Mapping[int, Row], key: str) -> NDArray[np.float64]:
+    def by_token(self, rows: Mapping[int, ReplyRow], key: str) -> NDArray[np.float64]:
         """The values of all questions' tokens behind each other (N,); NaN where a question failed."""
         values = [
             value
@@ -438,7 +440,7 @@ class _RowsOfQuestions:
         ]
         return np.array(values)
 
-    def gold(self, raw: Mapping[int, Row], groups: NDArray[np.intp] | None) -> GoldTokens:
+    def gold(self, raw: Mapping[int, ReplyRow], groups: NDArray[np.intp] | None) -> GoldTokens:
         """The tokens of all questions."""
         counts = [len(question.tokens) for question in self.questions]
         return GoldTokens(
@@ -488,7 +490,7 @@ def _by_one_token(rows_of: _RowsOfQuestions, groups: NDArray[np.intp] | None) ->
     check_enough(len(raw), of="that the server answered for")
 
     def losses(beta: float) -> NDArray[np.float64]:
-        def ask(numbers: list[int]) -> list[Row]:
+        def ask(numbers: list[int]) -> list[ReplyRow]:
             return requests.losses(rows_of.numbered(numbers), [raw[i] for i in numbers], 1 / beta)
 
         return rows_of.by_token(rows_of.rows(ask, key=["losses", beta]), "nll")

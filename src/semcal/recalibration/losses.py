@@ -19,7 +19,7 @@ from semcal.recalibration.optimum import LossSums
 #: Stands for a logit of −inf: exp of it is 0 at every temperature, in float32 too.
 SMALLEST = -1e5
 #: Logits (N, V), targets (N,) and a weight for each token (N,).
-Batch = tuple[Tensor, Tensor, Tensor]
+LossBatch = tuple[Tensor, Tensor, Tensor]
 #: Logits held in float64 at once while fitting: what stays in a processor's cache.
 CHUNK = 128_000
 
@@ -150,7 +150,7 @@ def sums_at(beta: float, terms: TokenTerms, sample_weight: Tensor) -> LossSums:
 
 
 def sums_of_batches(
-    beta: float, batches: Iterable[Batch], *, loss: str, alpha: float | None
+    beta: float, batches: Iterable[LossBatch], *, loss: str, alpha: float | None
 ) -> tuple[LossSums, int]:
     """Return the sums of all batches at `beta`, and how many of their tokens have a positive weight."""
     total, tokens = LossSums(0.0, 0.0, 0.0, 0.0), 0
@@ -162,14 +162,14 @@ def sums_of_batches(
 
 def as_batch(
     logits: ArrayLike | Tensor, targets: ArrayLike | Tensor, weights: ArrayLike | None = None
-) -> Batch:
+) -> LossBatch:
     """Return logits (N, V), targets (N,) and weights (N,), by default 1, as tensors."""
     y = _whole(torch.as_tensor(targets))
     w = torch.ones_like(y, dtype=torch.float64) if weights is None else torch.as_tensor(weights).double()
     return torch.as_tensor(logits), y, w
 
 
-def _chunks(batches: Iterable[Batch]) -> Iterator[Batch]:
+def _chunks(batches: Iterable[LossBatch]) -> Iterator[LossBatch]:
     """Cut batches so that the float64 copies of a chunk stay small."""
     for logits, targets, weights in batches:
         if weights.shape != targets.shape or not bool(((weights >= 0) & weights.isfinite()).all()):

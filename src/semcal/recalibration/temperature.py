@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, Self
 
 import scipy
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, model_validator
 
 from semcal.data.question import Role
 from semcal.errors import FitError, UsageError, naming_extra, shown
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
     from torch import Tensor
 
-    from semcal.recalibration.losses import Batch
+    from semcal.recalibration.losses import LossBatch
 
 
 @dataclass(frozen=True)
@@ -303,7 +303,7 @@ class TemperatureScaling:
         batch = as_batch(logits, targets, weights)
         return self.fit_batches(lambda: [batch])
 
-    def fit_batches(self, batches: Callable[[], Iterable[Batch]]) -> Self:
+    def fit_batches(self, batches: Callable[[], Iterable[LossBatch]]) -> Self:
         """Fit T to batches of (logits (N, V), targets (N,), weights (N,)), one in memory at a time.
 
         `batches` is called once for each Newton step.
@@ -399,8 +399,7 @@ def single_temperature(recalibrator: OfMethod) -> float:
 
 # ---- What their files hold
 
-Positive = Annotated[float, Field(gt=0)]
-Count = Annotated[int, Field(ge=0, lt=2**63)]
+StoredCount = Annotated[int, Field(ge=0, lt=2**63)]
 Text = Annotated[str, Field(min_length=1)]
 
 
@@ -439,8 +438,8 @@ class FitRecord(Strict):
     """What a recalibrator's provenance must hold so that the prompt in it can be asked with."""
 
     prompt: _Prompt
-    n_questions: Count
-    seed: Count = 0
+    n_questions: StoredCount
+    seed: StoredCount = 0
 
 
 class _Steps(Strict):
@@ -448,7 +447,7 @@ class _Steps(Strict):
     steps: Annotated[int, Field(ge=1, lt=2**63)]
     drift_bound: Annotated[float, Field(ge=0)]
     losses: tuple[float, ...]
-    exact_temperature: Positive | None = None
+    exact_temperature: PositiveFloat | None = None
 
 
 class Contents(Strict):
@@ -497,8 +496,8 @@ class TSContents(Contents):
 
     keys = ("temperature", "loss", "alpha", "n_tokens", "certificate")
 
-    temperature: Positive
-    n_tokens: Count
+    temperature: PositiveFloat
+    n_tokens: StoredCount
     certificate: Certificate
 
     def check(self) -> None:
@@ -524,7 +523,7 @@ class GridContents(Contents):
 
     keys = ("temperature", "measure", "loss", "alpha")
 
-    temperature: Positive
+    temperature: PositiveFloat
     measure: str
     loss: Literal["Brier", "gain"]  # what it was chosen by
     alpha: None

@@ -27,7 +27,7 @@ from semcal.registry import check_name
 from semcal.serve import schema
 from semcal.serve.configuration import ServeSettings
 from semcal.serve.connections import BACKLOG, Connection, Limits
-from semcal.serve.guard import PAGE, Guard, Json
+from semcal.serve.guard import PAGE, Guard, JsonReply
 from semcal.serve.replies import Served
 from semcal.serve.requests import CHAT, CHECK, LABELS, ApiError, ChatRequest, CheckRequest, Label, body_error
 from semcal.serve.service import ClientGone, Service
@@ -42,7 +42,7 @@ POLICY = (
 NOT_SERVED = {"/responses", "/completions", "/messages"}
 #: What stands for the status of a reply that nobody waits for any more.
 CLIENT_GONE = 499
-Labels = Annotated[list[Label], Field(max_length=1000)]
+LabelBatch = Annotated[list[Label], Field(max_length=1000)]
 
 
 def make_app(service: Service) -> FastAPI:
@@ -54,7 +54,7 @@ def make_app(service: Service) -> FastAPI:
         redirect_slashes=False,  # a redirect would name the host that the client claims
         redoc_url=None,
         responses=schema.FAULTS,
-        default_response_class=Json,
+        default_response_class=JsonReply,
         generate_unique_id_function=lambda route: route.name,
     )
     _take_errors(app, service)
@@ -84,7 +84,7 @@ def _add_answers(app: FastAPI, service: Service) -> None:
         _note(request, served)
         _check_style(served)
         if not body.stream:
-            return Json(served.completion(), headers=served.headers)
+            return JsonReply(served.completion(), headers=served.headers)
         include_usage = bool(body.stream_options and body.stream_options.include_usage)
         events = served.events(include_usage=include_usage)
         return StreamingResponse(events, headers=served.headers, media_type="text/event-stream")
@@ -95,17 +95,17 @@ def _add_answers(app: FastAPI, service: Service) -> None:
         served = await service.check(body, lambda: _gone(request))
         _note(request, served)
         content = {"id": served.id, "object": "semcal.check", "semcal": served.semcal, "usage": served.usage}
-        return Json(content, headers=served.headers)
+        return JsonReply(content, headers=served.headers)
 
     @app.post(LABELS, responses=schema.replies(schema.LABELLED))
-    async def label(request: Request, body: Label | Labels) -> Response:
+    async def label(request: Request, body: Label | LabelBatch) -> Response:
         """Take whether answers were right, by the ids of their replies: one, or a list of them.
 
         Of equal answers to equal questions the first label counts; the others are kept.
         """
         labels = body if isinstance(body, list) else [body]
         found = await service.take_labels(labels, lambda: _gone(request), request.state.key)
-        return Json({"object": "list", "data": found})
+        return JsonReply({"object": "list", "data": found})
 
 
 def _add_state(app: FastAPI, service: Service) -> None:
@@ -117,18 +117,18 @@ def _add_state(app: FastAPI, service: Service) -> None:
     @app.get("/v1/models", responses=schema.replies(schema.MODELS))
     async def models() -> Response:
         """List the names that a request may give as its model."""
-        return Json({"object": "list", "data": [described(name) for name in service.models]})
+        return JsonReply({"object": "list", "data": [described(name) for name in service.models]})
 
     @app.get("/v1/models/{name:path}", responses=schema.replies(schema.MODEL))
     async def model(name: str) -> Response:
         """Describe a model."""
         service.check_model(name)
-        return Json(described(name))
+        return JsonReply(described(name))
 
     @app.get("/health", responses=schema.replies(schema.HEALTH))
     async def health() -> Response:
         """Say that the server runs."""
-        return Json({"status": "ok"})
+        return JsonReply({"status": "ok"})
 
     @app.get("/ready", responses=schema.replies(schema.READY, 503))
     async def ready() -> Response:
@@ -140,7 +140,7 @@ def _add_state(app: FastAPI, service: Service) -> None:
         alarm = service.watch is not None and service.watch.alarm
         content = {"status": status, "missing": missing, "log": log, "alarm": alarm}
         content["waiting"] = service.engine.n_waiting
-        return Json(content, status_code=200 if status == "ready" else 503)
+        return JsonReply(content, status_code=200 if status == "ready" else 503)
 
     @app.get("/version", responses=schema.replies(schema.VERSION))
     async def version() -> Response:
@@ -152,12 +152,12 @@ def _add_state(app: FastAPI, service: Service) -> None:
             "calibration": service.calibration.id,
             "answer_kind": service.calibration.answer_kind,
         }
-        return Json(content)
+        return JsonReply(content)
 
     @app.get("/v1/semcal/state", responses=schema.replies(schema.STATE))
     async def state() -> Response:
         """Say what the thresholds mean on the calibration's labelled questions, and how the watch goes."""
-        return Json(service.state)
+        return JsonReply(service.state)
 
     @app.get("/metrics", response_class=PlainTextResponse)
     async def metrics() -> Response:
@@ -183,7 +183,7 @@ def _take_errors(app: FastAPI, service: Service) -> None:
         if error.code != "abstained":  # which is counted as what it is
             service.count(request.url.path, error.outcome)
         request.state.noted["code"] = error.code
-        return Json(error.body, status_code=error.status, headers=error.headers)
+        return JsonReply(error.body, status_code=error.status, headers=error.headers)
 
     @app.exception_handler(ApiError)
     async def api_error(request: Request, error: ApiError) -> Response:
@@ -246,7 +246,7 @@ def _note(request: Request, served: Served) -> None:
 # ---- The server
 
 
-class Server(uvicorn.Server):
+class HttpServer(uvicorn.Server):
     """Ends at SIGTERM or Ctrl-C when what runs is answered; at once at a second Ctrl-C."""
 
     def __init__(self, service: Service) -> None:

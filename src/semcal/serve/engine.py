@@ -49,7 +49,7 @@ class BackendFailed(Exception):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class AnswerOutcome:
     """The answer to a question, and what it took."""
 
     answer: Answer
@@ -62,7 +62,7 @@ class Outcome:
     n_draws: int  # of a model, at each temperature
     by_other_model: bool = False  # a reply of the server names another model than was asked for
 
-    def followed_by(self, other: Outcome) -> Outcome:
+    def followed_by(self, other: AnswerOutcome) -> AnswerOutcome:
         """Another answer that was asked for after this one, with what both took."""
         costs = [cost for cost in (self.cost, other.cost) if cost is not None]
         return replace(
@@ -75,15 +75,15 @@ class Outcome:
 
 
 @dataclass(eq=False)
-class Job:
+class AnswerJob:
     """A question that waits for its answer; with `samples` the draws that there are already."""
 
     question: Question
     kind: AnswerKind
     samples: Mapping[str, Any] | None = None
-    future: Future[Outcome] = field(default_factory=Future)
+    future: Future[AnswerOutcome] = field(default_factory=Future)
 
-    def joins(self, batch: Mapping[str, list[Job]], first: Job) -> bool:
+    def joins(self, batch: Mapping[str, list[AnswerJob]], first: AnswerJob) -> bool:
         """Whether it can be asked in one pass with others: ids are distinct, or questions the same."""
         if self.kind != first.kind or self.samples is not None or first.samples is not None:
             return self is first
@@ -146,7 +146,7 @@ class Asker:
         #: Questions that enter one pass at most; over a server one, so that what it costs is known.
         self.batch = BATCH if self._client is None else 1
 
-    def outcomes(self, jobs: Sequence[Job]) -> dict[str, Outcome | Exception]:
+    def outcomes(self, jobs: Sequence[AnswerJob]) -> dict[str, AnswerOutcome | Exception]:
         """The answers to distinct questions of one kind by their ids, or why there is none."""
         uq, first = self._uq, jobs[0]
         seconds, (tokens_in, tokens_out, cost) = self._timed.seconds, self._spent()
@@ -160,14 +160,14 @@ class Asker:
             spent, cost = None, None
         features = _features(results, uq.calibration)
         rows = {t: {row.id: row for row in part} for t, part in results.rows_at.items()}
-        outcomes: dict[str, Outcome | Exception] = {}
+        outcomes: dict[str, AnswerOutcome | Exception] = {}
         for number, answer in enumerate(results):
             rows_of_answer = [part[answer.id].json for part in rows.values()]
             tokens = spent or (
                 len(rows_of_answer[0].get("prompt_token_ids") or ()),
                 sum(len(ids) for row in rows_of_answer for ids in row.get("token_ids") or ()),
             )
-            outcomes[answer.id] = Outcome(
+            outcomes[answer.id] = AnswerOutcome(
                 answer,
                 # of no answer nothing is learned
                 {name: values[number] for name, values in features.items() if answer.text is not None},
@@ -187,7 +187,7 @@ class Asker:
         if self._client is not None:
             self._client.close()
 
-    def _results(self, first: Job, questions: Sequence[Question]) -> Results:
+    def _results(self, first: AnswerJob, questions: Sequence[Question]) -> Results:
         if first.samples is None:
             return self._uq.answer_all(questions, progress=False, kind=first.kind)
         row = {**first.question.row(), **first.samples}
@@ -233,8 +233,8 @@ class Engine:
 
     def __init__(self, askers: Sequence[Asker], *, most: int) -> None:
         self._askers, self._most = askers, most
-        self._waiting: deque[Job] = deque()
-        self._under_way: dict[Asker, list[Job]] = {}
+        self._waiting: deque[AnswerJob] = deque()
+        self._under_way: dict[Asker, list[AnswerJob]] = {}
         self._changed = threading.Condition()
         self._closing = False
         self._seconds = 1.0  # that a pass takes, by the last ones
@@ -255,7 +255,7 @@ class Engine:
         """Whether all threads work."""
         return all(thread.is_alive() for thread in self._threads)
 
-    def submit(self, job: Job) -> None:
+    def submit(self, job: AnswerJob) -> None:
         """Let a question wait for its turn; ApiError, with when to try again, if too many do."""
         with self._changed:
             if self._closing or len(self._waiting) >= self._most:
@@ -266,7 +266,7 @@ class Engine:
             self._waiting.append(job)
             self._changed.notify()
 
-    def withdraw(self, job: Job) -> None:
+    def withdraw(self, job: AnswerJob) -> None:
         """Give a question up: it leaves the queue, and what only it needs is no longer asked of a server."""
         job.future.cancel()
         idle = []
@@ -315,14 +315,14 @@ class Engine:
             if len(self._waiting) == n:
                 return
 
-    def _next(self, asker: Asker) -> dict[str, list[Job]]:
+    def _next(self, asker: Asker) -> dict[str, list[AnswerJob]]:
         """What enters the next pass, by the ids of questions; empty once all is done and it is closing."""
         with self._changed:
             while not self._waiting:
                 if self._closing:
                     return {}
                 self._changed.wait()
-            first, batch, passed = self._waiting[0], dict[str, list[Job]](), deque[Job]()
+            first, batch, passed = self._waiting[0], dict[str, list[AnswerJob]](), deque[AnswerJob]()
             while self._waiting and len(batch) < self._batch:
                 job = self._waiting.popleft()
                 if job.joins(batch, first):
@@ -333,7 +333,7 @@ class Engine:
             self._under_way[asker] = [job for jobs in batch.values() for job in jobs]
             return batch
 
-    def _answer(self, asker: Asker, batch: Mapping[str, list[Job]]) -> None:
+    def _answer(self, asker: Asker, batch: Mapping[str, list[AnswerJob]]) -> None:
         """Answer each question; if a pass fails for one of them, each by itself."""
         try:
             outcomes = asker.outcomes([jobs[0] for jobs in batch.values()])
@@ -352,7 +352,7 @@ class Engine:
                 _resolve(job, outcomes.get(name) or QuestionError(name, "no answer"))
 
 
-def _resolve(job: Job, outcome: Outcome | Exception) -> None:
+def _resolve(job: AnswerJob, outcome: AnswerOutcome | Exception) -> None:
     """Tell who waits, unless that was given up."""
     if not job.future.set_running_or_notify_cancel():
         return

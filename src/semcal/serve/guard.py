@@ -42,7 +42,7 @@ HEADERS = {
 }
 
 
-class Json(JSONResponse):
+class JsonReply(JSONResponse):
     """A reply as all of semcal's JSON is written: infinities as texts, undefined numbers as null."""
 
     def render(self, content: Any) -> bytes:
@@ -102,7 +102,7 @@ class Guard:
             """Send an error, unless a reply has begun, which then ends early."""
             self.count(scope["path"], error.outcome)
             if not status:
-                await Json(error.body, error.status, error.headers)(scope, limited, answer)
+                await JsonReply(error.body, error.status, error.headers)(scope, limited, answer)
 
         try:
             self._check(scope, headers)

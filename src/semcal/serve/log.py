@@ -56,7 +56,7 @@ _INDEXES = {
     )
 }
 _STRIKES = "CREATE TABLE strikes (number INTEGER PRIMARY KEY, time REAL NOT NULL, labels INTEGER NOT NULL)"
-_LAYOUT = databases.Layout(
+_LAYOUT = databases.DatabaseLayout(
     "log",
     databases.REPLY_LOG,
     databases.REPLY_LOG_SCHEMA,

@@ -9,12 +9,12 @@ from typing import Any
 
 from semcal.calibration.calibrated import Calibration
 from semcal.files import dumps
-from semcal.serve.engine import Outcome
+from semcal.serve.engine import AnswerOutcome
 from semcal.serve.requests import Options, Style
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ReplyVerdict:
     """What is said of an answer: its probability, and whether it is held back."""
 
     probability: float | None
@@ -26,13 +26,13 @@ class Verdict:
     @classmethod
     def of(
         cls,
-        outcome: Outcome,
+        outcome: AnswerOutcome,
         calibration: Calibration,
         options: Options,
         *,
         uncovered: tuple[str, ...] = (),
         alarm: bool = False,
-    ) -> Verdict:
+    ) -> ReplyVerdict:
         """That of an answer: none where the calibration does not cover it, abstention during an alarm.
 
         "No answer" abstains in any case.
@@ -62,8 +62,8 @@ class Served:
 
     id: str  # of the reply
     model: str  # as the request named it
-    outcome: Outcome
-    verdict: Verdict
+    outcome: AnswerOutcome
+    verdict: ReplyVerdict
     options: Options
     calibration: str  # its id
     route: str  # the model that answered

@@ -64,7 +64,7 @@ class _Body(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
 
-class Part(_Body):
+class ContentPart(_Body):
     """A part of a message."""
 
     model_config = ConfigDict(extra="allow")
@@ -77,7 +77,7 @@ class Message(_Body):
 
     model_config = ConfigDict(extra="allow")
     role: str = Field(json_schema_extra={"enum": ["system", "developer", "user", "assistant"]})
-    content: str | list[Part] | None = None
+    content: str | list[ContentPart] | None = None
 
     @property
     def text(self) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, create_model
 
-from semcal.calibration.calibrated import Verdict
+from semcal.calibration.calibrated import DecisionWord
 from semcal.rows import AnswerKind
 from semcal.serve.guard import OPEN
 from semcal.serve.requests import Drawing
@@ -38,7 +38,7 @@ _SEMCAL = _object(
     **dict.fromkeys(("confidence", "score", "threshold", "entropy"), _NUMBER),
     abstained=_FLAG,
     thresholds=_list(_BAND) | None,
-    decision=Verdict | None,
+    decision=DecisionWord | None,
     meanings=_list(_MEANING),
     m=int,
     tied=int | None,

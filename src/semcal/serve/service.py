@@ -37,10 +37,10 @@ from semcal.files import dumps
 from semcal.grading.grade import as_grader
 from semcal.registry import check_name
 from semcal.serve.configuration import ServeSettings
-from semcal.serve.engine import BackendFailed, Engine, Job, Outcome, Tier
+from semcal.serve.engine import AnswerJob, AnswerOutcome, BackendFailed, Engine, Tier
 from semcal.serve.guard import note
 from semcal.serve.log import Reply, ReplyLog
-from semcal.serve.replies import Served, Verdict
+from semcal.serve.replies import ReplyVerdict, Served
 from semcal.serve.requests import (
     CHAT,
     CHECK,
@@ -230,7 +230,7 @@ class Service:
         self.coverage.check_risk(options)
         query = self.coverage.read(request)
         self._check_covered(query)
-        tier, job = self.primary, Job(query.question, self.calibration.answer_kind)
+        tier, job = self.primary, AnswerJob(query.question, self.calibration.answer_kind)
         outcome = await self._outcome(tier, job, gone, until)
         verdict = self._verdict(tier, outcome, query, options)
         if self.fallback is not None and verdict.abstained and not self._alarmed:
@@ -243,7 +243,7 @@ class Service:
 
     async def _fall_back(
         self, tier: Tier, request: ChatRequest, options: Options, gone: Gone, until: float
-    ) -> tuple[Query, Outcome] | None:
+    ) -> tuple[Query, AnswerOutcome] | None:
         """The answer of the stronger model; None where that fails, or its calibration does not cover it."""
         query = tier.coverage.read(request)
         if query.uncovered:
@@ -251,7 +251,7 @@ class Service:
             return None
         try:
             tier.coverage.check_risk(options)
-            job = Job(query.question, tier.calibration.answer_kind)
+            job = AnswerJob(query.question, tier.calibration.answer_kind)
             return query, await self._outcome(tier, job, gone, until)
         except ApiError as error:
             note("fallback", code=error.code)
@@ -283,7 +283,7 @@ class Service:
         self._check_covered(query)
         question = replace(query.question, extra={"answer": request.answer})
         tier, model = self.primary, request.model or self.models[0]
-        job = Job(question, "given", _draws_of(request, self.calibration.m))
+        job = AnswerJob(question, "given", _draws_of(request, self.calibration.m))
         outcome = await self._outcome(tier, job, gone, until)
         return await self._served(tier, model, query, outcome, options, start, until)
 
@@ -335,7 +335,7 @@ class Service:
         finally:
             leaving.cancel()
 
-    async def _outcome(self, tier: Tier, job: Job, gone: Gone, until: float) -> Outcome:
+    async def _outcome(self, tier: Tier, job: AnswerJob, gone: Gone, until: float) -> AnswerOutcome:
         """The answer of an engine; what nobody waits for any more, or takes too long, is given up."""
         engine = tier.engine
         engine.submit(job)
@@ -374,13 +374,13 @@ class Service:
         """Whether everything abstains."""
         return self.watch is not None and self.watch.alarm and self.settings.on_alarm == "abstain"
 
-    def _verdict(self, tier: Tier, outcome: Outcome, query: Query, options: Options) -> Verdict:
+    def _verdict(self, tier: Tier, outcome: AnswerOutcome, query: Query, options: Options) -> ReplyVerdict:
         names = tuple(name for name, _ in query.uncovered)
         if outcome.by_other_model and not tier.uq.asking.force:
             names += ("model",)
-        return Verdict.of(outcome, tier.calibration, options, uncovered=names, alarm=self._alarmed)
+        return ReplyVerdict.of(outcome, tier.calibration, options, uncovered=names, alarm=self._alarmed)
 
-    def _count_draws(self, outcome: Outcome, tier: Tier) -> None:
+    def _count_draws(self, outcome: AnswerOutcome, tier: Tier) -> None:
         self.metrics.draws.inc(outcome.n_draws * len(tier.uq.recalibrators))
 
     async def _served(
@@ -388,7 +388,7 @@ class Service:
         tier: Tier,
         model: str,
         query: Query,
-        outcome: Outcome,
+        outcome: AnswerOutcome,
         options: Options,
         start: float,
         until: float,

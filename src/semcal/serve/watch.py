@@ -19,9 +19,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from semcal.arrays import as_option
+from semcal.arrays import Floats, as_option
 from semcal.calibration.calibrated import Calibration
-from semcal.metrics.frequencies import Floats
 from semcal.models.uniforms import uniforms
 from semcal.serve.log import LabelledReply, ReplyLog
 

@@ -360,7 +360,7 @@ def _entries(choice: Any) -> int:
 
 
 Parsed = TypeVar("Parsed")
-Outcome = TypeVar("Outcome")
+_Outcome = TypeVar("_Outcome")
 
 #: So many requests in a row that failed for good, although their faults might pass, end the command.
 IN_A_ROW = 10
@@ -525,7 +525,7 @@ class ServerClient:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _call(self, start: Callable[[_Running], Coroutine[Any, Any, Outcome]]) -> Outcome:
+    def _call(self, start: Callable[[_Running], Coroutine[Any, Any, _Outcome]]) -> _Outcome:
         """Run it in the client's thread and wait; whatever interrupts the waiting cancels it."""
         try:
             with self._starting:
@@ -782,7 +782,7 @@ class _Running:
         await self.http.aclose()
         await asyncio.sleep(0)  # the turn of the loop in which connections end
 
-    async def run(self, start: Callable[[_Running], Coroutine[Any, Any, Outcome]]) -> Outcome:
+    async def run(self, start: Callable[[_Running], Coroutine[Any, Any, _Outcome]]) -> _Outcome:
         """Await it as a call that `stop` cancels."""
         task = asyncio.current_task()
         assert task is not None

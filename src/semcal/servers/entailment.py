@@ -1,6 +1,7 @@
 """Verdicts by language models behind servers, which are asked in words.
 
-A language model gets a `Task`: a prompt whose reply is one of some labels, read in this order, always greedy:
+A language model gets an `EntailmentTask`: a prompt whose reply is one of some labels, read in this order,
+always greedy:
 
 1. From the log-probabilities of the reply's first token: a label has those of the tokens that it begins with
    (two letters or more, in any case). The label that has most is taken, if tokens that are not listed could
@@ -49,7 +50,7 @@ Keep = Callable[[Triple, bool], None]
 
 
 @dataclass(frozen=True)
-class Task:
+class EntailmentTask:
     """What a model is asked about a triple of texts."""
 
     name: str
@@ -71,7 +72,7 @@ class Task:
         return (Turn("user", text),)
 
 
-ENTAILMENT = Task(
+ENTAILMENT = EntailmentTask(
     "entailment",
     ("entailment", "neutral", "contradiction"),
     """\
@@ -90,7 +91,7 @@ Reply with one word: entailment, neutral or contradiction.""",
 
 
 class PromptedVerdicts:
-    """An `Equivalence`: verdicts of a language model behind a server on a `Task`.
+    """An `Equivalence`: verdicts of a language model behind a server on a `EntailmentTask`.
 
     InputError at a triple that the server failed on for good; what it said of the others is not asked again.
 
@@ -100,7 +101,9 @@ class PromptedVerdicts:
     'http://127.0.0.1:8000/v1; vLLM 0.32; entailment ...'
     """
 
-    def __init__(self, client: ServerClient, profile: ServerProfile, task: Task = ENTAILMENT) -> None:
+    def __init__(
+        self, client: ServerClient, profile: ServerProfile, task: EntailmentTask = ENTAILMENT
+    ) -> None:
         self.client, self.profile, self.task = client, profile, task
         self.unreadable = 0  # replies so far that counted as no
         self._known: dict[Triple, bool] = {}
@@ -225,7 +228,7 @@ def settings_of_judge(settings: ServerSettings | None = None) -> ServerSettings:
 
 
 def load_verdicts(
-    name: str, settings: ServerSettings | None = None, *, task: Task = ENTAILMENT
+    name: str, settings: ServerSettings | None = None, *, task: EntailmentTask = ENTAILMENT
 ) -> PromptedVerdicts:
     """Connect to openai:URL#MODEL, which is given the task.
 

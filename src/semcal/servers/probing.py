@@ -21,7 +21,7 @@ from semcal.servers.protocol import (
     MOST_CHOICES,
     NEUTRAL,
     AnswerRequest,
-    Choice,
+    ReplyChoice,
     ServerProfile,
     TokenEntry,
     parse_choices,
@@ -184,7 +184,7 @@ _NO_ANSWER = (None, 408, 409, 425, 429, 502, 503, 504)
 #: Log-probabilities of one token in two requests differ by less than this if they are the same.
 NEAR = 0.1
 
-Key = int | str
+TokenKey = int | str
 """A token: its id, or its text where ids are not told."""
 
 
@@ -206,7 +206,7 @@ def _squeezed(text: str) -> str:
     return "".join(text.split())
 
 
-def _text(choice: Choice) -> str:
+def _text(choice: ReplyChoice) -> str:
     """The answer and what the model thought before it."""
     return f"{choice.reasoning}\n{choice.text}"
 
@@ -278,7 +278,9 @@ class _Probing:
             raise ServerError(f"{self.profile.url} could not be probed: {reply.reason}")
         return reply
 
-    def choices(self, prompt: Prompt, answer: AnswerRequest, further: Json | None = None) -> list[Choice]:
+    def choices(
+        self, prompt: Prompt, answer: AnswerRequest, further: Json | None = None
+    ) -> list[ReplyChoice]:
         """The choices of one request; none if it is refused, or its log-probabilities make no sense."""
         reply = self.reply(prompt, answer, further)
         try:
@@ -295,7 +297,7 @@ class _Probing:
         entries = [choice.entries for choice in self.choices(prompt, answer, further)]
         return entries[0][0] if entries and entries[0] else None
 
-    def top(self, prompt: Prompt, k: int) -> dict[Key, float]:
+    def top(self, prompt: Prompt, k: int) -> dict[TokenKey, float]:
         """The k likeliest first tokens at T = 1; -1 is all."""
         further = {} if k > 0 else {"logprobs" if prompt.token_ids else "top_logprobs": k}
         entry = self.first(prompt, AnswerRequest(1.0, 1, seed=1, alternatives=k), further)
@@ -423,9 +425,9 @@ class _Probing:
             power = _power(raw, self._first_log_probs(self.hot, at_temperature=True))
             self.add(scaled_on_request=power is not None and abs(power * self.hot - 1) <= NEAR)
 
-    def _first_log_probs(self, temperature: float, *, at_temperature: bool = False) -> dict[Key, float]:
+    def _first_log_probs(self, temperature: float, *, at_temperature: bool = False) -> dict[TokenKey, float]:
         """Log-probabilities of the first token's alternatives, and of the drawn tokens of a few draws."""
-        log_probs: dict[Key, float] = {}
+        log_probs: dict[TokenKey, float] = {}
         k = self.profile.top_log_probs
         answer = AnswerRequest(temperature, 1, alternatives=k, at_temperature=at_temperature)
         for seed in range(1, 2 if k >= 5 else 4 if k > 1 else 17):
@@ -533,7 +535,7 @@ def _intact(reply: Json) -> Json:
     return reply
 
 
-def _power(raw: Mapping[Key, float], scaled: Mapping[Key, float]) -> float | None:
+def _power(raw: Mapping[TokenKey, float], scaled: Mapping[TokenKey, float]) -> float | None:
     """By what the differences of raw log-probabilities are multiplied in others; None if that is unknown."""
     common = sorted(
         (key for key in raw if min(raw[key], scaled.get(key, -1e9)) > -1e3), key=lambda key: raw[key]

@@ -164,7 +164,7 @@ class ReplyCount:
     cut: int = 0  # thinking alone: the reply ended before an answer came
     unknown: int = 0  # answers without a known finish_reason
 
-    def add(self, choices: Sequence[Choice], limit: int) -> None:
+    def add(self, choices: Sequence[ReplyChoice], limit: int) -> None:
         """Count choices; warn once of thinking without an answer, and once of ends that are unknown."""
         thought = [choice.refusal != "" for choice in choices if choice.reasoning]
         cut, unknown = thought.count(False), [choice.finished for choice in choices].count(None)
@@ -225,7 +225,7 @@ class TokenEntry:
 
 
 @dataclass(frozen=True)
-class Choice:
+class ReplyChoice:
     """One answer of a reply."""
 
     text: str  # without the reasoning before it; "" if there is no answer
@@ -241,7 +241,7 @@ class Choice:
     refusal: str | None = None
 
 
-def parse_choices(reply: Json, *, log_probs: bool = True) -> list[Choice]:
+def parse_choices(reply: Json, *, log_probs: bool = True) -> list[ReplyChoice]:
     """Read the choices of a reply of /chat/completions or /completions, in the order of their index.
 
     Where one has no index, or two have the same, they stand in the order of the list. ValueError that says
@@ -249,7 +249,7 @@ def parse_choices(reply: Json, *, log_probs: bool = True) -> list[Choice]:
     """
     if not reply.get("choices") and "error" in reply:
         raise ValueError(f"the reply is an error: {shown(reply['error'])}")
-    read, indices = list[Choice](), list[int]()
+    read, indices = list[ReplyChoice](), list[int]()
     for choice in _get(reply, "choices", list):
         if not isinstance(choice, Mapping):
             raise ValueError(f"a choice is {shown(choice)}, not an object")
@@ -271,7 +271,7 @@ def parse_choices(reply: Json, *, log_probs: bool = True) -> list[Choice]:
     ]
 
 
-def _choice(choice: Json, *, log_probs: bool) -> Choice:
+def _choice(choice: Json, *, log_probs: bool) -> ReplyChoice:
     """A choice, without what the whole reply tells of it."""
     written, reasoning, refusal = _texts(choice)
     thought, text = split_reasoning(written) if written else ("", written)
@@ -288,7 +288,7 @@ def _choice(choice: Json, *, log_probs: bool) -> Choice:
     if token_ids is not None:
         token_ids = tuple(_typed(token_id, int, "a token id") for token_id in _typed(token_ids, list, ""))
     tokens = max(len(entries or ()), len(token_ids or ()))
-    read = Choice(text if text is not None and is_answer else "", finished, reasoning, tokens=tokens)
+    read = ReplyChoice(text if text is not None and is_answer else "", finished, reasoning, tokens=tokens)
     read = read if is_answer else replace(read, refusal=refusal)
     return read if reasoning or text != written else replace(read, entries=entries, token_ids=token_ids)
 
@@ -314,7 +314,7 @@ def listed_tokens(reply: Json) -> dict[str, float]:
     return {text: min(0.0, log_prob) for text, log_prob in sorted(listed, key=lambda item: item[1])}
 
 
-def _is_complete(choice: Choice, *, adds_up: bool) -> bool:
+def _is_complete(choice: ReplyChoice, *, adds_up: bool) -> bool:
     """Whether no token has lost its entry, as one that is half a character does (llama.cpp).
 
     So the text must be that of the entries. A character of several tokens has its bytes in the last entry: it

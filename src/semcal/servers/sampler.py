@@ -29,9 +29,9 @@ from semcal.errors import (
 )
 from semcal.models.language_model import (
     Capabilities,
-    Cut,
-    Draws,
     Generation,
+    GenerationCut,
+    GenerationsOrError,
     Prompt,
     SampleRequest,
     with_states,
@@ -45,7 +45,7 @@ from semcal.servers.client import RequestFailed, ServerClient, ServerRequest
 from semcal.servers.probing import stored_profile
 from semcal.servers.protocol import (
     AnswerRequest,
-    Choice,
+    ReplyChoice,
     ReplyCount,
     ServerProfile,
     TokenEntry,
@@ -250,7 +250,9 @@ class ServerModel:
             if len(prompt.token_ids) + answer > most
         ]
 
-    def sample(self, request: SampleRequest, progress: Progress | None = None) -> list[list[list[Draws]]]:
+    def sample(
+        self, request: SampleRequest, progress: Progress | None = None
+    ) -> list[list[list[GenerationsOrError]]]:
         """Draw what a request asks for: ``[run][recalibrator][prompt]``.
 
         Every HTTP request has a seed of its own, derived from the run's, the question and the number of its
@@ -365,7 +367,7 @@ class ServerModel:
             requests, parse_choices, progress=advance, in_turn=in_turn, at_once=self.profile.slots
         )
         draws_by_way: DrawsByWay = {(i, way): [] for i in range(len(prompts)) for way in ways}
-        choices = list[Choice]()
+        choices = list[ReplyChoice]()
         for (i, way, n), reply in zip(places, replies):
             so_far = draws_by_way[i, way]
             if isinstance(reply, list) and len(reply) < n:
@@ -406,7 +408,7 @@ class ServerModel:
             for start in range(0, len(numbers), most)
         ]
 
-    def _read(self, choice: Choice, way: Way) -> Drawn:
+    def _read(self, choice: ReplyChoice, way: Way) -> Drawn:
         """The draw of a choice: with a tokenizer up to the end of turn, its text that of its tokens."""
         entries, text, finished = choice.entries or (), choice.text, choice.finished
         entry_ids = tuple(entry.token_id for entry in entries if entry.token_id is not None)
@@ -432,8 +434,8 @@ class ServerModel:
         return Drawn(Generation(text, token_ids, log_probs, finished, refusal=refusal), entries)
 
     def _rescored(
-        self, prompts: Sequence[Prompt], draws_by_way: DrawsByWay, cut: Cut | None
-    ) -> dict[tuple[int, Way], Draws]:
+        self, prompts: Sequence[Prompt], draws_by_way: DrawsByWay, cut: GenerationCut | None
+    ) -> dict[tuple[int, Way], GenerationsOrError]:
         """The draws; those that are cut with the log-probabilities of what remains, () if one is unknown."""
         if cut is not None:
             draws_by_way = {
@@ -452,7 +454,7 @@ class ServerModel:
         answers = self._ask(sorted(missing, key=lambda token: token.beginning))
         return {key: _finished(prompts[key[0]], draws, answers) for key, draws in draws_by_way.items()}
 
-    def _cut(self, prompt: Prompt, draw: Drawn, way: Way, cut: Cut) -> Drawn:
+    def _cut(self, prompt: Prompt, draw: Drawn, way: Way, cut: GenerationCut) -> Drawn:
         """A draw that is cut, with what is known of its tokens from drawing, and what else to ask.
 
         Without the form of the chats the tokens of what remains are unknown, and so is its likelihood.
@@ -537,7 +539,7 @@ def _finished(
     prompt: Prompt,
     draws: list[Drawn] | QuestionError,
     answers: Mapping[_Missing, float | RequestFailed | None],
-) -> Draws:
+) -> GenerationsOrError:
     """The draws with what was asked for; one token that is not known makes the likelihood unknown."""
     if isinstance(draws, QuestionError):
         return draws
@@ -555,7 +557,7 @@ def _finished(
     return finished
 
 
-def _m(draws: Draws, m: int) -> Draws:
+def _m(draws: GenerationsOrError, m: int) -> GenerationsOrError:
     """As many draws as are wanted: a greedy answer stands for all."""
     return draws * m if isinstance(draws, list) and len(draws) == 1 else draws
 
@@ -642,7 +644,7 @@ def _chat_of(name: str) -> ChatFormat:
 Route = Literal["one token", "whole vocabulary"]
 """How T is fitted over a server: by one token known raw and at T, or by all tokens at T = 1."""
 
-Row = dict[str, Any]
+ReplyRow = dict[str, Any]
 """What the server says of one question, as JSON; {"failed": why} where a request failed for good."""
 
 _Ids = tuple[int, ...]
@@ -703,25 +705,27 @@ def _lack(profile: ServerProfile, *, scores: bool) -> str:
 
 @dataclass(frozen=True)
 class PartitionRequests:
-    """The requests of all routes to one server; each method returns a `Row` for each question."""
+    """The requests of all routes to one server; each method returns a `ReplyRow` for each question."""
 
     client: ServerClient
     profile: ServerProfile
 
-    def raw(self, questions: Sequence[GoldQuestion]) -> list[Row]:
+    def raw(self, questions: Sequence[GoldQuestion]) -> list[ReplyRow]:
         """Raw log-probabilities of the answers' tokens, and of the likeliest tokens beside each.
 
         {"log_probs": [N], "top": [N] lists, without the token itself}
         """
         forced = self.profile.scores_prompt is None
-        row_of: Callable[[GoldQuestion, list[Any]], Row] = _forced_row if forced else _scored_row
+        row_of: Callable[[GoldQuestion, list[Any]], ReplyRow] = _forced_row if forced else _scored_row
         parse: Callable[[Json], Any] = _entry if forced else _scored
         return self._rows(questions, self._scoring, parse, lambda i, replies: row_of(questions[i], replies))
 
-    def losses(self, questions: Sequence[GoldQuestion], raw: Sequence[Row], temperature: float) -> list[Row]:
+    def losses(
+        self, questions: Sequence[GoldQuestion], raw: Sequence[ReplyRow], temperature: float
+    ) -> list[ReplyRow]:
         """The NLL of each token at a temperature: {"nll": [N]}, from the likeliest one raw and there."""
 
-        def row_of(i: int, entries: Sequence[TokenEntry]) -> Row:
+        def row_of(i: int, entries: Sequence[TokenEntry]) -> ReplyRow:
             at = [max(_listed(entry).values()) for entry in entries]
             rows = zip(questions[i].tokens, raw[i]["log_probs"], raw[i]["top"])
             nll = [(max([gold, *top]) - gold) / temperature - at[p] for (p, _), gold, top in rows]
@@ -730,11 +734,11 @@ class PartitionRequests:
         answer = AnswerRequest(temperature, 1, alternatives=2, at_temperature=True)
         return self._rows(questions, lambda question: self._each(question, answer), _entry, row_of)
 
-    def whole(self, questions: Sequence[GoldQuestion]) -> list[Row]:
+    def whole(self, questions: Sequence[GoldQuestion]) -> list[ReplyRow]:
         """Raw log-probabilities of the whole vocabulary: {"log_probs": [P] base64 of float32 [V]}."""
         size = self.profile.vocabulary or 0
 
-        def row_of(_: int, entries: Sequence[TokenEntry]) -> Row:
+        def row_of(_: int, entries: Sequence[TokenEntry]) -> ReplyRow:
             return {"log_probs": [_packed(_listed(entry), size) for entry in entries]}
 
         answer = AnswerRequest(1.0, 1, alternatives=size)
@@ -773,12 +777,12 @@ class PartitionRequests:
         questions: Sequence[GoldQuestion],
         requests_of: Callable[[GoldQuestion], Sequence[ServerRequest]],
         parse: Callable[[Json], Any],
-        row_of: Callable[[int, list[Any]], Row],
-    ) -> list[Row]:
+        row_of: Callable[[int, list[Any]], ReplyRow],
+    ) -> list[ReplyRow]:
         """Ask all requests of all questions at once, and make a row of the replies to each question."""
         requests = [requests_of(question) for question in questions]
         replies = iter(self.client.send_all([request for group in requests for request in group], parse))
-        rows = list[Row]()
+        rows = list[ReplyRow]()
         for i, group in enumerate(requests):
             replies_to_one = list(islice(replies, len(group)))
             reasons = [reply.reason for reply in replies_to_one if isinstance(reply, RequestFailed)]
@@ -815,7 +819,7 @@ def _packed(listed: Mapping[int | str, float], size: int) -> str:
     return b64encode(values.tobytes()).decode()
 
 
-def _forced_row(question: GoldQuestion, entries: Sequence[TokenEntry]) -> Row:
+def _forced_row(question: GoldQuestion, entries: Sequence[TokenEntry]) -> ReplyRow:
     for (_, token), entry in zip(question.tokens, entries):
         if entry.token_id != token:
             raise ValueError(f"token {token} was forced by logit_bias and {entry.token_id} came")
@@ -846,7 +850,7 @@ def _scored(reply: Json) -> list[tuple[str | None, Mapping[str, float] | None]]:
         raise ValueError(f"the scores of a prompt are not what they should be ({error!r})") from None
 
 
-def _scored_row(question: GoldQuestion, replies: Sequence[Any]) -> Row:
+def _scored_row(question: GoldQuestion, replies: Sequence[Any]) -> ReplyRow:
     scored = []
     for answer, positions in zip(question.answers, replies):
         start, stop = len(question.prompt), len(question.prompt) + len(answer)
@@ -857,7 +861,7 @@ def _scored_row(question: GoldQuestion, replies: Sequence[Any]) -> Row:
     return _raw_row(scored)
 
 
-def _raw_row(scored: Sequence[tuple[Any, Mapping[Any, Any] | None]]) -> Row:
+def _raw_row(scored: Sequence[tuple[Any, Mapping[Any, Any] | None]]) -> ReplyRow:
     """From the token at each position and what is listed there."""
     log_probs = [(listed or {}).get(token) for token, listed in scored]
     if not all(isinstance(value, int | float) and math.isfinite(value) for value in log_probs):

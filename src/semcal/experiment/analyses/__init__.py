@@ -52,7 +52,7 @@ from typing import Any
 from semcal.errors import UndefinedWarning
 from semcal.experiment.analyses import answer_analyses, score_analyses
 from semcal.experiment.analyses.contrasts import claim_contrasts, gain_contrasts
-from semcal.experiment.analyses.grid_scores import CellScores, GridScores, PairScores, Row, Rows
+from semcal.experiment.analyses.grid_scores import CellScores, GridScores, PairScores, ScoreRow, ScoreRows
 from semcal.experiment.finished import RESULTS_SCHEMA, FinishedRun, read_finished
 from semcal.files import dumps, writing
 from semcal.workers import Executor, SerialExecutor
@@ -89,7 +89,7 @@ OF_CELL = (
 CALIBRATED_FIELDS = ("against", "calibration")
 
 
-def analyse(folder: Path, out: Path | None = None, executor: Executor[Any] | None = None) -> Row:
+def analyse(folder: Path, out: Path | None = None, executor: Executor[Any] | None = None) -> ScoreRow:
     """Compute everything from the stored samples of a run folder; write results.json to `out`, and return it.
 
     `out` is the run folder by default. `executor` does the work, a (model, data set) at a time, by default
@@ -102,7 +102,7 @@ def analyse(folder: Path, out: Path | None = None, executor: Executor[Any] | Non
     return content
 
 
-def results(run: FinishedRun, executor: Executor[Any]) -> Row:
+def results(run: FinishedRun, executor: Executor[Any]) -> ScoreRow:
     """The content of results.json."""
     cells = dict(zip(run.pairs, executor.map(pair_analysis, run.parts(), stage="report")))
     analyses = {rows_of.__name__: rows_of(run) for rows_of in OF_RUN}
@@ -141,11 +141,11 @@ def results(run: FinishedRun, executor: Executor[Any]) -> Row:
 class PairAnalysis:
     """What the analyses make of one model on one data set, in any process."""
 
-    rows: dict[str, Rows]  # by name of analysis
+    rows: dict[str, ScoreRows]  # by name of analysis
     scores: PairScores
     by_draws: dict[int, PairScores]  # number of draws → scores; empty where all rows have m draws
     wordings: PairScores | None = None  # of answers in one wording, with the method Calibrated
-    calibrated_rows: dict[str, Rows] = field(default_factory=dict)  # its rows, by name of analysis
+    calibrated_rows: dict[str, ScoreRows] = field(default_factory=dict)  # its rows, by name of analysis
 
 
 def pair_analysis(run: FinishedRun) -> PairAnalysis:

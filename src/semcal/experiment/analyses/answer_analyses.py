@@ -15,16 +15,16 @@ from itertools import product
 
 import numpy as np
 
+from semcal.arrays import Floats
 from semcal.data.question import several
 from semcal.errors import InputError
 from semcal.experiment.analyses.grid_scores import (
     CellScores,
     Columns,
-    Floats,
     Record,
     Records,
-    Row,
-    Rows,
+    ScoreRow,
+    ScoreRows,
     base_candidate,
     over_runs,
 )
@@ -50,7 +50,7 @@ FIT_KEYS = (
 )
 
 
-def splits(run: FinishedRun) -> Rows:
+def splits(run: FinishedRun) -> ScoreRows:
     """{dataset, open_book, calibration_train, validation, test}; all models are asked the same questions.
 
     Where test questions share a passage or a value in the field `group`, `test_groups` counts these groups,
@@ -68,7 +68,7 @@ def splits(run: FinishedRun) -> Rows:
     ]
 
 
-def prompts(run: FinishedRun) -> Rows:
+def prompts(run: FinishedRun) -> ScoreRows:
     """{model, dataset, open_book, prompt}: the exact prompt of the first test question."""
     return [
         {"model": model, "dataset": dataset, "open_book": run.open_book(dataset)}
@@ -77,22 +77,22 @@ def prompts(run: FinishedRun) -> Rows:
     ]
 
 
-def temperatures(run: FinishedRun) -> Rows:
+def temperatures(run: FinishedRun) -> ScoreRows:
     """{dataset, model, measure, temperature, candidate, loss, alpha, at_bound} of TS; empty without it."""
-    rows: Rows = []
+    rows: ScoreRows = []
     for dataset, model in product(run.datasets, run.models) if "TS" in run.methods else ():
         selection = run.selections[model, dataset]
         choices = selection["methods"].get("TS")
         at_bound = {fit["candidate"]: fit.get("at_bound") for fit in selection.get("fits", [])}
         for measure in run.measures if choices else ():
             choice = choices.get(measure, {})
-            row: Row = {"dataset": dataset, "model": model, "measure": measure}
+            row: ScoreRow = {"dataset": dataset, "model": model, "measure": measure}
             row |= {key: choice.get(key) for key in ("temperature", "candidate", "loss", "alpha")}
             rows.append(row | {"at_bound": at_bound.get(choice.get("candidate"))})
     return rows
 
 
-def refits(run: FinishedRun) -> Rows:
+def refits(run: FinishedRun) -> ScoreRows:
     """{model, dataset, candidate, temperature}: T over runs (`over_runs`) where each run fitted anew.
 
     Empty where one fit served all runs.
@@ -112,7 +112,7 @@ def refits(run: FinishedRun) -> Rows:
     return rows
 
 
-def fits(run: FinishedRun) -> Rows:
+def fits(run: FinishedRun) -> ScoreRows:
     """{model, dataset} and what the selection records of each fit: `FIT_KEYS`, null where it does not."""
     return [
         {"model": model, "dataset": dataset, **{key: fit.get(key) for key in FIT_KEYS}}
@@ -124,7 +124,7 @@ def fits(run: FinishedRun) -> Rows:
 # ---- Answers ----------------------------------------------------------------------------------------------
 
 
-def base_accuracies(cell: CellScores) -> Rows:
+def base_accuracies(cell: CellScores) -> ScoreRows:
     """{model, dataset, greedy, beam}, each over runs (`over_runs`); null where it was not made.
 
     Neither depends on the draws, so the standard error over runs is 0: read the interval over questions.
@@ -141,7 +141,7 @@ def base_accuracies(cell: CellScores) -> Rows:
     ]
 
 
-def _accuracy(cell: CellScores, correct: Sequence[Floats], runs: Sequence[Columns]) -> Row:
+def _accuracy(cell: CellScores, correct: Sequence[Floats], runs: Sequence[Columns]) -> ScoreRow:
     table = np.stack(correct)
     intervals = bootstrap(
         table,
@@ -154,7 +154,7 @@ def _accuracy(cell: CellScores, correct: Sequence[Floats], runs: Sequence[Column
     return over_runs([float(flags.mean()) for flags in correct], intervals["accuracy"])
 
 
-def answers(cell: CellScores) -> Rows:
+def answers(cell: CellScores) -> ScoreRows:
     """{model, dataset, candidate, methods, distinct, meanings, refusals}: what the draws of a question hold.
 
     Distinct answers and meanings are means per question, refusals a share of all draws.
@@ -173,7 +173,7 @@ def answers(cell: CellScores) -> Rows:
     ]
 
 
-def agreement(cell: CellScores) -> Rows:
+def agreement(cell: CellScores) -> ScoreRows:
     """Compare the two gradings of Base's selected answers in run 0.
 
     {model, dataset, measure, n, agreement, interval, lexical_only, nli_only}: the share of questions on which
@@ -189,7 +189,7 @@ def agreement(cell: CellScores) -> Rows:
     ]
 
 
-def deciding_rules(cell: CellScores) -> Rows:
+def deciding_rules(cell: CellScores) -> ScoreRows:
     """{model, dataset, measure, n, rules}: how often each rule decided on Base's answers in run 0."""
     return [
         {**cell.place, "measure": measure}
@@ -206,7 +206,7 @@ def _base(cell: CellScores) -> list[Columns]:
     return cell.runs_of(cell.choice("Base", cell.run.measures[0])["candidate"], first=1)
 
 
-def _agreement(lexical: Floats, nli: Floats) -> Row:
+def _agreement(lexical: Floats, nli: Floats) -> ScoreRow:
     graded = ~np.isnan(lexical) & ~np.isnan(nli)
     n = int(graded.sum())
     if not n:
@@ -233,7 +233,7 @@ CRITERIA = ("every cluster one meaning", "no two clusters the same meaning")
 JUDGES = ("human", "judge model")
 
 
-def audit_sheet(run: FinishedRun, model: str, dataset: str, *, n: int = AUDITED) -> Rows:
+def audit_sheet(run: FinishedRun, model: str, dataset: str, *, n: int = AUDITED) -> ScoreRows:
     """Lay out n random questions of one model and data set, with Base's draws of run 0 by cluster.
 
     The questions are those with the smallest hash of (seed, id), so a sheet does not change with the order of
@@ -256,7 +256,7 @@ def audit_sheet(run: FinishedRun, model: str, dataset: str, *, n: int = AUDITED)
     ]
 
 
-def audit_result(sheet: Records, *, judge: str = "human") -> Row:
+def audit_result(sheet: Records, *, judge: str = "human") -> ScoreRow:
     """Add up a sheet (`audit_sheet`, or rows of its CSV file) that `judge` has filled in with yes and no.
 
     {n, accuracy, errors}: the share of questions that meet both criteria (null where none was judged) and how

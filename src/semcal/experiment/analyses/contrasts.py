@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from semcal.experiment.analyses.grid_scores import TOO_FEW, Floats, GridScores, PairScores, Rows
+from semcal.arrays import Floats
+from semcal.experiment.analyses.grid_scores import TOO_FEW, GridScores, PairScores, ScoreRows
 from semcal.experiment.analyses.score_analyses import QUANTITIES
-from semcal.experiment.finished import Pair
+from semcal.experiment.finished import ModelDataset
 from semcal.experiment.grid_settings import CALIBRATED
 from semcal.metrics import Contrast
 
@@ -54,7 +55,7 @@ class Claim:
             return FAILS
         return HOLDS if low > self.low and high <= self.high else OPEN
 
-    def rows(self, contrast: str, parts: Iterable[Contrast], *, enough: bool) -> Rows:
+    def rows(self, contrast: str, parts: Iterable[Contrast], *, enough: bool) -> ScoreRows:
         """A row of the mean of some contrasts with its 95 % interval over questions; none without any.
 
         `enough` says whether the sides compared have enough questions (`_have_enough`).
@@ -114,7 +115,7 @@ OPEN_BOOK = "On a calibrated open-book set TS gains in discrimination only"
 CALIBRATED_GAINS = _gain("Calibrated gains over Base", "beyond the paper")
 
 
-def claim_contrasts(scores: GridScores) -> Rows:
+def claim_contrasts(scores: GridScores) -> ScoreRows:
     """Contrasts behind the paper's claims, each pooled over models, data sets and measures.
 
     {claim, source, contrast, value, interval, over, region, verdict}: `interval` is the 95 % interval over
@@ -130,7 +131,7 @@ def claim_contrasts(scores: GridScores) -> Rows:
     return [row for rows in (*of_ts, *others) for row in rows]
 
 
-def gain_contrasts(pairs: Mapping[Pair, PairScores], measure: str) -> Rows:
+def gain_contrasts(pairs: Mapping[ModelDataset, PairScores], measure: str) -> ScoreRows:
     """Rows as of `claim_contrasts`: gain of Calibrated less that of Base for each model and data set."""
     rows = []
     for (model, dataset), pair in pairs.items():
@@ -143,7 +144,7 @@ def gain_contrasts(pairs: Mapping[Pair, PairScores], measure: str) -> Rows:
     return rows
 
 
-def _benefit(claim: Claim, pairs: Sequence[PairScores], name: str, against: str) -> Rows:
+def _benefit(claim: Claim, pairs: Sequence[PairScores], name: str, against: str) -> ScoreRows:
     """How much better TS is than a method, over models, data sets and measures: above 0 is better."""
     quantity = QUANTITIES[name]
     first, second, sign = ("TS", against, 1.0) if quantity.larger_is_better else (against, "TS", -1.0)
@@ -157,7 +158,7 @@ def _benefit(claim: Claim, pairs: Sequence[PairScores], name: str, against: str)
     return claim.rows(contrast, parts, enough=_have_enough(pairs, ("TS", against), quantity.outcomes))
 
 
-def _entropy(pairs: Sequence[PairScores]) -> Rows:
+def _entropy(pairs: Sequence[PairScores]) -> ScoreRows:
     parts = [
         QUANTITIES["SE_conf"].contrast(pair, *key) - QUANTITIES["SE_vanilla"].contrast(pair, *key)
         for pair in pairs
@@ -167,7 +168,7 @@ def _entropy(pairs: Sequence[PairScores]) -> Rows:
     return VARIANTS_CLAIM.rows("AUROC of SE_conf less that of SE_vanilla, all methods", parts, enough=enough)
 
 
-def _draws(scores: GridScores, pairs: Sequence[PairScores]) -> Rows:
+def _draws(scores: GridScores, pairs: Sequence[PairScores]) -> ScoreRows:
     """ACE at the fewest draws less that at the most; AUROC of each method from 10 draws on."""
     by_draws = [at_numbers for cell in scores.cells.values() if (at_numbers := cell.by_draws)]
     numbers = sorted(set.intersection(*map(set, by_draws))) if by_draws else []
@@ -194,7 +195,7 @@ def _draws(scores: GridScores, pairs: Sequence[PairScores]) -> Rows:
     return rows
 
 
-def _components(pairs: Sequence[PairScores]) -> Rows:
+def _components(pairs: Sequence[PairScores]) -> ScoreRows:
     """The root of the variance component of the method less that of the measure, for ACE and AUROC."""
 
     def difference_of_roots(table: list[list[Any]]) -> Floats:
@@ -237,7 +238,7 @@ def components(table: Floats) -> tuple[Floats, Floats]:
     return np.maximum(0.0, (ms_rows - ms_residuals) / j), np.maximum(0.0, (ms_columns - ms_residuals) / i)
 
 
-def _open_book(scores: GridScores) -> Rows:
+def _open_book(scores: GridScores) -> ScoreRows:
     """TS against Base on the open-book sets on which Base is calibrated."""
     calibrated = []
     for (_, dataset), cell in scores.cells.items():

@@ -18,18 +18,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from semcal import metrics
+from semcal.arrays import Floats
 from semcal.data.question import Ties, several, ties_of
 from semcal.errors import StoreError, UndefinedWarning
-from semcal.experiment.finished import FinishedRun, Pair
+from semcal.experiment.finished import FinishedRun, ModelDataset
 from semcal.meaning.answer import is_refusal
 from semcal.metrics import METRICS, Contrast, Interval, JointBootstrap
 from semcal.metrics.overview import noise_floors
 
-Floats = NDArray[np.float64]
-Key = tuple[str, str]  # of a method and a measure
+MethodMeasure = tuple[str, str]  # of a method and a measure
 #: A row of results.json, or an entry of one; what is undefined is None.
-Row = dict[str, Any]
-Rows = list[Row]
+ScoreRow = dict[str, Any]
+ScoreRows = list[ScoreRow]
 #: A row of a file, read only.
 Record = Mapping[str, Any]
 Records = Sequence[Record]
@@ -218,14 +218,14 @@ class MetricOptions:
 class PairScores:
     """All methods and measures of one model on one data set."""
 
-    arrays: dict[Key, ScoreArrays]  # by (method, measure)
+    arrays: dict[MethodMeasure, ScoreArrays]  # by (method, measure)
     n: int  # questions that count
     undefined: int  # questions that do not, because a measure is null under some method
     options: MetricOptions
     groups: NDArray[np.intp] | None = None  # (N,) which questions are resampled together; None: each alone
 
     @cached_property
-    def by_run(self) -> dict[Key, dict[str, Floats]]:
+    def by_run(self) -> dict[MethodMeasure, dict[str, Floats]]:
         """Every metric of every run: (method, measure) → metric → [R]."""
         if not self.arrays:
             return {}
@@ -243,26 +243,26 @@ class PairScores:
             for i, key in enumerate(self.arrays)
         }
 
-    def has_enough(self, keys: Iterable[Key], outcomes: str = "correct") -> bool:
+    def has_enough(self, keys: Iterable[MethodMeasure], outcomes: str = "correct") -> bool:
         """Whether each of these has ten correct and ten wrong answers, mean over runs."""
         return has_enough(self.n, *(float(getattr(self.arrays[key], outcomes).mean()) for key in keys))
 
     @cached_property
-    def floors(self) -> dict[Key, Row]:
+    def floors(self) -> dict[MethodMeasure, ScoreRow]:
         """The noise floors of each method under each measure: {ace_floor, ace_floor_95, ace_p, ece_…}."""
         return {key: _floors(arrays, self.options, self.groups) for key, arrays in self.arrays.items()}
 
-    def above_floor(self, key: Key, metric: str) -> Contrast:
+    def above_floor(self, key: MethodMeasure, metric: str) -> Contrast:
         """An error of calibration above its noise floor, in the data and in each resample."""
         error = self.resampled.contrast(key, metric)
         raised = above_floor(error.value, self.floors[key][f"{metric}_floor"]) - error.value
         return Contrast(error.value + raised, error.resampled + raised)
 
-    def over_runs(self, key: Key, metric: str) -> Row:
+    def over_runs(self, key: MethodMeasure, metric: str) -> ScoreRow:
         """One metric over runs, with its interval over questions where there is one."""
         return over_runs(self.by_run[key][metric], self._interval(key, metric))
 
-    def difference(self, key: Key, metric: str, subtrahend: str) -> Row:
+    def difference(self, key: MethodMeasure, metric: str, subtrahend: str) -> ScoreRow:
         """One metric less another over runs, with the interval of such a difference."""
         by_run, contrast = self.by_run[key], self.resampled.contrast
         interval = (contrast(key, metric) - contrast(key, subtrahend)).interval()
@@ -273,7 +273,7 @@ class PairScores:
         measures = dict.fromkeys(measure for _, measure in self.arrays)
         return [name for name in measures if all((method, name) in self.arrays for method in methods)]
 
-    def _interval(self, key: Key, metric: str) -> Interval | None:
+    def _interval(self, key: MethodMeasure, metric: str) -> Interval | None:
         if metric == "ace" and self.options.ace == "reference":
             return None  # it is no function of a resample
         if metric not in self.options.bootstrapped:
@@ -281,17 +281,17 @@ class PairScores:
         return (self.fitted if metric in FITTED else self.resampled).interval(key, metric)
 
     @cached_property
-    def resampled(self) -> JointBootstrap[Key]:
+    def resampled(self) -> JointBootstrap[MethodMeasure]:
         """The metrics that get an interval, on common resamples of the questions."""
         names = [name for name in self.options.bootstrapped if name not in FITTED]
         return self._common(names, self.options.resamples)
 
     @cached_property
-    def fitted(self) -> JointBootstrap[Key]:
+    def fitted(self) -> JointBootstrap[MethodMeasure]:
         """Those that take a fit, on the first of these resamples."""
         return self._common(FITTED, min(FITTED_RESAMPLES, self.options.resamples))
 
-    def _common(self, names: Sequence[str], resamples: int) -> JointBootstrap[Key]:
+    def _common(self, names: Sequence[str], resamples: int) -> JointBootstrap[MethodMeasure]:
         return metrics.joint_bootstrap(
             {key: (cell.confidence, cell.correct) for key, cell in self.arrays.items()},
             metrics=names,
@@ -317,7 +317,7 @@ class PairScores:
         )
 
 
-def _floors(arrays: ScoreArrays, options: MetricOptions, groups: NDArray[np.intp] | None) -> Row:
+def _floors(arrays: ScoreArrays, options: MetricOptions, groups: NDArray[np.intp] | None) -> ScoreRow:
     """The noise floors of one method under one measure; null where ACE depends on the order of rows."""
     floors_of_runs = [
         noise_floors(
@@ -341,7 +341,7 @@ def _floors(arrays: ScoreArrays, options: MetricOptions, groups: NDArray[np.intp
     return by_name
 
 
-def over_runs(values: Floats | Sequence[float], interval: Interval | None = None) -> Row:
+def over_runs(values: Floats | Sequence[float], interval: Interval | None = None) -> ScoreRow:
     """{mean, se, runs, interval}: mean and standard error over runs, [low, high] over questions.
 
     `se` is null for one run; all are null where the metric is undefined in some run.
@@ -363,7 +363,7 @@ def over_runs(values: Floats | Sequence[float], interval: Interval | None = None
     }
 
 
-def contrast_summary(contrast: Contrast) -> Row:
+def contrast_summary(contrast: Contrast) -> ScoreRow:
     """{value, interval, p} of a contrast."""
     interval = contrast.interval()
     return {"value": interval.estimate, "interval": [interval.low, interval.high], "p": contrast.p_value()}
@@ -374,8 +374,8 @@ def _null_if_nan(value: float) -> float | None:
 
 
 def stack_runs(
-    columns: Mapping[Key, Sequence[Columns]], vanilla: str
-) -> tuple[dict[Key, ScoreArrays], NDArray[np.bool_]]:
+    columns: Mapping[MethodMeasure, Sequence[Columns]], vanilla: str
+) -> tuple[dict[MethodMeasure, ScoreArrays], NDArray[np.bool_]]:
     """Stack the runs of each (label, measure), without the questions that are null under some of them.
 
     Measures that are null for every question are left out. Also returns which of all questions count.
@@ -421,10 +421,10 @@ class CellScores:
     def __init__(self, run: FinishedRun, model: str, dataset: str) -> None:
         self.run, self.model, self.dataset = run, model, dataset
         self.selection = run.selections[model, dataset]
-        self.place: Row = {"model": model, "dataset": dataset}  # the first fields of its rows
+        self.place: ScoreRow = {"model": model, "dataset": dataset}  # the first fields of its rows
         self._columns: dict[tuple[str, int, int | None], Columns] = {}
 
-    def names(self, method: str, measure: str) -> Row:
+    def names(self, method: str, measure: str) -> ScoreRow:
         """The first fields of a row of one method under one measure."""
         return {**self.place, "method": method, "measure": measure}
 
@@ -433,7 +433,7 @@ class CellScores:
         return self.run.choice(self.model, self.dataset, method, measure, draws=draws)
 
     @property
-    def keys(self) -> list[Key]:
+    def keys(self) -> list[MethodMeasure]:
         """Every method of the run under every measure."""
         return list(product(self.run.methods, self.run.measures))
 
@@ -456,7 +456,7 @@ class CellScores:
             )
         return self._columns[key]
 
-    def chosen(self, *, draws: int | None = None) -> dict[Key, str]:
+    def chosen(self, *, draws: int | None = None) -> dict[MethodMeasure, str]:
         """(method, measure) → the candidate in use, at m draws or at another number of them."""
         return {key: self.choice(*key, draws=draws)["candidate"] for key in self.keys}
 
@@ -493,7 +493,7 @@ class CellScores:
 
     def scored(
         self,
-        candidates: Mapping[Key, str],
+        candidates: Mapping[MethodMeasure, str],
         *,
         draws: int | None = None,
         runs: int | None = None,
@@ -539,8 +539,8 @@ class GridScores:
     def __init__(
         self,
         run: FinishedRun,
-        pairs: Mapping[Pair, PairScores] | None = None,
-        by_draws: Mapping[Pair, dict[int, PairScores]] | None = None,
+        pairs: Mapping[ModelDataset, PairScores] | None = None,
+        by_draws: Mapping[ModelDataset, dict[int, PairScores]] | None = None,
     ) -> None:
         self.run = run
         self.cells = {pair: CellScores(run, *pair) for pair in run.pairs}

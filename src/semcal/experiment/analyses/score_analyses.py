@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from semcal.arrays import Floats
 from semcal.data.question import several
 from semcal.errors import UndefinedWarning
 from semcal.experiment.analyses.grid_scores import (
@@ -21,13 +22,12 @@ from semcal.experiment.analyses.grid_scores import (
     VARIANTS,
     WORSE,
     CellScores,
-    Floats,
-    Key,
+    MethodMeasure,
     PairScores,
     Record,
-    Row,
-    Rows,
     ScoreArrays,
+    ScoreRow,
+    ScoreRows,
     contrast_summary,
     over_runs,
     verdict,
@@ -38,7 +38,7 @@ from semcal.grading.rules import Grader
 from semcal.measuring import wordings
 from semcal.metrics import METRICS, Contrast, auroc, rank_volatility, selective_accuracy
 from semcal.metrics import correlations as pearson
-from semcal.rows import Row as SampledRow
+from semcal.rows import Row
 
 #: In the order of results.json; those of other packages come after.
 ORDER = (
@@ -81,7 +81,7 @@ COMPARED_RESAMPLES = 200
 # ---- Metrics of every method under every measure ----------------------------------------------------------
 
 
-def confidence(cell: CellScores) -> Rows:
+def confidence(cell: CellScores) -> ScoreRows:
     """Compute every metric of every method under every measure (tables 3 and 8 to 10, figure 3).
 
     {model, dataset, method, measure, candidate, measure_alpha, n, undefined} and one of `over_runs` for each
@@ -101,9 +101,9 @@ def confidence(cell: CellScores) -> Rows:
     ]
 
 
-def scores_of(pair: PairScores, key: Key) -> Row:
+def scores_of(pair: PairScores, key: MethodMeasure) -> ScoreRow:
     """The metrics of one method under one measure, as in `confidence`."""
-    scores: Row = {"n": pair.n, "undefined": pair.undefined}
+    scores: ScoreRow = {"n": pair.n, "undefined": pair.undefined}
     for metric in dict.fromkeys((*ORDER, *METRICS)):
         if key not in pair.arrays:
             scores[metric] = None
@@ -114,7 +114,7 @@ def scores_of(pair: PairScores, key: Key) -> Row:
     return {**scores, **pair.floors.get(key, NO_FLOORS)}
 
 
-def entropy(cell: CellScores) -> Rows:
+def entropy(cell: CellScores) -> ScoreRows:
     """Compute the AUROC of −semantic entropy (tables 4 to 6).
 
     {model, dataset, method, measure, SE_conf, SE_vanilla, vanilla, greedy_differs}: each
@@ -133,7 +133,7 @@ def entropy(cell: CellScores) -> Rows:
     ]
 
 
-def _entropy_auroc(pair: PairScores, key: Key, variant: str) -> Row | None:
+def _entropy_auroc(pair: PairScores, key: MethodMeasure, variant: str) -> ScoreRow | None:
     if key not in pair.arrays:
         return None
     arrays = pair.arrays[key]
@@ -155,7 +155,7 @@ def _greedy_differs(cell: CellScores, method: str, measure: str) -> float | None
     )
 
 
-def selective(cell: CellScores) -> Rows:
+def selective(cell: CellScores) -> ScoreRows:
     """Compute the accuracy of the answered questions against the share rejected (figures 4 and 5).
 
     {model, dataset, method, measure, rejection, accuracy, se, slope, gain}: mean and standard error over runs
@@ -165,7 +165,7 @@ def selective(cell: CellScores) -> Rows:
     return [{**cell.names(*key), **selective_of(cell.pair, key)} for key in cell.pair.arrays]
 
 
-def selective_of(pair: PairScores, key: Key) -> Row:
+def selective_of(pair: PairScores, key: MethodMeasure) -> ScoreRow:
     """The curve of one method under one measure, as in `selective`."""
     arrays = pair.arrays[key]
     curves = np.stack(
@@ -193,7 +193,7 @@ def _slopes(curves: Floats) -> Floats:
     return slopes
 
 
-def volatility(cell: CellScores) -> Rows:
+def volatility(cell: CellScores) -> ScoreRows:
     """Compare how two metrics rank the methods, by unrounded means over runs (table 11).
 
     {model, dataset, metrics: [first, second], per_method: {method: mean |change of rank|}, mean, chance},
@@ -226,7 +226,7 @@ def chance_volatility(methods: int) -> float:
 # ---- Distributions and correlations of confidences --------------------------------------------------------
 
 
-def distributions(cell: CellScores) -> Rows:
+def distributions(cell: CellScores) -> ScoreRows:
     """{model, dataset, method, measure, edges, share, median, at_one}: the confidences of all runs together.
 
     `share` is that of the questions in each bin, `at_one` that of confidence 1 (within 1e-9).
@@ -242,7 +242,7 @@ def distributions(cell: CellScores) -> Rows:
     return rows
 
 
-def correlations(cell: CellScores) -> Rows:
+def correlations(cell: CellScores) -> ScoreRows:
     """{model, dataset, method, measures, matrix, n, mean, least}: Pearson, over all runs together.
 
     `mean` and `least` are over the pairs of different measures; null where a measure is constant.
@@ -328,7 +328,7 @@ QUANTITIES = {
 }
 
 
-def paired(cell: CellScores) -> Rows:
+def paired(cell: CellScores) -> ScoreRows:
     """Compare TS with each other method.
 
     {model, dataset, measure, quantity, method, against, difference, interval, p, better}: the value of TS
@@ -347,7 +347,7 @@ def paired(cell: CellScores) -> Rows:
     ]
 
 
-def _paired_test(quantity: Quantity, pair: PairScores, measure: str, method: str) -> Row:
+def _paired_test(quantity: Quantity, pair: PairScores, measure: str, method: str) -> ScoreRow:
     difference = quantity.difference(pair, measure, "TS", method)
     if np.isnan(difference.value):
         return dict.fromkeys(("difference", "interval", "p", "better"))
@@ -362,7 +362,7 @@ def _paired_test(quantity: Quantity, pair: PairScores, measure: str, method: str
     return {"difference": summary.pop("value"), **summary, "better": better}
 
 
-def against_base(cell: CellScores) -> Rows:
+def against_base(cell: CellScores) -> ScoreRows:
     """{model, dataset, method, measure, accuracy, gain}: each method less Base on the same questions.
 
     Each is {value, interval, p}, tested over questions; rows without a measure (null) are of the mean over
@@ -389,7 +389,7 @@ def against_base(cell: CellScores) -> Rows:
 # ---- Other settings: numbers of draws, losses, temperatures, maps -----------------------------------------
 
 
-def generations(cell: CellScores) -> Rows:
+def generations(cell: CellScores) -> ScoreRows:
     """{model, dataset, method, measure, draws, candidate, ace, auroc}, the metrics over runs.
 
     All numbers of draws are cut from one sampling of the largest. Candidates are those chosen at m draws, or
@@ -408,7 +408,7 @@ def generations(cell: CellScores) -> Rows:
     ]
 
 
-def losses(cell: CellScores) -> Rows:
+def losses(cell: CellScores) -> ScoreRows:
     """{loss, model, dataset, method, measure, candidate, ace, auroc, brier}, each metric as {mean, sd}.
 
     Every method is fitted by one loss alone and chosen anew among its candidates of that loss; Base and SE
@@ -437,13 +437,13 @@ def losses(cell: CellScores) -> Rows:
     return rows
 
 
-def _spread(values: Floats) -> Row:
+def _spread(values: Floats) -> ScoreRow:
     if np.isnan(values).any():
         return {"mean": None, "sd": None}
     return {"mean": float(values.mean()), "sd": float(values.std(ddof=1)) if len(values) > 1 else None}
 
 
-def transfer(cell: CellScores) -> Rows:
+def transfer(cell: CellScores) -> ScoreRows:
     """{model, fitted_on, used_on, temperature, measure, n, accuracy, ace, ace_floor, brier, auroc}.
 
     Metrics are over runs, the noise floor is that of ACE.
@@ -508,13 +508,13 @@ def _answers(cell: CellScores, method: str, number: int, grader: Grader) -> list
     answers = []
     candidate = cell.choice(method, MEASURE)["candidate"]
     for row in cell.run.rows(cell.model, cell.dataset, candidate, number):
-        text = wordings(SampledRow(row))[row["top_cluster"][MEASURE]]
+        text = wordings(Row(row))[row["top_cluster"][MEASURE]]
         grade = grade_texts(grader, row["question"], [text], row["answers"])
         answers.append((row["confidence"][MEASURE], grade.correct))
     return answers
 
 
-def calibrated(cell: CellScores, scores: PairScores) -> Rows:
+def calibrated(cell: CellScores, scores: PairScores) -> ScoreRows:
     """Compare Calibrated with every method on the answers of E-SC, each in one wording.
 
     {model, dataset, method, measure} and what `confidence` has. The last row, that of Calibrated, also has
@@ -533,12 +533,12 @@ def calibrated(cell: CellScores, scores: PairScores) -> Rows:
     return rows
 
 
-def _less_method(scores: PairScores, method: str, metric: str) -> Row | None:
+def _less_method(scores: PairScores, method: str, metric: str) -> ScoreRow | None:
     difference = scores.resampled.contrast(KEY, metric) - scores.resampled.contrast((method, MEASURE), metric)
     return None if np.isnan(difference.value) else contrast_summary(difference)
 
 
-def _calibration(cell: CellScores) -> Row:
+def _calibration(cell: CellScores) -> ScoreRow:
     run, place = cell.run, (cell.model, cell.dataset)
     content = run.calibration(*place)
     report, threshold = content["report"], content["threshold"]

@@ -26,6 +26,7 @@ from matplotlib.figure import Figure
 from semcal.errors import StoreError
 from semcal.experiment.analyses import analyse
 from semcal.experiment.analyses.answer_analyses import audit_sheet
+from semcal.experiment.analyses.grid_scores import Record
 from semcal.experiment.finished import (
     FinishedRun,
     is_grid_run,
@@ -57,11 +58,10 @@ from semcal.experiment.report.report_tables import (
 )
 from semcal.experiment.report.tables import (
     MISSING,
-    Cell,
     Column,
-    Results,
-    Row,
+    RunResults,
     Table,
+    TableCell,
     csv_lines,
     csv_text,
     markdown,
@@ -156,7 +156,7 @@ def _drawn(numbered: tuple[int, PlannedFigure], folder: Path | None) -> tuple[Pa
 # ---- Files of tables, and results.md ---------------------------------------------------------------------
 
 
-def write_tables(run: FinishedRun, results: Results, folder: Path) -> list[Path]:
+def write_tables(run: FinishedRun, results: RunResults, folder: Path) -> list[Path]:
     """Write NAME.md, NAME.csv and NAME.tex of every table, and 12-audit.csv; returns their paths."""
     texts = {}
     for table in report_tables(results):
@@ -181,7 +181,7 @@ def _audit(run: FinishedRun) -> str:
     return csv_lines([list(sheet[0]), *(list(row.values()) for row in rows)])
 
 
-def results_markdown(results: Results) -> str:
+def results_markdown(results: RunResults) -> str:
     """Return the sentences, the contrasts behind the claims, and the main tables without their intervals."""
     entries = REPORT_TABLES.values()
     deciding = [table for entry in entries if entry.decides for table in entry.tables(results)]
@@ -282,7 +282,7 @@ def glossary() -> Mapping[str, Mapping[str, str]]:
     }
 
 
-def page(run: FinishedRun, results: Results, figures: Iterable[PageFigure], explorer: Explorer) -> str:
+def page(run: FinishedRun, results: RunResults, figures: Iterable[PageFigure], explorer: Explorer) -> str:
     """Return the page of a run as text; the same run gives the same text."""
     environment, terms = read_environment(run.folder), glossary()
     figures = list(figures)
@@ -325,7 +325,7 @@ def _problem_table(run: FinishedRun) -> Table | None:
         "problems",
         f"Rows of the data that were refused, and why{more}",
         (Column("Data set"), Column("Line"), Column("Reason")),
-        tuple(tuple(Cell(str(row.get(key, ""))) for key in keys) for row in rows[:NAMED]),
+        tuple(tuple(TableCell(str(row.get(key, ""))) for key in keys) for row in rows[:NAMED]),
     )
 
 
@@ -440,7 +440,7 @@ def page_figure(figure: GridFigure, name: str) -> PageFigure:
 
 
 @dataclass(frozen=True)
-class Part:
+class PagePart:
     """A figure, a table or a text, and what it is chosen by."""
 
     value: str
@@ -450,10 +450,10 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Choice:
+class PageChoice:
     """Parts of which the reader sees one at a time."""
 
-    parts: Sequence[Part]
+    parts: Sequence[PagePart]
     place: str = ""  # where on the page, unlike that of any other
     label: str = ""  # what is chosen; places of one choice change together
     title: str = ""
@@ -469,15 +469,15 @@ class Filled:
     """A section with what it shows."""
 
     section: Section
-    blocks: Sequence[Choice]
+    blocks: Sequence[PageChoice]
 
 
-def sections_of(results: Results, figures: Iterable[PageFigure]) -> list[Filled]:
+def sections_of(results: RunResults, figures: Iterable[PageFigure]) -> list[Filled]:
     """Return the sections that have something to show, those that no list here knows at the end."""
     by_number: dict[str, list[PageFigure]] = {}
     for figure in figures:
         by_number.setdefault(figure.number, []).append(figure)
-    blocks: dict[Section, list[Choice]] = {section: [] for section in SECTIONS}
+    blocks: dict[Section, list[PageChoice]] = {section: [] for section in SECTIONS}
     for number, entry in REPORT_FIGURES.items():
         if entry.section is not None and number in by_number:
             place = blocks.setdefault(entry.section, [])
@@ -488,35 +488,35 @@ def sections_of(results: Results, figures: Iterable[PageFigure]) -> list[Filled]
     for section, choices in blocks.items():
         if section.chosen and choices:
             parts = [part for choice in choices for part in choice.parts]
-            blocks[section] = [Choice(parts, section.name, section.chosen)]
+            blocks[section] = [PageChoice(parts, section.name, section.chosen)]
     return [Filled(section, choices) for section, choices in blocks.items() if choices or section is SCORES]
 
 
-def _figures(section: Section, kinds: Sequence[str], figures: Sequence[PageFigure]) -> Choice:
+def _figures(section: Section, kinds: Sequence[str], figures: Sequence[PageFigure]) -> PageChoice:
     """The figures of one number: one, or a choice of what tells them apart."""
     columns = list(zip(*(figure.subjects for figure in figures)))
     apart = [i for i, column in enumerate(columns) if len(set(column)) > 1]
     label = " and ".join([kinds[i] for i in apart]).capitalize()
-    parts = [Part(" · ".join(figure.subjects[i] for i in apart), figure=figure) for figure in figures]
-    return Choice(parts, f"{section.name}-{figures[0].number}", label)
+    parts = [PagePart(" · ".join(figure.subjects[i] for i in apart), figure=figure) for figure in figures]
+    return PageChoice(parts, f"{section.name}-{figures[0].number}", label)
 
 
-def _tables(table: ReportTable, results: Results) -> list[Choice]:
+def _tables(table: ReportTable, results: RunResults) -> list[PageChoice]:
     """A table, or those of all models behind a choice; none where there is nothing to show."""
     names = results["models"] if table.by_model else [table.name.removeprefix(f"{table.section.name}-")]
-    parts = [Part(name, table=content) for name, content in zip(names, table.tables(results))]
-    return [Choice(parts, f"{table.section.name}-{table.name}", "Model")] if parts else []
+    parts = [PagePart(name, table=content) for name, content in zip(names, table.tables(results))]
+    return [PageChoice(parts, f"{table.section.name}-{table.name}", "Model")] if parts else []
 
 
-def _prompts(entries: Sequence[Row]) -> list[Choice]:
+def _prompts(entries: Sequence[Record]) -> list[PageChoice]:
     """Figure 8: the exact prompts, as text."""
     parts = [
-        Part(f"{entry['model']} · {entry['dataset']}", text=entry["prompt"])
+        PagePart(f"{entry['model']} · {entry['dataset']}", text=entry["prompt"])
         for entry in entries
         if entry["prompt"] is not None
     ]
     title = "Figure 8. The exact prompt of the first test question."
-    return [Choice(parts, "prompts-8", "Model and data set", title)] if parts else []
+    return [PageChoice(parts, "prompts-8", "Model and data set", title)] if parts else []
 
 
 # ---- The template -----------------------------------------------------------------------------------------
@@ -571,7 +571,7 @@ def _number_classes(table: Table) -> list[Markup]:
     ]
 
 
-def _row_groups(table: Table, above: int) -> Iterator[tuple[str | None, list[tuple[Cell, ...]]]]:
+def _row_groups(table: Table, above: int) -> Iterator[tuple[str | None, list[tuple[TableCell, ...]]]]:
     """The rows under what their first cells name; all under None where no cell stands above."""
     if not above:
         yield None, list(table.rows)

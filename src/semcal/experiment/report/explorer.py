@@ -21,9 +21,8 @@ from typing import Any
 
 from semcal.databases import reader
 from semcal.errors import StoreError
-from semcal.experiment.analyses.grid_scores import base_candidate
+from semcal.experiment.analyses.grid_scores import Record, base_candidate
 from semcal.experiment.finished import FinishedRun
-from semcal.experiment.report.tables import Row
 from semcal.files import parse_float
 from semcal.rows import NO_ANSWER
 from semcal.workers import Executor, SerialExecutor
@@ -50,7 +49,7 @@ VerdictsAmong = Callable[[str, Collection[str], Mapping[str, int]], list[int]]
 class Explorer:
     """What the page's table of questions is made of."""
 
-    head: Row  # read at once: names, choices of candidates, the runs there are
+    head: Record  # read at once: names, choices of candidates, the runs there are
     blocks: Mapping[str, str] = field(repr=False)  # element id → packed JSON
 
     @property
@@ -118,9 +117,9 @@ def unpacked(text: str) -> Any:
     return json.loads(gzip.decompress(base64.b64decode(text)))
 
 
-def _asked(run: FinishedRun, dataset: str) -> dict[str, Row]:
+def _asked(run: FinishedRun, dataset: str) -> dict[str, Record]:
     """The questions of a data set by id, in its order."""
-    rows: dict[str, Row] = {}
+    rows: dict[str, Record] = {}
     for model in run.models:
         candidate = base_candidate(run, model, dataset)
         for row in run.rows(model, dataset, candidate):
@@ -128,7 +127,7 @@ def _asked(run: FinishedRun, dataset: str) -> dict[str, Row]:
     return rows
 
 
-def _question(row: Row) -> list[Any]:
+def _question(row: Record) -> list[Any]:
     """[id, question, answers, context?]."""
     context = [row["context"]] if row.get("context") else []
     return [str(row["id"]), row["question"], row.get("answers") or [], *context]
@@ -145,7 +144,7 @@ def _choices(run: FinishedRun, model: str, dataset: str) -> dict[str, list[Any]]
 
 
 def _run_blocks(
-    run: FinishedRun, number: int, questions: Mapping[str, Mapping[str, Row]], executor: Executor[Any]
+    run: FinishedRun, number: int, questions: Mapping[str, Mapping[str, Record]], executor: Executor[Any]
 ) -> Iterator[tuple[str, tuple[str, list[str]]]]:
     """Begin the blocks of one run of the grid: the name of each, with it and the rules that decided there."""
     names = [f"block-{m}-{d}-{number}" for m in range(len(run.models)) for d in range(len(run.datasets))]
@@ -165,7 +164,7 @@ def _packed_block(job: tuple[FinishedRun, int, Mapping[str, str]]) -> tuple[str,
     return packed(block), block["rules"]
 
 
-def _block(run: FinishedRun, number: int, questions: Mapping[str, str], verdicts: VerdictsAmong) -> Row:
+def _block(run: FinishedRun, number: int, questions: Mapping[str, str], verdicts: VerdictsAmong) -> Record:
     """What one model did on one data set in one run; explorer.js has the shape."""
     ((model, dataset),) = run.pairs
     measures = replace(run, part=None).measures
@@ -198,7 +197,7 @@ def _block(run: FinishedRun, number: int, questions: Mapping[str, str], verdicts
     }
 
 
-def _entry(row: Row, measures: Sequence[str], texts: Names, rules: Names) -> list[Any]:
+def _entry(row: Record, measures: Sequence[str], texts: Names, rules: Names) -> list[Any]:
     """[clusters, confidences, top, correct, entropy, rule, greedy, greedy_correct]; all but the first and
     the last two with one item a measure."""
     samples = [_number(texts, text) for text in row["samples"]]

@@ -11,17 +11,15 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
-from semcal.experiment.analyses.grid_scores import base_candidate
+from semcal.experiment.analyses.grid_scores import Record, base_candidate
 from semcal.experiment.finished import FinishedRun
 from semcal.experiment.grid_settings import Grading
-from semcal.experiment.report.tables import Row
 from semcal.files import parse_float
 from semcal.grading.grade import grade_texts
 from semcal.measures import MEASURES
 from semcal.measuring import wordings
 from semcal.plotting import INK, OTHER, QUIET, RULE, shortened, style, wrapped
-from semcal.rows import NO_ANSWER
-from semcal.rows import Row as SampledRow
+from semcal.rows import NO_ANSWER, Row
 
 # ---- Figure 1: one question at T = 0.5 and at the fitted T -----------------------------------------------
 
@@ -65,7 +63,7 @@ def teaser_figure(run: FinishedRun, model: str, dataset: str) -> Figure | None:
     return figure
 
 
-def _worth(before: Row, after: Row) -> tuple[bool, bool, bool, float]:
+def _worth(before: Record, after: Record) -> tuple[bool, bool, bool, float]:
     """How well a question shows what T does: TS right, few meanings, and much less squared error."""
     defined = before["confidence"][MEASURE] is not None and after["confidence"][MEASURE] is not None
     if not defined or len(after["clusters"]) == 1:
@@ -75,15 +73,15 @@ def _worth(before: Row, after: Row) -> tuple[bool, bool, bool, float]:
     return True, right, len(after["clusters"]) <= SHOWN, gain
 
 
-def _error(row: Row) -> float:
+def _error(row: Record) -> float:
     return float((row["confidence"][MEASURE] - row["correct"][MEASURE]) ** 2)
 
 
-def _bars(row: Row) -> int:
+def _bars(row: Record) -> int:
     return min(len(row["clusters"]), SHOWN + 1)
 
 
-def _draw_meanings(axes: Axes, row: Row, title: str, grading: Grading) -> None:
+def _draw_meanings(axes: Axes, row: Record, title: str, grading: Grading) -> None:
     """A bar for each meaning, the most confident at the top, with how often it was answered."""
     confidences = row["confidences"][MEASURE]
     order = sorted(range(len(confidences)), key=lambda i: -confidences[i])
@@ -114,9 +112,9 @@ def _draw_meanings(axes: Axes, row: Row, title: str, grading: Grading) -> None:
     axes.set_axisbelow(True)
 
 
-def _bar(row: Row, cluster: int, grading: Grading) -> tuple[str, float, bool]:
+def _bar(row: Record, cluster: int, grading: Grading) -> tuple[str, float, bool]:
     """Name and confidence of a meaning, and whether it is right: as the run graded it, or by its rules."""
-    text, count = wordings(SampledRow(row))[cluster], len(row["clusters"][cluster])
+    text, count = wordings(Row(row))[cluster], len(row["clusters"][cluster])
     if cluster == row["top_cluster"][MEASURE]:
         right = bool(row["correct"][MEASURE])
     else:
@@ -166,7 +164,7 @@ def schematic_figure(run: FinishedRun, model: str, dataset: str) -> Figure | Non
     return figure
 
 
-def _fits(row: Row, measures: Sequence[str]) -> bool:
+def _fits(row: Record, measures: Sequence[str]) -> bool:
     """Whether a question is small enough to be worked through, and all is known of it."""
     logs = [parse_float(value) for value in row.get("log_likelihoods") or [None]]
     return (
@@ -177,7 +175,7 @@ def _fits(row: Row, measures: Sequence[str]) -> bool:
     )
 
 
-def _lines(row: Row, cluster: Sequence[int]) -> list[tuple[str, float]]:
+def _lines(row: Record, cluster: Sequence[int]) -> list[tuple[str, float]]:
     """The answers of a meaning with their likelihoods; equal ones in one line where there are many in all."""
     lines = [(row["samples"][i], float(_likelihoods(row)[i])) for i in cluster]
     if len(row["samples"]) <= LINES:
@@ -185,14 +183,14 @@ def _lines(row: Row, cluster: Sequence[int]) -> list[tuple[str, float]]:
     return [(f"{text} ×{lines.count((text, value))}", value) for text, value in dict.fromkeys(lines)]
 
 
-def _variety(row: Row, measures: Sequence[str]) -> float:
+def _variety(row: Record, measures: Sequence[str]) -> float:
     """How far the measures lie apart; questions with several wordings of one meaning come first."""
     spread = np.ptp([row["confidences"][name] for name in measures], axis=0).max()
     wordings = len({row["samples"][i] for i in row["clusters"][row["top_cluster"][measures[0]]]})
     return float(spread) + (wordings > 1)
 
 
-def _draw_answers(axes: Axes, row: Row) -> list[tuple[float, float]]:
+def _draw_answers(axes: Axes, row: Record) -> list[tuple[float, float]]:
     """The answers, meaning by meaning, with their likelihoods; returns the place of each meaning."""
     _head(axes, 0.08, f"{len(row['samples'])} answers, likelihood l per token")
     parts = [_lines(row, cluster) for cluster in row["clusters"]]
@@ -210,11 +208,11 @@ def _draw_answers(axes: Axes, row: Row) -> list[tuple[float, float]]:
     return places
 
 
-def _likelihoods(row: Row) -> NDArray[np.float64]:
+def _likelihoods(row: Record) -> NDArray[np.float64]:
     return np.exp(np.array([parse_float(value) for value in row["log_likelihoods"]], dtype=np.float64))
 
 
-def _draw_statistics(axes: Axes, row: Row, places: Sequence[tuple[float, float]]) -> None:
+def _draw_statistics(axes: Axes, row: Record, places: Sequence[tuple[float, float]]) -> None:
     """A row of statistics for each meaning."""
     columns = np.array([2.52, 2.81, 3.14, 3.46, 3.8])
     _head(axes, 2.36, "meanings")
@@ -244,7 +242,7 @@ def _spaced(targets: Sequence[float], step: float, first: float) -> list[float]:
 
 
 def _draw_distributions(
-    axes: Axes, row: Row, measures: Sequence[str], alphas: Mapping[str, float | None]
+    axes: Axes, row: Record, measures: Sequence[str], alphas: Mapping[str, float | None]
 ) -> None:
     """A bar for each measure, cut into its meanings."""
     _head(axes, 4.14, "measure ∝ score")
@@ -297,9 +295,9 @@ FONT = "DejaVu Sans Mono"
 WIDTH, SIZE, LINE = 122, 6.3, 0.118
 
 
-def prompts_of(entries: Sequence[Row]) -> dict[str, str]:
+def prompts_of(entries: Sequence[Record]) -> dict[str, str]:
     """Prompts of the first model: "closed book, NAME" and "open book, NAME" → a prompt, once each."""
-    by_book: dict[bool, Row] = {}
+    by_book: dict[bool, Record] = {}
     for entry in entries:
         if entry["prompt"] is not None:
             by_book.setdefault(entry["open_book"], entry)

@@ -20,10 +20,10 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, PercentFormatter
-from numpy.typing import NDArray
 
 from semcal import metrics
-from semcal.experiment.analyses.grid_scores import read_columns
+from semcal.arrays import Floats
+from semcal.experiment.analyses.grid_scores import Record, read_columns
 from semcal.experiment.analyses.score_analyses import MEASURE
 from semcal.experiment.finished import FinishedRun
 from semcal.experiment.grid_settings import CALIBRATED, slug
@@ -35,7 +35,7 @@ from semcal.experiment.report.question_figures import (
     teaser_figure,
 )
 from semcal.experiment.report.summary import compared_methods
-from semcal.experiment.report.tables import Results, Row, metric_title
+from semcal.experiment.report.tables import RunResults, metric_title
 from semcal.plotting import (
     BAND,
     INK,
@@ -54,8 +54,7 @@ from semcal.plotting import (
 from semcal.recalibration.methods import UNFITTED, LineStyle
 from semcal.registry import Catalogue
 
-Floats = NDArray[np.float64]
-Analyses = Mapping[str, Sequence[Row]]  # of a run, by name
+Analyses = Mapping[str, Sequence[Record]]  # of a run, by name
 #: What a figure shows (a model, or a model and a data set, or a measure), and what draws it; None is nothing.
 Plan = tuple[tuple[str, ...], Callable[[], Figure | None]]
 
@@ -117,7 +116,7 @@ class PlannedFigure:
 REPORT_FIGURES: Catalogue[ReportFigure] = Catalogue("figure")
 
 
-def planned_figures(run: FinishedRun, results: Results) -> list[PlannedFigure]:
+def planned_figures(run: FinishedRun, results: RunResults) -> list[PlannedFigure]:
     """Every figure of a run and its results.json for which there may be something to draw.
 
     Of a run without rows those that need none.
@@ -131,7 +130,7 @@ def planned_figures(run: FinishedRun, results: Results) -> list[PlannedFigure]:
     ]
 
 
-def grid_figures(run: FinishedRun, results: Results) -> Iterator[GridFigure]:
+def grid_figures(run: FinishedRun, results: RunResults) -> Iterator[GridFigure]:
     """Draw every figure for which there is something to draw, one at a time."""
     planned = planned_figures(run, results)
     return (figure for plan in planned if (figure := plan.drawn()) is not None)
@@ -156,7 +155,7 @@ def _digits(number: str) -> str:
 
 @style()
 def scatter_figure(
-    points: Sequence[Row],
+    points: Sequence[Record],
     models: Sequence[str],
     datasets: Sequence[str],
     *,
@@ -216,18 +215,18 @@ def _key_handles(methods: Sequence[str], measures: Sequence[str], lines: int = 1
     return [handle for keys in (dots, shapes) for handle in [*keys, *[blank] * (-len(keys) % lines)]]
 
 
-def _names(points: Sequence[Row], key: str) -> list[str]:
+def _names(points: Sequence[Record], key: str) -> list[str]:
     return list(dict.fromkeys(point[key] for point in points))
 
 
-def _ends(metric: Row | None, error: str) -> tuple[float, float] | None:
+def _ends(metric: Record | None, error: str) -> tuple[float, float] | None:
     """A mean and half the length of its error bar (0 for one run); None where it is undefined."""
     if metric is None or metric["mean"] is None:
         return None
     return metric["mean"], metric[error] or 0.0
 
 
-def _draw_points(axes: Axes, points: Sequence[Row], error: str) -> None:
+def _draw_points(axes: Axes, points: Sequence[Record], error: str) -> None:
     """Bars of all points, and over them the points themselves, measure by measure."""
     defined = [
         (point, ace, auroc)
@@ -258,7 +257,7 @@ def _draw_points(axes: Axes, points: Sequence[Row], error: str) -> None:
     ruled(axes, "both")
 
 
-def _scale(axes: Axes, points: Sequence[Row], error: str) -> None:
+def _scale(axes: Axes, points: Sequence[Record], error: str) -> None:
     """Limits that hold every point of a data set with its error bars."""
     for key, limit in (("ace", axes.set_xlim), ("auroc", axes.set_ylim)):
         bars = [ends for point in points if (ends := _ends(point[key], error))]
@@ -269,7 +268,7 @@ def _scale(axes: Axes, points: Sequence[Row], error: str) -> None:
 
 
 @style()
-def selective_figure(entries: Sequence[Row], datasets: Sequence[str], measures: Sequence[str]) -> Figure:
+def selective_figure(entries: Sequence[Record], datasets: Sequence[str], measures: Sequence[str]) -> Figure:
     """Selective accuracy of one model: a row a data set, a column a measure, a line a method.
 
     Bars are standard errors over runs, where there are several.
@@ -335,7 +334,7 @@ def _bars(errors: Iterable[float | None]) -> Floats:
 
 
 @style()
-def count_figure(points: Sequence[Row], measures: Sequence[str]) -> Figure:
+def count_figure(points: Sequence[Record], measures: Sequence[str]) -> Figure:
     """ACE (above) and AUROC (below) of one model on one data set: a column a measure, a line a method.
 
     Bars are standard errors over runs, where there are several.
@@ -358,7 +357,7 @@ def count_figure(points: Sequence[Row], measures: Sequence[str]) -> Figure:
     return figure
 
 
-def _draw_counts(axes: Axes, points: Sequence[Row], metric: str) -> None:
+def _draw_counts(axes: Axes, points: Sequence[Record], metric: str) -> None:
     for method in _names(points, "method"):
         curve = sorted((p for p in points if p["method"] == method), key=lambda p: int(p["draws"]))
         draws = [point["draws"] for point in curve]
@@ -458,7 +457,7 @@ def _unit_square(axes: Axes) -> None:
     axes.set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
 
 
-def _draw_threshold(axes: Axes, p: Floats, correct: Floats, promise: Row | None) -> None:
+def _draw_threshold(axes: Axes, p: Floats, correct: Floats, promise: Record | None) -> None:
     """The share that is answered from each threshold on, and the share of these answers that is wrong."""
     thresholds = np.unique(p)
     answered = p[:, None] >= thresholds
@@ -546,7 +545,7 @@ def _draw_reliability(axes: Axes, below: Axes, method: str, confidence: Floats, 
 
 
 @style()
-def distribution_figure(entries: Sequence[Row], measures: Sequence[str]) -> Figure:
+def distribution_figure(entries: Sequence[Record], measures: Sequence[str]) -> Figure:
     """Histograms of the top meaning's confidence: a row a method, a column a measure; line: the median."""
     methods = list(dict.fromkeys(entry["method"] for entry in entries))
     figure, grid = panels(
@@ -584,7 +583,7 @@ def distribution_figure(entries: Sequence[Row], measures: Sequence[str]) -> Figu
 
 
 @style()
-def correlation_figure(entries: Sequence[Row], _: Sequence[str] = ()) -> Figure:
+def correlation_figure(entries: Sequence[Record], _: Sequence[str] = ()) -> Figure:
     """Pearson correlations between the measures' confidences: an annotated matrix for each method.
 
     The darker, the higher, from the lowest of the figure to 1.
@@ -674,7 +673,7 @@ def _prompt_plans(_: FinishedRun, analyses: Analyses) -> Iterator[Plan]:
 
 def _pair_plans(
     analysis: str,
-    draw: Callable[[Sequence[Row], Sequence[str]], Figure],
+    draw: Callable[[Sequence[Record], Sequence[str]], Figure],
     run: FinishedRun,
     analyses: Analyses,
 ) -> Iterator[Plan]:

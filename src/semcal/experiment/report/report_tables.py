@@ -18,6 +18,8 @@ from semcal.experiment.analyses.grid_scores import (
     BETTER,
     FEWEST_OF_A_KIND,
     WORSE,
+    Record,
+    Records,
     has_enough,
     judged_interval,
     verdict,
@@ -25,12 +27,10 @@ from semcal.experiment.analyses.grid_scores import (
 from semcal.experiment.analyses.score_analyses import QUANTITIES, SHORT
 from semcal.experiment.grid_settings import slug
 from semcal.experiment.report.tables import (
-    Cell,
     Field,
-    Results,
-    Row,
-    Rows,
+    RunResults,
     Table,
+    TableCell,
     answers_suffice,
     cell_of,
     error_and_floor,
@@ -141,8 +141,8 @@ SECTIONS = (
 class TableContent:
     """What a table is made of: the results of a run, the rows that it shows, and their model, if of one."""
 
-    results: Results
-    rows: Rows
+    results: RunResults
+    rows: Records
     model: str = ""
 
     @property
@@ -159,7 +159,7 @@ class ReportTable:
     section: Section
     caption: str | Callable[[TableContent], str]
     analysis: str = ""  # the rows of results.json that it shows, by default those of its name
-    rows: Callable[[Results, Rows], Rows] = lambda _, rows: rows  # these, selected and joined
+    rows: Callable[[RunResults, Records], Records] = lambda _, rows: rows  # these, selected and joined
     #: Keys whose values name a row of the table, with their headings.
     index: Mapping[str, str] | Callable[[TableContent], Mapping[str, str]]
     fields: Sequence[Field] | Callable[[TableContent], Sequence[Field]] = ()  # its other columns
@@ -169,7 +169,7 @@ class ReportTable:
     in_markdown: bool = False  # whether results.md shows it
     decides: bool = False  # whether results.md shows it first, with its intervals
 
-    def tables(self, results: Results) -> list[Table]:
+    def tables(self, results: RunResults) -> list[Table]:
         """The table of a run, one for each model if `by_model`; none without rows."""
         analysis = self.analysis or self.name
         rows = self.rows(results, results["analyses"].get(analysis) or results.get(analysis) or [])
@@ -195,12 +195,12 @@ class ReportTable:
 REPORT_TABLES: Catalogue[ReportTable] = Catalogue("table")
 
 
-def report_tables(results: Results) -> list[Table]:
+def report_tables(results: RunResults) -> list[Table]:
     """Every table that the results allow."""
     return [table for entry in REPORT_TABLES.values() for table in entry.tables(results)]
 
 
-def resampled_groups(results: Results) -> str:
+def resampled_groups(results: RunResults) -> str:
     """Of which data sets intervals resample groups of questions, and how many; "" where none do."""
     groups = [
         f"{row['dataset']} ({row['test_groups']} groups)"
@@ -213,14 +213,14 @@ def resampled_groups(results: Results) -> str:
 # ---- Methods that are less accurate than Base --------------------------------------------------------------
 
 
-def less_accurate_in_words(results: Results) -> list[str]:
+def less_accurate_in_words(results: RunResults) -> list[str]:
     """A sentence for each model, data set and method that is less accurate than Base under some measure."""
     rows = [row for row in less_accurate_rows(results) if row["measure"] is not None]
     groups = groupby(rows, key=lambda row: (row["model"], row["dataset"], row["method"]))
     return [_less_accurate_sentence(results, *names, list(group)) for names, group in groups]
 
 
-def _less_accurate_sentence(results: Results, model: str, dataset: str, method: str, rows: Rows) -> str:
+def _less_accurate_sentence(results: RunResults, model: str, dataset: str, method: str, rows: Records) -> str:
     measures = measures_in_order([row["measure"] for row in rows])
     worst = min(rows, key=lambda row: row["accuracy"]["value"])
     low, high = map(signed, worst["accuracy"]["interval"])
@@ -248,15 +248,15 @@ def _capital(metric: str) -> str:
     return f"{title[0].upper()}{title[1:]}"
 
 
-def _by_measure(value: str | Callable[[Row], Any], content: TableContent) -> list[Field]:
+def _by_measure(value: str | Callable[[Record], Any], content: TableContent) -> list[Field]:
     return [Field(name, value, where={"measure": name}) for name in content.measures]
 
 
-def _with_interval(key: str, row: Row) -> Cell:
+def _with_interval(key: str, row: Record) -> TableCell:
     return replace(number(row[key]), interval=row["interval"] and tuple(row["interval"]))
 
 
-def difference_cell(row: Row) -> Cell:
+def difference_cell(row: Record) -> TableCell:
     """A difference with its sign: in bold where it is `better`, in brackets where it is worse."""
     if row["difference"] is None:
         return number(None)
@@ -278,12 +278,12 @@ def _less_caption(subject: str, bold: str, brackets: str, content: TableContent)
     )
 
 
-def _means(rows: Iterable[Row], keys: Sequence[str], values: Mapping[str, tuple[str, ...]]) -> Rows:
+def _means(rows: Iterable[Record], keys: Sequence[str], values: Mapping[str, tuple[str, ...]]) -> Records:
     """A row for each value of the keys, with the means of what is known at some paths; None without any."""
-    groups: dict[tuple[str, ...], list[Row]] = {}
+    groups: dict[tuple[str, ...], list[Record]] = {}
     for row in rows:
         groups.setdefault(tuple(row[key] for key in keys), []).append(row)
-    means: list[Row] = []
+    means: list[Record] = []
     for head, group in groups.items():
         defined = {
             name: [value for row in group if (value := value_at(row, path)) is not None]
@@ -299,7 +299,7 @@ def _means(rows: Iterable[Row], keys: Sequence[str], values: Mapping[str, tuple[
 # ---- Claims, and Calibrated less the other methods ---------------------------------------------------------
 
 
-def _region(row: Row) -> str:
+def _region(row: Record) -> str:
     """Where the interval of a claim that holds lies, in words."""
     low, high = row["region"]
     if low is not None and high is not None:
@@ -310,7 +310,7 @@ def _region(row: Row) -> str:
 CALIBRATED_METRICS = ("accuracy", "ace", "brier", "auroc", "gain")
 
 
-def calibrated_differences(_: Results, rows: Rows) -> Rows:
+def calibrated_differences(_: RunResults, rows: Records) -> Records:
     others = {(row["model"], row["dataset"], row["method"]): row for row in rows}
     return [
         {
@@ -326,7 +326,7 @@ def calibrated_differences(_: Results, rows: Rows) -> Rows:
     ]
 
 
-def _tested(difference: Row | None, metric: str, row: Row, other: Row) -> Row:
+def _tested(difference: Record | None, metric: str, row: Record, other: Record) -> Record:
     """A difference and whether it is for the better; None where its interval leaves that open."""
     enough = answers_suffice(row, other)
     if difference is None:
@@ -346,13 +346,13 @@ def _tested(difference: Row | None, metric: str, row: Row, other: Row) -> Row:
 CALIBRATED_NOTE = "; Calibrated maps E-SC of Base, and is graded on the one wording that it answers with"
 BOLD = "Best of each measure and data set in bold; ⁼ marks ties at the digits shown"
 ABOVE_CHANCE = "; ACE and ECE are compared above chance, their noise floor"
-Metric = tuple[str, str, bool | None]  # key, heading, and whether larger is better
-CONF: Metric = ("SE_conf", "(a) SE_conf", True)
-VANILLA: Metric = ("SE_vanilla", "(b) SE_vanilla", True)
+MetricHeading = tuple[str, str, bool | None]  # key, heading, and whether larger is better
+CONF: MetricHeading = ("SE_conf", "(a) SE_conf", True)
+VANILLA: MetricHeading = ("SE_vanilla", "(b) SE_vanilla", True)
 BRIER_PARTS = ("brier", "reliability", "resolution", "uncertainty", "refinement")
 
 
-def floor_columns(metric: str) -> tuple[Metric, ...]:
+def floor_columns(metric: str) -> tuple[MetricHeading, ...]:
     """What an error of calibration is by chance alone."""
     names = (("floor", "by chance"), ("floor_95", "95 % by chance"), ("p", "p"))
     return tuple((f"{metric}_{name}", title, None) for name, title in names)
@@ -366,7 +366,7 @@ def _methods(content: TableContent) -> list[str]:
 def method_table(
     name: str,
     caption: str,
-    *metrics: str | Metric,
+    *metrics: str | MetricHeading,
     section: Section = BY_MEASURE,
     analysis: str = "confidence",
     measures: Sequence[str] = (),
@@ -426,10 +426,10 @@ def method_table(
 # ---- Ranks and differences --------------------------------------------------------------------------------
 
 
-def _rank_changes(metrics: Sequence[str], results: Results, rows: Rows) -> Rows:
+def _rank_changes(metrics: Sequence[str], results: RunResults, rows: Records) -> Records:
     """Mean |change of rank| by method; nothing where there is nothing to rank."""
     rows = [row for row in rows if row["metrics"] == metrics and len(results["methods"]) > 1]
-    changes: list[Row] = [
+    changes: list[Record] = [
         {**row, "method": method, "change": row["per_method"].get(method)}
         for method in in_order(results["methods"])
         for row in rows
@@ -445,7 +445,7 @@ def _rank_columns(content: TableContent) -> list[Field]:
     return [Field(pair[1], "change", pair[0], 2, dict(zip(PAIR, pair))) for pair in pairs]
 
 
-def less_base(metric: str, results: Results, rows: Rows) -> Rows:
+def less_base(metric: str, results: RunResults, rows: Records) -> Records:
     return [
         {**row, "difference": change["value"], "interval": change["interval"], "better": is_higher(change)}
         for row in flagged(results, [{**row, "against": "Base"} for row in rows])
@@ -453,14 +453,14 @@ def less_base(metric: str, results: Results, rows: Rows) -> Rows:
     ]
 
 
-def _of_quantity(quantity: str, results: Results, rows: Rows) -> Rows:
+def _of_quantity(quantity: str, results: RunResults, rows: Records) -> Records:
     return flagged(results, [row for row in rows if row["quantity"] == quantity])
 
 
 # ---- Fits and temperatures ---------------------------------------------------------------------------------
 
 
-def fitted_temperature(row: Row) -> Cell:
+def fitted_temperature(row: Record) -> TableCell:
     """The temperature of a fit, with a star where it is at its bound."""
     cell = number(row["temperature"], 2)
     return replace(cell, text=f"{cell.text}*") if row["at_bound"] else cell
@@ -475,7 +475,7 @@ def _fitted_by(method: str, loss: str) -> str:
 LOSS_SCORES = ("ace", "auroc", "brier")
 
 
-def _mean_losses(results: Results, rows: Rows) -> Rows:
+def _mean_losses(results: RunResults, rows: Records) -> Records:
     """NLL of the fits that a method chose among those of one loss, beside the scores under them."""
     fits = {tuple(fit[key] for key in CANDIDATE): fit for fit in results["analyses"].get("fits") or []}
     joined = [
@@ -497,7 +497,7 @@ def _loss_heads(content: TableContent) -> list[tuple[str, ...]]:
     return [head for head in heads if head in present]
 
 
-def _transferred(metric: str, results: Results, rows: Rows) -> Rows:
+def _transferred(metric: str, results: RunResults, rows: Records) -> Records:
     """A metric at the temperature fitted on each data set, mean over measures; the best marked."""
     paths = {"mean": (metric, "mean"), "floor": (f"{metric}_floor",)}
     paths |= {"n": ("n",), "accuracy": ("accuracy", "mean")}
@@ -505,7 +505,7 @@ def _transferred(metric: str, results: Results, rows: Rows) -> Rows:
         (row["model"], row["used_on"], row["fitted_on"]): row
         for row in _means(rows, ("model", "used_on", "fitted_on"), paths)
     }
-    transferred: list[Row] = []
+    transferred: list[Record] = []
     for model, name in product(results["models"], results["datasets"]) if means else ():
         found = [means.get((model, name, source), {}) for source in results["datasets"]]
         values = [
@@ -524,7 +524,7 @@ def _transferred(metric: str, results: Results, rows: Rows) -> Rows:
 # ---- Answers and data --------------------------------------------------------------------------------------
 
 
-def _percent(key: str, row: Row) -> Cell:
+def _percent(key: str, row: Record) -> TableCell:
     """Decoding without chance has no spread over runs, so it has its interval alone."""
     accuracy = row[key]
     if accuracy is None:
@@ -575,14 +575,14 @@ TWO_DIGITS = ("T", "change of rank")
 
 
 @cache
-def published(name: str) -> Row:
+def published(name: str) -> Record:
     """The content of one file: {table, model?, rows}, the table by its label in the paper.
 
     A row is {dataset, method, measure, metric, mean, se, best}, or what the table has instead; `overall`
     marks what is underlined.
     """
     text = files(__package__).joinpath("published", f"{name}.json").read_text(encoding="utf-8")
-    table: Row = json.loads(text)
+    table: Record = json.loads(text)
     return table
 
 
@@ -596,7 +596,7 @@ def dataset_in_paper(source: str) -> str | None:
     return PUBLISHED_DATASETS.get(source.lower())
 
 
-def comparisons(name: str, results: Results, _: Rows) -> Rows:
+def comparisons(name: str, results: RunResults, _: Records) -> Records:
     """Each published number of a table for which a run has one, beside ours, with their names.
 
     The `sources` of results.json say what each model and data set is.
@@ -605,7 +605,7 @@ def comparisons(name: str, results: Results, _: Rows) -> Rows:
     models = {model_in_paper(path): model for model, path in sources["models"].items()}
     datasets = {dataset_in_paper(source): dataset for dataset, source in sources["datasets"].items()}
     table = published(name)
-    rows: list[Row] = []
+    rows: list[Record] = []
     for row in table["rows"]:
         model, dataset = row.get("model", table.get("model")), row["dataset"]
         if dataset not in datasets or (model is not None and model not in models):
@@ -623,7 +623,7 @@ def comparisons(name: str, results: Results, _: Rows) -> Rows:
     return rows
 
 
-def _counterparts(row: Row) -> list[tuple[str, float, str, Row, tuple[str, ...]]]:
+def _counterparts(row: Record) -> list[tuple[str, float, str, Record, tuple[str, ...]]]:
     """Of each number of a published row its name and value, and where a run has its own.
 
     That is an analysis, values that its row has, and the path there.
@@ -648,7 +648,7 @@ def _counterparts(row: Row) -> list[tuple[str, float, str, Row, tuple[str, ...]]
     return []
 
 
-def _beside(paper: float, paper_se: float | None, ours: Any, *, digits: int) -> dict[str, Cell]:
+def _beside(paper: float, paper_se: float | None, ours: Any, *, digits: int) -> dict[str, TableCell]:
     """The published number, ours (over runs, or a number), and ours less the paper's."""
     cells = {"paper": replace(number(paper, digits), error=paper_se), "ours": cell_of(ours, digits)}
     value = cells["ours"].value

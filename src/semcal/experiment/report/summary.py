@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import product
 
+from semcal.experiment.analyses.grid_scores import Record, Records
 from semcal.experiment.analyses.score_analyses import MEASURE
 from semcal.experiment.report.report_tables import (
     ABOVE_CHANCE,
@@ -17,12 +18,10 @@ from semcal.experiment.report.report_tables import (
     less_base,
 )
 from semcal.experiment.report.tables import (
-    Cell,
     Column,
-    Results,
-    Row,
-    Rows,
+    RunResults,
     Table,
+    TableCell,
     counted,
     flagged,
     flagged_cell,
@@ -54,12 +53,12 @@ def listed(names: Sequence[str]) -> str:
 # ---- Three sentences --------------------------------------------------------------------------------------
 
 
-def sentences(results: Results) -> list[str]:
+def sentences(results: RunResults) -> list[str]:
     """What was asked of which methods, their confidence beside their accuracy, and their gain over Base."""
     return list(filter(None, [facts(results), _confidence(results), _gains(results)]))
 
 
-def facts(results: Results) -> str:
+def facts(results: RunResults) -> str:
     """What was asked of which methods, and how often."""
     sizes = {row["dataset"]: row["test"] for row in results["analyses"]["splits"]}
     tests = ", ".join(f"{name} ({counted(size, 'test question')})" for name, size in sizes.items())
@@ -77,7 +76,7 @@ def facts(results: Results) -> str:
     )
 
 
-def _confidence(results: Results) -> str:
+def _confidence(results: RunResults) -> str:
     """Mean confidence beside accuracy, mean over models and data sets."""
     by_method: dict[str, list[tuple[float, float]]] = {}
     for row in select(results["analyses"]["confidence"], {"measure": MEASURE}):
@@ -91,7 +90,7 @@ def _confidence(results: Results) -> str:
     return f"Mean confidence ({MEASURE}) and accuracy: {', '.join(parts)}." if parts else ""
 
 
-def _gains(results: Results) -> str:
+def _gains(results: RunResults) -> str:
     """On how many data sets, of each model, the gain of each method is clearly larger or smaller."""
     analyses = results["analyses"]
     rows = select(less_base("gain", results, analyses.get("against_base") or []), {"measure": MEASURE})
@@ -108,7 +107,7 @@ def _gains(results: Results) -> str:
     return f"Gain over Base: {'; '.join(parts)}." if parts else ""
 
 
-def cautions(results: Results) -> list[str]:
+def cautions(results: RunResults) -> list[str]:
     """What to beware of in the calibrations of a run."""
     return [
         f"Calibrated, {row['model']} on {row['dataset']}: {warning}."
@@ -117,7 +116,7 @@ def cautions(results: Results) -> list[str]:
     ]
 
 
-def in_words(results: Results) -> list[str]:
+def in_words(results: RunResults) -> list[str]:
     """What a run (results.json) shows, for a terminal: the sentences and the table of its methods."""
     (table,) = REPORT_TABLES["calibrated"].tables(results) or [headline_table(results)]
     titles = [f"{column.group} {column.title}".strip() for column in table.columns]
@@ -136,15 +135,15 @@ def in_words(results: Results) -> list[str]:
 # ---- The table --------------------------------------------------------------------------------------------
 
 
-def headline_table(results: Results) -> Table:
+def headline_table(results: RunResults) -> Table:
     """ACE, AUROC and accuracy of each method, means over measures and runs: a row a model and data set."""
     methods = in_order(results["methods"])
     metrics = ("ace", "auroc", "accuracy", "gain")
-    body, shown = [], list[Row]()
+    body, shown = [], list[Record]()
     for model, dataset in product(results["models"], results["datasets"]):
         heads = [{"model": model, "dataset": dataset, "method": method} for method in methods]
         rows = flagged(results, heads)
-        cells: list[Cell] = []
+        cells: list[TableCell] = []
         for metric in metrics:
             means = [
                 _over_measures(row, select(results["analyses"]["confidence"], head), metric)
@@ -152,7 +151,7 @@ def headline_table(results: Results) -> Table:
             ]
             cells += mark(means, larger=larger_is_better(metric))
         shown += rows
-        body.append((Cell(model), Cell(dataset), *cells))
+        body.append((TableCell(model), TableCell(dataset), *cells))
     columns = [Column(method, metric_title(metric)) for metric in metrics for method in methods]
     return Table(
         "headline",
@@ -165,7 +164,7 @@ def headline_table(results: Results) -> Table:
     )
 
 
-def _over_measures(flags: Row, rows: Rows, metric: str) -> Cell:
+def _over_measures(flags: Record, rows: Records, metric: str) -> TableCell:
     """The mean over the measures that are defined, of what is above the noise floor as well."""
     defined = [mean for row in rows if (mean := _mean(row, metric)) is not None]
     floors = [
@@ -177,5 +176,5 @@ def _over_measures(flags: Row, rows: Rows, metric: str) -> Cell:
     return flagged_cell(number(mean), flags, sum(floors) / len(floors) if floors else None)
 
 
-def _mean(row: Row, metric: str) -> float | None:
+def _mean(row: Record, metric: str) -> float | None:
     return value_at(row, (metric, "mean"))  # type: ignore[no-any-return]

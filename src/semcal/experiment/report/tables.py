@@ -16,20 +16,24 @@ from functools import partial
 from itertools import groupby
 from typing import Any
 
-from semcal.experiment.analyses.grid_scores import FEWEST_OF_A_KIND, above_floor, has_enough
+from semcal.experiment.analyses.grid_scores import (
+    FEWEST_OF_A_KIND,
+    Record,
+    Records,
+    above_floor,
+    has_enough,
+)
 from semcal.measures import MEASURES
 from semcal.metrics import METRICS
 from semcal.recalibration.methods import RECALIBRATORS
 
 MISSING = "–"
 
-Row = Mapping[str, Any]
-Rows = Sequence[Row]
-Results = Mapping[str, Any]  # the content of results.json
+RunResults = Mapping[str, Any]  # the content of results.json
 
 
 @dataclass(frozen=True)
-class Cell:
+class TableCell:
     """One entry of a table."""
 
     text: str  # as it is shown; "–" for what is undefined
@@ -49,7 +53,7 @@ class Cell:
         return "†" * self.less_accurate + "‡" * self.too_few or "⁼" * self.tied
 
     @property
-    def compared(self) -> Cell:
+    def compared(self) -> TableCell:
         """The number that the best of a group is found by."""
         return self if self.above_floor is None else number(self.above_floor)
 
@@ -82,7 +86,7 @@ class Table:
     name: str  # fit for a file or an anchor
     caption: str
     columns: tuple[Column, ...]
-    rows: tuple[tuple[Cell, ...], ...]
+    rows: tuple[tuple[TableCell, ...], ...]
     heads: int = 1  # how many leading columns name the row
 
 
@@ -91,13 +95,15 @@ class Field:
     """A column of a table of results, and what it shows of a row."""
 
     title: str
-    value: str | tuple[str, ...] | Callable[[Row], Any]  # a key, a path of keys, or a function; see `cell_of`
+    value: (
+        str | tuple[str, ...] | Callable[[Record], Any]
+    )  # a key, a path of keys, or a function; see `cell_of`
     group: str = ""
     digits: int = 3
-    where: Row = field(default_factory=dict)  # in a pivot: values by which it finds its row
+    where: Record = field(default_factory=dict)  # in a pivot: values by which it finds its row
     larger: bool | None = None  # in a pivot: whether larger is better; None marks no best one
 
-    def cell(self, row: Row | None) -> Cell:
+    def cell(self, row: Record | None) -> TableCell:
         """What the column shows of a row, a dash of None."""
         if row is None:
             return number(None)
@@ -106,14 +112,14 @@ class Field:
         return flagged_cell(cell, row, row.get(f"{self.value}_floor"))
 
 
-def value_at(row: Row | None, path: Sequence[str]) -> Any:
+def value_at(row: Record | None, path: Sequence[str]) -> Any:
     """The value at the end of a path of keys; None where the path ends early."""
     for key in path:
         row = None if row is None else row.get(key)
     return row
 
 
-def select(rows: Iterable[Row], where: Row) -> list[Row]:
+def select(rows: Iterable[Record], where: Record) -> list[Record]:
     """The rows that have some values.
 
     >>> select([{"a": 1, "b": 2}, {"a": 2, "b": 2}], {"a": 2})
@@ -122,16 +128,16 @@ def select(rows: Iterable[Row], where: Row) -> list[Row]:
     return [row for row in rows if where.items() <= row.items()]
 
 
-def number(value: float | int | None, digits: int = 3) -> Cell:
+def number(value: float | int | None, digits: int = 3) -> TableCell:
     """A cell with a number, or with a dash for None.
 
     >>> number(0.06449).text, number(2000).text, number(None).text, number(-0.5, 1).text
     ('0.064', '2000', '–', '−0.5')
     """
     if value is None:
-        return Cell(MISSING)
+        return TableCell(MISSING)
     text = str(value) if isinstance(value, int) else f"{value:.{digits}f}"
-    return Cell(text.replace("-", "−"), float(value))
+    return TableCell(text.replace("-", "−"), float(value))
 
 
 def signed(value: float) -> str:
@@ -143,12 +149,12 @@ def signed(value: float) -> str:
     return f"{value:+.3f}".replace("-", "−")
 
 
-def cell_of(value: Any, digits: int = 3) -> Cell:
+def cell_of(value: Any, digits: int = 3) -> TableCell:
     """A cell of words, of a number, of an entry over runs (mean, standard error, interval), or of nothing."""
-    if isinstance(value, Cell):
+    if isinstance(value, TableCell):
         return value
     if isinstance(value, str):
-        return Cell(value)
+        return TableCell(value)
     if not isinstance(value, Mapping):
         return number(value, digits)
     cell = number(value["mean"], digits)
@@ -158,7 +164,7 @@ def cell_of(value: Any, digits: int = 3) -> Cell:
     return replace(cell, error=value.get("se"), interval=tuple(interval) if interval else None)
 
 
-def flagged_cell(cell: Cell, row: Row, floor: float | None = None) -> Cell:
+def flagged_cell(cell: TableCell, row: Record, floor: float | None = None) -> TableCell:
     """The cell with what keeps it from being the best, and what lies above its noise floor if it has one."""
     if cell.value is None:
         return cell
@@ -212,7 +218,7 @@ def measures_in_order(measures: Sequence[str]) -> list[str]:
     return sorted(measures, key=lambda name: MEASURES[name].place if name in MEASURES else math.inf)
 
 
-def mark(cells: Sequence[Cell], *, larger: bool) -> list[Cell]:
+def mark(cells: Sequence[TableCell], *, larger: bool) -> list[TableCell]:
     """Mark the best of a group as it is shown; if several show the same digits, all of them, as tied.
 
     Errors of calibration are compared above their noise floors. A number of a method less accurate than Base,
@@ -235,7 +241,7 @@ def mark(cells: Sequence[Cell], *, larger: bool) -> list[Cell]:
 def pivot(
     name: str,
     caption: str,
-    rows: Iterable[Row],
+    rows: Iterable[Record],
     index: Mapping[str, str],
     fields: Sequence[Field],
     *,
@@ -255,27 +261,27 @@ def pivot(
     >>> [[cell.text for cell in row] for row in pivot("t", "", rows, {"method": "Method"}, fields).rows]
     [['SE', '0.123'], ['TS', '0.050']]
     """
-    by_head: dict[tuple[str, ...], list[Row]] = {}
+    by_head: dict[tuple[str, ...], list[Record]] = {}
     for row in rows:
         by_head.setdefault(tuple(row[key] for key in index), []).append(row)
-    body: list[tuple[Cell, ...]] = []
+    body: list[tuple[TableCell, ...]] = []
     for _, group in groupby(by_head if heads is None else heads, key=lambda head: head[:-1]):
         names = list(group)
         columns = [_column(field, [by_head.get(head, []) for head in names]) for field in fields]
         if underline:
             _underline(fields, columns)
-        body += [(*map(Cell, head), *cells) for head, *cells in zip(names, *columns)]
+        body += [(*map(TableCell, head), *cells) for head, *cells in zip(names, *columns)]
     headings = (*map(Column, index.values()), *(Column(field.title, field.group) for field in fields))
     return Table(name, caption, headings, tuple(body), heads=len(index))
 
 
-def _column(field: Field, groups: Iterable[Rows]) -> list[Cell]:
+def _column(field: Field, groups: Iterable[Records]) -> list[TableCell]:
     """What a field shows of the first row of each group that it is about, the best one marked."""
     cells = [field.cell(next(iter(select(rows, field.where)), None)) for rows in groups]
     return cells if field.larger is None else mark(cells, larger=field.larger)
 
 
-def _underline(fields: Sequence[Field], columns: list[list[Cell]]) -> None:
+def _underline(fields: Sequence[Field], columns: list[list[TableCell]]) -> None:
     """Mark the best of each group of columns as that overall."""
     for group in dict.fromkeys(entry.group for entry in fields if entry.larger is not None):
         places = [i for i, entry in enumerate(fields) if entry.group == group]
@@ -296,19 +302,19 @@ LEVEL = 0.05
 NAMED_BY = ("model", "dataset", "method", "measure")
 
 
-def is_higher(difference: Row) -> bool | None:
+def is_higher(difference: Record) -> bool | None:
     """Whether a difference is above 0; None where p or the interval leaves that open, as few questions do."""
     low, high = difference["interval"]
     return None if difference["p"] >= LEVEL or low <= 0 <= high else bool(low > 0)
 
 
-def less_accurate_rows(results: Results) -> list[Row]:
+def less_accurate_rows(results: RunResults) -> list[Record]:
     """The rows of methods that are shown to be less accurate than Base."""
     rows = results["analyses"].get("against_base") or []
     return [row for row in rows if is_higher(row["accuracy"]) is False]
 
 
-def flagged(results: Results, rows: Iterable[Row]) -> list[Row]:
+def flagged(results: RunResults, rows: Iterable[Record]) -> list[Record]:
     """Rows of results with `less_accurate` and `too_few`: what keeps their method from being the best.
 
     A row without a measure stands for the mean over measures. Of a row with `against` either may be too few.
@@ -328,11 +334,11 @@ def flagged(results: Results, rows: Iterable[Row]) -> list[Row]:
     ]
 
 
-def _name(row: Row) -> tuple[Any, ...]:
+def _name(row: Record) -> tuple[Any, ...]:
     return tuple(row.get(key) for key in NAMED_BY)
 
 
-def marks_note(rows: Sequence[Row]) -> str:
+def marks_note(rows: Sequence[Record]) -> str:
     """What the caption of a table of flagged rows adds."""
     notes = {
         "less_accurate": "; † significantly less accurate than Base, never in bold",
@@ -342,12 +348,12 @@ def marks_note(rows: Sequence[Row]) -> str:
     return "".join(note for key, note in notes.items() if any(row[key] for row in rows))
 
 
-def answers_suffice(*rows: Row) -> bool:
+def answers_suffice(*rows: Record) -> bool:
     """Whether each method, a row of `confidence` or `calibrated`, has ten correct and ten wrong answers."""
     return all(has_enough(row.get("n", 0), value_at(row, ("accuracy", "mean"))) for row in rows)
 
 
-def error_and_floor(row: Row, metric: str) -> tuple[float, float | None]:
+def error_and_floor(row: Record, metric: str) -> tuple[float, float | None]:
     """A metric of one method with its noise floor, None where it has none."""
     return value_at(row, (metric, "mean")), row.get(f"{metric}_floor")
 
@@ -375,7 +381,7 @@ def without_intervals(table: Table) -> Table:
     return replace(table, caption=caption, rows=rows)
 
 
-def _written(table: Table, text: Callable[[str], str], number: Callable[[Cell], str]) -> list[list[str]]:
+def _written(table: Table, text: Callable[[str], str], number: Callable[[TableCell], str]) -> list[list[str]]:
     """The rows of a table, its words written by `text` and its numbers by `number`."""
     heads = table.heads
     return [
@@ -422,7 +428,7 @@ def markdown_text(text: str, *, begins: bool = False) -> str:
     return _MARKER.sub(r"\1\\\2", text) if begins else text
 
 
-def _markdown_number(cell: Cell) -> str:
+def _markdown_number(cell: TableCell) -> str:
     text = markdown_text(cell.text)
     text = f"<u>{text}</u>" if cell.overall else text
     text = f"**{text}**" if cell.best else text
@@ -466,7 +472,7 @@ def csv_lines(rows: Iterable[Sequence[Any]]) -> str:
     return text.getvalue()
 
 
-def _csv_entries(cell: Cell, error: bool, interval: bool) -> list[Any]:
+def _csv_entries(cell: TableCell, error: bool, interval: bool) -> list[Any]:
     value = cell.text if cell.value is None else cell.value
     return [value, *([cell.error] * error), *((cell.interval or (None, None)) if interval else ())]
 
@@ -577,7 +583,7 @@ def _latex_row(texts: Sequence[str]) -> str:
     return rf"{' & '.join(texts)} \\"
 
 
-def _latex_number(cell: Cell) -> str:
+def _latex_number(cell: TableCell) -> str:
     """A number as the paper prints it: its marks and error are set around the digits."""
     text = latex_text(cell.text).replace("$", "").replace(r"\_", "")
     text = rf"\underline{{{text}}}" if cell.overall else text
