@@ -542,9 +542,9 @@ class ProcessExecutor(ThreadedExecutor[State]):
                 worker = self._worker()
                 return worker.run(self._load, job, task.progress)
             except BaseException as error:
-                with self._lock:
-                    self._workers.pop(threading.get_ident(), None)
                 if worker is not None:
+                    with self._lock:
+                        self._workers.pop(threading.get_ident(), None)
                     worker.process.kill()  # what it says later must not be taken for what another job says
                 if self._cancelled:
                     raise CancelledError from None
@@ -565,19 +565,27 @@ class ProcessExecutor(ThreadedExecutor[State]):
             if thread not in self._workers or self._workers[thread].has_ended:
                 self._workers[thread] = _Worker(self._preload)
                 self.n_processes = max(self.n_processes, len(self._workers))
+            if self._cancelled:  # while it was starting: what waits for the lock ends it
+                raise CancelledError
             return self._workers[thread]
 
     def release(self) -> None:
         """End all processes; for later jobs others start."""
+        if self._cancelled:  # at once: Ctrl-C may come again while the lock is waited for
+            self._terminate()
         with self._lock:  # a thread may be starting one just now
+            if self._cancelled:
+                self._terminate()
             workers = list(self._workers.values())
             self._workers.clear()
-        for worker in workers if self._cancelled else ():
-            worker.process.terminate()
         for worker in workers:
             worker.end(at_once=self._cancelled)
 
     _stop = release
+
+    def _terminate(self) -> None:
+        for worker in list(self._workers.values()):
+            worker.process.terminate()
 
 
 # ---- Worker processes --------------------------------------------------------------------------------------
