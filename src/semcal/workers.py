@@ -560,12 +560,10 @@ class ProcessExecutor(ThreadedExecutor[State]):
         """The worker of this thread, a new one if there is none that lives; BrokenProcessPool."""
         thread = threading.get_ident()
         with self._lock:
-            if self._cancelled:
-                raise CancelledError
-            if thread not in self._workers or self._workers[thread].has_ended:
+            if not self._cancelled and (thread not in self._workers or self._workers[thread].has_ended):
                 self._workers[thread] = _Worker(self._preload)
                 self.n_processes = max(self.n_processes, len(self._workers))
-            if self._cancelled:  # while it was starting: what waits for the lock ends it
+            if self._cancelled:  # maybe while it was starting: what waits for the lock ends it
                 raise CancelledError
             return self._workers[thread]
 
