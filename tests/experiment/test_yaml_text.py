@@ -30,11 +30,8 @@ WRONG = {
     "an empty float": ("seed: !!float ''", "line 4, column 7: ''"),
     "a binary number without digits": ("seed: 0b_", "'0b_'"),
     "a timestamp by tag": ("seed: !!timestamp x", "line 4, column 7"),
-    "a thousand lists in one another": (
-        f"seed: {'[' * 1000}{']' * 1000}",
-        "line 4, column 106: nested more than 100 deep",
-    ),
-    "lists that never end": (f"seed: {'[' * 100_000}", "line 4, column 106: nested more than 100 deep"),
+    "a thousand lists in one another": (f"seed: {'[' * 1000}{']' * 1000}", "column 106: nested"),
+    "lists that never end": (f"seed: {'[' * 100_000}", "line 4, column 106: nested"),
     "a size of 400 digits": (f"block: {'9' * 400}", "line 4, column 8"),
     "a size of 5000 digits": (f"block: {'9' * 5000}", "line 4, column 8"),
     "a size of 400 digits in quotes": (f"block: '{'9' * 400}'", "block: "),
