@@ -54,7 +54,6 @@ LONG = (
     "tests/servers/test_grid_over_servers.py",
     "tests/servers/test_calibrate_over_servers.py",
     "tests/report/test_calibrated_page.py",
-    "tests/experiment/test_grid_kept.py",
     "tests/experiment/test_grid_killed.py",
     "tests/metrics/test_risk.py",
     "tests/cli/test_cli_workers.py",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import math
 import multiprocessing
 import os
 import pickle
@@ -39,7 +40,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import BaseContext
 from multiprocessing.forkserver import ensure_running
 from pathlib import Path
-from queue import PriorityQueue
+from queue import Empty, PriorityQueue
 from types import FrameType
 from typing import Any, Generic, NoReturn, Self, TypeVar
 
@@ -451,8 +452,13 @@ class ThreadedExecutor(Executor[State]):
         self.n_workers = n_threads
         self._cancelled = False
         self._numbers = count()
-        self._tasks: PriorityQueue[tuple[int, int, Task]] = PriorityQueue()
-        self._threads = ThreadPoolExecutor(n_threads, "semcal worker")
+        self._tasks: PriorityQueue[tuple[float, int, Task | None]] = PriorityQueue()
+        # daemons, unlike those of ThreadPoolExecutor: an interrupted command does not wait for them
+        self._threads = [
+            threading.Thread(target=self._work, name="semcal worker", daemon=True) for _ in range(n_threads)
+        ]
+        for thread in self._threads:
+            thread.start()
 
     @abstractmethod
     def _run(self, task: Task) -> JobOutcome:
@@ -466,26 +472,31 @@ class ThreadedExecutor(Executor[State]):
             _cancel(task.future)
         else:
             self._tasks.put((task.priority, next(self._numbers), task))
-            self._threads.submit(self._work)
 
     def _work(self) -> None:
-        """Do the first of the tasks that wait."""
-        task = self._tasks.get()[2]
-        try:
-            self._settle(task, self._run(task))
-        except CancelledError:
-            _cancel(task.future)
-        except BaseException as error:  # noqa: BLE001 - it is raised where the result is wanted
-            self._settle(task, JobOutcome(error=as_exception(error)))
+        """Do one task after another, until there is None."""
+        while (task := self._tasks.get()[2]) is not None:
+            try:
+                self._settle(task, self._run(task))
+            except CancelledError:
+                _cancel(task.future)
+            except BaseException as error:  # noqa: BLE001 - it is raised where the result is wanted
+                self._settle(task, JobOutcome(error=as_exception(error)))
 
     def shutdown(self, *, cancel: bool = False) -> None:
-        """Let go of the workers once all jobs are done; with `cancel` at once."""
+        """Let go of the workers once all jobs are done; with `cancel` at once, or after `PATIENCE`."""
+        self._cancelled = self._cancelled or cancel
+        for _ in self._threads:
+            self._tasks.put((-math.inf if cancel else math.inf, next(self._numbers), None))
         if cancel:
-            self._cancelled = True
             self._stop()
-        self._threads.shutdown(cancel_futures=cancel)
-        while not self._tasks.empty():
-            _cancel(self._tasks.get()[2].future)
+        deadline = time.monotonic() + PATIENCE
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()) if cancel else None)
+        with suppress(Empty):
+            while True:
+                if (task := self._tasks.get_nowait()[2]) is not None:
+                    _cancel(task.future)
         self._stop()
 
 
@@ -542,9 +553,9 @@ class ProcessExecutor(ThreadedExecutor[State]):
                 worker = self._worker()
                 return worker.run(self._load, job, task.progress)
             except BaseException as error:
-                with self._lock:
-                    self._workers.pop(threading.get_ident(), None)
                 if worker is not None:
+                    with self._lock:
+                        self._workers.pop(threading.get_ident(), None)
                     worker.process.kill()  # what it says later must not be taken for what another job says
                 if self._cancelled:
                     raise CancelledError from None
@@ -560,24 +571,30 @@ class ProcessExecutor(ThreadedExecutor[State]):
         """The worker of this thread, a new one if there is none that lives; BrokenProcessPool."""
         thread = threading.get_ident()
         with self._lock:
-            if self._cancelled:
-                raise CancelledError
-            if thread not in self._workers or self._workers[thread].has_ended:
+            if not self._cancelled and (thread not in self._workers or self._workers[thread].has_ended):
                 self._workers[thread] = _Worker(self._preload)
                 self.n_processes = max(self.n_processes, len(self._workers))
+            if self._cancelled:  # maybe while it was starting: what waits for the lock ends it
+                raise CancelledError
             return self._workers[thread]
 
     def release(self) -> None:
         """End all processes; for later jobs others start."""
+        if self._cancelled:  # at once: Ctrl-C may come again while the lock is waited for
+            self._terminate()
         with self._lock:  # a thread may be starting one just now
+            if self._cancelled:
+                self._terminate()
             workers = list(self._workers.values())
             self._workers.clear()
-        for worker in workers if self._cancelled else ():
-            worker.process.terminate()
         for worker in workers:
             worker.end(at_once=self._cancelled)
 
     _stop = release
+
+    def _terminate(self) -> None:
+        for worker in list(self._workers.values()):
+            worker.process.terminate()
 
 
 # ---- Worker processes --------------------------------------------------------------------------------------

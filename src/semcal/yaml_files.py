@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
+from ruamel.yaml.composer import MaxDepthExceededError
 from ruamel.yaml.constructor import SafeConstructor
 from ruamel.yaml.error import MarkedYAMLError, YAMLError, YAMLWarning
 from ruamel.yaml.nodes import CollectionNode, MappingNode, Node
@@ -66,7 +67,8 @@ def parse_yaml(text: str, *, what: str) -> Any:
     except YAMLError as error:
         mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
         place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        reason = " ".join(str(getattr(error, "problem", None) or error).split())
+        too_deep = f"nested more than {DEEPEST} deep" if isinstance(error, MaxDepthExceededError) else None
+        reason = " ".join(str(too_deep or getattr(error, "problem", None) or error).split())
         reason = reason if len(reason) <= 200 else reason[:197] + "..."
         raise UsageError(f"{what}: {place}{reason}") from error
 

@@ -1,6 +1,6 @@
 """The whole report of a run, from its folder: results.json, tables, results.md, figures and the page.
 
-report.html says what recalibration changed, scores, figures and every test question; it is one file and needs
+report.html says what methods changed, scores, figures and every test question; it is one file and needs
 no network. It is page_files/page.html filled in, opens on what a reader wants first, and folds details.
 """
 
