@@ -101,10 +101,11 @@ def _gains(results: RunResults) -> str:
         verdicts.setdefault(row["method"], []).append(None if row["too_few"] else row.get("better"))
     parts = [
         f"{method} better on {found.count(True)} and worse on {found.count(False)} of "
-        f"{counted(len(found), 'data set')}"
+        f"{counted(len(found), 'data set' if len(results['models']) == 1 else 'pair')}"
         for method, found in verdicts.items()
     ]
-    return f"Gain over Base: {'; '.join(parts)}." if parts else ""
+    pairs = " (a pair is a model and a data set)" if len(results["models"]) > 1 else ""
+    return f"Gain over Base: {'; '.join(parts)}{pairs}." if parts else ""
 
 
 def cautions(results: RunResults) -> list[str]:
