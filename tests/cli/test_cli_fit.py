@@ -207,5 +207,5 @@ def test_a_fitted_t_that_makes_right_draws_rarer_is_warned_of(tmp_path: Path) ->
 
 def test_a_server_has_no_loss_any(files: tuple[str, str], tmp_path: Path) -> None:
     options = FitOptions("", "", Path(), method="TS", solver=None, loss="any", select=False)
-    with pytest.raises(UsageError, match=r"--loss any fits to hidden states, and a server \(small\)"):
+    with pytest.raises(UsageError, match="--loss"):
         options.check_server("small")

@@ -264,7 +264,7 @@ def test_a_file_of_a_kind_that_does_not_run_is_refused_before_it_is_unpacked(
     with pytest.raises(ModelError, match="GGUF"):
         semcal.load_equivalence(model)
     monkeypatch.setattr(AutoConfig, "from_pretrained", lambda *_, **__: AutoConfig.for_model("bloom"))
-    with pytest.raises(ModelError, match=r"'bloom' .*--model openai:URL#NAME"):
+    with pytest.raises(ModelError, match="--model"):
         semcal.load_model(model)
     assert not list(loading.gguf_cache().glob("*-float32"))
     (tmp_path / "file").write_text("")

@@ -181,7 +181,7 @@ def test_no_prompts_give_no_answers(case: Case) -> None:
 def test_less_than_one_draw_or_token_is_a_wrong_option(case: Case, prompts: list[Prompt]) -> None:
     with pytest.raises(UsageError, match="m is 0"):
         case.sampler.sample(SampleRequest(prompts, recalibrators=[Base()], m=0))[0]
-    with pytest.raises(UsageError, match="max_new_tokens is 0"):
+    with pytest.raises(UsageError, match="max_new_tokens"):
         case.sampler.greedy(prompts, recalibrator=Base(), max_new_tokens=0)
 
 

@@ -95,7 +95,7 @@ def test_a_calibration_brings_its_format_and_refuses_another(
         assert semcal.SemanticUQ(model, calibration=calibration).sampling.answer_format == AnswerFormat(
             "first"
         )
-        with pytest.raises(UsageError, match=r"--answer-format.*'auto'.*'first'"):
+        with pytest.raises(UsageError, match="--answer-format"):
             semcal.SemanticUQ(model, calibration=calibration, answer_format="auto")
     assert {text for meaning in uq.ask(LABELED[0]["question"]).meanings for text in meaning.samples} == {
         "It is a mill of old",
@@ -130,7 +130,7 @@ def test_stored_rows_without_a_format_count_as_whole_and_several_formats_are_ref
     ]
     found = semcal.score(rows, equivalence="exact", progress=False).calibrate()
     assert found.answer_format == "whole"
-    with pytest.raises(InputError, match="'answer_format' is 'auto' in some rows and 'whole'"):
+    with pytest.raises(InputError, match="'answer_format'"):
         semcal.score(
             [rows[0] | {"answer_format": "auto"}, *rows[1:]], equivalence="exact", progress=False
         ).calibrate()

@@ -351,7 +351,7 @@ def test_processes_are_chosen_by_processors_memory_and_blocks(given, expected) -
 def test_a_number_that_is_asked_for_is_taken() -> None:
     found = plan_workers(3, weights=10**12, processors=1, memory=1, blocks=1)
     assert (found.n_workers, found.n_threads, found.requested) == (3, 1, True)
-    with pytest.raises(UsageError, match="--workers is 0"):
+    with pytest.raises(UsageError, match="--workers"):
         plan_workers(0, weights=1)
 
 

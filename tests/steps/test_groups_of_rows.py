@@ -63,11 +63,9 @@ def test_candidates_know_the_groups_of_their_common_questions() -> None:
 @pytest.mark.parametrize("value", [["a"], {"a": 1}, float("nan")])
 def test_a_group_that_is_no_label_is_a_bad_row(value: Any) -> None:
     row = {"question": "Who?", "group": value}
-    with pytest.raises(
-        RowError, match=r"'group' (must be a text or a number that questions share, got|holds NaN)"
-    ):
+    with pytest.raises(RowError, match="'group'"):
         question_from_row(JsonLine(3, row))
-    with pytest.raises(InputError, match="'group' must be a text or a number"):
+    with pytest.raises(InputError, match="'group'"):
         check_assessable({"confidence": 0.5, "correct": True, "group": value})
 
 

@@ -49,7 +49,7 @@ def test_samples_without_an_answer_are_one_cluster_that_joins_no_other() -> None
     assert row["normal_forms"] == ["", "ana", "", "", ""]
     at = {**MOSTLY, "temperatures": [1.0, 1.0, 1.0, 0.5, 0.5], "samples": [None, "Ana", None, None, "Ana"]}
     assert clustered({**at, "log_likelihoods": None})["clusters"] == [[0, 2], [1], [3], [4]]
-    with pytest.raises(InputError, match="'samples' must be a list of strings"):
+    with pytest.raises(InputError, match="'samples'"):
         _ = Row({**MOSTLY, "samples": [None, 3]}).samples
     with pytest.raises(InputError, match=r"the cluster \[0, 1\] holds samples with an answer and samples"):
         _ = Row({**MOSTLY, "clusters": [[0, 1], [2, 3, 4]]}).clusters

@@ -228,7 +228,7 @@ def test_what_cannot_be_chosen_from_is_refused() -> None:
             fit_grid(model, questions, equivalence=SAME, temperatures=grid)
     with pytest.raises(FitError, match="no labelled questions"):
         fit_grid(model, [], equivalence=SAME)
-    with pytest.raises(InputError, match="'q0' occurs twice"):
+    with pytest.raises(InputError, match="'q0'"):
         fit_grid(model, [questions[0]] * 5, equivalence=SAME)
     with pytest.raises(InputError, match="answers"):
         fit_grid(model, [Question("q", questions[0].question), *questions], equivalence=SAME)
@@ -237,7 +237,7 @@ def test_what_cannot_be_chosen_from_is_refused() -> None:
     with pytest.raises(FitError, match="nothing to choose by"):
         choose_temperatures({1.0: five(row("1", None, None))})
     rows = five(row("1", 0.5, True))
-    with pytest.raises(InputError, match="'2' is not there under every candidate"):
+    with pytest.raises(InputError, match="'2'"):
         choose_temperatures({1.0: rows, 2.0: [*rows, row("2", 0.5, True)]})
     with pytest.raises(InputError, match=r"'1\.0' occurs twice"):
         choose_temperatures({1.0: rows + rows})

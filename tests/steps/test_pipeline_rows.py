@@ -187,9 +187,7 @@ def test_a_number_at_the_end_of_a_draw_that_was_cut_keeps_no_meanings_apart() ->
 @pytest.mark.parametrize("finished", [[True], "yes", [1, 0, 1], [True, "", False], {}])
 def test_what_says_whether_draws_are_finished_is_a_bool_or_null_for_each(finished: object) -> None:
     row = {"id": 1, "question": "When?", "samples": ["a", "b", "c"], "finished": finished}
-    with pytest.raises(
-        InputError, match="'finished' must hold true, false or null for each of 3 samples, or be left"
-    ):
+    with pytest.raises(InputError, match="'finished'"):
         check_clusterable(row)
 
 

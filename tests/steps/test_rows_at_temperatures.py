@@ -172,7 +172,7 @@ def test_a_row_to_calibrate_needs_its_samples() -> None:
         check_calibratable({key: value for key, value in row.items() if key != "samples"}, FOUR)
     with pytest.raises(InputError, match="every sample index from 0 to 4 once"):
         check_calibratable({**row, "samples": [*row["samples"], "Di"], "log_likelihoods": None}, FOUR)
-    with pytest.raises(InputError, match=r"'answer' is there already .*to 'answers' if it is the"):
+    with pytest.raises(InputError, match="'answer'"):
         check_calibratable({**row, "answer": "Ana"}, FOUR)  # grade would take the calibrated answer for it
     check_calibratable(calibrated_rows([row], FOUR)[0], FOUR)  # measured before
 
@@ -223,7 +223,7 @@ def test_the_answer_beside_a_probability_is_graded_on_its_one_wording() -> None:
     flat = {"id": "1", "answers": ["Ana"], "prediction": "Bo", "answer": "Ana", "probability": 0.5}
     graded = grade_row(flat, grader=RuleGrader())
     assert (graded["correct"], graded["answer_correct"]) == (False, True)
-    with pytest.raises(InputError, match="'answer' beside 'probability' must be a text, got 7"):
+    with pytest.raises(InputError, match="'answer'"):
         check_gradable({**row, "answer": 7})
 
 
