@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from semcal.experiment.report.explorer import packed
 from tests.golden.__main__ import written_today
 from tests.golden.archive import read_archive, write_archive
@@ -20,10 +22,31 @@ def test_the_commands_write_what_is_stored(tmp_path: Path) -> None:
 
 
 def test_numbers_within_the_tolerance_are_equal_and_hashes_of_figures_are_left_out() -> None:
-    before, after = {"a": "T 2000.001, drawn 0123456789abcdef"}, {"a": "T 2000.002, drawn fedcba9876543210"}
+    before, after = {"a": "T 2000.001, drawn 0123456789abcdef"}, {"a": "T 2000.008, drawn fedcba9876543210"}
     assert not differences(before, after, tolerance=1e-5)
     assert differences(before, after, tolerance=1e-7)
     assert differences(before, after)
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "equal"),
+    [
+        ("a.txt", "0.125", "0.126", True),
+        ("a.txt", "0.125", "0.127", False),
+        ("a.txt", "1.2e-03", "1.3e-03", True),
+        ("a.txt", "89%", "90%", False),
+        ("a.txt", "n 300", "n 301", False),
+        ("a.html", "[7, -201]", "[7, -202]", True),
+        ("a.html", "[7, -201]", "[8, -201]", False),
+        ("a.json", '"sha256": "0123456789ab"', '"sha256": "ba9876543210"', True),
+        ("a.json", "0.123456789012e-08", "0.923456789012e-03", False),
+    ],
+)
+def test_what_rounds_differently_is_equal_and_a_count_is_not(
+    name: str, old: str, new: str, equal: bool
+) -> None:
+    assert (not differences({name: old}, {name: new}, tolerance=1e-4)) is equal
+    assert differences({name: old}, {name: new})
 
 
 def test_a_number_that_moves_a_word_that_changes_and_a_missing_file_are_told_apart() -> None:

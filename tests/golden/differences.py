@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-#: The hash of a drawing (page_text.py).
-_FIGURE = re.compile(r"drawn \w{16}")
+#: Hashes of drawings, weights, rows and calibrations.
+_HASH = re.compile(r"(?<![.\w])(?=[0-9a-f]*[a-f])[0-9a-f]{12,64}\b(?![-+]\d)|drawn \w{16}")
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 
 
@@ -29,30 +29,42 @@ def differences(
     """List the files that are missing, new or different, in the order of their names.
 
     The distance of two numbers is their difference, divided by the absolute value of the first if that is
-    above 1. With a tolerance, numbers within it are equal, and hashes of figures are not compared, since
-    processors round differently.
+    above 1. Processors round differently. With a tolerance, numbers within it are therefore equal, and so are
+    numbers that differ by one in their last digit if they are decimals, or whole numbers from 100 on in the
+    questions of a page, which hold decimals as whole numbers; hashes are not compared.
     """
     if tolerance:
-        before, after = (
-            {name: _FIGURE.sub("", text) for name, text in one.items()} for one in (before, after)
-        )
+        before, after = ({name: _HASH.sub("", text) for name, text in one.items()} for one in (before, after))
     found = [Difference(name, 0.0, "is missing") for name in before.keys() - after.keys()]
     found += [Difference(name, 0.0, "is new") for name in after.keys() - before.keys()]
-    shared = before.keys() & after.keys()
-    moved = (_difference(name, before[name], after[name]) for name in shared if before[name] != after[name])
-    found += [one for one in moved if one.words or not tolerance or one.distance > tolerance]
+    for name in before.keys() & after.keys():
+        if before[name] != after[name]:
+            one = _difference(name, before[name], after[name], rounded=tolerance > 0)
+            if one.words or not tolerance or one.distance > tolerance:
+                found.append(one)
     return sorted(found, key=lambda one: one.name)
 
 
-def _difference(name: str, before: str, after: str) -> Difference:
+def _difference(name: str, before: str, after: str, *, rounded: bool) -> Difference:
     old_words, new_words = _NUMBER.split(before), _NUMBER.split(after)
     if old_words != new_words:
-        return Difference(name, 0.0, _first_words(before, after))
-    pairs = zip(map(float, _NUMBER.findall(before)), map(float, _NUMBER.findall(after)), strict=True)
-    return Difference(name, max(abs(old - new) / max(1.0, abs(old)) for old, new in pairs))
+        at = next((i for i, pair in enumerate(zip(old_words, new_words)) if pair[0] != pair[1]), -1)
+        return Difference(name, 0.0, f"{old_words[at][:80]!r} became {new_words[at][:80]!r}")
+    pairs = zip(_NUMBER.findall(before), _NUMBER.findall(after), strict=True)
+    whole = 100.0 if name.endswith(".html") else float("inf")
+    return Difference(
+        name, max(0.0 if rounded and _is_rounding(*pair, whole) else _distance(*pair) for pair in pairs)
+    )
 
 
-def _first_words(before: str, after: str, width: int = 60) -> str:
-    at = next((i for i, (a, b) in enumerate(zip(before, after)) if a != b), min(len(before), len(after)))
-    start = max(0, at - 20)
-    return f"{before[start : at + width]!r} became {after[start : at + width]!r}"
+def _distance(old: str, new: str) -> float:
+    return abs(float(old) - float(new)) / max(1.0, abs(float(old)))
+
+
+def _is_rounding(old: str, new: str, whole: float) -> bool:
+    """Whether decimals, or integers from `whole` on, differ by one in the last digit at most."""
+    if not (("." in old and "." in new) or abs(float(old)) >= whole):
+        return False
+    digits = min(len(number.partition(".")[2].partition("e")[0]) for number in (old, new))
+    exponent = max(int(number.partition("e")[2] or 0) for number in (old, new))
+    return abs(float(old) - float(new)) <= 1.01 * 10.0 ** (exponent - digits)
