@@ -405,7 +405,7 @@ def markdown(table: Table) -> str:
     """Return the table as Markdown, best numbers in bold.
 
     >>> print(markdown(Table("t", "", (Column("Method"), Column("E-SC", "ACE")),
-    ...     ((Cell("TS"), Cell("0.064", 0.064, 0.012, best=True)),))))
+    ...     ((TableCell("TS"), TableCell("0.064", 0.064, 0.012, best=True)),))))
     | Method | ACE E-SC |
     | :--- | ---: |
     | TS | **0.064** ±0.012 |
