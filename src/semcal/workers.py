@@ -616,7 +616,7 @@ class _Worker:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the process has ended; its exit code is read by the pool alone, as it can be read once."""
+        """True once the process has ended; the pool alone reads its exit code, which can be read once."""
         return bool(connection.wait([self.process.sentinel], 0))
 
     def run(self, load: bytes, job: bytes, progress: Progress) -> JobOutcome:

@@ -114,12 +114,18 @@ CALIBRATE = "calibrate rows.jsonl --equivalence exact --out o"
     ],
 )
 def test_wrong_usage_names_what_is_wrong_and_does_nothing(line: str, named: str, folder: Path) -> None:
-    before = sorted(folder.rglob("*"))
-    code, rows, stderr = semcal(*shlex.split(line))
-    assert (code, rows) == (2, []), stderr
+    stderr = refused(line, folder, code=2)
     assert named in " ".join(stderr.replace("│", " ").split())
     assert len(stderr) < 2000
+
+
+def refused(line: str, folder: Path, *, code: int) -> str:
+    """Run a command that ends with this code, prints no row and writes nothing; return its stderr."""
+    before = sorted(folder.rglob("*"))
+    found, rows, stderr = semcal(*shlex.split(line))
+    assert (found, rows) == (code, []), stderr
     assert sorted(folder.rglob("*")) == before
+    return stderr
 
 
 @pytest.mark.parametrize(
@@ -133,10 +139,7 @@ def test_wrong_usage_names_what_is_wrong_and_does_nothing(line: str, named: str,
     ],
 )
 def test_a_file_that_cannot_be_used_is_named(line: str, named: str, folder: Path) -> None:
-    before = sorted(folder.rglob("*"))
-    code, rows, stderr = semcal(*shlex.split(line))
-    assert (code, rows, named in stderr) == (1, [], True), stderr
-    assert sorted(folder.rglob("*")) == before
+    assert named in refused(line, folder, code=1)
 
 
 def test_a_seed_may_have_62_bits(folder: Path) -> None:

@@ -101,9 +101,8 @@ class CalibrationReport:
     calibrated: Mapping[str, float | None]
     learning_curve: tuple[CurvePoint, ...]
     warnings: tuple[str, ...] = ()
-    no_answer: LabelCount = (
-        0  # further labeled questions, whose most frequent meaning is "no answer": all wrong
-    )
+    #: Further labeled questions, whose most frequent meaning is "no answer": all wrong.
+    no_answer: LabelCount = 0
     no_answer_samples: LabelCount = 0  # of all labeled questions, at the temperature of the answer
     base_at_one: Mapping[str, float | None] | None = None  # at T = 1, where others were tried
     temperatures: tuple[TemperatureScore, ...] = ()

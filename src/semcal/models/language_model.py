@@ -84,9 +84,8 @@ class SampleRequest:
     seeds: Sequence[int] = (0,)  # one a run
     max_new_tokens: int = 10  # an answer's length in tokens, end of turn included
     truncation: Truncation | None = None  # top-k and top-p; by default the whole vocabulary is drawn from
-    cut: GenerationCut | None = (
-        None  # what is scored of a draw's text; draws that are cut have `Generation.rescored`
-    )
+    #: The part of a sample's text that is scored; samples that are cut have `Generation.rescored`.
+    cut: GenerationCut | None = None
     first: int = 0  # number of the first draw: those before it are left out, the others stay the same
 
 

@@ -138,7 +138,7 @@ def _read(
 
 
 def _is_there(folder: Path, manifest: Manifest) -> bool:
-    """Whether a folder holds the features; StoreError if it holds others, or damaged ones."""
+    """Check for the features in a folder; StoreError if it holds others, or damaged ones."""
     path, states = folder / MANIFEST, folder / STATES
     if not path.exists():
         return False
@@ -165,9 +165,9 @@ def _is_there(folder: Path, manifest: Manifest) -> bool:
 def _layout(
     prompts: Sequence[Prompt], shared: int, *, whole: bool
 ) -> tuple[list[int], list[tuple[int, int]]]:
-    """How many tokens of each prompt are stored, if all of it is, and what it borrows.
+    """Return the number of stored tokens of each prompt, if all of it is stored, and what it borrows.
 
-    It borrows from the first prompt that begins alike behind the prefix; with how many tokens they share.
+    A prompt borrows from the first one that begins alike behind the prefix; the number is of shared tokens.
     """
     first: dict[tuple[int, ...], int] = {}
     borrowed = []

@@ -295,7 +295,11 @@ class Service:
             raise ApiError(404, str(error), code="model_not_found", param="model") from None
 
     def _check_size(
-        self, messages: Sequence[Message], *further: str, param: str = "messages", remedy: str = "send less"
+        self,
+        messages: Sequence[Message],
+        *further: str,
+        param: str = "messages",
+        remedy: str = "shorten them",
     ) -> None:
         """ApiError for more messages, or longer texts, than are taken; UnicodeEncodeError for no text."""
         limit = self.settings.max_characters
@@ -589,7 +593,6 @@ class Service:
         if not all(text.strip() for text in references):
             reason = "a reference is empty, which no answer can match; send its text, or 'correct'"
             raise ApiError(400, reason, param=param)
-        "".join(references).encode()  # UnicodeEncodeError for half a character
         reply = self.label_log.reply(label.id)
         if reply is None and (reply := self.log.reply(label.id)) is not None:
             self.label_log.add(reply)  # which could not be written to when this one was given

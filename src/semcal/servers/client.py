@@ -144,7 +144,7 @@ def _fault_within(status: int, error: Any, content: bytes) -> Fault:
 
 
 def _fault_of_status(status: int, reason: str, content: bytes, headers: Mapping[str, str]) -> Fault:
-    """What a status from 400 on means."""
+    """Return the fault that a status from 400 on stands for."""
     if status in _REFUSED or (status == 429 and b"insufficient_quota" in content):
         return Fault(reason, status, passing=False, refused=True)
     wait = _asked_wait(headers)

@@ -1,4 +1,4 @@
-"""What a run shows at a glance: three sentences and a table.
+"""The summary of a run: three sentences and a table.
 
 The sentences state figures. A gain over Base is better or worse only where its interval leaves out zero and
 both sides have ten correct and ten wrong answers.
@@ -37,7 +37,7 @@ from semcal.experiment.report.tables import (
 
 
 def compared_methods(methods: Sequence[str]) -> tuple[str, str]:
-    """What stands for before and after recalibration: Base or the first method, TS or the last."""
+    """Return the methods before and after recalibration: Base or the first one, TS or the last."""
     return "Base" if "Base" in methods else methods[0], "TS" if "TS" in methods else methods[-1]
 
 
@@ -54,12 +54,12 @@ def listed(names: Sequence[str]) -> str:
 
 
 def sentences(results: RunResults) -> list[str]:
-    """What was asked of which methods, their confidence beside their accuracy, and their gain over Base."""
+    """State the settings of a run, confidence beside accuracy of each method, and gain over Base."""
     return list(filter(None, [facts(results), _confidence(results), _gains(results)]))
 
 
 def facts(results: RunResults) -> str:
-    """What was asked of which methods, and how often."""
+    """State the test questions, methods, runs and preset of a run."""
     sizes = {row["dataset"]: row["test"] for row in results["analyses"]["splits"]}
     tests = ", ".join(f"{name} ({counted(size, 'test question')})" for name, size in sizes.items())
     runs = "one run" if results["runs"] == 1 else f"{results['runs']} runs"
@@ -77,7 +77,7 @@ def facts(results: RunResults) -> str:
 
 
 def _confidence(results: RunResults) -> str:
-    """Mean confidence beside accuracy, mean over models and data sets."""
+    """State confidence and accuracy of each method, means over models and data sets."""
     by_method: dict[str, list[tuple[float, float]]] = {}
     for row in select(results["analyses"]["confidence"], {"measure": MEASURE}):
         confidence, accuracy = _mean(row, "mean_confidence"), _mean(row, "accuracy")
@@ -91,7 +91,7 @@ def _confidence(results: RunResults) -> str:
 
 
 def _gains(results: RunResults) -> str:
-    """On how many data sets, of each model, the gain of each method is clearly larger or smaller."""
+    """Count the pairs of model and data set on which the gain of a method is clearly larger or smaller."""
     analyses = results["analyses"]
     rows = select(less_base("gain", results, analyses.get("against_base") or []), {"measure": MEASURE})
     of_calibrated = calibrated_differences(results, analyses.get("calibrated") or [])
@@ -109,7 +109,7 @@ def _gains(results: RunResults) -> str:
 
 
 def cautions(results: RunResults) -> list[str]:
-    """What to beware of in the calibrations of a run."""
+    """Return the warnings of the calibrations of a run."""
     return [
         f"Calibrated, {row['model']} on {row['dataset']}: {warning}."
         for row in results["analyses"].get("calibrated") or []
@@ -118,7 +118,7 @@ def cautions(results: RunResults) -> list[str]:
 
 
 def in_words(results: RunResults) -> list[str]:
-    """What a run (results.json) shows, for a terminal: the sentences and the table of its methods."""
+    """Return the sentences and the table of methods of a run (results.json), for a terminal."""
     (table,) = REPORT_TABLES["calibrated"].tables(results) or [headline_table(results)]
     titles = [f"{column.group} {column.title}".strip() for column in table.columns]
     rows = [titles, *([cell.text for cell in row] for row in table.rows)]
