@@ -201,7 +201,10 @@ def hostile_areas(folder: Path) -> dict[str, tuple[float, Case]]:
     ]
     for name, content in (("questions", rows), ("labelled", labelled)):
         (files / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in content))
-    questions, few = files / "questions.jsonl", ("--m", "3", "--timeout", "5", "--concurrency", "4")
+    questions, few = (
+        files / "questions.jsonl",
+        ("--m", "3", "--config", "server.timeout=5", "--config", "server.concurrency=4"),
+    )
     out = files / "calibration"
     return {
         "sample, hostile server": (

@@ -1,11 +1,11 @@
 """`semcal serve --fallback`: what a stronger model behind a certified threshold gains, and what it costs.
 
-    semcal calibrate LABELLED --model SMALL --few-shot FILE --temperatures 1 --risk R --out DIR     # of each
+    semcal calibrate LABELLED --model SMALL --few-shot FILE --config sampling.temperatures=1 --risk R --out DIR     # of each
     python -m benchmarks fallback --models SMALL LARGE --calibrations DIR DIR DIR --questions FILE
 
 The questions are asked over HTTP, of each model alone, and of `semcal serve --fallback`, where the large one
 has the third calibration: that of labelled questions from which the small one abstains. Intervals are
-Wilson's, of 95 %. Options of one model alone: --small="--dtype bfloat16" --large="--concurrency 1".
+Wilson's, of 95 %. Options of one model alone: --small="--config model.dtype=bfloat16" --large="--config server.concurrency=1".
 """
 
 from __future__ import annotations

@@ -96,7 +96,9 @@ def prepared(folder: Path) -> Bench:
     _done(semcal("cluster", samples, "--equivalence", "atlas", "--cache", bench.path("verdicts.sqlite")))
     fit = ("fit", bench.path("labelled.jsonl"), "--model", "atlas", "--features", bench.path("features"))
     _done(semcal(*fit, "--out", bench.path("recalibrator")))
-    _done(semcal(*fit, "--method", "Platt", "--learning-rate", "1e-4", "--out", bench.path("platt")))
+    _done(
+        semcal(*fit, "--method", "Platt", "--config", "fit.learning_rate=1e-4", "--out", bench.path("platt"))
+    )
     shutil.copytree(language_model_dir(), bench.path("model"))
     shutil.copytree(nli_model_dir(), bench.path("nli"))
     bench.path("grid.yaml").write_text(GRID)

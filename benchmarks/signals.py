@@ -1,6 +1,6 @@
 """Signals: what a calibration gains from what a model says of its answers, with ten draws and with two.
 
-    semcal calibrate QUESTIONS --model MODEL --few-shot FILE --temperatures 1 --out DIR
+    semcal calibrate QUESTIONS --model MODEL --few-shot FILE --config sampling.temperatures=1 --out DIR
     python -m benchmarks signals --model MODEL --calibration DIR [--draws 10 2] [--keep FOLDER]
 
 The draws are those of DIR/samples.jsonl; with two of them the first two. The model is asked about the answers
@@ -107,7 +107,16 @@ def embedded_calibration(folder: Path, labels: int) -> Path:
     labelled, out = folder / "labelled.jsonl", folder / "calibration"
     write_rows(labelled, (question.row() for question in load_set("atlas-rare").calibration_train[:labels]))
     ended = semcal(
-        "calibrate", labelled, "--model", "atlas", "--temperatures", "1", "--risk", "0.5", "--out", out
+        "calibrate",
+        labelled,
+        "--model",
+        "atlas",
+        "--config",
+        "sampling.temperatures=1",
+        "--risk",
+        "0.5",
+        "--out",
+        out,
     )
     if ended.code:
         raise RuntimeError(ended.fault or ended.stderr)

@@ -132,8 +132,8 @@ def check_clustered_by(rows: Iterable[Row], equivalence: str, revision: str | No
                 f"question {row.id!r}: 'clustered_by' names the equivalence {shown(found[0])} (linkage "
                 f"{shown(found[1])}), and the calibration is for {shown(equivalence)} (linkage "
                 f"{shown(linkage)}), which finds other meanings. Cluster the samples again with "
-                f"--equivalence {equivalence} --linkage {linkage}, or calibrate again with "
-                f"--equivalence {found[0]} --linkage {found[1]}"
+                f"--equivalence {equivalence} --config cluster.linkage={linkage}, or calibrate again with "
+                f"--equivalence {found[0]} --config cluster.linkage={found[1]}"
             )
         if revision is not None and made_by.get("revision") not in (None, revision):
             warnings.warn(

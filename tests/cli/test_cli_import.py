@@ -705,8 +705,8 @@ def test_an_answer_alone_or_at_0_comes_without_draws_and_can_be_calibrated(tmp_p
         "given",
         "--m",
         "2",
-        "--temperatures",
-        "1",
+        "--config",
+        "sampling.temperatures=1",
         "--equivalence",
         "exact",
     )

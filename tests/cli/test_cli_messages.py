@@ -1,4 +1,4 @@
-"""Commands on rows with messages, and with --system, --template and --show-prompt."""
+"""Commands on rows with messages, and with prompt.system, prompt.template and --show-prompt."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_a_base_model_refuses_messages_and_takes_templates(tmp_path: Path, base_
         in said
     )
     assert "Be brief.\n\nQuestion: Who?\nAnswer:" in shown(
-        "ask", "Who?", "--model", base_model, "--system", "Be brief."
+        "ask", "Who?", "--model", base_model, "--config", "prompt.system=Be brief."
     )
 
 
@@ -137,7 +137,9 @@ def test_the_prompt_is_shown_as_the_model_gets_it(tmp_path: Path, chat_model: Pa
         assert SYSTEM["content"] in text
         assert TEXTS[0] in text
         assert TEXTS[1] not in text
-    text = shown("ask", "Who?", "--model", chat_model, "--template", tmp_path / "form.yaml")
+    text = shown(
+        "ask", "Who?", "--model", chat_model, "--config", f"prompt.template={tmp_path / 'form.yaml'}"
+    )
     assert "Say Who?" in text
     assert "Question:" not in text
     assert not (tmp_path / "a").exists()

@@ -21,10 +21,23 @@ def _calibrate_a_model() -> None:
     of_atlas = (labelled, "--model", "atlas", "--equivalence", "atlas")
     sampling = ("--m", 5, "--max-new-tokens", 24, "--few-shot", examples)
     store_output("of-a-model", "calibrate", *of_atlas, *sampling, "--out", "of-a-model")
-    others = ("--limit", 10, "--m", 4, "--temperatures", 1, "--no-samples", "--seed", 3, "--risk", 0.4)
+    others = (
+        "--limit",
+        10,
+        "--m",
+        4,
+        "--config",
+        "sampling.temperatures=1",
+        "--config",
+        "calibration.keep_samples=false",
+        "--seed",
+        3,
+        "--risk",
+        0.4,
+    )
     store_output("of-one-temperature", "calibrate", *of_atlas, *others, "--out", "of-one-temperature")
     stored = ("of-a-model/samples.jsonl", "--equivalence", "atlas")
-    fewer = ("--m", 4, "--risk", 0.7, "--delta", 0.3)
+    fewer = ("--m", 4, "--risk", 0.7, "--config", "calibration.delta=0.3")
     store_output("of-kept-samples", "calibrate", *stored, *fewer, "--out", "of-kept-samples")
     store_output("planned", "calibrate", *of_atlas, *sampling, "--out", "planned", "--dry-run")
 
@@ -34,9 +47,29 @@ def _calibrate_samples() -> None:
     samples = write_rows("samples.jsonl", made_up_samples(120))
     stored = ("calibrate", samples, "--equivalence", "exact")
     store_output("of-samples", *stored, "--out", "of-samples")
-    store_output("of-samples-at-risk", *stored, "--risk", 0.5, "--delta", 0.2, "--out", "of-samples-at-risk")
+    store_output(
+        "of-samples-at-risk",
+        *stored,
+        "--risk",
+        0.5,
+        "--config",
+        "calibration.delta=0.2",
+        "--out",
+        "of-samples-at-risk",
+    )
     store_output("without-a-threshold", *stored, "--risk", 0.01, "--out", "without-a-threshold")
-    greedy = ("--linkage", "greedy", "--m", 4, "--seed", 2, "--risk", 0.5, "--delta", 0.2)
+    greedy = (
+        "--config",
+        "cluster.linkage=greedy",
+        "--m",
+        4,
+        "--seed",
+        2,
+        "--risk",
+        0.5,
+        "--config",
+        "calibration.delta=0.2",
+    )
     store_page("on-a-terminal", *stored, *greedy, "--out", "of-the-share")  # its map reads nothing else
 
 
@@ -59,7 +92,17 @@ def _measure() -> None:
         measured = store_output(f"measure-{name}", "measure", "-", "--calibration", name, stdin=clustered)
         graded = store_output(f"grade-{name}", "grade", "-", stdin=measured)
         store_output(f"metrics-{name}", "metrics", "-", stdin=graded)
-    store_output("metrics-at-risk", "metrics", "-", "--risk", 0.5, "--delta", 0.2, "--json", stdin=graded)
+    store_output(
+        "metrics-at-risk",
+        "metrics",
+        "-",
+        "--risk",
+        0.5,
+        "--config",
+        "calibration.delta=0.2",
+        "--json",
+        stdin=graded,
+    )
     both = ("--measure", "E-SC", "--measure", "Calibrated", "--risk", 0.4, "--ci")
     store_page("metrics-on-a-terminal", "metrics", "grade-without-a-threshold.txt", *both)
     few_bins = ("metrics", "-", "--bins", 4, "--measure", "L-SC", "--ci", "--seed", 7)

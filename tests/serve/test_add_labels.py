@@ -442,11 +442,13 @@ def test_missing_labels_are_listed_and_without_them_no_threshold_is_set_unless_t
     named = f"12 audited replies have no label: {', '.join(ids[:10])} and 2 more"
     assert named in said
     assert (line["added"]["apart"], line["apart"]) == (0, Calibration.from_pretrained(old).report.apart)
-    assert "let each count as wrong (--allow-unlabeled)" in said
+    assert "let each count as wrong (calibration.allow_unlabeled)" in said
     code, lines, said = command("calibrate", old, "--add", log, "--out", tmp_path / "no", "--audited")
     assert (code, lines) == (1, [{"missing_labels": ids}])
     assert "leave --audited out" in said
-    allowed, said = add(old, log, tmp_path / "allowed", "--audited", "--allow-unlabeled")
+    allowed, said = add(
+        old, log, tmp_path / "allowed", "--audited", "--config", "calibration.allow_unlabeled=true"
+    )
     wrong = sum(map(added.is_apart, ids))
     assert (allowed.report.added.assumed_wrong, allowed.report.added.unlabelled) == (wrong, len(ids))
     assert (f"{wrong} of them, the part for the threshold, count as wrong there" in said) == (wrong > 0)
@@ -462,9 +464,8 @@ def test_options_that_the_calibration_has_are_refused(old: Path, log: Path, tmp_
         (("--model", "atlas"), "--model stays what it was"),
     ):
         assert words in refused(old, log, tmp_path / "new", *option)
-    for option in ("--audited", "--allow-unlabeled"):
-        code, _, said = command("calibrate", old, option, "--out", tmp_path / "new")
-        assert (code, "--add" in said) == (2, True)
+    code, _, said = command("calibrate", old, "--audited", "--out", tmp_path / "new")
+    assert (code, "--add" in said) == (2, True)
     code, _, said = command("calibrate", old, "--add", log, "--out", old, "--overwrite")
     assert (code, "name another directory" in said) == (2, True)
     shutil.copytree(old, tmp_path / "bare")

@@ -145,7 +145,15 @@ def test_an_option_for_one_of_the_models_is_left_to_that(
     """How servers are asked, and how a model is loaded here; where no model reads an option it is refused."""
     command = ("semcal", "serve", "--model", names[0], "--fallback", names[1])
     values = parsed(
-        [*command, "--fallback-calibration", "atlas", "--dtype", "bfloat16", "--concurrency", "3"]
+        [
+            *command,
+            "--fallback-calibration",
+            "atlas",
+            "--config",
+            "model.dtype=bfloat16",
+            "--config",
+            "server.concurrency=3",
+        ]
     )
     options, server = (
         kind(**{field.name: values[field.name] for field in fields(kind)})
@@ -156,7 +164,7 @@ def test_an_option_for_one_of_the_models_is_left_to_that(
     def load(self: opt.ModelOptions) -> Any:
         found.append(self)
         if self.model == SERVER and self.dtype is not None:
-            raise UsageError("--dtype is for a model that runs here")
+            raise UsageError("model.dtype is for a model that runs here")
         return SimpleNamespace(model=None, equivalence=None)
 
     monkeypatch.setattr(opt.ModelOptions, "__call__", load)

@@ -230,33 +230,6 @@ def test_settings_out_of_range_are_refused_by_name() -> None:
             ServeSettings(**{name: value})
 
 
-def test_settings_come_from_the_command_line_then_the_environment_then_the_file(tmp_path: Path) -> None:
-    file = tmp_path / "serve.yaml"
-    file.write_text("port: 1\nabstain: refusal\nlog-texts: true\ncors: [a, b]\nqueue: 7\n")
-    kinds: dict[str, Any] = {"port": int | None, "abstain": str | None, "log_texts": bool}
-    kinds |= {"cors": list[str] | None, "queue": int | None, "keys": Path | None}
-    options = dict.fromkeys(kinds) | {"abstain": "error", "log_texts": False}
-    environment = {"SEMCAL_SERVE_PORT": "2", "SEMCAL_SERVE_ABSTAIN": "pass", "SEMCAL_SERVE_KEYS": "k" * 20}
-    values = merged(options, kinds, file, environment)
-    expected = {"port": 2, "log_texts": True, "cors": ["a", "b"], "queue": 7}
-    assert values == options | expected
-    for text, named in (
-        ("prot: 1", "'port'"),
-        ("port: many", "port in --config"),
-        ("port: true", "port in --config"),
-        ("- port", "--config"),
-        ("a: [", "--config"),
-    ):
-        file.write_text(text)
-        with pytest.raises(UsageError, match=named):
-            merged(options, kinds, file, {})
-    with pytest.raises(UsageError, match="SEMCAL_SERVE_QUEUE"):
-        merged(options, kinds, None, {"SEMCAL_SERVE_QUEUE": "x"})
-    assert merged(options, kinds, None, {"SEMCAL_SERVE_CORS": "a,b"})["cors"] == ["a", "b"]
-    with pytest.raises(UsageError, match="SEMCAL_SERVE_PROT"):
-        merged(options, kinds, None, {"SEMCAL_SERVE_PROT": "1"})
-
-
 # ---- Connections
 
 

@@ -90,7 +90,7 @@ def test_the_command_leaves_out_questions_that_fail_by_name_and_ask_uses_what_it
     monkeypatch.setenv("SEMCAL_API_KEY", "sk-secret")
     rows = labelled()
     with FakeServer(log_probs="scaled", key="sk-secret", refused=("mill 7?", "mill 8?")) as server:
-        asked = ["--model", server.name, "--m", 5, "--retries", 0]
+        asked = ["--model", server.name, "--m", 5, "--config", "server.retries=0"]
         file = write(tmp_path / "q.jsonl", rows)
         code, (found,), err = command("calibrate", file, *asked, "--risk", 0.5, "--out", tmp_path / "c")
         assert code == 1

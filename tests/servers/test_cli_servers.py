@@ -94,11 +94,7 @@ def test_a_calibration_of_a_server_is_applied_to_it_and_another_version_is_warne
 @pytest.mark.parametrize(
     ("model", "option"),
     [
-        *(("atlas", option) for option in (["--concurrency", 4], ["--allow-truncation"], ["--max-cost", 2])),
-        *(
-            ("openai:http://127.0.0.1:9/v1#x", option)
-            for option in (["--workers", 2], ["--dtype", "float32"], ["--memory", "1GB"])
-        ),
+        ("openai:http://127.0.0.1:9/v1#x", ["--workers", 2]),
     ],
 )
 def test_options_of_the_other_kind_of_model_are_refused(
@@ -143,9 +139,11 @@ def test_a_budget_ends_the_command_before_it_is_passed_and_keeps_what_is_finishe
     with FakeServer() as server:
         name = server.name
         assert semcal("sample", file, "--model", name, "--limit", 1)[0] == 0  # probes
-        code, _, said = semcal("sample", file, "--model", name, "--out", out, "--max-tokens-total", 3000)
+        code, _, said = semcal(
+            "sample", file, "--model", name, "--out", out, "--config", "server.max_tokens_total=3000"
+        )
         assert code == 1
-        assert "--max-tokens-total 3000" in said
+        assert "server.max_tokens_total 3000" in said
         assert not out.exists()
         spent = re.search(r"(\d+) tokens in, (\d+) out", said)
         assert spent is not None
@@ -231,8 +229,10 @@ def test_a_server_that_truncates_is_refused_or_recorded(tmp_path: Path) -> None:
     file = write(tmp_path / "q.jsonl", ASKED[:2])
     with FakeServer(truncates="always", log_probs="masked") as server:
         code, _, said = semcal("sample", file, "--model", server.name)
-        assert (code, "--allow-truncation" in said) == (1, True), said
-        code, rows, said = semcal("sample", file, "--model", server.name, "--allow-truncation")
+        assert (code, "server.allow_truncation" in said) == (1, True), said
+        code, rows, said = semcal(
+            "sample", file, "--model", server.name, "--config", "server.allow_truncation=true"
+        )
         assert code == 0, said
         assert all(row["truncated_to"] for row in rows)
 

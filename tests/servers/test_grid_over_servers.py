@@ -259,7 +259,7 @@ def test_servers_alone_make_a_report_of_the_methods_that_they_serve(
         ({"dtype": "float32"}, (), "is behind a server; leave dtype out"),
         ({"server": {"api_key": "sk-1"}}, (), r"unknown setting 'models\.0\.server\.api_key'"),
         ({"server": {"concurrency": 0}}, (), r"models\.0\.server\.concurrency"),
-        ({"server": {"max_cost": 1.0}}, (), "--max-cost needs --price-in and --price-out"),
+        ({"server": {"max_cost": 1.0}}, (), "server.max_cost needs server.price_in and server.price_out"),
         ({"path": "openai:ftp://x"}, (), "does not begin with http"),
         ({}, ("sampling.top_k=5",), r"draws from the whole .* leave sampling\.top_k and top_p as in"),
         ({}, ("grading.vanilla=beam",), "leave grading.vanilla as in preset sound"),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from typer import Argument, Option
 
 from semcal.cli import options as opt
+from semcal.cli.config_file import setting
 from semcal.cli.console import as_shown, info, nli_cost
 from semcal.cli.row_streams import RowResults, as_line, checked, counted, open_questions, show_first_prompt
 from semcal.data.question import Question
@@ -49,7 +50,9 @@ class AskOptions:
     temperature: float | None = opt.TEMPERATURE
     equivalence: str | None = opt.EQUIVALENCE
     answers_among: str | None = opt.ANSWERS_AMONG
-    linkage: str | None = Option(None, help="components (by default), greedy or complete.")
+    linkage: str | None = setting(
+        help="How equal pairs become meanings: components (by default), greedy or complete."
+    )
     compare: bool = Option(False, "--compare", help="Show T = 0.5 beside the fitted T.")
     answer: str | None = opt.ANSWER
     measure: str | None = Option(
@@ -61,7 +64,7 @@ class AskOptions:
     m: int | None = Option(
         None, "--m", callback=opt.countable, help="Answers to sample for each question: 10 by default."
     )
-    seed: int = opt.SEED
+    seed: int = opt.RARE_SEED
     max_new_tokens: int | None = opt.MAX_NEW_TOKENS
     answer_format: str | None = opt.ANSWER_FORMAT
     few_shot: Path | None = opt.FEW_SHOT
@@ -82,15 +85,21 @@ class AskOptions:
     memory: str | None = opt.MEMORY
 
     def settings(self) -> dict[str, Any]:
-        """What `SemanticUQ` is given in any case."""
+        """Return the keywords of `SemanticUQ` that stand for options of sampling and measuring."""
         kind = None if self.answer is None else as_answer_kind(self.answer)
         names = ("seed", "answer_format", *SETTINGS)
         return {name: getattr(self, name) for name in names} | {"answer": kind}
 
     def given(self, *names: str) -> dict[str, Any]:
-        """The values of options that were given."""
-        values = {name: getattr(self, name) for name in names}
+        """Return the options that stand on the command line, with their values."""
+        values = {name: getattr(self, name) for name in names if not opt.is_from_file(name)}
         return {name: value for name, value in values.items() if value is not None and value is not False}
+
+    def beside_calibration(self) -> AskOptions:
+        """Return the options without those of the settings file that a calibration brings itself."""
+        brought = (*SETTINGS, *DISTRIBUTION, "equivalence", "answer", "answer_format")
+        left_out: dict[str, Any] = {name: None for name in brought if opt.is_from_file(name)}
+        return replace(self, **left_out)
 
 
 def command(options: AskOptions, server: opt.ServerOptions) -> int:
@@ -109,6 +118,8 @@ def command(options: AskOptions, server: opt.ServerOptions) -> int:
         options = replace(options, model=opt.ATLAS)
     options = replace(options, equivalence=opt.among_labels(options.equivalence, options.answers_among))
     calibration = _calibration(options)
+    if calibration is not None:
+        options = options.beside_calibration()
     if single is not None and "given" in (options.answer, calibration and calibration.answer_kind):
         raise UsageError(
             "a given answer is read from 'answer' of a row; give a file of questions with it, or -"

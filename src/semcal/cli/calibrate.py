@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from typer import Argument, Option
 
 from semcal.cli import options as opt
+from semcal.cli.config_file import setting
 from semcal.cli.console import Output, info, open_unfinished, progress, show, spending, warn
 from semcal.cli.fit import check_apart, folder_output
 from semcal.cli.row_streams import BadRows, checked, good_rows, open_questions, open_rows, read_labelled
@@ -73,11 +74,9 @@ class CalibrateOptions:
         callback=opt.shares,
         help="Also set a threshold: at most this share of the answers from it on is wrong; may be repeated.",
     )
-    delta: float | None = Option(
-        None,
-        "--delta",
+    delta: float | None = setting(
         callback=opt.share,
-        help="Allowed probability that the share is larger after all: 0.05 by default.",
+        help="Allowed probability that more of the answers are wrong than --risk: 0.05 by default.",
     )
     add: list[Path] | None = Option(
         None,
@@ -91,9 +90,8 @@ class CalibrateOptions:
         "--audited",
         help="With --add: set the threshold on audited replies alone, where questions are others by now.",
     )
-    allow_unlabeled: bool = Option(
+    allow_unlabeled: bool = setting(
         False,
-        "--allow-unlabeled",
         help="With --add: set the threshold though fewer than 95 % of the audited replies are labeled; those "
         "without a label count as wrong.",
     )
@@ -112,11 +110,9 @@ class CalibrateOptions:
         "token-scores; may be repeated.",
     )
     recalibrator: str | None = opt.RECALIBRATOR
-    temperatures: list[float] | None = Option(
-        None,
-        "--temperatures",
-        metavar="T",
-        help="Draw at this temperature as well; may be repeated. 0.5 by default; 1 alone for none.",
+    temperatures: list[float] | None = setting(
+        help="Temperatures to sample at: 1, which gives the answer, and others whose samples are features; "
+        "1 and 0.5 by default.",
     )
     m: int | None = Option(
         None,
@@ -145,7 +141,9 @@ class CalibrateOptions:
     dry_run: bool = opt.DRY_RUN
     fresh: bool = opt.FRESH
     force: bool = opt.FORCE
-    no_samples: bool = Option(False, "--no-samples", help=f"Do not keep what is sampled (DIR/{SAMPLES}).")
+    keep_samples: bool = setting(
+        True, help="Keep what is sampled in DIR/samples.jsonl, to calibrate with again: true by default."
+    )
 
     @property
     def kind(self) -> AnswerKind:
@@ -171,12 +169,11 @@ class CalibrateOptions:
                 raise UsageError(f"--{name} is for the labels of a log; name it with --add")
         if self.model is not None and not has_samples:
             return
-        refused = ["max_new_tokens", "answer_format", "fresh", "no_samples"]
+        refused = ["max_new_tokens", "answer_format", "fresh"]
         prompt = ["few_shot", "system", "template", "show_prompt"]
         refused += ["recalibrator", *prompt] if self.model is None else []
-        refused += [] if has_samples else ["temperatures"]
         for name in refused:
-            if getattr(self, name):
+            if getattr(self, name) and not opt.is_from_file(name):
                 remedy = "leave it out" if has_samples else "give --model, or leave it out"
                 raise UsageError(f"{option_name(name)} is for a model that is asked; {remedy}")
 
@@ -266,7 +263,7 @@ def command(options: CalibrateOptions, server: opt.ServerOptions) -> int:
 def _save(calibration: Calibration, options: CalibrateOptions) -> Path:
     """Write the calibration, and remove what an older one has left beside its file that this one lacks."""
     out = options.out
-    calibration = replace(calibration, samples=None) if options.no_samples else calibration
+    calibration = calibration if options.keep_samples else replace(calibration, samples=None)
     path = calibration.save_pretrained(out)
     if calibration.recalibrator is None:
         shutil.rmtree(out / RECALIBRATOR, ignore_errors=True)
@@ -306,7 +303,8 @@ def _with_labels(options: CalibrateOptions) -> tuple[CalibrateOptions, Addition]
 
     for field in fields(options):
         usual = getattr(field.default, "default", None)
-        if field.name not in BESIDE_ADD and getattr(options, field.name) != usual:
+        is_kept = field.name in BESIDE_ADD or opt.is_from_file(field.name)
+        if not is_kept and getattr(options, field.name) != usual:
             name = option_name(field.name)
             raise UsageError(f"{name} stays what it was where a calibration is learnt again; leave it out")
     folder = Path(options.file)
@@ -315,7 +313,7 @@ def _with_labels(options: CalibrateOptions) -> tuple[CalibrateOptions, Addition]
     if not (folder / SAMPLES).is_file():
         raise UsageError(
             f"the calibration {folder} keeps no {SAMPLES}, to which labels could be added; calibrate with a "
-            "model (--model), and without --no-samples"
+            "model (--model), and keep_samples: true"
         )
     if options.out.resolve() == folder.resolve():
         raise UsageError(f"--out {folder} is what is learnt again, and stays; name another directory")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from typer import Argument, Option
 
 from semcal.cli import options as opt
+from semcal.cli.config_file import setting
 from semcal.cli.console import (
     Output,
     info,
@@ -57,16 +58,16 @@ class FitOptions:
     """The options of `semcal fit`."""
 
     file: str = Argument(metavar="FILE", help="Labelled questions {question, answers, context?}.")
-    model: str = opt.MODEL
+    model: str | None = opt.MODEL
     out: Path = opt.folder_option("Directory of the recalibrator.", ...)
     overwrite: bool = opt.OVERWRITE
     method: str = Option("TS", help=f"{', '.join(FITTED)} or TS-grid (temperatures tried on FILE).")
     loss: str = Option("NLL", help="NLL, SS, or any (TS): one of several references is said.")
     alpha: float | None = Option(None, help="The α of SS: 0.1, 0.25, 0.5 or 0.75.")
     solver: str | None = Option(None, help="exact (TS), or sgd, the paper's schedule of gradient steps.")
-    weight_decay: float = Option(0.0, min=0, help="Of sgd; the paper: 0 or 0.01.")
-    learning_rate: float | None = Option(
-        None, min=0, help="Of sgd; the paper: 1e-4 for TS, 1e-5 for ATS and Platt."
+    weight_decay: float = setting(0.0, min=0, help="Weight decay of sgd: 0 by default; the paper: 0 or 0.01.")
+    learning_rate: float | None = setting(
+        min=0, help="Learning rate of sgd: by default the paper's, 1e-4 for TS, 1e-5 for ATS and Platt."
     )
     features: Path | None = Option(
         None,
@@ -138,6 +139,7 @@ class FitOptions:
         from semcal.recalibration.fitting import check_method
         from semcal.recalibration.provenance import CHOSEN_BY
 
+        opt.required_model(self.model)
         check_name(self.method, (*FITTED, *FROM_SAMPLES), what="method")
         check_name(self.measure, MEASURES, what="measure")
         check_name(self.chosen_by, CHOSEN_BY, what="rule of choice")
@@ -152,8 +154,8 @@ class FitOptions:
                 "--select chooses on questions of their own; give them with --validation FILE",
             ),
             (self.validation is not None and not self.select, "--validation goes with --select"),
-            (self.weight_decay and no_steps, f"--weight-decay {no_sgd}"),
-            (self.learning_rate and no_steps, f"--learning-rate {no_sgd}"),
+            (self.weight_decay and no_steps, f"fit.weight_decay {no_sgd}"),
+            (self.learning_rate and no_steps, f"fit.learning_rate {no_sgd}"),
             (self.by is not None and not self.samples, "--by goes with --select or TS-grid"),
             (
                 self.plot is not None and self.samples,

@@ -71,7 +71,7 @@ CommandRow = dict[str, Any]
 def sample(
     *,
     file: str = opt.ROWS,
-    model: str = opt.MODEL,
+    model: str | None = opt.MODEL,
     m: int = opt.SAMPLES,
     seed: int = opt.SEED,
     recalibrator: str | None = opt.RECALIBRATOR,
@@ -88,7 +88,6 @@ def sample(
     limit: int | None = opt.LIMIT,
     out: Path | None = opt.OUT,
     overwrite: bool = opt.OVERWRITE,
-    json: bool = opt.JSON,
     device: str | None = opt.DEVICE,
     dtype: str | None = opt.DTYPE,
     dry_run: bool = opt.DRY_RUN,
@@ -104,6 +103,7 @@ def sample(
     log_likelihoods (length-normalised, natural logarithm); with --answer greedy or given the log-likelihood
     of that answer too. Interrupted with --out, it resumes with the same command and gives identical results.
     """
+    model = opt.required_model(model)
     models = opt.ModelOptions(
         model, device=device, dtype=dtype, memory=memory, settings=server.settings(model)
     )
@@ -224,7 +224,6 @@ def import_rows(
     limit: int | None = opt.LIMIT,
     out: Path | None = opt.OUT,
     overwrite: bool = opt.OVERWRITE,
-    json: bool = opt.JSON,
 ) -> int:
     """Turn sampled answers that another program recorded into rows for semcal cluster.
 
@@ -282,7 +281,6 @@ def cluster(
     limit: int | None = opt.LIMIT,
     out: Path | None = opt.OUT,
     overwrite: bool = opt.OVERWRITE,
-    json: bool = opt.JSON,
     device: str | None = opt.DEVICE,
     workers: int | None = opt.WORKERS,
     server: opt.ServerOptions,
@@ -334,7 +332,6 @@ def measure(
     limit: int | None = opt.LIMIT,
     out: Path | None = opt.OUT,
     overwrite: bool = opt.OVERWRITE,
-    json: bool = opt.JSON,
 ) -> int:
     """Compute the seven semantic confidence measures and their entropies.
 
@@ -412,7 +409,7 @@ def grade(
         "--audit",
         help="Compare the grader with people instead: rows {prediction, answers, human: true or false}.",
     ),
-    seed: int = opt.SEED,
+    seed: int = opt.RARE_SEED,
     columns: list[str] | None = opt.COLUMNS,
     limit: int | None = opt.LIMIT,
     out: Path | None = opt.OUT,
@@ -482,7 +479,7 @@ def metrics(
         metavar="COLUMN",
         help="Also whether it holds for the rows of each value of this column.",
     ),
-    seed: int = opt.SEED,
+    seed: int = opt.RARE_SEED,
     columns: list[str] | None = opt.COLUMNS,
     limit: int | None = opt.LIMIT,
     out: Path | None = opt.OUT,

@@ -10,13 +10,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any
 
 from typer import Option
 
 from semcal.arrays import as_option
 from semcal.cli import options as opt
 from semcal.cli.ask import promise
+from semcal.cli.config_file import setting
 from semcal.cli.console import info, is_quiet
 from semcal.errors import MissingExtraError, UsageError
 from semcal.files import JsonLine, read_rows
@@ -37,7 +38,7 @@ EXAMPLES, READ = 3, 50
 
 @dataclass(frozen=True)
 class ServeOptions:
-    """The options of `semcal serve`; each may stand in a file (--config) or in SEMCAL_SERVE_NAME as well."""
+    """The options of `semcal serve`; each may stand in SEMCAL_SERVE_NAME as well."""
 
     model: str | None = opt.ANSWERING_MODEL
     calibration: str | None = opt.CALIBRATION
@@ -51,7 +52,6 @@ class ServeOptions:
     )
     host: str | None = Option(None, help="Where to listen: 127.0.0.1 by default; other hosts need a key.")
     port: int | None = Option(None, help="8000 by default; 0 takes a free one.")
-    config: Path | None = Option(None, "--config", metavar="FILE", help="YAML with any of these options.")
     keys: Path | None = Option(
         None, "--keys", metavar="FILE", help="Keys that clients send, one a line; else SEMCAL_SERVE_KEYS."
     )
@@ -70,8 +70,8 @@ class ServeOptions:
     )
     no_answers: bool = Option(False, "--no-answers", help="Do not log the normal form of answers.")
     log_texts: bool = Option(False, "--log-texts", help="Log questions and draws as well.")
-    show_backend_errors: bool = Option(
-        False, "--show-backend-errors", help="Send clients the texts of the model server's errors, too."
+    show_backend_errors: bool = setting(
+        False, help="Send clients the texts of the errors of the model server: false by default."
     )
     audit: float | None = Option(
         None, metavar="SHARE", help="Mark this share of the replies to be labelled, such as 0.05."
@@ -80,7 +80,7 @@ class ServeOptions:
         None,
         help="How an abstention is said: sentence (by default), refusal, pass (with the answer) or error.",
     )
-    abstain_text: str | None = Option(None, help="The sentence of an abstention.")
+    abstain_text: str | None = setting(help="The sentence of an abstention.")
     uncovered: str | None = Option(
         None,
         help="What the calibration does not cover: refuse (by default), or answer without a probability.",
@@ -89,36 +89,34 @@ class ServeOptions:
         None, "--on-alarm", help="During an alarm of the watch: abstain (by default), or flag alone."
     )
     cors: list[str] | None = Option(None, "--cors", metavar="ORIGIN", help="Pages that may ask; repeatable.")
-    queue: int | None = Option(None, metavar="N", help="Questions that wait at most: 1000 by default.")
+    queue: int | None = setting(help="Largest number of questions that wait: 1000 by default.")
     request_timeout: float | None = Option(
         None, "--request-timeout", metavar="SECONDS", help="How long a request may take: 120 by default."
     )
-    grace: float | None = Option(
-        None, metavar="SECONDS", help="How long running requests have after SIGTERM: 120 by default."
+    grace: float | None = setting(help="Seconds that running requests have after SIGTERM: 120 by default.")
+    read_timeout: float | None = setting(
+        help="Seconds that the head of a request may take to come, and then its body: 30 by default."
     )
-    read_timeout: float | None = Option(
-        None,
-        "--read-timeout",
-        metavar="SECONDS",
-        help="How long the head of a request may take to come, and then its body: 30 by default.",
+    max_connections: int | None = setting(
+        help="Largest number of connections: 1000 by default, and at most half "
+        "of the files that may be open (ulimit -n)."
     )
-    max_connections: int | None = Option(
-        None,
-        metavar="N",
-        help="Connections at a time: 1000 by default, and half of the files that may be open (ulimit -n).",
+    max_connections_per_address: int | None = setting(
+        help="Largest number of connections of one address: 250 by default, and at most half of all."
     )
-    max_connections_per_address: int | None = Option(
-        None, metavar="N", help="Connections of one address: 250 by default, and half of all."
+    max_body: int | None = setting(help="Largest size of a request in bytes: 1000000 by default.")
+    max_messages: int | None = setting(help="Largest number of messages in a request: 100 by default.")
+    max_characters: int | None = setting(
+        help="Largest number of characters in all messages of a request: 100000 by default."
     )
-    max_body: int | None = Option(None, metavar="BYTES", help="Of one request: 1000000 by default.")
-    max_messages: int | None = Option(None, metavar="N", help="Of one request: 100 by default.")
-    max_characters: int | None = Option(None, metavar="N", help="Of all its messages: 100000 by default.")
     equivalence: str | None = opt.EQUIVALENCE
-    answer_format: str | None = opt.ANSWER_FORMAT
-    few_shot: Path | None = opt.FEW_SHOT
+    answer_format: str | None = setting(
+        help="The rule that reads answers: that of the calibration by default."
+    )
+    few_shot: Path | None = setting(help="Answered questions that stand before each question.")
     system: str | None = opt.SYSTEM
     template: Path | None = opt.TEMPLATE
-    seed: int | None = Option(None, min=0, help="Random seed, as of semcal ask: 0 by default.")
+    seed: int | None = setting(min=0, help="Random seed, as of semcal ask: 0 by default.")
     force: bool = opt.FORCE
     cache: Path | None = opt.CACHE
     device: str | None = opt.DEVICE
@@ -134,18 +132,12 @@ def command(options: ServeOptions, server: opt.ServerOptions) -> int:
     calibration does not cover is refused. Without --model the embedded Atlas model answers.
     """
     try:
-        from semcal.serve.configuration import merged
         from semcal.serve.endpoints import HttpServer, listening
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in ("fastapi", "uvicorn", "prometheus_client", "starlette"):
             raise
         raise MissingExtraError(package, "serve", "semcal serve") from error
-    kinds = get_type_hints(ServeOptions) | get_type_hints(opt.ServerOptions)
-    del kinds["config"]
-    values = merged(vars(options) | vars(server), kinds, options.config)
-    options = replace(options, **{name: values[name] for name in vars(options)})
-    server = replace(server, **{name: values[name] for name in vars(server)})
     settings = _settings(options)
     with _logging_to_stderr(), listening(settings) as bound:
         service = _service(options, server, settings)
@@ -241,8 +233,6 @@ def _with_calibration(
     from semcal.uncertainty import SemanticUQ
 
     is_served = options.model is not None and names_a_server(options.model)
-    if is_served and other is not None and not names_a_server(other):
-        options = replace(options, dtype=None, memory=None)
     others = () if is_served or other is None else (other,)  # not two hosts: a key is for one
     equivalence = str(equivalence_of(calibration, options.equivalence))
     models = opt.ModelOptions.of(replace(options, equivalence=equivalence), server, *others)

@@ -108,7 +108,7 @@ def fault_of_error(error: Exception, timeout: float) -> Fault:
     if isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout)):
         return Fault(f"no connection: {_cause(error)[:200] or type(error).__name__}", unreachable=True)
     if isinstance(error, (TimeoutError, httpx.TimeoutException)):
-        remedy = "a longer --timeout or a lower --concurrency may help"
+        remedy = "a longer server.timeout or a lower server.concurrency may help"
         return Fault(f"no reply within {timeout:g} s; {remedy}", lost=True)
     return Fault(f"the connection broke: {str(error)[:200] or type(error).__name__}", lost=True)
 
@@ -311,10 +311,10 @@ class Budget:
                 spent_out += budget.usage.tokens_out + budget._reserved[1]
         total = (spent_in + reserved[0] + worst[0], spent_out + reserved[1] + worst[1])
         if settings.max_tokens_total is not None and sum(total) > settings.max_tokens_total:
-            limit = f"--max-tokens-total {settings.max_tokens_total}"
+            limit = f"server.max_tokens_total {settings.max_tokens_total}"
             spent, more = f"{spent_in + spent_out} tokens", f"{sum(worst)}"
         elif settings.max_cost is not None and self._price(total) > settings.max_cost:
-            limit = f"--max-cost {settings.max_cost:g}"
+            limit = f"server.max_cost {settings.max_cost:g}"
             spent, more = f"{self._price((spent_in, spent_out)):.6g}", f"{self._price(worst):.6g}"
         else:
             return None

@@ -1,0 +1,158 @@
+"""Settings that stand in a file, or behind --config, in place of options of the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from semcal.cli import options as opt
+from semcal.cli.app import COMMANDS
+from semcal.cli.config_file import SECTIONS, FileSetting, keys_by_option, option_of
+from tests.cli.invoking import run, semcal, write
+
+QUESTION = {"id": "1", "question": "Who wrote The Amber Gate?"}
+ROW = {"id": "1", "question": "Who?", "samples": ["Ana", "Bo", "Ana"]}
+
+
+@pytest.fixture
+def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, ...]:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "q.jsonl", [QUESTION])
+    return "sample", "q.jsonl", "-q"
+
+
+def test_every_setting_of_the_file_is_an_option_of_a_command_and_has_one_place() -> None:
+    parameters = {name: opt.parameters_of(command) for name, command, _ in COMMANDS}
+    known = {option for of_command in parameters.values() for option in of_command}
+    for section, keys in SECTIONS.items():
+        assert {option_of(section, key) for key in keys} <= known, section
+    in_file = {
+        option
+        for of_command in parameters.values()
+        for option, parameter in of_command.items()
+        if isinstance(parameter.default, FileSetting)
+    }
+    assert in_file <= keys_by_option().keys()
+
+
+def test_the_command_line_comes_before_later_and_then_earlier_sources(asked: tuple[Any, ...]) -> None:
+    Path("first.yaml").write_text("model: {name: atlas}\nsampling: {m: 2, max-new-tokens: 4, seed: 5}\n")
+    Path("second.yaml").write_text("sampling: {m: 3}\n")
+    both = ("--config", "first.yaml", "--config", "second.yaml")
+    code, (row,), stderr = semcal(*asked, *both)
+    assert (code, len(row["samples"]), stderr) == (0, 3, "")
+    by = row["sampled_by"]
+    assert (by["m"], by["max_new_tokens"], by["seed"]) == (3, 4, 5)
+    _, (row,), _ = semcal(*asked, *both, "--config", "sampling.m=4")
+    assert len(row["samples"]) == 4
+    _, (again,), _ = semcal(*asked, *both, "--m", "10", "--seed", "0")  # 10 and 0 are the defaults
+    assert (again["sampled_by"]["m"], again["sampled_by"]["seed"]) == (10, 0)
+
+
+def test_one_file_serves_commands_that_read_other_keys_of_it(tmp_path: Path) -> None:
+    file = tmp_path / "all.yaml"
+    file.write_text(
+        "model: {name: none, dtype: bfloat16}\nserver: {retries: 0}\nserve: {port: 1}\n"
+        "cluster: {equivalence: exact, linkage: greedy, merge_refusals: true}\ncalibration: {risks: [0.1]}\n"
+    )
+    rows = write(tmp_path / "rows.jsonl", [ROW | {"samples": ["I don't know.", "No idea.", "Ana"]}])
+    code, (row,), _ = semcal("cluster", rows, "--config", file)
+    assert (code, row["clusters"]) == (0, [[0, 1], [2]])
+    assert row["clustered_by"] | {"equivalence": "exact", "linkage": "greedy"} == row["clustered_by"]
+
+
+def test_a_calibration_brings_its_settings_whatever_the_file_says(tmp_path: Path) -> None:
+    file = tmp_path / "all.yaml"
+    file.write_text("sampling: {m: 3, max_new_tokens: 5}\ncluster: {linkage: greedy, equivalence: exact}\n")
+    asked = ("ask", "Who wrote The Amber Gate?", "--model", "atlas", "--json", "-q")
+    alone, beside = (
+        semcal(*asked, "--calibration", "atlas"),
+        semcal(*asked, "--calibration", "atlas", "--config", file),
+    )
+    assert beside == alone
+    code, _, said = semcal(*asked, "--calibration", "atlas", "--m", 3)
+    assert (code, "--m given beside a calibration" in said) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("samplng: {m: 3}", "'samplng'; did you mean 'sampling'"),
+        ("sampling: {n: 3}", "'n'"),
+        ("sampling: 3", "sampling must hold keys and values"),
+        ("sampling: {m: many}", "sampling.m"),
+        ("sampling: {m: true}", "sampling.m"),
+        ("sampling: {m: 0}", "sampling.m must be at least 1"),
+        ("sampling: {m: 9000000000}", "sampling.m"),
+        ("model: {name: [a, b]}", "model.name"),
+        ("- sampling", "must hold sections"),
+        ("a: [", "line 1"),
+        ("plugins: {a: b}", "plugins"),
+    ],
+)
+def test_a_file_with_a_fault_is_refused_by_name(asked: tuple[Any, ...], text: str, named: str) -> None:
+    Path("faulty.yaml").write_text(text)
+    code, stdout, stderr = run(*asked, "--model", "atlas", "--config", "faulty.yaml")
+    assert (code, stdout, named in stderr, "faulty.yaml" in stderr or "plugins" in named) == (
+        2,
+        "",
+        True,
+        True,
+    ), stderr
+
+
+@pytest.mark.parametrize(
+    ("source", "named"),
+    [
+        ("sampling.m=x", "--config sampling.m=x"),
+        ("sampling.n=3", "'n'"),
+        ("none.yaml", "none.yaml cannot be read"),
+        ("other.m=3", "cannot be read"),
+        ("model.name", "cannot be read"),
+    ],
+)
+def test_a_single_setting_with_a_fault_is_refused_by_name(
+    asked: tuple[Any, ...], source: str, named: str
+) -> None:
+    code, _, stderr = run(*asked, "--model", "atlas", "--config", source)
+    assert (code, named in stderr) == (2, True), stderr
+
+
+def test_a_single_setting_of_text_is_taken_as_it_stands(asked: tuple[Any, ...]) -> None:
+    text = "Reply: {a name}, or [none] # yes"
+    code, stdout, _ = run(*asked, "--model", "atlas", "--show-prompt", "--config", f"prompt.system={text}")
+    assert (code, text in stdout) == (0, True)
+
+
+def test_a_command_without_a_model_says_where_to_name_one(asked: tuple[Any, ...]) -> None:
+    code, _, stderr = run(*asked)
+    assert (code, "--model" in stderr, "model.name" in stderr) == (2, True, True)
+
+
+@pytest.mark.parametrize(
+    ("environment", "named"),
+    [
+        ({"SEMCAL_SERVE_PORT": "x"}, "SEMCAL_SERVE_PORT"),
+        ({"SEMCAL_SERVE_PROT": "1"}, "SEMCAL_SERVE_PROT"),
+        ({"SEMCAL_SERVE_ABSTAIN": "sentense"}, "did you mean 'sentence'"),
+    ],
+)
+def test_the_environment_of_serve_comes_before_its_file(
+    environment: dict[str, str], named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "serve.yaml"
+    file.write_text("serve: {port: 0, abstain: refusal}\nmodel: {name: atlas}\n")
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    code, _, stderr = run("serve", "--config", file)
+    assert (code, named in stderr) == (2, True), stderr
+
+
+def test_settings_of_the_environment_have_the_types_of_their_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = {"SEMCAL_SERVE_PORT": "7", "SEMCAL_SERVE_CORS": "a,b", "SEMCAL_SERVE_LOG_TEXTS": "true"}
+    command = next(function for name, function, _ in COMMANDS if name == "serve")
+    options = opt.with_settings(command, {"abstain": "error"}, (), {"abstain"}, environment)
+    assert (options["port"], options["cors"], options["log_texts"]) == (7, ["a", "b"], True)
+    assert (options["abstain"], options["queue"]) == ("error", None)
