@@ -35,10 +35,10 @@ import numpy as np
 from scipy.special import expit
 from scipy.stats import binomtest
 
-from semcal.calibration.added import LoggedReply, labels_for
-from semcal.calibration.calibrated import Calibration
+from semcal.calibration.calibration import Calibration
+from semcal.calibration.calibrator import kept_apart, set_threshold, set_thresholds
 from semcal.calibration.features import AnswerFeatures, candidates_for
-from semcal.calibration.learn import kept_apart, set_threshold, set_thresholds
+from semcal.calibration.production import LoggedReply, labels_for
 from semcal.metrics.probability_maps import Labelled, choose_map, part_of, predict_out_of_fold
 
 WORLDS, LABELS, NEW, DELTA = 1000, 500, 20_000, 0.05

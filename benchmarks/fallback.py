@@ -27,7 +27,7 @@ from scipy.stats import binomtest
 from benchmarks import NotRun
 from benchmarks.serve import served
 from benchmarks.signals import embedded_calibration
-from semcal.calibration.calibrated import Calibration
+from semcal.calibration.calibration import Calibration
 from semcal.data.datasets import read_questions
 from semcal.data.question import Question, user_turn
 from semcal.demo.questions import load_set

@@ -9,7 +9,7 @@ import pytest
 import tiny_models
 from invoking import semcal, write
 
-from semcal.calibration.calibrated import Calibration
+from semcal.calibration.calibration import Calibration
 from semcal.cli import ask
 from semcal.demo.paths import nli_model_dir
 from semcal.errors import UsageError

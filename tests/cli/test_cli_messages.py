@@ -10,7 +10,8 @@ import pytest
 import tiny_models
 
 import semcal
-from semcal.calibration.calibrated import Calibration
+from semcal.calibration.calibration import Calibration
+from semcal.data.arguments import as_questions
 from semcal.data.question import Question, Turn
 from semcal.errors import InputError, QuestionError, SemcalWarning, UsageError
 from semcal.models import load_equivalence
@@ -151,7 +152,7 @@ def test_a_server_gets_messages_as_they_are() -> None:
     )
     with FakeServer() as server:
         model = model_of(server)
-        (prompt,) = PromptConfig().prompts(model, semcal.inputs.as_questions([row]))
+        (prompt,) = PromptConfig().prompts(model, as_questions([row]))
         assert json.loads(model.prompt_text(prompt)) == row["messages"]
         semcal.ask_many(model, [row], equivalence="exact", progress=False)
         assert server.requests[-1][1]["messages"] == row["messages"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import semcal
-from semcal.calibration.calibrated import Calibration
+from semcal.calibration.calibration import Calibration
 from semcal.errors import InputError, UsageError
 from semcal.grading.grade import as_grader, grader_record
 from semcal.models import load_equivalence

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from semcal.calibration.calibrated import Calibration
+from semcal.calibration.calibration import Calibration
 from semcal.cli import options as opt
 from semcal.cli import serve_command
 from semcal.data.template import Template

@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 import semcal
-from semcal.calibration.calibrated import Calibration
+from semcal.calibration.calibration import Calibration
 from semcal.calibration.features import features_of
 from semcal.cli import serve_command
 from semcal.errors import StoreError

@@ -13,7 +13,7 @@ from typing import Any
 import mill_grid as mills
 import pytest
 
-from semcal.calibration.calibrated import Calibration
+from semcal.calibration.calibration import Calibration
 from semcal.errors import ServerError, UsageError
 from semcal.experiment.analyses import analyse
 from semcal.experiment.finished import read_finished

@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 
 import semcal
-from semcal.calibration.learn import calibrate
+from semcal.calibration.calibrator import calibrate
 from semcal.data.question import Question
 from semcal.errors import FitError, QuestionError, SemcalWarning
 from semcal.models.equivalence import ExactMatch
 from semcal.models.fakes import FakeLanguageModel
-from semcal.models.language_model import PromptConfig
-from semcal.models.sampling import SampleStep, Sampling
+from semcal.models.sampling import SampleStep, Sampling, SamplingConfig
 from semcal.recalibration import Base
 from semcal.rows import FAILED, Row
 from semcal.steps import WorkerState
@@ -57,7 +56,7 @@ def state(model: Failing) -> WorkerState:
 
 
 def test_a_row_of_samples_says_why_there_are_none() -> None:
-    step = SampleStep(Sampling((Base(),), PromptConfig(), 4, (0,), 10), full=True)
+    step = SampleStep(Sampling((Base(),), config=SamplingConfig(4, max_new_tokens=10)), full=True)
     rows = step(list(map(Row.of, QUESTIONS[:3])), state(Failing("q1")), lambda _: None)
     assert [FAILED in row for row in rows] == [False, True, False]
     assert rows[1] == {**QUESTIONS[1].row(), FAILED: "HTTP 400: too long"}

@@ -12,15 +12,15 @@ from hypothesis import given as examples
 from hypothesis import strategies as st
 
 import semcal
-from semcal.calibration.calibrated import Calibration
+from semcal.calibration.calibration import Calibration
+from semcal.calibration.calibrator import calibrate_rows
+from semcal.calibration.configuration import CalibrationConfig
 from semcal.calibration.features import FEATURES, ColumnFeature, Feature, features_of
-from semcal.calibration.learn import calibrate_rows
-from semcal.calibration.learning import Learning
 from semcal.calibration.samples import measure_samples
 from semcal.data.question import Question
 from semcal.errors import InputError, SemcalWarning, UsageError
 from semcal.measuring import measure_at
-from semcal.models.clustering import Grouping, cluster_rows, match_answers
+from semcal.models.clustering import ClusterConfig, cluster_rows, match_answers
 from semcal.models.equivalence import ExactMatch
 from semcal.models.fakes import FakeEquivalence, FakeLanguageModel
 from semcal.models.sampling import Sampling, state_answers
@@ -29,7 +29,7 @@ from semcal.rows import Row
 from tests.cli.invoking import semcal as command
 from tests.cli.invoking import write
 
-EXACT = Grouping(ExactMatch())
+EXACT = ClusterConfig(ExactMatch())
 
 
 def stored(n: int = 120, *, verdicts: bool = True) -> list[dict[str, Any]]:
@@ -47,7 +47,9 @@ def stored(n: int = 120, *, verdicts: bool = True) -> list[dict[str, Any]]:
 
 def calibrated(rows: list[dict[str, Any]], **options: Any) -> Calibration:
     measured = measure_samples(list(map(Row, rows)), EXACT, answer="given")
-    return calibrate_rows(measured, ExactMatch(), learning=Learning(answer="given", **options))
+    return calibrate_rows(
+        measured, ClusterConfig(ExactMatch()), config=CalibrationConfig(answer="given", **options)
+    )
 
 
 @pytest.mark.parametrize(
@@ -60,7 +62,7 @@ def test_an_answer_means_what_most_of_the_draws_do_that_it_is_equivalent_to(
     """By normal form, then by the equivalence; the empty answer means the empty draws alone."""
     synonyms = FakeEquivalence([{"ana velis", "ana"}, {"bo tarn", "bo"}])
     row = Row({"id": "1", "question": "Who?", "samples": ["Ana", "Bo", "Di", "", "Bo"], "answer": answer})
-    clustered = cluster_rows([row], equivalence=synonyms).rows
+    clustered = cluster_rows([row], ClusterConfig(synonyms)).rows
     (matched,) = match_answers(clustered, "given", synonyms)
     assert matched["answer_cluster"] == cluster
     assert matched.stated_answer("given").text == answer
@@ -90,7 +92,7 @@ def test_a_given_answer_without_a_verdict_is_graded_itself_and_not_that_of_the_d
 def test_an_answer_that_is_none_of_the_labels_means_no_draw() -> None:
     among = ExactMatch(("Cy", "Di"))
     row = {"id": "1", "question": "Who?", "samples": ["Ana", "Bo", "Cy"], "answer": "banana"}
-    (matched,) = match_answers(cluster_rows([Row(row)], equivalence=among).rows, "given", among)
+    (matched,) = match_answers(cluster_rows([Row(row)], ClusterConfig(among)).rows, "given", among)
     assert matched["answer_cluster"] is None
     (answer,) = semcal.score([row], "among:Cy,Di", answer="given")
     assert answer.score is None

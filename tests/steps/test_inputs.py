@@ -10,10 +10,10 @@ import pandas
 import pytest
 
 import semcal
+from semcal.data.arguments import as_questions
 from semcal.data.question import Question
 from semcal.errors import FitError, InputError, ModelError, SemcalError, UsageError
 from semcal.files import write_rows
-from semcal.inputs import as_questions
 from semcal.models.fakes import FakeLanguageModel
 from semcal.recalibration.choosing import fit_grid
 from semcal.recalibration.fitted import as_recalibrator

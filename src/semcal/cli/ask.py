@@ -25,16 +25,16 @@ from semcal.rows import NO_ANSWER, Json, Row, as_answer_kind, warn_of_cut_draws
 from semcal.steps import BlockOutcome, run_steps
 
 if TYPE_CHECKING:
-    from semcal.calibration.calibrated import Calibration, Threshold
+    from semcal.calibration.calibration import Calibration, Threshold
     from semcal.steps import WorkerState
-    from semcal.uncertainty import SemanticUQ, UQOptions
+    from semcal.uncertainty import AskKeywords, SemanticUQ
 
 #: Questions of a file that are asked together.
 BLOCK = 256
 #: How the name of a file of questions ends.
 DATA_SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
 #: Options of `SemanticUQ`; a calibration brings them, and the distribution.
-SETTINGS = ("m", "linkage", "max_new_tokens", "measure", "abstain_below")
+SETTINGS = ("m", "linkage", "merge_refusals", "max_new_tokens", "measure", "abstain_below")
 DISTRIBUTION = ("recalibrator", "temperature", "few_shot", "system", "template")
 
 
@@ -53,6 +53,7 @@ class AskOptions:
     linkage: str | None = setting(
         help="How equal pairs become meanings: components (by default), greedy or complete."
     )
+    merge_refusals: bool | None = setting(help="Count all refusals to answer as one meaning.")
     compare: bool = Option(False, "--compare", help="Show T = 0.5 beside the fitted T.")
     answer: str | None = opt.ANSWER
     measure: str | None = Option(
@@ -110,7 +111,7 @@ def command(options: AskOptions, server: opt.ServerOptions) -> int:
     """
     single = _single(options)
     # only now, as it takes seconds
-    from semcal.calibration.calibrated import equivalence_of
+    from semcal.calibration.compatibility import equivalence_of
     from semcal.uncertainty import AskStep
 
     if options.model is None:
@@ -183,7 +184,7 @@ def _questions(options: AskOptions, single: Question | None) -> tuple[Iterator[R
 
 def _calibration(options: AskOptions) -> Calibration | None:
     """The calibration that is named, or the embedded model's (of closed-book questions) where it holds."""
-    from semcal.calibration.calibrated import check_beside
+    from semcal.calibration.compatibility import check_beside
 
     if options.calibration is not None:
         if options.compare:
@@ -216,10 +217,12 @@ def _embedded(options: AskOptions) -> str | None:
     return opt.ATLAS
 
 
-def _ways(options: AskOptions, calibration: Calibration | None, state: WorkerState) -> tuple[UQOptions, ...]:
+def _ways(
+    options: AskOptions, calibration: Calibration | None, state: WorkerState
+) -> tuple[AskKeywords, ...]:
     """What `SemanticUQ` is given to answer each question: once, or first at T = 0.5 (--compare)."""
     if calibration is not None:
-        from semcal.calibration.calibrated import is_made_for
+        from semcal.calibration.compatibility import is_made_for
 
         for line in calibration.report.first:
             info(f"ask: {line}")
@@ -229,7 +232,7 @@ def _ways(options: AskOptions, calibration: Calibration | None, state: WorkerSta
         few_shot = opt.open_few_shot(options.few_shot)
         brought: dict[str, Any] = {"calibration": calibration, "few_shot": few_shot, "force": options.force}
         brought |= {"system": options.system, "template": options.template}
-        return (cast("UQOptions", options.settings() | brought),)
+        return (cast("AskKeywords", options.settings() | brought),)
     from semcal.recalibration.temperature import SE, temperature_of
 
     method, asking = opt.open_recalibrator(
@@ -245,7 +248,7 @@ def _ways(options: AskOptions, calibration: Calibration | None, state: WorkerSta
     if options.compare and not usual:
         info("ask: T = 0.5 is asked for already; there is nothing to compare it with")
     return tuple(
-        cast("UQOptions", options.settings() | prompt | {"recalibrator": recalibrator})
+        cast("AskKeywords", options.settings() | prompt | {"recalibrator": recalibrator})
         for recalibrator in (*usual, method)
     )
 
@@ -263,9 +266,9 @@ def promise(limit: Threshold) -> str:
     )
 
 
-def _checker(models: WorkerState, way: UQOptions, calibration: Calibration | None) -> Callable[[Row], None]:
+def _checker(models: WorkerState, way: AskKeywords, calibration: Calibration | None) -> Callable[[Row], None]:
     """Refuse contradictory options now, and return what refuses a row that cannot be answered."""
-    from semcal.calibration.calibrated import check_unanswered
+    from semcal.calibration.compatibility import check_unanswered
     from semcal.models.sampling import check_question
 
     uq = _asker(models, way)
@@ -278,10 +281,10 @@ def _checker(models: WorkerState, way: UQOptions, calibration: Calibration | Non
     return check
 
 
-def _asker(models: WorkerState, way: UQOptions) -> SemanticUQ:
+def _asker(models: WorkerState, way: AskKeywords) -> SemanticUQ:
     from semcal.uncertainty import SemanticUQ
 
-    common: UQOptions = {"equivalence": models.equivalence}
+    common: AskKeywords = {"equivalence": models.equivalence}
     return SemanticUQ(models.model, **way | common)
 
 

@@ -23,15 +23,14 @@ from semcal.data.question import Question, data_hash
 from semcal.data.sources import parse_columns
 from semcal.errors import InputError, RowError, UsageError, shown
 from semcal.files import dumps, own_files, read_rows
-from semcal.meaning.answer import AnswerFormat
 from semcal.registry import option_name
 from semcal.rows import RECALIBRATOR, SAMPLES, AnswerKind, Row, as_answer_kind
 from semcal.store import UnfinishedWork
 
 if TYPE_CHECKING:
-    from semcal.calibration.added import ProductionLabels
-    from semcal.calibration.calibrated import Calibration
-    from semcal.calibration.features import ColumnFeature
+    from semcal.calibration.calibration import Calibration
+    from semcal.calibration.configuration import CalibrationConfig
+    from semcal.calibration.production import ProductionLabels
     from semcal.calibration.report import CalibrationReport
     from semcal.calibration.samples import SamplesOrigin
     from semcal.grading.rules import Grader
@@ -122,6 +121,7 @@ class CalibrateOptions:
     )
     m_curve: bool = Option(False, "--m-curve", help="Also say what fewer of the draws would gain.")
     linkage: str = opt.LINKAGE
+    merge_refusals: bool = opt.MERGE_REFUSALS
     max_new_tokens: int | None = opt.MAX_NEW_TOKENS
     answer_format: str | None = opt.ANSWER_FORMAT
     few_shot: Path | None = opt.FEW_SHOT
@@ -150,17 +150,13 @@ class CalibrateOptions:
         """Which answer the probability is of."""
         return as_answer_kind(self.answer or "modal")
 
-    @property
-    def delta_or_default(self) -> float:
-        """The allowed probability that the share is larger."""
-        return 0.05 if self.delta is None else self.delta
+    def configuration(self, grader: Grader | str | None = None) -> CalibrationConfig:
+        """Return how the probability is learned."""
+        from semcal.calibration.configuration import CalibrationConfig
 
-    @property
-    def features(self) -> tuple[ColumnFeature, ...]:
-        """The columns that are further features."""
-        from semcal.calibration.features import ColumnFeature
-
-        return tuple(map(ColumnFeature.parse, self.feature or ()))
+        delta = 0.05 if self.delta is None else self.delta
+        features, signals = tuple(self.feature or ()), tuple(self.signal or ())
+        return CalibrationConfig(self.kind, features, signals, tuple(self.risk or ()), delta, grader)
 
     def check(self, *, has_samples: bool) -> None:
         """Raise UsageError for what only a model that is asked can do, or the labels of a log."""
@@ -298,8 +294,8 @@ def output_of(out: Path) -> Output:
 
 def _with_labels(options: CalibrateOptions) -> tuple[CalibrateOptions, Addition]:
     """The settings of a calibration that is learnt again, and the labels of logs that it can use."""
-    from semcal.calibration.added import labels_for, read_logs
-    from semcal.calibration.calibrated import equivalence_of
+    from semcal.calibration.compatibility import equivalence_of
+    from semcal.calibration.production import labels_for, read_logs
 
     for field in fields(options):
         usual = getattr(field.default, "default", None)
@@ -374,13 +370,12 @@ def _from_samples(
     options: CalibrateOptions, models: opt.ModelOptions, bad: BadRows, addition: Addition | None = None
 ) -> LearningTask | None:
     """Read stored samples; None if that is all that is to be done."""
-    from semcal.calibration.calibrated import check_equivalence
+    from semcal.calibration.calibrator import calibrate_rows
+    from semcal.calibration.compatibility import check_equivalence
     from semcal.calibration.draws_curve import draws_curve
-    from semcal.calibration.learn import calibrate_rows
-    from semcal.calibration.learning import Learning
     from semcal.calibration.samples import measure_samples, rows_at_temperatures
     from semcal.grading.grade import as_grader
-    from semcal.models.clustering import Grouping
+    from semcal.models.clustering import ClusterConfig
 
     rows = _read_samples(options, bad)
     origin = _origin(rows, options, models)
@@ -388,22 +383,17 @@ def _from_samples(
         warn(f"would calibrate on the samples of {len(rows)} questions")
         return None
     kept_seed = 0 if origin.provenance is None else origin.provenance.seed
-    clustering = Grouping(models.open_equivalence(), options.linkage)
+    seed = kept_seed if options.seed is None else options.seed
+    cluster = ClusterConfig(models.open_equivalence(), options.linkage, options.merge_refusals)
     if addition is not None:
-        check_equivalence(addition.calibration, clustering.equivalence, force=options.force)
-    grader = as_grader(models.open_grader(options.grader), clustering.equivalence)
+        check_equivalence(addition.calibration, cluster.judge, force=options.force)
+        cluster = replace(cluster, merge_refusals=addition.calibration.merge_refusals)
+    grader = as_grader(models.open_grader(options.grader), cluster.judge)
+    config, is_fixed = options.configuration(grader), addition is not None
 
     def learn(progress: Callable[[int], None]) -> Calibration:
-        learning = Learning(
-            *(options.risk, options.delta_or_default),
-            *(kept_seed if options.seed is None else options.seed, grader),
-            learn_temperature=addition is None,
-            answer=options.kind,
-            columns=options.features,
-            signals=tuple(options.signal or ()),
-        )
         measured = measure_samples(
-            *(rows, clustering),
+            *(rows, cluster),
             m=options.m,
             temperatures=options.temperatures,
             answer=options.kind,
@@ -411,16 +401,19 @@ def _from_samples(
             read_by=None if addition is None else addition.calibration,
         )
         calibration = calibrate_rows(
-            measured,
-            *(clustering.equivalence, clustering.linkage, learning, origin),
+            *(measured, cluster, config),
+            seed=seed,
+            fixed_temperature=is_fixed,
+            origin=origin,
             added=None if addition is None else addition.labels,
         )
         if not options.m_curve:
             return calibration
         stored = rows_at_temperatures(rows, options.temperatures)
-        return calibration.with_draws_curve(draws_curve(stored, clustering, learning))
+        curve = draws_curve(stored, cluster, config, seed=seed, fixed_temperature=is_fixed)
+        return calibration.with_draws_curve(curve)
 
-    return LearningTask(learn, clustering.equivalence, grader)
+    return LearningTask(learn, cluster.judge, grader)
 
 
 def _read_samples(options: CalibrateOptions, bad: BadRows) -> list[Row]:
@@ -495,10 +488,11 @@ def _from_model(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRow
             f"{file} holds samples that semcal calibrate kept; give them as a file, samples.jsonl"
         )
     # only now, as it takes seconds
-    from semcal.calibration.learn import TEMPERATURES, calibrate
+    from semcal.calibration.calibrator import Calibrator, FitRecord
     from semcal.calibration.signals import asks_a_model
     from semcal.installation import versions
-    from semcal.models.sampling import Sampling, plan_sampling
+    from semcal.models.clustering import ClusterConfig
+    from semcal.models.sampling import Sampling, SamplingConfig, plan_sampling
     from semcal.recalibration.temperature import Temperature
     from semcal.store import Store
 
@@ -510,26 +504,29 @@ def _from_model(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRow
     usable = {row.id for row in good_rows(checked(map(Row.of, questions), _further_check(options)), bad)}
     questions = [question for question in questions if question.id in usable]
     asking, questions = asking.settled(questions, leave_out)
-    temperatures = tuple(dict.fromkeys((1.0, *(options.temperatures or TEMPERATURES))))
+    sampling = SamplingConfig(
+        m,
+        seed,
+        tuple(dict.fromkeys((1.0, *(options.temperatures or (0.5,))))),
+        options.max_new_tokens,
+        answer_format=options.answer_format or "auto",
+    )
+    temperatures = sampling.temperatures
     if options.dry_run:
         under = ", ".join(f"{t:g}" for t in temperatures)
         answers = f"{m} answers to each of {len(questions)} questions at T = {under}"
         total = m * len(temperatures) * len(questions)
         warn(f"would sample {answers}: {total} answers; writes {options.out}")
         ways = (recalibrator, *map(Temperature, temperatures[1:]))
-        sampling = Sampling(ways, asking, m, max_new_tokens=options.max_new_tokens)
-        warn("\n".join(plan_sampling(model, questions, sampling)))
+        warn("\n".join(plan_sampling(model, questions, Sampling(ways, asking, sampling))))
         if options.signal:
             warn(f"would then ask the model about its answers, by {', '.join(options.signal)}")
         return None
     check_apart(questions, asking.few_shot, roles="a few-shot example and a labelled question")
     key = {
-        "m": m,
-        "max_new_tokens": options.max_new_tokens,
-        "answer_format": AnswerFormat(options.answer_format or "auto").name,
-        "temperatures": temperatures,
-        "seed": seed,
+        **asdict(sampling),
         "linkage": options.linkage,
+        "merge_refusals": options.merge_refusals,
         "model": model.revision,
         "prompt": asking.hash(model),
         "data": data_hash(questions),
@@ -539,31 +536,16 @@ def _from_model(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRow
     work = open_unfinished(options.out, key, fresh=options.fresh)
     equivalence = models.open_equivalence()
     grader = models.open_grader(options.grader)
+    record = FitRecord(Path(file).name, versions(), Store(work.folder), leave_out)
     learn = partial(
-        calibrate,
+        Calibrator(options.configuration(grader), record=record).fit,
         model,
         questions,
-        equivalence=equivalence,
-        temperatures=temperatures,
+        prompt=asking,
+        sampling=sampling,
+        cluster=ClusterConfig(equivalence, options.linkage, options.merge_refusals),
         recalibrator=recalibrator if options.recalibrator else None,
-        few_shot=asking.few_shot,
-        template=asking.template,
-        m=m,
-        seed=seed,
-        max_new_tokens=options.max_new_tokens,
-        answer_format=options.answer_format,
-        linkage=options.linkage,
-        grader=grader,
-        risk=options.risk,
-        delta=options.delta_or_default,
-        answer=options.kind,
-        features=options.feature or (),
-        signals=options.signal or (),
         m_curve=options.m_curve,
-        data=Path(file).name,
-        versions=versions(),
-        keep=Store(work.folder),
-        on_bad_question=leave_out,
     )
     passes = 2 if asks_a_model(options.signal or ()) else 1
     return LearningTask(learn, equivalence, grader, model, passes * len(questions), work)
@@ -574,7 +556,7 @@ def _further_check(options: CalibrateOptions) -> Callable[[Row], None]:
     from semcal.calibration.problems import check_references
     from semcal.models.equivalence import AMONG, ExactMatch
 
-    columns, equivalence = options.features, options.equivalence or ""
+    columns, equivalence = options.configuration().features, options.equivalence or ""
     among = ExactMatch.among(equivalence) if equivalence.startswith(AMONG) else None
 
     def check(row: Row) -> None:

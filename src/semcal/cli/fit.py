@@ -263,11 +263,10 @@ class FitWork:
     @classmethod
     def read(cls, options: FitOptions, server: opt.ServerOptions, bad: BadRows) -> FitWork:
         """Read the questions, keep them apart from the examples, and load the model."""
-        from semcal.data.template import as_template
         from semcal.models.language_model import PromptConfig
 
         examples = opt.open_few_shot(options.few_shot) or ()
-        asking = PromptConfig(examples, as_template(options.template, options.system))
+        asking = PromptConfig(examples, options.system, options.template)
         questions = read_labelled(options.file, options.columns, bad, label="fit", limit=options.limit)
         check_apart(questions, examples, roles="a few-shot example and a question to fit on")
         validation = options.validation
@@ -307,10 +306,11 @@ class FitWork:
     @property
     def sampling(self) -> Sampling:
         """How answers are sampled."""
-        from semcal.models.sampling import Sampling
+        from semcal.models.sampling import Sampling, SamplingConfig
 
         options = self.options
-        return Sampling((), self.asking, options.m, (options.seed,), options.max_new_tokens)
+        config = SamplingConfig(options.m, options.seed, max_new_tokens=options.max_new_tokens)
+        return Sampling((), self.asking, config)
 
     def key(self) -> Json:
         """Everything that the result depends on."""
@@ -402,7 +402,7 @@ class FitWork:
 
     def select(self, keep: Path) -> Json:
         """Fit every candidate and choose one for each measure."""
-        from semcal.models.clustering import Grouping
+        from semcal.models.clustering import ClusterConfig
         from semcal.recalibration.calibration_set import CalibrationSet
         from semcal.recalibration.choosing import Sweep, fit_and_select
 
@@ -417,7 +417,7 @@ class FitWork:
                 labelled,
                 self.validation,
                 self.sampling,
-                Grouping(self.equivalence),
+                ClusterConfig(self.equivalence),
                 Sweep([options.method], options.learning_rate, options.features, options.chosen_by),
                 progress=begin,
                 keep=keep,
@@ -426,11 +426,11 @@ class FitWork:
 
     def fit_grid(self, keep: Path) -> Json:
         """Choose a temperature of the grid for each measure."""
-        from semcal.models.clustering import Grouping
+        from semcal.models.clustering import ClusterConfig
         from semcal.recalibration.choosing import choose_temperatures, rows_at_temperatures
         from semcal.store import Store
 
-        clustering = Grouping(self.equivalence)
+        clustering = ClusterConfig(self.equivalence)
         questions = self._questions_to_sample(report=True)
         with progress(self.options.method, len(questions)) as update:
             rows = rows_at_temperatures(

@@ -26,7 +26,7 @@ from semcal.models.equivalence import AMONG, DEFAULT, ExactMatch, names_a_server
 from semcal.registry import check_name
 
 if TYPE_CHECKING:
-    from semcal.calibration.calibrated import Calibration
+    from semcal.calibration.calibration import Calibration
     from semcal.data.question import Question
     from semcal.grading.rules import Grader
     from semcal.hub_names import Location
@@ -481,7 +481,7 @@ def open_few_shot(path: Path | None) -> tuple[Question, ...] | None:
 def open_calibration(name: str) -> Calibration:
     """Load a calibration."""
     with loading():
-        from semcal.calibration.calibrated import Calibration
+        from semcal.calibration.calibration import Calibration
 
         return Calibration.from_pretrained(name)
 
@@ -497,14 +497,14 @@ def open_recalibrator(
     force: bool,
 ) -> tuple[AnyRecalibrator, PromptConfig]:
     """Return the recalibrator that the options name, checked against the model, and the prompt to use."""
+    from semcal.models.language_model import PromptConfig
     from semcal.recalibration.fitted import recalibrator_and_prompt
 
     if name is not None and temperature is not None:
         raise UsageError("give --recalibrator or --temperature, not both")
     recalibrator = temperature if name is None else name
-    return recalibrator_and_prompt(
-        model, recalibrator, open_few_shot(few_shot), system=system, template=template, force=force
-    )
+    prompt = PromptConfig(open_few_shot(few_shot) or (), system, template, force=force)
+    return recalibrator_and_prompt(model, recalibrator, prompt)
 
 
 def show_prompt(model: Sampler, asking: PromptConfig, questions: Iterable[Question]) -> None:

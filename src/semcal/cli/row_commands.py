@@ -42,7 +42,14 @@ from semcal.errors import InputError, ModelError, RowError, ServerError, UsageEr
 from semcal.files import dumps, writing
 from semcal.meaning.answer import AnswerFormat
 from semcal.models.equivalence import needs_no_model
-from semcal.models.sampling import BLOCK_QUESTIONS, BLOCK_TOKENS, Sampling, plan_sampling, question_blocks
+from semcal.models.sampling import (
+    BLOCK_QUESTIONS,
+    BLOCK_TOKENS,
+    Sampling,
+    SamplingConfig,
+    plan_sampling,
+    question_blocks,
+)
 from semcal.registry import check_name
 from semcal.rows import NO_ANSWER, Row, as_answer_kind, count_ends, warn_of_cut_draws
 from semcal.steps import Step
@@ -107,7 +114,7 @@ def sample(
     models = opt.ModelOptions(
         model, device=device, dtype=dtype, memory=memory, settings=server.settings(model)
     )
-    read_by = AnswerFormat(answer_format or "auto")
+    AnswerFormat(answer_format or "auto")  # an error comes before the model is loaded
     read, total = counted(file, open_questions(file, columns, label="sample"))
     under = partial(
         opt.open_recalibrator,
@@ -130,7 +137,8 @@ def sample(
         from semcal.models.sampling import SampleStep, check_question
 
         method, asking = under(language_model)
-        sampling = Sampling((method,), asking, m, (seed,), max_new_tokens, answer_format=read_by)
+        config = SamplingConfig(m, seed, max_new_tokens=max_new_tokens, answer_format=answer_format or "auto")
+        sampling = Sampling((method,), asking, config)
         kind = as_answer_kind(answer or "modal")
         key = _key(language_model, sampling, dtype) | ({} if kind == "modal" else {"answer": kind})
         work = open_unfinished(out, key, fresh=fresh)
@@ -167,8 +175,8 @@ def _key(model: Sampler, sampling: Sampling, dtype: str | None) -> dict[str, Any
         "recalibrator": fingerprint(*sampling.recalibrators),
         "prompt": sampling.asking.hash(model),
         "m": sampling.m,
-        "max_new_tokens": sampling.max_new_tokens,
-        "answer_format": sampling.answer_format.name,
+        "max_new_tokens": sampling.config.max_new_tokens,
+        "answer_format": sampling.config.answer_format,
         "seed": sampling.seeds[0],
         "dtype": dtype,
         "block_tokens": BLOCK_TOKENS,
@@ -194,7 +202,7 @@ def _plan_sampling(
                 warn(f"tokens and time are not known: {error}")
                 return bad.exit_code()
             method, asking = under(model)
-            sampling = Sampling((method,), asking, m, max_new_tokens=max_new_tokens)
+            sampling = Sampling((method,), asking, SamplingConfig(m, max_new_tokens=max_new_tokens))
             warn("\n".join(plan_sampling(model, questions, sampling)))
         return bad.exit_code()
 
@@ -348,19 +356,20 @@ def measure(
     step: Step = MeasureStep(MeasureOptions(t_alpha, g_alpha))
     untold: set[tuple[bool, bool]] = set()
     if calibration is not None:
-        from semcal.calibration import calibrated
+        from semcal.calibration import calibration as calibrations
+        from semcal.calibration import compatibility
 
         chosen = opt.open_calibration(calibration)
         untold |= {(False, False), (False, True), (True, False), (True, True)}
-        calibrated.check_answer_kind(chosen, None if answer is None else as_answer_kind(answer))
-        check = partial(calibrated.check_calibratable, calibration=chosen)
+        compatibility.check_answer_kind(chosen, None if answer is None else as_answer_kind(answer))
+        check = partial(compatibility.check_calibratable, calibration=chosen)
         fields = (*MEASURED, "samples")
         at = at if chosen.temperature is None else f"T = {chosen.temperature:g}"
         judge = None
         if chosen.answer_kind != "modal":
-            judge = as_equivalence(calibrated.equivalence_of(chosen))
-            calibrated.check_equivalence(chosen, judge)
-        step = calibrated.CalibrationStep(chosen, t_alpha, g_alpha, judge)
+            judge = as_equivalence(compatibility.equivalence_of(chosen))
+            compatibility.check_equivalence(chosen, judge)
+        step = calibrations.CalibrationStep(chosen, t_alpha, g_alpha, judge)
     elif answer is not None:
         raise UsageError("--answer is of a calibration; give --calibration DIR, or leave it out")
 
@@ -368,7 +377,7 @@ def measure(
         """Say once of rows that tell equally much of their origin what cannot be checked."""
         check(row)
         for told in untold & {(bool(row.get("sampled_by")), bool(row.get("clustered_by")))}:
-            text = calibrated.what_cannot_be_checked(chosen, sampled_by=told[0], clustered_by=told[1])
+            text = compatibility.what_cannot_be_checked(chosen, sampled_by=told[0], clustered_by=told[1])
             if text:
                 info(f"measure: {text}")
             untold.remove(told)

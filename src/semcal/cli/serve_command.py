@@ -25,7 +25,7 @@ from semcal.models.equivalence import names_a_server
 from semcal.rows import SAMPLES
 
 if TYPE_CHECKING:
-    from semcal.calibration.calibrated import Calibration
+    from semcal.calibration.calibration import Calibration
     from semcal.serve.configuration import ServeSettings
     from semcal.serve.log import ReplyLog
     from semcal.serve.service import Service
@@ -229,7 +229,7 @@ def _with_calibration(
     **prompt: Any,
 ) -> SemanticUQ:
     """The model of the options, as it is asked with a calibration, without what is for the `other` alone."""
-    from semcal.calibration.calibrated import equivalence_of
+    from semcal.calibration.compatibility import equivalence_of
     from semcal.uncertainty import SemanticUQ
 
     is_served = options.model is not None and names_a_server(options.model)

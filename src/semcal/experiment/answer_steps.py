@@ -36,7 +36,7 @@ from semcal.store import Store, StoredBlock, digest, key_of
 from semcal.workers import Executor, Progress
 
 if TYPE_CHECKING:
-    from semcal.calibration.calibrated import CalibratedAnswer
+    from semcal.calibration.calibration import CalibratedAnswer
     from semcal.experiment.fit_steps import GridState
 
 Lines = Sequence[str]
@@ -491,9 +491,10 @@ class CalibrateStep:
 
     def __call__(self, rows: Rows, models: WorkerState, *_: object) -> list[Row]:
         """Learn from the first of the questions."""
-        from semcal.calibration.learn import calibrate_rows
-        from semcal.calibration.learning import Learning
+        from semcal.calibration.calibrator import calibrate_rows
+        from semcal.calibration.configuration import CalibrationConfig
         from semcal.calibration.samples import SamplesOrigin
+        from semcal.models.clustering import ClusterConfig
         from semcal.recalibration.provenance import Provenance
 
         labelled = set(list(dict.fromkeys(row.id for row in rows))[: self.settings.questions])
@@ -521,16 +522,15 @@ class CalibrateStep:
                     t: measure_rows(drawn[name], MeasureOptions(ties=ties))
                     for name, t in self.temperatures.items()
                 },
-                self.equivalence,
-                self.clustering.linkage,
-                Learning(
-                    self.settings.risk,
-                    self.settings.delta,
-                    self.seed,
-                    self.grading.grader(),
-                    learn_temperature=False,  # Calibrated gives Base's answers
+                ClusterConfig(self.equivalence, self.clustering.linkage, self.clustering.merge_refusals),
+                CalibrationConfig(
+                    risks=() if self.settings.risk is None else self.settings.risk,
+                    delta=self.settings.delta,
+                    grader=self.grading.grader(),
                 ),
-                SamplesOrigin(provenance, max_new_tokens=self.max_new_tokens),
+                seed=self.seed,
+                fixed_temperature=True,  # Calibrated gives Base's answers
+                origin=SamplesOrigin(provenance, max_new_tokens=self.max_new_tokens),
             )
         calibration.save_pretrained(models.folder / self.folder)
         threshold = None if calibration.threshold is None else asdict(calibration.threshold)
@@ -562,7 +562,7 @@ class ApplyStep:
     grading: Grading
 
     def __call__(self, rows: Rows, models: WorkerState, *_: object) -> list[Row]:
-        from semcal.calibration.calibrated import Calibration
+        from semcal.calibration.calibration import Calibration
 
         calibration = Calibration.from_pretrained(models.folder / self.folder)
         runs: dict[int, dict[float | None, list[Row]]] = {}

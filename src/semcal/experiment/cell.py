@@ -68,7 +68,7 @@ from semcal.files import dumps
 from semcal.meaning.answer import AnswerFormat
 from semcal.models.clustering import ClusterStep
 from semcal.models.language_model import PromptConfig
-from semcal.models.sampling import SampleStep, Sampling
+from semcal.models.sampling import SampleStep, Sampling, SamplingConfig
 from semcal.recalibration.choosing import Candidate, CandidateFit
 from semcal.recalibration.methods import FITTED, FROM_SAMPLES, RECALIBRATORS, keeps_top
 from semcal.rows import FAILED, Json, Row, count_ends
@@ -214,8 +214,9 @@ class GridCell:
         settings, sampling = self.settings, self.settings.sampling
         truncated = sampling.top_k is not None or sampling.top_p is not None
         m, seeds = max(sampling.m, *counts, 0), tuple(settings.seeds[run] for run in runs)
+        config = SamplingConfig(m, max_new_tokens=self.max_new_tokens, answer_format=sampling.answer_format)
         return SampleStep(
-            Sampling((), self.asking, m, seeds, self.max_new_tokens, answer_format=self.answer_format),
+            Sampling((), self.asking, config, seeds),
             sources=tuple(sources),
             runs=tuple(runs),
             counts=counts,

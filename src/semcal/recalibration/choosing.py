@@ -22,14 +22,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semcal import metrics
+from semcal.data.arguments import Questions, as_questions
 from semcal.data.question import Question, several
 from semcal.errors import FitError, InputError, QuestionError, UsageError
 from semcal.grading.grade import grade_clusters, grade_row, grade_together
 from semcal.grading.rules import Grader, RuleGrader
-from semcal.inputs import EquivalenceLike, ModelLike, Questions, as_equivalence, as_model, as_questions
+from semcal.inputs import EquivalenceLike, ModelLike, as_model, load_cluster_config
 from semcal.measures import MEASURES
 from semcal.measuring import MeasureOptions, measure_rows
-from semcal.models.clustering import ClusterStep, Grouping
+from semcal.models.clustering import ClusterConfig, ClusterStep
+from semcal.models.equivalence import DEFAULT
 from semcal.models.language_model import LanguageModel, Sampler
 from semcal.models.sampling import BLOCK_TOKENS, SampleStep, Sampling, question_blocks
 from semcal.progress import ShowProgress, shown_progress
@@ -194,7 +196,7 @@ def sample_candidates(
     questions: Sequence[Question],
     recalibrators: Mapping[_Key, AnyRecalibrator],
     sampling: Sampling,
-    clustering: Grouping,
+    cluster: ClusterConfig,
     *,
     progress: Callable[[int], None] | None = None,
     keep: Store | None = None,
@@ -213,10 +215,10 @@ def sample_candidates(
     failures: dict[str, QuestionError] = {}
     for block in run_steps(
         map(Row.of, questions),
-        [SampleStep(sampling, names=names), ClusterStep(clustering.linkage)],
-        workers=SerialExecutor(WorkerState(model, clustering.equivalence)),
+        [SampleStep(sampling, names=names), ClusterStep(cluster.linkage, cluster.merge_refusals)],
+        workers=SerialExecutor(WorkerState(model, cluster.judge)),
         cut=lambda questions: question_blocks(model, questions, sampling),
-        store=Stage(keep, "candidates", _key(model, sampling, clustering) if keep else {}),
+        store=Stage(keep, "candidates", _key(model, sampling, cluster) if keep else {}),
         progress=progress or (lambda _: None),
     ):
         for row in block.rows:
@@ -230,20 +232,21 @@ def sample_candidates(
     return dict(zip(recalibrators, rows.values()))
 
 
-def _key(model: Sampler, sampling: Sampling, clustering: Grouping) -> Json:
+def _key(model: Sampler, sampling: Sampling, cluster: ClusterConfig) -> Json:
     """What the rows depend on beside the questions."""
     from semcal.recalibration.temperature import fingerprint
 
     return {
         "m": sampling.m,
         "seed": sampling.seeds[0],
-        "max_new_tokens": sampling.max_new_tokens,
-        "answer_format": sampling.answer_format.name,
+        "max_new_tokens": sampling.config.max_new_tokens,
+        "answer_format": sampling.config.answer_format,
         "model": model.revision,
         "prompt": sampling.asking.hash(model),
         "recalibrators": [fingerprint(recalibrator) for recalibrator in sampling.recalibrators],
-        "equivalence": [clustering.equivalence.name, clustering.equivalence.revision],
-        "linkage": clustering.linkage,
+        "equivalence": [cluster.judge.name, cluster.judge.revision],
+        "linkage": cluster.linkage,
+        "merge_refusals": cluster.merge_refusals,
         "block_tokens": BLOCK_TOKENS,
     }
 
@@ -520,7 +523,7 @@ def fit_and_select(
     labelled: CalibrationSet,
     validation: Sequence[Question],
     sampling: Sampling,
-    clustering: Grouping,
+    cluster: ClusterConfig,
     sweep: Sweep,
     *,
     progress: Callable[[str, int], Callable[[int], None]] | None = None,
@@ -557,7 +560,7 @@ def fit_and_select(
         validation,
         fitted,
         sampling,
-        clustering,
+        cluster,
         progress=shown("validation", len(validation)),
         keep=Store(keep) if keep else None,
     )
@@ -670,7 +673,7 @@ def rows_at_temperatures(
     questions: Sequence[Question],
     temperatures: Sequence[float],
     sampling: Sampling,
-    clustering: Grouping,
+    cluster: ClusterConfig,
     *,
     progress: Callable[[int], None] | None = None,
     keep: Store | None = None,
@@ -691,7 +694,7 @@ def rows_at_temperatures(
         questions,
         candidates,
         sampling,
-        clustering,
+        cluster,
         progress=progress,
         keep=keep,
         on_bad_question=on_bad_question,
@@ -736,7 +739,7 @@ def fit_grid(
     """
     model, labelled = as_model(model), as_questions(questions, labelled=True)
     check_enough(len(labelled), of="to choose a temperature by")
-    clustering = Grouping(as_equivalence(equivalence))
+    cluster = load_cluster_config(ClusterConfig(DEFAULT if equivalence is None else equivalence))
     with shown_progress(progress, "fit", len(labelled)) as update:
-        rows = rows_at_temperatures(model, labelled, temperatures, sampling, clustering, progress=update)
+        rows = rows_at_temperatures(model, labelled, temperatures, sampling, cluster, progress=update)
     return choose_temperatures(rows, measures=measures, by=by)

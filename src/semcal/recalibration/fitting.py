@@ -21,15 +21,16 @@ import torch
 from numpy.polynomial.chebyshev import chebder, chebfit, chebroots, chebval
 from numpy.typing import NDArray
 
+from semcal.data.arguments import Questions, as_questions, name_of
 from semcal.data.template import TemplateLike
 from semcal.errors import FitError, QuestionError, SemcalWarning, ServerError, UsageError
-from semcal.inputs import ModelLike, Questions, as_model, as_questions, name_of
-from semcal.models.language_model import LanguageModel, with_states
+from semcal.inputs import ModelLike, as_model
+from semcal.models.language_model import LanguageModel, PromptConfig, with_states
 from semcal.progress import ShowProgress, shown_progress
 from semcal.recalibration.attentive import ATS, AnyRecalibrator, CalibrationFeatures, inverse_temperatures
 from semcal.recalibration.calibration_set import CalibrationSet, calibration_features, provenance_of
 from semcal.recalibration.exact_fit import clustered_error, clusters_of, fit_temperatures
-from semcal.recalibration.fitted import Fit, prompt_config
+from semcal.recalibration.fitted import Fit
 from semcal.recalibration.losses import token_losses
 from semcal.recalibration.methods import FITTED, FitResult, FitTask, paper_schedule, run_fit
 from semcal.recalibration.optimum import T_MAX, T_MIN, LossSums, certify, check_loss
@@ -174,7 +175,7 @@ def fit(
     chosen = check_method(method, solver, loss, alpha)
     kind = FITTED[method]
     model = as_model(model)
-    asking, with_answers = prompt_config(few_shot, system=system, template=template).settled(
+    asking, with_answers = PromptConfig(few_shot, system, template).settled(
         as_questions(questions, labelled=True), on_bad_question
     )
     local = model.capabilities.states or not (kind.over_server and chosen == "exact" and store is None)

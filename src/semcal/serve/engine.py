@@ -17,7 +17,7 @@ from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
-from semcal.calibration.calibrated import Calibration
+from semcal.calibration.calibration import Calibration
 from semcal.calibration.features import features_of
 from semcal.data.question import Question
 from semcal.errors import InputError, QuestionError, UsageError

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from semcal.calibration.calibrated import Calibration
+from semcal.calibration.calibration import Calibration
 from semcal.files import dumps
 from semcal.serve.engine import AnswerOutcome
 from semcal.serve.requests import Options, Style

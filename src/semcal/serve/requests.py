@@ -15,7 +15,7 @@ from typing import Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from semcal.calibration.calibrated import Calibration
+from semcal.calibration.calibration import Calibration
 from semcal.data.question import Question, Turn, turns_of
 from semcal.data.template import Template
 from semcal.errors import InputError, UsageError, shown

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, create_model
 
-from semcal.calibration.calibrated import DecisionWord
+from semcal.calibration.calibration import DecisionWord
 from semcal.rows import AnswerKind
 from semcal.serve.guard import OPEN
 from semcal.serve.requests import Drawing

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias, TypeVar
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 
 from semcal import __version__
-from semcal.calibration.added import is_in_share
+from semcal.calibration.production import is_in_share
 from semcal.data.question import Question
 from semcal.data.template import Template
 from semcal.errors import (

@@ -20,7 +20,7 @@ from typing import Any, Literal
 import numpy as np
 
 from semcal.arrays import Floats, as_option
-from semcal.calibration.calibrated import Calibration
+from semcal.calibration.calibration import Calibration
 from semcal.models.uniforms import uniforms
 from semcal.serve.log import LabelledReply, ReplyLog
 

@@ -25,9 +25,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semcal.arrays import Floats
-from semcal.calibration.calibrated import Calibration
+from semcal.calibration.calibration import Calibration
+from semcal.calibration.configuration import APART
 from semcal.calibration.features import FEATURES, MOST_LACKING, SHARES
-from semcal.calibration.learning import APART
 from semcal.calibration.report import AddedLabels
 from semcal.databases import as_store_errors, merged_logs, reader
 from semcal.errors import InputError, StoreError, shown
