@@ -113,7 +113,7 @@ def test_the_one_draw_need_not_say_the_answer() -> None:
 
 def test_measure_says_which_meaning_a_given_answer_is(tmp_path: Path) -> None:
     calibrated(stored()).save_pretrained(tmp_path / "c")
-    rows = cluster_rows(list(map(Row, stored(20))), equivalence=ExactMatch()).rows
+    rows = cluster_rows(list(map(Row, stored(20))), EXACT).rows
     file = write(tmp_path / "rows.jsonl", [row.to_json() for row in rows])
     _, found, _ = command("measure", file, "--calibration", tmp_path / "c")
     assert len(found) == 20
@@ -210,7 +210,7 @@ def test_a_given_calibration_is_kept_and_refused_for_other_answers(tmp_path: Pat
     with pytest.raises(UsageError, match="learnt for given answers, not modal ones"):
         semcal.score(stored(), "exact", calibration=loaded, answer="modal")
     modal = calibrate_rows(
-        measure_samples([Row({**row, "answers": ["Ana"]}) for row in stored()], EXACT), ExactMatch()
+        measure_samples([Row({**row, "answers": ["Ana"]}) for row in stored()], EXACT), EXACT
     )
     modal.save_pretrained(tmp_path / "modal")
     assert "answer_kind" not in json.loads((tmp_path / "modal" / "calibration.json").read_text())
@@ -333,7 +333,7 @@ def test_a_column_is_a_feature_that_must_be_clearly_better() -> None:
         {**row, "distance": float(not row["correct"]) + rng.normal(0, 0.3), "noise": rng.normal()}
         for row in stored(200)
     ]
-    calibration = calibrated(rows, columns=tuple(map(ColumnFeature.parse, ("distance:falling", "noise"))))
+    calibration = calibrated(rows, features=("distance:falling", "noise"))
     assert [column.name for column in calibration.columns] == ["distance"]
     p = [answer.confidence for answer in semcal.score(rows, "exact", calibration=calibration)]
     assert np.corrcoef(p, [row["correct"] for row in rows])[0, 1] > 0.8
@@ -346,11 +346,11 @@ def test_a_column_is_a_feature_that_must_be_clearly_better() -> None:
 def test_a_column_that_a_fifth_of_the_rows_lack_is_left_out_and_said() -> None:
     rows = [{**row, "score": None if n % 4 else 1.0} for n, row in enumerate(stored(100))]
     with pytest.warns(SemcalWarning, match="75 % of the questions have no 'score'"):
-        assert calibrated(rows, columns=(ColumnFeature("score"),)).columns == ()
+        assert calibrated(rows, features=("score",)).columns == ()
 
 
 def test_a_feature_from_outside_is_one_entry() -> None:
-    rows = measure_at({1.0: cluster_rows(list(map(Row, stored(5))), equivalence=ExactMatch()).rows})
+    rows = measure_at({1.0: cluster_rows(list(map(Row, stored(5))), EXACT).rows})
     entry = FEATURES.register(Feature("longest", lambda it: float(max(map(len, it.row.samples)))))
     try:
         longest = [float(max(map(len, row["samples"]))) for row in stored(5)]

@@ -182,7 +182,7 @@ def labelled(n: int, without: int, seed: int = 0) -> list[Row]:
 def test_questions_without_an_answer_are_no_labels_of_a_map_and_count_as_wrong() -> None:
     grouping = ClusterConfig(ExactMatch())
     rows = labelled(200, 40)
-    learning = CalibrationConfig(risk=0.4, delta=0.1)
+    learning = CalibrationConfig(risks=0.4, delta=0.1)
     with pytest.warns(SemcalWarning, match=r"280 of 2000 samples have no answer; "):
         measured = measure_samples(rows, grouping)
     found = calibrate_rows(measured, ClusterConfig("exact"), config=learning)
@@ -193,7 +193,7 @@ def test_questions_without_an_answer_are_no_labels_of_a_map_and_count_as_wrong()
     assert limit.n == 80  # two in five of all, so that the coverage is that of all
     assert limit.answered <= report.apart
     every = calibrate_rows(measured, ClusterConfig("exact"))
-    with_answers = calibrate_rows(measure_samples(rows[:160], grouping), "exact")
+    with_answers = calibrate_rows(measure_samples(rows[:160], grouping), grouping)
     assert every.map == with_answers.map
     assert every.report.base["accuracy"] == pytest.approx(with_answers.report.base["accuracy"] * 160 / 200)
     assert every.report.learning_curve == with_answers.report.learning_curve
