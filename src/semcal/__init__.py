@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from semcal.calibration.calibrated import Calibration
     from semcal.calibration.learn import calibrate
     from semcal.data.question import Question
-    from semcal.inputs import EquivalenceLike, ModelLike, Questions, Samples
+    from semcal.inputs import EquivalenceLike, ModelLike, Questions, Samples, load_equivalence
     from semcal.measures import confidence
-    from semcal.models.loading import load_equivalence, load_model
+    from semcal.models.loading import load_model
     from semcal.recalibration.fitted import Fit, RecalibratorLike
     from semcal.recalibration.fitting import fit
     from semcal.results import Answer, Results, score
@@ -46,7 +46,7 @@ _ADDRESSES = {
     "confidence": "measures",
     "errors": "",
     "fit": "recalibration.fitting",
-    "load_equivalence": "models.loading",
+    "load_equivalence": "inputs",
     "load_model": "models.loading",
     "load_server": "servers.sampler",
     "metrics": "",

@@ -58,8 +58,8 @@ from semcal.steps import WorkerState
 from semcal.workers import Progress
 
 if TYPE_CHECKING:
+    from semcal.models.distribution import AnyRecalibrator
     from semcal.models.drawing import Truncation
-    from semcal.recalibration.attentive import AnyRecalibrator
 
 #: Fewer draws than this are warned about.
 FEW = 5

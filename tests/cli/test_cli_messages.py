@@ -10,10 +10,10 @@ import pytest
 import tiny_models
 
 import semcal
+from semcal import load_equivalence
 from semcal.calibration.calibrated import Calibration
 from semcal.data.question import Question, Turn
 from semcal.errors import InputError, QuestionError, SemcalWarning, UsageError
-from semcal.models import load_equivalence
 from semcal.models.equivalence import side_of
 from semcal.models.fakes import FakeLanguageModel
 from semcal.models.language_model import PromptConfig

@@ -17,7 +17,7 @@ from made_up_calibration import calibration, threshold
 from matplotlib.figure import Figure
 from scipy.stats import binomtest
 
-from semcal import metrics
+from semcal import load_equivalence, metrics
 from semcal.calibration.calibrated import Calibration
 from semcal.calibration.features import candidates_for
 from semcal.calibration.learn import calibrate
@@ -25,7 +25,6 @@ from semcal.data.question import Question
 from semcal.errors import FitError, InputError, SemcalWarning, StoreError, UsageError
 from semcal.hub_names import CALIBRATION
 from semcal.metrics.probability_maps import MapCandidate, ProbabilityMap, choose_map
-from semcal.models import load_equivalence
 from semcal.models.fakes import FakeEquivalence, FakeLanguageModel
 from semcal.recalibration import TemperatureScaling
 from semcal.recalibration.saving import write_contents

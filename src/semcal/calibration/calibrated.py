@@ -42,6 +42,7 @@ from semcal.measuring import (
 from semcal.metrics.probability_maps import ProbabilityMap
 from semcal.metrics.thresholds import threshold_sentence
 from semcal.models.clustering import match_at
+from semcal.models.distribution import Temperature, fingerprint, temperature_of
 from semcal.models.equivalence import (
     Equivalence,
     address_of,
@@ -60,7 +61,6 @@ from semcal.recalibration.saving import (
     save_pretrained,
     write_contents,
 )
-from semcal.recalibration.temperature import Temperature, fingerprint, temperature_of
 from semcal.rows import (
     NO_ANSWER,
     RECALIBRATOR,
@@ -78,7 +78,8 @@ from semcal.store import write_if_new
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from semcal.recalibration.attentive import AnyRecalibrator, Fitted
+    from semcal.models.distribution import AnyRecalibrator
+    from semcal.recalibration.attentive import Fitted
 
 DecisionWord = Literal["answer", "review", "abstain"]
 #: What decides an answer, its probability and whether it is given, and the letters of a hash of it.

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from semcal.calibration.report import CalibrationReport
     from semcal.calibration.samples import SamplesOrigin
     from semcal.grading.rules import Grader
+    from semcal.models.distribution import AnyRecalibrator
     from semcal.models.equivalence import Equivalence
     from semcal.models.language_model import PromptConfig, Sampler
-    from semcal.recalibration.attentive import AnyRecalibrator
 
 #: The columns that are read of stored samples.
 FIELDS = (
@@ -500,8 +500,8 @@ def _from_model(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRow
     from semcal.calibration.learn import TEMPERATURES, calibrate
     from semcal.calibration.signals import asks_a_model
     from semcal.installation import versions
+    from semcal.models.distribution import Temperature
     from semcal.models.sampling import Sampling, plan_sampling
-    from semcal.recalibration.temperature import Temperature
     from semcal.store import Store
 
     model, recalibrator, asking = _open_sampling(options, models)

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, cast
 from semcal.data.question import SYSTEM_MESSAGE, Question, Turn, answer_turn, chat, turns_of
 from semcal.data.template import Template
 from semcal.errors import InputError, ModelError, QuestionError, SemcalWarning, UsageError
+from semcal.models.distribution import AnyRecalibrator
 
 if TYPE_CHECKING:
     import torch
 
     from semcal.models.drawing import Truncation
-    from semcal.recalibration.attentive import AnyRecalibrator, BlockShape, CalibrationFeatures
+    from semcal.models.features import BlockShape, CalibrationFeatures
     from semcal.rows import Row
 from semcal.workers import Progress
 

@@ -49,7 +49,9 @@ from semcal.store import Stage, Store
 from semcal.workers import SerialExecutor
 
 if TYPE_CHECKING:
-    from semcal.recalibration.attentive import AnyRecalibrator, CalibrationFeatures, Fitted
+    from semcal.models.distribution import AnyRecalibrator
+    from semcal.models.features import CalibrationFeatures
+    from semcal.recalibration.attentive import Fitted
     from semcal.recalibration.calibration_set import CalibrationSet
     from semcal.recalibration.exact_fit import LogPartitionTable
     from semcal.recalibration.temperature import GridTemperature
@@ -232,7 +234,7 @@ def sample_candidates(
 
 def _key(model: Sampler, sampling: Sampling, clustering: Grouping) -> Json:
     """What the rows depend on beside the questions."""
-    from semcal.recalibration.temperature import fingerprint
+    from semcal.models.distribution import fingerprint
 
     return {
         "m": sampling.m,
@@ -634,7 +636,7 @@ class TemperatureGrid:
 
 
 def _checked_grid(temperatures: Sequence[float]) -> list[float]:
-    from semcal.recalibration.temperature import Temperature
+    from semcal.models.distribution import Temperature
 
     grid = [Temperature(t).temperature for t in temperatures]
     if not grid or len(set(grid)) < len(grid):
@@ -681,7 +683,7 @@ def rows_at_temperatures(
     The questions have reference answers and distinct ids; the other parameters are those of
     `sample_candidates`, in which each temperature is a candidate.
     """
-    from semcal.recalibration.temperature import Temperature
+    from semcal.models.distribution import Temperature
 
     grid = _checked_grid(temperatures)
     check_distinct(question.id for question in questions)
