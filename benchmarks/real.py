@@ -59,11 +59,11 @@ from semcal.measuring import measure_at
 from semcal.metrics.probability_maps import Labelled, choose_map, part_of, predict_out_of_fold
 from semcal.models.causal_lm import CausalLanguageModel
 from semcal.models.clustering import ClusterConfig
+from semcal.models.distribution import Temperature
 from semcal.models.equivalence import CachedEquivalence
 from semcal.models.language_model import PromptConfig
 from semcal.models.sampling import Sampling, SamplingConfig, sample_runs
 from semcal.recalibration.choosing import sample_candidates
-from semcal.recalibration.temperature import Temperature
 from semcal.rows import Row
 from semcal.text.normal_form import normal_form
 

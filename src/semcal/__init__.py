@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from semcal.calibration.configuration import CalibrationConfig
     from semcal.data.arguments import Questions
     from semcal.data.question import Question
-    from semcal.inputs import EquivalenceLike, ModelLike, Samples
+    from semcal.inputs import EquivalenceLike, ModelLike, Samples, load_equivalence
     from semcal.measures import confidence
     from semcal.models.clustering import ClusterConfig
     from semcal.models.language_model import PromptConfig
-    from semcal.models.loading import load_equivalence, load_model
+    from semcal.models.loading import load_model
     from semcal.models.sampling import SamplingConfig
     from semcal.recalibration.fitted import Fit, RecalibratorLike
     from semcal.recalibration.fitting import fit
@@ -56,7 +56,7 @@ _ADDRESSES = {
     "confidence": "measures",
     "errors": "",
     "fit": "recalibration.fitting",
-    "load_equivalence": "models.loading",
+    "load_equivalence": "inputs",
     "load_model": "models.loading",
     "load_server": "servers.sampler",
     "metrics": "",

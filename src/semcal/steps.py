@@ -15,16 +15,16 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from semcal.errors import InputError, QuestionError, StoreError
+from semcal.errors import InputError, QuestionError
 from semcal.progress import note_block, note_resumed
 from semcal.rows import Row
 from semcal.store import Stage
 from semcal.workers import Executor, Progress
 
 if TYPE_CHECKING:
+    from semcal.models.distribution import AnyRecalibrator
     from semcal.models.equivalence import Equivalence
     from semcal.models.language_model import LanguageModel, Sampler
-    from semcal.recalibration.attentive import AnyRecalibrator
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,6 @@ class WorkerState:
         self.folder = folder
         self._language_model = language_model
         self._equivalence = equivalence
-        self._fitted: dict[str, AnyRecalibrator] = {}
         self.costs: Counter[str] = Counter()  # what the job under way has spent: calls, draws, …
 
     @property
@@ -79,30 +78,9 @@ class WorkerState:
         assert self._equivalence is not None
         return self._equivalence
 
-    def recalibrator(self, source: RecalibratorSource | AnyRecalibrator) -> AnyRecalibrator:
-        """What a source stands for.
-
-        StoreError if what lies in the run folder is damaged or another one.
-        """
-        from semcal.recalibration.methods import make_unfitted
-        from semcal.recalibration.saving import from_pretrained
-        from semcal.recalibration.temperature import Temperature, fingerprint
-
-        if not isinstance(source, RecalibratorSource):
-            return source
-        if source.temperature is not None:
-            return Temperature(source.temperature)
-        if source.folder is None or source.fingerprint is None:
-            return make_unfitted(source.name)
-        if source.fingerprint not in self._fitted:
-            recalibrator, _ = from_pretrained(self.folder / source.folder)
-            if fingerprint(recalibrator) != source.fingerprint:
-                raise StoreError(
-                    f"{self.folder / source.folder} holds another recalibrator than the one that this run "
-                    "was made with; delete the folder blocks/fit and run the same command again"
-                )
-            self._fitted[source.fingerprint] = recalibrator
-        return self._fitted[source.fingerprint]
+    def recalibrator(self, source: RecalibratorSource) -> AnyRecalibrator:
+        """Return the recalibrator that a source stands for; a state that knows fits overrides this."""
+        raise NotImplementedError(source)
 
 
 RowCut: TypeAlias = Callable[[Iterator[Row]], Iterator[list[Row]]]

@@ -66,7 +66,7 @@ from semcal.steps import WorkerState
 from semcal.workers import Progress
 
 if TYPE_CHECKING:
-    from semcal.recalibration.attentive import AnyRecalibrator
+    from semcal.models.distribution import AnyRecalibrator
 
 #: Fewer draws than this are warned about.
 FEW = 5

@@ -14,7 +14,7 @@ from semcal.calibration.calibration import Calibration
 from semcal.data.arguments import as_questions
 from semcal.data.question import Question, Turn
 from semcal.errors import InputError, QuestionError, SemcalWarning, UsageError
-from semcal.models import load_equivalence
+from semcal.inputs import load_equivalence
 from semcal.models.equivalence import side_of
 from semcal.models.fakes import FakeLanguageModel
 from semcal.models.language_model import PromptConfig

@@ -12,7 +12,7 @@ import semcal
 from semcal.calibration.calibration import Calibration
 from semcal.errors import InputError, UsageError
 from semcal.grading.grade import as_grader, grader_record
-from semcal.models import load_equivalence
+from semcal.inputs import load_equivalence
 from semcal.models.equivalence import ExactMatch
 from semcal.models.fakes import FakeLanguageModel
 from tests.cli.invoking import semcal as command

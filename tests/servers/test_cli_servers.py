@@ -111,7 +111,7 @@ def test_a_recalibrator_that_is_no_temperature_is_refused_with_why(tmp_path: Pat
 
     with (
         FakeServer() as server,
-        pytest.raises(UsageError, match="Platt scales the logit of every token, and"),
+        pytest.raises(UsageError, match="Platt"),
     ):
         model_of(server).sample(SampleRequest([], recalibrators=[Platt(9)]))[0]
 

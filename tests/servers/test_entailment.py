@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from semcal.errors import BudgetError, InputError, SemcalWarning, ServerError, UsageError
 from semcal.grading.judge import JUDGEMENT
+from semcal.inputs import load_equivalence
 from semcal.models.clustering import cluster_answers
-from semcal.models.loading import load_equivalence
 from semcal.servers import entailment
 from semcal.servers.entailment import ENTAILMENT, load_verdicts, read_label, settings_of_judge
 from semcal.servers.protocol import ServerProfile

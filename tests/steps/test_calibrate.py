@@ -24,8 +24,8 @@ from semcal.calibration.features import candidates_for
 from semcal.data.question import Question
 from semcal.errors import FitError, InputError, SemcalWarning, StoreError, UsageError
 from semcal.hub_names import CALIBRATION
+from semcal.inputs import load_equivalence
 from semcal.metrics.probability_maps import MapCandidate, ProbabilityMap, choose_map
-from semcal.models import load_equivalence
 from semcal.models.fakes import FakeEquivalence, FakeLanguageModel
 from semcal.recalibration import TemperatureScaling
 from semcal.recalibration.saving import write_contents

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import semcal
-from semcal.calibration.calibrator import Calibrator, FitRecord, calibrate
+from semcal.calibration.calibrator import CalibrationRecord, Calibrator, calibrate
 from semcal.data.question import Question
 from semcal.errors import FitError, QuestionError, SemcalWarning
 from semcal.models.equivalence import ExactMatch
@@ -92,7 +92,7 @@ def test_a_job_of_ask_keeps_the_place_of_a_question_that_failed() -> None:
 
 def test_a_calibration_is_that_of_the_questions_that_were_answered() -> None:
     failing, told = Failing("q1", "q7"), list[QuestionError]()
-    found = Calibrator(record=FitRecord(on_bad_question=told.append)).fit(failing, list(QUESTIONS))
+    found = Calibrator(record=CalibrationRecord(on_bad_question=told.append)).fit(failing, list(QUESTIONS))
     assert [error.question_id for error in told] == ["q1", "q7"]
     kept = [question for question in QUESTIONS if question.id not in failing.failing]
     alone = calibrate(Failing(), kept)
@@ -104,14 +104,14 @@ def test_a_calibration_is_that_of_the_questions_that_were_answered() -> None:
 def test_too_few_answered_questions_calibrate_nothing() -> None:
     failing = Failing(*(question.id for question in QUESTIONS[:20]))
     with pytest.raises(FitError, match="4 labelled questions with answers"):
-        Calibrator(record=FitRecord(on_bad_question=lambda _: None)).fit(failing, list(QUESTIONS))
+        Calibrator(record=CalibrationRecord(on_bad_question=lambda _: None)).fit(failing, list(QUESTIONS))
 
 
 def test_what_failed_is_kept_and_not_asked_again(tmp_path: Path) -> None:
     failing = Failing("q1")
     for _ in range(2):
         told = list[QuestionError]()
-        record = FitRecord(keep=Store(tmp_path), on_bad_question=told.append)
+        record = CalibrationRecord(keep=Store(tmp_path), on_bad_question=told.append)
         Calibrator(record=record).fit(failing, list(QUESTIONS))
         assert [error.question_id for error in told] == ["q1"]
     assert set(failing.asked.values()) == {1}

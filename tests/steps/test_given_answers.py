@@ -21,10 +21,10 @@ from semcal.data.question import Question
 from semcal.errors import InputError, SemcalWarning, UsageError
 from semcal.measuring import measure_at
 from semcal.models.clustering import ClusterConfig, cluster_rows, match_answers
+from semcal.models.distribution import Temperature
 from semcal.models.equivalence import ExactMatch
 from semcal.models.fakes import FakeEquivalence, FakeLanguageModel
 from semcal.models.sampling import Sampling, state_answers
-from semcal.recalibration.temperature import Temperature
 from semcal.rows import Row
 from tests.cli.invoking import semcal as command
 from tests.cli.invoking import write

@@ -26,11 +26,11 @@ from semcal.data.question import Question
 from semcal.errors import InputError, QuestionError, SemcalWarning, UsageError
 from semcal.inputs import as_sample_rows
 from semcal.models.clustering import ClusterConfig
+from semcal.models.distribution import Temperature
 from semcal.models.equivalence import ExactMatch
 from semcal.models.fakes import FakeLanguageModel
 from semcal.models.language_model import Capabilities, Generation, Prompt, PromptConfig
 from semcal.models.sampling import Sampling, SamplingConfig, sample_runs
-from semcal.recalibration.temperature import Temperature
 from semcal.rows import Row
 from semcal.store import Store
 from tests.cli.invoking import semcal as command

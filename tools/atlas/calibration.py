@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from semcal import Calibrator, ClusterConfig, PromptConfig, SamplingConfig
-from semcal.calibration.calibrator import FitRecord
+from semcal.calibration.calibrator import CalibrationRecord
 from semcal.demo.paths import calibration_dir
 from semcal.demo.questions import load_set
 from semcal.installation import versions
@@ -25,7 +25,7 @@ def main(
 ) -> None:
     """Calibrate, write, and say what was learnt."""
     trivia, rare = load_set("atlas-trivia"), load_set("atlas-rare")
-    record = FitRecord("atlas-trivia and atlas-rare, calibration-train", versions())
+    record = CalibrationRecord("atlas-trivia and atlas-rare, calibration-train", versions())
     found = Calibrator(risks=RISK, record=record).fit(
         "atlas",
         [*trivia.calibration_train[:LABELS], *rare.calibration_train[:LABELS]],

@@ -20,30 +20,19 @@ from pydantic import Field, PositiveFloat, TypeAdapter, ValidationError
 from semcal import metrics
 from semcal.calibration.compatibility import check_sampled_by, draws_for
 from semcal.calibration.configuration import requested_features
-from semcal.calibration.features import (
-    FEATURES,
-    ColumnFeature,
-    Feature,
-    answered_rows,
-    features_of,
-)
+from semcal.calibration.features import FEATURES, ColumnFeature, Feature, answered_rows, features_of
 from semcal.calibration.report import CalibrationReport, DrawsPoint, LabelCount, LikeAnswers, Share
 from semcal.calibration.signals import check_signals
 from semcal.errors import InputError, StoreError, UsageError, shown
 from semcal.files import dumps, json_checksum
 from semcal.hub_names import CALIBRATION
 from semcal.inputs import check_clustered_by
-from semcal.measuring import (
-    MeasureOptions,
-    measure_at,
-    measure_rows,
-)
+from semcal.measuring import MeasureOptions, measure_at, measure_rows
 from semcal.metrics.probability_maps import ProbabilityMap
 from semcal.metrics.thresholds import threshold_sentence
 from semcal.models.clustering import ClusterConfig, match_at
-from semcal.models.equivalence import (
-    Equivalence,
-)
+from semcal.models.distribution import Temperature, fingerprint
+from semcal.models.equivalence import Equivalence
 from semcal.models.language_model import PromptConfig
 from semcal.models.sampling import SamplingConfig
 from semcal.recalibration.provenance import Provenance
@@ -55,7 +44,6 @@ from semcal.recalibration.saving import (
     save_pretrained,
     write_contents,
 )
-from semcal.recalibration.temperature import Temperature, fingerprint
 from semcal.rows import (
     NO_ANSWER,
     RECALIBRATOR,
@@ -73,7 +61,8 @@ from semcal.store import write_if_new
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from semcal.recalibration.attentive import AnyRecalibrator, Fitted
+    from semcal.models.distribution import AnyRecalibrator
+    from semcal.recalibration.attentive import Fitted
 
 DecisionWord = Literal["answer", "review", "abstain"]
 #: What decides an answer, its probability and whether it is given, and the letters of a hash of it.

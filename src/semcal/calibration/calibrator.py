@@ -16,25 +16,10 @@ from numpy.typing import NDArray
 
 from semcal import inputs, metrics
 from semcal.arrays import Floats
-from semcal.calibration.calibration import (
-    Calibration,
-    GradedExample,
-    LabeledAnswers,
-    Threshold,
-)
-from semcal.calibration.configuration import (
-    APART,
-    CalibrationConfig,
-    answering_temperatures,
-    grade_answers,
-)
+from semcal.calibration.calibration import Calibration, GradedExample, LabeledAnswers, Threshold
+from semcal.calibration.configuration import APART, CalibrationConfig, answering_temperatures, grade_answers
 from semcal.calibration.draws_curve import draws_curve
-from semcal.calibration.features import (
-    AnswerFeatures,
-    answered_rows,
-    candidates_for,
-    features_of,
-)
+from semcal.calibration.features import AnswerFeatures, answered_rows, candidates_for, features_of
 from semcal.calibration.problems import (
     problems_of_features,
     problems_of_labels,
@@ -79,13 +64,7 @@ from semcal.configuration import (
 from semcal.data.arguments import Questions, as_questions, name_of
 from semcal.data.question import Question, several
 from semcal.data.splits import question_ties
-from semcal.errors import (
-    FitError,
-    InputError,
-    QuestionError,
-    SemcalWarning,
-    UndefinedWarning,
-)
+from semcal.errors import FitError, InputError, QuestionError, SemcalWarning, UndefinedWarning
 from semcal.grading.grade import as_grader, grade_together, grader_record
 from semcal.grading.rules import Grader
 from semcal.inputs import ModelLike, Samples
@@ -105,13 +84,13 @@ from semcal.metrics.probability_maps import (
 )
 from semcal.metrics.thresholds import likeliest_start
 from semcal.models.clustering import ClusterConfig, match_at
+from semcal.models.distribution import Temperature, temperature_of
 from semcal.models.equivalence import ExactMatch
 from semcal.models.language_model import PromptConfig, Sampler
 from semcal.models.sampling import Sampling, SamplingConfig, add_stated_answers
 from semcal.progress import ShowProgress, shown_progress
 from semcal.recalibration.provenance import check_enough, warn_if_few
 from semcal.recalibration.saving import fitted_or_none
-from semcal.recalibration.temperature import Temperature, temperature_of
 from semcal.rows import (
     AnswerKind,
     Row,
@@ -125,7 +104,7 @@ from semcal.rows import (
 from semcal.store import Store
 
 if TYPE_CHECKING:
-    from semcal.recalibration.attentive import AnyRecalibrator
+    from semcal.models.distribution import AnyRecalibrator
     from semcal.recalibration.fitted import RecalibratorLike
 
 #: Of the learning curve: parts of the labels, random subsets of each, and the fewest labels that are tried.
@@ -146,7 +125,7 @@ FIGURES = ("accuracy", "mean_confidence", "ace", "ace_floor", "ace_floor_95", "b
 
 
 @dataclass(frozen=True)
-class FitRecord:
+class CalibrationRecord:
     """The origin of a fit for the record, and the place of its unfinished work; commands set it."""
 
     data: str | None = None  # name of the labeled questions; that of the file by default
@@ -162,7 +141,7 @@ class Calibrator:
     ----------
     config : CalibrationConfig, optional
         Answer, features, signals, risks, delta and grader; or give these as keywords.
-    record : FitRecord, optional
+    record : CalibrationRecord, optional
         For programs that resume interrupted fits.
     **options
         The fields of `CalibrationConfig`.
@@ -181,11 +160,11 @@ class Calibrator:
         self,
         config: CalibrationConfig | None = None,
         *,
-        record: FitRecord | None = None,
+        record: CalibrationRecord | None = None,
         **options: Unpack[CalibrationKeywords],
     ) -> None:
         self.config = calibration_config(config, dict(options), of="Calibrator")
-        self.record = record or FitRecord()
+        self.record = record or CalibrationRecord()
 
     def fit(
         self,

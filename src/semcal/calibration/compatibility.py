@@ -13,6 +13,7 @@ from semcal.hub_names import NLI_MODEL, is_hub_id
 from semcal.measuring import (
     check_measurable,
 )
+from semcal.models.distribution import fingerprint, temperature_of
 from semcal.models.equivalence import (
     Equivalence,
     address_of,
@@ -23,7 +24,6 @@ from semcal.models.equivalence import (
 from semcal.models.language_model import PromptConfig, Sampler
 from semcal.models.sampling import default_max_new_tokens
 from semcal.recalibration.provenance import Provenance
-from semcal.recalibration.temperature import fingerprint, temperature_of
 from semcal.rows import (
     AnswerKind,
     Row,
@@ -32,7 +32,7 @@ from semcal.rows import (
 
 if TYPE_CHECKING:
     from semcal.calibration.calibration import Calibration
-    from semcal.recalibration.attentive import AnyRecalibrator
+    from semcal.models.distribution import AnyRecalibrator
 
 #: What the options of `semcal sample` call what stands in `sampled_by`.
 OPTIONS = {"m": "--m", "max_new_tokens": "--max-new-tokens", "temperature": "--temperature"}

@@ -36,7 +36,8 @@ from semcal.rows import (
 )
 
 if TYPE_CHECKING:
-    from semcal.recalibration.attentive import AnyRecalibrator, Fitted
+    from semcal.models.distribution import AnyRecalibrator
+    from semcal.recalibration.attentive import Fitted
 
 T = TypeVar("T")
 #: What is kept of a row beside its draws: answers that are not read of them.

@@ -114,7 +114,7 @@ def first_letters(
             None if isinstance(tokens, QuestionError) else _normalised(_letters_of(tokens, count))
             for tokens, count in zip(listed, counts)
         ]
-    from semcal.recalibration.temperature import Temperature
+    from semcal.models.distribution import Temperature
 
     reader = cast("LanguageModel", model)
     answers = [
@@ -204,7 +204,7 @@ def ask_verbalised(model: Sampler, assessments: Sequence[Assessment]) -> list[fl
 
     The model is asked for a whole number from 0 to 100.
     """
-    from semcal.recalibration.temperature import Temperature
+    from semcal.models.distribution import Temperature
 
     text = (
         "Proposed answer: {answer}\nHow likely is it that the proposed answer is right? "

@@ -233,7 +233,7 @@ def _ways(
         brought: dict[str, Any] = {"calibration": calibration, "few_shot": few_shot, "force": options.force}
         brought |= {"system": options.system, "template": options.template}
         return (cast("AskKeywords", options.settings() | brought),)
-    from semcal.recalibration.temperature import SE, temperature_of
+    from semcal.models.distribution import SE, temperature_of
 
     method, asking = opt.open_recalibrator(
         *(state.model, options.recalibrator, options.temperature, options.few_shot),

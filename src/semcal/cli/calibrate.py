@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from semcal.calibration.report import CalibrationReport
     from semcal.calibration.samples import SamplesOrigin
     from semcal.grading.rules import Grader
+    from semcal.models.distribution import AnyRecalibrator
     from semcal.models.equivalence import Equivalence
     from semcal.models.language_model import PromptConfig, Sampler
-    from semcal.recalibration.attentive import AnyRecalibrator
 
 #: The columns that are read of stored samples.
 FIELDS = (
@@ -488,12 +488,12 @@ def _from_model(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRow
             f"{file} holds samples that semcal calibrate kept; give them as a file, samples.jsonl"
         )
     # only now, as it takes seconds
-    from semcal.calibration.calibrator import Calibrator, FitRecord
+    from semcal.calibration.calibrator import CalibrationRecord, Calibrator
     from semcal.calibration.signals import asks_a_model
     from semcal.installation import versions
     from semcal.models.clustering import ClusterConfig
+    from semcal.models.distribution import Temperature
     from semcal.models.sampling import Sampling, SamplingConfig, plan_sampling
-    from semcal.recalibration.temperature import Temperature
     from semcal.store import Store
 
     model, recalibrator, asking = _open_sampling(options, models)
@@ -536,7 +536,7 @@ def _from_model(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRow
     work = open_unfinished(options.out, key, fresh=options.fresh)
     equivalence = models.open_equivalence()
     grader = models.open_grader(options.grader)
-    record = FitRecord(Path(file).name, versions(), Store(work.folder), leave_out)
+    record = CalibrationRecord(Path(file).name, versions(), Store(work.folder), leave_out)
     learn = partial(
         Calibrator(options.configuration(grader), record=record).fit,
         model,

@@ -281,7 +281,7 @@ class FitWork:
         if work.over_server:
             options.check_server(model.name)
             if options.from_samples:
-                from semcal.recalibration.temperature import SE
+                from semcal.models.distribution import SE
 
                 check_likelihoods(model, SE(), options.measure)
         return work
@@ -357,7 +357,7 @@ class FitWork:
         """What a fit would read, in words."""
         options = self.options
         if self.over_server:
-            from semcal.recalibration.fitting import plan_over_server
+            from semcal.recalibration.server_fit import plan_over_server
 
             return plan_over_server(self.model, labelled, loss=options.loss)  # type: ignore[arg-type]
         reads_all = FITTED[options.method].reads_sequences or options.features is not None
@@ -538,7 +538,8 @@ def _remove_choices(out: Path) -> None:
 
 
 def _result(fitted: Fitted, report: Json, provenance: Provenance) -> dict[str, Any]:
-    from semcal.recalibration.temperature import solver_of, temperature_of
+    from semcal.models.distribution import temperature_of
+    from semcal.recalibration.temperature import solver_of
 
     if report.get("at_bound"):
         info(

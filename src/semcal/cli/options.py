@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from semcal.data.question import Question
     from semcal.grading.rules import Grader
     from semcal.hub_names import Location
+    from semcal.models.distribution import AnyRecalibrator
     from semcal.models.equivalence import Equivalence
     from semcal.models.language_model import PromptConfig, Sampler
-    from semcal.recalibration.attentive import AnyRecalibrator
     from semcal.servers.settings import ServerSettings
     from semcal.steps import WorkerState
     from semcal.workers import Executor, WorkerPlan
@@ -376,7 +376,7 @@ class ModelOptions:
     def open_equivalence(self) -> Equivalence:
         """Load the equivalence: the embedded model by default, exact, an NLI model, or a server."""
         with loading():
-            from semcal.models.loading import load_equivalence
+            from semcal.inputs import load_equivalence
 
             return load_equivalence(
                 equivalence_name(self.equivalence),

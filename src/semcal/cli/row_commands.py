@@ -58,8 +58,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from semcal.grading.rules import Grader
+    from semcal.models.distribution import AnyRecalibrator
     from semcal.models.language_model import PromptConfig, Sampler
-    from semcal.recalibration.attentive import AnyRecalibrator
 
 #: The columns that each command reads.
 CLUSTERED = ("id", "question", "samples", "log_likelihoods")
@@ -168,7 +168,7 @@ def sample_output(out: Path | None) -> Output | None:
 
 def _key(model: Sampler, sampling: Sampling, dtype: str | None) -> dict[str, Any]:
     """Everything but the questions that results depend on."""
-    from semcal.recalibration.temperature import fingerprint
+    from semcal.models.distribution import fingerprint
 
     return {
         "model": model.revision,

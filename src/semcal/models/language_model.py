@@ -14,12 +14,13 @@ from semcal.data.arguments import Questions, as_questions
 from semcal.data.question import SYSTEM_MESSAGE, Question, Turn, answer_turn, chat, turns_of
 from semcal.data.template import Template, TemplateLike, as_template
 from semcal.errors import InputError, ModelError, QuestionError, SemcalWarning, UsageError
+from semcal.models.distribution import AnyRecalibrator
 
 if TYPE_CHECKING:
     import torch
 
     from semcal.models.drawing import Truncation
-    from semcal.recalibration.attentive import AnyRecalibrator, BlockShape, CalibrationFeatures
+    from semcal.models.features import BlockShape, CalibrationFeatures
     from semcal.rows import Row
 from semcal.workers import Progress
 

@@ -13,6 +13,7 @@ from semcal.arrays import as_option
 from semcal.data.question import Question
 from semcal.errors import QuestionError, UsageError, shown
 from semcal.meaning.answer import AnswerFormat, AnswerSpan
+from semcal.models.distribution import AnyRecalibrator, Temperature, fingerprint, temperature_of
 from semcal.models.language_model import (
     Generation,
     LanguageModel,
@@ -41,7 +42,6 @@ from semcal.workers import Progress
 
 if TYPE_CHECKING:
     from semcal.models.drawing import Truncation
-    from semcal.recalibration.attentive import AnyRecalibrator
 
 #: The most questions of a block, and the most tokens: those of its questions and passages, and of its answers
 #: if all are as long as they may be. A model of 10⁸ parameters takes some 20 seconds on two processors.
@@ -171,8 +171,6 @@ class Sampling:
 
         What goes by no temperature (None) is named by its fingerprint.
         """
-        from semcal.recalibration.temperature import fingerprint
-
         untempered = [rule for rule, t in zip(self.recalibrators, temperatures) if t is None]
         by = SampledBy(
             model=model.name,
@@ -403,8 +401,6 @@ def _state_group(
     model: Sampler, questions: Sequence[Question], kind: AnswerKind, sampling: Sampling, progress: Progress
 ) -> dict[str, StatedAnswer | QuestionError]:
     """Those of questions of which all have passages, or none."""
-    from semcal.recalibration.temperature import Temperature
-
     prompts, own = sampling.asking.prompts(model, questions), Temperature(1.0)
     reader = cast("LanguageModel", model) if model.capabilities.states else None
     answers, failures = dict[str, StatedAnswer](), dict[str, QuestionError]()
@@ -569,8 +565,6 @@ class SampleStep:
 
     def __call__(self, rows: Sequence[Row], models: WorkerState, progress: Progress) -> list[Row]:
         """Sample."""
-        from semcal.recalibration.temperature import temperature_of
-
         questions, sampling = [row.to_question() for row in rows], self._sampling(models)
         asked, sampled_rows = list(map(row_to_ask, questions)), list[Row]()
         if self.answer != "modal":

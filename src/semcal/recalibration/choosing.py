@@ -51,7 +51,9 @@ from semcal.store import Stage, Store
 from semcal.workers import SerialExecutor
 
 if TYPE_CHECKING:
-    from semcal.recalibration.attentive import AnyRecalibrator, CalibrationFeatures, Fitted
+    from semcal.models.distribution import AnyRecalibrator
+    from semcal.models.features import CalibrationFeatures
+    from semcal.recalibration.attentive import Fitted
     from semcal.recalibration.calibration_set import CalibrationSet
     from semcal.recalibration.exact_fit import LogPartitionTable
     from semcal.recalibration.temperature import GridTemperature
@@ -234,7 +236,7 @@ def sample_candidates(
 
 def _key(model: Sampler, sampling: Sampling, cluster: ClusterConfig) -> Json:
     """What the rows depend on beside the questions."""
-    from semcal.recalibration.temperature import fingerprint
+    from semcal.models.distribution import fingerprint
 
     return {
         "m": sampling.m,
@@ -637,7 +639,7 @@ class TemperatureGrid:
 
 
 def _checked_grid(temperatures: Sequence[float]) -> list[float]:
-    from semcal.recalibration.temperature import Temperature
+    from semcal.models.distribution import Temperature
 
     grid = [Temperature(t).temperature for t in temperatures]
     if not grid or len(set(grid)) < len(grid):
@@ -684,7 +686,7 @@ def rows_at_temperatures(
     The questions have reference answers and distinct ids; the other parameters are those of
     `sample_candidates`, in which each temperature is a candidate.
     """
-    from semcal.recalibration.temperature import Temperature
+    from semcal.models.distribution import Temperature
 
     grid = _checked_grid(temperatures)
     check_distinct(question.id for question in questions)

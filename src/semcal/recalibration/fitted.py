@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 from semcal.errors import UsageError, shown
+from semcal.models.distribution import Base, Temperature, temperature_of
 from semcal.models.language_model import PromptConfig, Sampler
 from semcal.recalibration.provenance import Provenance
 from semcal.recalibration.saving import from_pretrained, save_pretrained
-from semcal.recalibration.temperature import Base, Temperature, temperature_of
 from semcal.rows import Json
 
 if TYPE_CHECKING:
-    from semcal.recalibration.attentive import AnyRecalibrator, Fitted
+    from semcal.models.distribution import AnyRecalibrator
+    from semcal.recalibration.attentive import Fitted
 
 
 @dataclass(frozen=True)

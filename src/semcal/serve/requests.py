@@ -19,8 +19,8 @@ from semcal.calibration.calibration import Calibration
 from semcal.data.question import Question, Turn, turns_of
 from semcal.data.template import Template
 from semcal.errors import InputError, UsageError, shown
+from semcal.models.distribution import temperature_of
 from semcal.models.sampling import Sampling
-from semcal.recalibration.temperature import temperature_of
 from semcal.registry import check_name
 
 CHAT, CHECK, LABELS = "/v1/chat/completions", "/v1/semcal/check", "/v1/semcal/labels"

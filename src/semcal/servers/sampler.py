@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, islice, takewhile
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from semcal.errors import (
     naming_extra,
     shown,
 )
+from semcal.models.distribution import AnyRecalibrator, Greedy, temperature_of
 from semcal.models.language_model import (
     Capabilities,
     Generation,
@@ -38,8 +39,6 @@ from semcal.models.language_model import (
 )
 from semcal.models.tokenization import ChatFormat, chat_format
 from semcal.models.uniforms import check_at_least_one
-from semcal.recalibration.methods import needs_of
-from semcal.recalibration.temperature import Greedy, single_temperature
 from semcal.rows import Json
 from semcal.servers.client import RequestFailed, ServerClient, ServerRequest
 from semcal.servers.probing import stored_profile
@@ -57,9 +56,6 @@ from semcal.servers.protocol import (
 )
 from semcal.servers.settings import Endpoint, ServerSettings, read_api_key
 from semcal.workers import Progress
-
-if TYPE_CHECKING:
-    from semcal.recalibration.attentive import AnyRecalibrator
 
 Reading = Literal["given", "on request", "of all"]
 """Log-probabilities at T are what is given, are given on request, or computed from the whole vocabulary."""
@@ -332,9 +328,10 @@ class ServerModel:
     def _way(self, recalibrator: AnyRecalibrator, seed: int) -> Way:
         if isinstance(recalibrator, Greedy):
             return Way(0.0, 1.0, None, None)
-        if needs := needs_of(recalibrator.method):
-            with_states(self, needs)
-        temperature = single_temperature(recalibrator)
+        temperature = temperature_of(recalibrator)
+        if temperature is None:
+            with_states(self, f"{recalibrator.method} reads hidden states or logits")
+            raise AssertionError
         most = self.profile.max_temperature
         if most is not None and temperature > most:
             raise UsageError(
