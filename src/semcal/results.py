@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -141,6 +141,8 @@ class Answer:
         first of the `meanings` is the answer's, of which there may be no draw.
     calibration : str, optional
         The id of the calibration that made the probability (`Calibration.id`).
+    features : mapping of str to float
+        The features that the calibration has computed of the answer, None for one that the question lacks.
 
     Examples
     --------
@@ -170,6 +172,7 @@ class Answer:
     like: LikeAnswers | None = None
     answer_kind: AnswerKind = "modal"
     calibration: str | None = None
+    features: Mapping[str, float | None] = field(default_factory=dict)
 
     @property
     def reason(self) -> str | None:
@@ -336,6 +339,7 @@ def answer_of(
         decision=calibrated.decision if calibrated else None,
         like=calibrated.like if calibrated else None,
         answer_kind=kind,
+        features=calibrated.features if calibrated else {},
     )
 
 

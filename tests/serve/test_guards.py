@@ -565,7 +565,7 @@ def test_an_error_of_ours_shows_no_trace_and_logs_no_text(
         def broken(*_: object) -> None:
             raise ZeroDivisionError("the secret question")
 
-        monkeypatch.setattr(server.service, "_reply", broken)
+        monkeypatch.setattr(server.service, "_logged", broken)
         monkeypatch.setattr(server.service, "log", object())
         reply = server.chat(WROTE)
         assert (reply.status_code, reply.json()["error"]["code"]) == (500, "internal_error")

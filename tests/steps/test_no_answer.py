@@ -15,15 +15,15 @@ import semcal
 from semcal.calibration.calibrator import calibrate_rows
 from semcal.calibration.configuration import CalibrationConfig
 from semcal.calibration.samples import measure_samples
+from semcal.data.question import Question
 from semcal.errors import InputError, SemcalWarning, UndefinedWarning
 from semcal.grading.rules import RuleGrader
 from semcal.models.clustering import ClusterConfig, cluster_rows, match_answers
 from semcal.models.equivalence import ExactMatch
 from semcal.models.fakes import FakeEquivalence, FakeLanguageModel
 from semcal.rows import Row, count_ends
-from semcal.serve.engine import AnswerOutcome
-from semcal.serve.replies import ReplyVerdict, Served
-from semcal.serve.requests import Options
+from semcal.serve.answered import Answered, AnswerOutcome, ReplyVerdict
+from semcal.serve.replies import Completion, SemcalPart
 from semcal.uncertainty import SemanticUQ
 from tests.cli.invoking import semcal as command
 from tests.cli.invoking import write
@@ -140,27 +140,27 @@ def test_without_evidence_on_other_meanings_a_reply_has_null_for_each_but_no_ans
     row = measured({**MOSTLY, "samples": [None, "Ana", "Ana", "Ana", "Bo"], "log_likelihoods": None})
     answer, best = calibrated(row, further=None)
     assert best.probabilities == (0.0, pytest.approx(0.46), None)
-    outcome, options = AnswerOutcome(answer, {}, "", 1, 1, 0.0, None, 5), Options()
-    verdict = ReplyVerdict.of(outcome, calibration(), options, uncovered=())
-    served = Served("1", "m", outcome, verdict, options, "c", "r", "pass", "Ana", 0.0)
-    stated = {one["text"]: one["probability"] for one in served.semcal["meanings"]}
+    verdict = ReplyVerdict.on(answer, calibration(), risk=None, covered=True, alarm=False)
+    outcome = AnswerOutcome(answer, "", 1, 1, 0.0, None, 5)
+    part = SemcalPart.of(Answered("1", Question("1", "Who?"), outcome, verdict, "c", "r"))
+    stated = {one.text: one.probability for one in part.meanings}
     assert stated == {"Ana": pytest.approx(0.46), None: 0.0, "Bo": None}
     assert calibrated(measured(MOSTLY), further=None)[1].probabilities == (0.0, None, None)
 
 
 def test_a_reply_says_that_there_is_no_answer_and_nothing_is_learnt_from_it() -> None:
     answer, _ = calibrated(measured(MOSTLY), threshold=threshold(0.1))
-    outcome, options = AnswerOutcome(answer, {}, "", 1, 1, 0.0, None, 5), Options(samples=True)
-    for uncovered in ((), ("temperature",)):
-        verdict = ReplyVerdict.of(
-            outcome, calibration(threshold=threshold(0.1)), options, uncovered=uncovered
-        )
-        served = Served("1", "m", outcome, verdict, options, "c", "r", "pass", "I do not know.", 0.0)
-        assert served.message["content"] == "I do not know."
-        expected = {"answer": None, "confidence": None, "abstained": True, "reason": "no answer"}
-        assert expected.items() <= served.semcal.items()
-    assert served.semcal["meanings"][0]["text"] is None
-    assert served.semcal["meanings"][0]["samples"] == [None] * 3
+    outcome = AnswerOutcome(answer, "", 1, 1, 0.0, None, 5)
+    assert outcome.features == {}
+    for covered in (True, False):
+        limited = calibration(threshold=threshold(0.1))
+        verdict = ReplyVerdict.on(answer, limited, risk=None, covered=covered, alarm=False)
+        answered = Answered("1", Question("1", "Who?"), outcome, verdict, "c", "r")
+        part = SemcalPart.of(answered, samples=True)
+        reply = Completion.of(answered, part, "m", "pass", "I do not know.")
+        assert reply.choices[0].message.content == "I do not know."
+        assert (part.answer, part.confidence, part.abstained, part.reason) == (None, None, True, "no answer")
+        assert (part.meanings[0].text, part.meanings[0].samples) == (None, [None] * 3)
 
 
 def labelled(n: int, without: int, seed: int = 0) -> list[Row]:

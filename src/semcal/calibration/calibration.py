@@ -144,6 +144,7 @@ class CalibratedAnswer:
     map: str  # what made the probability: "none(E-SC)" is the share itself
     decision: DecisionWord | None = None  # where several risks have thresholds
     like: LikeAnswers | None = None  # labelled questions whose answers scored like this one
+    features: Mapping[str, float | None] = field(default_factory=dict)  # None if the question lacks one
 
 
 @dataclass(frozen=True)
@@ -357,6 +358,10 @@ class Calibration(_Contents):
         features = features_of(rows_at, self.answer_kind, self.requested)
         lacking = {name: np.full(len(features.answers), np.nan) for name in self.map.features}
         values = lacking | dict(features.values)
+        columns = {
+            name: [None if math.isnan(value) else value for value in column.tolist()]
+            for name, column in features.values.items()
+        }
         return [
             CalibratedAnswer(
                 text=text,
@@ -368,14 +373,16 @@ class Calibration(_Contents):
                 map=self.map.candidate.name,
                 decision=self.decide(-math.inf if text is None else score),
                 like=None if text is None else self.report.like_answers(score),
+                features=dict(zip(columns, by_name)),
             )
-            for text, meaning, p, score, share, row in zip(
+            for text, meaning, p, score, share, row, *by_name in zip(
                 features.answers,
                 features.meanings,
                 self.map.predict(values).tolist(),
                 self.map.scores(values).tolist(),
                 features.values["E-SC"].tolist(),
                 rows_at[first],
+                *columns.values(),
             )
         ]
 
