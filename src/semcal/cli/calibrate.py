@@ -25,7 +25,7 @@ from semcal.files import dumps, own_files, read_rows
 from semcal.meaning.answer import AnswerFormat
 from semcal.registry import option_name
 from semcal.rows import RECALIBRATOR, SAMPLES, AnswerKind, Row, as_answer_kind
-from semcal.store import UnfinishedWork
+from semcal.store import UnfinishedWork, keeping_replies
 
 if TYPE_CHECKING:
     from semcal.calibration.added import ProductionLabels
@@ -248,9 +248,8 @@ def command(options: CalibrateOptions, server: opt.ServerOptions) -> int:
         spent = spending(
             "calibrate", model=learning.model, equivalence=learning.equivalence, grader=learning.grader
         )
-        with spent, progress("calibrate", learning.n_questions) as update:
-            if learning.work is not None:
-                learning.work.begin()
+        beside = None if learning.work is None else learning.work.replies
+        with spent, progress("calibrate", learning.n_questions) as update, keeping_replies(beside):
             calibration = learning.learn(progress=update)
         if learning.work is not None:
             learning.work.finish()
@@ -502,7 +501,6 @@ def _from_model(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRow
     from semcal.installation import versions
     from semcal.models.sampling import Sampling, plan_sampling
     from semcal.recalibration.temperature import Temperature
-    from semcal.store import Store
 
     model, recalibrator, asking = _open_sampling(options, models)
     if options.show_prompt:
@@ -564,7 +562,7 @@ def _from_model(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRow
         m_curve=options.m_curve,
         data=Path(file).name,
         versions=versions(),
-        keep=Store(work.folder),
+        keep=work,
         on_bad_question=leave_out,
     )
     passes = 2 if asks_a_model(options.signal or ()) else 1

@@ -31,7 +31,7 @@ from semcal.measures import MEASURES
 from semcal.measuring import MeasureOptions, measure_rows
 from semcal.models.clustering import ClusterStep, Grouping
 from semcal.models.language_model import LanguageModel, Sampler
-from semcal.models.sampling import BLOCK_TOKENS, SampleStep, Sampling, question_blocks
+from semcal.models.sampling import SampleStep, Sampling, question_blocks
 from semcal.progress import ShowProgress, shown_progress
 from semcal.recalibration.methods import FITTED, FitTask, paper_schedule, run_fit
 from semcal.recalibration.provenance import (
@@ -44,8 +44,8 @@ from semcal.recalibration.provenance import (
 )
 from semcal.registry import check_name
 from semcal.rows import Grades, Json, Row, Rows, as_rows, check_distinct, warn_of_failures
-from semcal.steps import WorkerState, run_steps
-from semcal.store import Stage, Store
+from semcal.steps import Block, Stage, WorkerState, run_stages
+from semcal.store import Store
 from semcal.workers import SerialExecutor
 
 if TYPE_CHECKING:
@@ -211,12 +211,12 @@ def sample_candidates(
     names = tuple(map(str, range(len(recalibrators))))
     rows: dict[str, list[Row]] = {name: [] for name in names}
     failures: dict[str, QuestionError] = {}
-    for block in run_steps(
-        map(Row.of, questions),
-        [SampleStep(sampling, names=names), ClusterStep(clustering.linkage)],
+    steps = SampleStep(sampling, names=names), ClusterStep(clustering.linkage)
+    stage = Stage(steps, _revisions(model, sampling, clustering) if keep else {})
+    for block in run_stages(
+        (Block(stage, rows_of) for rows_of in question_blocks(model, map(Row.of, questions), sampling)),
         workers=SerialExecutor(WorkerState(model, clustering.equivalence)),
-        cut=lambda questions: question_blocks(model, questions, sampling),
-        store=Stage(keep, "candidates", _key(model, sampling, clustering) if keep else {}),
+        store=keep,
         progress=progress or (lambda _: None),
     ):
         for row in block.rows:
@@ -230,21 +230,12 @@ def sample_candidates(
     return dict(zip(recalibrators, rows.values()))
 
 
-def _key(model: Sampler, sampling: Sampling, clustering: Grouping) -> Json:
-    """What the rows depend on beside the questions."""
-    from semcal.recalibration.temperature import fingerprint
-
+def _revisions(model: Sampler, sampling: Sampling, clustering: Grouping) -> Json:
+    """The models that the rows depend on."""
     return {
-        "m": sampling.m,
-        "seed": sampling.seeds[0],
-        "max_new_tokens": sampling.max_new_tokens,
-        "answer_format": sampling.answer_format.name,
         "model": model.revision,
         "prompt": sampling.asking.hash(model),
-        "recalibrators": [fingerprint(recalibrator) for recalibrator in sampling.recalibrators],
         "equivalence": [clustering.equivalence.name, clustering.equivalence.revision],
-        "linkage": clustering.linkage,
-        "block_tokens": BLOCK_TOKENS,
     }
 
 
