@@ -62,7 +62,7 @@ from semcal.rows import (
     warn_of_cut_draws,
     warn_of_failures,
 )
-from semcal.steps import WorkerState
+from semcal.steps import Step, WorkerState
 from semcal.workers import Progress
 
 if TYPE_CHECKING:
@@ -409,7 +409,7 @@ def _checked_threshold(threshold: float | None) -> float | None:
 
 
 @dataclass(frozen=True)
-class AskStep:
+class AskStep(Step):
     """Asks the questions of rows in some ways (options of `SemanticUQ`): its records stand together.
 
     It counts `calls` of the NLI model of all `pairs`, `draws`, those `cut` at the token limit, those with no
@@ -417,6 +417,7 @@ class AskStep:
     """
 
     name: ClassVar[str] = "ask"
+    needs: ClassVar[tuple[str, ...]] = ("model", "equivalence")
     ways: tuple[AskKeywords, ...]
 
     def __call__(self, rows: Sequence[Row], models: WorkerState, progress: Progress) -> list[Row]:

@@ -6,8 +6,6 @@ import json
 import os
 import re
 import signal
-import time
-from collections import Counter
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,7 +21,6 @@ from semcal.servers.protocol import ServerProfile
 from semcal.servers.sampler import ServerModel
 from semcal.servers.settings import Endpoint, ServerSettings
 from tests.cli.invoking import semcal, write
-from tests.cli.running import finish, start
 from tests.servers import fake_model
 from tests.servers.fake_server import FakeServer
 
@@ -244,37 +241,6 @@ def test_raw_log_probabilities_elsewhere_than_at_one_are_null_with_a_remedy(tmp_
     assert code == 0
     assert all(row["log_likelihoods"] is None for row in rows)
     assert said.count("--logprobs-mode processed_logprobs") == 1
-
-
-def test_a_command_that_was_killed_resumes_with_the_same_rows_and_pays_for_no_finished_block_again(
-    tmp_path: Path,
-) -> None:
-    many = [{"id": f"{k}-{i}", "question": row["question"]} for k in range(22) for i, row in enumerate(ASKED)]
-    file = write(tmp_path / "q.jsonl", many)  # blocks of 64, 64 and 4
-    with FakeServer(log_probs="scaled") as server:
-        arguments = ["sample", file, "--model", server.name, "--m", "2", "--seed", "4"]
-        assert semcal(*arguments, "--out", tmp_path / "whole.jsonl")[0] == 0
-        whole = Counter(json.dumps(body, sort_keys=True) for body in drawn(server))
-        server.requests.clear()
-        server.quirks.delay = 0.01
-        out = tmp_path / "rows.jsonl"
-        running = start(*arguments, "--out", out, "--quiet", said=tmp_path / "said")
-        try:
-            while len(server.requests) < 64 + 20:  # a request a question
-                assert running.is_alive(), "it has ended before it could be killed"
-                time.sleep(0.01)
-        finally:
-            running.kill()
-            assert finish(running) == -signal.SIGKILL
-        assert not out.exists()
-        server.quirks.delay = 0
-        code, _, said = semcal(*arguments, "--out", out)
-        assert (code, "resuming" in said) == (0, True), said
-        sent = Counter(json.dumps(body, sort_keys=True) for body in drawn(server))
-    assert out.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
-    assert sent.keys() == whole.keys()
-    again = [body for body, count in sent.items() if count > whole[body]]
-    assert 0 < len(again) <= 64  # of the block in hand
 
 
 def test_a_measure_of_likelihoods_is_refused_where_there_are_none(tmp_path: Path) -> None:

@@ -56,6 +56,7 @@ from semcal.rows import (
     as_rows,
     rows_by_temperature,
 )
+from semcal.steps import Step
 from semcal.store import write_if_new
 
 if TYPE_CHECKING:
@@ -513,7 +514,7 @@ def decision_of(answer: CalibratedAnswer, calibration: Calibration) -> Decision:
 
 
 @dataclass(frozen=True)
-class CalibrationStep:
+class CalibrationStep(Step):
     """Measures clustered rows, and adds `answer`, `probability`, `threshold` and `abstained`.
 
     UsageError if a row has another number of draws than the calibration was made with, lacks a temperature,

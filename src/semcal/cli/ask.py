@@ -22,7 +22,7 @@ from semcal.files import writing
 from semcal.models.equivalence import needs_no_model
 from semcal.registry import option_name
 from semcal.rows import NO_ANSWER, Json, Row, as_answer_kind, warn_of_cut_draws
-from semcal.steps import BlockOutcome, run_steps
+from semcal.steps import Block, BlockOutcome, Stage, run_stages
 
 if TYPE_CHECKING:
     from semcal.calibration.calibration import Calibration, Threshold
@@ -144,13 +144,13 @@ def command(options: AskOptions, server: opt.ServerOptions) -> int:
             return show_first_prompt(uq.model, uq.asking, questions)
         check = _checker(state, ways[-1], calibration)
         if single is not None:
-            for block in run_steps([Row.of(single)], [step], workers=executor):
+            for block in run_stages([Block(Stage((step,)), [Row.of(single)])], workers=executor):
                 costs.update(block.costs)
                 _write_answer(block, options.out, render)
             _tell_costs(costs, state, several=False)
             return 0
         with RowResults("ask", options.out, limit=options.limit, total=total, render=render) as results:
-            for block in results.blocks(checked(questions, check), [step], workers=executor, cut=BLOCK):
+            for block in results.blocks(checked(questions, check), step, workers=executor, cut=BLOCK):
                 results.write(block)
                 costs.update(block.costs)
         _tell_costs(costs, state, several=True)

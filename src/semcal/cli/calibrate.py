@@ -25,7 +25,7 @@ from semcal.errors import InputError, RowError, UsageError, shown
 from semcal.files import dumps, own_files, read_rows
 from semcal.registry import option_name
 from semcal.rows import RECALIBRATOR, SAMPLES, AnswerKind, Row, as_answer_kind
-from semcal.store import UnfinishedWork
+from semcal.store import UnfinishedWork, keeping_replies
 
 if TYPE_CHECKING:
     from semcal.calibration.calibration import Calibration
@@ -241,9 +241,8 @@ def command(options: CalibrateOptions, server: opt.ServerOptions) -> int:
         spent = spending(
             "calibrate", model=learning.model, equivalence=learning.equivalence, grader=learning.grader
         )
-        with spent, progress("calibrate", learning.n_questions) as update:
-            if learning.work is not None:
-                learning.work.begin()
+        beside = None if learning.work is None else learning.work.replies
+        with spent, progress("calibrate", learning.n_questions) as update, keeping_replies(beside):
             calibration = learning.learn(progress=update)
         if learning.work is not None:
             learning.work.finish()
@@ -494,7 +493,6 @@ def _from_model(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRow
     from semcal.models.clustering import ClusterConfig
     from semcal.models.distribution import Temperature
     from semcal.models.sampling import Sampling, SamplingConfig, plan_sampling
-    from semcal.store import Store
 
     model, recalibrator, asking = _open_sampling(options, models)
     if options.show_prompt:
@@ -536,7 +534,7 @@ def _from_model(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRow
     work = open_unfinished(options.out, key, fresh=options.fresh)
     equivalence = models.open_equivalence()
     grader = models.open_grader(options.grader)
-    record = CalibrationRecord(Path(file).name, versions(), Store(work.folder), leave_out)
+    record = CalibrationRecord(Path(file).name, versions(), work, leave_out)
     learn = partial(
         Calibrator(options.configuration(grader), record=record).fit,
         model,

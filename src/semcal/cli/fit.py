@@ -209,9 +209,6 @@ def command(options: FitOptions, server: opt.ServerOptions) -> int:
         unfinished_work = open_unfinished(options.out, work.key(), fresh=options.fresh)
         served = work.equivalence if names_a_server(options.equivalence) else None
         with spending("fit", model=work.model, equivalence=served):
-            equivalence = work.equivalence if options.samples else None
-            if equivalence is not None or not options.exact or work.over_server:
-                unfinished_work.begin()
             fit = work.fit_grid if options.from_samples else work.select if options.select else work.fit
             result = fit(unfinished_work.folder)
         if not options.samples:

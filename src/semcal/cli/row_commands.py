@@ -140,47 +140,33 @@ def sample(
         config = SamplingConfig(m, seed, max_new_tokens=max_new_tokens, answer_format=answer_format or "auto")
         sampling = Sampling((method,), asking, config)
         kind = as_answer_kind(answer or "modal")
-        key = _key(language_model, sampling, dtype) | ({} if kind == "modal" else {"answer": kind})
-        work = open_unfinished(out, key, fresh=fresh)
-        debug(f"sample: {language_model.name} {language_model.revision[:12]}, {key['recalibrator']}")
+        step = SampleStep(sampling, full=True, answer=kind)
+        made_by = {"model": language_model.revision, "prompt": asking.hash(language_model), "dtype": dtype}
+        work = None if out is None else open_unfinished(out, {**step.key(), **made_by}, fresh=fresh)
+        debug(f"sample: {language_model.name} {language_model.revision[:12]}, {method}")
         ends = Counter[int]()
         fitting = checked(questions, lambda row: check_question(language_model, row.to_question(), sampling))
         with RowResults("sample", out, limit=limit, total=total) as results:
             for block in results.blocks(
                 fitting,
-                [SampleStep(sampling, full=True, answer=kind)],
+                step,
                 workers=executor,
                 cut=partial(question_blocks, language_model, sampling=sampling),
+                revisions=made_by,
                 store=work,
             ):
                 results.write(block)
                 ends.update(dict(enumerate(count_ends(block.rows))))
         code = results.bad.exit_code()
         warn_of_cut_draws(ends[0], ends[1], ends[2])
-        work.finish()
+        if work is not None:
+            work.finish()
     return code
 
 
 def sample_output(out: Path | None) -> Output | None:
     """What the command writes to, and where it keeps finished blocks."""
     return None if out is None else Output(out, work=unfinished(out))
-
-
-def _key(model: Sampler, sampling: Sampling, dtype: str | None) -> dict[str, Any]:
-    """Everything but the questions that results depend on."""
-    from semcal.models.distribution import fingerprint
-
-    return {
-        "model": model.revision,
-        "recalibrator": fingerprint(*sampling.recalibrators),
-        "prompt": sampling.asking.hash(model),
-        "m": sampling.m,
-        "max_new_tokens": sampling.config.max_new_tokens,
-        "answer_format": sampling.config.answer_format,
-        "seed": sampling.seeds[0],
-        "dtype": dtype,
-        "block_tokens": BLOCK_TOKENS,
-    }
 
 
 def _plan_sampling(
@@ -256,7 +242,7 @@ def import_rows(
             check_clusterable(row)
 
     with RowResults("import", out, limit=limit) as results:
-        for block in results.blocks(checked(read, check), []):
+        for block in results.blocks(checked(read, check)):
             results.write(block)
             drawn = [row for row in block.rows if row.has("samples")]
             without += sum(not row.has("log_likelihoods") for row in drawn)
@@ -313,7 +299,7 @@ def cluster(
     with opt.open_workers("cluster", models, workers, n_blocks) as (executor, load):
         with RowResults("cluster", out, limit=limit) as results:
             step = ClusterStep(linkage, merge_refusals)
-            for block in results.blocks(rows, [step], workers=executor, cut=BLOCK):
+            for block in results.blocks(rows, step, workers=executor, cut=BLOCK):
                 results.write(block)
                 costs.update(block.costs)
                 references += [row.answers for row in block.rows if row.is_labelled]
@@ -387,7 +373,7 @@ def measure(
     without: list[str] = []
     rows = open_rows(file, columns, check_once, fields=fields, label="measure", tables=True)
     with RowResults("measure", out, limit=limit) as results:
-        for block in results.blocks(rows, [step], cut=2048):
+        for block in results.blocks(rows, step, cut=2048):
             results.write(block)
             unlikely += [shown(row["id"]) for row in block.rows if len(row.measured.confidence) == 1]
             mixed += [shown(row["id"]) for row in block.rows if len(set(row.temperatures or ())) > 1]
@@ -448,7 +434,7 @@ def grade(
             return _audit(read, limit, out, chosen, as_json=json, name=grader, seed=seed)
         rows = open_rows(file, columns, check_gradable, fields=GRADED, label="grade")
         with RowResults("grade", out, limit=limit) as results:
-            for block in results.blocks(rows, [GradeStep(chosen)]):
+            for block in results.blocks(rows, GradeStep(chosen)):
                 results.write(block)
         return results.bad.exit_code()
 

@@ -484,7 +484,7 @@ def _time_first_question(
     )
     state, seconds = open_state(), 0.0
     try:
-        state.choose(model, settings.equivalence)
+        state.choose((model, settings.equivalence))
         for _ in range(2):  # the first time also loads the model, and reads what all prompts begin with
             begun = time.perf_counter()
             rows = step([Row.of(question) for question in parts.test[:1]], state, lambda _: None)

@@ -41,7 +41,7 @@ from semcal.models.equivalence import (
 )
 from semcal.registry import check_name
 from semcal.rows import AnswerKind, Clusters, Json, Row, RowsAt, count_ends, stated_answers
-from semcal.steps import WorkerState
+from semcal.steps import Step, WorkerState
 from semcal.text.normal_form import normal_form
 from semcal.workers import Progress
 
@@ -588,7 +588,7 @@ def _by_temperature(row: Row) -> list[list[int]]:
 
 
 @dataclass(frozen=True)
-class ClusterStep:
+class ClusterStep(Step):
     """Groups the answers of rows by meaning: `cluster_rows`."""
 
     name: ClassVar[str] = "cluster"

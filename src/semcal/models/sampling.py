@@ -30,6 +30,7 @@ from semcal.rows import (
     OF_DRAWS,
     AnswerKind,
     Draws,
+    Json,
     Row,
     SampledBy,
     StatedAnswer,
@@ -37,7 +38,8 @@ from semcal.rows import (
     TokenScores,
     stated_answers,
 )
-from semcal.steps import RecalibratorSource, WorkerState
+from semcal.steps import RecalibratorSource, Step, WorkerState
+from semcal.store import key_of
 from semcal.workers import Progress
 
 if TYPE_CHECKING:
@@ -540,7 +542,7 @@ def plan_sampling(model: Sampler, questions: Sequence[Question], sampling: Sampl
 
 
 @dataclass(frozen=True)
-class SampleStep:
+class SampleStep(Step):
     """Samples answers to the questions of rows: `sample_runs`, run after run, and in each by recalibrators.
 
     With `full` rows hold the tokens, and `sampled_by`; and with `answer` "greedy" or "given" that, with its
@@ -562,6 +564,14 @@ class SampleStep:
         None  # top-k and top-p, for who has no torch to say so in `sampling`
     )
     scored_in: str = "whole prompt"  # or "prompt without passage"
+
+    def key(self) -> Json:
+        """Return its fields, recalibrators by their fingerprints."""
+        from semcal.models.distribution import fingerprint
+
+        recalibrators = [fingerprint(recalibrator) for recalibrator in self.sampling.recalibrators]
+        sampling = {**vars(self.sampling), "recalibrators": recalibrators, "block_tokens": BLOCK_TOKENS}
+        return {name: key_of(value) for name, value in {**vars(self), "sampling": sampling}.items()}
 
     def __call__(self, rows: Sequence[Row], models: WorkerState, progress: Progress) -> list[Row]:
         """Sample."""

@@ -33,7 +33,7 @@ from semcal.measuring import MeasureOptions, measure_rows
 from semcal.models.clustering import ClusterConfig, ClusterStep
 from semcal.models.equivalence import DEFAULT
 from semcal.models.language_model import LanguageModel, Sampler
-from semcal.models.sampling import BLOCK_TOKENS, SampleStep, Sampling, question_blocks
+from semcal.models.sampling import SampleStep, Sampling, question_blocks
 from semcal.progress import ShowProgress, shown_progress
 from semcal.recalibration.methods import FITTED, FitTask, paper_schedule, run_fit
 from semcal.recalibration.provenance import (
@@ -46,8 +46,8 @@ from semcal.recalibration.provenance import (
 )
 from semcal.registry import check_name
 from semcal.rows import Grades, Json, Row, Rows, as_rows, check_distinct, warn_of_failures
-from semcal.steps import WorkerState, run_steps
-from semcal.store import Stage, Store
+from semcal.steps import Block, Stage, WorkerState, run_stages
+from semcal.store import Store
 from semcal.workers import SerialExecutor
 
 if TYPE_CHECKING:
@@ -215,12 +215,12 @@ def sample_candidates(
     names = tuple(map(str, range(len(recalibrators))))
     rows: dict[str, list[Row]] = {name: [] for name in names}
     failures: dict[str, QuestionError] = {}
-    for block in run_steps(
-        map(Row.of, questions),
-        [SampleStep(sampling, names=names), ClusterStep(cluster.linkage, cluster.merge_refusals)],
+    steps = SampleStep(sampling, names=names), ClusterStep(cluster.linkage, cluster.merge_refusals)
+    stage = Stage(steps, _revisions(model, sampling, cluster) if keep else {})
+    for block in run_stages(
+        (Block(stage, rows_of) for rows_of in question_blocks(model, map(Row.of, questions), sampling)),
         workers=SerialExecutor(WorkerState(model, cluster.judge)),
-        cut=lambda questions: question_blocks(model, questions, sampling),
-        store=Stage(keep, "candidates", _key(model, sampling, cluster) if keep else {}),
+        store=keep,
         progress=progress or (lambda _: None),
     ):
         for row in block.rows:
@@ -234,22 +234,12 @@ def sample_candidates(
     return dict(zip(recalibrators, rows.values()))
 
 
-def _key(model: Sampler, sampling: Sampling, cluster: ClusterConfig) -> Json:
-    """What the rows depend on beside the questions."""
-    from semcal.models.distribution import fingerprint
-
+def _revisions(model: Sampler, sampling: Sampling, cluster: ClusterConfig) -> Json:
+    """The models that the rows depend on."""
     return {
-        "m": sampling.m,
-        "seed": sampling.seeds[0],
-        "max_new_tokens": sampling.config.max_new_tokens,
-        "answer_format": sampling.config.answer_format,
         "model": model.revision,
         "prompt": sampling.asking.hash(model),
-        "recalibrators": [fingerprint(recalibrator) for recalibrator in sampling.recalibrators],
         "equivalence": [cluster.judge.name, cluster.judge.revision],
-        "linkage": cluster.linkage,
-        "merge_refusals": cluster.merge_refusals,
-        "block_tokens": BLOCK_TOKENS,
     }
 
 
