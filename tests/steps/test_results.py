@@ -33,7 +33,7 @@ LABELLED = [{"question": q, "answers": "Ana" if i % 3 else "Bo"} for i, q in enu
 @pytest.fixture(autouse=True)
 def _groups_by_normal_forms(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where no equivalence is named answers are grouped by normal forms: that is not what is tested here."""
-    monkeypatch.setattr("semcal.inputs.load_equivalence", lambda _: ExactMatch())
+    monkeypatch.setattr("semcal.inputs.load_equivalence", lambda *_, **__: ExactMatch())
 
 
 @pytest.fixture(scope="module")
