@@ -5,8 +5,8 @@
     sampling: {m: 5, temperatures: [1, 0.5]}
     calibration: {risks: [0.1]}
 
-All commands share one form of the file. A key stands for an option; each command reads the keys of its own
-options, and leaves the rest to others.
+All commands share one form of the file. A key stands for an option. Each command reads the keys of its own
+options (`READERS` has the exceptions), and ignores the other keys.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
         "risks",
         "delta",
         "grader",
+        "m_curve",
         "keep_samples",
         "allow_unlabeled",
     ),
@@ -70,6 +71,15 @@ OPTIONS = {
     ("calibration", "features"): "feature",
     ("calibration", "signals"): "signal",
     ("calibration", "risks"): "risk",
+}
+#: Section, or section and key → the only commands that read it. Options of other commands share the name of
+#: the key and mean something else (`fit --alpha`, `monitor --alpha`), or the file would start what only the
+#: command line should (thresholds of `metrics --risk`).
+READERS = {
+    "fit": ("fit",),
+    "serve": ("serve",),
+    "calibration.answer": ("ask", "calibrate", "sample"),
+    "calibration.risks": ("calibrate",),
 }
 #: Names of modules to import first, a key of the file that belongs to no section.
 PLUGINS = "plugins"
@@ -108,13 +118,27 @@ class _Text(str):
     """The value of a `SECTION.KEY=VALUE`, which is YAML unless the option takes text."""
 
 
+def is_read(section: str, key: str, command: str) -> bool:
+    """Return whether a command takes a key of the file for its option of that name.
+
+    >>> is_read("fit", "alpha", "fit"), is_read("fit", "alpha", "monitor"), is_read("sampling", "m", "fit")
+    (True, False, True)
+    """
+    return all(command in READERS.get(place, (command,)) for place in (section, f"{section}.{key}"))
+
+
 def read_settings(
-    sources: Sequence[str], environment: Mapping[str, str], parameters: Mapping[str, inspect.Parameter]
+    command: str,
+    sources: Sequence[str],
+    environment: Mapping[str, str],
+    parameters: Mapping[str, inspect.Parameter],
 ) -> dict[str, Any]:
     """Return the settings of a command that the environment or `--config` holds.
 
     Parameters
     ----------
+    command : str
+        The name of the command.
     sources : sequence of str
         The values of `--config`: files, or single settings `SECTION.KEY=VALUE`. Later ones come first.
     environment : mapping
@@ -133,7 +157,7 @@ def read_settings(
             place = f"--config {source}"
             if not isinstance(value, _Text):
                 place += f": {section}.{key}"
-            if section != PLUGINS:
+            if section != PLUGINS and is_read(section, key, command):
                 found[option_of(section, key)] = value, place
     found |= _of_environment(environment, parameters)
     return {
