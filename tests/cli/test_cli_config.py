@@ -193,6 +193,13 @@ def test_the_environment_of_serve_comes_before_its_file(
     assert (code, named in stderr) == (2, True), stderr
 
 
+def test_a_key_in_place_of_its_file_is_refused_and_not_shown(tmp_path: Path) -> None:
+    file, key = tmp_path / "serve.yaml", "a-key-of-sixteen-letters"
+    file.write_text(f"serve: {{keys: [{key}]}}")
+    code, _, stderr = run("serve", "--config", file)
+    assert (code, "serve.keys" in stderr, key in stderr) == (2, True, False)
+
+
 def test_settings_of_the_environment_have_the_types_of_their_options(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("PORT", "7"), ("CORS", "a,b"), ("LOG_TEXTS", "true")):
         monkeypatch.setenv(f"SEMCAL_SERVE_{name}", value)

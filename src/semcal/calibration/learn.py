@@ -126,7 +126,7 @@ THRESHOLDS = (*(tenths / 10 for tenths in range(10)), 0.95)
 #: What is said of one draw a question.
 OF_ONE_DRAW = (
     "one draw a question: the answer is compared with it alone, and the rest is told by likelihoods; "
-    "calibrate with ten, and calibration.m_curve=true says what one loses"
+    "calibrate with ten, and --config calibration.m_curve=true says what one loses"
 )
 #: What is reported of Base and of the calibrated probability.
 FIGURES = ("accuracy", "mean_confidence", "ace", "ace_floor", "ace_floor_95", "brier", "auroc", "gain")

@@ -13,16 +13,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
+from operator import gt, lt
 from pathlib import Path
 from typing import Any, get_args
 
 import typer
-from pydantic import TypeAdapter, ValidationError
 from typer.models import OptionInfo
 
 from semcal.errors import UsageError, shown
 from semcal.registry import check_name
-from semcal.yaml_files import parse_yaml, read_yaml
 
 #: Section of the file → its keys. A key is the name of an option, unless `OPTIONS` names another one.
 SECTIONS: Mapping[str, tuple[str, ...]] = {
@@ -183,6 +182,8 @@ def _entries(source: str) -> Iterator[tuple[str, str, Any]]:
     if equals and section in (*SECTIONS, PLUGINS) and not Path(source).exists():
         yield from _of_section(source, section, [text] if section == PLUGINS else {key: _Text(text)})
         return
+    from semcal.yaml_files import read_yaml
+
     content = read_yaml(Path(source), "--config") or {}
     if not isinstance(content, dict):
         raise UsageError(
@@ -227,12 +228,15 @@ def default_of(parameter: inspect.Parameter) -> Any:
 
 def _checked(parameter: inspect.Parameter, value: Any, source: str) -> Any:
     """Return a value of the file or the environment as its option takes it; UsageError if it does not."""
+    from pydantic import TypeAdapter, ValidationError
+
     kind, option = parameter.annotation, parameter.default
     kinds = {kind, *get_args(kind)}
-    if isinstance(value, _Text):
-        takes_text = kinds & {str, Path} and not any(str(one).startswith("list[") for one in kinds)
-        value = str(value) if takes_text else parse_yaml(value, what=source)
     takes_lists = any(str(one).startswith("list[") for one in kinds)
+    if isinstance(value, _Text):
+        from semcal.yaml_files import parse_yaml
+
+        value = str(value) if kinds & {str, Path} and not takes_lists else parse_yaml(value, what=source)
     if takes_lists and value is not None and not isinstance(value, list):
         value = [value]
     if isinstance(value, bool) and bool not in kinds:
@@ -243,20 +247,21 @@ def _checked(parameter: inspect.Parameter, value: Any, source: str) -> Any:
         reason = error.errors()[0]["msg"].removeprefix("Input ").removeprefix("Value error, ")
         secret = parameter.name in ("keys", "label_keys")  # may be a key itself
         raise UsageError(f"{source}: {reason}{'' if secret else f', got {shown(value)}'}") from None
-    for number in checked if isinstance(checked, list) else [checked]:
-        low, high = getattr(option, "min", None), getattr(option, "max", None)
-        if isinstance(number, int | float) and (
-            (low is not None and number < low) or (high is not None and number > high)
-        ):
-            limits = " and ".join(
-                f"{word} {limit:g}"
-                for word, limit in (("at least", low), ("at most", high))
-                if limit is not None
-            )
-            raise UsageError(f"{source} must be {limits}, got {shown(number)}")
-    if getattr(option, "callback", None) is None:
-        return checked
-    try:
-        return option.callback(checked)
-    except typer.BadParameter as error:
-        raise UsageError(f"{source}: {error.message}") from None
+    if isinstance(option, OptionInfo):
+        for number in checked if isinstance(checked, list) else [checked]:
+            _check_limits(number, option, source)
+        if option.callback is not None:
+            try:
+                return option.callback(checked)
+            except typer.BadParameter as error:
+                raise UsageError(f"{source}: {error.message}") from None
+    return checked
+
+
+def _check_limits(number: Any, option: OptionInfo, source: str) -> None:
+    """Raise UsageError if a number is not within the limits of its option."""
+    if not isinstance(number, int | float):
+        return
+    for limit, word, is_beyond in ((option.min, "at least", lt), (option.max, "at most", gt)):
+        if limit is not None and is_beyond(number, limit):
+            raise UsageError(f"{source} must be {word} {limit:g}, got {shown(number)}")

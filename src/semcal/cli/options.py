@@ -200,8 +200,7 @@ FEW_SHOT = Option(
 )
 SYSTEM = setting(help='A system message in place of the built-in one; "" for none.')
 TEMPLATE = setting(
-    help="The form of the prompt: `user`, which holds {question} and {context}, and `system`; or a YAML file "
-    "of these."
+    help="YAML file with the form of the prompt: user, which holds {question} and {context}, and system."
 )
 SHOW_PROMPT = Option(False, "--show-prompt", help="Print the prompt of the first question, and ask nothing.")
 MAX_NEW_TOKENS = Option(
