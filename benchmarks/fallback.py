@@ -1,11 +1,12 @@
 """`semcal serve --fallback`: what a stronger model behind a certified threshold gains, and what it costs.
 
-    semcal calibrate LABELLED --model SMALL --few-shot FILE --config sampling.temperatures=1 --risk R --out DIR     # of each
+    semcal calibrate FILE --model MODEL --few-shot FILE --config sampling.temperatures=1 --risk R --out DIR
     python -m benchmarks fallback --models SMALL LARGE --calibrations DIR DIR DIR --questions FILE
 
-The questions are asked over HTTP, of each model alone, and of `semcal serve --fallback`, where the large one
-has the third calibration: that of labelled questions from which the small one abstains. Intervals are
-Wilson's, of 95 %. Options of one model alone: --small="--config model.dtype=bfloat16" --large="--config server.concurrency=1".
+Calibrate each of the models first. The questions are asked over HTTP, of each model alone, and of `semcal
+serve --fallback`, where the large one has the third calibration: that of labelled questions from which the
+small one abstains. Intervals are Wilson's, of 95 %. --small and --large pass options to one model alone, such
+as --large="--config server.concurrency=1".
 """
 
 from __future__ import annotations

@@ -106,18 +106,8 @@ def embedded_calibration(folder: Path, labels: int) -> Path:
     """Calibrate the embedded model on a few of its questions, for quick runs."""
     labelled, out = folder / "labelled.jsonl", folder / "calibration"
     write_rows(labelled, (question.row() for question in load_set("atlas-rare").calibration_train[:labels]))
-    ended = semcal(
-        "calibrate",
-        labelled,
-        "--model",
-        "atlas",
-        "--config",
-        "sampling.temperatures=1",
-        "--risk",
-        "0.5",
-        "--out",
-        out,
-    )
+    how = ("--model", "atlas", "--config", "sampling.temperatures=1", "--risk", "0.5")
+    ended = semcal("calibrate", labelled, *how, "--out", out)
     if ended.code:
         raise RuntimeError(ended.fault or ended.stderr)
     return out

@@ -141,8 +141,8 @@ def as_equivalence(equivalence: object) -> Equivalence:
         return load_equivalence(equivalence)
     if isinstance(equivalence, type) or not hasattr(equivalence, "entails"):
         raise UsageError(
-            f'the equivalence is {kind_of(equivalence)}; give "default", "exact", the name or directory of an '
-            "NLI model, or what semcal.load_equivalence returns"
+            f'the equivalence is {kind_of(equivalence)}; give "default", "exact", the name or directory of '
+            "an NLI model, or what semcal.load_equivalence returns"
         )
     return cast("Equivalence", equivalence)
 

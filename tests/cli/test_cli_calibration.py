@@ -338,15 +338,8 @@ def test_rows_clustered_by_another_equivalence_than_the_calibrations_are_wrong_u
     if refused:
         with pytest.raises(UsageError, match="'clustered_by'"):
             score(rows, calibration=replace(learned_by, equivalence_revision=None))
-    arguments = (
-        "--equivalence",
-        "exact",
-        "--config",
-        "cluster.linkage=components",
-        "--out",
-        tmp_path / "again",
-    )
-    code, _, stderr = semcal("calibrate", file, *arguments)
+    how = ("--equivalence", "exact", "--config", "cluster.linkage=components")
+    code, _, stderr = semcal("calibrate", file, *how, "--out", tmp_path / "again")
     assert ("'clustered_by' names" in stderr) == (clustered != ("--equivalence", "exact"))
 
 

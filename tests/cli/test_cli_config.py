@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from semcal.cli import monitor
 from semcal.cli import options as opt
 from semcal.cli.app import COMMANDS
-from semcal.cli.config_file import SECTIONS, FileSetting, keys_by_option, option_of
+from semcal.cli.config_file import READERS, SECTIONS, FileSetting, keys_by_option, option_of
 from tests.cli.invoking import run, semcal, write
 
 QUESTION = {"id": "1", "question": "Who wrote The Amber Gate?"}
@@ -35,6 +36,10 @@ def test_every_setting_of_the_file_is_an_option_of_a_command_and_has_one_place()
         if isinstance(parameter.default, FileSetting)
     }
     assert in_file <= keys_by_option().keys()
+    for place, names in READERS.items():
+        section, _, key = place.partition(".")
+        assert {*names} <= parameters.keys()
+        assert key in {"", *SECTIONS[section]}
 
 
 def test_the_command_line_comes_before_later_and_then_earlier_sources(asked: tuple[Any, ...]) -> None:
@@ -63,9 +68,47 @@ def test_one_file_serves_commands_that_read_other_keys_of_it(tmp_path: Path) -> 
     assert row["clustered_by"] | {"equivalence": "exact", "linkage": "greedy"} == row["clustered_by"]
 
 
+def test_a_key_is_not_read_by_a_command_whose_option_of_that_name_means_another_thing(tmp_path: Path) -> None:
+    file = tmp_path / "all.yaml"
+    file.write_text(
+        "fit: {alpha: 0.25, by: brier}\nserve: {audit: 0.05, calibration: none, force: true}\n"
+        "calibration: {answer: greedy, risks: [0.1, 0.2], delta: 0.2}\n"
+    )
+    rows = write(
+        tmp_path / "rows.jsonl",
+        [ROW | {"answers": [name], "clusters": [[0, 2], [1]]} for name in ("Ana", "Eda")],
+    )
+    measured = tmp_path / "measured.jsonl"
+    graded = tmp_path / "graded.jsonl"
+    for command in (("measure", rows, "--out", measured), ("grade", measured, "--out", graded)):
+        assert run(*command, "--config", file)[0] == 0
+    code, results, _ = semcal("metrics", graded, "--config", file)
+    assert (code, "threshold" in str(results)) == (0, False)
+    usual, here = (
+        opt.with_settings("monitor", monitor.command, {}, sources, ()) for sources in ((), (str(file),))
+    )
+    assert here == usual
+
+
+def test_an_option_of_the_command_line_sets_its_alternative_in_the_file_aside(
+    asked: tuple[Any, ...], tmp_path: Path
+) -> None:
+    Path("all.yaml").write_text(
+        "model: {name: atlas}\nsampling: {m: 1, temperature: 0.5}\ncluster: {answers_among: 'Ana, Bo'}\n"
+    )
+    code, (row,), _ = semcal(*asked, "--config", "all.yaml", "--recalibrator", "atlas")
+    assert (code, row["sampled_by"]["temperature"] > 1) == (0, True)
+    rows = write(tmp_path / "rows.jsonl", [ROW])
+    code, (row,), _ = semcal("cluster", rows, "--config", "all.yaml", "--equivalence", "letter")
+    assert (code, row["clustered_by"]["equivalence"]) == (0, "letter")
+
+
 def test_a_calibration_brings_its_settings_whatever_the_file_says(tmp_path: Path) -> None:
     file = tmp_path / "all.yaml"
-    file.write_text("sampling: {m: 3, max_new_tokens: 5}\ncluster: {linkage: greedy, equivalence: exact}\n")
+    file.write_text(
+        "sampling: {m: 3, max_new_tokens: 5, temperature: 2}\nprompt: {system: Be brief.}\n"
+        "cluster: {linkage: greedy, answers_among: 'a, b'}\ncalibration: {answer: greedy}\n"
+    )
     asked = ("ask", "Who wrote The Amber Gate?", "--model", "atlas", "--json", "-q")
     alone, beside = (
         semcal(*asked, "--calibration", "atlas"),
@@ -150,9 +193,17 @@ def test_the_environment_of_serve_comes_before_its_file(
     assert (code, named in stderr) == (2, True), stderr
 
 
+def test_a_key_in_place_of_its_file_is_refused_and_not_shown(tmp_path: Path) -> None:
+    file, key = tmp_path / "serve.yaml", "a-key-of-sixteen-letters"
+    file.write_text(f"serve: {{keys: [{key}]}}")
+    code, _, stderr = run("serve", "--config", file)
+    assert (code, "serve.keys" in stderr, key in stderr) == (2, True, False)
+
+
 def test_settings_of_the_environment_have_the_types_of_their_options(monkeypatch: pytest.MonkeyPatch) -> None:
-    environment = {"SEMCAL_SERVE_PORT": "7", "SEMCAL_SERVE_CORS": "a,b", "SEMCAL_SERVE_LOG_TEXTS": "true"}
+    for name, value in (("PORT", "7"), ("CORS", "a,b"), ("LOG_TEXTS", "true")):
+        monkeypatch.setenv(f"SEMCAL_SERVE_{name}", value)
     command = next(function for name, function, _ in COMMANDS if name == "serve")
-    options = opt.with_settings(command, {"abstain": "error"}, (), {"abstain"}, environment)
+    options = opt.with_settings("serve", command, {"abstain": "error"}, (), {"abstain"})
     assert (options["port"], options["cors"], options["log_texts"]) == (7, ["a", "b"], True)
     assert (options["abstain"], options["queue"]) == ("error", None)

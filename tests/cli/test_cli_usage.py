@@ -52,10 +52,10 @@ CALIBRATE = "calibrate rows.jsonl --equivalence exact --out o"
         ("metrics scores.jsonl --columns confidence=Confidenc", "'Confidenc'"),
         ("metrics scores.jsonl --measure E-CS", "did you mean 'E-SC'"),
         ("metrics scores.jsonl --by knid", "--by knid"),
-        ("metrics scores.jsonl --ci --seed -1", "--seed"),
+        ("metrics scores.jsonl --ci --config sampling.seed=-1", "sampling.seed"),
         *((f"metrics scores.jsonl --risk {share}", "--risk") for share in ("0", "1", "nan", "-2")),
         ("grade rows.jsonl --grader nli --equivalence exact", "--equivalence"),
-        (f"grade rows.jsonl --seed {2**62}", "--seed"),
+        (f"grade rows.jsonl --config sampling.seed={2**62}", "sampling.seed"),
         ("measure rows.jsonl --answer given", "--answer"),
         ("import lm_eval lm.jsonl", "'lm_eval'"),
         ("import lm-eval lm.jsonl --requests lm.jsonl", "--requests"),
@@ -142,5 +142,6 @@ def test_a_file_that_cannot_be_used_is_named(line: str, named: str, folder: Path
 
 
 def test_a_seed_may_have_62_bits(folder: Path) -> None:
-    assert semcal("grade", write(folder / "g.jsonl", [{"id": "1", "answers": ["a"], "prediction": "a"}]),
-                  "--seed", 2**62 - 1)[0] == 0  # fmt: skip
+    row = {"id": "1", "answers": ["a"], "prediction": "a"}
+    graded = ("grade", write(folder / "g.jsonl", [row]), "--config")
+    assert semcal(*graded, f"sampling.seed={2**62 - 1}")[0] == 0

@@ -27,10 +27,7 @@ OPTIONS: Mapping[str, Sequence[object]] = {
     "llama.cpp": ("--temperature", 0.7),
     "openai": ("--temperature", 0.7),
     "thinking": ("--max-new-tokens", 60),
-    "truncating": (
-        "--config",
-        "server.allow_truncation=true",
-    ),
+    "truncating": ("--config", "server.allow_truncation=true"),
 }
 #: What happens to replies; not what is noticed or not as the next request comes sooner or later.
 FAULTS = (

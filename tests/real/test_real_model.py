@@ -100,17 +100,8 @@ def test_calibrate_and_fit_learn_from_it(model: Path, few_shot: str, labelled: s
     assert code == 0, told
     fitted = json.loads((tmp_path / "ts" / "calibration.json").read_text())
     assert "smollm2.gguf" in json.dumps(fitted)
-    options = (
-        "--equivalence",
-        "exact",
-        "--m",
-        5,
-        "--config",
-        "sampling.temperatures=1",
-        "--out",
-        tmp_path / "map",
-    )
-    code, _, told = command("calibrate", *given, *options)
+    how = ("--equivalence", "exact", "--m", 5, "--config", "sampling.temperatures=1")
+    code, _, told = command("calibrate", *given, *how, "--out", tmp_path / "map")
     assert code == 0, told
     one = write(tmp_path / "one.jsonl", ROWS[40:41])
     asked = ("--model", model, "--calibration", tmp_path / "map")

@@ -442,7 +442,7 @@ def test_missing_labels_are_listed_and_without_them_no_threshold_is_set_unless_t
     named = f"12 audited replies have no label: {', '.join(ids[:10])} and 2 more"
     assert named in said
     assert (line["added"]["apart"], line["apart"]) == (0, Calibration.from_pretrained(old).report.apart)
-    assert "let each count as wrong (calibration.allow_unlabeled)" in said
+    assert "let each count as wrong (--config calibration.allow_unlabeled=true)" in said
     code, lines, said = command("calibrate", old, "--add", log, "--out", tmp_path / "no", "--audited")
     assert (code, lines) == (1, [{"missing_labels": ids}])
     assert "leave --audited out" in said

@@ -135,15 +135,9 @@ def test_grade_asks_the_judge_and_says_so_in_the_rule(server, tmp_path):
 
 def test_judgements_are_kept_in_the_file_of_verdicts(server, tmp_path):
     rows = write(tmp_path / "rows", ROWS)
+    kept = ("--config", f"cluster.cache={tmp_path / 'verdicts'}")
     for _ in range(2):
-        command(
-            "grade",
-            rows,
-            "--grader",
-            f"judge:{server.name}",
-            "--config",
-            f"cluster.cache={tmp_path / 'verdicts'}",
-        )
+        command("grade", rows, "--grader", f"judge:{server.name}", *kept)
     assert len(server.asked) == 2
     server.table.clear()
     entails = semcal.load_equivalence(server.name, cache=tmp_path / "verdicts").entails

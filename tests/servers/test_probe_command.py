@@ -71,7 +71,7 @@ def test_a_server_that_truncates_is_named_with_the_remedy(monkeypatch: pytest.Mo
     assert shown["truncation of draws"].startswith("found: ")
     assert shown["sampling"] == (
         "refused, for draws are cut; start vLLM with --generation-config vllm, or record the cut with "
-        "server.allow_truncation"
+        "--config server.allow_truncation=true"
     )
     assert shown["measures"].startswith("E-SC: vLLM at http://127.0.0.1:")
 

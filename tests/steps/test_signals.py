@@ -533,7 +533,9 @@ def test_one_draw_is_enough_for_an_answer_that_is_not_read_of_it_and_says_what_i
 
 def test_the_command_says_what_fewer_draws_would_gain(tmp_path: Path) -> None:
     file, out = write(tmp_path / "samples.jsonl", drawn_rows()), tmp_path / "out"
-    code, (made,), _ = command("calibrate", file, "--equivalence", "exact", "--m-curve", "--out", out)
+    code, (made,), _ = command(
+        "calibrate", file, "--equivalence", "exact", "--config", "calibration.m_curve=true", "--out", out
+    )
     assert (code, [point["m"] for point in made["draws_curve"]]) == (0, [1, 2, 3, 5, 6])
     advice = Calibration.from_pretrained(out).report.advice
     assert any(line.startswith("Gain by draws") and "6 at hand" in line for line in advice)

@@ -118,7 +118,7 @@ THRESHOLDS = (*(tenths / 10 for tenths in range(10)), 0.95)
 #: What is said of one draw a question.
 OF_ONE_DRAW = (
     "one draw a question: the answer is compared with it alone, and the rest is told by likelihoods; "
-    "calibrate with ten, and --m-curve says what one loses"
+    "calibrate with ten, and --config calibration.m_curve=true says what one loses"
 )
 #: What is reported of Base and of the calibrated probability.
 FIGURES = ("accuracy", "mean_confidence", "ace", "ace_floor", "ace_floor_95", "brier", "auroc", "gain")
@@ -151,7 +151,8 @@ class Calibrator:
     >>> from semcal.models.fakes import FakeLanguageModel
     >>> table = {f"Who built mill {i}?": {"Ana.": 0.9, "Bo.": 0.1} for i in range(60)}
     >>> labeled = [{"question": q, "answers": "Ana" if i % 3 else "Bo"} for i, q in enumerate(table)]
-    >>> calibration = Calibrator(delta=0.1).fit(FakeLanguageModel(table), labeled, cluster=ClusterConfig("exact"))
+    >>> model, exact = FakeLanguageModel(table), ClusterConfig("exact")
+    >>> calibration = Calibrator(delta=0.1).fit(model, labeled, cluster=exact)
     >>> calibration.report.n, calibration.report.base["accuracy"]
     (60, 0.667)
     """
@@ -178,7 +179,7 @@ class Calibrator:
         m_curve: bool = False,
         progress: ShowProgress = True,
     ) -> Calibration:
-        """Sample answers to labeled questions, and learn from them; `semcal.calibrate` tells the parameters."""
+        """Sample answers to labeled questions, and learn from them; parameters as of `semcal.calibrate`."""
         # only now, as calibrations of stored samples do without transformers
         from semcal.recalibration.calibration_set import provenance_of
         from semcal.recalibration.choosing import sample_candidates
@@ -263,8 +264,8 @@ class Calibrator:
         Parameters
         ----------
         samples : file, DataFrame or dicts
-            A row a question: `question`, `samples`, `answers`; `log_likelihoods`, `temperatures`, `context` and
-            `group` if they are known. Rows that hold `clusters` are not clustered again.
+            A row for each question: `question`, `samples`, `answers`; `log_likelihoods`, `temperatures`,
+            `context` and `group` if they are known. Rows that hold `clusters` are not clustered again.
         cluster : ClusterConfig, optional
         m : int, optional
             Use the first m samples at each temperature; all by default.

@@ -302,8 +302,8 @@ def draws_for(calibration: Calibration, rows: Sequence[Row]) -> dict[float | Non
             if chosen not in split:
                 raise UsageError(
                     f"question {row.id!r} has no draws at T = {chosen:g}, and the calibration reads "
-                    "some; calibrate again for draws at one temperature (--config sampling.temperatures=1), or use "
-                    "`semcal ask`, which draws at all of them"
+                    "some; calibrate again for draws at one temperature (--config sampling.temperatures=1), "
+                    "or use `semcal ask`, which draws at all of them"
                 )
             chosen_rows.append(split[chosen][0])
     return rows_at

@@ -103,7 +103,7 @@ def answering_temperatures(rows: RowsAt, *, fixed: bool = False) -> list[float |
 
 
 def grade_answers(features: AnswerFeatures, rows: Sequence[Row], grader: Grader, kind: AnswerKind) -> Floats:
-    """Return whether each answer is correct: people's verdict on one that is given, else by its references."""
+    """Return whether each answer is correct: by the verdict on a given one, else by references."""
     answered = list(zip(rows, features.answers))
     return np.array(
         grade_together(grader, lambda marks: [float(grade_answer(marks, *pair, kind)) for pair in answered])

@@ -149,7 +149,7 @@ _AFTER_ANOTHER = (
 )
 _UNLABELED = (
     "no added label is for the threshold, since {} of {} audited replies have no label; label these, however "
-    "young they are, or let each count as wrong (calibration.allow_unlabeled)"
+    "young they are, or let each count as wrong (--config calibration.allow_unlabeled=true)"
 )
 
 

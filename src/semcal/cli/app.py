@@ -133,8 +133,7 @@ def _guarded(name: str, command: Command, output_of: Callable[..., Output | None
         with _sigterm_raises():
             try:
                 load_plugins(plugins_of(config or ()))
-                environment = os.environ if name == "serve" else {}
-                options = opt.with_settings(command, options, config or (), given, environment)
+                options = opt.with_settings(name, command, options, config or (), given)
                 texts = {"question", "context", "system", "columns"} & options.keys()
                 options |= {name: _as_text(name, options[name]) for name in texts}
                 output = output_of(**{name: options.get(name) for name in options_of_output})

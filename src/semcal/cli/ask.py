@@ -33,9 +33,10 @@ if TYPE_CHECKING:
 BLOCK = 256
 #: How the name of a file of questions ends.
 DATA_SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
-#: Options of `SemanticUQ`; a calibration brings them, and the distribution.
+#: Options of `SemanticUQ`; a calibration brings them, the distribution, and the way to compare answers.
 SETTINGS = ("m", "linkage", "merge_refusals", "max_new_tokens", "measure", "abstain_below")
 DISTRIBUTION = ("recalibrator", "temperature", "few_shot", "system", "template")
+COMPARED = ("equivalence", "answers_among", "answer", "answer_format")
 
 
 @dataclass(frozen=True)
@@ -92,15 +93,9 @@ class AskOptions:
         return {name: getattr(self, name) for name in names} | {"answer": kind}
 
     def given(self, *names: str) -> dict[str, Any]:
-        """Return the options that stand on the command line, with their values."""
-        values = {name: getattr(self, name) for name in names if not opt.is_from_file(name)}
+        """Return the options that were given, with their values."""
+        values = {name: getattr(self, name) for name in names}
         return {name: value for name, value in values.items() if value is not None and value is not False}
-
-    def beside_calibration(self) -> AskOptions:
-        """Return the options without those of the settings file that a calibration brings itself."""
-        brought = (*SETTINGS, *DISTRIBUTION, "equivalence", "answer", "answer_format")
-        left_out: dict[str, Any] = {name: None for name in brought if opt.is_from_file(name)}
-        return replace(self, **left_out)
 
 
 def command(options: AskOptions, server: opt.ServerOptions) -> int:
@@ -117,10 +112,10 @@ def command(options: AskOptions, server: opt.ServerOptions) -> int:
     if options.model is None:
         info("ask: the embedded model of an invented world answers; name yours with --model")
         options = replace(options, model=opt.ATLAS)
+    if options.calibration is not None:
+        options = opt.without_settings(options, *SETTINGS, *DISTRIBUTION, *COMPARED)
     options = replace(options, equivalence=opt.among_labels(options.equivalence, options.answers_among))
     calibration = _calibration(options)
-    if calibration is not None:
-        options = options.beside_calibration()
     if single is not None and "given" in (options.answer, calibration and calibration.answer_kind):
         raise UsageError(
             "a given answer is read from 'answer' of a row; give a file of questions with it, or -"
@@ -183,7 +178,7 @@ def _questions(options: AskOptions, single: Question | None) -> tuple[Iterator[R
 
 
 def _calibration(options: AskOptions) -> Calibration | None:
-    """The calibration that is named, or the embedded model's (of closed-book questions) where it holds."""
+    """Return the calibration that is named, or that of the embedded model (closed book) if it holds."""
     from semcal.calibration.compatibility import check_beside
 
     if options.calibration is not None:
@@ -200,7 +195,7 @@ def _calibration(options: AskOptions) -> Calibration | None:
     unlike |= {} if options.answer_format in (None, "auto") else {"answer_format": options.answer_format}
     unlike |= {} if options.equivalence in (None, opt.ATLAS) else {"equivalence": options.equivalence}
     if unlike:
-        names = ", ".join(map(option_name, unlike))
+        names = ", ".join(map(opt.name_of, unlike))
         info(f"ask: the embedded calibration does not hold with {names}; the confidence is a share")
         return None
     calibration = opt.open_calibration(opt.ATLAS)

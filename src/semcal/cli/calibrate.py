@@ -71,23 +71,23 @@ class CalibrateOptions:
         "--risk",
         metavar="R",
         callback=opt.shares,
-        help="Also set a threshold: at most this share of the answers from it on is wrong; may be repeated.",
+        help="Set a threshold, so that at most this share of the given answers is wrong; may be repeated.",
     )
     delta: float | None = setting(
         callback=opt.share,
-        help="Allowed probability that more of the answers are wrong than --risk: 0.05 by default.",
+        help="Allowed probability that a larger share than --risk is wrong: 0.05 by default.",
     )
     add: list[Path] | None = Option(
         None,
         "--add",
         metavar="LOG",
-        help="Learn a calibration again, with the labels in what semcal serve --log (and --label-log) wrote; "
-        "repeatable, for replicas.",
+        help="Learn the calibration FILE again, with the labels in a log of semcal serve (--log or "
+        "--label-log); may be repeated.",
     )
     audited: bool = Option(
         False,
         "--audited",
-        help="With --add: set the threshold on audited replies alone, where questions are others by now.",
+        help="With --add: set the threshold on audited replies alone, since the questions have changed.",
     )
     allow_unlabeled: bool = setting(
         False,
@@ -99,14 +99,14 @@ class CalibrateOptions:
         None,
         "--feature",
         metavar="NAME[:rising|:falling]",
-        help="Also learn from this numeric column of the rows; may be repeated.",
+        help="A numeric column of the rows to learn from as well; may be repeated.",
     )
     signal: list[str] | None = Option(
         None,
         "--signal",
         metavar="NAME",
-        help="Also learn from what the model says of its answer: self-assessment, p-true, verbalised or "
-        "token-scores; may be repeated.",
+        help="Judgement of the model on its answer to learn from: self-assessment, p-true, verbalised "
+        "or token-scores; may be repeated.",
     )
     recalibrator: str | None = opt.RECALIBRATOR
     temperatures: list[float] | None = setting(
@@ -117,9 +117,10 @@ class CalibrateOptions:
         None,
         "--m",
         callback=opt.countable,
-        help="Answers to sample for each question, 10 by default; of samples the first of each temperature.",
+        help="Answers to sample for each question at each temperature, or to use of stored samples: 10 by "
+        "default.",
     )
-    m_curve: bool = Option(False, "--m-curve", help="Also say what fewer of the draws would gain.")
+    m_curve: bool = setting(False, help="Report the gain of fewer samples as well: false by default.")
     linkage: str = opt.LINKAGE
     merge_refusals: bool = opt.MERGE_REFUSALS
     max_new_tokens: int | None = opt.MAX_NEW_TOKENS
@@ -142,7 +143,7 @@ class CalibrateOptions:
     fresh: bool = opt.FRESH
     force: bool = opt.FORCE
     keep_samples: bool = setting(
-        True, help="Keep what is sampled in DIR/samples.jsonl, to calibrate with again: true by default."
+        True, help="Keep the samples in DIR/samples.jsonl, to calibrate with again: true by default."
     )
 
     @property
@@ -160,9 +161,8 @@ class CalibrateOptions:
 
     def check(self, *, has_samples: bool) -> None:
         """Raise UsageError for what only a model that is asked can do, or the labels of a log."""
-        for name, value in (("audited", self.audited), ("allow-unlabeled", self.allow_unlabeled)):
-            if value and not self.add:
-                raise UsageError(f"--{name} is for the labels of a log; name it with --add")
+        if self.audited and not self.add:
+            raise UsageError("--audited is for the labels of a log; name it with --add")
         if self.model is not None and not has_samples:
             return
         refused = ["max_new_tokens", "answer_format", "fresh"]
@@ -302,13 +302,14 @@ def _with_labels(options: CalibrateOptions) -> tuple[CalibrateOptions, Addition]
         if not is_kept and getattr(options, field.name) != usual:
             name = option_name(field.name)
             raise UsageError(f"{name} stays what it was where a calibration is learnt again; leave it out")
+    options = opt.without_settings(options, "answers_among", "equivalence", "risk", "delta")
     folder = Path(options.file)
     folder = folder.parent if folder.name == SAMPLES else folder
     calibration = opt.open_calibration(str(folder))
     if not (folder / SAMPLES).is_file():
         raise UsageError(
             f"the calibration {folder} keeps no {SAMPLES}, to which labels could be added; calibrate with a "
-            "model (--model), and keep_samples: true"
+            "model (--model) and without calibration.keep_samples=false"
         )
     if options.out.resolve() == folder.resolve():
         raise UsageError(f"--out {folder} is what is learnt again, and stays; name another directory")
@@ -329,9 +330,8 @@ def _with_labels(options: CalibrateOptions) -> tuple[CalibrateOptions, Addition]
         ],
         signal=list(calibration.signals),
     )
-    for name, value in (("audited", options.audited), ("allow-unlabeled", options.allow_unlabeled)):
-        if value and not learnt.risk:
-            raise UsageError(f"--{name} is for a threshold, and the calibration has none; give --risk")
+    if options.audited and not learnt.risk:
+        raise UsageError("--audited is for a threshold, and the calibration has none; give --risk")
     names = " and ".join(map(str, options.add or ()))
     labels = labels_for(
         calibration,

@@ -5,24 +5,23 @@
     sampling: {m: 5, temperatures: [1, 0.5]}
     calibration: {risks: [0.1]}
 
-All commands share one form of the file. A key stands for an option; each command reads the keys of its own
-options, and leaves the rest to others.
+All commands share one form of the file. A key stands for an option. Each command reads the keys of its own
+options (`READERS` has the exceptions), and ignores the other keys.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
+from operator import gt, lt
 from pathlib import Path
 from typing import Any, get_args
 
 import typer
-from pydantic import TypeAdapter, ValidationError
 from typer.models import OptionInfo
 
 from semcal.errors import UsageError, shown
 from semcal.registry import check_name
-from semcal.yaml_files import parse_yaml, read_yaml
 
 #: Section of the file → its keys. A key is the name of an option, unless `OPTIONS` names another one.
 SECTIONS: Mapping[str, tuple[str, ...]] = {
@@ -46,6 +45,7 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
         "risks",
         "delta",
         "grader",
+        "m_curve",
         "keep_samples",
         "allow_unlabeled",
     ),
@@ -70,6 +70,15 @@ OPTIONS = {
     ("calibration", "features"): "feature",
     ("calibration", "signals"): "signal",
     ("calibration", "risks"): "risk",
+}
+#: Section, or section and key → the only commands that read it. Options of other commands share the name of
+#: the key and mean something else (`fit --alpha`, `monitor --alpha`), or the file would start what only the
+#: command line should (thresholds of `metrics --risk`).
+READERS = {
+    "fit": ("fit",),
+    "serve": ("serve",),
+    "calibration.answer": ("ask", "calibrate", "sample"),
+    "calibration.risks": ("calibrate",),
 }
 #: Names of modules to import first, a key of the file that belongs to no section.
 PLUGINS = "plugins"
@@ -108,13 +117,27 @@ class _Text(str):
     """The value of a `SECTION.KEY=VALUE`, which is YAML unless the option takes text."""
 
 
+def is_read(section: str, key: str, command: str) -> bool:
+    """Return whether a command takes a key of the file for its option of that name.
+
+    >>> is_read("fit", "alpha", "fit"), is_read("fit", "alpha", "monitor"), is_read("sampling", "m", "fit")
+    (True, False, True)
+    """
+    return all(command in READERS.get(place, (command,)) for place in (section, f"{section}.{key}"))
+
+
 def read_settings(
-    sources: Sequence[str], environment: Mapping[str, str], parameters: Mapping[str, inspect.Parameter]
+    command: str,
+    sources: Sequence[str],
+    environment: Mapping[str, str],
+    parameters: Mapping[str, inspect.Parameter],
 ) -> dict[str, Any]:
     """Return the settings of a command that the environment or `--config` holds.
 
     Parameters
     ----------
+    command : str
+        The name of the command.
     sources : sequence of str
         The values of `--config`: files, or single settings `SECTION.KEY=VALUE`. Later ones come first.
     environment : mapping
@@ -133,7 +156,7 @@ def read_settings(
             place = f"--config {source}"
             if not isinstance(value, _Text):
                 place += f": {section}.{key}"
-            if section != PLUGINS:
+            if section != PLUGINS and is_read(section, key, command):
                 found[option_of(section, key)] = value, place
     found |= _of_environment(environment, parameters)
     return {
@@ -159,6 +182,8 @@ def _entries(source: str) -> Iterator[tuple[str, str, Any]]:
     if equals and section in (*SECTIONS, PLUGINS) and not Path(source).exists():
         yield from _of_section(source, section, [text] if section == PLUGINS else {key: _Text(text)})
         return
+    from semcal.yaml_files import read_yaml
+
     content = read_yaml(Path(source), "--config") or {}
     if not isinstance(content, dict):
         raise UsageError(
@@ -203,12 +228,15 @@ def default_of(parameter: inspect.Parameter) -> Any:
 
 def _checked(parameter: inspect.Parameter, value: Any, source: str) -> Any:
     """Return a value of the file or the environment as its option takes it; UsageError if it does not."""
+    from pydantic import TypeAdapter, ValidationError
+
     kind, option = parameter.annotation, parameter.default
     kinds = {kind, *get_args(kind)}
-    if isinstance(value, _Text):
-        takes_text = kinds & {str, Path} and not any(str(one).startswith("list[") for one in kinds)
-        value = str(value) if takes_text else parse_yaml(value, what=source)
     takes_lists = any(str(one).startswith("list[") for one in kinds)
+    if isinstance(value, _Text):
+        from semcal.yaml_files import parse_yaml
+
+        value = str(value) if kinds & {str, Path} and not takes_lists else parse_yaml(value, what=source)
     if takes_lists and value is not None and not isinstance(value, list):
         value = [value]
     if isinstance(value, bool) and bool not in kinds:
@@ -219,20 +247,21 @@ def _checked(parameter: inspect.Parameter, value: Any, source: str) -> Any:
         reason = error.errors()[0]["msg"].removeprefix("Input ").removeprefix("Value error, ")
         secret = parameter.name in ("keys", "label_keys")  # may be a key itself
         raise UsageError(f"{source}: {reason}{'' if secret else f', got {shown(value)}'}") from None
-    for number in checked if isinstance(checked, list) else [checked]:
-        low, high = getattr(option, "min", None), getattr(option, "max", None)
-        if isinstance(number, int | float) and (
-            (low is not None and number < low) or (high is not None and number > high)
-        ):
-            limits = " and ".join(
-                f"{word} {limit:g}"
-                for word, limit in (("at least", low), ("at most", high))
-                if limit is not None
-            )
-            raise UsageError(f"{source} must be {limits}, got {shown(number)}")
-    if getattr(option, "callback", None) is None:
-        return checked
-    try:
-        return option.callback(checked)
-    except typer.BadParameter as error:
-        raise UsageError(f"{source}: {error.message}") from None
+    if isinstance(option, OptionInfo):
+        for number in checked if isinstance(checked, list) else [checked]:
+            _check_limits(number, option, source)
+        if option.callback is not None:
+            try:
+                return option.callback(checked)
+            except typer.BadParameter as error:
+                raise UsageError(f"{source}: {error.message}") from None
+    return checked
+
+
+def _check_limits(number: Any, option: OptionInfo, source: str) -> None:
+    """Raise UsageError if a number is not within the limits of its option."""
+    if not isinstance(number, int | float):
+        return
+    for limit, word, is_beyond in ((option.min, "at least", lt), (option.max, "at most", gt)):
+        if limit is not None and is_beyond(number, limit):
+            raise UsageError(f"{source} must be {word} {limit:g}, got {shown(number)}")

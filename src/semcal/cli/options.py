@@ -23,9 +23,11 @@ from semcal.cli.config_file import FileSetting, default_of, keys_by_option, read
 from semcal.cli.console import debug, info, loading, show, spending
 from semcal.errors import InputError, ModelError, RowError, UsageError, printable, shown
 from semcal.models.equivalence import AMONG, DEFAULT, ExactMatch, names_a_server, needs_no_model
-from semcal.registry import check_name
+from semcal.registry import check_name, option_name
 
 if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
     from semcal.calibration.calibration import Calibration
     from semcal.data.question import Question
     from semcal.grading.rules import Grader
@@ -37,11 +39,14 @@ if TYPE_CHECKING:
     from semcal.steps import WorkerState
     from semcal.workers import Executor, WorkerPlan
 
+_Options = TypeVar("_Options", bound="DataclassInstance")
 _State = TypeVar("_State")
 _Item = TypeVar("_Item")
 
 #: The embedded models, in --model, --equivalence and --recalibrator.
 ATLAS = "atlas"
+#: Of two options only one may stand; that of the command line sets aside the other one in the file.
+_ALTERNATIVES = {"recalibrator": "temperature", "equivalence": "answers_among"}
 #: Counts are below this, and seeds (of 62 bits) below the square of it: what arrays and files can hold.
 LARGEST = 2**31
 
@@ -92,7 +97,7 @@ COLUMNS = Option(
     None,
     "--columns",
     metavar="OURS=THEIRS",
-    help="The name of a column in FILE: question=Frage; may be repeated.",
+    help="The name of a column in FILE, such as question=Frage; may be repeated.",
 )
 SEED = Option(0, min=0, callback=_seed, help="Random seed.")
 RARE_SEED = setting(0, min=0, callback=_seed, help="Random seed: 0 by default.")
@@ -105,10 +110,13 @@ OUT = Option(
     help="Write here instead of stdout; the file appears whole or not at all.",
 )
 API_KEY_FILE = Option(
-    None, "--api-key-file", metavar="FILE", help="Its first line is the server's key, else SEMCAL_API_KEY."
+    None,
+    "--api-key-file",
+    metavar="FILE",
+    help="File whose first line is the API key of the server; else SEMCAL_API_KEY holds the key.",
 )
 TIMEOUT = Option(
-    120.0, "--timeout", metavar="SECONDS", help="How long a try of a request to a server may take."
+    120.0, "--timeout", metavar="SECONDS", help="Seconds that one try of a request to a server may take."
 )
 OVERWRITE = Option(False, "--overwrite", help="Replace what exists at --out; otherwise that is refused.")
 JSON = Option(False, "--json", help="Print results as JSON, one object a line.")
@@ -123,10 +131,10 @@ CONFIG = Option(
     None,
     "--config",
     metavar="FILE",
-    help="YAML with settings of any command, or one SECTION.KEY=VALUE, such as model.dtype=bfloat16; may be "
-    "repeated.",
+    help="YAML file of settings and options (docs/reference/config.md), or one of them as SECTION.KEY=VALUE, "
+    "such as model.dtype=bfloat16; may be repeated.",
 )
-DEVICE = Option(None, help="cpu, cuda, cuda:1 or mps; the best available by default.")
+DEVICE = Option(None, help="Device of the models: cpu, cuda, cuda:1 or mps; the best available by default.")
 NLI_DEVICE = setting(help="Device of the NLI model, if it is not the language model's.")
 DTYPE = setting(help="Number format of the weights: float32, bfloat16 or float16.")
 DRY_RUN = Option(False, "--dry-run", help="Print the plan and stop.")
@@ -144,43 +152,43 @@ MODEL = Option(
     None,
     "--model",
     metavar="DIR",
-    help="Hugging Face directory or id, or openai:URL#NAME of a server; atlas is the embedded model.",
+    help="The model: a Hugging Face directory or id, or openai:URL#NAME of a server; atlas is the embedded "
+    "model.",
 )
 ANSWERING_MODEL = Option(
     None,
     "--model",
     metavar="DIR",
-    help="What answers the questions: Hugging Face directory or id, or openai:URL#NAME of a server; "
-    "atlas is the embedded model.",
+    help="The model that answers: a Hugging Face directory or id, or openai:URL#NAME of a server; atlas is "
+    "the embedded model.",
 )
 EQUIVALENCE = Option(
     None,
     metavar="DIR",
-    help="default, rules and the embedded model for real text; exact, equality of normal forms; letter, "
-    "equality to the letter; or an NLI model "
-    "(directory or id of a cross-encoder with a label entailment, such as microsoft/deberta-large-mnli). "
-    "openai:URL#MODEL asks a language model.",
+    help="Which answers mean the same, by: default, rules and the embedded model; exact, equality of "
+    "normal forms; letter, equality to the letter; the directory or id of an NLI cross-encoder, such as "
+    "microsoft/deberta-large-mnli; or openai:URL#MODEL, a language model.",
 )
 ANSWERS_AMONG = Option(
     None,
     "--answers-among",
     metavar="A,B,…",
-    help="Labels, compared by normal form: any other answer is invalid, counts as none, and is counted.",
+    help="The labels that an answer may be, compared by normal form. Any other answer counts as no answer.",
 )
 ANSWER = Option(
     None,
     "--answer",
     metavar="KIND",
-    help="modal (the most frequent meaning; by default), greedy (what the model says at T = 0), or given "
-    "(the row's 'answer').",
+    help="The answer that the probability is of: modal (the most frequent meaning; by default), greedy (the "
+    "answer at T = 0), or given (the row's 'answer').",
 )
 GRADER = Option(
     "rules",
     metavar="GRADER",
-    help="rules; exact, equality of normal forms (usual with --answers-among); letter, equality to the "
-    "letter (usual with --equivalence letter); nli (by --equivalence); "
-    "judge:openai:URL#MODEL, a language model that judges what the rules call wrong. Its API key, and that "
-    "of --equivalence: SEMCAL_JUDGE_API_KEY, else the model's.",
+    help="Which answers are correct, by: rules; exact, equality of normal forms (usual with "
+    "--answers-among); letter, equality to the letter (usual with --equivalence letter); nli, the model of "
+    "--equivalence; or judge:openai:URL#MODEL, a language model that judges the answers that the rules call "
+    "wrong. Its API key, and that of --equivalence: SEMCAL_JUDGE_API_KEY, else the model's.",
 )
 LINKAGE = setting(
     "components", help="How equal pairs become meanings: components (by default), greedy or complete."
@@ -188,28 +196,25 @@ LINKAGE = setting(
 MERGE_REFUSALS = setting(False, help="Count all refusals to answer as one meaning.")
 CACHE = setting(help="A file that keeps NLI verdicts for later runs.")
 FEW_SHOT = Option(
-    None, "--few-shot", metavar="FILE", help="Answered questions that are put before each question."
+    None, "--few-shot", metavar="FILE", help="Answered questions that stand before each question."
 )
 SYSTEM = setting(help='A system message in place of the built-in one; "" for none.')
 TEMPLATE = setting(
-    help="The form of the prompt: `user`, which holds {question} and {context}, and `system`; or a YAML file "
-    "of these."
+    help="YAML file with the form of the prompt: user, which holds {question} and {context}, and system."
 )
-SHOW_PROMPT = Option(
-    False, "--show-prompt", help="Print what the model gets for the first question, and ask nothing."
-)
+SHOW_PROMPT = Option(False, "--show-prompt", help="Print the prompt of the first question, and ask nothing.")
 MAX_NEW_TOKENS = Option(
     None,
     min=1,
     callback=countable,
-    help="Longest generation: 10 tokens closed book, 32 open book by default.",
+    help="Longest generation in tokens: 10 closed book, 32 open book by default.",
 )
 ANSWER_FORMAT = Option(
     None,
     "--answer-format",
     metavar="FORMAT",
-    help="How the answer in a generation is found: auto (by default, or that of the calibration), first, "
-    "final, whole, json, json:/POINTER, or regex:PATTERN with one group.",
+    help="The rule that finds the answer in a generation: auto, first, final, whole, json, json:/POINTER, or "
+    "regex:PATTERN with one group; that of the calibration by default, else auto.",
 )
 SAMPLES = Option(10, "--m", min=1, callback=countable, help="Answers to sample for each question.")
 TALPHA = setting(0.5, help="The parameter a of T-SC.")
@@ -218,15 +223,19 @@ RECALIBRATOR = Option(
     None,
     "--recalibrator",
     metavar="DIR",
-    help="Written by semcal fit, or a hub id; atlas is the embedded model's.",
+    help="The recalibrator: a directory that semcal fit wrote, or a hub id; atlas is that of the embedded "
+    "model.",
 )
 CALIBRATION = Option(
     None,
     "--calibration",
     metavar="DIR",
-    help="Written by semcal calibrate, or a hub id; atlas is the embedded model's.",
+    help="The calibration: a directory that semcal calibrate wrote, or a hub id; atlas is that of the "
+    "embedded model.",
 )
-TEMPERATURE = Option(None, "--temperature", metavar="T", help="A temperature instead; 1 is Base, 0.5 is SE.")
+TEMPERATURE = Option(
+    None, "--temperature", metavar="T", help="A temperature in place of a recalibrator; 1 is Base, 0.5 is SE."
+)
 RISK = Option(
     None,
     "--risk",
@@ -255,19 +264,18 @@ _from_file: set[str] = set()
 
 
 def parameters_of(command: Callable[..., int]) -> dict[str, inspect.Parameter]:
-    """Return all parameters of a command: its own, then common ones, then those of servers.
+    """Return all parameters of a command: its own, then the common ones.
 
     A parameter that is a dataclass stands for the fields of the dataclass.
     """
-    own, server = dict[str, inspect.Parameter](), dict[str, inspect.Parameter]()
+    own = dict[str, inspect.Parameter]()
     for name, parameter in inspect.signature(command, eval_str=True).parameters.items():
         if isinstance(parameter.annotation, type) and is_dataclass(parameter.annotation):
-            within = inspect.signature(parameter.annotation, eval_str=True).parameters
-            (server if name == "server" else own).update(within)
+            own.update(inspect.signature(parameter.annotation, eval_str=True).parameters)
         else:
             own[name] = parameter
     common = inspect.signature(_common, eval_str=True).parameters
-    return {**own, **{name: one for name, one in common.items() if name not in own}, **server}
+    return own | {name: one for name, one in common.items() if name not in own}
 
 
 def options_of(command: Callable[..., int]) -> inspect.Signature:
@@ -275,9 +283,10 @@ def options_of(command: Callable[..., int]) -> inspect.Signature:
     kind = inspect.Parameter.KEYWORD_ONLY
     parameters = parameters_of(command)
     left_out = {name for name, one in parameters.items() if isinstance(one.default, FileSetting)}
-    if parameters.keys() <= {"config", "plugin"} | (parameters.keys() - keys_by_option().keys()):
-        left_out.add("config")
-    if not parameters.keys() & {"model", "workers"}:
+    if (
+        not parameters.keys() & {"model", "workers"}
+        and "verbose" not in inspect.signature(command).parameters
+    ):
         left_out.add("verbose")  # processes, memory and times are those of models
     return inspect.Signature(
         [one.replace(kind=kind) for name, one in parameters.items() if name not in left_out]
@@ -285,17 +294,33 @@ def options_of(command: Callable[..., int]) -> inspect.Signature:
 
 
 def with_settings(
+    name: str,
     command: Callable[..., int],
     options: Mapping[str, Any],
     sources: Sequence[str],
     given: Collection[str],
-    environment: Mapping[str, str],
 ) -> dict[str, Any]:
-    """Return the options of a command, completed from the environment and from `--config`."""
+    """Return the options of a command, completed from `--config` and, for `serve`, from the environment.
+
+    Parameters
+    ----------
+    name : str
+        The name of the command.
+    command : callable
+        The function of the command.
+    options : mapping
+        The options as the command line has them, with defaults.
+    sources : sequence of str
+        The values of `--config`.
+    given : collection of str
+        The names of the options that stand on the command line, which come first.
+    """
     parameters = parameters_of(command)
-    found = read_settings(sources, environment, parameters)
-    usual = {name: default_of(parameter) for name, parameter in parameters.items()}
-    chosen = {name: value for name, value in found.items() if name not in given}
+    found = read_settings(name, sources, os.environ if name == "serve" else {}, parameters)
+    usual = {option: default_of(parameter) for option, parameter in parameters.items()}
+    pairs = _ALTERNATIVES.items()
+    decided = {*given, *(b for a, b in pairs if a in given), *(a for a, b in pairs if b in given)}
+    chosen = {option: value for option, value in found.items() if option not in decided}
     _from_file.clear()
     _from_file.update(chosen)
     return {**usual, **options, **chosen}
@@ -304,6 +329,17 @@ def with_settings(
 def is_from_file(name: str) -> bool:
     """Return whether the settings file (or the environment) has set an option, and not the command line."""
     return name in _from_file
+
+
+def without_settings(options: _Options, *names: str) -> _Options:
+    """Return the options of a command without those of `names` that the settings file has set."""
+    left_out: dict[str, Any] = {name: None for name in names if is_from_file(name)}
+    return replace(options, **left_out)
+
+
+def name_of(option: str) -> str:
+    """Return how a message names an option: by its place in the settings file if that has set it."""
+    return keys_by_option()[option] if is_from_file(option) else option_name(option)
 
 
 def arguments_of(command: Callable[..., int], options: Mapping[str, object]) -> dict[str, object]:
@@ -545,7 +581,7 @@ def choose_workers(
     from semcal.workers import WorkerPlan, cores, plan_workers
 
     if models.has_server:
-        if requested is not None:
+        if requested is not None and not is_from_file("workers"):
             raise UsageError("one process asks a server; leave --workers out, and set server.concurrency")
         return WorkerPlan(1, cores(), "a server answers")
     weights = weights_of(model=models.model, equivalence=models.equivalence)
@@ -643,6 +679,10 @@ class ServerOptions:
         chosen = {k: value for k, value in vars(self).items() if value is not None and value is not False}
         hosts_named = [name for name in names if name is not None and names_a_server(name)]
         if not hosts_named:
+            if "api_key_file" in chosen and not is_from_file("api_key_file"):
+                raise UsageError(
+                    "--api-key-file is for a model behind a server (openai:URL#NAME); leave it out"
+                )
             return None
         from semcal.servers.settings import JUDGE_KEY_VARIABLE, Endpoint, ServerSettings, read_api_key
 

@@ -45,13 +45,13 @@ class ServeOptions:
     fallback: str | None = Option(
         None,
         metavar="MODEL",
-        help="A stronger model, which answers what lies below the threshold: as --model.",
+        help="A stronger model, which is asked if the answer is below the threshold; named as --model is.",
     )
     fallback_calibration: str | None = Option(
         None, "--fallback-calibration", metavar="DIR", help="The calibration of the stronger model."
     )
-    host: str | None = Option(None, help="Where to listen: 127.0.0.1 by default; other hosts need a key.")
-    port: int | None = Option(None, help="8000 by default; 0 takes a free one.")
+    host: str | None = Option(None, help="Address to listen on: 127.0.0.1 by default; others need a key.")
+    port: int | None = Option(None, help="Port to listen on: 8000 by default; 0 takes a free one.")
     keys: Path | None = Option(
         None, "--keys", metavar="FILE", help="Keys that clients send, one a line; else SEMCAL_SERVE_KEYS."
     )
@@ -59,14 +59,14 @@ class ServeOptions:
         None,
         "--label-keys",
         metavar="FILE",
-        help="Keys that may send labels and nothing else, and others then not; or SEMCAL_SERVE_LABEL_KEYS.",
+        help="Keys for labels: only these may send labels, and nothing else; else SEMCAL_SERVE_LABEL_KEYS.",
     )
-    log: Path | None = Option(None, "--log", metavar="FILE", help="Write replies and labels down (SQLite).")
+    log: Path | None = Option(None, "--log", metavar="FILE", help="Log of replies and labels (SQLite).")
     label_log: Path | None = Option(
         None,
         "--label-log",
         metavar="FILE",
-        help="A log that replicas on one machine share, beside a --log of each: any takes labels of all.",
+        help="A second log, which replicas on one machine share; each of them then takes the labels of all.",
     )
     no_answers: bool = Option(False, "--no-answers", help="Do not log the normal form of answers.")
     log_texts: bool = Option(False, "--log-texts", help="Log questions and draws as well.")
@@ -74,32 +74,39 @@ class ServeOptions:
         False, help="Send clients the texts of the errors of the model server: false by default."
     )
     audit: float | None = Option(
-        None, metavar="SHARE", help="Mark this share of the replies to be labelled, such as 0.05."
+        None, metavar="SHARE", help="Share of the replies to mark for labelling, such as 0.05."
     )
     abstain: str | None = Option(
         None,
-        help="How an abstention is said: sentence (by default), refusal, pass (with the answer) or error.",
+        help="Form of an abstention: sentence (by default), refusal, pass (with the answer) or error.",
     )
-    abstain_text: str | None = setting(help="The sentence of an abstention.")
+    abstain_text: str | None = setting(
+        help='The sentence of an abstention: "I am not sure enough to answer this." by default.'
+    )
     uncovered: str | None = Option(
         None,
-        help="What the calibration does not cover: refuse (by default), or answer without a probability.",
+        help="Requests that the calibration does not cover: refuse (by default), or answer, without a "
+        "probability.",
     )
     on_alarm: str | None = Option(
-        None, "--on-alarm", help="During an alarm of the watch: abstain (by default), or flag alone."
+        None,
+        "--on-alarm",
+        help="During an alarm of the watch: abstain (by default), or flag, in /ready alone.",
     )
-    cors: list[str] | None = Option(None, "--cors", metavar="ORIGIN", help="Pages that may ask; repeatable.")
+    cors: list[str] | None = Option(
+        None, "--cors", metavar="ORIGIN", help="Origin of pages that may ask; may be repeated."
+    )
     queue: int | None = setting(help="Largest number of questions that wait: 1000 by default.")
     request_timeout: float | None = Option(
-        None, "--request-timeout", metavar="SECONDS", help="How long a request may take: 120 by default."
+        None, "--request-timeout", metavar="SECONDS", help="Seconds that a request may take: 120 by default."
     )
     grace: float | None = setting(help="Seconds that running requests have after SIGTERM: 120 by default.")
     read_timeout: float | None = setting(
         help="Seconds that the head of a request may take to come, and then its body: 30 by default."
     )
     max_connections: int | None = setting(
-        help="Largest number of connections: 1000 by default, and at most half "
-        "of the files that may be open (ulimit -n)."
+        help="Largest number of connections: 1000 by default, and at most half of the files that may be open "
+        "(ulimit -n)."
     )
     max_connections_per_address: int | None = setting(
         help="Largest number of connections of one address: 250 by default, and at most half of all."

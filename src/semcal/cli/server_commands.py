@@ -123,10 +123,8 @@ def _consequences(profile: ServerProfile) -> Iterator[tuple[str, str]]:
 
     if profile.truncated_to:
         remedy = UNCUT.get(profile.server, "switch truncation off at the server")
-        yield (
-            "sampling",
-            f"refused, for draws are cut; {remedy}, or record the cut with server.allow_truncation",
-        )
+        accepted = "record the cut with --config server.allow_truncation=true"
+        yield "sampling", f"refused, for draws are cut; {remedy}, or {accepted}"
     else:
         requests = ceil(DRAWS / profile.together)
         yield "sampling", f"{DRAWS} answers to a question take {requests} request{'s'[: requests > 1]}"

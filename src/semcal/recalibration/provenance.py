@@ -94,7 +94,7 @@ def _advice(fitted: str, present: str) -> str:
     """What to do where revisions differ; those of servers say what prompts are sent as.
 
     >>> _advice("vLLM 0.32.0: small, token ids", "vLLM 0.32.0: small, messages")
-    'prompts were token ids then: give --config server.tokenizer=DIR as then, or use --force to apply it all the same'
+    'prompts were token ids then: give --config server.tokenizer=DIR as then, or use --force ...'
     """
     for sent, instead, do in (
         ("token ids", "messages", "give --config server.tokenizer=DIR"),

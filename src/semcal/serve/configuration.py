@@ -63,9 +63,11 @@ class ServeSettings:
             raise UsageError(f"--audit must be a share from 0 to 1, such as 0.05, got {shown(self.audit)}")
         counts = ("queue", "max_body", "max_messages", "max_characters")
         for name in (*counts, "max_connections", "max_connections_per_address"):
-            as_option(getattr(self, name), option_name(name), "a positive whole number", low=0, whole=True)
-        for name in ("request_timeout", "read_timeout", "grace"):
-            as_option(getattr(self, name), option_name(name), "a positive number of seconds", low=0)
+            as_option(getattr(self, name), f"serve.{name}", "a positive whole number", low=0, whole=True)
+        seconds = "a positive number of seconds"
+        as_option(self.request_timeout, "--request-timeout", seconds, low=0)
+        for name in ("read_timeout", "grace"):
+            as_option(getattr(self, name), f"serve.{name}", seconds, low=0)
         if self.log_texts and not self.answers:
             raise UsageError(
                 "--log-texts writes answers down, and --no-answers does not; leave one of them out"

@@ -321,8 +321,8 @@ class ServerModel:
         if cut is not None and not self.client.settings.allow_truncation:
             raise ServerError(
                 f"{self.profile.url} draws from a truncated distribution ({cut}) although every request asks "
-                "for the whole one; switch that off at the server, or accept it with server.allow_truncation, "
-                "which is recorded"
+                "for the whole one; switch that off at the server, or accept it with "
+                "--config server.allow_truncation=true, which is recorded"
             )
 
     def _way(self, recalibrator: AnyRecalibrator, seed: int) -> Way:
