@@ -255,6 +255,7 @@ def solver_of(recalibrator: AnyRecalibrator) -> str | None:
 
     Examples
     --------
+    >>> from semcal.recalibration import Base
     >>> solver_of(Base()), solver_of(TemperatureScaling().fit([[1.0, 0.0]] * 4, [0, 0, 0, 1]))
     (None, 'exact')
     """
@@ -277,6 +278,7 @@ def single_temperature(recalibrator: AnyRecalibrator) -> float:
 
     Examples
     --------
+    >>> from semcal.recalibration import SE
     >>> single_temperature(SE())
     0.5
     """
