@@ -260,12 +260,9 @@ class FitWork:
     @classmethod
     def read(cls, options: FitOptions, server: opt.ServerOptions, bad: BadRows) -> FitWork:
         """Read the questions, keep them apart from the examples, and load the model."""
-        from semcal.models.language_model import PromptConfig
-
-        examples = opt.open_few_shot(options.few_shot) or ()
-        asking = PromptConfig(examples, options.system, options.template)
+        asking = opt.prompt_config(options)
         questions = read_labelled(options.file, options.columns, bad, label="fit", limit=options.limit)
-        check_apart(questions, examples, roles="a few-shot example and a question to fit on")
+        check_apart(questions, asking.few_shot, roles="a few-shot example and a question to fit on")
         validation = options.validation
         held_out = read_labelled(validation, options.columns, bad, label="fit") if validation else []
         check_apart(questions, held_out, roles="a validation question and one to fit to")
@@ -303,11 +300,9 @@ class FitWork:
     @property
     def sampling(self) -> Sampling:
         """How answers are sampled."""
-        from semcal.models.sampling import Sampling, SamplingConfig
+        from semcal.models.sampling import Sampling
 
-        options = self.options
-        config = SamplingConfig(options.m, options.seed, max_new_tokens=options.max_new_tokens)
-        return Sampling((), self.asking, config)
+        return Sampling((), self.asking, opt.sampling_config(self.options))
 
     def key(self) -> Json:
         """Everything that the result depends on."""

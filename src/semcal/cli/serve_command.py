@@ -198,8 +198,7 @@ def _service(options: ServeOptions, server: opt.ServerOptions, settings: ServeSe
     log = None if options.log is None else ReplyLog(options.log)
     label_log = None if not (log and options.label_log) else _label_log(options.label_log, log.path)
     calibration = opt.open_calibration(options.calibration)
-    few_shot = opt.open_few_shot(options.few_shot)
-    prompt = {"few_shot": few_shot, "system": options.system, "template": options.template}
+    prompt = {"few_shot": options.few_shot, "system": options.system, "template": options.template}
     uq = _with_calibration(options, server, calibration, options.fallback, **prompt)
     for line in (*calibration.report.first, *map(promise, calibration.all_thresholds)):
         info(f"serve: {line}")
