@@ -61,10 +61,10 @@ class FitOptions:
     model: str | None = opt.MODEL
     out: Path = opt.folder_option("Directory of the recalibrator.", ...)
     overwrite: bool = opt.OVERWRITE
-    method: str = Option("TS", help=f"{', '.join(FITTED)} or TS-grid (temperatures tried on FILE).")
-    loss: str = Option("NLL", help="NLL, SS, or any (TS): one of several references is said.")
+    method: str = Option("TS", help=f"Method: {', '.join(FITTED)} or TS-grid (temperatures tried on FILE).")
+    loss: str = Option("NLL", help="Loss: NLL, SS, or any (TS), the NLL of saying one of the references.")
     alpha: float | None = Option(None, help="The α of SS: 0.1, 0.25, 0.5 or 0.75.")
-    solver: str | None = Option(None, help="exact (TS), or sgd, the paper's schedule of gradient steps.")
+    solver: str | None = Option(None, help="Solver: exact (TS), or sgd, the paper's gradient steps.")
     weight_decay: float = setting(0.0, min=0, help="Weight decay of sgd: 0 by default; the paper: 0 or 0.01.")
     learning_rate: float | None = setting(
         min=0, help="Learning rate of sgd: by default the paper's, 1e-4 for TS, 1e-5 for ATS and Platt."
@@ -73,7 +73,7 @@ class FitOptions:
         None,
         metavar="DIR",
         callback=opt.out_path,
-        help="Keep the hidden states here for further fits.",
+        help="Folder that keeps the hidden states for further fits.",
     )
     select: bool = Option(
         False,
@@ -83,7 +83,7 @@ class FitOptions:
     )
     by: str | None = Option(
         None,
-        help="What --select and TS-grid choose by: gain (accuracy less Brier score; the default), or "
+        help="Rule by which --select and TS-grid choose: gain (accuracy less Brier score; by default), or "
         "brier, the paper's rule, which prefers answers that are nearly all wrong and known to be.",
     )
     validation: str | None = Option(None, metavar="FILE", help="Labelled questions to choose on.")

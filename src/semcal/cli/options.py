@@ -304,18 +304,7 @@ def with_settings(
 ) -> dict[str, Any]:
     """Return the options of a command, completed from `--config` and, for `serve`, from the environment.
 
-    Parameters
-    ----------
-    name : str
-        The name of the command.
-    command : callable
-        The function of the command.
-    options : mapping
-        The options as the command line has them, with defaults.
-    sources : sequence of str
-        The values of `--config`.
-    given : collection of str
-        The names of the options that stand on the command line, which come first.
+    The `given` options stand on the command line and come first.
     """
     parameters = parameters_of(command)
     found = read_settings(name, sources, os.environ if name == "serve" else {}, parameters)
