@@ -23,6 +23,7 @@ import pytest
 
 from semcal.data.question import Question
 from semcal.errors import SemcalWarning, UsageError
+from semcal.reply_log import ReplyLog
 from semcal.serve import connections as connections_module
 from semcal.serve import engine as engine_module
 from semcal.serve.configuration import (
@@ -36,7 +37,6 @@ from semcal.serve.configuration import (
 from semcal.serve.connections import Limits
 from semcal.serve.engine import AnswerJob, Asker, Engine, make_askers
 from semcal.serve.guard import note
-from semcal.serve.log import ReplyLog
 from semcal.servers.client import ServerClient
 from semcal.servers.settings import ServerSettings, is_loopback
 from semcal.uncertainty import SemanticUQ

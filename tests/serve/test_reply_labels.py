@@ -23,7 +23,7 @@ from semcal.errors import StoreError
 from semcal.grading.grade import as_grader
 from semcal.metrics.probability_maps import MapCandidate, ProbabilityMap
 from semcal.models.fakes import FakeLanguageModel
-from semcal.serve.log import LabelledReply, Reply, ReplyLog
+from semcal.reply_log import LabelledReply, Reply, ReplyLog
 from semcal.serve.watch import PromiseWatch
 from tests.cli.invoking import semcal as command
 from tests.serve.serving import MANY, SANG, TABLE, WHERE, WROTE, running, until, uq_of
@@ -265,7 +265,8 @@ def test_a_reply_that_a_label_log_could_not_take_is_labeled_later_all_the_same(t
         assert server.get("/ready").json()["log"] == "cannot be written"
         shared.full = False
         assert server.post(LABELS, {"id": ids[0], "correct": True}).status_code == 200
-    again = serve_command._label_log(shared.path, log.path)
+    again = ReplyLog(shared.path)
+    again.take_over(log.path)  # as a server does when it starts
     assert [again.reply(id) is not None for id in ids] == [True, True]
     assert [reply.id for reply in again.labelled()] == ids[:1]
 

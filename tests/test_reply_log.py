@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from semcal.errors import StoreError
-from semcal.serve import log as log_module
-from semcal.serve.log import LabelChoice, LabelledReply, Reply, ReplyLog
+from semcal import reply_log as log_module
+from semcal.errors import InputError, StoreError
+from semcal.reply_log import LabelChoice, LabelledReply, Reply, ReplyLog
 
 
 def reply_of(id: str, probability: float | None = 0.75, **values: object) -> Reply:
@@ -160,7 +160,7 @@ def test_of_audited_replies_the_first_label_of_these_counts(tmp_path: Path) -> N
 CRASHING = """
 import os, sys
 from pathlib import Path
-from semcal.serve.log import LabelChoice, Reply, ReplyLog
+from semcal.reply_log import LabelChoice, Reply, ReplyLog
 log = ReplyLog(Path(sys.argv[1]))
 def add(id):
     log.add(Reply(id, 0.0, "f00", {}, "paris", 0.9, 0.5, False, "model"))
@@ -215,7 +215,7 @@ def test_the_log_is_for_its_owner_alone(tmp_path: Path) -> None:
 
 
 def test_a_log_that_is_read_is_not_written_to(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="cannot use"):
+    with pytest.raises(InputError, match=r"none\.sqlite"):
         ReplyLog(tmp_path / "none.sqlite", read_only=True)
     ReplyLog(tmp_path / "log.sqlite").close()
     log = ReplyLog(tmp_path / "log.sqlite", read_only=True)
