@@ -18,7 +18,7 @@ import pytest
 from invoking import semcal, write
 
 from semcal import reply_log as log_module
-from semcal.calibration.calibrated import Calibration
+from semcal.calibration.calibration import Calibration
 from semcal.cli.app import app
 from semcal.reply_log import LabelledReply, Reply, ReplyLog, reading_logs
 from semcal.serve.watch import PromiseWatch

@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 import semcal
-from semcal.calibration.calibrated import Calibration
+from semcal.calibration.calibration import Calibration
 from semcal.reply_log import ReplyLog
 from semcal.serve import service as service_module
 from semcal.serve.requests import LABELS

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from semcal.calibration.calibrated import LabeledAnswers
+from semcal.calibration.calibration import LabeledAnswers
 from semcal.calibration.report import LikeAnswers
 from semcal.cli import serve_command
 from semcal.metrics.sequential import KEPT

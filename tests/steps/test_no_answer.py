@@ -12,13 +12,13 @@ import pytest
 from made_up_calibration import calibration, threshold
 
 import semcal
-from semcal.calibration.learn import calibrate_rows
-from semcal.calibration.learning import Learning
+from semcal.calibration.calibrator import calibrate_rows
+from semcal.calibration.configuration import CalibrationConfig
 from semcal.calibration.samples import measure_samples
 from semcal.data.question import Question
 from semcal.errors import InputError, SemcalWarning, UndefinedWarning
 from semcal.grading.rules import RuleGrader
-from semcal.models.clustering import Grouping, cluster_rows, match_answers
+from semcal.models.clustering import ClusterConfig, cluster_rows, match_answers
 from semcal.models.equivalence import ExactMatch
 from semcal.models.fakes import FakeEquivalence, FakeLanguageModel
 from semcal.rows import Row, count_ends
@@ -35,7 +35,7 @@ MOSTLY: dict[str, Any] = {**QUESTION, "samples": [None, "Ana", None, "", None], 
 
 
 def clustered(row: dict[str, Any], equivalence: Any = None) -> dict[str, Any]:
-    (found,) = cluster_rows([Row(row)], equivalence=equivalence or ExactMatch()).rows
+    (found,) = cluster_rows([Row(row)], ClusterConfig(equivalence or ExactMatch())).rows
     return found.to_json()
 
 
@@ -180,20 +180,20 @@ def labelled(n: int, without: int, seed: int = 0) -> list[Row]:
 
 
 def test_questions_without_an_answer_are_no_labels_of_a_map_and_count_as_wrong() -> None:
-    grouping = Grouping(ExactMatch())
+    grouping = ClusterConfig(ExactMatch())
     rows = labelled(200, 40)
-    learning = Learning(risk=0.4, delta=0.1)
+    learning = CalibrationConfig(risks=0.4, delta=0.1)
     with pytest.warns(SemcalWarning, match=r"280 of 2000 samples have no answer; "):
         measured = measure_samples(rows, grouping)
-    found = calibrate_rows(measured, "exact", learning=learning)
+    found = calibrate_rows(measured, ClusterConfig("exact"), config=learning)
     report, limit = found.report, found.threshold
     assert (report.no_answer, report.no_answer_samples) == (40, 280)
     assert report.n + report.apart == 160
     assert limit is not None
     assert limit.n == 80  # two in five of all, so that the coverage is that of all
     assert limit.answered <= report.apart
-    every = calibrate_rows(measured, "exact")
-    with_answers = calibrate_rows(measure_samples(rows[:160], grouping), "exact")
+    every = calibrate_rows(measured, ClusterConfig("exact"))
+    with_answers = calibrate_rows(measure_samples(rows[:160], grouping), grouping)
     assert every.map == with_answers.map
     assert every.report.base["accuracy"] == pytest.approx(with_answers.report.base["accuracy"] * 160 / 200)
     assert every.report.learning_curve == with_answers.report.learning_curve
@@ -243,7 +243,7 @@ def test_samples_are_counted_once_by_how_they_ended() -> None:
     assert count_ends([Row(row), Row(MOSTLY)]) == (1, 10, 6)
     with warnings.catch_warnings():
         warnings.simplefilter("error", SemcalWarning)
-        measure_samples(labelled(10, 1), Grouping(ExactMatch()))  # 7 of 100
+        measure_samples(labelled(10, 1), ClusterConfig(ExactMatch()))  # 7 of 100
 
 
 def test_sharper_samples_without_an_answer_choose_no_wording() -> None:

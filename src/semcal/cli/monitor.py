@@ -23,7 +23,7 @@ from semcal.reply_log import LabelChoice, LabelledReply, LoggedLabel, ReplyLog, 
 from semcal.rows import Row
 
 if TYPE_CHECKING:
-    from semcal.calibration.calibrated import Calibration
+    from semcal.calibration.calibration import Calibration
     from semcal.metrics.sequential import SequentialTest
     from semcal.serve.watch import PromiseWatch
 

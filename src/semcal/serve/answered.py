@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from semcal.calibration.calibrated import Calibration, Threshold
+from semcal.calibration.calibration import Calibration, Threshold
 from semcal.data.question import Question
 from semcal.results import Answer
 

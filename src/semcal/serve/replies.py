@@ -13,7 +13,7 @@ from typing import Any, Generic, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict
 from starlette.responses import JSONResponse
 
-from semcal.calibration.calibrated import DecisionWord
+from semcal.calibration.calibration import DecisionWord
 from semcal.files import dumps
 from semcal.rows import AnswerKind
 from semcal.serve.answered import Answered

@@ -15,12 +15,12 @@ from typing import Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from semcal.calibration.calibrated import Calibration, Threshold
+from semcal.calibration.calibration import Calibration, Threshold
 from semcal.data.question import Question, Turn, turns_of
 from semcal.data.template import Template
 from semcal.errors import InputError, UsageError, shown
+from semcal.models.distribution import temperature_of
 from semcal.models.sampling import Sampling
-from semcal.recalibration.temperature import temperature_of
 from semcal.registry import check_name
 from semcal.serve.replies import ApiError
 

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 
 from semcal import __version__
-from semcal.calibration.added import is_in_share
+from semcal.calibration.production import is_in_share
 from semcal.errors import (
     BudgetError,
     InputError,

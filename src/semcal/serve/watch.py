@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from semcal.arrays import Floats, as_option
-from semcal.calibration.calibrated import Calibration
+from semcal.calibration.calibration import Calibration
 from semcal.metrics.sequential import ABOVE, BOTH, OF_P_VALUES, EProcess, LabelComparison, SequentialTest
 from semcal.models.uniforms import uniforms
 from semcal.reply_log import LabelledReply, ReplyLog
