@@ -54,18 +54,10 @@ class _Kind(NamedTuple):
     predict: Callable[[Floats, Mapping[str, Floats]], Floats]
 
 
-def _fit_constant(_: Floats, correct: Floats, __: Floats) -> tuple[Floats, ...]:
-    return (np.array([(correct.sum() + 1) / (len(correct) + 2)]),)
-
-
 def _fit_isotonic(values: Floats, correct: Floats, _: Floats) -> tuple[Floats, ...]:
     """Distinct values (U,), and the isotonic regression of the outcomes at each (U,)."""
     table = probability_table(values[:, 0], correct)
     return table.value, table.isotonic[0]
-
-
-def _predict_isotonic(values: Floats, parameters: Mapping[str, Floats]) -> Floats:
-    return np.asarray(np.interp(values[:, 0], parameters["thresholds"], parameters["values"]))
 
 
 def _fit_logistic(values: Floats, correct: Floats, directions: Floats) -> tuple[Floats, ...]:
@@ -154,10 +146,16 @@ KINDS: Mapping[str, _Kind] = MappingProxyType(
     {
         "none": _Kind((), lambda *_: (), lambda values, _: values[:, 0]),
         "constant": _Kind(
-            ("value",), _fit_constant, lambda values, parameters: 0 * values[:, 0] + parameters["value"]
+            ("value",),
+            lambda _, correct, __: (np.array([(correct.sum() + 1) / (len(correct) + 2)]),),
+            lambda values, parameters: 0 * values[:, 0] + parameters["value"],
         ),
         "beta": _Kind(("a", "b", "c"), _fit_beta, _predict_beta),
-        "isotonic": _Kind(("thresholds", "values"), _fit_isotonic, _predict_isotonic),
+        "isotonic": _Kind(
+            ("thresholds", "values"),
+            _fit_isotonic,
+            lambda values, at: np.asarray(np.interp(values[:, 0], at["thresholds"], at["values"])),
+        ),
         "logistic": _Kind(("slopes", "intercept"), _fit_logistic, _predict_logistic),
     }
 )
