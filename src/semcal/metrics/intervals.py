@@ -157,7 +157,13 @@ class JointBootstrap(Generic[_Key]):
         if kind.of_outcomes:
             return at_least_wilsons(interval, self.units, kind.least)
         if kind.of_area is not None:
-            return self._at_least_newcombes(interval, self.right[key] * self.units / self.n, *kind.of_area)
+            right = self.right[key] * self.units / self.n
+            wrong = self.units - right
+            if np.isnan(interval.low) or min(right, wrong) >= FEW_OF_A_CLASS:
+                return interval
+            scale, shift = kind.of_area  # of AUROC, or of PRR = 2 AUROC - 1
+            ends = area_interval((interval.estimate + shift) / scale, right, wrong, self.level)
+            return interval.holding(*(scale * end - shift for end in ends))
         if not kind.zero_if_calibrated or not interval.low > 0:
             return interval
         null = self.if_calibrated(key, metric)
@@ -168,15 +174,6 @@ class JointBootstrap(Generic[_Key]):
             return interval
         least = 2 * estimate - interval.high - float(null.mean())
         return replace(interval, low=min(interval.low, max(least, 0.0)))
-
-    def _at_least_newcombes(self, interval: Interval, right: float, scale: float, shift: float) -> Interval:
-        """The interval of AUROC, or of PRR = 2 AUROC - 1, widened where a class is of few units."""
-        wrong = self.units - right
-        if np.isnan(interval.low) or min(right, wrong) >= FEW_OF_A_CLASS:
-            return interval
-        area = (interval.estimate + shift) / scale
-        low, high = (scale * end - shift for end in area_interval(area, right, wrong, self.level))
-        return interval.holding(low, high)
 
     def contrast(self, key: _Key, metric: str) -> Contrast:
         """One metric of one method, to be compared with others."""

@@ -294,17 +294,14 @@ class ProbabilityMap:
 
     def predict(self, features: Features) -> Floats:
         """Return the probabilities (N,) that answers are right."""
-        own = (1 - sum(self.weights)) * self._alone(features)
-        return sum((w * other.predict(features) for w, other in zip(self.weights, self.others)), own)
-
-    def _alone(self, features: Features) -> Floats:
-        """Return the probabilities (N,) of this map without the others."""
         candidate = self.candidate
         columns = candidate.columns(features)
         values = np.where(np.isnan(columns), self.unknown, columns)
         parameters = {name: np.array(value) for name, value in self.parameters.items()}
         f = np.clip(KINDS[candidate.kind].predict(values, parameters), 0.0, 1.0)
-        return f if self.support is None else self.support.clip(f)
+        f = f if self.support is None else self.support.clip(f)
+        others = ((w, other.predict(features)) for w, other in zip(self.weights, self.others))
+        return sum((w * p for w, p in others), (1 - sum(self.weights)) * f)
 
     def scores(self, features: Features) -> Floats:
         """Return what orders the answers (N,): the probabilities; under a constant its feature."""
@@ -512,7 +509,7 @@ def _scores(
 
 
 def _units(correct: Floats, groups: Groups | None) -> int:
-    """How many questions, or groups of them, can be told apart."""
+    """How many questions, or groups of them, there are."""
     return len(correct) if groups is None else len(np.unique(groups))
 
 

@@ -440,11 +440,6 @@ def fitted_temperature(row: Record) -> TableCell:
     return replace(cell, text=f"{cell.text}*") if row["at_bound"] else cell
 
 
-def _fitted_by(method: str, loss: str) -> str:
-    """A method with the loss that it was fitted by; Base and SE have none, and are listed under each."""
-    return method if method in UNFITTED else f"{method} by {loss}"
-
-
 #: What stands beside the losses of fits.
 LOSS_SCORES = ("ace", "auroc", "brier")
 
@@ -454,7 +449,7 @@ def _mean_losses(results: RunResults, rows: Records) -> Records:
     fits = {tuple(fit[key] for key in CANDIDATE): fit for fit in results["analyses"].get("fits") or []}
     joined = [
         {**fits.get(tuple(row[key] for key in CANDIDATE), {}), **row}
-        | {"fitted": _fitted_by(row["method"], row["loss"])}
+        | {"fitted": row["method"] if row["method"] in UNFITTED else f"{row['method']} by {row['loss']}"}
         for row in rows
         if fits
     ]
@@ -463,11 +458,14 @@ def _mean_losses(results: RunResults, rows: Records) -> Records:
 
 
 def _loss_heads(content: TableContent) -> list[tuple[str, ...]]:
+    """Methods without a loss once, others by each loss, as far as they are there."""
     names = [
-        _fitted_by(method, loss) for method in in_order(content.results["methods"]) for loss in ("NLL", "SS")
+        name
+        for method in in_order(content.results["methods"])
+        for name in ([method] if method in UNFITTED else [f"{method} by {loss}" for loss in ("NLL", "SS")])
     ]
-    heads = dict.fromkeys(product(content.results["models"], content.results["datasets"], names))
     present = {(row["model"], row["dataset"], row["fitted"]) for row in content.rows}
+    heads = product(content.results["models"], content.results["datasets"], names)
     return [head for head in heads if head in present]
 
 
