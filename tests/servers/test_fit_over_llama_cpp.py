@@ -17,8 +17,7 @@ from semcal.models.language_model import LanguageModel, PromptConfig
 from semcal.models.loading import load_model
 from semcal.recalibration.calibration_set import CalibrationSet
 from semcal.recalibration.fitted import recalibrator_and_prompt
-from semcal.recalibration.fitting import Fit, fit
-from semcal.recalibration.server_fit import ServerFit, fit_over_server, plan_over_server
+from semcal.recalibration.fitting import Fit, ServerFit, fit, fit_over_server, plan_over_server
 from semcal.servers.sampler import ServerModel, load_server
 from semcal.servers.settings import ServerSettings
 
@@ -96,10 +95,6 @@ def test_what_was_fitted_is_for_this_server_and_prompt(server: ServerModel, tmp_
     without = ServerModel(server.client, server.profile)
     with pytest.raises(UsageError, match=r"token ids.*messages"):
         recalibrator_and_prompt(without, tmp_path, None)
-    with pytest.raises(UsageError, match=r"server\.tokenizer"):
-        fit(without, QUESTIONS[:6], progress=False)
-    with pytest.raises(UsageError, match=r"ATS.*hidden states"):
-        fit(server, QUESTIONS[:6], method="ATS", progress=False)
 
 
 def test_the_plan_counts_what_is_asked(server: ServerModel) -> None:
