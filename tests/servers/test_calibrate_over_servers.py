@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 import semcal
-from semcal.calibration.calibration import Calibration, is_made_for
+from semcal.calibration.calibration import Calibration
+from semcal.calibration.compatibility import is_made_for
 from semcal.demo.questions import load_set
 from semcal.errors import SemcalWarning, UsageError
 from tests.cli.invoking import semcal as command
