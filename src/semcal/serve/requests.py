@@ -29,11 +29,8 @@ CHAT, CHECK, LABELS = "/v1/chat/completions", "/v1/semcal/check", "/v1/semcal/la
 _CLOSE = 1e-9
 #: Digits of the hash that tells chats with the same last turn apart.
 _DIGITS = 16
-
-
 Style = Literal["sentence", "refusal", "pass", "error"]
 """How an abstention is said."""
-
 
 # ---- Bodies
 
