@@ -32,7 +32,7 @@ FLOORS: tuple[tuple[str, str, str, str], ...] = (
     ("calibration", "calibrated.py", "", "learn.py"),
     (
         "steps, store,\nmodels, servers,\nrecalibration, grading",
-        "run_steps · sampling.py\ncausal_lm.py · decoding.py\nclustering.py · nli.py",
+        "run_stages · sampling.py\ncausal_lm.py · decoding.py\nclustering.py · nli.py",
         "calibration_set.py\nfitting.py · exact_fit.py\nmethods.py · saving.py",
         "store.py · sampling.py\nfitting.py · choosing.py\nclustering.py · grade.py",
     ),

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from semcal.rows import Row
 from semcal.workers import Progress
 
-#: Enough to keep a server busy, and few to ask again after a stop.
+#: Enough to keep a server busy; their replies fit into memory.
 REQUESTS_A_BLOCK = 128
 
 
@@ -268,7 +268,7 @@ def requests_a_question(model: Sampler, m: int, ways: int) -> int:
 def questions_a_block(model: Sampler, m: int, ways: int, usual: int) -> int:
     """How many questions are sampled, each in `ways` ways, before they are kept: `usual` at most.
 
-    Of a server as many as make about 128 requests: what a stop may lose.
+    Of a server as many as make about 128 requests, whose replies are in memory at the same time.
     """
     requests = requests_a_question(model, m, ways)
     return max(1, min(usual, REQUESTS_A_BLOCK // requests)) if requests else usual
