@@ -32,7 +32,7 @@ from semcal.models import Prompt, load_model
 from semcal.models.language_model import PromptConfig, SampleRequest
 from semcal.recalibration import Temperature, fit_temperatures
 from semcal.recalibration.calibration_set import CalibrationSet, calibration_features
-from semcal.recalibration.fitting import fit_over_server
+from semcal.recalibration.server_fit import fit_over_server
 from semcal.servers.sampler import Route, ServerModel, load_server, reading_at
 
 QUESTIONS, M, MOST_TOKENS, BINS = 200, 10, 24, 20

@@ -24,15 +24,15 @@ import numpy as np
 
 from benchmarks import NotRun, data_folder
 from semcal import fit, load_equivalence, load_model, metrics
-from semcal.calibration.learn import calibrate
+from semcal.calibration.calibrator import calibrate
 from semcal.data.question import Question
 from semcal.demo.questions import load_set
 from semcal.errors import SemcalWarning
 from semcal.grading.grade import grade_together
 from semcal.grading.rules import Grader, RuleGrader
+from semcal.models.distribution import Temperature
 from semcal.models.equivalence import Equivalence
 from semcal.models.language_model import LanguageModel, PromptConfig
-from semcal.recalibration.temperature import Temperature
 from semcal.rows import Row
 from tests.json_rows import calibrate_samples, grade_row, measure_rows, sample_candidates
 

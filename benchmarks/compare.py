@@ -1,4 +1,4 @@
-"""Grouping the same samples by meaning: semcal, uqlm, lm-polygraph, TruthTorchLM and the original code.
+"""ClusterConfig the same samples by meaning: semcal, uqlm, lm-polygraph, TruthTorchLM and the original code.
 
     SEMCAL_COMPARE_PYTHON=<a Python that has them> SEMCAL_COMPARE_ORIGINAL=<jlko/semantic_uncertainty> \\
         python -m benchmarks compare
@@ -27,11 +27,11 @@ from transformers.utils.logging import disable_progress_bar
 from benchmarks import not_run
 from benchmarks._compare_tools import ODD, TOOLS, Partition, ask
 from benchmarks.nli_calls import ATLAS_QUESTIONS, M
-from semcal import __version__, score
+from semcal import __version__, load_equivalence, score
 from semcal.demo.paths import language_model_dir, nli_model_dir
 from semcal.demo.questions import SETS, load_set
 from semcal.errors import SemcalError
-from semcal.models import cluster_answers, load_equivalence, load_model
+from semcal.models import cluster_answers, load_model
 from semcal.models.equivalence import side_of
 from semcal.models.language_model import PromptConfig
 from semcal.recalibration import Temperature

@@ -22,8 +22,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks import NotRun, data_folder
+from semcal import load_equivalence
 from semcal.meaning.rules import decide
-from semcal.models import cluster_answers, load_equivalence
+from semcal.models import cluster_answers
 from semcal.models.equivalence import EmbeddedEquivalence, Equivalence
 from semcal.text.normal_form import normal_form
 from tools.equivalence.pairs import read

@@ -17,7 +17,8 @@ from semcal.demo.questions import load_set
 from semcal.models.language_model import PromptConfig
 from semcal.models.loading import load_model
 from semcal.recalibration.calibration_set import CalibrationSet
-from semcal.recalibration.fitting import fit, fit_over_server
+from semcal.recalibration.fitting import fit
+from semcal.recalibration.server_fit import fit_over_server
 
 ASKED = 200
 QUICK = {"ASKED": 6}

@@ -41,10 +41,11 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
 
 from benchmarks import NotRun, data_folder
+from semcal import load_equivalence
 from semcal.demo.paths import language_model_dir, nli_model_dir
 from semcal.demo.questions import SETS, load_set
 from semcal.errors import SemcalWarning
-from semcal.models import cluster_answers, load_equivalence, load_model
+from semcal.models import cluster_answers, load_model
 from semcal.models.equivalence import CachedEquivalence, Equivalence, Triple
 from semcal.models.language_model import PromptConfig
 from semcal.recalibration import Temperature

@@ -47,7 +47,7 @@ from semcal.measures import components
 from semcal.models import CausalLanguageModel
 from semcal.models.language_model import PromptConfig
 from semcal.models.nli import CrossEncoder
-from semcal.models.sampling import Sampling, sample_runs
+from semcal.models.sampling import Sampling, SamplingConfig, sample_runs
 from semcal.recalibration import (
     ATS,
     SE,
@@ -229,7 +229,9 @@ def ours(
     equivalence = Judge(parts.nli, parts.nli_tokenizer, name="base", revision="", says=answers.entailed)
     clock = Clock()
     asking, seeds = PromptConfig(parts.few_shot), tuple(range(runs))
-    sampled = sample_runs(model, asked, Sampling(tuple(under.values()), asking, M, seeds, STEPS))
+    sampled = sample_runs(
+        model, asked, Sampling(tuple(under.values()), asking, SamplingConfig(M, max_new_tokens=STEPS), seeds)
+    )
     rows = [
         {**one.add_to(Row(q.row())).json, "method": method, "run": run}
         for run, of_run in enumerate(sampled)

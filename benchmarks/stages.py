@@ -36,7 +36,7 @@ from semcal.models.causal_lm import Rescoring
 from semcal.models.decoding import PrefixCache
 from semcal.models.drawing import Distributions
 from semcal.models.language_model import PromptConfig, SampleRequest
-from semcal.models.sampling import Sampling
+from semcal.models.sampling import Sampling, SamplingConfig
 from semcal.recalibration import Base
 from semcal.rows import Row
 from tests.json_rows import cluster_rows, grade_row, measure_rows
@@ -161,7 +161,9 @@ def run(net: Any, nli: Sequence[Any], m: int, length: int) -> dict[str, float]:
     asked = questions(QUESTIONS, seed=3)
     stages = Stages()
     with inside_sampling(stages, limit), stages.stage("decoding"):
-        [[sampled]] = sampling.sample_runs(model, asked, Sampling((Base(),), ASKING, m, (0,), limit))
+        [[sampled]] = sampling.sample_runs(
+            model, asked, Sampling((Base(),), ASKING, SamplingConfig(m, max_new_tokens=limit))
+        )
     rows = [one.add_to(Row(question.row())).json for question, one in zip(asked, sampled)]
     with stages.stage("clustering"):
         clustered, pairs = cluster_rows(rows, equivalence=equivalence)

@@ -13,12 +13,17 @@ from semcal.registry import attribute
 
 if TYPE_CHECKING:
     from semcal import errors, metrics, recalibration
-    from semcal.calibration.calibrated import Calibration
-    from semcal.calibration.learn import calibrate
+    from semcal.calibration.calibration import Calibration
+    from semcal.calibration.calibrator import Calibrator, calibrate
+    from semcal.calibration.configuration import CalibrationConfig
+    from semcal.data.arguments import Questions
     from semcal.data.question import Question
-    from semcal.inputs import EquivalenceLike, ModelLike, Questions, Samples
+    from semcal.inputs import EquivalenceLike, ModelLike, Samples, load_equivalence
     from semcal.measures import confidence
-    from semcal.models.loading import load_equivalence, load_model
+    from semcal.models.clustering import ClusterConfig
+    from semcal.models.language_model import PromptConfig
+    from semcal.models.loading import load_model
+    from semcal.models.sampling import SamplingConfig
     from semcal.recalibration.fitted import Fit, RecalibratorLike
     from semcal.recalibration.fitting import fit
     from semcal.results import Answer, Results, score
@@ -30,23 +35,28 @@ __version__ = "0.1.0"
 #: Name → the module that holds it, imported when the name is first used.
 _ADDRESSES = {
     "Answer": "results",
-    "Calibration": "calibration.calibrated",
+    "Calibration": "calibration.calibration",
+    "CalibrationConfig": "calibration.configuration",
+    "Calibrator": "calibration.calibrator",
+    "ClusterConfig": "models.clustering",
     "EquivalenceLike": "inputs",
     "Fit": "recalibration.fitted",
     "ModelLike": "inputs",
+    "PromptConfig": "models.language_model",
     "Question": "data.question",
-    "Questions": "inputs",
+    "Questions": "data.arguments",
     "RecalibratorLike": "recalibration.fitted",
     "Results": "results",
     "Samples": "inputs",
+    "SamplingConfig": "models.sampling",
     "SemanticUQ": "uncertainty",
     "ask_many": "uncertainty",
-    "calibrate": "calibration.learn",
+    "calibrate": "calibration.calibrator",
     "check": "uncertainty",
     "confidence": "measures",
     "errors": "",
     "fit": "recalibration.fitting",
-    "load_equivalence": "models.loading",
+    "load_equivalence": "inputs",
     "load_model": "models.loading",
     "load_server": "servers.sampler",
     "metrics": "",
@@ -57,14 +67,19 @@ _ADDRESSES = {
 __all__ = [
     "Answer",
     "Calibration",
+    "CalibrationConfig",
+    "Calibrator",
+    "ClusterConfig",
     "EquivalenceLike",
     "Fit",
     "ModelLike",
+    "PromptConfig",
     "Question",
     "Questions",
     "RecalibratorLike",
     "Results",
     "Samples",
+    "SamplingConfig",
     "SemanticUQ",
     "__version__",
     "ask_many",

@@ -87,7 +87,7 @@ def load_plugins(names: Iterable[str] = ()) -> None:
     if (names := list(names)) and str(Path.cwd()) not in sys.path:
         sys.path.append(str(Path.cwd()))
     for name in names:
-        _import_plugin(name, "--plugin")
+        _import_plugin(name, "plugins")
         PLUGINS.extend({name} - {*PLUGINS})
 
 
@@ -134,13 +134,13 @@ class Catalogue(dict[str, _Named]):
 def attribute(package: str, addresses: Mapping[str, str], name: str) -> Any:
     """Import an attribute of a package and set it there, as the body of its `__getattr__`.
 
-    `addresses` maps each name to the submodule that holds it, "" for a submodule of that name; AttributeError
-    for any other name.
+    `addresses` maps each name to the submodule that holds it, "" for a submodule of that name, ".other"
+    for a module of the package above; AttributeError for any other name.
     """
     if name not in addresses:
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
     with naming_extra(f"{package}.{name}"):
-        module = import_module(f"{package}.{addresses[name] or name}")
+        module = import_module(f".{addresses[name] or name}", package)
     value = getattr(module, name) if addresses[name] else module
     setattr(sys.modules[package], name, value)
     return value

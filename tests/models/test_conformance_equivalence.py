@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import tiny_nli
 
+from semcal.inputs import load_equivalence
 from semcal.models.clustering import cluster_answers
 from semcal.models.equivalence import CachedEquivalence, Equivalence
 from semcal.models.fakes import FakeEquivalence
-from semcal.models.loading import load_equivalence
 from semcal.servers.settings import ServerSettings
 from tests.servers.verdict_server import VerdictServer
 

@@ -12,8 +12,8 @@ from tiny_models import save
 import semcal
 from semcal.errors import SemcalWarning
 from semcal.models import tree_cache
+from semcal.models.distribution import Base
 from semcal.models.language_model import Prompt
-from semcal.recalibration.temperature import Base
 
 
 @pytest.fixture(scope="module")

@@ -25,8 +25,8 @@ from transformers import (
 
 from semcal.demo.paths import nli_model_dir
 from semcal.errors import ModelError, SemcalWarning
+from semcal.inputs import load_equivalence
 from semcal.models import nli
-from semcal.models.loading import load_equivalence
 from semcal.models.nli import (
     CrossEncoder,
     FirstTokenLayer,

@@ -12,9 +12,9 @@ import semcal
 from semcal.data.question import Turn
 from semcal.errors import ModelError, SemcalWarning
 from semcal.models import Prompt, tokenization
+from semcal.models.distribution import Temperature
 from semcal.models.language_model import SampleRequest
 from semcal.models.tokenization import chat_format
-from semcal.recalibration.temperature import Temperature
 
 resource = pytest.importorskip("resource")
 

@@ -13,7 +13,7 @@ from scipy.special import logsumexp
 
 from semcal.errors import FitError
 from semcal.recalibration import TemperatureFit, fit_temperatures
-from semcal.recalibration.fitting import GoldTokens, ServerFit, fit_by_losses
+from semcal.recalibration.server_fit import GoldTokens, ServerFit, fit_by_losses
 
 Array = NDArray[np.float64]
 

@@ -39,7 +39,7 @@ def test_ts_grid_needs_samples_alone_and_ends_at_the_hottest_that_a_server_takes
         (["--solver", "sgd"], "--solver sgd"),
         (["--plot", "loss.svg"], "--plot"),
         (["--features", "states"], "--features"),
-        ([], "--tokenizer DIR"),
+        ([], "server.tokenizer=DIR"),
     ],
 )
 def test_what_a_server_cannot_be_fitted_by_is_refused(

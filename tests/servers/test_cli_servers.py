@@ -6,8 +6,6 @@ import json
 import os
 import re
 import signal
-import time
-from collections import Counter
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,7 +23,6 @@ from semcal.servers.protocol import ServerProfile
 from semcal.servers.sampler import ServerModel
 from semcal.servers.settings import Endpoint, ServerSettings
 from tests.cli.invoking import semcal, write
-from tests.cli.running import finish, start
 from tests.servers import fake_model
 from tests.servers.fake_chat import model_of
 from tests.servers.fake_server import FakeServer
@@ -45,19 +42,9 @@ def drawn(server: FakeServer) -> list[dict[str, Any]]:
     return [body for _, body in server.requests if "Question: " in json.dumps(body)]
 
 
-@pytest.mark.parametrize(
-    ("model", "option"),
-    [
-        *(("atlas", option) for option in (["--concurrency", 4], ["--allow-truncation"], ["--max-cost", 2])),
-        *(
-            ("openai:http://127.0.0.1:9/v1#x", option)
-            for option in (["--workers", 2], ["--dtype", "float32"], ["--memory", "1GB"])
-        ),
-    ],
-)
-def test_options_of_the_other_kind_of_model_are_refused(model: str, option: list[object], file: Path) -> None:
-    code, _, said = semcal("sample", file, "--model", model, *option)
-    assert (code, option[0] in said) == (2, True), said
+def test_an_option_of_local_models_is_refused(file: Path) -> None:
+    code, _, said = semcal("sample", file, "--model", "openai:http://127.0.0.1:9/v1#x", "--workers", 2)
+    assert (code, "--workers" in said) == (2, True), said
 
 
 def test_a_recalibrator_that_is_no_temperature_is_refused_with_why() -> None:
@@ -83,8 +70,10 @@ def test_a_budget_ends_the_command_before_it_is_passed(file: Path, tmp_path: Pat
     with FakeServer() as server:
         how = ("sample", file, "--model", server.name)
         assert semcal(*how, "--limit", 1)[0] == 0  # probes
-        code, _, said = semcal(*how, "--out", tmp_path / "rows.jsonl", "--max-tokens-total", 600)
-    assert (code, "--max-tokens-total 600" in said) == (1, True)
+        code, _, said = semcal(
+            *how, "--out", tmp_path / "rows.jsonl", "--config", "server.max_tokens_total=600"
+        )
+    assert (code, "server.max_tokens_total 600" in said) == (1, True)
     assert not (tmp_path / "rows.jsonl").exists()
     spent = re.search(r"(\d+) tokens in, (\d+) out", said)
     assert spent is not None
@@ -101,6 +90,13 @@ def test_of_a_server_fewer_questions_are_kept_together_the_more_requests_they_ta
     ]
     assert found == [12, 6, 1, 32, 64]
     assert questions_a_block(FakeLanguageModel({}), 10, 2, 64) == 64
+
+
+def test_thinking_that_the_token_limit_ends_is_no_answer_and_a_warning(file: Path) -> None:
+    with FakeServer(reasons="field") as server:
+        code, rows, said = semcal("sample", file, "--limit", 2, "--model", server.name, "--m", 3)
+    assert (code, [row["samples"] for row in rows]) == (0, [[None, None, None]] * 2)
+    assert re.search("warning: 6 of 6 answers .*--max-new-tokens", said)
 
 
 class Shaping(FakeServer):
@@ -143,7 +139,7 @@ def test_answers_whose_end_is_not_told_are_counted_and_their_end_is_null(file: P
 def test_a_server_that_truncates_is_refused(file: Path) -> None:
     with FakeServer(truncates="always", log_probs="masked") as server:
         code, _, said = semcal("sample", file, "--model", server.name)
-    assert (code, "--allow-truncation" in said) == (1, True), said
+    assert (code, "server.allow_truncation" in said) == (1, True), said
 
 
 def test_a_measure_of_likelihoods_is_refused_where_there_are_none_before_anything_is_paid_for(
@@ -167,37 +163,6 @@ def test_a_measure_of_likelihoods_is_refused_where_there_are_none_before_anythin
 
 
 # What is finished is kept
-
-
-def test_a_command_that_was_killed_resumes_with_the_same_rows_and_pays_for_no_finished_block_again(
-    tmp_path: Path,
-) -> None:
-    many = [{"id": f"{k}-{i}", "question": row["question"]} for k in range(22) for i, row in enumerate(ASKED)]
-    file = write(tmp_path / "q.jsonl", many)  # blocks of 64, 64 and 4
-    with FakeServer(log_probs="scaled") as server:
-        arguments = ["sample", file, "--model", server.name, "--m", "2", "--seed", "4"]
-        assert semcal(*arguments, "--out", tmp_path / "whole.jsonl")[0] == 0
-        whole = Counter(json.dumps(body, sort_keys=True) for body in drawn(server))
-        server.requests.clear()
-        server.quirks.delay = 0.01
-        out = tmp_path / "rows.jsonl"
-        running = start(*arguments, "--out", out, "--quiet", said=tmp_path / "said")
-        try:
-            while len(server.requests) < 64 + 20:  # a request a question
-                assert running.is_alive(), "it has ended before it could be killed"
-                time.sleep(0.01)
-        finally:
-            running.kill()
-            assert finish(running) == -signal.SIGKILL
-        assert not out.exists()
-        server.quirks.delay = 0
-        code, _, said = semcal(*arguments, "--out", out)
-        assert (code, "resuming" in said) == (0, True), said
-        sent = Counter(json.dumps(body, sort_keys=True) for body in drawn(server))
-    assert out.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
-    assert sent.keys() == whole.keys()
-    again = [body for body, count in sent.items() if count > whole[body]]
-    assert 0 < len(again) <= 64  # of the block in hand
 
 
 def test_ctrl_c_while_connections_are_closed_ends_the_command_with_130(

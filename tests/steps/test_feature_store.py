@@ -16,9 +16,9 @@ import torch
 from semcal.data.question import chat
 from semcal.errors import StoreError
 from semcal.models.fakes import FakeLanguageModel
+from semcal.models.features import row_counts
 from semcal.models.language_model import Prompt
 from semcal.recalibration import CalibrationFeatures, feature_store
-from semcal.recalibration.attentive import row_counts
 from semcal.recalibration.feature_store import Manifest, stored_features
 
 QUESTIONS = [f"How far is mill {number}?" for number in range(7)]

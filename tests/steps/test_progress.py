@@ -17,12 +17,12 @@ import semcal
 from semcal.cli import console
 from semcal.data.question import Question
 from semcal.errors import QuestionError
+from semcal.models.distribution import Temperature
 from semcal.models.equivalence import ExactMatch
 from semcal.models.fakes import FakeLanguageModel
 from semcal.models.language_model import Capabilities, PromptConfig, SampleRequest
 from semcal.models.sampling import BLOCK_QUESTIONS, BLOCK_TOKENS, CHARACTERS
 from semcal.progress import Advance, ProgressClock, bar, duration, note_block, note_resumed
-from semcal.recalibration.temperature import Temperature
 from semcal.servers.client import Usage
 from semcal.store import Store
 from tests.cli.invoking import Terminal
@@ -35,7 +35,7 @@ QUESTIONS = [Question(f"q{i}", f"Who built mill {i}?", ("Ana",)) for i in range(
 @pytest.fixture(autouse=True)
 def _groups_by_normal_forms(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where no equivalence is named answers are grouped by normal forms: that is not what is tested here."""
-    monkeypatch.setattr("semcal.inputs.DEFAULT", "exact")
+    monkeypatch.setattr("semcal.inputs.load_equivalence", lambda *_, **__: ExactMatch())
 
 
 class Watch:

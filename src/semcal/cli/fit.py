@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from typer import Argument, Option
 
 from semcal.cli import options as opt
+from semcal.cli.config_file import setting
 from semcal.cli.console import (
     Output,
     info,
@@ -57,16 +58,16 @@ class FitOptions:
     """The options of `semcal fit`."""
 
     file: str = Argument(metavar="FILE", help="Labelled questions {question, answers, context?}.")
-    model: str = opt.MODEL
+    model: str | None = opt.MODEL
     out: Path = opt.folder_option("Directory of the recalibrator.", ...)
     overwrite: bool = opt.OVERWRITE
     method: str = Option("TS", help=f"{', '.join(FITTED)} or TS-grid (temperatures tried on FILE).")
     loss: str = Option("NLL", help="NLL, SS, or any (TS): one of several references is said.")
     alpha: float | None = Option(None, help="The α of SS: 0.1, 0.25, 0.5 or 0.75.")
     solver: str | None = Option(None, help="exact (TS), or sgd, the paper's schedule of gradient steps.")
-    weight_decay: float = Option(0.0, min=0, help="Of sgd; the paper: 0 or 0.01.")
-    learning_rate: float | None = Option(
-        None, min=0, help="Of sgd; the paper: 1e-4 for TS, 1e-5 for ATS and Platt."
+    weight_decay: float = setting(0.0, min=0, help="Weight decay of sgd: 0 by default; the paper: 0 or 0.01.")
+    learning_rate: float | None = setting(
+        min=0, help="Learning rate of sgd: by default the paper's, 1e-4 for TS, 1e-5 for ATS and Platt."
     )
     features: Path | None = Option(
         None,
@@ -138,6 +139,7 @@ class FitOptions:
         from semcal.recalibration.fitting import check_method
         from semcal.recalibration.provenance import CHOSEN_BY
 
+        opt.required_model(self.model)
         check_name(self.method, (*FITTED, *FROM_SAMPLES), what="method")
         check_name(self.measure, MEASURES, what="measure")
         check_name(self.chosen_by, CHOSEN_BY, what="rule of choice")
@@ -152,8 +154,8 @@ class FitOptions:
                 "--select chooses on questions of their own; give them with --validation FILE",
             ),
             (self.validation is not None and not self.select, "--validation goes with --select"),
-            (self.weight_decay and no_steps, f"--weight-decay {no_sgd}"),
-            (self.learning_rate and no_steps, f"--learning-rate {no_sgd}"),
+            (self.weight_decay and no_steps, f"fit.weight_decay {no_sgd}"),
+            (self.learning_rate and no_steps, f"fit.learning_rate {no_sgd}"),
             (self.by is not None and not self.samples, "--by goes with --select or TS-grid"),
             (
                 self.plot is not None and self.samples,
@@ -207,9 +209,6 @@ def command(options: FitOptions, server: opt.ServerOptions) -> int:
         unfinished_work = open_unfinished(options.out, work.key(), fresh=options.fresh)
         served = work.equivalence if names_a_server(options.equivalence) else None
         with spending("fit", model=work.model, equivalence=served):
-            equivalence = work.equivalence if options.samples else None
-            if equivalence is not None or not options.exact or work.over_server:
-                unfinished_work.begin()
             fit = work.fit_grid if options.from_samples else work.select if options.select else work.fit
             result = fit(unfinished_work.folder)
         if not options.samples:
@@ -261,11 +260,10 @@ class FitWork:
     @classmethod
     def read(cls, options: FitOptions, server: opt.ServerOptions, bad: BadRows) -> FitWork:
         """Read the questions, keep them apart from the examples, and load the model."""
-        from semcal.data.template import as_template
         from semcal.models.language_model import PromptConfig
 
         examples = opt.open_few_shot(options.few_shot) or ()
-        asking = PromptConfig(examples, as_template(options.template, options.system))
+        asking = PromptConfig(examples, options.system, options.template)
         questions = read_labelled(options.file, options.columns, bad, label="fit", limit=options.limit)
         check_apart(questions, examples, roles="a few-shot example and a question to fit on")
         validation = options.validation
@@ -280,7 +278,7 @@ class FitWork:
         if work.over_server:
             options.check_server(model.name)
             if options.from_samples:
-                from semcal.recalibration.temperature import SE
+                from semcal.models.distribution import SE
 
                 check_likelihoods(model, SE(), options.measure)
         return work
@@ -305,10 +303,11 @@ class FitWork:
     @property
     def sampling(self) -> Sampling:
         """How answers are sampled."""
-        from semcal.models.sampling import Sampling
+        from semcal.models.sampling import Sampling, SamplingConfig
 
         options = self.options
-        return Sampling((), self.asking, options.m, (options.seed,), options.max_new_tokens)
+        config = SamplingConfig(options.m, options.seed, max_new_tokens=options.max_new_tokens)
+        return Sampling((), self.asking, config)
 
     def key(self) -> Json:
         """Everything that the result depends on."""
@@ -355,7 +354,7 @@ class FitWork:
         """What a fit would read, in words."""
         options = self.options
         if self.over_server:
-            from semcal.recalibration.fitting import plan_over_server
+            from semcal.recalibration.server_fit import plan_over_server
 
             return plan_over_server(self.model, labelled, loss=options.loss)  # type: ignore[arg-type]
         reads_all = FITTED[options.method].reads_sequences or options.features is not None
@@ -400,7 +399,7 @@ class FitWork:
 
     def select(self, keep: Path) -> Json:
         """Fit every candidate and choose one for each measure."""
-        from semcal.models.clustering import Grouping
+        from semcal.models.clustering import ClusterConfig
         from semcal.recalibration.calibration_set import CalibrationSet
         from semcal.recalibration.choosing import Sweep, fit_and_select
 
@@ -415,7 +414,7 @@ class FitWork:
                 labelled,
                 self.validation,
                 self.sampling,
-                Grouping(self.equivalence),
+                ClusterConfig(self.equivalence),
                 Sweep([options.method], options.learning_rate, options.features, options.chosen_by),
                 progress=begin,
                 keep=keep,
@@ -424,11 +423,11 @@ class FitWork:
 
     def fit_grid(self, keep: Path) -> Json:
         """Choose a temperature of the grid for each measure."""
-        from semcal.models.clustering import Grouping
+        from semcal.models.clustering import ClusterConfig
         from semcal.recalibration.choosing import choose_temperatures, rows_at_temperatures
         from semcal.store import Store
 
-        clustering = Grouping(self.equivalence)
+        clustering = ClusterConfig(self.equivalence)
         questions = self._questions_to_sample(report=True)
         with progress(self.options.method, len(questions)) as update:
             rows = rows_at_temperatures(
@@ -536,7 +535,8 @@ def _remove_choices(out: Path) -> None:
 
 
 def _result(fitted: Fitted, report: Json, provenance: Provenance) -> dict[str, Any]:
-    from semcal.recalibration.temperature import solver_of, temperature_of
+    from semcal.models.distribution import temperature_of
+    from semcal.recalibration.temperature import solver_of
 
     if report.get("at_bound"):
         info(

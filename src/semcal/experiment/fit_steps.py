@@ -23,22 +23,32 @@ from pydantic import BaseModel, ConfigDict
 from semcal.arrays import Floats
 from semcal.data.datasets import load_questions
 from semcal.data.question import Question, plain_text
-from semcal.errors import QuestionError
+from semcal.errors import QuestionError, StoreError
 from semcal.experiment.grid_settings import Model
+from semcal.inputs import load_equivalence
 from semcal.installation import versions
+from semcal.models.distribution import (
+    AnyRecalibrator,
+    Base,
+    StateReader,
+    Temperature,
+    fingerprint,
+    temperature_of,
+)
 from semcal.models.equivalence import Equivalence
 from semcal.models.language_model import LanguageModel, PromptConfig, Sampler, SampleRequest
-from semcal.models.loading import load_equivalence, load_model
+from semcal.models.loading import load_model
 from semcal.recalibration.choosing import CandidateFit
-from semcal.recalibration.methods import RECALIBRATORS
+from semcal.recalibration.methods import RECALIBRATORS, make_unfitted
+from semcal.recalibration.saving import from_pretrained
 from semcal.rows import Json, Row
 from semcal.servers.settings import ServerSettings, read_api_key
-from semcal.steps import RecalibratorSource, WorkerState
+from semcal.steps import RecalibratorSource, Step, WorkerState
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from semcal.recalibration.attentive import AnyRecalibrator, CalibrationFeatures
+    from semcal.models.features import CalibrationFeatures
     from semcal.recalibration.calibration_set import CalibrationSet
     from semcal.recalibration.exact_fit import LogPartitionTable
 
@@ -92,10 +102,11 @@ class GridState(WorkerState):
         self._chosen: tuple[Model | None, str] = None, "exact"
         self._loaded: tuple[Model | None, str | None] = None, None
         self._calibration: CalibrationTables | None = None
+        self._fitted: dict[str, AnyRecalibrator] = {}
 
-    def choose(self, model: Model, equivalence: str) -> None:
-        """Say which models the next job needs; each is loaded when it is used."""
-        self._chosen = model, equivalence
+    def choose(self, models: tuple[Model, str]) -> None:
+        """Take up the model and the equivalence of the next job; each is loaded when it is used."""
+        self._chosen = models
 
     @property
     def model(self) -> Sampler:
@@ -128,6 +139,25 @@ class GridState(WorkerState):
         self._language_model = self._calibration = None
         self._fitted.clear()
         gc.collect()
+
+    def recalibrator(self, source: RecalibratorSource) -> AnyRecalibrator:
+        """Return the recalibrator that a source stands for.
+
+        StoreError if what lies in the run folder is damaged or another one.
+        """
+        if source.temperature is not None:
+            return Temperature(source.temperature)
+        if source.folder is None or source.fingerprint is None:
+            return make_unfitted(source.name)
+        if source.fingerprint not in self._fitted:
+            recalibrator, _ = from_pretrained(self.folder / source.folder)
+            if fingerprint(recalibrator) != source.fingerprint:
+                raise StoreError(
+                    f"{self.folder / source.folder} holds another recalibrator than the one that this run "
+                    "was made with; delete the folder blocks/fit and run the same command again"
+                )
+            self._fitted[source.fingerprint] = recalibrator
+        return self._fitted[source.fingerprint]
 
     def calibration(self, source: CalibrationSource) -> CalibrationTables:
         """The calibration questions; their features are made where they are not there yet.
@@ -204,7 +234,7 @@ class Identities(BaseModel):
 
 
 @dataclass(frozen=True)
-class IdentifyStep:
+class IdentifyStep(Step):
     """Revisions of the models, and hashes of the prompts of all data sets."""
 
     name: ClassVar[str] = "identify"
@@ -222,7 +252,7 @@ class IdentifyStep:
 
 
 @dataclass(frozen=True)
-class CheckStep:
+class CheckStep(Step):
     """The prompt of the first test question, and every question that the model cannot be asked."""
 
     name: ClassVar[str] = "check"
@@ -256,8 +286,6 @@ class CheckStep:
 
     def _unaskable(self, models: WorkerState, questions: Sequence[Question]) -> list[QuestionError]:
         """Questions that a server cannot be asked, as far as is known beforehand."""
-        from semcal.recalibration.temperature import Base
-
         prompts = self.asking.prompts(models.model, questions)
         request = SampleRequest(prompts, [Base()], max_new_tokens=self.max_new_tokens)
         return models.model.invalid_prompts_for_sampling(request)
@@ -275,7 +303,7 @@ class CheckStep:
 
 
 @dataclass(frozen=True)
-class FeaturesStep:
+class FeaturesStep(Step):
     """The model reads the calibration questions, into the folder for features."""
 
     name: ClassVar[str] = "features"
@@ -304,7 +332,7 @@ class KeptFit(BaseModel):
 
 
 @dataclass(frozen=True)
-class FitStep:
+class FitStep(Step):
     """Candidates of one method, fitted and kept in the run folder; a row for each."""
 
     name: ClassVar[str] = "fit"
@@ -323,7 +351,6 @@ class FitStep:
         from semcal.recalibration.choosing import fit_candidate
         from semcal.recalibration.fitting import mean_loss_of
         from semcal.recalibration.saving import save_pretrained
-        from semcal.recalibration.temperature import fingerprint, temperature_of
 
         calibration, model = models.calibration(self.source), models.language_model
         provenance = provenance_of(
@@ -382,7 +409,7 @@ def _parameter_count(recalibrator: AnyRecalibrator) -> int:
 
 
 @dataclass(frozen=True)
-class DiagnoseStep:
+class DiagnoseStep(Step):
     """What each candidate does to the tokens of the answers to the validation questions, its rows."""
 
     name: ClassVar[str] = "diagnose"
@@ -462,7 +489,7 @@ def token_effects(
     """
     import torch
 
-    from semcal.recalibration.attentive import ATS, inverse_temperatures
+    from semcal.recalibration.attentive import inverse_temperatures
 
     rows, weights = features.predicting_rows(), features.token_weights().numpy()
     parts: dict[str, list[tuple[Tensor, ...]]] = {name: [] for name in recalibrators}
@@ -471,14 +498,14 @@ def token_effects(
         beta = {
             name: inverse_temperatures(recalibrator, features)
             for name, recalibrator in recalibrators.items()
-            if isinstance(recalibrator, ATS)
+            if isinstance(recalibrator, StateReader)
         }
         width = model.logits(features.states[rows[:1]]).shape[1]
         for part in torch.split(torch.arange(len(rows)), max(1, CHUNK // width)):
             logits = model.logits(features.states[rows[part]]).float()
             targets = features.targets[part, None].to(logits.device)
             for name, recalibrator in recalibrators.items():
-                if isinstance(recalibrator, ATS):
+                if isinstance(recalibrator, StateReader):
                     scored = recalibrator.log_probs(logits, beta[name][part].to(logits.device))
                 else:
                     scored = recalibrator.log_probs(logits)

@@ -15,7 +15,6 @@ _ADDRESSES = {
     "Prompt": "language_model",
     "Truncation": "drawing",
     "cluster_answers": "clustering",
-    "load_equivalence": "loading",
     "load_model": "loading",
 }
 

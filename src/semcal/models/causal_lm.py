@@ -32,7 +32,9 @@ from semcal.models.decoding import (
     decode,
     unknown_token,
 )
+from semcal.models.distribution import AnyRecalibrator
 from semcal.models.drawing import check_not_nan, inverse_cdf, most_likely
+from semcal.models.features import BlockShape, CalibrationFeatures
 from semcal.models.language_model import (
     Answers,
     Capabilities,
@@ -45,7 +47,6 @@ from semcal.models.language_model import (
 from semcal.models.tokenization import ChatFormat, chat_format
 from semcal.models.tree_cache import ModelOutputs, NewTokens, TreeCache, checked_network, log_probs
 from semcal.models.uniforms import check_at_least_one, uniforms
-from semcal.recalibration.attentive import AnyRecalibrator, BlockShape, CalibrationFeatures
 from semcal.workers import Progress
 
 _MIN_BUDGET = 2**26  # bytes of keys and values of a batch

@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from semcal.errors import InputError, QuestionError
+from semcal.models.distribution import AnyRecalibrator, StateReader, Temperature
 from semcal.models.drawing import (
     Choose,
     Distributions,
@@ -52,8 +53,6 @@ from semcal.models.tree_cache import (
     start,
     tokens_per_pass,
 )
-from semcal.recalibration.attentive import ATS, AnyRecalibrator
-from semcal.recalibration.temperature import Temperature
 from semcal.workers import Progress
 
 #: Tokens of given answers and their prompts that are read in a pass: progress is told after each.
@@ -205,10 +204,10 @@ class Scheduler:
         return max(1, sum(total <= self.budget for total in accumulate(costs)))
 
 
-def ats_among(recalibrators: Sequence[AnyRecalibrator]) -> tuple[ATS, ...]:
+def ats_among(recalibrators: Sequence[AnyRecalibrator]) -> tuple[StateReader, ...]:
     """The distinct recalibrators that read hidden states."""
     return tuple(
-        dict.fromkeys(recalibrator for recalibrator in recalibrators if isinstance(recalibrator, ATS))
+        dict.fromkeys(recalibrator for recalibrator in recalibrators if isinstance(recalibrator, StateReader))
     )
 
 
@@ -224,7 +223,7 @@ class BatchPlanner:
         self._prefixes = PrefixCache(network, budget=budget)
 
     def invalid_prompts(
-        self, prompts: Sequence[Prompt], lengths: AnswerLengths, ats: Sequence[ATS] = ()
+        self, prompts: Sequence[Prompt], lengths: AnswerLengths, ats: Sequence[StateReader] = ()
     ) -> Iterator[QuestionError]:
         """At most one error for each question that cannot run, with these ATS beside it."""
         limit, bytes_per_token = self.network.limit, self._bytes_per_token(ats)
@@ -250,7 +249,7 @@ class BatchPlanner:
                 continue
             yield QuestionError(prompt.question_id, reason)
 
-    def schedule(self, prompts: Sequence[Prompt], ats: Sequence[ATS]) -> tuple[TreeCache, Scheduler]:
+    def schedule(self, prompts: Sequence[Prompt], ats: Sequence[StateReader]) -> tuple[TreeCache, Scheduler]:
         """The shared prefix, read by these ATS, and a scheduler in which all questions wait."""
         shared = kept_length(prompts, shared_length(prompts))
         prefix = self._prefixes.get(prompts[0].token_ids[:shared], ats)
@@ -266,7 +265,7 @@ class BatchPlanner:
         progress: Progress | None,
         *,
         shared: int | None = None,
-        ats: Sequence[ATS] = (),
+        ats: Sequence[StateReader] = (),
         most: int | None = None,
     ) -> Iterator[Batch]:
         """Batches of questions with room for their answers.
@@ -295,7 +294,7 @@ class BatchPlanner:
         progress: Progress | None,
         *,
         shared: int | None = None,
-        ats: Sequence[ATS] = (),
+        ats: Sequence[StateReader] = (),
     ) -> Iterator[Batch]:
         """As `batches`, for given answers to each prompt."""
         if len(answers) != len(prompts):
@@ -315,12 +314,10 @@ class BatchPlanner:
         saved = shared if self.network.patched else 0  # the plain cache copies the prefix for each question
         return [len(prompt.token_ids) - saved + extra for prompt, extra in zip(prompts, room)]
 
-    def _bytes_per_token(self, ats: Sequence[ATS]) -> int:
-        keys = (recalibrator.key.weight for recalibrator in ats)  # each ATS keeps a key and a value as wide
-        ats_bytes = sum(2 * weight.shape[0] * weight.element_size() for weight in keys)
-        return self.network.bytes_per_token + ats_bytes
+    def _bytes_per_token(self, ats: Sequence[StateReader]) -> int:
+        return self.network.bytes_per_token + sum(one.bytes_per_token for one in ats)
 
-    def _max_tokens(self, ats: Sequence[ATS]) -> int:
+    def _max_tokens(self, ats: Sequence[StateReader]) -> int:
         return self.budget // self._bytes_per_token(ats)
 
 
@@ -350,7 +347,7 @@ class PrefixCache:
         #: that threads see one or another.
         self._last: tuple[tuple[object, ...], TreeCache] | None = None
 
-    def get(self, tokens: tuple[int, ...], ats: Sequence[ATS]) -> TreeCache:
+    def get(self, tokens: tuple[int, ...], ats: Sequence[StateReader]) -> TreeCache:
         """A cache of these tokens, read by these ATS; the tokens run unless they are kept.
 
         The ATS move to the network's device, as `torch.nn.Module.to` moves them.

@@ -22,7 +22,7 @@ from torch import Tensor
 from semcal.errors import ModelError, UsageError
 
 if TYPE_CHECKING:
-    from semcal.recalibration.temperature import Temperature
+    from semcal.models.distribution import Temperature
 
 Choose = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(log-probabilities (F, V), row of each draw (n,), uniform of each draw (n,)) -> token of each draw (n,)."""

@@ -5,7 +5,7 @@ A whole flow, from a question to a semantic confidence:
 >>> from semcal.models.clustering import cluster_answers
 >>> from semcal.models.language_model import Prompt
 >>> from semcal.data.question import chat
->>> from semcal.recalibration import Base
+>>> from semcal.models.distribution import Base
 >>> from semcal.measures import confidence
 >>> from semcal.text.normal_form import normal_form
 >>> question = "Who wrote it?"
@@ -38,6 +38,7 @@ from numpy.typing import NDArray
 
 from semcal.data.question import Turn
 from semcal.errors import InputError, QuestionError, UsageError, naming_extra
+from semcal.models.distribution import StateReader, temperature_of
 from semcal.models.equivalence import FakeEquivalence
 from semcal.models.language_model import (
     Answers,
@@ -48,14 +49,14 @@ from semcal.models.language_model import (
     SampleRequest,
 )
 from semcal.models.uniforms import check_at_least_one, uniforms
-from semcal.recalibration.temperature import temperature_of
 from semcal.workers import Progress
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from semcal.models.distribution import AnyRecalibrator
     from semcal.models.drawing import Truncation
-    from semcal.recalibration.attentive import AnyRecalibrator, BlockShape, CalibrationFeatures
+    from semcal.models.features import BlockShape, CalibrationFeatures
 
 __all__ = ["FakeEquivalence", "FakeLanguageModel"]
 
@@ -89,7 +90,7 @@ class FakeLanguageModel:
     Examples
     --------
     >>> from semcal.data.question import chat
-    >>> from semcal.recalibration import SE, Base
+    >>> from semcal.models.distribution import SE, Base
     >>> model = FakeLanguageModel({"How far?": {"seven miles": 0.8, "nine miles": 0.2}})
     >>> prompt = Prompt("q1", model.encode(chat("How far?")))
     >>> answer = model.encode_answer(chat("How far?"), "seven miles")
@@ -243,7 +244,7 @@ class FakeLanguageModel:
         with naming_extra("features"):
             import torch
 
-            from semcal.recalibration.attentive import CalibrationFeatures
+            from semcal.models.features import CalibrationFeatures
 
         before = shared or 0
         lengths = [len(prompt.token_ids) - before for prompt in prompts]
@@ -385,13 +386,10 @@ def _recalibrated(recalibrator: AnyRecalibrator, logits: _Floats) -> _Floats:
         z -= z.max(-1, keepdims=True)
         normalised: _Floats = (z - np.log(np.exp(z).sum(-1, keepdims=True))).astype(np.float32)
         return normalised
+    if isinstance(recalibrator, StateReader):
+        raise UsageError("ATS reads hidden states, and the fake model has none; use a small real one")
     with naming_extra(f"the recalibrator {recalibrator.method}"):
         import torch
-
-        from semcal.recalibration.attentive import ATS
-
-    if isinstance(recalibrator, ATS):
-        raise UsageError("ATS reads hidden states, and the fake model has none; use a small real one")
     log_probs: _Floats = recalibrator.log_probs(torch.from_numpy(logits)).detach().numpy()
     return log_probs
 

@@ -36,23 +36,13 @@ from semcal.errors import (
 )
 from semcal.files import LOCK, atomic_folder, file_lock, own_files, read_sealed, user_cache, write_sealed
 from semcal.hub_names import LANGUAGE_MODEL, NLI_MODEL, Location, llama_cpp_line, locate
-from semcal.models.equivalence import (
-    DEFAULT,
-    LETTER,
-    CachedEquivalence,
-    EmbeddedEquivalence,
-    Equivalence,
-    ExactMatch,
-    names_a_server,
-    needs_no_model,
-)
+from semcal.models.equivalence import Equivalence, names_a_server
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
     from semcal.models.causal_lm import CausalLanguageModel
-    from semcal.servers.settings import ServerSettings
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _UNITS |= {f"{unit}I": 2 ** (10 * power) for power, unit in enumerate("KMGT", 1)}
@@ -196,65 +186,8 @@ def load_model(
     return language_model
 
 
-def load_equivalence(
-    name_or_dir: str | Path = DEFAULT,
-    *,
-    device: str | None = None,
-    revision: str | None = None,
-    cache: str | Path | None = None,
-    settings: ServerSettings | None = None,
-) -> Equivalence:
-    """Load what decides whether two answers mean the same.
-
-    Parameters
-    ----------
-    name_or_dir : str or Path
-        "default", the model for real text that comes with the package; "exact", equality of normal forms;
-        "among:spam,ham", that of labels, where any other answer is invalid and counts as none;
-        "atlas", the NLI model of the invented world; the directory or hub id of a sequence-classification
-        checkpoint with a label "entailment" (such as those trained on MNLI); "openai:URL#MODEL", a language
-        model that is asked in words.
-    device : str, optional
-        Where the model runs: "cpu", "cuda", "cuda:1". By default a GPU if there is one.
-    revision : str, optional
-        Commit, tag or branch of a hub id.
-    cache : str or Path, optional
-        A file in which verdicts are kept and looked up, shared by runs and processes.
-    settings : ServerSettings, optional
-        How a server is asked. The key is SEMCAL_JUDGE_API_KEY, or else that of the settings, which is
-        SEMCAL_API_KEY by default.
-
-    Raises
-    ------
-    ModelError
-        If the checkpoint cannot be loaded or does not say which label is entailment.
-    ServerError
-        If the server cannot be reached.
-    StoreError
-        If the cache is damaged or belongs to another program.
-
-    Examples
-    --------
-    >>> load_equivalence("exact").name
-    'exact'
-    """
-    if needs_no_model(str(name_or_dir)):
-        if str(name_or_dir) in ("exact", LETTER):
-            return ExactMatch(letter=str(name_or_dir) == LETTER)
-        return ExactMatch.among(str(name_or_dir))
-    equivalence: Equivalence
-    if str(name_or_dir) == DEFAULT:
-        equivalence = EmbeddedEquivalence()
-    elif names_a_server(name_or_dir):
-        from semcal.servers.entailment import load_verdicts
-
-        equivalence = load_verdicts(str(name_or_dir), settings)
-    else:
-        equivalence = _load_cross_encoder(name_or_dir, device, revision)
-    return equivalence if cache is None else CachedEquivalence(equivalence, cache)
-
-
-def _load_cross_encoder(name_or_dir: str | Path, device: str | None, revision: str | None) -> Equivalence:
+def load_cross_encoder(name_or_dir: str | Path, device: str | None, revision: str | None) -> Equivalence:
+    """Load an NLI model; ModelError if it cannot be loaded or does not say which label is entailment."""
     with naming_extra(f"the NLI model {shown(str(name_or_dir))}"):
         import torch
         from transformers import AutoModelForSequenceClassification

@@ -42,7 +42,7 @@ from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AttentionInterface, Pretra
 from transformers.cache_utils import Cache
 
 from semcal.errors import ModelError, SemcalWarning, shown
-from semcal.recalibration.attentive import FEWEST_ROWS, BlockShape
+from semcal.models.features import FEWEST_ROWS, BlockShape
 
 Kernel = Callable[[Tensor, Tensor, Tensor, float, bool], tuple[Tensor, Tensor]]
 """(queries (B, H, Q, D), keys (B, H, K, D), values (B, H, K, D), scaling, whether causal)

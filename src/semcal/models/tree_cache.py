@@ -29,6 +29,7 @@ from transformers.cache_utils import Cache, DynamicLayer
 
 from semcal.errors import ModelError, SemcalWarning
 from semcal.files import canonical, read_sealed, user_cache, write_sealed
+from semcal.models.distribution import AnyRecalibrator, StateReader
 from semcal.models.network import (
     SERVE_IT,
     AttentionConfig,
@@ -41,7 +42,6 @@ from semcal.models.network import (
     ranks,
     token_bytes,
 )
-from semcal.recalibration.attentive import ATS, AnyRecalibrator
 
 _TOKENS_PER_PASS, _TOKENS_PER_PASS_ON_GPU = {"cpu": 1024}, 16384  # few on a CPU: enough work, little memory
 _ROOM = 64  # slots added beyond need when a buffer is full
@@ -81,7 +81,7 @@ class ModelOutputs:
 class _ATSState:
     """One ATS beside a three-level cache, whose keys and values are those of layer `index`."""
 
-    ats: ATS
+    ats: StateReader
     index: int
 
     @torch.no_grad()
@@ -114,15 +114,15 @@ class _ATSState:
         return inverse_temperatures
 
     def _layer(self, forward_pass: ForwardPass) -> LayerCache:
-        config = AttentionConfig(self.ats.shape.head_dim**-0.5)
+        config = AttentionConfig(self.ats.head_dim**-0.5)
         return forward_pass.layers.setdefault(self.index, LayerCache(config))
 
 
 def log_probs(
-    recalibrator: AnyRecalibrator, logits: Tensor, outputs: ModelOutputs, ats: Sequence[ATS]
+    recalibrator: AnyRecalibrator, logits: Tensor, outputs: ModelOutputs, ats: Sequence[StateReader]
 ) -> Tensor:
     """Recalibrated log-probabilities (n, V) of logits (n, V); `outputs` hold the 1/T of each of `ats`."""
-    if not isinstance(recalibrator, ATS):
+    if not isinstance(recalibrator, StateReader):
         return recalibrator.log_probs(logits)
     beta = outputs.inverse_temperatures[:, ats.index(recalibrator)]
     return recalibrator.log_probs(logits, beta.to(logits.device))
@@ -153,7 +153,7 @@ class ThreeLevelCache:
     """A cache whose layers keep keys and values at three levels."""
 
     network: Network
-    ats: tuple[ATS, ...] = ()  # recalibrators that read hidden states
+    ats: tuple[StateReader, ...] = ()  # recalibrators that read hidden states
     prefix_length: int = 0  # number of shared tokens
     prefix_states: Tensor = field(default_factory=lambda: torch.zeros((0, 0)))  # (prefix_length, d)
     slots: int = 0  # number of tokens in the trees
@@ -171,7 +171,7 @@ class ThreeLevelCache:
             cache.prefix_states = network.run(token_ids, positions, PrefixPass(cache.layers))
         return cache
 
-    def with_ats(self, ats: Sequence[ATS]) -> ThreeLevelCache:
+    def with_ats(self, ats: Sequence[StateReader]) -> ThreeLevelCache:
         """A cache with the same prefix, read by these, and no questions."""
         cache = replace(self.empty(), ats=tuple(ats))
         positions = torch.arange(self.prefix_length, device=self.network.device)
@@ -312,7 +312,7 @@ class FallbackCache:
             cache.prefix_states = outputs.states[0]
         return cache
 
-    def with_ats(self, ats: Sequence[ATS]) -> FallbackCache:
+    def with_ats(self, ats: Sequence[StateReader]) -> FallbackCache:
         cache = replace(self._repeated(1), ats_states=tuple(map(_FallbackATS, ats)))
         for state in cache.ats_states if self.prefix_length else ():
             visible = _causal_mask(self.prefix_length).to(self.network.device)
@@ -320,7 +320,7 @@ class FallbackCache:
         return cache
 
     @property
-    def ats(self) -> Sequence[ATS]:
+    def ats(self) -> Sequence[StateReader]:
         return [state.recalibrator for state in self.ats_states]
 
     @property
@@ -451,7 +451,7 @@ class _BufferedLayer(DynamicLayer):  # type: ignore[misc]
 class _FallbackATS:
     """One ATS beside a fallback cache, with keys and values of its own, one row per question."""
 
-    def __init__(self, recalibrator: ATS, layer: _BufferedLayer | None = None) -> None:
+    def __init__(self, recalibrator: StateReader, layer: _BufferedLayer | None = None) -> None:
         self.recalibrator = recalibrator
         self.layer = layer or _BufferedLayer()
 

@@ -10,10 +10,17 @@ from typing import TYPE_CHECKING, Any
 from semcal.registry import attribute
 
 if TYPE_CHECKING:
+    from semcal.models.distribution import SE as SE
+    from semcal.models.distribution import AnyRecalibrator as AnyRecalibrator
+    from semcal.models.distribution import Base as Base
+    from semcal.models.distribution import Greedy as Greedy
+    from semcal.models.distribution import Temperature as Temperature
+    from semcal.models.distribution import TokenDistribution as TokenDistribution
+    from semcal.models.distribution import fingerprint as fingerprint
+    from semcal.models.distribution import temperature_of as temperature_of
+    from semcal.models.features import BlockShape as BlockShape
+    from semcal.models.features import CalibrationFeatures as CalibrationFeatures
     from semcal.recalibration.attentive import ATS as ATS
-    from semcal.recalibration.attentive import AnyRecalibrator as AnyRecalibrator
-    from semcal.recalibration.attentive import BlockShape as BlockShape
-    from semcal.recalibration.attentive import CalibrationFeatures as CalibrationFeatures
     from semcal.recalibration.attentive import Fitted as Fitted
     from semcal.recalibration.attentive import Head as Head
     from semcal.recalibration.attentive import inverse_temperatures as inverse_temperatures
@@ -35,19 +42,12 @@ if TYPE_CHECKING:
     from semcal.recalibration.provenance import warn_if_few as warn_if_few
     from semcal.recalibration.saving import from_pretrained as from_pretrained
     from semcal.recalibration.saving import save_pretrained as save_pretrained
-    from semcal.recalibration.temperature import SE as SE
-    from semcal.recalibration.temperature import Base as Base
     from semcal.recalibration.temperature import Contents as Contents
-    from semcal.recalibration.temperature import Greedy as Greedy
     from semcal.recalibration.temperature import GridTemperature as GridTemperature
-    from semcal.recalibration.temperature import Recalibrator as Recalibrator
-    from semcal.recalibration.temperature import Temperature as Temperature
     from semcal.recalibration.temperature import TemperatureFit as TemperatureFit
     from semcal.recalibration.temperature import TemperatureScaling as TemperatureScaling
-    from semcal.recalibration.temperature import fingerprint as fingerprint
     from semcal.recalibration.temperature import single_temperature as single_temperature
     from semcal.recalibration.temperature import solver_of as solver_of
-    from semcal.recalibration.temperature import temperature_of as temperature_of
     from semcal.recalibration.trained import ModuleContents as ModuleContents
     from semcal.recalibration.trained import Platt as Platt
     from semcal.recalibration.training import Training as Training
@@ -56,14 +56,16 @@ if TYPE_CHECKING:
     from semcal.recalibration.training import fit_ts as fit_ts
 
 _MODULES = {
-    "attentive": "ATS AnyRecalibrator BlockShape CalibrationFeatures Fitted Head inverse_temperatures",
+    ".models.distribution": "SE AnyRecalibrator Base Greedy Temperature TokenDistribution fingerprint "
+    "temperature_of",
+    ".models.features": "BlockShape CalibrationFeatures",
+    "attentive": "ATS Fitted Head inverse_temperatures",
     "exact_fit": "LogPartitionTable fit_temperatures log_partitions tabulate",
     "methods": "RECALIBRATORS FitResult FitTask Method paper_schedule",
     "provenance": "PAPER_LOSSES GradientSteps Provenance Schedule check_enough warn_if_few",
     "saving": "from_pretrained save_pretrained",
     "optimum": "Certificate",
-    "temperature": "SE Base Contents Greedy GridTemperature Recalibrator Temperature TemperatureFit "
-    "TemperatureScaling fingerprint single_temperature solver_of temperature_of",
+    "temperature": "Contents GridTemperature TemperatureFit TemperatureScaling single_temperature solver_of",
     "trained": "ModuleContents Platt",
     "training": "Training fit_ats fit_platt fit_ts",
 }

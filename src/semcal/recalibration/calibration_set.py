@@ -16,7 +16,7 @@ from semcal.models.language_model import AnswerReader, LanguageModel, Prompt, Pr
 from semcal.recalibration.provenance import Provenance, check_enough
 
 if TYPE_CHECKING:
-    from semcal.recalibration.attentive import CalibrationFeatures
+    from semcal.models.features import CalibrationFeatures
     from semcal.recalibration.feature_store import Manifest
 
 

@@ -25,7 +25,8 @@ from torch import Tensor
 
 from semcal.errors import FitError, InputError, UndefinedWarning
 from semcal.metrics.probability_maps import FOLDS
-from semcal.recalibration.attentive import FEWEST_ROWS, CalibrationFeatures, Head
+from semcal.models.features import FEWEST_ROWS, CalibrationFeatures
+from semcal.recalibration.attentive import Head
 from semcal.recalibration.losses import moments, weight_and_centre
 from semcal.recalibration.optimum import T_MAX, T_MIN, LossSums, certify, check_loss
 from semcal.recalibration.provenance import PAPER_LOSSES, Loss, check_enough

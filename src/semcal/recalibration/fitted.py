@@ -7,17 +7,16 @@ from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, cast
 
-from semcal.data.template import TemplateLike, as_template
 from semcal.errors import UsageError, shown
-from semcal.inputs import Questions, as_questions
+from semcal.models.distribution import Base, Temperature, temperature_of
 from semcal.models.language_model import PromptConfig, Sampler
 from semcal.recalibration.provenance import Provenance
 from semcal.recalibration.saving import from_pretrained, save_pretrained
-from semcal.recalibration.temperature import Base, Temperature, temperature_of
 from semcal.rows import Json
 
 if TYPE_CHECKING:
-    from semcal.recalibration.attentive import AnyRecalibrator, Fitted
+    from semcal.models.distribution import AnyRecalibrator
+    from semcal.recalibration.attentive import Fitted
 
 
 @dataclass(frozen=True)
@@ -111,25 +110,21 @@ def as_recalibrator(recalibrator: RecalibratorLike | None) -> Fit | AnyRecalibra
 def recalibrator_and_prompt(
     model: Sampler,
     recalibrator: RecalibratorLike | None,
-    few_shot: Questions | None,
-    *,
-    system: str | None = None,
-    template: TemplateLike | None = None,
-    force: bool = False,
+    prompt: PromptConfig | None = None,
 ) -> tuple[AnyRecalibrator, PromptConfig]:
-    """Return what to sample under, and in which prompt: after the examples of `few_shot`, or else of the fit.
+    """Return the recalibrator, and the prompt with the examples and the template of its fit if it has none.
 
-    So is the template that of `system` or `template`, or else of the fit. UsageError if the fit is of another
-    model or prompt, unless `force` is given.
+    UsageError if the fit is of another model or prompt, unless the prompt says `force`.
     """
-    asking = prompt_config(few_shot, system=system, template=template, force=force)
-    fit = as_recalibrator(recalibrator)
+    asking, fit = prompt or PromptConfig(), as_recalibrator(recalibrator)
     if not isinstance(fit, Fit):
         return fit, asking
-    asking = replace(asking, template=asking.template or fit.asking.template)
-    if few_shot is None:
-        asking = replace(asking, few_shot=fit.asking.few_shot)
-    if not force:
+    asking = replace(
+        asking,
+        template=asking.template or fit.asking.template,
+        few_shot=asking.few_shot or fit.asking.few_shot,
+    )
+    if not asking.force:
         fit.provenance.check(
             model=model.name,
             revision=model.revision,
@@ -137,15 +132,3 @@ def recalibrator_and_prompt(
             difference=fit.asking.difference(asking),
         )
     return fit.recalibrator, asking
-
-
-def prompt_config(
-    few_shot: Questions | None,
-    *,
-    system: str | None = None,
-    template: TemplateLike | None = None,
-    force: bool = False,
-) -> PromptConfig:
-    """Return the prompt of these examples, in a template or with a system message."""
-    examples = [] if few_shot is None else as_questions(few_shot, "few_shot", labelled=True)
-    return PromptConfig(tuple(examples), as_template(template, system), force)

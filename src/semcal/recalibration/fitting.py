@@ -1,70 +1,40 @@
-"""Fit a recalibrator to labelled questions: one pass of the frozen model, then the fit (spec section 6).
-
-Over a server, where logits cannot be had, T (NLL) is fitted by a few numbers of each answer token. With raw
-log-probabilities s, β = 1/T and A(β) = log Σ exp(β s), the NLL of a token y is A(β) − β s_y, convex in β. One
-token i whose log-probability is known raw and at β gives A(β) = β s_i − log p_β(i).
-"""
+"""Fit a recalibrator to labelled questions: one pass of the frozen model, then the fit (spec section 6)."""
 
 from __future__ import annotations
 
-import math
 import warnings
-from base64 import b64decode
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
-import numpy as np
 import torch
-from numpy.polynomial.chebyshev import chebder, chebfit, chebroots, chebval
-from numpy.typing import NDArray
 
+from semcal.data.arguments import Questions, as_questions, name_of
 from semcal.data.template import TemplateLike
-from semcal.errors import FitError, QuestionError, SemcalWarning, ServerError, UsageError
-from semcal.inputs import ModelLike, Questions, as_model, as_questions, name_of
-from semcal.models.language_model import LanguageModel, with_states
+from semcal.errors import QuestionError, SemcalWarning, UsageError
+from semcal.inputs import ModelLike, as_model
+from semcal.models.distribution import AnyRecalibrator, Base, StateReader, temperature_of
+from semcal.models.features import CalibrationFeatures
+from semcal.models.language_model import LanguageModel, PromptConfig, with_states
 from semcal.progress import ShowProgress, shown_progress
-from semcal.recalibration.attentive import ATS, AnyRecalibrator, CalibrationFeatures, inverse_temperatures
+from semcal.recalibration.attentive import inverse_temperatures
 from semcal.recalibration.calibration_set import CalibrationSet, calibration_features, provenance_of
-from semcal.recalibration.exact_fit import clustered_error, clusters_of, fit_temperatures
-from semcal.recalibration.fitted import Fit, prompt_config
+from semcal.recalibration.fitted import Fit
 from semcal.recalibration.losses import token_losses
 from semcal.recalibration.methods import FITTED, FitResult, FitTask, paper_schedule, run_fit
-from semcal.recalibration.optimum import T_MAX, T_MIN, LossSums, certify, check_loss
-from semcal.recalibration.provenance import Loss, check_enough, warn_if_few
-from semcal.recalibration.temperature import (
-    Base,
-    LossCurve,
-    TemperatureFit,
-    TemperatureScaling,
-    temperature_of,
-)
+from semcal.recalibration.optimum import check_loss
+from semcal.recalibration.provenance import warn_if_few
+from semcal.recalibration.server_fit import choose_route_by, fit_over_server
 from semcal.recalibration.training import StepProgress
 from semcal.registry import check_name
-from semcal.rows import Json
-from semcal.servers.sampler import GoldQuestion, PartitionRequests, ReplyRow, Route, ServerModel, choose_route
-from semcal.store import Stage, Store
+from semcal.servers.sampler import ServerModel
 
-Array = NDArray[np.float64]
 SOLVERS = ("exact", "sgd")
 #: Answer positions whose logits are held at once, and how many logits these may be.
 POSITIONS, LOGITS = 2048, 2**26
 #: Relative change of the loss below which a training has changed nothing.
 UNMOVED = 1e-3
-#: The routes over a server in words.
-ROUTES: dict[Route, str] = {
-    "one token": "the likeliest token at each position, raw and at T",
-    "whole vocabulary": "the log-probabilities of the whole vocabulary",
-}
-#: Questions whose requests are sent together, and whose replies are kept together.
-BLOCK = 8
-#: Log-probabilities of whole vocabularies that are held at once (2 GB).
-MOST_NUMBERS = 2**29
-#: Chebyshev nodes of a window of temperatures, its half width in log T, and how far inside the optimum lies.
-NODES, HALF, INSIDE = np.cos(np.pi * (2 * np.arange(5) + 1) / 10), 0.2, 0.9
-MOST_WINDOWS = 8
 
 
 def check_method(method: str, solver: str | None, loss: str, alpha: float | None) -> str:
@@ -174,7 +144,7 @@ def fit(
     chosen = check_method(method, solver, loss, alpha)
     kind = FITTED[method]
     model = as_model(model)
-    asking, with_answers = prompt_config(few_shot, system=system, template=template).settled(
+    asking, with_answers = PromptConfig(few_shot, system, template).settled(
         as_questions(questions, labelled=True), on_bad_question
     )
     local = model.capabilities.states or not (kind.over_server and chosen == "exact" and store is None)
@@ -252,13 +222,13 @@ def mean_loss_of(
 ) -> float:
     """Mean loss per token (nats) of a recalibrator on stored features, references weighted equally."""
     rows, weights = features.predicting_rows(), features.token_weights()
-    beta = inverse_temperatures(recalibrator, features) if isinstance(recalibrator, ATS) else None
+    beta = inverse_temperatures(recalibrator, features) if isinstance(recalibrator, StateReader) else None
     size = max(1, min(POSITIONS, LOGITS // model.logits(features.states[rows[:1]]).shape[1]))
     total = 0.0
     for start in range(0, len(rows), size):
         part = slice(start, start + size)
         logits = model.logits(features.states[rows[part]])
-        if isinstance(recalibrator, ATS):
+        if isinstance(recalibrator, StateReader):
             assert beta is not None
             log_probs = recalibrator.log_probs(logits, beta[part].to(logits.device))
         else:
@@ -267,317 +237,3 @@ def mean_loss_of(
         losses = token_losses(log_probs, targets, loss=loss, alpha=alpha)
         total += float((losses.double().cpu() * weights[part]).sum())
     return total / float(weights.sum())
-
-
-# ---- Over a server
-
-
-@dataclass(frozen=True)
-class ServerFit:
-    """A temperature with its numerical error, and how a server was asked for it."""
-
-    fit: TemperatureFit
-    route_error: float  # of T
-    route: Route = "one token"
-    url: str = ""
-    grouped: bool = False  # whether some questions are of one group
-    questions: tuple[int, ...] = ()  # the numbers of those that the server answered for
-
-    @property
-    def recalibrator(self) -> TemperatureScaling:
-        """TS at this temperature."""
-        return TemperatureScaling.from_fit(self.fit)
-
-    @property
-    def report(self) -> Json:
-        """Losses, error and interval, route and its error."""
-        error = {"route": self.route, "route_error": self.route_error}
-        return {**self.fit.report(grouped=self.grouped), **error, "n_tokens": self.fit.n_tokens}
-
-    @property
-    def origin(self) -> Json:
-        """What the file keeps of the server, and of the error of T."""
-        names = ("route", "route_error", "standard_error", "interval")
-        return {"url": self.url, **{name: self.report[name] for name in names}}
-
-
-def choose_route_by(model: ServerModel, loss: str, route: Route | None = None) -> Route:
-    """Return the route to T by a loss, by default the first that the server allows.
-
-    UsageError without a tokenizer, or for SS without the whole vocabulary; ServerError if the server gives
-    too little.
-    """
-    if model.format is None:
-        raise UsageError("T is fitted to the tokens of answers; give the model's tokenizer: --tokenizer DIR")
-    if loss == "NLL":
-        return choose_route(model.profile, route)
-    try:
-        return choose_route(model.profile, "whole vocabulary")
-    except ServerError as error:
-        raise UsageError(f"SS needs all logits: {error}; leave --loss out") from error
-
-
-def plan_over_server(model: ServerModel, labelled: CalibrationSet, *, loss: str = "NLL") -> str:
-    """Say what `fit_over_server` would ask: its route, requests and prompt tokens."""
-    route, gold = choose_route_by(model, loss), _gold(labelled)
-    first, later = PartitionRequests(model.client, model.profile).counts(gold, route)
-    more = f", then {later:,} at each of five temperatures or more" if later else ""
-    tokens = sum(
-        len(question.prompt) + len(beginning) for question in gold for beginning in question.beginnings
-    )
-    return f"fit T by {ROUTES[route]}: {first:,} requests{more} (all positions: {tokens:,} prompt tokens)"
-
-
-def fit_over_server(
-    model: ServerModel,
-    labelled: CalibrationSet,
-    loss: Loss = ("NLL", None),
-    *,
-    route: Route | None = None,
-    seed: int = 0,
-    keep: Path | None = None,
-    on_bad_question: Callable[[QuestionError], None] | None = None,
-    progress: Callable[[int], None] | None = None,
-) -> ServerFit:
-    """Fit T to labelled questions by what a server tells of their answers' tokens.
-
-    `route` and errors are those of `choose_route_by`; also ServerError if the server cannot be reached, and
-    FitError if fewer than 5 questions are left, or T is beyond what the server accepts. `keep` is a folder
-    for what the server said, from which the same call resumes.
-    """
-    check_loss(*loss)
-    chosen, groups = choose_route_by(model, loss[0], route), labelled.groups()
-    settings = {"model": model.revision, "url": model.profile.url}
-    stage = Stage(None if keep is None else Store(keep), "partitions", settings)
-    requests = PartitionRequests(model.client, model.profile)
-    rows_of = _RowsOfQuestions(requests, _gold(labelled), stage, progress, on_bad_question)
-    if chosen == "whole vocabulary":
-        fitted = _by_whole_vocabulary(rows_of, loss, groups=groups, seed=seed)
-    else:
-        fitted = _by_one_token(rows_of, groups)
-    most = model.profile.max_temperature
-    if fitted.fit.certificate.at_bound and most is not None and math.isclose(fitted.fit.temperature, most):
-        raise FitError(
-            f"T lies above {most:g}, the highest that {model.profile.url} takes; "
-            "see that the answers belong to the questions"
-        )
-    return replace(
-        fitted,
-        route=chosen,
-        url=model.profile.url,
-        grouped=groups is not None,
-        questions=tuple(rows_of.answered),
-    )
-
-
-def _gold(labelled: CalibrationSet) -> list[GoldQuestion]:
-    rows = zip(labelled.questions, labelled.prompts, labelled.answers)
-    return [GoldQuestion(question.id, prompt.token_ids, tuple(answers)) for question, prompt, answers in rows]
-
-
-@dataclass(frozen=True)
-class GoldTokens:
-    """The N tokens of the reference answers to Q questions."""
-
-    question: NDArray[np.intp]  # (N,)
-    weight: Array  # (N,), references of a question count equally and add up to one
-    log_probs: Array  # (N,), raw log-probabilities s_y; NaN where a question is left out
-    groups: NDArray[np.intp] | None = None  # (Q,), as in `fit_temperatures`
-
-    def by_question(self, values: Array) -> Array:
-        """Sum weighted values (..., N) of the tokens of each question (..., Q)."""
-        sums = np.zeros((*values.shape[:-1], int(self.question.max()) + 1))
-        np.add.at(sums.T, self.question, (self.weight * values).T)
-        return sums
-
-
-@dataclass
-class _RowsOfQuestions:
-    """Rows of all questions from the server or the store, and which questions failed so far."""
-
-    requests: PartitionRequests
-    questions: Sequence[GoldQuestion]
-    stage: Stage
-    progress: Callable[[int], None] | None
-    on_bad_question: Callable[[QuestionError], None] | None
-    failed: set[int] = field(default_factory=set)
-
-    @property
-    def answered(self) -> list[int]:
-        """The questions that did not fail."""
-        return [i for i in range(len(self.questions)) if i not in self.failed]
-
-    def rows(
-        self, ask: Callable[[list[int]], Sequence[ReplyRow]], *, key: Sequence[Any]
-    ) -> dict[int, ReplyRow]:
-        """The rows of all questions that have not failed, by their numbers; `ask` is given some numbers."""
-        numbers, rows = self.answered, dict[int, ReplyRow]()
-        stage = replace(self.stage, settings={**self.stage.settings, "asked": list(key)})
-        for start in range(0, len(numbers), BLOCK):
-            block = numbers[start : start + BLOCK]
-            inputs = [asdict(self.questions[i]) for i in block]
-            rows |= zip(block, stage.rows(inputs, partial(ask, block)))
-            if self.progress is not None:
-                self.progress(start + len(block))
-        for i in [i for i, row in rows.items() if "failed" in row]:
-            error = QuestionError(self.questions[i].id, rows.pop(i)["failed"])
-            if self.on_bad_question is None:
-                raise error
-            self.on_bad_question(error)
-            self.failed.add(i)
-        return rows
-
-    def numbered(self, numbers: Sequence[int]) -> list[GoldQuestion]:
-        """The questions of these numbers."""
-        return [self.questions[i] for i in numbers]
-
-    def by_token(self, rows: Mapping[int, ReplyRow], key: str) -> NDArray[np.float64]:
-        """The values of all questions' tokens behind each other (N,); NaN where a question failed."""
-        values = [
-            value
-            for i, question in enumerate(self.questions)
-            for value in (rows[i][key] if i in rows else [math.nan] * len(question.tokens))
-        ]
-        return np.array(values)
-
-    def gold(self, raw: Mapping[int, ReplyRow], groups: NDArray[np.intp] | None) -> GoldTokens:
-        """The tokens of all questions."""
-        counts = [len(question.tokens) for question in self.questions]
-        return GoldTokens(
-            question=np.repeat(np.arange(len(counts)), counts),
-            weight=np.repeat([1 / len(question.answers) for question in self.questions], counts),
-            log_probs=self.by_token(raw, "log_probs"),
-            groups=groups,
-        )
-
-
-def _by_whole_vocabulary(
-    rows_of: _RowsOfQuestions, loss: Loss, *, groups: NDArray[np.intp] | None, seed: int
-) -> ServerFit:
-    """Log-probabilities are logits: the exact fit as it is."""
-    size = rows_of.requests.profile.vocabulary or 0
-    positions = sum(len(question.beginnings) for question in rows_of.questions)
-    if positions * size > MOST_NUMBERS:
-        raise FitError(
-            f"{size:,} log-probabilities at {positions:,} positions are too many; fit to at most "
-            f"{MOST_NUMBERS // size * len(rows_of.questions) // positions} questions (--limit)"
-        )
-    rows = rows_of.rows(lambda numbers: rows_of.requests.whole(rows_of.numbered(numbers)), key=["whole"])
-    check_enough(len(rows), of="that the server answered for")
-    questions = rows_of.numbered(list(rows))
-    states = []
-    for question, row in zip(questions, rows.values()):
-        listed = dict(zip(question.beginnings, row["log_probs"]))
-        beginnings = [(), *(answer[:i] for answer in question.answers for i in range(1, len(answer)))]
-        states += [np.frombuffer(b64decode(listed[beginning]), dtype=np.float32) for beginning in beginnings]
-    features = CalibrationFeatures.from_states(
-        torch.from_numpy(np.stack(states)), [1] * len(questions), [question.answers for question in questions]
-    )
-    (exact,) = fit_temperatures(
-        features,
-        lambda log_probs: log_probs,
-        losses=[loss],
-        groups=None if groups is None else groups[list(rows)],
-        seed=seed,
-    )
-    return ServerFit(exact, 0.0)
-
-
-def _by_one_token(rows_of: _RowsOfQuestions, groups: NDArray[np.intp] | None) -> ServerFit:
-    """T by the likeliest token at each position, raw and at some temperatures."""
-    requests = rows_of.requests
-    raw = rows_of.rows(lambda numbers: requests.raw(rows_of.numbered(numbers)), key=["raw"])
-    check_enough(len(raw), of="that the server answered for")
-
-    def losses(beta: float) -> NDArray[np.float64]:
-        def ask(numbers: list[int]) -> list[ReplyRow]:
-            return requests.losses(rows_of.numbered(numbers), [raw[i] for i in numbers], 1 / beta)
-
-        return rows_of.by_token(rows_of.rows(ask, key=["losses", beta]), "nll")
-
-    hottest = min(requests.profile.max_temperature or T_MAX, T_MAX)
-    return fit_by_losses(losses, rows_of.gold(raw, groups), hottest=hottest)
-
-
-def fit_by_losses(
-    evaluate: Callable[[float], Array], gold: GoldTokens, *, hottest: float = T_MAX
-) -> ServerFit:
-    """Fit T by the NLL of each token, asked for at five temperatures near the optimum.
-
-    `evaluate` is β → the NLL (N,) of each token at β, in nats; NaN leaves its question out. `hottest` is the
-    highest T that can be asked for. The first window of temperatures lies around 1; while one does not hold
-    the optimum, a Newton step leads to the next. The result is the minimum of the polynomial through five
-    losses; `route_error` is what the last order changes. FitError if fewer than 5 questions are left, or
-    eight windows do not hold the optimum.
-    """
-    low, high, centre = -math.log(hottest), -math.log(T_MIN), 0.0
-    for number in range(1, MOST_WINDOWS + 1):
-        centre = min(max(centre, low + HALF), high - HALF)
-        nll = np.stack([gold.by_question(evaluate(math.exp(centre + HALF * x))) for x in NODES])
-        complete = _complete(nll, gold)
-        series = chebfit(NODES, nll[:, complete], len(NODES) - 1)
-        x, before = _vertex(series.sum(1)), _vertex(series.sum(1)[:-1])
-        beta, slope, curvature = math.exp(centre + HALF * x), chebder(series), chebder(series, 2)
-        first, second = chebval(x, slope) / HALF, chebval(x, curvature) / HALF**2
-        at_bound = abs(x) == 1 and any(math.isclose(centre + HALF * x, end) for end in (low, high))
-        if abs(x) < INSIDE or at_bound:
-            terms = np.stack([chebval(x, series), first / beta, (second - first) / beta**2])
-            error = abs(x - before) * HALF / beta
-            return _server_fit(beta, terms, gold, complete, error, steps=5 * number, at_bound=at_bound)
-        centre += HALF * x + _newton_step(float(first.sum()), float(second.sum()))
-    raise FitError(
-        f"the loss has no minimum in {MOST_WINDOWS} windows of temperatures (the last one near "
-        f"{math.exp(-centre):.3g}): the server's log-probabilities do not belong to one distribution; see "
-        "`semcal probe`"
-    )
-
-
-def _newton_step(first: float, second: float) -> float:
-    """The step in log β, 1 at most, of Newton's method in β, where the loss is convex."""
-    ratio = 1 - first / (second - first) if second > first else -1.0
-    return min(max(math.log(ratio), -1.0), 1.0) if ratio > 0 else -math.copysign(1.0, first)
-
-
-def _vertex(series: Array) -> float:
-    """Where a Chebyshev series is least on [−1, 1]."""
-    roots = [float(root.real) for root in chebroots(chebder(series)) if abs(root.imag) < 1e-9]
-    inside = [0.0, *(root for root in roots if abs(root) < 1), -1.0, 1.0]
-    return min(inside, key=lambda x: float(chebval(x, series)))
-
-
-def _complete(by_question: Array, gold: GoldTokens) -> NDArray[np.bool_]:
-    """The questions (Q,) of which all is known; FitError if they are too few."""
-    complete = np.isfinite(by_question).all(0) & np.isfinite(gold.by_question(gold.log_probs))
-    check_enough(int(complete.sum()), of="that the server answered for")
-    return np.asarray(complete)
-
-
-def _server_fit(
-    beta: float,
-    terms: Array,
-    gold: GoldTokens,
-    complete: NDArray[np.bool_],
-    route_error: float,
-    *,
-    steps: int,
-    at_bound: bool,
-) -> ServerFit:
-    """From the loss, slope and curvature in β (3, Q') of each question that is kept."""
-    n, at_one = gold.by_question(np.stack([np.ones_like(gold.weight), -gold.log_probs]))[:, complete].sum(1)
-    sums = LossSums(float(n), *(float(value) for value in terms.sum(1)))
-    sums_at_one = LossSums(float(n), float(at_one), 0.0, 0.0)
-    groups = None if gold.groups is None else gold.groups[complete]
-    cluster = clusters_of(groups, terms.shape[1], torch.arange(terms.shape[1]))
-    fit = TemperatureFit(
-        "NLL",
-        None,
-        certificate=certify(beta, sums, sums_at_one, at_bound=at_bound, steps=steps),
-        log_temperature_step=route_error * beta,
-        standard_error=math.nan if at_bound else clustered_error(beta, torch.from_numpy(terms[1:]), cluster),
-        resampled=(),
-        curve=LossCurve((), ()),
-        n_tokens=int(complete[gold.question].sum()),
-        n_questions=terms.shape[1],
-        n_clusters=int(cluster.max()) + 1,
-    )
-    return ServerFit(fit, route_error)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
+from semcal.models.distribution import SE, Base, TokenDistribution
 from semcal.recalibration.provenance import Schedule
 from semcal.registry import Catalogue, check_name
 
@@ -18,9 +19,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from semcal.recalibration.attentive import BlockShape, CalibrationFeatures, Fitted
+    from semcal.models.features import BlockShape, CalibrationFeatures
+    from semcal.recalibration.attentive import Fitted
     from semcal.recalibration.exact_fit import LogPartitionTable
-    from semcal.recalibration.temperature import Contents, Recalibrator
+    from semcal.recalibration.temperature import Contents
 
 #: A name of matplotlib's, or an offset with lengths of dashes and gaps.
 LineStyle = str | tuple[float, tuple[float, ...]]
@@ -77,7 +79,7 @@ class Method:
     dark: str = ""  # on a dark ground; the same by default
     line: LineStyle = "-"
     temperature: float | None = None  # of all its recalibrators, without a fit
-    make: Callable[[], Recalibrator] | None = None  # without a fit
+    make: Callable[[], TokenDistribution] | None = None  # without a fit
     fit: Callable[[FitTask], Sequence[FitResult]] | None = None  # a result for each loss
     contents: Callable[[], type[Contents]] | None = None  # of its file
     solvers: tuple[str, ...] = ()  # "exact", "sgd"; the default first
@@ -90,7 +92,6 @@ class Method:
     max_norm: float | None = 1.0  # of gradients
     tabulated: bool = False  # sgd reads its losses from a `LogPartitionTable`
     parameters: int = 1  # of a fit that is no torch module
-    needs: str = ""  # what it needs beside one temperature: "ATS reads hidden states"
     reads_sequences: bool = False  # whether the fit reads states of whole sequences
     keeps_top: bool = True  # whether the likeliest token stays the likeliest
 
@@ -126,7 +127,7 @@ RECALIBRATORS = Catalogue(
             dark="#e8742a",
             line=(0, (4, 1.5)),
             temperature=1.0,
-            make=lambda: _module("temperature").Base(),
+            make=Base,
         ),
         Method(
             "SE",
@@ -136,7 +137,7 @@ RECALIBRATORS = Catalogue(
             dark="#dc8fba",
             line=(0, (1, 1.2)),
             temperature=0.5,
-            make=lambda: _module("temperature").SE(),
+            make=SE,
         ),
         Method(
             "TS",
@@ -182,7 +183,6 @@ RECALIBRATORS = Catalogue(
             solvers=("sgd",),
             tabulated=True,
             contents=lambda: _module("attentive").ATSContents,
-            needs="ATS reads hidden states",
             reads_sequences=True,
         ),
         Method(
@@ -195,7 +195,6 @@ RECALIBRATORS = Catalogue(
             fit=lambda task: _module("training").fit_all_platt(task),
             solvers=("sgd",),
             contents=lambda: _module("trained").PlattContents,
-            needs="Platt scales the logit of every token",
             keeps_top=False,
         ),
     ],
@@ -245,16 +244,11 @@ def run_fit(name: str, task: FitTask) -> Sequence[FitResult]:
     return fit(task)
 
 
-def make_unfitted(name: str) -> Recalibrator:
+def make_unfitted(name: str) -> TokenDistribution:
     """Make a recalibrator that takes no fit."""
     make = UNFITTED[name].make
     assert make is not None
     return make()
-
-
-def needs_of(name: str) -> str:
-    """What a recalibrator of this name needs beside one temperature, as a sentence; "" for nothing."""
-    return RECALIBRATORS[name].needs if name in RECALIBRATORS else ""
 
 
 def keeps_top(candidate: str) -> bool:

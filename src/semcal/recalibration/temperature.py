@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, model_validato
 from semcal.data.question import Role
 from semcal.errors import FitError, UsageError, naming_extra, shown
 from semcal.measures import MEASURES
+from semcal.models.distribution import AnyRecalibrator, Temperature, TokenDistribution, temperature_of
 from semcal.recalibration.optimum import T_MAX, T_MIN, Certificate, LossSums, check_loss, minimise
 from semcal.recalibration.provenance import CHOSEN_BY, GradientSteps, Provenance, Schedule
 from semcal.registry import check_name
@@ -90,28 +91,7 @@ class TemperatureFit:
 # ---- Recalibrators
 
 
-class OfMethod(Protocol):
-    """A recalibrator of any kind, of logits alone or of hidden states too."""
-
-    @property
-    def method(self) -> str:
-        """The paper's name of the method: "Base", "SE", "TS"."""
-        ...
-
-
-class Recalibrator(OfMethod, Protocol):
-    """A map from logits to the token distribution that is sampled and scored.
-
-    Every recalibrator keeps two promises: the result is a distribution over the whole vocabulary
-    (its exponentials sum to 1), and a row's result depends on that row alone.
-    """
-
-    def log_probs(self, logits: Tensor) -> Tensor:
-        """Map logits (..., V) of any float dtype to float32 log-probabilities (..., V)."""
-        ...
-
-
-class FittedMap(Recalibrator, Protocol):
+class FittedMap(TokenDistribution, Protocol):
     """A recalibrator that is fitted and reads logits alone."""
 
     @property
@@ -125,49 +105,6 @@ class FittedMap(Recalibrator, Protocol):
         ...
 
 
-class Temperature:
-    """softmax(z / T) at a given temperature, reported as `method`.
-
-    Raises
-    ------
-    UsageError
-        If the temperature is not a positive finite number.
-
-    Examples
-    --------
-    >>> import torch
-    >>> Temperature(2.0).log_probs(torch.tensor([0.0, 2 * math.log(3)])).exp()
-    tensor([0.2500, 0.7500])
-    """
-
-    def __init__(self, temperature: float, *, method: str = "T") -> None:
-        if isinstance(temperature, str) or not (math.isfinite(temperature) and temperature > 0):
-            raise UsageError(f"a temperature is a positive number, got {temperature!r}")
-        self.temperature = float(temperature)
-        self.method = method
-
-    def log_probs(self, logits: Tensor) -> Tensor:
-        """Return log softmax(logits / T) in float32, shape unchanged."""
-        return (logits.float() / self.temperature).log_softmax(-1)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(temperature={self.temperature:.6g})"
-
-
-class Base(Temperature):
-    """The model's own distribution, T = 1."""
-
-    def __init__(self) -> None:
-        super().__init__(1.0, method="Base")
-
-
-class SE(Temperature):
-    """The temperature usual for semantic entropy, T = 0.5 (Kuhn et al., 2023)."""
-
-    def __init__(self) -> None:
-        super().__init__(0.5, method="SE")
-
-
 class GridTemperature(Temperature):
     """TS-grid: the temperature of a grid at which `measure` had the highest gain, or lowest Brier score."""
 
@@ -178,31 +115,6 @@ class GridTemperature(Temperature):
         self.measure = measure
         #: What it was chosen by, as files have it: "gain" or "Brier".
         self.loss = {"gain": "gain", "brier": "Brier"}[check_name(by, CHOSEN_BY, what="rule of choice")]
-
-
-@dataclass(frozen=True)
-class Greedy:
-    """Greedy decoding as a distribution, so that greedy answers are drawn in the same pass as samples.
-
-    All probability lies on the most likely token of `of`, by default the model's own. No temperature changes
-    which token that is; Platt can.
-
-    Examples
-    --------
-    >>> import torch
-    >>> Greedy().log_probs(torch.tensor([0.5, 2.0, 1.0])).exp()
-    tensor([0., 1., 0.])
-    """
-
-    of: Recalibrator = field(default_factory=Base)
-    method = "greedy"
-
-    def log_probs(self, logits: Tensor) -> Tensor:
-        """Return 0 at the first of the most likely tokens and -inf elsewhere; NaN where a row has NaN."""
-        log_probs = self.of.log_probs(logits)
-        top = log_probs.argmax(-1, keepdim=True)
-        sure = log_probs.gather(-1, top)
-        return log_probs.new_full(log_probs.shape, -math.inf).scatter_(-1, top, sure - sure)
 
 
 class TemperatureScaling:
@@ -338,29 +250,12 @@ class TemperatureScaling:
         return f"TemperatureScaling(loss={self.loss!r}, alpha={self.alpha}{fitted})"
 
 
-def fingerprint(recalibrator: OfMethod) -> str:
-    """Return a text that identifies a recalibrator's distribution on every machine: settings and weights.
-
-    Examples
-    --------
-    >>> fingerprint(SE())
-    'SE(temperature=0.5)'
-    """
-    of_weights = getattr(recalibrator, "fingerprint", None)
-    return repr(recalibrator) if of_weights is None else of_weights()
-
-
-def temperature_of(recalibrator: OfMethod) -> float | None:
-    """Return the one T by which a recalibrator divides every logit; None where there is none (yet)."""
-    temperature = getattr(recalibrator, "temperature_", getattr(recalibrator, "temperature", None))
-    return temperature if isinstance(temperature, float) else None
-
-
-def solver_of(recalibrator: OfMethod) -> str | None:
+def solver_of(recalibrator: AnyRecalibrator) -> str | None:
     """Return how a recalibrator was fitted, "exact", "sgd" or "grid"; None for one that was not.
 
     Examples
     --------
+    >>> from semcal.recalibration import Base
     >>> solver_of(Base()), solver_of(TemperatureScaling().fit([[1.0, 0.0]] * 4, [0, 0, 0, 1]))
     (None, 'exact')
     """
@@ -371,7 +266,7 @@ def solver_of(recalibrator: OfMethod) -> str | None:
     return "exact" if isinstance(recalibrator, TemperatureScaling) else None
 
 
-def single_temperature(recalibrator: OfMethod) -> float:
+def single_temperature(recalibrator: AnyRecalibrator) -> float:
     """Return the one T by which a recalibrator divides every logit.
 
     Raises
@@ -383,6 +278,7 @@ def single_temperature(recalibrator: OfMethod) -> float:
 
     Examples
     --------
+    >>> from semcal.recalibration import SE
     >>> single_temperature(SE())
     0.5
     """

@@ -18,13 +18,8 @@ import torch
 from torch import Tensor
 
 from semcal.errors import FitError, SemcalWarning, UsageError
-from semcal.recalibration.attentive import (
-    ATS,
-    BlockShape,
-    CalibrationFeatures,
-    Head,
-    batch_inverse_temperatures,
-)
+from semcal.models.features import BlockShape, CalibrationFeatures
+from semcal.recalibration.attentive import ATS, Head, batch_inverse_temperatures
 from semcal.recalibration.exact_fit import LogPartitionTable, tabulate, tabulated_loss
 from semcal.recalibration.losses import mean_loss, token_losses
 from semcal.recalibration.methods import FitResult, FitTask, paper_schedule

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, islice, takewhile
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from semcal.errors import (
     naming_extra,
     shown,
 )
+from semcal.models.distribution import AnyRecalibrator, Greedy, temperature_of
 from semcal.models.language_model import (
     Capabilities,
     Generation,
@@ -38,8 +39,6 @@ from semcal.models.language_model import (
 )
 from semcal.models.tokenization import ChatFormat, chat_format
 from semcal.models.uniforms import check_at_least_one
-from semcal.recalibration.methods import needs_of
-from semcal.recalibration.temperature import Greedy, single_temperature
 from semcal.rows import Json
 from semcal.servers.client import RequestFailed, ServerClient, ServerRequest
 from semcal.servers.probing import stored_profile
@@ -57,9 +56,6 @@ from semcal.servers.protocol import (
 )
 from semcal.servers.settings import Endpoint, ServerSettings, read_api_key
 from semcal.workers import Progress
-
-if TYPE_CHECKING:
-    from semcal.recalibration.attentive import AnyRecalibrator
 
 Reading = Literal["given", "on request", "of all"]
 """Log-probabilities at T are what is given, are given on request, or computed from the whole vocabulary."""
@@ -174,7 +170,7 @@ class ServerModel:
         self.client, self.profile, self.format = client, profile, chat
         self.replies = ReplyCount()
         if chat is not None and not profile.token_ids_in:
-            raise ServerError(f"{profile.url} takes no token ids; leave the tokenizer out (--tokenizer)")
+            raise ServerError(f"{profile.url} takes no token ids; leave the tokenizer out (server.tokenizer)")
 
     @property
     def name(self) -> str:
@@ -214,7 +210,9 @@ class ServerModel:
     def encode_answer(self, chat: Sequence[Turn], answer: str) -> tuple[int, ...]:
         """Encode a given answer to `chat`, its end of turn included once; UsageError without a tokenizer."""
         if self.format is None:
-            raise UsageError("answers become tokens by the model's tokenizer; give it with --tokenizer DIR")
+            raise UsageError(
+                "answers become tokens by the model's tokenizer; give it with --config server.tokenizer=DIR"
+            )
         return self.format.encode_answer(chat, answer)
 
     def invalid_prompts(
@@ -323,16 +321,17 @@ class ServerModel:
         if cut is not None and not self.client.settings.allow_truncation:
             raise ServerError(
                 f"{self.profile.url} draws from a truncated distribution ({cut}) although every request asks "
-                "for the whole one; switch that off at the server, or accept it with --allow-truncation, "
-                "which is recorded"
+                "for the whole one; switch that off at the server, or accept it with "
+                "--config server.allow_truncation=true, which is recorded"
             )
 
     def _way(self, recalibrator: AnyRecalibrator, seed: int) -> Way:
         if isinstance(recalibrator, Greedy):
             return Way(0.0, 1.0, None, None)
-        if needs := needs_of(recalibrator.method):
-            with_states(self, needs)
-        temperature = single_temperature(recalibrator)
+        temperature = temperature_of(recalibrator)
+        if temperature is None:
+            with_states(self, f"{recalibrator.method} reads hidden states or logits")
+            raise AssertionError
         most = self.profile.max_temperature
         if most is not None and temperature > most:
             raise UsageError(
@@ -622,7 +621,7 @@ def check_tokenizer(model: ServerModel, chat: ChatFormat, name: str) -> None:
         raise UsageError(
             f"the tokenizer {name} is not that of {model.name}: the tokens {shown(list(ids))} are "
             f"{shown(decoded)} to it and {shown(choice.text)} to the server; give the tokenizer of the model "
-            "that is served, or leave --tokenizer out"
+            "that is served, or leave server.tokenizer out"
         )
 
 
