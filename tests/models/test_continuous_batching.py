@@ -113,6 +113,15 @@ def test_attentive_temperatures_follow_their_question(seen: Seen) -> None:
     assert any(beside for _, beside in seen.prefilled)
 
 
+def test_questions_leave_in_the_plain_way_as_well() -> None:
+    plain = CausalLanguageModel(
+        tiny_models.model("llama", vocabulary=12, seed=0), tiny_models.tokenizer(), name="tiny"
+    )
+    plain.network.patched = None
+    how = {"m": 1, "max_new_tokens": 6}
+    assert_same(*(sample(model, [Base(), ats()], PROMPTS, **how) for model in (plain, language_model())))
+
+
 def test_cut_answers_cost_the_same_whoever_stands_beside_them() -> None:
     how: dict[str, Any] = {"m": 6, "max_new_tokens": 4, "cut": lambda _, draw: (0, len(draw.text), True)}
     models = language_model(200), language_model()

@@ -18,10 +18,10 @@ from semcal.recalibration import ATS, BlockShape
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("llama", {}),
     "llama tied": ("llama", {"tied": True}),
-    "mistral sliding": ("mistral", {"sliding_window": 5}),
+    "mistral sliding": ("mistral", {"sliding_window": 3}),
     "qwen2 partly sliding": (
         "qwen2",
-        {"use_sliding_window": True, "sliding_window": 9, "max_window_layers": 1},
+        {"use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1},
     ),
     "qwen3": ("qwen3", {}),
     "phi": ("phi", {}),

@@ -16,8 +16,8 @@ from semcal.errors import UsageError
 from semcal.models.language_model import LanguageModel, PromptConfig
 from semcal.models.loading import load_model
 from semcal.recalibration.calibration_set import CalibrationSet
-from semcal.recalibration.fitted import Fit, recalibrator_and_prompt
-from semcal.recalibration.fitting import fit
+from semcal.recalibration.fitted import recalibrator_and_prompt
+from semcal.recalibration.fitting import Fit, fit
 from semcal.recalibration.server_fit import ServerFit, fit_over_server, plan_over_server
 from semcal.servers.sampler import ServerModel, load_server
 from semcal.servers.settings import ServerSettings

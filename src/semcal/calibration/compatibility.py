@@ -15,6 +15,7 @@ from semcal.measuring import (
 )
 from semcal.models.distribution import fingerprint, temperature_of
 from semcal.models.equivalence import (
+    EQUIVALENCES,
     Equivalence,
     address_of,
     is_same_equivalence,
@@ -98,7 +99,9 @@ def equivalence_of(
                 "would find other meanings; leave it out, or calibrate again with it"
             )
         return equivalence
-    is_name = needs_no_model(name) or name in embedded or names_a_server(name) or is_hub_id(name)
+    is_name = (
+        needs_no_model(name) or name in {*embedded, *EQUIVALENCES} or names_a_server(name) or is_hub_id(name)
+    )
     if not is_name and not Path(name).is_dir():
         raise UsageError(
             f"the calibration was made with the NLI model {shown(name)}, which is no directory here; give it "

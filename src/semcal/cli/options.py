@@ -22,7 +22,7 @@ from typer import Argument, Option
 from semcal.cli.config_file import FileSetting, default_of, keys_by_option, read_settings, setting
 from semcal.cli.console import debug, info, loading, show, spending
 from semcal.errors import InputError, ModelError, RowError, UsageError, printable, shown
-from semcal.models.equivalence import AMONG, DEFAULT, ExactMatch, names_a_server, needs_no_model
+from semcal.models.equivalence import AMONG, DEFAULT, EQUIVALENCES, ExactMatch, names_a_server, needs_no_model
 from semcal.registry import check_name, option_name
 
 if TYPE_CHECKING:
@@ -464,7 +464,8 @@ def weights_of(*, model: str | None = None, equivalence: str | None = None) -> i
     if names_a_server(model) or names_a_server(equivalence):
         return None
     places = [] if model is None else [locate(model, LANGUAGE_MODEL)]
-    places += [] if equivalence is None or needs_no_model(equivalence) else [locate(equivalence, NLI_MODEL)]
+    is_checkpoint = not (needs_no_model(equivalence) or equivalence in {None, *EQUIVALENCES})
+    places += [locate(equivalence, NLI_MODEL)] if equivalence and is_checkpoint else []
     sizes = [on_disk(folder) if (folder := _folder(place)) else 0 for place in places]
     return sum(sizes) if all(sizes) else None
 
