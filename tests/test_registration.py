@@ -216,9 +216,7 @@ def test_a_signal_is_a_feature_of_a_calibration_that_asks_for_it(tmp_path: Path)
     labeled = [question.row() for question in load_set("atlas-trivia").calibration_train[:60]]
     questions = write(tmp_path / "labeled.jsonl", labeled)
     how = ("--model", "atlas", "--m", 3, "--equivalence", "exact", "--config", "sampling.temperatures=1")
-    code, (report,), stderr = semcal(
-        "calibrate", questions, *how, "--signal", "brevity", "--out", tmp_path / "map"
-    )
+    code, _, stderr = semcal("calibrate", questions, *how, "--signal", "brevity", "--out", tmp_path / "map")
     assert code == 0, stderr
     kept = (json.loads(line) for line in (tmp_path / "map" / "samples.jsonl").read_text().splitlines())
     assert all(0 < row["signals"][0]["brevity"] <= 0.5 for row in kept)
