@@ -64,7 +64,7 @@ from semcal.models.distribution import Temperature
 from semcal.models.equivalence import CachedEquivalence
 from semcal.models.language_model import PromptConfig
 from semcal.models.sampling import Sampling, sample_runs
-from semcal.recalibration.choosing import sample_candidates
+from semcal.recalibration.select import sample_candidates
 from semcal.rows import Row
 from semcal.text.normal_form import normal_form
 

@@ -18,7 +18,7 @@ from semcal.models import sampling
 from semcal.models.clustering import Grouping
 from semcal.models.language_model import PromptConfig
 from semcal.models.sampling import Sampling
-from semcal.recalibration import choosing
+from semcal.recalibration import select
 from semcal.results import answer_of as answer_of_row
 from semcal.rows import Row
 
@@ -68,9 +68,9 @@ answer_of = on_row(answer_of_row)
 measure_at = on_json(measuring.measure_at)
 features_of = on_json(features.features_of)
 rows_by_temperature = on_json(rows.rows_by_temperature)
-paired_scores = on_json(choosing.paired_scores)
-select_candidates = on_json(choosing.select)
-choose_temperatures = on_json(choosing.choose_temperatures)
+paired_scores = on_json(select.paired_scores)
+select_candidates = on_json(select.select)
+choose_temperatures = on_json(select.choose_temperatures)
 scores_by_measure = on_json(measuring.scores_by_measure)
 judged_rows = on_json(grade.judge_rows)
 
@@ -193,12 +193,12 @@ def sample_candidates(
     """`sample_candidates`: rows by candidate."""
     made = Sampling((), asking, m, (seed,), max_new_tokens)
     clustering = Grouping(equivalence, linkage)
-    return as_json(choosing.sample_candidates(model, questions, recalibrators, made, clustering, **options))
+    return as_json(select.sample_candidates(model, questions, recalibrators, made, clustering, **options))
 
 
 def fit_grid(model: Any, questions: Any, *, m: int = 10, seed: int = 0, **options: Any) -> Any:
     """`fit_grid`, with m draws of a seed."""
-    return choosing.fit_grid(
+    return select.fit_grid(
         model, questions, sampling=sampling_of(m=m, seed=seed, max_new_tokens=None), **options
     )
 
@@ -219,7 +219,7 @@ def rows_at_temperatures(
     """`rows_at_temperatures`: temperature → rows."""
     made = Sampling((), asking or PromptConfig(), m, (seed,), max_new_tokens)
     return as_json(
-        choosing.rows_at_temperatures(
+        select.rows_at_temperatures(
             model,
             questions,
             temperatures,

@@ -117,8 +117,8 @@ save_pretrained(recalibrator, "again", provenance=provenance)
 uq = semcal.SemanticUQ(model, recalibrator=recalibrator, equivalence="exact", m=5)
 print(recalibrator.temperature_, uq.ask("Who?").text)"""
     assert light(code, tmp_path) == f"{ts.temperature_} Ana"
-    again = (tmp_path / "again" / "calibration.json").read_bytes()
-    assert again == (tmp_path / "ts" / "calibration.json").read_bytes()
+    again = (tmp_path / "again" / "recalibrator.json").read_bytes()
+    assert again == (tmp_path / "ts" / "recalibrator.json").read_bytes()
 
 
 def test_a_server_answers_is_calibrated_and_judges(tmp_path: Path) -> None:

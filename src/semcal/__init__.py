@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from semcal.inputs import EquivalenceLike, ModelLike, Questions, Samples, load_equivalence
     from semcal.measures import confidence
     from semcal.models.loading import load_model
-    from semcal.recalibration.fitted import Fit, RecalibratorLike
-    from semcal.recalibration.fitting import fit
+    from semcal.recalibration.fit import Fit, RecalibratorLike, fit
     from semcal.results import Answer, Results, score
     from semcal.servers.sampler import load_server
     from semcal.uncertainty import SemanticUQ, ask_many, check

@@ -17,8 +17,6 @@ from urllib.parse import urlsplit
 from semcal.errors import ModelError, SemcalError, StoreError, UsageError, shown
 from semcal.registry import Registry
 
-#: The files of a recalibrator; nothing else is fetched.
-RECALIBRATOR_FILES = ("calibration.json", "model.safetensors")
 #: Seconds to wait for a connection to the hub; its own client tries for half a minute.
 TIMEOUT = 3.0
 
@@ -65,7 +63,7 @@ NLI_MODEL = NamedKind(
 )
 RECALIBRATOR = NamedKind(
     "recalibrator",
-    RECALIBRATOR_FILES[0],
+    "recalibrator.json",
     Registry("recalibrator", {"atlas": "semcal.demo.paths:recalibrator_dir"}),
     "give the directory that `semcal fit` wrote or a hub id such as owner/name",
     error=UsageError,
@@ -73,7 +71,7 @@ RECALIBRATOR = NamedKind(
 )
 CALIBRATION = NamedKind(
     "calibration",
-    RECALIBRATOR_FILES[0],
+    "calibration.json",
     Registry("calibration", {"atlas": "semcal.demo.paths:calibration_dir"}),
     "give the directory that `semcal calibrate` wrote or a hub id such as owner/name",
     error=UsageError,

@@ -197,7 +197,7 @@ class Answer:
     def record(self, recalibrator: AnyRecalibrator) -> JsonObject:
         """The answer as `semcal ask` writes it."""
         from semcal.models.distribution import temperature_of
-        from semcal.recalibration.temperature import solver_of
+        from semcal.recalibration.recalibrators import solver_of
 
         return {
             "id": self.id,

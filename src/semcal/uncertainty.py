@@ -39,7 +39,7 @@ from semcal.models.equivalence import count_invalid
 from semcal.models.language_model import PromptConfig, check_likelihoods
 from semcal.models.sampling import Sampled, Sampling, add_stated_answers, row_to_ask, sample_runs
 from semcal.progress import ShowProgress, shown_progress
-from semcal.recalibration.fitted import RecalibratorLike, recalibrator_and_prompt
+from semcal.recalibration.fit import RecalibratorLike, recalibrator_and_prompt
 from semcal.registry import check_name
 from semcal.results import Answer, Results, answers_of
 from semcal.rows import (
@@ -75,7 +75,7 @@ class SemanticUQ:
     calibration : Calibration, str or Path, optional
         Makes the confidence a probability; a directory, a hub id or "atlas" is loaded. It brings its prompt,
         recalibrator, temperatures, m, equivalence, linkage and threshold, which are refused beside it.
-    recalibrator : Fit, Recalibrator, ATS, float, str or Path, optional
+    recalibrator : Fit, TokenDistribution, ATS, float, str or Path, optional
         From `semcal.fit`, or where that was saved; it brings its few-shot examples with it. Or a temperature:
         the model's own distribution (T = 1) by default.
     equivalence : Equivalence or str, optional

@@ -12,9 +12,10 @@ import torch
 from semcal.data.question import Question, chat
 from semcal.errors import UsageError
 from semcal.models import load_model
+from semcal.models.distribution import Greedy
 from semcal.models.fakes import FakeLanguageModel
 from semcal.models.language_model import LanguageModel, Prompt, SampleRequest
-from semcal.recalibration import SE, Base, Greedy, Temperature
+from semcal.recalibration import SE, Base, Temperature
 
 QUESTIONS = [
     "Who painted the lighthouse of Orvane?",

@@ -14,8 +14,9 @@ from transformers import GenerationConfig
 
 from semcal.errors import InputError, ModelError
 from semcal.models import CausalLanguageModel, Prompt
+from semcal.models.distribution import Greedy
 from semcal.models.language_model import SampleRequest
-from semcal.recalibration import SE, Base, Greedy, Temperature
+from semcal.recalibration import SE, Base, Temperature
 
 # family, options of its configuration: the promised ones, heads that do more than multiply, local attention
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {

@@ -98,7 +98,7 @@ def test_calibrate_and_fit_learn_from_it(model: Path, few_shot: str, labelled: s
     given = (labelled, "--model", model, "--few-shot", few_shot)
     code, _, told = command("fit", *given, "--out", tmp_path / "ts")
     assert code == 0, told
-    fitted = json.loads((tmp_path / "ts" / "calibration.json").read_text())
+    fitted = json.loads((tmp_path / "ts" / "recalibrator.json").read_text())
     assert "smollm2.gguf" in json.dumps(fitted)
     options = ("--equivalence", "exact", "--m", 5, "--temperatures", "1", "--out", tmp_path / "map")
     code, _, told = command("calibrate", *given, *options)

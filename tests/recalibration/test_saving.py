@@ -16,16 +16,12 @@ from semcal.recalibration import (
     BlockShape,
     Platt,
     Provenance,
-    Schedule,
     TemperatureScaling,
-    fit_ats,
-    fit_platt,
-    fit_ts,
     from_pretrained,
     save_pretrained,
-    solver_of,
 )
-from semcal.recalibration.provenance import LOSSES_KEPT
+from semcal.recalibration.recalibrators import LOSSES_KEPT, Schedule, solver_of
+from semcal.recalibration.sgd_solver import fit_ats, fit_platt, fit_ts
 
 PROVENANCE = Provenance("tiny", "abc123", {"few_shot": []}, "p0", "made-up", "d0", 3, 0, {"torch": "2"})
 
@@ -34,7 +30,7 @@ PROVENANCE = Provenance("tiny", "abc123", {"few_shot": []}, "p0", "made-up", "d0
 def saved(tmp_path: Path) -> Path:
     z = np.random.default_rng(0).standard_normal((50, 6)) * 3
     save_pretrained(TemperatureScaling("SS", 0.25).fit(z, z.argmax(1) % 5), tmp_path, provenance=PROVENANCE)
-    return tmp_path / "calibration.json"
+    return tmp_path / "recalibrator.json"
 
 
 def test_what_is_written_comes_back(saved: Path) -> None:
@@ -105,7 +101,7 @@ def weighty(method: str) -> ATS | Platt:
 def test_weights_come_back_bit_for_bit_and_frozen(method: str, tmp_path: Path) -> None:
     written = weighty(method)
     save_pretrained(written, tmp_path, provenance=PROVENANCE)
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["calibration.json", "model.safetensors"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["recalibrator.json", "model.safetensors"]
     read, provenance = from_pretrained(tmp_path)
     assert provenance == PROVENANCE
     assert (read.method, read.loss, read.alpha) == (method, written.loss, written.alpha)
@@ -134,5 +130,5 @@ def test_a_temperature_saved_where_weights_lay_leaves_none_behind(tmp_path: Path
     save_pretrained(weighty("Platt"), tmp_path, provenance=PROVENANCE)
     ts = TemperatureScaling().fit(np.eye(3), [0, 1, 1])
     save_pretrained(ts, tmp_path, provenance=PROVENANCE)
-    assert [file.name for file in tmp_path.iterdir()] == ["calibration.json"]
+    assert [file.name for file in tmp_path.iterdir()] == ["recalibrator.json"]
     assert from_pretrained(tmp_path)[0].temperature_ == ts.temperature_

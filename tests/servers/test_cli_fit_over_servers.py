@@ -30,7 +30,7 @@ def test_ts_grid_needs_samples_alone_and_ends_at_the_hottest_that_a_server_takes
     assert code == 0, said
     assert "sampled at T = 2 at most" in said
     assert all(0.25 <= row["temperature"] <= 2 for row in result["chosen"].values())
-    written = json.loads((out / "calibration.json").read_text(encoding="utf-8"))
+    written = json.loads((out / "recalibrator.json").read_text(encoding="utf-8"))
     assert written["method"] == "TS-grid"
     assert written["provenance"]["n_questions"] == 6
 

@@ -15,9 +15,10 @@ from semcal.calibration.signals import first_letters
 from semcal.data.question import chat
 from semcal.errors import UsageError
 from semcal.meaning.answer import first_answer
+from semcal.models.distribution import Greedy
 from semcal.models.fakes import FakeLanguageModel
 from semcal.models.language_model import Generation, Prompt, Sampler, SampleRequest
-from semcal.recalibration import SE, Base, Greedy, Temperature
+from semcal.recalibration import SE, Base, Temperature
 from tests.servers import fake_model
 from tests.servers.fake_chat import model_of
 from tests.servers.fake_server import FakeServer

@@ -15,9 +15,8 @@ from semcal.demo.questions import load_set
 from semcal.errors import UsageError
 from semcal.models.language_model import LanguageModel, PromptConfig
 from semcal.models.loading import load_model
-from semcal.recalibration.calibration_set import CalibrationSet
-from semcal.recalibration.fitted import recalibrator_and_prompt
-from semcal.recalibration.fitting import Fit, fit
+from semcal.recalibration.fit import Fit, fit, recalibrator_and_prompt
+from semcal.recalibration.fit_data import FitData
 from semcal.recalibration.server_fit import ServerFit, fit_over_server, plan_over_server
 from semcal.servers.sampler import ServerModel, load_server
 from semcal.servers.settings import ServerSettings
@@ -46,7 +45,7 @@ def server(llama_server: str, llama_cache: Path) -> Iterator[ServerModel]:
 
 
 def over(server: ServerModel, questions: tuple[Question, ...] = QUESTIONS, **how: Any) -> ServerFit:
-    return fit_over_server(server, CalibrationSet.of(server, questions, asking=PromptConfig()), **how)
+    return fit_over_server(server, FitData.of(server, questions, asking=PromptConfig()), **how)
 
 
 def same(found: ServerFit, exact: Fit, *, within: float = 1e-3) -> None:
@@ -103,7 +102,7 @@ def test_what_was_fitted_is_for_this_server_and_prompt(server: ServerModel, tmp_
 
 
 def test_the_plan_counts_what_is_asked(server: ServerModel) -> None:
-    labelled = CalibrationSet.of(server, QUESTIONS[:5], asking=PromptConfig())
+    labelled = FitData.of(server, QUESTIONS[:5], asking=PromptConfig())
     before = server.client.usage.requests
     plan = plan_over_server(server, labelled)
     assert server.client.usage.requests == before

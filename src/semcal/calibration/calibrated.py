@@ -52,8 +52,8 @@ from semcal.models.equivalence import (
 )
 from semcal.models.language_model import PromptConfig, Sampler
 from semcal.models.sampling import default_max_new_tokens
-from semcal.recalibration.provenance import Provenance
-from semcal.recalibration.saving import (
+from semcal.recalibration.files import (
+    Provenance,
     check_provenance,
     from_pretrained,
     not_finite,
@@ -79,7 +79,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from semcal.models.distribution import AnyRecalibrator
-    from semcal.recalibration.attentive import Fitted
+    from semcal.recalibration.modules import Fitted
 
 DecisionWord = Literal["answer", "review", "abstain"]
 #: What decides an answer, its probability and whether it is given, and the letters of a hash of it.
@@ -268,7 +268,7 @@ class Calibration(_Contents):
         Model, prompt and data; None where the samples came from a file.
     samples_sha256 : str or None
         Of the file `samples.jsonl` beside it; None where there is none.
-    recalibrator : Recalibrator or ATS, optional
+    recalibrator : TokenDistribution or ATS, optional
         What the answers are sampled under.
     samples : str or None
         What was sampled to make it, as JSON Lines, for `save_pretrained`; None once it was loaded.

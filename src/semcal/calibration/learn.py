@@ -95,8 +95,8 @@ from semcal.models.equivalence import Equivalence, address_of
 from semcal.models.language_model import Sampler
 from semcal.models.sampling import Sampling, add_stated_answers
 from semcal.progress import ShowProgress, shown_progress
-from semcal.recalibration.provenance import check_enough, warn_if_few
-from semcal.recalibration.saving import fitted_or_none
+from semcal.recalibration.files import fitted_or_none
+from semcal.recalibration.fit_data import check_enough, warn_if_few
 from semcal.rows import (
     AnswerKind,
     Row,
@@ -111,7 +111,7 @@ from semcal.store import Store
 
 if TYPE_CHECKING:
     from semcal.models.distribution import AnyRecalibrator
-    from semcal.recalibration.fitted import RecalibratorLike
+    from semcal.recalibration.fit import RecalibratorLike
 
 #: Temperatures at which labelled questions are sampled: that of the answer, and a sharper one.
 TEMPERATURES = (1.0, 0.5)
@@ -174,7 +174,7 @@ def calibrate(
         name or directory.
     temperatures : float or sequence of float, optional
         The answer comes from the draws at T = 1; those at others (by default 0.5) are features.
-    recalibrator : Fit, Recalibrator, float, str or Path, optional
+    recalibrator : Fit, TokenDistribution, float, str or Path, optional
         Takes the place of T = 1: a temperature, or what `semcal.fit` has made or saved.
     few_shot : file, DataFrame, dicts or Questions, optional
         Answered examples before every question; by default those of the recalibrator.
@@ -241,9 +241,9 @@ def calibrate(
     clustering = Grouping(inputs.as_equivalence(equivalence), linkage)
     learning = replace(learning, grader=as_grader(grader, clustering.equivalence))
     # only now, as calibrations of stored samples do without transformers
-    from semcal.recalibration.calibration_set import provenance_of
-    from semcal.recalibration.choosing import sample_candidates
-    from semcal.recalibration.fitted import recalibrator_and_prompt
+    from semcal.recalibration.fit import recalibrator_and_prompt
+    from semcal.recalibration.fit_data import provenance_of
+    from semcal.recalibration.select import sample_candidates
 
     model, questions = inputs.as_model(model), labelled_questions(labelled, answer)
     for signal in signals_named(signals):

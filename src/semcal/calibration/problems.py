@@ -16,7 +16,7 @@ from semcal.errors import InputError, shown
 from semcal.metrics.frequencies import Groups
 from semcal.models.equivalence import Equivalence, ExactMatch, count_invalid
 from semcal.models.language_model import PromptConfig
-from semcal.recalibration.provenance import Provenance
+from semcal.recalibration.files import Provenance
 from semcal.rows import Row
 from semcal.text.normal_form import normal_form
 

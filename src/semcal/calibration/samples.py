@@ -18,8 +18,7 @@ from semcal.measuring import measure_at
 from semcal.models.clustering import Grouping, cluster_missing, match_at
 from semcal.models.equivalence import address_of
 from semcal.models.sampling import default_max_new_tokens, row_to_ask
-from semcal.recalibration.provenance import Provenance
-from semcal.recalibration.saving import fitted_or_none
+from semcal.recalibration.files import Provenance, fitted_or_none
 from semcal.rows import (
     SAMPLES,
     SIGNALS_KEY,
@@ -36,7 +35,7 @@ from semcal.rows import (
 
 if TYPE_CHECKING:
     from semcal.models.distribution import AnyRecalibrator
-    from semcal.recalibration.attentive import Fitted
+    from semcal.recalibration.modules import Fitted
 
 T = TypeVar("T")
 #: What is kept of a row beside its draws: answers that are not read of them.

@@ -457,7 +457,7 @@ def _origin(rows: Sequence[Row], options: CalibrateOptions, models: opt.ModelOpt
     if options.model is None:
         return origin_of(rows, options.file, seed=options.seed)
     from semcal.installation import versions
-    from semcal.recalibration.calibration_set import provenance_of
+    from semcal.recalibration.fit_data import provenance_of
 
     model, recalibrator, asking = _open_sampling(options, models)
     provenance = partial(

@@ -453,7 +453,7 @@ def open_recalibrator(
     force: bool,
 ) -> tuple[AnyRecalibrator, PromptConfig]:
     """Return the recalibrator that the options name, checked against the model, and the prompt to use."""
-    from semcal.recalibration.fitted import recalibrator_and_prompt
+    from semcal.recalibration.fit import recalibrator_and_prompt
 
     if name is not None and temperature is not None:
         raise UsageError("give --recalibrator or --temperature, not both")

@@ -29,7 +29,7 @@ from semcal.meaning.answer import AnswerFormat
 from semcal.measuring import MeasureOptions, measure_rows
 from semcal.models.language_model import PromptConfig
 from semcal.models.sampling import read_answer
-from semcal.recalibration.choosing import Candidate, Selection, select_graded, under_alphas
+from semcal.recalibration.select import Candidate, Selection, select_graded, under_alphas
 from semcal.rows import FAILED, PER_SAMPLE, Json, Row, Rows, failures_of
 from semcal.steps import RecalibratorSource, WorkerState
 from semcal.store import Store, StoredBlock, digest, key_of
@@ -494,7 +494,7 @@ class CalibrateStep:
         from semcal.calibration.learn import calibrate_rows
         from semcal.calibration.learning import Learning
         from semcal.calibration.samples import SamplesOrigin
-        from semcal.recalibration.provenance import Provenance
+        from semcal.recalibration.files import Provenance
 
         labelled = set(list(dict.fromkeys(row.id for row in rows))[: self.settings.questions])
         drawn: dict[str, list[Row]] = {name: [] for name in self.temperatures}

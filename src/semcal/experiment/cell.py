@@ -69,8 +69,8 @@ from semcal.meaning.answer import AnswerFormat
 from semcal.models.clustering import ClusterStep
 from semcal.models.language_model import PromptConfig
 from semcal.models.sampling import SampleStep, Sampling
-from semcal.recalibration.choosing import Candidate, CandidateFit
 from semcal.recalibration.methods import FITTED, FROM_SAMPLES, RECALIBRATORS, keeps_top
+from semcal.recalibration.select import Candidate, CandidateFit
 from semcal.rows import FAILED, Json, Row, count_ends
 from semcal.steps import RecalibratorSource
 from semcal.store import StoredBlock, write_if_new
@@ -338,7 +338,7 @@ def _fit_block(cell: GridCell, fits: CandidateFit) -> PlannedBlock:
         (),
         "calibration_train",
         f"{', '.join(fits.names)} (run {fits.run})",
-        files=tuple(cell.root / folder / "calibration.json" for folder in folders.values()),
+        files=tuple(cell.root / folder / "recalibrator.json" for folder in folders.values()),
         counted_as=fit_label(cell.model.name, fits.method),
     )
 

@@ -23,8 +23,8 @@ from semcal.data.splits import SplitSizes, split_questions
 from semcal.errors import InputError, ModelError, RowError, ServerError
 from semcal.experiment.grid_settings import CALIBRATED, PARTS, DataSet, GridSettings, Model
 from semcal.measures import MEASURES
-from semcal.recalibration.choosing import GRID, Candidate, CandidateFit, candidate_fits
 from semcal.recalibration.methods import FITTED, FROM_SAMPLES, UNFITTED
+from semcal.recalibration.select import GRID, Candidate, CandidateFit, candidate_fits
 from semcal.rows import Json, Row, failures_of
 
 if TYPE_CHECKING:

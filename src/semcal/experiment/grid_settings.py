@@ -268,7 +268,7 @@ class Fitting(SettingsGroup):
 
 
 class Selecting(SettingsGroup):
-    """How a candidate is chosen on validation: as in `semcal.recalibration.choosing.select`."""
+    """How a candidate is chosen on validation: as in `semcal.recalibration.select.select`."""
 
     by: Literal["gain", "brier"] = "gain"
     measure_alphas: Annotated[tuple[PositiveFloat, ...], Field(min_length=1)] = (0.5, 0.75, 1.25)

@@ -34,7 +34,7 @@ from semcal.models.decoding import (
 )
 from semcal.models.distribution import AnyRecalibrator
 from semcal.models.drawing import check_not_nan, inverse_cdf, most_likely
-from semcal.models.features import BlockShape, CalibrationFeatures
+from semcal.models.features import BlockShape, FitFeatures
 from semcal.models.language_model import (
     Answers,
     Capabilities,
@@ -302,7 +302,7 @@ class CausalLanguageModel:
         whole: bool = False,
         shared: int | None = None,
         progress: Progress | None = None,
-    ) -> CalibrationFeatures:
+    ) -> FitFeatures:
         """Last hidden states of prompts and given answers, which recalibrators are fitted to.
 
         With the parameters and errors of `score`. `whole`: the states of all tokens, not only of those that
@@ -319,7 +319,7 @@ class CausalLanguageModel:
             parts.update(zip(batch.questions, (part.cpu() for part in states)))
         together = torch.cat([parts[i] for i in range(len(prompts))]) if prompts else prefix
         lengths = [len(prompt.token_ids) - (before or 0) for prompt in prompts]
-        return CalibrationFeatures.from_states(together, lengths, answers, prefix=prefix if whole else None)
+        return FitFeatures.from_states(together, lengths, answers, prefix=prefix if whole else None)
 
     def logits(self, states: Tensor) -> Tensor:
         """Turn last hidden states (N, d) into logits (N, V), float32, on the model's device.

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
     from semcal.models.distribution import AnyRecalibrator
     from semcal.models.drawing import Truncation
-    from semcal.models.features import BlockShape, CalibrationFeatures
+    from semcal.models.features import BlockShape, FitFeatures
 
 __all__ = ["FakeEquivalence", "FakeLanguageModel"]
 
@@ -236,7 +236,7 @@ class FakeLanguageModel:
         whole: bool = False,
         shared: int | None = None,
         progress: Progress | None = None,
-    ) -> CalibrationFeatures:
+    ) -> FitFeatures:
         """Last hidden states before the tokens of given answers; this model's states are its logits.
 
         Nothing is predicted inside a prompt: its states are zeros there.
@@ -244,7 +244,7 @@ class FakeLanguageModel:
         with naming_extra("features"):
             import torch
 
-            from semcal.models.features import CalibrationFeatures
+            from semcal.models.features import FitFeatures
 
         before = shared or 0
         lengths = [len(prompt.token_ids) - before for prompt in prompts]
@@ -256,7 +256,7 @@ class FakeLanguageModel:
             states.append(self._state(question, ())[None])
             states += [self._states(question, answer)[1:] for answer in question_answers]
         prefix = torch.zeros(before, self.width) if whole else None
-        return CalibrationFeatures.from_states(
+        return FitFeatures.from_states(
             torch.from_numpy(np.concatenate(states)), lengths, answers, prefix=prefix
         )
 

@@ -61,7 +61,7 @@ class SequenceBatch:
 
 
 @dataclass(frozen=True)
-class CalibrationFeatures:
+class FitFeatures:
     """Last hidden states of Q questions with M reference answers of N tokens in all."""
 
     prefix: Tensor  # (P, d), states of the tokens that all prompts begin with; (0, d) unless `whole`
@@ -88,7 +88,7 @@ class CalibrationFeatures:
         *,
         prefix: Tensor | None = None,
         borrowed: Sequence[tuple[int, int]] = (),
-    ) -> CalibrationFeatures:
+    ) -> FitFeatures:
         """Index states (R, d) in the order that the class states.
 
         For each question: `own_lengths`, how many tokens its prompt has after the shared prefix; `answers`,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import torch
 
     from semcal.models.drawing import Truncation
-    from semcal.models.features import BlockShape, CalibrationFeatures
+    from semcal.models.features import BlockShape, FitFeatures
     from semcal.rows import Row
 from semcal.workers import Progress
 
@@ -236,7 +236,7 @@ class LanguageModel(DrawsAnswers[list[Generation], Generation], ReadsAnswers, Pr
         whole: bool = False,
         shared: int | None = None,
         progress: Progress | None = None,
-    ) -> CalibrationFeatures:
+    ) -> FitFeatures:
         """Last hidden states at the positions that predict the tokens of given answers, or of all tokens."""
 
     def logits(self, states: torch.Tensor) -> torch.Tensor:

@@ -18,20 +18,27 @@ import torch
 from torch import Tensor
 
 from semcal.errors import FitError, SemcalWarning, UsageError
-from semcal.models.features import BlockShape, CalibrationFeatures
-from semcal.recalibration.attentive import ATS, Head, batch_inverse_temperatures
-from semcal.recalibration.exact_fit import LogPartitionTable, tabulate, tabulated_loss
-from semcal.recalibration.losses import mean_loss, token_losses
-from semcal.recalibration.methods import FitResult, FitTask, paper_schedule
-from semcal.recalibration.optimum import T_MAX, T_MIN, certify, check_loss
-from semcal.recalibration.provenance import (
+from semcal.models.features import BlockShape, FitFeatures
+from semcal.recalibration.exact_solver import (
+    LogPartitionTable,
+    mean_loss,
+    tabulate,
+    tabulated_loss,
+    token_losses,
+)
+from semcal.recalibration.fit_data import check_enough
+from semcal.recalibration.methods import FitResult, FitTask, StepProgress, paper_schedule
+from semcal.recalibration.modules import ATS, Head, Platt, batch_inverse_temperatures
+from semcal.recalibration.recalibrators import (
+    T_MAX,
+    T_MIN,
     GradientSteps,
     Schedule,
-    check_enough,
+    TemperatureScaling,
+    certify,
+    check_loss,
     learning_rates,
 )
-from semcal.recalibration.temperature import TemperatureScaling
-from semcal.recalibration.trained import Platt
 
 #: Logits computed at once for several steps of Platt.
 CHUNK = 8_000_000
@@ -66,11 +73,7 @@ class Training:
         return FitResult(self.recalibrator, report)
 
 
-StepProgress = Callable[[int, int], None]
-"""Called with the number of finished steps and of all steps."""
-
-
-def drawn_answers(features: CalibrationFeatures, *, seed: int, epoch: int) -> Tensor:
+def drawn_answers(features: FitFeatures, *, seed: int, epoch: int) -> Tensor:
     """Return one answer of each question that has any, drawn for an epoch, in the order of the questions."""
     count = torch.bincount(features.answer_question, minlength=len(features.prompt_start))
     first = count.cumsum(0) - count
@@ -78,7 +81,7 @@ def drawn_answers(features: CalibrationFeatures, *, seed: int, epoch: int) -> Te
     return (first + (torch.as_tensor(u) * count).long())[count > 0]
 
 
-def training_plan(features: CalibrationFeatures, schedule: Schedule) -> list[Tensor]:
+def training_plan(features: FitFeatures, schedule: Schedule) -> list[Tensor]:
     """Return the answers of each step: questions in a new random order in each epoch."""
     if not len(features.targets):
         raise FitError("there is no answer token to fit to; give labelled questions")
@@ -124,7 +127,7 @@ def _train(
 
 
 def _loss_of_tokens(
-    features: CalibrationFeatures,
+    features: FitFeatures,
     head: Head,
     table: LogPartitionTable,
     schedule: Schedule,
@@ -157,7 +160,7 @@ def _loss_of_tokens(
 
 
 def fit_ts(
-    features: CalibrationFeatures,
+    features: FitFeatures,
     head: Head,
     *,
     loss: str = "NLL",
@@ -243,7 +246,7 @@ def _warn_of_distance(training: Training) -> None:
 
 
 def fit_ats(
-    features: CalibrationFeatures,
+    features: FitFeatures,
     head: Head,
     *,
     shape: BlockShape,
@@ -278,7 +281,7 @@ def fit_ats(
 
 
 def fit_platt(
-    features: CalibrationFeatures,
+    features: FitFeatures,
     head: Head,
     *,
     loss: str = "NLL",
@@ -309,7 +312,7 @@ def fit_platt(
 
 
 def _with_logits(
-    features: CalibrationFeatures, head: Head, rows: Tensor, steps: list[Tensor], at_once: int
+    features: FitFeatures, head: Head, rows: Tensor, steps: list[Tensor], at_once: int
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """(tokens, their logits) of each step; the head runs for as many steps together as memory allows."""
     waiting: list[Tensor] = []

@@ -1,37 +1,168 @@
-"""Fit a recalibrator to labelled questions: one pass of the frozen model, then the fit (spec section 6)."""
+"""Fit a recalibrator to labelled questions: one pass of the frozen model, then the fit (spec section 6).
+
+A fit, a saved one, or a temperature stands for a recalibrator wherever answers are sampled.
+"""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from functools import partial
+from numbers import Real
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
-import torch
-
-from semcal.data.template import TemplateLike
-from semcal.errors import QuestionError, SemcalWarning, UsageError
+from semcal.data.template import TemplateLike, as_template
+from semcal.errors import QuestionError, SemcalWarning, UsageError, shown
 from semcal.inputs import ModelLike, Questions, as_model, as_questions, name_of
-from semcal.models.distribution import AnyRecalibrator, Base, StateReader, temperature_of
-from semcal.models.features import CalibrationFeatures
-from semcal.models.language_model import LanguageModel, with_states
+from semcal.models.distribution import AnyRecalibrator, Base, Temperature, temperature_of
+from semcal.models.language_model import LanguageModel, PromptConfig, Sampler, with_states
 from semcal.progress import ShowProgress, shown_progress
-from semcal.recalibration.attentive import inverse_temperatures
-from semcal.recalibration.calibration_set import CalibrationSet, calibration_features, provenance_of
-from semcal.recalibration.fitted import Fit, prompt_config
-from semcal.recalibration.losses import token_losses
-from semcal.recalibration.methods import FITTED, FitResult, FitTask, paper_schedule, run_fit
-from semcal.recalibration.optimum import check_loss
-from semcal.recalibration.provenance import warn_if_few
-from semcal.recalibration.server_fit import choose_route_by, fit_over_server
-from semcal.recalibration.training import StepProgress
+from semcal.recalibration.files import Provenance, from_pretrained, save_pretrained
+from semcal.recalibration.fit_data import FitData, fit_features, provenance_of, warn_if_few
+from semcal.recalibration.methods import FITTED, FitResult, FitTask, StepProgress, paper_schedule, run_fit
+from semcal.recalibration.recalibrators import check_loss
 from semcal.registry import check_name
-from semcal.servers.sampler import ServerModel
+from semcal.rows import Json
+
+if TYPE_CHECKING:
+    from semcal.recalibration.modules import Fitted
+    from semcal.servers.sampler import ServerModel
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A fitted recalibrator with the model and the prompt that it was fitted with.
+
+    Attributes
+    ----------
+    recalibrator : Fitted
+        Such as TemperatureScaling, ATS or Platt.
+    provenance : Provenance
+        Model, prompt, data and versions; `provenance.check` refuses another model or prompt.
+    asking : PromptConfig
+        The template of the prompt, and the few-shot examples before every question.
+    report : mapping
+        Losses before and after, standard error of T, steps; empty for a fit that was loaded.
+
+    Examples
+    --------
+    >>> import semcal
+    >>> from tempfile import mkdtemp
+    >>> from semcal.models.fakes import FakeLanguageModel
+    >>> table = {f"Who built mill {i}?": {"Ana.": 0.9, "Bo.": 0.1} for i in range(60)}
+    >>> labelled = [{"question": q, "answers": "Ana." if i % 3 else "Bo."} for i, q in enumerate(table)]
+    >>> fitted = semcal.fit(FakeLanguageModel(table), labelled)
+    >>> again = Fit.from_pretrained(fitted.save_pretrained(mkdtemp()))
+    >>> again.temperature == fitted.temperature, again.asking == fitted.asking
+    (True, True)
+    """
+
+    recalibrator: Fitted
+    provenance: Provenance
+    asking: PromptConfig
+    report: Json = field(default_factory=dict)
+
+    @property
+    def temperature(self) -> float:
+        """The temperature of TS or TS-grid; UsageError for a method that has no single one."""
+        temperature = temperature_of(self.recalibrator)
+        if temperature is None:
+            raise UsageError(f"{self.recalibrator.method} has no single temperature")
+        return temperature
+
+    def save_pretrained(self, directory: str | Path) -> Path:
+        """Write `directory`/recalibrator.json and return its path."""
+        return save_pretrained(self.recalibrator, directory, provenance=self.provenance)
+
+    @classmethod
+    def from_pretrained(cls, path_or_id: str | Path, *, revision: str | None = None) -> Fit:
+        """Load what `save_pretrained` or `semcal fit` wrote, with its prompt and the check of its model.
+
+        Parameters
+        ----------
+        path_or_id : str or Path
+            A directory, an id on the Hugging Face hub, or "atlas", the embedded model's.
+        revision : str, optional
+            Branch, tag or commit on the hub.
+
+        Raises
+        ------
+        UsageError
+            If there is no recalibrator.
+        StoreError
+            If it is damaged, or the hub cannot be reached.
+        """
+        recalibrator, provenance = from_pretrained(path_or_id, revision=revision)
+        return cls(recalibrator, provenance, PromptConfig.from_description(provenance.prompt))
+
+
+RecalibratorLike: TypeAlias = "Fit | AnyRecalibrator | float | str | Path"
+"""What `semcal.fit` returns or has saved, a recalibrator, or a temperature."""
+
+
+def as_recalibrator(recalibrator: RecalibratorLike | None) -> Fit | AnyRecalibrator:
+    """Return a recalibrator: Base for None, a temperature, what `semcal.fit` has saved, or as it is."""
+    if recalibrator is None:
+        return Base()
+    if isinstance(recalibrator, str | Path):
+        return Fit.from_pretrained(recalibrator)
+    if isinstance(recalibrator, Real) and not isinstance(recalibrator, bool):
+        return Temperature(float(recalibrator))
+    is_one = isinstance(recalibrator, Fit) or hasattr(recalibrator, "log_probs")
+    if is_one and not isinstance(recalibrator, type):
+        return cast("Fit | AnyRecalibrator", recalibrator)
+    raise UsageError(
+        f"the recalibrator is {shown(recalibrator)}; give a temperature such as 0.7, what semcal.fit "
+        "returns, or the directory that it was saved in"
+    )
+
+
+def recalibrator_and_prompt(
+    model: Sampler,
+    recalibrator: RecalibratorLike | None,
+    few_shot: Questions | None,
+    *,
+    system: str | None = None,
+    template: TemplateLike | None = None,
+    force: bool = False,
+) -> tuple[AnyRecalibrator, PromptConfig]:
+    """Return what to sample under, and in which prompt: after the examples of `few_shot`, or else of the fit.
+
+    So is the template that of `system` or `template`, or else of the fit. UsageError if the fit is of another
+    model or prompt, unless `force` is given.
+    """
+    asking = prompt_config(few_shot, system=system, template=template, force=force)
+    fit = as_recalibrator(recalibrator)
+    if not isinstance(fit, Fit):
+        return fit, asking
+    asking = replace(asking, template=asking.template or fit.asking.template)
+    if few_shot is None:
+        asking = replace(asking, few_shot=fit.asking.few_shot)
+    if not force:
+        fit.provenance.check(
+            model=model.name,
+            revision=model.revision,
+            prompt_hash=asking.hash(model),
+            difference=fit.asking.difference(asking),
+        )
+    return fit.recalibrator, asking
+
+
+def prompt_config(
+    few_shot: Questions | None,
+    *,
+    system: str | None = None,
+    template: TemplateLike | None = None,
+    force: bool = False,
+) -> PromptConfig:
+    """Return the prompt of these examples, in a template or with a system message."""
+    examples = [] if few_shot is None else as_questions(few_shot, "few_shot", labelled=True)
+    return PromptConfig(tuple(examples), as_template(template, system), force)
+
 
 SOLVERS = ("exact", "sgd")
-#: Answer positions whose logits are held at once, and how many logits these may be.
-POSITIONS, LOGITS = 2048, 2**26
 #: Relative change of the loss below which a training has changed nothing.
 UNMOVED = 1e-3
 
@@ -150,10 +281,12 @@ def fit(
     if local:
         reader = with_states(model, "ATS, Platt, sgd and a store of features read hidden states")
     else:
+        from semcal.recalibration.server_fit import choose_route_by, fit_over_server
+
         check_loss(loss, alpha)
         choose_route_by(cast("ServerModel", model), loss)
         reader = cast("LanguageModel", model)  # of which only the reading of prompts is used
-    labelled = CalibrationSet.of(reader, with_answers, asking=asking, on_bad_question=on_bad_question)
+    labelled = FitData.of(reader, with_answers, asking=asking, on_bad_question=on_bad_question)
     warn_if_few(len(labelled.questions))
     data, versions = data or name_of(questions), versions or {}
     provenance = partial(provenance_of, model, asking=asking, data=data, seed=seed, versions=versions)
@@ -172,9 +305,7 @@ def fit(
             origin = provenance(answered, server=over_server.origin)
             return Fit(over_server.recalibrator, origin, asking, over_server.report)
         whole = kind.reads_sequences or store is not None
-        features = calibration_features(
-            reader, labelled, asking=asking, whole=whole, store=store, progress=update
-        )
+        features = fit_features(reader, labelled, asking=asking, whole=whole, store=store, progress=update)
     schedule = paper_schedule(method, weight_decay=weight_decay, learning_rate=learning_rate, seed=seed)
     task = FitTask(
         reader, features, [(loss, alpha)], chosen, schedule, groups=labelled.groups(), progress=on_step
@@ -193,6 +324,8 @@ def _fit_stored(model: LanguageModel, method: str, task: FitTask) -> FitResult:
     (result,) = run_fit(method, task)
     if "loss_before" in result.report:
         return result
+    from semcal.recalibration.exact_solver import mean_loss_of
+
     before, after = (
         mean_loss_of(model, task.features, recalibrator, loss=loss[0], alpha=loss[1])
         for recalibrator in (Base(), result.recalibrator)
@@ -208,31 +341,3 @@ def _fit_stored(model: LanguageModel, method: str, task: FitTask) -> FitResult:
         )
     report = {"loss_before": before, "loss_after": after, **result.report}
     return FitResult(result.recalibrator, report)
-
-
-@torch.no_grad()
-def mean_loss_of(
-    model: LanguageModel,
-    features: CalibrationFeatures,
-    recalibrator: AnyRecalibrator,
-    *,
-    loss: str = "NLL",
-    alpha: float | None = None,
-) -> float:
-    """Mean loss per token (nats) of a recalibrator on stored features, references weighted equally."""
-    rows, weights = features.predicting_rows(), features.token_weights()
-    beta = inverse_temperatures(recalibrator, features) if isinstance(recalibrator, StateReader) else None
-    size = max(1, min(POSITIONS, LOGITS // model.logits(features.states[rows[:1]]).shape[1]))
-    total = 0.0
-    for start in range(0, len(rows), size):
-        part = slice(start, start + size)
-        logits = model.logits(features.states[rows[part]])
-        if isinstance(recalibrator, StateReader):
-            assert beta is not None
-            log_probs = recalibrator.log_probs(logits, beta[part].to(logits.device))
-        else:
-            log_probs = recalibrator.log_probs(logits)
-        targets = features.targets[part].to(logits.device)
-        losses = token_losses(log_probs, targets, loss=loss, alpha=alpha)
-        total += float((losses.double().cpu() * weights[part]).sum())
-    return total / float(weights.sum())

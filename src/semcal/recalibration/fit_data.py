@@ -1,7 +1,8 @@
-"""Labelled questions as a model reads them, and where a fit or calibration is from (spec section 6)."""
+"""Labelled questions as a model reads them, and the origin of what is fitted to them (spec section 6)."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,17 +12,55 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semcal.data.question import Question, data_hash, group_ties, several
-from semcal.errors import FitError, QuestionError
-from semcal.models.language_model import AnswerReader, LanguageModel, Prompt, PromptConfig, Sampler
-from semcal.recalibration.provenance import Provenance, check_enough
+from semcal.errors import FitError, QuestionError, SemcalWarning
+from semcal.models.language_model import (
+    AnswerReader,
+    LanguageModel,
+    Prompt,
+    PromptConfig,
+    Sampler,
+)
+from semcal.recalibration.files import Provenance
 
 if TYPE_CHECKING:
-    from semcal.models.features import CalibrationFeatures
+    from semcal.models.features import FitFeatures
     from semcal.recalibration.feature_store import Manifest
 
 
+#: Fewer labelled questions are refused; fewer than FEW raise a warning.
+FEWEST, FEW = 5, 50
+
+
+def check_enough(questions: int, *, of: str = "to fit to") -> None:
+    """Raise FitError below 5 labelled questions; `of` says what they are for.
+
+    Examples
+    --------
+    >>> check_enough(2)
+    Traceback (most recent call last):
+    semcal.errors.FitError: there are 2 labelled questions to fit to, and at least 5 are needed: ...
+    """
+    if questions < FEWEST:
+        raise FitError(
+            f"there {'is' if questions == 1 else 'are'} {questions or 'no'} labelled "
+            f"question{'' if questions == 1 else 's'} {of}, and at least {FEWEST} are needed: label more "
+            f"({FEW} give a usable fit, a few hundred a reliable one)"
+        )
+
+
+def warn_if_few(questions: int, *, of: str = "to fit to", stacklevel: int = 3) -> None:
+    """Warn below 50 labelled questions."""
+    if questions < FEW:
+        warnings.warn(
+            f"there are only {questions} labelled questions {of}: {questions} others may give a very "
+            f"different result; label {FEW} or more, better a few hundred",
+            SemcalWarning,
+            stacklevel=stacklevel,
+        )
+
+
 @dataclass(frozen=True)
-class CalibrationSet:
+class FitData:
     """Labelled questions as a model reads them: prompts, and the token ids of their reference answers."""
 
     questions: tuple[Question, ...]
@@ -37,7 +76,7 @@ class CalibrationSet:
         asking: PromptConfig,
         on_bad_question: Callable[[QuestionError], None] | None = None,
         fitted_to: bool = True,
-    ) -> CalibrationSet:
+    ) -> FitData:
         """Encode questions, and leave out those that are too long for the model or that it cannot encode.
 
         FitError if one has no reference answer, or fewer are left than a fit needs (none, where the questions
@@ -113,15 +152,15 @@ def _check_labelled(questions: Sequence[Question], *, fitted_to: bool) -> None:
             )
 
 
-def calibration_features(
+def fit_features(
     model: LanguageModel,
-    labelled: CalibrationSet,
+    labelled: FitData,
     *,
     asking: PromptConfig,
     whole: bool = False,
     store: Path | None = None,
     progress: Callable[[int], None] | None = None,
-) -> CalibrationFeatures:
+) -> FitFeatures:
     """Run the frozen model once over the reference answers, or read what an earlier call has stored.
 
     `whole` keeps the states of whole sequences, as ATS needs them. `store` is a folder that they are written
