@@ -29,7 +29,8 @@ from semcal.demo.paths import language_model_dir
 from semcal.demo.questions import load_set
 from semcal.errors import SemcalError
 from semcal.models import Prompt, load_model
-from semcal.models.language_model import PromptConfig, SampleRequest
+from semcal.models.prompting import PromptConfig
+from semcal.models.protocols import SampleRequest
 from semcal.recalibration import Temperature, fit_temperatures
 from semcal.recalibration.fit_data import FitData, fit_features
 from semcal.recalibration.server_fit import fit_over_server
@@ -90,8 +91,8 @@ def fitted(model: ServerModel, labelled: FitData, here: tuple[float, float]) -> 
     for route in get_args(Route):
         try:
             over = fit_over_server(model, labelled, route=route)
-            said: Any = f"{over.recalibrator.temperature_:.5f} ± {over.report['standard_error']:.4f}"
-            apart: Any = abs(over.recalibrator.temperature_ - exact)
+            said: Any = f"{over.fit.temperature:.5f} ± {over.report['standard_error']:.4f}"
+            apart: Any = abs(over.fit.temperature - exact)
             reach = "<= 0.001"
         except SemcalError as refused:
             said, apart, reach = f"refused: {refused}", None, ""

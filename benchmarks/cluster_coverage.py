@@ -26,7 +26,7 @@ from semcal.experiment.analyses.grid_scores import FLOORED
 from semcal.metrics import bootstrap, joint_bootstrap, summary
 from semcal.metrics.overview import noise_floors
 from semcal.recalibration import FitFeatures, fit_temperatures
-from semcal.recalibration.recalibrators import TemperatureFit
+from semcal.recalibration.records import TemperatureFit
 
 DATA_SETS, RESAMPLES = 200, 200
 NAMES = ("accuracy", "brier", "gain", "auroc", "ace")

@@ -14,8 +14,8 @@ from typing import Any, get_args
 from benchmarks._llama import embedded_server
 from semcal.demo.paths import language_model_dir
 from semcal.demo.questions import load_set
-from semcal.models.language_model import PromptConfig
-from semcal.models.loading import load_model
+from semcal.models.load import load_model
+from semcal.models.prompting import PromptConfig
 from semcal.recalibration.fit import fit
 from semcal.recalibration.fit_data import FitData
 from semcal.recalibration.server_fit import fit_over_server

@@ -45,10 +45,11 @@ from semcal.data.question import Question
 from semcal.grading.rules import RuleGrader
 from semcal.measures import components
 from semcal.models import CausalLanguageModel
-from semcal.models.distribution import AnyRecalibrator, TokenDistribution, temperature_of
-from semcal.models.language_model import PromptConfig
+from semcal.models.distribution import temperature_of
 from semcal.models.nli import CrossEncoder
-from semcal.models.sampling import Sampling, sample_runs
+from semcal.models.prompting import PromptConfig
+from semcal.models.protocols import AnyRecalibrator, TokenDistribution
+from semcal.models.sample import Sampling, sample_runs
 from semcal.recalibration import ATS, SE, Base, Platt, Temperature
 from semcal.rows import Row
 from tests.json_rows import cluster_rows, grade_row, measure_rows

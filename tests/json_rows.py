@@ -14,10 +14,10 @@ from semcal.calibration.learning import Learning
 from semcal.grading import grade
 from semcal.measuring import MeasureOptions
 from semcal.models import clustering as grouping
-from semcal.models import sampling
+from semcal.models import sample
 from semcal.models.clustering import Grouping
-from semcal.models.language_model import PromptConfig
-from semcal.models.sampling import Sampling
+from semcal.models.prompting import PromptConfig
+from semcal.models.sample import Sampling
 from semcal.recalibration import select
 from semcal.results import answer_of as answer_of_row
 from semcal.rows import Row
@@ -139,7 +139,7 @@ def sampling_of(
 
 def sample_questions(model: Any, questions: Any, *, progress: Any = None, **options: Any) -> Any:
     """The draws of one run: ``[recalibrator][question]``."""
-    (run,) = sampling.sample_runs(model, questions, sampling_of(**options), progress=progress)
+    (run,) = sample.sample_runs(model, questions, sampling_of(**options), progress=progress)
     return run
 
 
@@ -148,14 +148,14 @@ def sample_runs(
 ) -> Any:
     """The draws of several runs: ``[run][recalibrator][question]``."""
     made = replace(sampling_of(**options), seeds=tuple(seeds), first=first)
-    return sampling.sample_runs(model, questions, made, progress=progress)
+    return sample.sample_runs(model, questions, made, progress=progress)
 
 
 def scored_without_passages(
     model: Any, questions: Any, sampled: Any, *, recalibrators: Sequence[Any], asking: PromptConfig
 ) -> Any:
     """`score_without_passages`."""
-    return sampling.score_without_passages(model, questions, sampled, sampling_of(recalibrators, asking))
+    return sample.score_without_passages(model, questions, sampled, sampling_of(recalibrators, asking))
 
 
 def fields_of(sampled: Any) -> dict[str, Any]:
@@ -168,13 +168,13 @@ def question_blocks(
 ) -> Iterator[Any]:
     """`question_blocks` for draws in several ways."""
     made = sampling_of([None] * ways, m=m, max_new_tokens=max_new_tokens)
-    blocks = sampling.question_blocks(model, map(Row.of, questions), made)
+    blocks = sample.question_blocks(model, map(Row.of, questions), made)
     return ([row.to_question() for row in block] for block in blocks)
 
 
 def plan_sampling(model: Any, questions: Any, **options: Any) -> list[str]:
     """`plan_sampling`."""
-    return sampling.plan_sampling(model, questions, sampling_of(**options))
+    return sample.plan_sampling(model, questions, sampling_of(**options))
 
 
 def sample_candidates(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from semcal.data.question import Question
     from semcal.inputs import EquivalenceLike, ModelLike, Questions, Samples, load_equivalence
     from semcal.measures import confidence
-    from semcal.models.loading import load_model
+    from semcal.models.load import load_model
     from semcal.recalibration.fit import Fit, RecalibratorLike, fit
     from semcal.results import Answer, Results, score
     from semcal.servers.sampler import load_server
@@ -46,7 +46,7 @@ _ADDRESSES = {
     "errors": "",
     "fit": "recalibration.fitting",
     "load_equivalence": "inputs",
-    "load_model": "models.loading",
+    "load_model": "models.load",
     "load_server": "servers.sampler",
     "metrics": "",
     "recalibration": "",

@@ -27,8 +27,7 @@ from semcal.measures import MEASURES
 from semcal.recalibration.methods import BUILT_IN, RECALIBRATORS, LineStyle
 
 if TYPE_CHECKING:
-    from semcal.recalibration.modules import Fitted
-    from semcal.recalibration.recalibrators import GradientSteps, TemperatureFit
+    from semcal.recalibration.records import Fitted, GradientSteps, TemperatureFit
 
 #: The colours of the methods that come with the package.
 METHOD_COLOURS = {method.name: method.colour for method in BUILT_IN}

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from semcal.calibration.calibrated import CalibratedAnswer, Calibration
     from semcal.calibration.report import LikeAnswers
     from semcal.grading.rules import Grader
-    from semcal.models.distribution import AnyRecalibrator
+    from semcal.models.protocols import AnyRecalibrator
 
 #: Rows of answers that a notebook shows.
 SHOWN = 10

@@ -22,9 +22,8 @@ from semcal.store import Stage
 from semcal.workers import Executor, Progress
 
 if TYPE_CHECKING:
-    from semcal.models.distribution import AnyRecalibrator
     from semcal.models.equivalence import Equivalence
-    from semcal.models.language_model import LanguageModel, Sampler
+    from semcal.models.protocols import AnyRecalibrator, LanguageModel, Sampler
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,7 @@ class WorkerState:
     @property
     def language_model(self) -> LanguageModel:
         """The language model, which must be there; UsageError if it is a server."""
-        from semcal.models.language_model import with_states
+        from semcal.models.protocols import with_states
 
         return with_states(self.model, "this needs hidden states or logits")
 

@@ -36,8 +36,9 @@ from semcal.models.clustering import (
     match_at,
 )
 from semcal.models.equivalence import count_invalid
-from semcal.models.language_model import PromptConfig, check_likelihoods
-from semcal.models.sampling import Sampled, Sampling, add_stated_answers, row_to_ask, sample_runs
+from semcal.models.prompting import PromptConfig
+from semcal.models.protocols import check_likelihoods
+from semcal.models.sample import Sampled, Sampling, add_stated_answers, row_to_ask, sample_runs
 from semcal.progress import ShowProgress, shown_progress
 from semcal.recalibration.fit import RecalibratorLike, recalibrator_and_prompt
 from semcal.registry import check_name
@@ -58,8 +59,8 @@ from semcal.steps import WorkerState
 from semcal.workers import Progress
 
 if TYPE_CHECKING:
-    from semcal.models.distribution import AnyRecalibrator
-    from semcal.models.drawing import Truncation
+    from semcal.models.engine.draw import Truncation
+    from semcal.models.protocols import AnyRecalibrator
 
 #: Fewer draws than this are warned about.
 FEW = 5
@@ -196,7 +197,7 @@ class SemanticUQ:
             check_equivalence(calibration, self.equivalence, force=force)
         if truncation is not None:
             with naming_extra("truncation"):
-                from semcal.models.drawing import Truncation
+                from semcal.models.engine.draw import Truncation
 
             if not isinstance(truncation, Truncation):
                 raise UsageError(

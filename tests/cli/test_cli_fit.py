@@ -92,7 +92,7 @@ def test_a_killed_selection_keeps_its_samples_and_ends_at_the_same_bytes(
 ) -> None:
     command = ["fit", files[0], "--model", model, "--method", "TS", "--select"]
     command += ["--validation", files[1], "--m", "2", "--max-new-tokens", "2", "-q", "--out"]
-    how = {"said": tmp_path / "said", "values": {"semcal.models.sampling.BLOCK_TOKENS": 4}}
+    how = {"said": tmp_path / "said", "values": {"semcal.models.sample.BLOCK_TOKENS": 4}}
     assert finish(start(*command, tmp_path / "whole", **how)) == 0
     running = start(*command, tmp_path / "cut", **how)
     blocks = tmp_path / "cut.unfinished" / "blocks"

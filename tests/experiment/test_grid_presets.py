@@ -15,7 +15,7 @@ from semcal.experiment.answer_steps import GradeMeaningsStep
 from semcal.experiment.grid_plan import forecast
 from semcal.experiment.grid_settings import PRESETS, Grading, read_settings
 from semcal.models.fakes import FakeLanguageModel
-from semcal.models.language_model import PromptConfig
+from semcal.models.prompting import PromptConfig
 from semcal.recalibration import SE, Base
 from semcal.rows import Row
 from tests.json_rows import sample_runs, scored_without_passages

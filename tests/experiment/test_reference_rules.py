@@ -27,7 +27,7 @@ from authors_rules import (
 from semcal.data.question import Question
 from semcal.experiment.analyses import analyse
 from semcal.experiment.answer_steps import GradeMeaningsStep, RowBlock
-from semcal.models.uniforms import uniforms
+from semcal.models.distribution import uniforms
 from semcal.steps import WorkerState
 from semcal.store import StoredBlock
 

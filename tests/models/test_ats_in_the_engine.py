@@ -15,7 +15,7 @@ from semcal.data.question import chat
 from semcal.errors import UsageError
 from semcal.models import CausalLanguageModel, Prompt
 from semcal.models.fakes import FakeLanguageModel
-from semcal.models.language_model import SampleRequest
+from semcal.models.protocols import SampleRequest
 from semcal.recalibration import ATS, SE, Base, BlockShape, Platt
 
 PROMPTS = [Prompt(f"q{i}", (*range(20, 45), *range(100 + 7 * i, 104 + 9 * i))) for i in range(6)]

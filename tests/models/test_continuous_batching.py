@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from semcal.models import CausalLanguageModel, Generation, Prompt
-from semcal.models.decoding import Scheduler, TreeSizes
-from semcal.models.language_model import SampleRequest
-from semcal.models.tree_cache import ThreeLevelCache
+from semcal.models.engine.decoding import Scheduler, TreeSizes
+from semcal.models.engine.tree_cache import ThreeLevelCache
+from semcal.models.protocols import SampleRequest
 from semcal.recalibration import ATS, SE, Base, BlockShape, Temperature
 
 HEAD = (*range(5, 12), *range(5, 12), 5)

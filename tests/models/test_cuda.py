@@ -11,8 +11,8 @@ import tiny_models
 import torch
 
 from semcal.models import CausalLanguageModel, Prompt
-from semcal.models.language_model import SampleRequest
-from semcal.models.network import checked_kernel, kernel_for
+from semcal.models.engine.network import checked_kernel, kernel_for
+from semcal.models.protocols import SampleRequest
 from semcal.recalibration import ATS, SE, Base, BlockShape, Platt, Temperature, fit_temperatures
 from semcal.recalibration.exact_solver import mean_loss_of
 from semcal.recalibration.sgd_solver import fit_ats, fit_platt

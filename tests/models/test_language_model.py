@@ -15,7 +15,7 @@ from transformers import GenerationConfig
 from semcal.errors import InputError, ModelError
 from semcal.models import CausalLanguageModel, Prompt
 from semcal.models.distribution import Greedy
-from semcal.models.language_model import SampleRequest
+from semcal.models.protocols import SampleRequest
 from semcal.recalibration import SE, Base, Temperature
 
 # family, options of its configuration: the promised ones, heads that do more than multiply, local attention
@@ -195,7 +195,7 @@ def test_logits_in_several_parts_are_those_in_one(monkeypatch: pytest.MonkeyPatc
         model.logits(states),
         model.sample(SampleRequest(PROMPTS, m=3, recalibrators=[Base(), SE()]))[0],
     )
-    monkeypatch.setattr("semcal.models.network._MAX_LOGITS", 3 * 400)
+    monkeypatch.setattr("semcal.models.engine.network._MAX_LOGITS", 3 * 400)
     torch.testing.assert_close(model.logits(states), whole, rtol=0, atol=1e-5)
     again = model.sample(SampleRequest(PROMPTS, m=3, recalibrators=[Base(), SE()]))[0]
     for one, other in zip(np.ravel(samples), np.ravel(again), strict=True):  # type: ignore[call-overload]

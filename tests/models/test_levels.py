@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from semcal.errors import SemcalWarning
 from semcal.models import CausalLanguageModel, Prompt
-from semcal.models.drawing import block_sums, draw_by_weights
-from semcal.models.language_model import SampleRequest
-from semcal.models.network import AttentionConfig, PartialAttention, attend, attend_causally, merge
-from semcal.models.tree_cache import checked_network
+from semcal.models.engine.draw import block_sums, draw_by_weights
+from semcal.models.engine.network import AttentionConfig, PartialAttention, attend, attend_causally, merge
+from semcal.models.engine.tree_cache import checked_network
+from semcal.models.protocols import SampleRequest
 from semcal.recalibration import ATS, SE, Base, BlockShape, Temperature
 
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -140,7 +140,7 @@ def test_neither_batches_nor_parts_of_a_pass_move_a_draw(
     prompts = [Prompt(f"q{i}", (*range(5, 20), *range(8, 10 + 2 * i))) for i in range(5)]
     options: dict[str, Any] = {"recalibrators": [Base()], "m": 6, "max_new_tokens": 5}
     [whole] = language_model(variant).sample(SampleRequest(prompts, **options))[0]
-    monkeypatch.setattr("semcal.models.tree_cache._TOKENS_PER_PASS", {"cpu": 3})
+    monkeypatch.setattr("semcal.models.engine.tree_cache._TOKENS_PER_PASS", {"cpu": 3})
     [parts] = language_model(variant).sample(SampleRequest(prompts, **options))[0]
     [alone] = language_model(variant, budget=1).sample(SampleRequest(prompts, **options))[0]
     for draws, *others in zip(whole, parts, alone, strict=True):
@@ -157,7 +157,7 @@ def test_draws_beside_older_and_younger_questions_have_plain_log_probabilities(
     options: dict[str, Any] = {"recalibrators": [Base()], "m": 3, "max_new_tokens": 5}
     [together] = language_model(variant).sample(SampleRequest(prompts, **options))[0]
     monkeypatch.setattr(
-        "semcal.models.decoding.Scheduler.admissible", lambda queue, *_, **__: min(2, len(queue))
+        "semcal.models.engine.decoding.Scheduler.admissible", lambda queue, *_, **__: min(2, len(queue))
     )
     [found] = language_model(variant).sample(SampleRequest(prompts, **options))[0]
     for prompt, draws, others in zip(prompts, found, together, strict=True):
@@ -200,7 +200,7 @@ def test_a_window_that_the_layers_do_not_ask_for_is_not_trusted(monkeypatch: pyt
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert checked_network(model).patched is not None
-    monkeypatch.setattr("semcal.models.network.Network.windows", [300, None])
+    monkeypatch.setattr("semcal.models.engine.network.Network.windows", [300, None])
     with pytest.warns(SemcalWarning, match=r"\[300, 300\]"):
         assert checked_network(model).patched is None
 
@@ -255,7 +255,7 @@ def test_scores_in_several_parts_are_those_in_one(monkeypatch: pytest.MonkeyPatc
     q, k, v = (torch.randn(2, 3, n, 8, generator=g) for n in (7, 5, 5))
     visible = torch.rand(2, 1, 7, 5, generator=g) < 0.7
     whole = attend(q, k, v, AttentionConfig(0.5), visible)
-    monkeypatch.setattr("semcal.models.network._MAX_SCORES", 60)
+    monkeypatch.setattr("semcal.models.engine.network._MAX_SCORES", 60)
     parts = attend(q, k, v, AttentionConfig(0.5), visible)
     seen = visible.any(-1).expand(2, 3, 7)
     torch.testing.assert_close(parts.output[seen], whole.output[seen], rtol=0, atol=1e-6)

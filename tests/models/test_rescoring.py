@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from semcal.models import CausalLanguageModel, Generation, Prompt
-from semcal.models.language_model import SampleRequest
+from semcal.models.protocols import SampleRequest
 from semcal.recalibration import ATS, SE, Base, BlockShape, Platt, Temperature
 
 PROMPTS = [Prompt(f"q{i}", (*range(20, 45), *range(100 + 7 * i, 104 + 9 * i))) for i in range(5)]

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from semcal.models import CausalLanguageModel, Generation, Prompt
-from semcal.models.drawing import inverse_cdf, most_likely
-from semcal.models.language_model import SampleRequest, common_prefix
-from semcal.models.uniforms import uniforms
+from semcal.models.distribution import uniforms
+from semcal.models.engine.draw import inverse_cdf, most_likely
+from semcal.models.prompting import common_prefix
+from semcal.models.protocols import SampleRequest
 from semcal.recalibration import Base, Temperature
 
 PROMPTS = [Prompt(f"q{i}", (*range(20, 45), *range(100 + 7 * i, 104 + 9 * i))) for i in range(8)]

@@ -12,8 +12,9 @@ import torch
 
 from semcal.data.question import Question
 from semcal.models import CausalLanguageModel, Prompt
-from semcal.models.decoding import kept_length
-from semcal.models.language_model import PromptConfig, SampleRequest, shared_length
+from semcal.models.engine.decoding import kept_length
+from semcal.models.prompting import PromptConfig, shared_length
+from semcal.models.protocols import SampleRequest
 from semcal.recalibration import ATS, Base, BlockShape, Temperature
 
 HEAD = tuple(range(20, 60))

@@ -16,9 +16,9 @@ from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWa
 from semcal.data.question import chat
 from semcal.errors import ModelError, UsageError
 from semcal.models import CausalLanguageModel, Prompt
-from semcal.models.drawing import REFERENCE, Truncation, inverse_cdf
+from semcal.models.engine.draw import REFERENCE, Truncation, inverse_cdf
 from semcal.models.fakes import FakeLanguageModel
-from semcal.models.language_model import SampleRequest
+from semcal.models.protocols import SampleRequest
 from semcal.recalibration import Base, Platt, Temperature
 
 PROMPT = Prompt("q", (*range(20, 45), 101, 102, 103))

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import semcal
 from semcal.cli.app import app
 from semcal.data.question import Question, chat
-from semcal.models.language_model import Prompt
+from semcal.models.protocols import Prompt
 from semcal.recalibration import Base
 from tests.cli.invoking import semcal as command
 from tests.cli.invoking import write

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from semcal.models.features import Head
 from semcal.recalibration import FitFeatures
-from semcal.recalibration.modules import Head
 
 
 @dataclass(frozen=True)

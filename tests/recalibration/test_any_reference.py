@@ -23,9 +23,9 @@ from semcal.demo.paths import language_model_dir
 from semcal.errors import InputError, UndefinedWarning, UsageError
 from semcal.experiment.grid_settings import Fitting
 from semcal.inputs import as_questions
-from semcal.models.language_model import PromptConfig
+from semcal.models.prompting import PromptConfig
 from semcal.recalibration import FitFeatures, TemperatureScaling, fit_temperatures
-from semcal.recalibration.recalibrators import TemperatureFit
+from semcal.recalibration.records import TemperatureFit
 from semcal.recalibration.select import candidate_fits
 from semcal.recalibration.sgd_solver import fit_platt, fit_ts
 

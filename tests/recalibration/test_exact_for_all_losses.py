@@ -15,7 +15,7 @@ from scipy.stats import t
 from semcal.errors import FitError, InputError, UndefinedWarning
 from semcal.recalibration import BlockShape, FitFeatures, TemperatureScaling, fit_temperatures
 from semcal.recalibration.exact_solver import tabulate, tabulated_loss
-from semcal.recalibration.recalibrators import PAPER_LOSSES
+from semcal.recalibration.records import PAPER_LOSSES
 from semcal.recalibration.sgd_solver import fit_ats, fit_platt, fit_ts
 
 

@@ -10,11 +10,11 @@ import torch
 from calibration_sets import made
 
 from semcal.errors import FitError, SemcalWarning, UsageError
+from semcal.models.features import inverse_temperatures
 from semcal.recalibration import ATS, BlockShape, Platt
 from semcal.recalibration.exact_solver import mean_loss, tabulate
 from semcal.recalibration.methods import paper_schedule
-from semcal.recalibration.modules import inverse_temperatures
-from semcal.recalibration.recalibrators import Schedule, learning_rates
+from semcal.recalibration.records import Schedule, learning_rates
 from semcal.recalibration.sgd_solver import drawn_answers, fit_ats, fit_platt, fit_ts
 
 SHAPE = BlockShape(16, 40, 4, 2, 6)

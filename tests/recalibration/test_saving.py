@@ -20,7 +20,8 @@ from semcal.recalibration import (
     from_pretrained,
     save_pretrained,
 )
-from semcal.recalibration.recalibrators import LOSSES_KEPT, Schedule, solver_of
+from semcal.recalibration.recalibrators import solver_of
+from semcal.recalibration.records import LOSSES_KEPT, Schedule
 from semcal.recalibration.sgd_solver import fit_ats, fit_platt, fit_ts
 
 PROVENANCE = Provenance("tiny", "abc123", {"few_shot": []}, "p0", "made-up", "d0", 3, 0, {"torch": "2"})

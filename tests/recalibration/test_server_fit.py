@@ -13,7 +13,7 @@ from scipy.special import logsumexp
 
 from semcal.errors import FitError
 from semcal.recalibration import fit_temperatures
-from semcal.recalibration.recalibrators import TemperatureFit
+from semcal.recalibration.records import TemperatureFit
 from semcal.recalibration.server_fit import GoldTokens, ServerFit, fit_by_losses
 
 Array = NDArray[np.float64]

@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from semcal.errors import SemcalError, StoreError
 from semcal.files import file_checksum, json_checksum
 from semcal.models.distribution import temperature_of
-from semcal.models.language_model import PromptConfig
+from semcal.models.prompting import PromptConfig
 from semcal.recalibration import (
     ATS,
     BlockShape,
@@ -27,7 +27,8 @@ from semcal.recalibration import (
     from_pretrained,
     save_pretrained,
 )
-from semcal.recalibration.recalibrators import GradientSteps, Schedule, solver_of
+from semcal.recalibration.recalibrators import solver_of
+from semcal.recalibration.records import GradientSteps, Schedule
 
 PROMPT = {
     "system": "Answer.",

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from semcal.models.fakes import FakeLanguageModel
-from semcal.models.language_model import SampleRequest, questions_a_block
+from semcal.models.protocols import SampleRequest, questions_a_block
 from semcal.servers import client
 from semcal.servers.client import ServerClient, _Running
 from semcal.servers.protocol import ServerProfile

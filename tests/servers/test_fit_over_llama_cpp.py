@@ -13,8 +13,9 @@ from semcal.data.question import Question
 from semcal.demo.paths import language_model_dir
 from semcal.demo.questions import load_set
 from semcal.errors import UsageError
-from semcal.models.language_model import LanguageModel, PromptConfig
-from semcal.models.loading import load_model
+from semcal.models.load import load_model
+from semcal.models.prompting import PromptConfig
+from semcal.models.protocols import LanguageModel
 from semcal.recalibration.fit import Fit, fit, recalibrator_and_prompt
 from semcal.recalibration.fit_data import FitData
 from semcal.recalibration.server_fit import ServerFit, fit_over_server, plan_over_server
@@ -49,7 +50,7 @@ def over(server: ServerModel, questions: tuple[Question, ...] = QUESTIONS, **how
 
 
 def same(found: ServerFit, exact: Fit, *, within: float = 1e-3) -> None:
-    assert found.recalibrator.temperature_ == pytest.approx(exact.temperature, abs=within)
+    assert found.fit.temperature == pytest.approx(exact.temperature, abs=within)
     assert found.report["n_tokens"] == exact.report["n_tokens"]
     for name in ("loss_before", "loss_after", "standard_error", "interval"):
         assert found.report[name] == pytest.approx(exact.report[name], abs=2e-3)
@@ -78,7 +79,7 @@ def test_the_whole_vocabulary_gives_the_exact_temperature_of_both_losses(
     smoothed = over(server, few, loss=("SS", 0.25))
     assert smoothed.report["route"] == "whole vocabulary"
     of_local = fit(local, few, loss="SS", alpha=0.25, progress=False)
-    assert smoothed.recalibrator.temperature_ == pytest.approx(of_local.temperature, rel=1e-3)
+    assert smoothed.fit.temperature == pytest.approx(of_local.temperature, rel=1e-3)
 
 
 def test_what_was_fitted_is_for_this_server_and_prompt(server: ServerModel, tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ from semcal.data.question import Question
 from semcal.errors import FitError, QuestionError, SemcalWarning
 from semcal.models.equivalence import ExactMatch
 from semcal.models.fakes import FakeLanguageModel
-from semcal.models.language_model import PromptConfig
-from semcal.models.sampling import SampleStep, Sampling
+from semcal.models.prompting import PromptConfig
+from semcal.models.sample import SampleStep, Sampling
 from semcal.recalibration import Base
 from semcal.rows import FAILED, Row
 from semcal.steps import WorkerState

@@ -17,7 +17,7 @@ from semcal.data.question import chat
 from semcal.errors import StoreError
 from semcal.models.fakes import FakeLanguageModel
 from semcal.models.features import row_counts
-from semcal.models.language_model import Prompt
+from semcal.models.protocols import Prompt
 from semcal.recalibration import FitFeatures, feature_store
 from semcal.recalibration.feature_store import Manifest, stored_features
 

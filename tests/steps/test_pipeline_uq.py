@@ -10,7 +10,7 @@ import pytest
 import semcal
 from semcal.data.question import Question
 from semcal.errors import FitError, InputError, ModelError, SemcalWarning, UsageError
-from semcal.models.drawing import Truncation
+from semcal.models.engine.draw import Truncation
 from semcal.models.fakes import FakeEquivalence, FakeLanguageModel
 from semcal.recalibration.fit import Fit
 

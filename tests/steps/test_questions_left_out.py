@@ -10,7 +10,7 @@ from semcal.data.question import Question, Turn
 from semcal.errors import InputError, QuestionError
 from semcal.experiment.fit_steps import CheckStep
 from semcal.models.fakes import FakeLanguageModel
-from semcal.models.language_model import PromptConfig
+from semcal.models.prompting import PromptConfig
 from semcal.recalibration.fit_data import FitData
 from semcal.steps import WorkerState
 

@@ -6,7 +6,7 @@ import pytest
 
 from semcal.data.question import chat
 from semcal.models.fakes import FakeLanguageModel
-from semcal.models.language_model import Prompt
+from semcal.models.protocols import Prompt
 from semcal.recalibration import SE, exact_solver
 from semcal.recalibration.exact_solver import mean_loss_of
 

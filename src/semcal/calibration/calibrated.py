@@ -50,8 +50,9 @@ from semcal.models.equivalence import (
     names_a_server,
     needs_no_model,
 )
-from semcal.models.language_model import PromptConfig, Sampler
-from semcal.models.sampling import default_max_new_tokens
+from semcal.models.prompting import PromptConfig
+from semcal.models.protocols import Sampler
+from semcal.models.sample import default_max_new_tokens
 from semcal.recalibration.files import (
     Provenance,
     check_provenance,
@@ -78,8 +79,8 @@ from semcal.store import write_if_new
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from semcal.models.distribution import AnyRecalibrator
-    from semcal.recalibration.modules import Fitted
+    from semcal.models.protocols import AnyRecalibrator
+    from semcal.recalibration.records import Fitted
 
 DecisionWord = Literal["answer", "review", "abstain"]
 #: What decides an answer, its probability and whether it is given, and the letters of a hash of it.

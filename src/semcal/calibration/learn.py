@@ -92,11 +92,11 @@ from semcal.metrics.thresholds import likeliest_start
 from semcal.models.clustering import Grouping, match_at
 from semcal.models.distribution import Temperature, temperature_of
 from semcal.models.equivalence import Equivalence, address_of
-from semcal.models.language_model import Sampler
-from semcal.models.sampling import Sampling, add_stated_answers
+from semcal.models.protocols import Sampler
+from semcal.models.sample import Sampling, add_stated_answers
 from semcal.progress import ShowProgress, shown_progress
 from semcal.recalibration.files import fitted_or_none
-from semcal.recalibration.fit_data import check_enough, warn_if_few
+from semcal.recalibration.records import check_enough, warn_if_few
 from semcal.rows import (
     AnswerKind,
     Row,
@@ -110,7 +110,7 @@ from semcal.rows import (
 from semcal.store import Store
 
 if TYPE_CHECKING:
-    from semcal.models.distribution import AnyRecalibrator
+    from semcal.models.protocols import AnyRecalibrator
     from semcal.recalibration.fit import RecalibratorLike
 
 #: Temperatures at which labelled questions are sampled: that of the answer, and a sharper one.

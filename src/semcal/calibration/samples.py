@@ -17,7 +17,7 @@ from semcal.hub_names import CALIBRATION
 from semcal.measuring import measure_at
 from semcal.models.clustering import Grouping, cluster_missing, match_at
 from semcal.models.equivalence import address_of
-from semcal.models.sampling import default_max_new_tokens, row_to_ask
+from semcal.models.sample import default_max_new_tokens, row_to_ask
 from semcal.recalibration.files import Provenance, fitted_or_none
 from semcal.rows import (
     SAMPLES,
@@ -34,8 +34,8 @@ from semcal.rows import (
 )
 
 if TYPE_CHECKING:
-    from semcal.models.distribution import AnyRecalibrator
-    from semcal.recalibration.modules import Fitted
+    from semcal.models.protocols import AnyRecalibrator
+    from semcal.recalibration.records import Fitted
 
 T = TypeVar("T")
 #: What is kept of a row beside its draws: answers that are not read of them.

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from semcal.calibration.report import CalibrationReport
     from semcal.calibration.samples import SamplesOrigin
     from semcal.grading.rules import Grader
-    from semcal.models.distribution import AnyRecalibrator
     from semcal.models.equivalence import Equivalence
-    from semcal.models.language_model import PromptConfig, Sampler
+    from semcal.models.prompting import PromptConfig
+    from semcal.models.protocols import AnyRecalibrator, Sampler
 
 #: The columns that are read of stored samples.
 FIELDS = (
@@ -501,7 +501,7 @@ def _from_model(options: CalibrateOptions, models: opt.ModelOptions, bad: BadRow
     from semcal.calibration.signals import asks_a_model
     from semcal.installation import versions
     from semcal.models.distribution import Temperature
-    from semcal.models.sampling import Sampling, plan_sampling
+    from semcal.models.sample import Sampling, plan_sampling
     from semcal.store import Store
 
     model, recalibrator, asking = _open_sampling(options, models)

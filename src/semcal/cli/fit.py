@@ -32,7 +32,7 @@ from semcal.data.splits import near_duplicates, question_key, warn_of_near_dupli
 from semcal.errors import QuestionError, StoreError, UsageError, shown
 from semcal.files import dumps, read_object, write_rows
 from semcal.models.equivalence import names_a_server
-from semcal.models.language_model import check_likelihoods
+from semcal.models.protocols import check_likelihoods
 from semcal.recalibration.methods import FITTED, FROM_SAMPLES, RECALIBRATORS
 from semcal.registry import check_name
 from semcal.rows import Json
@@ -40,11 +40,12 @@ from semcal.store import SETTINGS
 
 if TYPE_CHECKING:
     from semcal.models.equivalence import Equivalence
-    from semcal.models.language_model import LanguageModel, PromptConfig, Sampler
-    from semcal.models.sampling import Sampling
+    from semcal.models.prompting import PromptConfig
+    from semcal.models.protocols import LanguageModel, Sampler
+    from semcal.models.sample import Sampling
     from semcal.recalibration.files import Provenance
     from semcal.recalibration.fit_data import FitData
-    from semcal.recalibration.modules import Fitted
+    from semcal.recalibration.records import Fitted
 
 #: A candidate below this share of the best accuracy gives a warning.
 WORTH = 0.8
@@ -136,7 +137,7 @@ class FitOptions:
         """Raise UsageError for options that contradict each other."""
         from semcal.measures import MEASURES
         from semcal.recalibration.fit import check_method
-        from semcal.recalibration.recalibrators import CHOSEN_BY
+        from semcal.recalibration.records import CHOSEN_BY
 
         check_name(self.method, (*FITTED, *FROM_SAMPLES), what="method")
         check_name(self.measure, MEASURES, what="measure")
@@ -262,7 +263,7 @@ class FitWork:
     def read(cls, options: FitOptions, server: opt.ServerOptions, bad: BadRows) -> FitWork:
         """Read the questions, keep them apart from the examples, and load the model."""
         from semcal.data.template import as_template
-        from semcal.models.language_model import PromptConfig
+        from semcal.models.prompting import PromptConfig
 
         examples = opt.open_few_shot(options.few_shot) or ()
         asking = PromptConfig(examples, as_template(options.template, options.system))
@@ -288,7 +289,7 @@ class FitWork:
     @property
     def language_model(self) -> LanguageModel:
         """The model; UsageError if it is a server."""
-        from semcal.models.language_model import with_states
+        from semcal.models.protocols import with_states
 
         return with_states(self.model, "this fit reads hidden states")
 
@@ -305,7 +306,7 @@ class FitWork:
     @property
     def sampling(self) -> Sampling:
         """How answers are sampled."""
-        from semcal.models.sampling import Sampling
+        from semcal.models.sample import Sampling
 
         options = self.options
         return Sampling((), self.asking, options.m, (options.seed,), options.max_new_tokens)
@@ -328,7 +329,7 @@ class FitWork:
     def show_plan(self) -> None:
         """Print what would be read and written; the model is loaded and not run on any question."""
         from semcal.recalibration.fit_data import FitData
-        from semcal.recalibration.recalibrators import PAPER_LOSSES
+        from semcal.recalibration.records import PAPER_LOSSES
         from semcal.recalibration.select import candidate_fits
 
         options, parts, questions, under = self.options, [], self.validation, ""
@@ -461,8 +462,9 @@ class FitWork:
 
     def _questions_to_sample(self, *, report: bool = False) -> Sequence[Question]:
         """The questions of TS-grid that fit the model: a server is asked them without their answers."""
-        from semcal.models.sampling import check_question
-        from semcal.recalibration.fit_data import FitData, check_enough
+        from semcal.models.sample import check_question
+        from semcal.recalibration.fit_data import FitData
+        from semcal.recalibration.records import check_enough
 
         leave_out = self._leave_out if report else lambda _: None
         if not self.over_server:

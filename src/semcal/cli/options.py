@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from semcal.data.question import Question
     from semcal.grading.rules import Grader
     from semcal.hub_names import Location
-    from semcal.models.distribution import AnyRecalibrator
     from semcal.models.equivalence import Equivalence
-    from semcal.models.language_model import PromptConfig, Sampler
+    from semcal.models.prompting import PromptConfig
+    from semcal.models.protocols import AnyRecalibrator, Sampler
     from semcal.servers.settings import ServerSettings
     from semcal.steps import WorkerState
     from semcal.workers import Executor, WorkerPlan
@@ -332,7 +332,7 @@ class ModelOptions:
                 from semcal.servers.sampler import load_server
 
                 return load_server(self.model, self.settings)
-            from semcal.models.loading import load_model
+            from semcal.models.load import load_model
 
             return load_model(self.model, device=self.device, dtype=self.dtype, memory=self.memory)
 
@@ -411,7 +411,7 @@ def is_here(model: str) -> bool:
 def _folder(place: Location) -> Path | None:
     """The directory of a checkpoint: its own, or that of the hub's cache or of unpacked models."""
     if place.gguf:
-        from semcal.models.loading import unpacked_folder
+        from semcal.models.gguf import unpacked_folder
 
         return unpacked_folder(Path(place.source), "float32")[0]
     if not place.on_hub:
@@ -517,7 +517,7 @@ def _uses_cpu(device: str | None) -> bool:
 
     if device is not None or not has_gpu():
         return device in (None, "cpu")
-    from semcal.models.loading import choose_device
+    from semcal.models.load import choose_device
 
     return choose_device().type == "cpu"
 

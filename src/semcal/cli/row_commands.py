@@ -42,7 +42,7 @@ from semcal.errors import InputError, ModelError, RowError, ServerError, UsageEr
 from semcal.files import dumps, writing
 from semcal.meaning.answer import AnswerFormat
 from semcal.models.equivalence import needs_no_model
-from semcal.models.sampling import BLOCK_QUESTIONS, BLOCK_TOKENS, Sampling, plan_sampling, question_blocks
+from semcal.models.sample import BLOCK_QUESTIONS, BLOCK_TOKENS, Sampling, plan_sampling, question_blocks
 from semcal.registry import check_name
 from semcal.rows import NO_ANSWER, Row, as_answer_kind, count_ends, warn_of_cut_draws
 from semcal.steps import Step
@@ -51,8 +51,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from semcal.grading.rules import Grader
-    from semcal.models.distribution import AnyRecalibrator
-    from semcal.models.language_model import PromptConfig, Sampler
+    from semcal.models.prompting import PromptConfig
+    from semcal.models.protocols import AnyRecalibrator, Sampler
 
 #: The columns that each command reads.
 CLUSTERED = ("id", "question", "samples", "log_likelihoods")
@@ -127,7 +127,7 @@ def sample(
     questions, n_blocks = opt.peek_blocks(read, block_size, limit)
     with opt.open_workers("sample", models, workers, n_blocks) as (executor, load):
         language_model = load().model
-        from semcal.models.sampling import SampleStep, check_question
+        from semcal.models.sample import SampleStep, check_question
 
         method, asking = under(language_model)
         sampling = Sampling((method,), asking, m, (seed,), max_new_tokens, answer_format=read_by)

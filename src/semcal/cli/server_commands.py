@@ -19,7 +19,7 @@ from semcal.files import dumps, user_cache
 from semcal.registry import check_name
 
 if TYPE_CHECKING:
-    from semcal.recalibration.modules import Fitted
+    from semcal.recalibration.records import Fitted
     from semcal.servers.protocol import ServerProfile
 
 #: How servers stop to cut draws that every request asks for in full.

@@ -1,6 +1,6 @@
 """Steps of a grid from questions to rows with calibrated probabilities, and the blocks that they are run on.
 
-Answers are drawn by the step of `semcal.models.sampling` and clustered by that of `semcal.models.clustering`.
+Answers are drawn by the step of `semcal.models.sample` and clustered by that of `semcal.models.clustering`.
 Rows are told apart by (candidate, run, m, id), and every step keeps the order of the rows that it is given.
 """
 
@@ -27,8 +27,8 @@ from semcal.grading.rules import Grader, members_to_grade
 from semcal.installation import versions
 from semcal.meaning.answer import AnswerFormat
 from semcal.measuring import MeasureOptions, measure_rows
-from semcal.models.language_model import PromptConfig
-from semcal.models.sampling import read_answer
+from semcal.models.prompting import PromptConfig
+from semcal.models.sample import read_answer
 from semcal.recalibration.select import Candidate, Selection, select_graded, under_alphas
 from semcal.rows import FAILED, PER_SAMPLE, Json, Row, Rows, failures_of
 from semcal.steps import RecalibratorSource, WorkerState

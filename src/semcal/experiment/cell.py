@@ -67,8 +67,8 @@ from semcal.experiment.grid_settings import CALIBRATED, PARTS, GridSettings, Mod
 from semcal.files import dumps
 from semcal.meaning.answer import AnswerFormat
 from semcal.models.clustering import ClusterStep
-from semcal.models.language_model import PromptConfig
-from semcal.models.sampling import SampleStep, Sampling
+from semcal.models.prompting import PromptConfig
+from semcal.models.sample import SampleStep, Sampling
 from semcal.recalibration.methods import FITTED, FROM_SAMPLES, RECALIBRATORS, keeps_top
 from semcal.recalibration.select import Candidate, CandidateFit
 from semcal.rows import FAILED, Json, Row, count_ends

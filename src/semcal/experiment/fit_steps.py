@@ -27,17 +27,11 @@ from semcal.errors import QuestionError, StoreError
 from semcal.experiment.grid_settings import Model
 from semcal.inputs import load_equivalence
 from semcal.installation import versions
-from semcal.models.distribution import (
-    AnyRecalibrator,
-    Base,
-    StateReader,
-    Temperature,
-    fingerprint,
-    temperature_of,
-)
+from semcal.models.distribution import Base, Temperature, fingerprint, temperature_of
 from semcal.models.equivalence import Equivalence
-from semcal.models.language_model import LanguageModel, PromptConfig, Sampler, SampleRequest
-from semcal.models.loading import load_model
+from semcal.models.load import load_model
+from semcal.models.prompting import PromptConfig
+from semcal.models.protocols import AnyRecalibrator, LanguageModel, Sampler, SampleRequest, StateReader
 from semcal.recalibration.files import from_pretrained
 from semcal.recalibration.methods import RECALIBRATORS, make_unfitted
 from semcal.recalibration.select import CandidateFit
@@ -485,7 +479,7 @@ def token_effects(
     """
     import torch
 
-    from semcal.recalibration.modules import inverse_temperatures
+    from semcal.models.features import inverse_temperatures
 
     rows, weights = features.predicting_rows(), features.token_weights().numpy()
     parts: dict[str, list[tuple[Tensor, ...]]] = {name: [] for name in recalibrators}

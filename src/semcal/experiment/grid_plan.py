@@ -417,7 +417,7 @@ def _parts_here(dataset: DataSet) -> Parts | None:
 def _cell_forecast(
     settings: GridSettings, model: Model, dataset: DataSet, parts: Parts | None
 ) -> CellForecast:
-    from semcal.models.sampling import CHARACTERS
+    from semcal.models.sample import CHARACTERS
 
     characters = 0
     if parts is None:
@@ -466,8 +466,8 @@ def _time_first_question(
 ) -> tuple[float | None, str]:
     """Seconds that Base's answers to the first test question of the first cell take, in words as well."""
     from semcal.meaning.answer import AnswerFormat
-    from semcal.models.language_model import PromptConfig
-    from semcal.models.sampling import SampleStep, Sampling
+    from semcal.models.prompting import PromptConfig
+    from semcal.models.sample import SampleStep, Sampling
     from semcal.steps import RecalibratorSource
 
     model, m = settings.models[0], settings.sampling.m

@@ -31,7 +31,7 @@ from semcal.errors import WIDTH, UsageError, shown
 from semcal.files import writing
 from semcal.grading.rules import RuleGrader, Thresholds
 from semcal.meaning.answer import AnswerFormat
-from semcal.models.loading import parse_size
+from semcal.models.load import parse_size
 from semcal.recalibration.methods import BUILT_IN, RECALIBRATORS, SERVED
 from semcal.registry import Registry, check_name
 from semcal.rows import Json

@@ -3,7 +3,7 @@
 A whole flow, from a question to a semantic confidence:
 
 >>> from semcal.models.clustering import cluster_answers
->>> from semcal.models.language_model import Prompt
+>>> from semcal.models.protocols import Prompt
 >>> from semcal.data.question import chat
 >>> from semcal.models.distribution import Base
 >>> from semcal.measures import confidence
@@ -38,25 +38,25 @@ from numpy.typing import NDArray
 
 from semcal.data.question import Turn
 from semcal.errors import InputError, QuestionError, UsageError, naming_extra
-from semcal.models.distribution import StateReader, temperature_of
+from semcal.models.distribution import check_at_least_one, temperature_of, uniforms
 from semcal.models.equivalence import FakeEquivalence
-from semcal.models.language_model import (
+from semcal.models.protocols import (
     Answers,
     Capabilities,
     Generation,
     GenerationCut,
     Prompt,
     SampleRequest,
+    StateReader,
 )
-from semcal.models.uniforms import check_at_least_one, uniforms
 from semcal.workers import Progress
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from semcal.models.distribution import AnyRecalibrator
-    from semcal.models.drawing import Truncation
+    from semcal.models.engine.draw import Truncation
     from semcal.models.features import BlockShape, FitFeatures
+    from semcal.models.protocols import AnyRecalibrator
 
 __all__ = ["FakeEquivalence", "FakeLanguageModel"]
 

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from semcal.registry import attribute
 
 if TYPE_CHECKING:
-    from semcal.models.distribution import SE, Base, Temperature, TokenDistribution
+    from semcal.models.distribution import SE, Base, Temperature
     from semcal.models.features import BlockShape, FitFeatures
+    from semcal.models.protocols import TokenDistribution
     from semcal.recalibration.exact_solver import fit_temperatures, log_partitions
     from semcal.recalibration.files import Contents, Provenance, from_pretrained, save_pretrained
     from semcal.recalibration.methods import RECALIBRATORS, FitResult, FitTask, Method

@@ -25,12 +25,9 @@ from torch import Tensor
 
 from semcal.errors import FitError, InputError, UndefinedWarning
 from semcal.metrics.probability_maps import FOLDS
-from semcal.models.distribution import AnyRecalibrator, StateReader
-from semcal.models.features import FEWEST_ROWS, FitFeatures
-from semcal.models.language_model import LanguageModel
-from semcal.recalibration.fit_data import check_enough
-from semcal.recalibration.modules import Head, inverse_temperatures
-from semcal.recalibration.recalibrators import (
+from semcal.models.features import FEWEST_ROWS, FitFeatures, Head, inverse_temperatures
+from semcal.models.protocols import AnyRecalibrator, LanguageModel, StateReader
+from semcal.recalibration.records import (
     PAPER_LOSSES,
     T_MAX,
     T_MIN,
@@ -39,6 +36,7 @@ from semcal.recalibration.recalibrators import (
     LossSums,
     TemperatureFit,
     certify,
+    check_enough,
     check_loss,
 )
 

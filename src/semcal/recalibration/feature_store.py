@@ -18,7 +18,8 @@ from torch import Tensor
 from semcal.errors import StoreError, shown
 from semcal.files import LOCK, atomic_write, dumps, file_checksum, file_lock, read_object, writing
 from semcal.models.features import FitFeatures, row_counts
-from semcal.models.language_model import LanguageModel, Prompt, common_prefix, shared_length
+from semcal.models.prompting import common_prefix, shared_length
+from semcal.models.protocols import LanguageModel, Prompt
 
 SCHEMA = 3
 STATES, MANIFEST, CHECKSUM = "states.bin", "manifest.json", "sha256"

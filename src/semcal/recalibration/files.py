@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, ValidationError, model_validator
 
@@ -20,20 +20,12 @@ from semcal.data.question import Role
 from semcal.errors import SemcalWarning, StoreError, UsageError, naming_extra, shown
 from semcal.files import dumps, json_checksum, read_object, writing
 from semcal.hub_names import CALIBRATION, RECALIBRATOR, NamedKind, locate, snapshot
-from semcal.measures import MEASURES
 from semcal.recalibration.methods import SAVED
-from semcal.recalibration.recalibrators import (
-    Certificate,
-    GradientSteps,
-    GridTemperature,
-    Schedule,
-    TemperatureScaling,
-    check_loss,
-)
+from semcal.recalibration.records import GradientSteps, Schedule, check_loss
 from semcal.rows import Json
 
 if TYPE_CHECKING:
-    from semcal.recalibration.modules import Fitted
+    from semcal.recalibration.records import Fitted
 
 
 _ADVICE = "make it again here, or use --force to apply it all the same"
@@ -215,53 +207,6 @@ class Contents(Strict):
     def restored(self, weights: Path) -> Any:
         """The recalibrator; `weights` is the file of its tensors, if it has any."""
         raise NotImplementedError
-
-
-class TSContents(Contents):
-    """Temperature scaling."""
-
-    keys = ("temperature", "loss", "alpha", "n_tokens", "certificate")
-
-    temperature: PositiveFloat
-    n_tokens: StoredCount
-    certificate: Certificate
-
-    def check(self) -> None:
-        """The loss with its α, and the optimum beside gradient steps."""
-        check_loss(self.loss, self.alpha, exact=self.sgd is None)
-        if self.sgd is not None and self.sgd.exact_temperature is None:
-            raise UsageError("sgd.exact_temperature is missing")
-
-    def restored(self, weights: Path) -> TemperatureScaling:  # noqa: ARG002
-        """TS as it was fitted."""
-        return TemperatureScaling.from_certificate(
-            self.certificate,
-            self.temperature,
-            loss=self.loss,
-            alpha=self.alpha,
-            n_tokens=self.n_tokens,
-            sgd=self.steps,
-        )
-
-
-class GridContents(Contents):
-    """A temperature that was chosen from a grid."""
-
-    keys = ("temperature", "measure", "loss", "alpha")
-
-    temperature: PositiveFloat
-    measure: str
-    loss: Literal["Brier", "gain"]  # what it was chosen by
-    alpha: None
-
-    def check(self) -> None:
-        """The measure."""
-        if self.measure not in MEASURES:
-            raise UsageError(f"measure: expected one of {', '.join(MEASURES)}, got {shown(self.measure)}")
-
-    def restored(self, weights: Path) -> GridTemperature:  # noqa: ARG002
-        """The temperature as it was chosen."""
-        return GridTemperature(self.temperature, measure=self.measure, by=self.loss.lower())
 
 
 #: The weights of a module, beside the file that describes it.

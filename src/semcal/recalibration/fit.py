@@ -16,18 +16,27 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 from semcal.data.template import TemplateLike, as_template
 from semcal.errors import QuestionError, SemcalWarning, UsageError, shown
 from semcal.inputs import ModelLike, Questions, as_model, as_questions, name_of
-from semcal.models.distribution import AnyRecalibrator, Base, Temperature, temperature_of
-from semcal.models.language_model import LanguageModel, PromptConfig, Sampler, with_states
+from semcal.models.distribution import Base, Temperature, temperature_of
+from semcal.models.prompting import PromptConfig
+from semcal.models.protocols import AnyRecalibrator, LanguageModel, Sampler, with_states
 from semcal.progress import ShowProgress, shown_progress
 from semcal.recalibration.files import Provenance, from_pretrained, save_pretrained
-from semcal.recalibration.fit_data import FitData, fit_features, provenance_of, warn_if_few
-from semcal.recalibration.methods import FITTED, FitResult, FitTask, StepProgress, paper_schedule, run_fit
-from semcal.recalibration.recalibrators import check_loss
+from semcal.recalibration.fit_data import FitData, fit_features, provenance_of
+from semcal.recalibration.methods import (
+    FITTED,
+    FitResult,
+    FitTask,
+    StepProgress,
+    paper_schedule,
+    run_fit,
+    ts_of,
+)
+from semcal.recalibration.records import check_loss, warn_if_few
 from semcal.registry import check_name
 from semcal.rows import Json
 
 if TYPE_CHECKING:
-    from semcal.recalibration.modules import Fitted
+    from semcal.recalibration.records import Fitted
     from semcal.servers.sampler import ServerModel
 
 
@@ -303,7 +312,7 @@ def fit(
             )
             answered = [labelled.questions[i] for i in over_server.questions]
             origin = provenance(answered, server=over_server.origin)
-            return Fit(over_server.recalibrator, origin, asking, over_server.report)
+            return Fit(ts_of(over_server.fit), origin, asking, over_server.report)
         whole = kind.reads_sequences or store is not None
         features = fit_features(reader, labelled, asking=asking, whole=whole, store=store, progress=update)
     schedule = paper_schedule(method, weight_decay=weight_decay, learning_rate=learning_rate, seed=seed)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,51 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semcal.data.question import Question, data_hash, group_ties, several
-from semcal.errors import FitError, QuestionError, SemcalWarning
-from semcal.models.language_model import (
-    AnswerReader,
-    LanguageModel,
-    Prompt,
-    PromptConfig,
-    Sampler,
-)
+from semcal.errors import FitError, QuestionError
+from semcal.models.prompting import PromptConfig
+from semcal.models.protocols import AnswerReader, LanguageModel, Prompt, Sampler
 from semcal.recalibration.files import Provenance
+from semcal.recalibration.records import check_enough
 
 if TYPE_CHECKING:
     from semcal.models.features import FitFeatures
     from semcal.recalibration.feature_store import Manifest
-
-
-#: Fewer labelled questions are refused; fewer than FEW raise a warning.
-FEWEST, FEW = 5, 50
-
-
-def check_enough(questions: int, *, of: str = "to fit to") -> None:
-    """Raise FitError below 5 labelled questions; `of` says what they are for.
-
-    Examples
-    --------
-    >>> check_enough(2)
-    Traceback (most recent call last):
-    semcal.errors.FitError: there are 2 labelled questions to fit to, and at least 5 are needed: ...
-    """
-    if questions < FEWEST:
-        raise FitError(
-            f"there {'is' if questions == 1 else 'are'} {questions or 'no'} labelled "
-            f"question{'' if questions == 1 else 's'} {of}, and at least {FEWEST} are needed: label more "
-            f"({FEW} give a usable fit, a few hundred a reliable one)"
-        )
-
-
-def warn_if_few(questions: int, *, of: str = "to fit to", stacklevel: int = 3) -> None:
-    """Warn below 50 labelled questions."""
-    if questions < FEW:
-        warnings.warn(
-            f"there are only {questions} labelled questions {of}: {questions} others may give a very "
-            f"different result; label {FEW} or more, better a few hundred",
-            SemcalWarning,
-            stacklevel=stacklevel,
-        )
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
-from semcal.models.distribution import SE, Base, TokenDistribution
-from semcal.recalibration.recalibrators import Schedule
+from semcal.models.distribution import SE, Base
+from semcal.models.protocols import TokenDistribution
+from semcal.recalibration.records import Schedule
 from semcal.registry import Catalogue, check_name
 
 if TYPE_CHECKING:
@@ -21,8 +22,7 @@ if TYPE_CHECKING:
 
     from semcal.models.features import BlockShape, FitFeatures
     from semcal.recalibration.exact_solver import LogPartitionTable
-    from semcal.recalibration.files import Contents
-    from semcal.recalibration.modules import Fitted
+    from semcal.recalibration.records import Fitted, TemperatureFit
 
 #: A name of matplotlib's, or an offset with lengths of dashes and gaps.
 LineStyle = str | tuple[float, tuple[float, ...]]
@@ -85,7 +85,7 @@ class Method:
     temperature: float | None = None  # of all its recalibrators, without a fit
     make: Callable[[], TokenDistribution] | None = None  # without a fit
     fit: Callable[[FitTask], Sequence[FitResult]] | None = None  # a result for each loss
-    contents: Callable[[], type[Contents]] | None = None  # of its file
+    contents: Callable[[], type[Any]] | None = None  # the `Contents` of its file
     solvers: tuple[str, ...] = ()  # "exact", "sgd"; the default first
     losses: tuple[str, ...] = ("NLL", "SS")
     over_server: bool = False  # can be fitted over a server
@@ -113,8 +113,13 @@ def _fit_ts(task: FitTask) -> Sequence[FitResult]:
     fits = _module("exact_solver").fit_temperatures(
         task.features, task.model.logits, losses=list(task.losses), groups=groups, seed=seed
     )
-    scaled = _module("recalibrators").TemperatureScaling.from_fit
-    return [FitResult(scaled(fit), fit.report(grouped=groups is not None)) for fit in fits]
+    return [FitResult(ts_of(fit), fit.report(grouped=groups is not None)) for fit in fits]
+
+
+def ts_of(fit: TemperatureFit) -> Fitted:
+    """Return TS at an exactly fitted temperature."""
+    fitted: Fitted = _module("recalibrators").TemperatureScaling.from_fit(fit)
+    return fitted
 
 
 # Okabe and Ito's colours, which can be told apart with any kind of colour vision; lines differ as well, for
@@ -158,7 +163,7 @@ RECALIBRATORS = Catalogue(
             own_learning_rate=True,
             max_norm=None,
             tabulated=True,
-            contents=lambda: _module("files").TSContents,
+            contents=lambda: _module("recalibrators").TSContents,
         ),
         Method(
             "Calibrated",
@@ -174,7 +179,7 @@ RECALIBRATORS = Catalogue(
             colour="#56b4e9",
             dark="#7cc8f4",
             from_samples=True,
-            contents=lambda: _module("files").GridContents,
+            contents=lambda: _module("recalibrators").GridContents,
         ),
         Method(
             "ATS",

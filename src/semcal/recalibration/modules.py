@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -25,10 +25,9 @@ from torch import Tensor, nn
 from semcal.errors import StoreError, shown
 from semcal.files import file_checksum, part_folder
 from semcal.hub_names import RECALIBRATOR
-from semcal.models.distribution import StateReader
-from semcal.models.features import BlockShape, FitFeatures, SequenceBatch
+from semcal.models.features import BlockShape
 from semcal.recalibration.files import Contents, Strict
-from semcal.recalibration.recalibrators import T_MAX, T_MIN, FittedMap, GradientSteps, check_loss
+from semcal.recalibration.records import T_MAX, T_MIN, GradientSteps, check_loss
 from semcal.rows import Json
 
 FILE = RECALIBRATOR.file
@@ -192,14 +191,10 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
     return checksum
 
 
-Head = Callable[[Tensor], Tensor]
-"""States (n, d) -> logits (n, V), float32: the model's own head."""
 KeysValues = tuple[Tensor, Tensor]
 """Keys and values, (B, key-value heads, n, head width) each; keys are rotated to their positions."""
 #: Standard deviation of the block's initial matrices, as in LLaMA.
 SPREAD = 0.02
-#: Answers whose inverse temperatures are computed at once.
-ANSWERS = 16
 
 
 class _RMSNorm(nn.Module):
@@ -371,37 +366,6 @@ class ATS(TrainedModule):
     def extra_repr(self) -> str:
         """Return what its repr shows before the layers."""
         return f"{self.shape}, loss={self.loss!r}, alpha={self.alpha}"
-
-
-Fitted = FittedMap | ATS
-"""What a fit gives: it can be sampled with, and saved."""
-
-
-def batch_inverse_temperatures(ats: StateReader, batch: SequenceBatch, prefix: Tensor) -> Tensor:
-    """Return 1/T (n,) at the n predicting positions of a batch on the device of `ats`, answer after answer.
-
-    `prefix` (P, d) holds the states of the shared prefix.
-    """
-    shared = None
-    if len(prefix):
-        positions = torch.arange(len(prefix), device=batch.states.device)
-        shared = ats.keys_values(prefix.to(batch.states.device)[None], positions[None])
-    keys, values = ats.keys_values(batch.states, batch.positions)
-    row = torch.arange(len(batch.at), device=batch.at.device)[:, None]
-    states, positions = batch.states[row, batch.at], batch.positions[row, batch.at]
-    beta = ats.inverse_temperature(states, positions, keys, values, batch.visible, shared=shared)
-    return beta[batch.predicts]
-
-
-@torch.no_grad()
-def inverse_temperatures(ats: StateReader, features: FitFeatures) -> Tensor:
-    """Return 1/T (N,) float32 of every token of a calibration set, in the order of its targets."""
-    device = ats.device
-    parts = [
-        batch_inverse_temperatures(ats, features.sequences(answers, device=device), features.prefix).cpu()
-        for answers in torch.split(torch.arange(len(features.answer_question)), ANSWERS)
-    ]
-    return torch.cat(parts)
 
 
 class ATSContents(ModuleContents):

@@ -30,13 +30,12 @@ from semcal.inputs import EquivalenceLike, ModelLike, Questions, as_equivalence,
 from semcal.measures import MEASURES
 from semcal.measuring import MeasureOptions, measure_rows
 from semcal.models.clustering import ClusterStep, Grouping
-from semcal.models.language_model import LanguageModel, Sampler
-from semcal.models.sampling import BLOCK_TOKENS, SampleStep, Sampling, question_blocks
+from semcal.models.protocols import LanguageModel, Sampler
+from semcal.models.sample import BLOCK_TOKENS, SampleStep, Sampling, question_blocks
 from semcal.progress import ShowProgress, shown_progress
 from semcal.recalibration.files import Provenance
-from semcal.recalibration.fit_data import check_enough, warn_if_few
 from semcal.recalibration.methods import FITTED, FitTask, paper_schedule, run_fit
-from semcal.recalibration.recalibrators import CHOSEN_BY, PAPER_LOSSES, Loss
+from semcal.recalibration.records import CHOSEN_BY, PAPER_LOSSES, Loss, check_enough, warn_if_few
 from semcal.registry import check_name
 from semcal.rows import Grades, Json, Row, Rows, as_rows, check_distinct, warn_of_failures
 from semcal.steps import WorkerState, run_steps
@@ -44,12 +43,12 @@ from semcal.store import Stage, Store
 from semcal.workers import SerialExecutor
 
 if TYPE_CHECKING:
-    from semcal.models.distribution import AnyRecalibrator
     from semcal.models.features import FitFeatures
+    from semcal.models.protocols import AnyRecalibrator
     from semcal.recalibration.exact_solver import LogPartitionTable
     from semcal.recalibration.fit_data import FitData
-    from semcal.recalibration.modules import Fitted
     from semcal.recalibration.recalibrators import GridTemperature
+    from semcal.recalibration.records import Fitted
 
 #: The weight decays of ATS and Platt that the paper tries.
 WEIGHT_DECAYS = (0.0, 0.01)

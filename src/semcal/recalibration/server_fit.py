@@ -22,16 +22,16 @@ from numpy.typing import NDArray
 from semcal.errors import FitError, QuestionError, ServerError, UsageError
 from semcal.models.features import FitFeatures
 from semcal.recalibration.exact_solver import clustered_error, clusters_of, fit_temperatures
-from semcal.recalibration.fit_data import FitData, check_enough
-from semcal.recalibration.recalibrators import (
+from semcal.recalibration.fit_data import FitData
+from semcal.recalibration.records import (
     T_MAX,
     T_MIN,
     Loss,
     LossCurve,
     LossSums,
     TemperatureFit,
-    TemperatureScaling,
     certify,
+    check_enough,
     check_loss,
 )
 from semcal.rows import Json
@@ -63,11 +63,6 @@ class ServerFit:
     url: str = ""
     grouped: bool = False  # whether some questions are of one group
     questions: tuple[int, ...] = ()  # the numbers of those that the server answered for
-
-    @property
-    def recalibrator(self) -> TemperatureScaling:
-        """TS at this temperature."""
-        return TemperatureScaling.from_fit(self.fit)
 
     @property
     def report(self) -> Json:

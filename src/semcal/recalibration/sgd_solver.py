@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from semcal.errors import FitError, SemcalWarning, UsageError
-from semcal.models.features import BlockShape, FitFeatures
+from semcal.models.features import BlockShape, FitFeatures, Head, batch_inverse_temperatures
 from semcal.recalibration.exact_solver import (
     LogPartitionTable,
     mean_loss,
@@ -26,16 +26,16 @@ from semcal.recalibration.exact_solver import (
     tabulated_loss,
     token_losses,
 )
-from semcal.recalibration.fit_data import check_enough
 from semcal.recalibration.methods import FitResult, FitTask, StepProgress, paper_schedule
-from semcal.recalibration.modules import ATS, Head, Platt, batch_inverse_temperatures
-from semcal.recalibration.recalibrators import (
+from semcal.recalibration.modules import ATS, Platt
+from semcal.recalibration.recalibrators import TemperatureScaling
+from semcal.recalibration.records import (
     T_MAX,
     T_MIN,
     GradientSteps,
     Schedule,
-    TemperatureScaling,
     certify,
+    check_enough,
     check_loss,
     learning_rates,
 )

@@ -20,7 +20,7 @@ from semcal.data.question import Question, Turn, turns_of
 from semcal.data.template import Template
 from semcal.errors import InputError, UsageError, shown
 from semcal.models.distribution import temperature_of
-from semcal.models.sampling import Sampling
+from semcal.models.sample import Sampling
 from semcal.registry import check_name
 
 CHAT, CHECK, LABELS = "/v1/chat/completions", "/v1/semcal/check", "/v1/semcal/labels"

@@ -21,7 +21,7 @@ import numpy as np
 
 from semcal.arrays import Floats, as_option
 from semcal.calibration.calibrated import Calibration
-from semcal.models.uniforms import uniforms
+from semcal.models.distribution import uniforms
 from semcal.serve.log import LabelledReply, ReplyLog
 
 #: By how much bets have the odds above what was said; two-sided ones also have them below.

@@ -1,0 +1,235 @@
+"""How questions become prompts: template, few-shot examples, and the token ids of answers."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from semcal.data.question import SYSTEM_MESSAGE, Question, Turn, answer_turn, chat, turns_of
+from semcal.data.template import Template
+from semcal.errors import InputError, ModelError, QuestionError, SemcalWarning
+from semcal.models.protocols import AnswerReader, Prompt, Sampler
+
+if TYPE_CHECKING:
+    from semcal.rows import Row
+
+
+LabelledPrompt = tuple[Question, Prompt, list[tuple[int, ...]]]
+"""A question, its prompt, and the token ids of its distinct reference answers."""
+
+
+def common_prefix(sequences: Sequence[tuple[int, ...]]) -> int:
+    """Length of the longest common prefix."""
+    first, last = min(sequences), max(sequences)  # the two that differ first, in lexical order
+    for position, (a, b) in enumerate(zip(first, last)):
+        if a != b:
+            return position
+    return min(len(first), len(last))
+
+
+def shared_length(prompts: Sequence[Prompt]) -> int:
+    """Length of the common prefix of all prompts, which leaves at least one token of each."""
+    shortest = min(len(prompt.token_ids) for prompt in prompts)
+    return min(common_prefix([prompt.token_ids for prompt in prompts]), shortest - 1)
+
+
+@dataclass(frozen=True)
+class PromptConfig:
+    """How questions are put to a model: in a template, after examples, of which the first answer is shown."""
+
+    few_shot: tuple[Question, ...] = ()  # fixed for all methods
+    template: Template | None = None  # of every prompt; None: each question has its own, or the built-in one
+    force: bool = field(default=False, compare=False)  # take messages of another template all the same
+    # whether questions have a passage, where that is all or none; what is asked otherwise is refused
+    open_book: bool | None = field(default=None, compare=False)
+
+    def template_of(self, question: Question) -> Template:
+        """Return the template that a question is put in; InputError if its messages are of another one."""
+        if self.template is None or (self.force and (question.messages or self.template.roles)):
+            return Template.of(question)
+        self.template.check(question)
+        return self.template
+
+    def differs_in_passage(self, asked: Question | Row) -> bool:
+        """Whether a question has a passage and the others none, or the reverse; messages hold theirs."""
+        is_known = self.open_book is not None and not asked.messages
+        return is_known and self.open_book != (asked.context is not None)
+
+    def passage_difference(self, question: Question) -> str | None:
+        """Return what is other about the passage than where a calibration was learnt, and the remedy."""
+        if not self.differs_in_passage(question):
+            return None
+        learnt = "when the calibration was learnt"
+        if self.open_book:
+            return f"there is no 'context', which was there {learnt}; give one"
+        return f"there is a 'context', and there was none {learnt}; leave it out"
+
+    def settled(
+        self, questions: Sequence[Question], on_bad_question: Callable[[QuestionError], None] | None = None
+    ) -> tuple[PromptConfig, list[Question]]:
+        """Return this with one template, that of the first question by default, and the questions of it.
+
+        QuestionErrors of the others go to `on_bad_question`; without it the first is raised.
+        """
+        asking, alike = self, list[Question]()
+        if self.template is None and questions:
+            asking = replace(self, template=Template.of(questions[0]))
+        for question in questions:
+            try:
+                asking.template_of(question)
+            except InputError as error:
+                if on_bad_question is None:
+                    raise question.error(str(error)) from None
+                on_bad_question(QuestionError(question.id, str(error)))
+            else:
+                alike.append(question)
+        return asking, alike
+
+    def chat(self, question: Question) -> tuple[Turn, ...]:
+        """Return the turns that ask `question`."""
+        template = self.template_of(question)
+        return chat(question, few_shot=self.few_shot, system=template.system, user=template.user)
+
+    def prompts(self, model: Sampler, questions: Sequence[Question]) -> list[Prompt]:
+        """Encode the prompt of each question."""
+        self._warn_of_examples(model)
+        prompts = [self._prompt(model, question) for question in questions]
+        if not self.few_shot:
+            return prompts
+        templates = list(map(self.template_of, questions))
+        others = {template: model.encode(self.chat(template.probe)) for template in dict.fromkeys(templates)}
+        return [
+            replace(prompt, examples=common_prefix([prompt.token_ids, others[template]]))
+            for prompt, template in zip(prompts, templates)
+        ]
+
+    def read(
+        self, model: AnswerReader, questions: Sequence[Question]
+    ) -> tuple[list[LabelledPrompt], list[QuestionError]]:
+        """Encode labelled questions; and the errors of those that cannot be encoded."""
+        labelled, errors = list[LabelledPrompt](), list[QuestionError]()
+        self._warn_of_examples(model)
+        for question in questions:
+            try:
+                labelled.append((question, self._prompt(model, question), self.answers(model, question)))
+            except QuestionError as error:
+                errors.append(error)
+        return labelled, errors
+
+    def _prompt(self, model: Sampler, question: Question) -> Prompt:
+        if question.messages and not model.capabilities.messages:
+            reason = f"{model.name} has no chat template, so it takes no messages"
+            raise QuestionError(question.id, f"{reason}; give it a 'question', or use an instruct model")
+        if (difference := self.passage_difference(question)) and not self.force:
+            raise QuestionError(question.id, f"{difference}, or calibrate with such questions")
+        messages = [turn.content for turn in question.messages]
+        _warn_of_special_tokens(model, question.id, *(messages or (question.question, question.context)))
+        turns = self._turns(question)
+        ids = _named(question, model.encode, turns)
+        if turns[0].role == "system" and turns[0].content != SYSTEM_MESSAGE and not model.capabilities.system:
+            place = "yours begins the first user turn"
+            text = f"the chat template of {model.name} has no system message: {place}"
+            warnings.warn(text, SemcalWarning, stacklevel=3)
+        return Prompt(question.id, ids, turns, question=question.question)
+
+    def _turns(self, question: Question) -> tuple[Turn, ...]:
+        """The chat; an error names the question."""
+        try:
+            return self.chat(question)
+        except InputError as error:
+            raise QuestionError(question.id, str(error)) from None
+
+    def _warn_of_examples(self, model: Sampler) -> None:
+        for example in self.few_shot:
+            texts = (example.question, example.context, *example.answers[:1])
+            texts += tuple(turn.content for turn in example.messages)
+            _warn_of_special_tokens(model, example.id, *texts)
+
+    def answers(self, model: AnswerReader, question: Question) -> list[tuple[int, ...]]:
+        """Encode the distinct reference answers of `question` as answer turns, end of turn included."""
+        _warn_of_special_tokens(model, question.id, *question.answers)
+        turns = self._turns(question)
+        answers = (
+            _named(question, model.encode_answer, turns, answer_turn(answer).content)
+            for answer in question.answers
+        )
+        return list(dict.fromkeys(answers))
+
+    def hash(self, model: Sampler, question: Question | None = None) -> str:
+        """Hash of the token ids of one fixed question: system message, few-shot examples and template.
+
+        Of its turns, where a server encodes them; of those of the template of `question`, if it is given.
+        """
+        template = self.template or Template() if question is None else self.template_of(question)
+        turns = replace(self, template=template).chat(template.probe)
+        content = model.encode(turns) or [[turn.role, turn.content] for turn in turns]
+        return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]
+
+    def difference(self, other: PromptConfig) -> str | None:
+        """Return what is other in another prompt; None if they are alike."""
+        template, other_template = self.template or Template(), other.template or Template()
+        examples = [[turn.content for turn in chat("", few_shot=each.few_shot)] for each in (self, other)]
+        return template.difference(other_template) or (
+            None if examples[0] == examples[1] else "the few-shot examples are others"
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """Return template and few-shot examples as plain data, for provenance."""
+        template = self.template or Template()
+        return {
+            "system": template.system,
+            "few_shot": [
+                {"question": q.question, "answer": q.answers[0]}
+                | ({"context": q.context} if q.context else {})
+                | ({"messages": [vars(turn) for turn in q.messages]} if q.messages else {})
+                for q in self.few_shot
+            ],
+            **({} if template.user is None else {"user": template.user}),
+            **({"roles": list(template.roles)} if template.roles else {}),
+        }
+
+    @classmethod
+    def from_description(cls, description: Mapping[str, Any]) -> PromptConfig:
+        """Return the template and the few-shot examples that `describe` wrote; no template of nothing."""
+        if not description:
+            return cls()
+        template = Template(
+            description.get("system", Template.system),
+            description.get("user"),
+            tuple(description.get("roles", ())),
+        )
+        examples = (
+            Question(
+                *(f"few-shot-{number}", item["question"], (item["answer"],), item.get("context")),
+                messages=turns_of(item.get("messages")),
+            )
+            for number, item in enumerate(description.get("few_shot", []))
+        )
+        return cls(tuple(examples), template)
+
+
+def _named(question: Question, encode: Callable[..., tuple[int, ...]], *texts: Any) -> tuple[int, ...]:
+    """The token ids of texts; what cannot be encoded names its question."""
+    try:
+        return encode(*texts)
+    except (InputError, ModelError) as error:
+        if isinstance(error, ModelError) and not question.messages:
+            raise
+        raise QuestionError(question.id, str(error)) from error
+
+
+def _warn_of_special_tokens(model: Sampler, question_id: str, *texts: str | None) -> None:
+    """Name a question whose texts spell special tokens of the model."""
+    tokens = [token for text in texts if text is not None for token in model.special_tokens_in(text)]
+    if tokens:
+        spelled = ", ".join(map(repr, dict.fromkeys(tokens)))
+        warnings.warn(
+            f"question {question_id!r} spells {spelled}, a special token of {model.name}; it is encoded as "
+            "plain text",
+            SemcalWarning,
+            stacklevel=3,
+        )
