@@ -158,6 +158,12 @@ def llama_cpp_line(path: Path) -> str:
 
 def _directory(path: Path, kind: NamedKind) -> Location:
     if not (path / kind.file).is_file():
+        for other in (RECALIBRATOR, CALIBRATION) if kind.made_by else ():
+            if (path / other.file).is_file():
+                raise kind.error(
+                    f"{path} holds a {other.what}, not a {kind.what}; give it with --{other.what}, or make a "
+                    f"{kind.what} with `semcal {kind.made_by}`"
+                )
         raise kind.error(
             f"no {kind.what} in {path}: it holds no {kind.file}; {_hint(path, kind)}{kind.advice}"
         )

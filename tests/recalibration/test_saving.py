@@ -73,7 +73,7 @@ def test_an_edited_cut_or_missing_file_is_refused(saved: Path) -> None:
     edited = json.dumps({**json.loads(whole), "temperature": 1.0}).encode()
     for content in (edited, *(whole[:cut] for cut in (0, 1, 40, 400))):
         saved.write_bytes(content)
-        with pytest.raises(StoreError, match=r"calibration\.json"):
+        with pytest.raises(StoreError, match=r"recalibrator\.json"):
             from_pretrained(saved.parent)
     saved.unlink()
     with pytest.raises(UsageError, match="semcal fit"):
@@ -102,7 +102,7 @@ def weighty(method: str) -> ATS | Platt:
 def test_weights_come_back_bit_for_bit_and_frozen(method: str, tmp_path: Path) -> None:
     written = weighty(method)
     save_pretrained(written, tmp_path, provenance=PROVENANCE)
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["recalibrator.json", "model.safetensors"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["model.safetensors", "recalibrator.json"]
     read, provenance = from_pretrained(tmp_path)
     assert provenance == PROVENANCE
     assert (read.method, read.loss, read.alpha) == (method, written.loss, written.alpha)

@@ -148,7 +148,7 @@ def test_every_key_that_is_missing_is_named(kind: str, tmp_path: Path) -> None:
     content = written(kind, tmp_path)
     for key in content.keys() - {"solver", "sgd", "schema", "method", "kind"}:
         sealed({name: value for name, value in content.items() if name != key}, tmp_path)
-        with pytest.raises(StoreError, match=rf"calibration\.json: {key} "):
+        with pytest.raises(StoreError, match=rf"recalibrator\.json: {key} "):
             from_pretrained(tmp_path)
 
 
@@ -180,7 +180,7 @@ def test_another_schema_is_refused(schema: Any, tmp_path: Path) -> None:
 )
 def test_a_file_of_anything_else_is_one_error(text: str, tmp_path: Path) -> None:
     (tmp_path / "recalibrator.json").write_text(text, encoding="utf-8")
-    with pytest.raises(StoreError, match=r"calibration\.json"):
+    with pytest.raises(StoreError, match=r"recalibrator\.json"):
         from_pretrained(tmp_path)
 
 

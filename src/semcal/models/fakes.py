@@ -395,7 +395,7 @@ def _recalibrated(recalibrator: AnyRecalibrator, logits: _Floats) -> _Floats:
 
 
 def _inverse_cdf(log_probs: _Floats, rows: NDArray[np.intp], u: NDArray[np.float64]) -> NDArray[np.intp]:
-    """The first token whose cumulative probability is above the uniform, as `drawing.inverse_cdf`."""
+    """The first token whose cumulative probability is above the uniform, as `engine.draw.inverse_cdf`."""
     cumulative = np.exp(log_probs[rows]).cumsum(1, dtype=np.float64)
     chosen: NDArray[np.intp] = (cumulative <= (u * cumulative[:, -1])[:, None]).sum(1)
     return chosen

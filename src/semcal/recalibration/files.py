@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, ValidationErro
 from semcal.data.question import Role
 from semcal.errors import SemcalWarning, StoreError, UsageError, naming_extra, shown
 from semcal.files import dumps, json_checksum, read_object, writing
-from semcal.hub_names import CALIBRATION, RECALIBRATOR, NamedKind, locate, snapshot
+from semcal.hub_names import RECALIBRATOR, NamedKind, locate, snapshot
 from semcal.recalibration.methods import SAVED
 from semcal.recalibration.records import GradientSteps, Schedule, check_loss
 from semcal.rows import Json
@@ -316,13 +316,8 @@ def read_contents(
     a link to elsewhere or of another schema, or the hub cannot be reached.
     """
     directory = _located(path_or_id, kind, revision)
-    path, other = directory / kind.file, CALIBRATION if kind is RECALIBRATOR else RECALIBRATOR
+    path = directory / kind.file
     _refuse_links(directory, kind)
-    if not path.is_file() and (directory / other.file).is_file():
-        raise UsageError(
-            f"{directory} holds a {other.what}, not a {kind.what}; give it with --{other.what}, or make a "
-            f"{kind.what} with `semcal {kind.made_by}`"
-        )
     if not path.is_file():
         raise UsageError(
             f"no {kind.what} there: {path} does not exist; make one with `semcal {kind.made_by}`"

@@ -73,7 +73,7 @@ class TemperatureScaling:
     --------
     A model that says 9 : 1 and is right three times in four is calibrated by T = 2:
 
-    >>> import torch
+    >>> import math, torch
     >>> logits = torch.tensor([[math.log(9.0), 0.0]] * 4)
     >>> ts = TemperatureScaling(loss="NLL").fit(logits, [0, 0, 0, 1])
     >>> round(ts.temperature_, 6)
@@ -184,7 +184,7 @@ def solver_of(recalibrator: AnyRecalibrator) -> str | None:
 
     Examples
     --------
-    >>> solver_of(Base()), solver_of(TemperatureScaling().fit([[1.0, 0.0]] * 4, [0, 0, 0, 1]))
+    >>> solver_of(Temperature(1.0)), solver_of(TemperatureScaling().fit([[1.0, 0.0]] * 4, [0, 0, 0, 1]))
     (None, 'exact')
     """
     if getattr(recalibrator, "sgd_", None) is not None:
@@ -206,7 +206,7 @@ def single_temperature(recalibrator: AnyRecalibrator) -> float:
 
     Examples
     --------
-    >>> single_temperature(SE())
+    >>> single_temperature(Temperature(0.5))
     0.5
     """
     temperature = temperature_of(recalibrator)
